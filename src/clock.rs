@@ -1,0 +1,127 @@
+//! The [`Clock`] port: what the deadline of a lease is measured with.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::moment::Moment;
+
+/// A monotonic clock that goes on counting while the machine is suspended.
+///
+/// The standard library's `Instant` stands still during suspend on Linux and macOS, so a laptop or a virtual
+/// machine that wakes up after a minute would still believe in a lease that ended long ago. Every check of a
+/// deadline asks this clock instead. Timers come from tokio and are only a convenience: no check relies on one.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// The present moment. Must never go backwards.
+    fn now(&self) -> Moment;
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Moment {
+        (**self).now()
+    }
+}
+
+/// The operating system's clock that counts suspend: `CLOCK_BOOTTIME` on Linux and Android, the continuous
+/// clock on Apple systems, the performance counter on Windows.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct SystemClock;
+
+impl SystemClock {
+    /// The clock.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Moment {
+        system_now()
+    }
+}
+
+#[cfg(unix)]
+fn system_now() -> Moment {
+    use rustix::time::{ClockId, clock_gettime};
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: ClockId = ClockId::Boottime;
+    // Darwin's CLOCK_MONOTONIC is the continuous clock; elsewhere it is the best there is.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: ClockId = ClockId::Monotonic;
+
+    let time = clock_gettime(CLOCK);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+#[cfg(not(unix))]
+fn system_now() -> Moment {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+
+    // On Windows `Instant` is the performance counter, which counts suspend.
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    Moment::ORIGIN + ORIGIN.get_or_init(Instant::now).elapsed()
+}
+
+/// A clock that follows tokio's, so that a test with paused time owns the leases too.
+#[cfg(feature = "test-util")]
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock {
+    origin: tokio::time::Instant,
+}
+
+#[cfg(feature = "test-util")]
+impl TokioClock {
+    /// A clock that starts now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            origin: tokio::time::Instant::now(),
+        }
+    }
+}
+
+#[cfg(feature = "test-util")]
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(feature = "test-util")]
+impl Clock for TokioClock {
+    fn now(&self) -> Moment {
+        // Not from the origin itself: a deadline just after the start may reach back before it.
+        Moment::from_nanos(1_000_000_000) + self.origin.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_moves_forward() {
+        let clock = SystemClock::new();
+        let first = clock.now();
+        assert!(first > Moment::ORIGIN);
+        while clock.now() == first {}
+        assert!(clock.now() > first);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_system_clock_is_the_one_that_counts_suspend() {
+        use rustix::time::{ClockId, clock_gettime};
+
+        let boot = clock_gettime(ClockId::Boottime);
+        let ours = SystemClock::new().now().as_nanos();
+        let boot = u64::try_from(boot.tv_sec).unwrap() * 1_000_000_000
+            + u64::try_from(boot.tv_nsec).unwrap();
+        assert!(ours >= boot && ours - boot < 1_000_000_000);
+    }
+}

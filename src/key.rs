@@ -1,0 +1,309 @@
+//! [`LockKey`]: the name of what a lock protects, bounded and safe to send.
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+/// The name of the thing a lock protects, such as `order:42`.
+///
+/// A key is 1 to [`LockKey::MAX_LEN`] bytes of UTF-8 without control characters. It is cheap to clone. Keys
+/// that are put together from several parts are joined by [`LockKey::join`], which escapes each part, so that
+/// no two different lists of parts ever make one key.
+///
+/// # Examples
+///
+/// ```
+/// use tower_redlock::LockKey;
+///
+/// let key = LockKey::new("order:42")?;
+/// assert_eq!(key.as_str(), "order:42");
+///
+/// assert_eq!(LockKey::join(["a:b", "c"])?.as_str(), "a%3Ab:c");
+/// assert_eq!(LockKey::join(["a", "b:c"])?.as_str(), "a:b%3Ac");
+/// # Ok::<(), tower_redlock::KeyError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockKey(Arc<str>);
+
+impl LockKey {
+    /// The longest key that is accepted, in bytes.
+    pub const MAX_LEN: usize = 512;
+
+    /// Takes `key` as it is.
+    ///
+    /// Use this for keys that the program itself makes up. For text that a client sent use
+    /// [`LockKey::join`]: it keeps the text from reaching into another part of the key.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if the key is empty, longer than [`LockKey::MAX_LEN`] bytes, or holds a control character.
+    pub fn new(key: impl AsRef<str>) -> Result<Self, KeyError> {
+        let key = key.as_ref();
+        if key.is_empty() {
+            return Err(KeyError::empty());
+        }
+        if key.len() > Self::MAX_LEN {
+            return Err(KeyError::too_long(key.len()));
+        }
+        if key.chars().any(char::is_control) {
+            return Err(KeyError::malformed("it holds a control character"));
+        }
+        Ok(Self(Arc::from(key)))
+    }
+
+    /// Joins `parts` with `:`, each of them escaped.
+    ///
+    /// In a part the bytes `%`, `:`, `{`, `}`, control characters and what is not UTF-8 become `%` and two
+    /// hexadecimal digits; all else stays readable. Two different lists of parts never give one key.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if there is no part, if every part is empty, or if the joined key is longer than
+    /// [`LockKey::MAX_LEN`] bytes. Nothing longer than that is ever built.
+    pub fn join<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Result<Self, KeyError> {
+        let mut joined = String::new();
+        let mut any = false;
+        for (index, part) in parts.into_iter().enumerate() {
+            if index > 0 {
+                joined.push(SEPARATOR);
+            }
+            any |= !part.as_ref().is_empty();
+            escape_into(&mut joined, part.as_ref())?;
+        }
+        if !any {
+            return Err(KeyError::empty());
+        }
+        Ok(Self(Arc::from(joined)))
+    }
+
+    /// The key with `prefix`, escaped, as a further part in front.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if the result is longer than [`LockKey::MAX_LEN`] bytes.
+    pub fn prefixed(&self, prefix: impl AsRef<[u8]>) -> Result<Self, KeyError> {
+        let mut joined = String::new();
+        escape_into(&mut joined, prefix.as_ref())?;
+        joined.push(SEPARATOR);
+        joined.push_str(&self.0);
+        if joined.len() > Self::MAX_LEN {
+            return Err(KeyError::too_long(joined.len()));
+        }
+        Ok(Self(Arc::from(joined)))
+    }
+
+    /// The key as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LockKey").field(&self.as_str()).finish()
+    }
+}
+
+impl fmt::Display for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl AsRef<str> for LockKey {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl From<&Self> for LockKey {
+    fn from(key: &Self) -> Self {
+        key.clone()
+    }
+}
+
+impl TryFrom<&str> for LockKey {
+    type Error = KeyError;
+
+    fn try_from(key: &str) -> Result<Self, KeyError> {
+        Self::new(key)
+    }
+}
+
+impl TryFrom<String> for LockKey {
+    type Error = KeyError;
+
+    fn try_from(key: String) -> Result<Self, KeyError> {
+        Self::new(key)
+    }
+}
+
+impl TryFrom<&String> for LockKey {
+    type Error = KeyError;
+
+    fn try_from(key: &String) -> Result<Self, KeyError> {
+        Self::new(key)
+    }
+}
+
+/// Why a text cannot be a [`LockKey`]. Its text never repeats what the client sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyError(Reason);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reason {
+    Empty,
+    TooLong(usize),
+    Missing(&'static str),
+    Malformed(&'static str),
+}
+
+impl KeyError {
+    /// What the key should come from is not there: a header, a path parameter. `what` names it.
+    #[must_use]
+    pub const fn missing(what: &'static str) -> Self {
+        Self(Reason::Missing(what))
+    }
+
+    /// What the key should come from is there and no use. `why` says what is wrong with it, without repeating it.
+    #[must_use]
+    pub const fn malformed(why: &'static str) -> Self {
+        Self(Reason::Malformed(why))
+    }
+
+    const fn empty() -> Self {
+        Self(Reason::Empty)
+    }
+
+    const fn too_long(len: usize) -> Self {
+        Self(Reason::TooLong(len))
+    }
+
+    /// Whether the key was absent rather than wrong.
+    #[must_use]
+    pub const fn is_missing(&self) -> bool {
+        matches!(self.0, Reason::Missing(_))
+    }
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Reason::Empty => f.write_str("the lock key is empty"),
+            Reason::TooLong(len) => write!(
+                f,
+                "the lock key has {len} bytes or more; at most {} are allowed",
+                LockKey::MAX_LEN
+            ),
+            Reason::Missing(what) => write!(f, "the lock key cannot be made: {what} is missing"),
+            Reason::Malformed(why) => write!(f, "the lock key is malformed: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+impl From<std::convert::Infallible> for KeyError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// Appends `part` escaped; stops with an error as soon as the whole is too long.
+fn escape_into(joined: &mut String, part: &[u8]) -> Result<(), KeyError> {
+    let limit = |joined: &String| match joined.len() {
+        len if len > LockKey::MAX_LEN => Err(KeyError::too_long(len)),
+        _ => Ok(()),
+    };
+    for chunk in part.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if matches!(character, '%' | ':' | '{' | '}') || character.is_control() {
+                let mut buffer = [0; 4];
+                push_hex(joined, character.encode_utf8(&mut buffer).as_bytes());
+            } else {
+                joined.push(character);
+            }
+            limit(joined)?;
+        }
+        push_hex(joined, chunk.invalid());
+        limit(joined)?;
+    }
+    limit(joined)
+}
+
+fn push_hex(joined: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(joined, "%{byte:02X}");
+    }
+}
+
+const SEPARATOR: char = ':';
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bad_keys_say_what_is_wrong() {
+        let text = |key: &str| LockKey::new(key).unwrap_err().to_string();
+        assert_eq!(text(""), "the lock key is empty");
+        assert_eq!(
+            text(&"x".repeat(513)),
+            "the lock key has 513 bytes or more; at most 512 are allowed"
+        );
+        assert_eq!(
+            text("a\r\nb"),
+            "the lock key is malformed: it holds a control character"
+        );
+        assert_eq!(
+            KeyError::missing("the header `x-order`").to_string(),
+            "the lock key cannot be made: the header `x-order` is missing"
+        );
+        assert!(LockKey::new("x".repeat(512)).is_ok());
+    }
+
+    #[test]
+    fn a_huge_part_is_refused_without_being_built() {
+        let error = LockKey::join([vec![0xFF; 10 << 20]]).unwrap_err();
+        assert!(error.to_string().contains("at most 512"), "{error}");
+    }
+
+    #[test]
+    fn no_parts_or_only_empty_parts_are_empty() {
+        assert_eq!(LockKey::join::<&str>([]), Err(KeyError::empty()));
+        assert_eq!(LockKey::join(["", ""]), Err(KeyError::empty()));
+        assert!(LockKey::join(["", "a"]).is_ok());
+    }
+
+    #[test]
+    fn a_prefix_is_a_part_of_its_own() {
+        let key = LockKey::join(["4:2"]).unwrap();
+        assert_eq!(key.prefixed("or:der").unwrap().as_str(), "or%3Ader:4%3A2");
+        assert!(key.prefixed([b'x'; 512]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn different_parts_never_meet(
+            left in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..6), 1..4),
+            right in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..6), 1..4),
+        ) {
+            if let (Ok(a), Ok(b)) = (LockKey::join(&left), LockKey::join(&right)) {
+                prop_assert_eq!(left == right, a == b);
+                prop_assert!(LockKey::new(a.as_str()).is_ok(), "a joined key is a valid key");
+            }
+        }
+
+        #[test]
+        fn parts_of_the_dangerous_bytes_never_meet(
+            left in prop::collection::vec("[:%3A{}é\u{0}]{0,3}", 1..4),
+            right in prop::collection::vec("[:%3A{}é\u{0}]{0,3}", 1..4),
+        ) {
+            if let (Ok(a), Ok(b)) = (LockKey::join(&left), LockKey::join(&right)) {
+                prop_assert_eq!(left == right, a == b);
+            }
+        }
+    }
+}

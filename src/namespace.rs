@@ -1,0 +1,128 @@
+//! [`Namespace`]: which part of a node's key space is ours.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::key::LockKey;
+
+/// The prefix that keeps the locks of one application apart from everything else on the nodes.
+///
+/// The lock `order:42` in the namespace `lk` (the default) is the Redis key `lk:order:42`, and its releases are
+/// announced on the channel `lk!free:order:42`. In the empty namespace the Redis key is the lock key itself,
+/// which is what other Redlock libraries use. All contenders for a lock must use the same namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Namespace(Arc<str>);
+
+impl Namespace {
+    /// The longest namespace that is accepted, in bytes.
+    pub const MAX_LEN: usize = 64;
+
+    /// The namespace `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError`] if it is longer than [`Namespace::MAX_LEN`] bytes or holds anything but ASCII letters,
+    /// digits, `-`, `_`, `.`, `/` and `:`.
+    pub fn new(name: &str) -> Result<Self, NamespaceError> {
+        let allowed = |byte: u8| {
+            byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/' | b':')
+        };
+        if name.len() > Self::MAX_LEN || !name.bytes().all(allowed) {
+            return Err(NamespaceError(()));
+        }
+        Ok(Self(Arc::from(name)))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// How `key` is called on the nodes.
+    #[must_use]
+    pub fn place(&self, key: &LockKey) -> NodeKey {
+        let text = if self.0.is_empty() {
+            Arc::from(key.as_str())
+        } else {
+            Arc::from(format!("{}:{key}", self.0))
+        };
+        NodeKey {
+            text,
+            namespace: self.clone(),
+        }
+    }
+}
+
+impl Default for Namespace {
+    fn default() -> Self {
+        Self(Arc::from("lk"))
+    }
+}
+
+/// A lock key as the nodes know it, with its namespace. Made by [`Namespace::place`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NodeKey {
+    text: Arc<str>,
+    namespace: Namespace,
+}
+
+impl NodeKey {
+    /// The Redis key that holds the owner token.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The channel on which releases of this key are announced.
+    #[must_use]
+    pub fn channel(&self) -> String {
+        let bare = match self.namespace.as_str() {
+            "" => &*self.text,
+            // The separator is one byte.
+            name => self.text.get(name.len() + 1..).unwrap_or_default(),
+        };
+        format!("{}!free:{bare}", self.namespace.as_str())
+    }
+}
+
+/// A text that cannot be a [`Namespace`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceError(());
+
+impl fmt::Display for NamespaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a namespace has at most {} bytes and holds only ASCII letters, digits, `-`, `_`, `.`, `/` and `:`",
+            Namespace::MAX_LEN
+        )
+    }
+}
+
+impl std::error::Error for NamespaceError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_placed_under_its_namespace() {
+        let key = LockKey::new("order:42").unwrap();
+        let placed = Namespace::default().place(&key);
+        assert_eq!(placed.as_str(), "lk:order:42");
+        assert_eq!(placed.channel(), "lk!free:order:42");
+
+        let bare = Namespace::new("").unwrap().place(&key);
+        assert_eq!(bare.as_str(), "order:42");
+        assert_eq!(bare.channel(), "!free:order:42");
+    }
+
+    #[test]
+    fn a_namespace_cannot_hold_glob_or_control_characters() {
+        for bad in ["a*", "a b", "a!", "ä", "a\n", &"x".repeat(65)] {
+            assert!(Namespace::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(Namespace::new("shop/eu-1:locks_v2.0").is_ok());
+    }
+}

@@ -1,0 +1,293 @@
+//! The [`Node`] port: one independent server that can hold locks.
+//!
+//! A node knows single commands only. Quorums, deadlines, retries and everything else that makes a lock of
+//! several nodes lie with the manager. The crate brings two adapters: `RedisNode` (feature `redis`) and
+//! [`MemoryNode`](memory::MemoryNode).
+
+pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::namespace::NodeKey;
+use crate::token::OwnerToken;
+
+pub use crate::protocol::reply::{AcquireReply, ExtendReply, Holder, ReleaseReply};
+
+/// What the methods of a [`Node`] return.
+pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+
+/// One independent server that can hold locks.
+///
+/// # What an implementation owes
+///
+/// * Every command is atomic on the node.
+/// * A command does nothing until its future is first polled. A future may be dropped at any time; then the
+///   outcome is unknown, and a `release` that is started afterwards must take effect after the command (or the
+///   command must not take effect at all) as long as the connection lives.
+/// * A node that is known to be down answers [`NodeErrorKind::Unavailable`] at once, without a time-out.
+/// * There is no time-out of its own on a command: the caller brings the deadline.
+/// * Errors say whether the command can have taken effect ([`NodeError::outcome_unknown`]), and never contain
+///   credentials or tokens.
+pub trait Node: fmt::Debug + Send + Sync + 'static {
+    /// A stable name, unique in a manager, fit for logs.
+    fn name(&self) -> &str;
+
+    /// Begins to connect in the background, and goes on re-connecting until [`close`](Node::close).
+    ///
+    /// Called by the manager, once, from inside its runtime.
+    fn start(&self, context: NodeContext);
+
+    /// What is known of the node right now. Cheap.
+    fn state(&self) -> NodeState;
+
+    /// Waits until the node takes commands.
+    ///
+    /// # Errors
+    ///
+    /// An error says that waiting is no use: the server cannot serve as a node
+    /// ([`NodeErrorKind::Misconfigured`]), or the node was closed.
+    fn ready(&self) -> NodeFuture<Result<(), NodeError>>;
+
+    /// Sets the key to the token for a ttl, if the key is free.
+    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>>;
+
+    /// Sets the ttl of many locks anew where we still own them, with one answer per lock, in order.
+    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies>;
+
+    /// Deletes the key if it holds the token, and announces it.
+    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>>;
+
+    /// Stops re-connecting, lets queued commands out, and closes the connection.
+    fn close(&self) -> NodeFuture<()>;
+}
+
+/// The answers to one [`Node::extend`]: an error of the whole, or one result per lock.
+pub type ExtendReplies = Result<Vec<Result<ExtendReply, NodeError>>, NodeError>;
+
+/// What a node is given when it starts.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeContext {
+    /// The manager's clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where the node registers the server it found.
+    pub roster: Roster,
+    /// The ttl of the manager's leases.
+    pub ttl: Duration,
+}
+
+impl NodeContext {
+    /// A context.
+    #[must_use]
+    pub const fn new(clock: Arc<dyn Clock>, roster: Roster, ttl: Duration) -> Self {
+        Self { clock, roster, ttl }
+    }
+}
+
+/// A request to take one lock on one node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AcquireRequest {
+    /// What to lock.
+    pub key: NodeKey,
+    /// Who locks.
+    pub token: OwnerToken,
+    /// For how long.
+    pub ttl: Duration,
+}
+
+impl AcquireRequest {
+    /// A request for `key` as `token` for `ttl`.
+    #[must_use]
+    pub const fn new(key: NodeKey, token: OwnerToken, ttl: Duration) -> Self {
+        Self { key, token, ttl }
+    }
+}
+
+/// A request to lengthen one lock on one node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ExtendRequest {
+    /// What is locked.
+    pub key: NodeKey,
+    /// Who locks.
+    pub token: OwnerToken,
+    /// For how long from now on.
+    pub ttl: Duration,
+    /// Whether to set the key where it is absent.
+    pub refill: bool,
+}
+
+impl ExtendRequest {
+    /// A request to extend `key` of `token` to `ttl`, and to set it where it is absent if `refill`.
+    #[must_use]
+    pub const fn new(key: NodeKey, token: OwnerToken, ttl: Duration, refill: bool) -> Self {
+        Self {
+            key,
+            token,
+            ttl,
+            refill,
+        }
+    }
+}
+
+/// A request to give one lock back on one node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ReleaseRequest {
+    /// What is locked.
+    pub key: NodeKey,
+    /// Who locks.
+    pub token: OwnerToken,
+}
+
+impl ReleaseRequest {
+    /// A request to release `key` of `token`.
+    #[must_use]
+    pub const fn new(key: NodeKey, token: OwnerToken) -> Self {
+        Self { key, token }
+    }
+}
+
+/// What is known of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeState {
+    /// No attempt to connect has ended yet.
+    Connecting,
+    /// It takes commands.
+    Up,
+    /// It does not answer; it is being re-connected.
+    Down(NodeError),
+    /// It answers but cannot serve as a node; it is looked at again from time to time.
+    Refused(NodeError),
+    /// It was closed.
+    Closed,
+}
+
+/// Why a node did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeError {
+    kind: NodeErrorKind,
+    detail: Cow<'static, str>,
+}
+
+impl NodeError {
+    /// An error of `kind`; `detail` says what happened and must not hold secrets.
+    pub fn new(kind: NodeErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            kind,
+            detail: detail.into(),
+        }
+    }
+
+    /// What kind of error it is.
+    #[must_use]
+    pub const fn kind(&self) -> NodeErrorKind {
+        self.kind
+    }
+
+    /// Whether the command may have taken effect, or may still do so.
+    #[must_use]
+    pub const fn outcome_unknown(&self) -> bool {
+        matches!(
+            self.kind,
+            NodeErrorKind::Interrupted | NodeErrorKind::TimedOut | NodeErrorKind::Garbled
+        )
+    }
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl std::error::Error for NodeError {}
+
+/// The kinds of [`NodeError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NodeErrorKind {
+    /// There is no connection; the command was not sent.
+    Unavailable,
+    /// The connection broke while the command was under way.
+    Interrupted,
+    /// No answer came in time.
+    TimedOut,
+    /// The server refused the command; it had no effect.
+    Rejected,
+    /// The server's answer made no sense.
+    Garbled,
+    /// The server cannot serve as a node: wrong role, eviction, missing rights, listed twice.
+    Misconfigured,
+    /// The node was closed.
+    Closed,
+}
+
+/// The servers of one manager, so that one server is never counted as two nodes.
+#[derive(Clone, Debug, Default)]
+pub struct Roster {
+    // Server identity to node name.
+    servers: Arc<Mutex<HashMap<String, String>>>,
+}
+
+impl Roster {
+    /// An empty roster.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Notes that `node` is served by the server `identity` (its `run_id`), in place of any it had before.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeErrorKind::Misconfigured`] if another node is served by it already.
+    pub fn claim(&self, node: &str, identity: &str) -> Result<(), NodeError> {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(other) = servers.get(identity)
+            && other != node
+        {
+            return Err(NodeError::new(
+                NodeErrorKind::Misconfigured,
+                format!(
+                    "it is the same server as node `{other}`; every node must be a server of its own, remove one of the two"
+                ),
+            ));
+        }
+        servers.retain(|_, name| name != node);
+        servers.insert(identity.to_owned(), node.to_owned());
+        drop(servers);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_counted_once() {
+        let roster = Roster::new();
+        roster.claim("a", "run-1").unwrap();
+        roster.claim("a", "run-1").unwrap();
+        let error = roster.claim("b", "run-1").unwrap_err();
+        assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
+        assert!(
+            error.to_string().contains("same server as node `a`"),
+            "{error}"
+        );
+        // A restarted server has a new identity, and the old one is free again.
+        roster.claim("a", "run-2").unwrap();
+        roster.claim("b", "run-1").unwrap();
+    }
+}
