@@ -1,0 +1,161 @@
+//! What goes wrong, in the port's terms and without secrets.
+
+use std::fmt;
+
+use redis::{ErrorKind, RedisError};
+
+use crate::node::{NodeError, NodeErrorKind};
+
+/// The longest server text that is passed on, in characters.
+const LONGEST_TEXT: usize = 200;
+
+/// A URL (or certificate) that cannot make a [`RedisNode`](super::RedisNode).
+///
+/// The text says what to change. It never repeats the URL, which may hold a password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeUrlError(&'static str);
+
+impl NodeUrlError {
+    pub(super) const fn new(text: &'static str) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Display for NodeUrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for NodeUrlError {}
+
+/// An answer that was understood by the client but not by us.
+pub(super) fn garbled(command: &str) -> NodeError {
+    NodeError::new(
+        NodeErrorKind::Garbled,
+        format!("it answered {command} with something that makes no sense"),
+    )
+}
+
+/// The error for a command that the server refused with `text`.
+pub(super) fn rejected(text: &str) -> NodeError {
+    let cause = scrub(text);
+    let detail = if is_missing_right(text) {
+        format!(
+            "its ACL does not allow what locks need (see the rule in the docs of `RedisNode`): {cause}"
+        )
+    } else if text.contains("WRONGTYPE") {
+        "the key holds something that is not a lock; use another namespace or remove it".to_owned()
+    } else if text.contains("OOM ") {
+        format!("it is out of memory; raise `maxmemory` or make room: {cause}")
+    } else if is_read_only(text) {
+        format!("it is no longer a master: {cause}")
+    } else {
+        format!("it refused the command: {cause}")
+    };
+    NodeError::new(NodeErrorKind::Rejected, detail)
+}
+
+/// The error for a command that failed on a connection.
+pub(super) fn failed(error: &RedisError) -> NodeError {
+    match error.kind() {
+        ErrorKind::Server(_) | ErrorKind::Extension => rejected(&server_text(error)),
+        ErrorKind::Io => NodeError::new(
+            NodeErrorKind::Interrupted,
+            format!(
+                "the connection broke while the command was under way: {}",
+                scrub(&error.to_string())
+            ),
+        ),
+        _ => NodeError::new(
+            NodeErrorKind::Garbled,
+            format!("its answer made no sense: {}", scrub(&error.to_string())),
+        ),
+    }
+}
+
+/// Whether the server no longer takes writes, which a demoted master does.
+pub(super) fn is_read_only(text: &str) -> bool {
+    // Older servers wrap the errors of calls inside a script in a text of their own.
+    text.contains("READONLY")
+}
+
+/// Whether the server refused for want of a right.
+pub(super) fn is_missing_right(text: &str) -> bool {
+    text.contains("NOPERM") || text.contains("The user executing the script can't")
+}
+
+/// A server error's code and text.
+pub(super) fn server_text(error: &RedisError) -> String {
+    let code = error.code().unwrap_or("ERR");
+    match error.detail() {
+        Some(detail) => format!("{code} {detail}"),
+        None => code.to_owned(),
+    }
+}
+
+/// Makes a server's text fit for logs.
+///
+/// Servers quote the arguments of a command they do not know, and those can be tokens or a password; a server that
+/// is none may answer anything at any length.
+pub(super) fn scrub(text: &str) -> String {
+    let text = text
+        .split_once("with args beginning")
+        .map_or(text, |(before, _)| before)
+        .trim_end_matches([',', ' ']);
+    let mut clean = String::new();
+    let mut digits = String::new();
+    for character in text.chars().take(LONGEST_TEXT).chain([' ']) {
+        if character.is_ascii_hexdigit() {
+            digits.push(character);
+            continue;
+        }
+        // No honest text holds so long a number, but tokens and their hashes look like this.
+        if digits.len() >= 16 {
+            clean.push('…');
+        } else {
+            clean.push_str(&digits);
+        }
+        digits.clear();
+        clean.push(if character.is_control() {
+            ' '
+        } else {
+            character
+        });
+    }
+    clean.truncate(clean.trim_end().len());
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_arguments_and_tokens_do_not_reach_the_logs() {
+        let token = "00112233445566778899aabbccddeeff00112233";
+        let quoted =
+            format!("ERR unknown command 'EVALSHA', with args beginning with: '{token}' 's3cret' ");
+        assert_eq!(scrub(&quoted), "ERR unknown command 'EVALSHA'");
+        assert_eq!(scrub(&format!("bad {token}.")), "bad ….");
+        assert_eq!(scrub(&format!("bad {token}")), "bad …");
+        assert_eq!(
+            scrub("deadbeef is short\r\nand stays"),
+            "deadbeef is short  and stays"
+        );
+        assert!(scrub(&"x".repeat(10_000)).chars().count() <= LONGEST_TEXT);
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_change() {
+        let of = |text| rejected(text).to_string();
+        assert!(
+            of("NOPERM User locks has no permissions to run the 'pttl' command").contains("ACL")
+        );
+        assert!(of("ERR The user executing the script can't run this command").contains("ACL"));
+        assert!(of("WRONGTYPE Operation against a key").contains("not a lock"));
+        assert!(of("OOM command not allowed").contains("maxmemory"));
+        assert!(of("MISCONF Redis is configured").contains("MISCONF"));
+        assert_eq!(rejected("OOM x").kind(), NodeErrorKind::Rejected);
+    }
+}
