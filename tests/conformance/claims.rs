@@ -1,0 +1,293 @@
+//! What every node must do, whatever it is made of.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tower_redlock::node::{
+    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Holder, Node, ReleaseReply,
+};
+
+use crate::support::eventually;
+use crate::support::nodes::{LONG, acquire, extend, key, refill, release, token};
+
+/// A started node, and ways around it.
+pub(crate) trait Bench {
+    /// Whether commands take time, so that one can be dropped under way.
+    const REMOTE: bool;
+
+    fn node(&self) -> Arc<dyn Node>;
+
+    /// Listens to the releases of a key until the value is dropped; `None` if there is nothing to listen with.
+    fn listen(&self, name: &str) -> Option<Box<dyn Send>>;
+
+    /// Puts a value that never expires in the place of a lock; false if that cannot be.
+    fn set_forever(&self, name: &str) -> bool;
+}
+
+/// Who holds the key, seen by a contender of no importance.
+async fn holder(node: &dyn Node, name: &str) -> Option<Holder> {
+    match node.acquire(acquire(name, u32::MAX)).await.unwrap() {
+        AcquireReply::Held(holder) => Some(holder),
+        AcquireReply::Granted => {
+            node.release(release(name, u32::MAX)).await.unwrap();
+            None
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn extend_one(node: &dyn Node, request: ExtendRequest) -> ExtendReply {
+    let mut replies = node.extend(Arc::from([request])).await.unwrap();
+    assert_eq!(replies.len(), 1);
+    replies.remove(0).unwrap()
+}
+
+async fn released(node: &dyn Node, name: &str, owner: u32) -> bool {
+    let reply = node.release(release(name, owner)).await.unwrap();
+    matches!(reply, ReleaseReply::Released { .. })
+}
+
+pub(crate) async fn a_free_key_is_granted(bench: &impl Bench) {
+    let node = bench.node();
+    assert_eq!(
+        node.acquire(acquire("k", 1)).await,
+        Ok(AcquireReply::Granted)
+    );
+    let held = holder(&*node, "k").await.unwrap();
+    let remaining = held.remaining.unwrap();
+    assert!(remaining <= LONG && remaining > LONG / 2, "{remaining:?}");
+}
+
+pub(crate) async fn a_held_key_is_refused_and_tells_how_long(bench: &impl Bench) {
+    let node = bench.node();
+    let ttl = Duration::from_secs(20);
+    let request = AcquireRequest::new(key("k"), token(1), ttl);
+    node.acquire(request).await.unwrap();
+    let AcquireReply::Held(held) = node.acquire(acquire("k", 2)).await.unwrap() else {
+        panic!("granted twice");
+    };
+    let remaining = held.remaining.unwrap();
+    assert!(remaining <= ttl && remaining > ttl / 2, "{remaining:?}");
+}
+
+pub(crate) async fn a_tag_tells_holders_apart(bench: &impl Bench) {
+    let node = bench.node();
+    for (name, owner) in [("a", 1), ("b", 1), ("c", 2)] {
+        node.acquire(acquire(name, owner)).await.unwrap();
+    }
+    let tag = async |name| holder(&*node, name).await.unwrap().tag;
+    assert_eq!(tag("a").await, tag("b").await);
+    assert_ne!(tag("a").await, tag("c").await);
+    let ExtendReply::Held(seen) = extend_one(&*node, extend("a", 3)).await else {
+        panic!("extended another's lock");
+    };
+    assert_eq!(seen.tag, tag("a").await, "extend and acquire agree");
+}
+
+pub(crate) async fn the_same_token_is_granted_again_for_a_full_ttl(bench: &impl Bench) {
+    let node = bench.node();
+    let short = AcquireRequest::new(key("k"), token(1), Duration::from_secs(5));
+    node.acquire(short).await.unwrap();
+    assert_eq!(
+        node.acquire(acquire("k", 1)).await,
+        Ok(AcquireReply::Granted)
+    );
+    let remaining = holder(&*node, "k").await.unwrap().remaining.unwrap();
+    assert!(remaining > Duration::from_secs(5), "{remaining:?}");
+}
+
+pub(crate) async fn a_lock_ends_with_its_ttl(bench: &impl Bench) {
+    let node = bench.node();
+    let request = AcquireRequest::new(key("k"), token(1), Duration::from_millis(30));
+    node.acquire(request).await.unwrap();
+    let held = node.acquire(acquire("k", 2)).await.unwrap();
+    assert!(matches!(held, AcquireReply::Held(_)), "{held:?}");
+    for _ in 0..1_000 {
+        if holder(&*node, "k").await.is_none() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("it did not end");
+}
+
+pub(crate) async fn only_the_owner_releases(bench: &impl Bench) {
+    let node = bench.node();
+    node.acquire(acquire("k", 1)).await.unwrap();
+    assert!(!released(&*node, "k", 2).await);
+    assert!(holder(&*node, "k").await.is_some());
+    assert!(released(&*node, "k", 1).await);
+    assert!(holder(&*node, "k").await.is_none());
+    assert!(!released(&*node, "k", 1).await, "there is nothing left");
+}
+
+pub(crate) async fn a_release_tells_its_listeners(bench: &impl Bench) {
+    let node = bench.node();
+    for count in 0..3_u32 {
+        // A name each time: a server takes note of a closed connection in its own time.
+        let name = format!("k{count}");
+        let listeners: Vec<_> = (0..count).filter_map(|_| bench.listen(&name)).collect();
+        let _elsewhere = bench.listen("other");
+        node.acquire(acquire(&name, 1)).await.unwrap();
+        let reply = node.release(release(&name, 1)).await.unwrap();
+        let heard = u32::try_from(listeners.len()).unwrap();
+        assert_eq!(reply, ReleaseReply::Released { listeners: heard });
+    }
+}
+
+pub(crate) async fn an_own_lock_is_extended(bench: &impl Bench) {
+    let node = bench.node();
+    let short = AcquireRequest::new(key("k"), token(1), Duration::from_secs(5));
+    node.acquire(short).await.unwrap();
+    assert_eq!(
+        extend_one(&*node, extend("k", 1)).await,
+        ExtendReply::Extended
+    );
+    let remaining = holder(&*node, "k").await.unwrap().remaining.unwrap();
+    assert!(remaining > Duration::from_secs(5), "{remaining:?}");
+}
+
+pub(crate) async fn an_absent_lock_is_left_absent_unless_refilled(bench: &impl Bench) {
+    let node = bench.node();
+    assert_eq!(
+        extend_one(&*node, extend("k", 1)).await,
+        ExtendReply::Absent
+    );
+    assert!(holder(&*node, "k").await.is_none());
+    assert_eq!(
+        extend_one(&*node, refill("k", 1)).await,
+        ExtendReply::Refilled
+    );
+    let remaining = holder(&*node, "k").await.unwrap().remaining.unwrap();
+    assert!(remaining <= LONG && remaining > LONG / 2, "{remaining:?}");
+    assert!(released(&*node, "k", 1).await);
+}
+
+pub(crate) async fn anothers_lock_is_neither_extended_nor_refilled(bench: &impl Bench) {
+    let node = bench.node();
+    let ttl = Duration::from_secs(20);
+    let request = AcquireRequest::new(key("k"), token(1), ttl);
+    node.acquire(request).await.unwrap();
+    for request in [extend("k", 2), refill("k", 2)] {
+        let ExtendReply::Held(held) = extend_one(&*node, request).await else {
+            panic!("another's lock was taken");
+        };
+        assert!(held.remaining.unwrap() <= ttl);
+    }
+    assert!(released(&*node, "k", 1).await);
+}
+
+pub(crate) async fn a_batch_is_answered_in_order(bench: &impl Bench) {
+    let node = bench.node();
+    let name = |number: u32| format!("k{number}");
+    // Every third lock is ours, every third another's, every third absent; of these every second is refilled.
+    for number in 0..250 {
+        if number % 3 < 2 {
+            let owner = 1 + number % 3;
+            node.acquire(acquire(&name(number), owner)).await.unwrap();
+        }
+    }
+    let requests: Vec<_> = (0..250)
+        .map(|number| match number % 2 {
+            0 => refill(&name(number), 1),
+            _ => extend(&name(number), 1),
+        })
+        .collect();
+    let replies = node.extend(requests.into()).await.unwrap();
+    assert_eq!(replies.len(), 250);
+    for (number, reply) in (0..250).zip(replies) {
+        let reply = reply.unwrap();
+        let right = match (number % 3, number % 2) {
+            (0, _) => reply == ExtendReply::Extended,
+            (1, _) => matches!(reply, ExtendReply::Held(_)),
+            (_, 0) => reply == ExtendReply::Refilled,
+            _ => reply == ExtendReply::Absent,
+        };
+        assert!(right, "lock {number}: {reply:?}");
+    }
+    assert_eq!(node.extend(Arc::from([])).await, Ok(vec![]));
+}
+
+pub(crate) async fn keys_do_not_touch_each_other(bench: &impl Bench) {
+    let node = bench.node();
+    let names: HashSet<_> = ["k", "K", "k:", "k ", "kk", "ключ"].into();
+    for name in &names {
+        let reply = node.acquire(acquire(name, 1)).await;
+        assert_eq!(reply, Ok(AcquireReply::Granted), "{name}");
+    }
+    assert!(released(&*node, "k", 1).await);
+    for name in names {
+        assert_eq!(holder(&*node, name).await.is_none(), name == "k", "{name}");
+    }
+}
+
+pub(crate) async fn a_foreign_key_without_expiry_has_no_remaining_time(bench: &impl Bench) {
+    let node = bench.node();
+    if !bench.set_forever("k") {
+        return;
+    }
+    assert_eq!(holder(&*node, "k").await.unwrap().remaining, None);
+    let ExtendReply::Held(held) = extend_one(&*node, refill("k", 1)).await else {
+        panic!("a foreign key was taken");
+    };
+    assert_eq!(held.remaining, None);
+}
+
+pub(crate) async fn a_dropped_acquire_and_a_release_leave_no_key<B: Bench>(bench: &B) {
+    let node = bench.node();
+    let (mut unsent, mut executed) = (0, 0);
+    for round in 0..400_u32 {
+        let attempt = node.acquire(acquire("k", round));
+        // From "polled once" to "long answered".
+        let limit = Duration::from_micros(u64::from(round * 37 % 700));
+        let dropped = tokio::select! {
+            biased;
+            _ = attempt => false,
+            () = async {
+                for _ in 0..round % 7 {
+                    tokio::task::yield_now().await;
+                }
+                if round % 3 > 0 {
+                    tokio::time::sleep(limit).await;
+                }
+            } => true,
+        };
+        let set = released(&*node, "k", round).await;
+        unsent += u32::from(dropped && !set);
+        executed += u32::from(dropped && set);
+        assert_eq!(holder(&*node, "k").await, None, "round {round}");
+    }
+    if B::REMOTE {
+        assert!(unsent > 0 && executed > 0, "{unsent} {executed}");
+    }
+}
+
+pub(crate) async fn nothing_happens_before_the_first_poll(bench: &impl Bench) {
+    let node = bench.node();
+    let attempt = node.acquire(acquire("k", 1));
+    assert_eq!(holder(&*node, "k").await, None);
+    assert_eq!(attempt.await, Ok(AcquireReply::Granted));
+}
+
+pub(crate) async fn a_closed_node_says_so(bench: &impl Bench) {
+    use tower_redlock::node::{NodeErrorKind, NodeState};
+
+    let node = bench.node();
+    node.acquire(acquire("k", 1)).await.unwrap();
+    node.close().await;
+    node.close().await;
+    eventually("closed", || node.state() == NodeState::Closed).await;
+    let closed = NodeErrorKind::Closed;
+    assert_eq!(node.ready().await.unwrap_err().kind(), closed);
+    assert_eq!(
+        node.acquire(acquire("k", 1)).await.unwrap_err().kind(),
+        closed
+    );
+    assert_eq!(
+        node.release(release("k", 1)).await.unwrap_err().kind(),
+        closed
+    );
+    let extended = node.extend(Arc::from([extend("k", 1)])).await;
+    assert_eq!(extended.unwrap_err().kind(), closed);
+}

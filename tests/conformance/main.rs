@@ -1,0 +1,92 @@
+//! One suite of claims about the `Node` port, run over every kind of node: real servers, started for each claim.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod claims;
+
+use std::sync::Arc;
+
+use claims::Bench;
+use support::nodes;
+use support::server::{Kind, Server};
+use tower_redlock::node::Node;
+use tower_redlock::node::redis::RedisNode;
+
+/// A node on a server of its own.
+struct Real {
+    server: Server,
+    node: RedisNode,
+}
+
+impl Real {
+    async fn start(kind: Kind) -> Self {
+        let server = Server::start(kind, &[]);
+        let node = nodes::ready(&server.url()).await;
+        Self { server, node }
+    }
+}
+
+impl Bench for Real {
+    const REMOTE: bool = true;
+
+    fn node(&self) -> Arc<dyn Node> {
+        Arc::new(self.node.clone())
+    }
+
+    fn listen(&self, name: &str) -> Option<Box<dyn Send>> {
+        Some(Box::new(self.server.subscribe(&nodes::key(name).channel())))
+    }
+
+    fn set_forever(&self, name: &str) -> bool {
+        self.server
+            .command(&["SET", nodes::key(name).as_str(), "foreign"]);
+        true
+    }
+}
+
+/// Makes a module of tests, one per claim, each over a fresh bench.
+macro_rules! hold {
+    ($module:ident, $bench:expr, [$($claim:ident,)*]) => {
+        mod $module {
+            use super::*;
+
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $claim() {
+                    claims::$claim(&$bench).await;
+                }
+            )*
+        }
+    };
+}
+
+macro_rules! all_claims {
+    ($($module:ident: $bench:expr;)*) => {
+        $(
+            hold!($module, $bench, [
+                a_free_key_is_granted,
+                a_held_key_is_refused_and_tells_how_long,
+                a_tag_tells_holders_apart,
+                the_same_token_is_granted_again_for_a_full_ttl,
+                a_lock_ends_with_its_ttl,
+                only_the_owner_releases,
+                a_release_tells_its_listeners,
+                an_own_lock_is_extended,
+                an_absent_lock_is_left_absent_unless_refilled,
+                anothers_lock_is_neither_extended_nor_refilled,
+                a_batch_is_answered_in_order,
+                keys_do_not_touch_each_other,
+                a_foreign_key_without_expiry_has_no_remaining_time,
+                a_dropped_acquire_and_a_release_leave_no_key,
+                nothing_happens_before_the_first_poll,
+                a_closed_node_says_so,
+            ]);
+        )*
+    };
+}
+
+all_claims! {
+    redis: Real::start(Kind::Redis).await;
+    valkey: Real::start(Kind::Valkey).await;
+}

@@ -1,0 +1,32 @@
+//! What the tests share: real servers as processes, and shorthands around nodes.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every test binary uses a part of it"
+)]
+
+pub mod nodes;
+pub mod resp;
+pub mod server;
+
+use std::time::Duration;
+
+/// The bound of every wait: long enough for a busy machine, and only ever reached by a failing test.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Waits until `claim` holds, looking every millisecond.
+///
+/// # Panics
+///
+/// If it does not come to hold.
+pub async fn eventually(what: &str, mut claim: impl FnMut() -> bool) {
+    let holds = async {
+        while !claim() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert!(
+        tokio::time::timeout(PATIENCE, holds).await.is_ok(),
+        "waited in vain: {what}"
+    );
+}

@@ -1,0 +1,87 @@
+//! Shorthands around nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tower_redlock::LockKey;
+use tower_redlock::clock::SystemClock;
+use tower_redlock::namespace::{Namespace, NodeKey};
+use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::{
+    AcquireRequest, ExtendRequest, Node, NodeContext, NodeError, NodeState, ReleaseRequest, Roster,
+};
+use tower_redlock::token::OwnerToken;
+
+use super::PATIENCE;
+
+/// A ttl that no test outlives.
+pub const LONG: Duration = Duration::from_secs(60);
+
+pub fn context() -> NodeContext {
+    context_with(Roster::new())
+}
+
+pub fn context_with(roster: Roster) -> NodeContext {
+    NodeContext::new(Arc::new(SystemClock::new()), roster, LONG)
+}
+
+/// A started node at `url`.
+pub fn started(url: &str) -> RedisNode {
+    let node = RedisNode::new(url).unwrap();
+    node.start(context());
+    node
+}
+
+/// A started node at `url` that takes commands.
+pub async fn ready(url: &str) -> RedisNode {
+    let node = started(url);
+    settled(&node).await.unwrap();
+    node
+}
+
+/// Waits until the node is ready or refused.
+pub async fn settled(node: &dyn Node) -> Result<(), NodeError> {
+    timeout(PATIENCE, node.ready())
+        .await
+        .expect("neither ready nor refused")
+}
+
+/// Why a node at `url` is refused.
+pub async fn refusal(node: &dyn Node) -> NodeError {
+    let error = settled(node).await.unwrap_err();
+    assert_eq!(node.state(), NodeState::Refused(error.clone()));
+    error
+}
+
+pub fn is_down(node: &dyn Node) -> bool {
+    matches!(node.state(), NodeState::Down(_))
+}
+
+/// The key `name` in the default namespace.
+pub fn key(name: &str) -> NodeKey {
+    Namespace::default().place(&LockKey::new(name).unwrap())
+}
+
+/// The token of the contender `number`.
+pub fn token(number: u32) -> OwnerToken {
+    let mut entropy = [0; OwnerToken::ENTROPY_LEN];
+    entropy[..4].copy_from_slice(&number.to_be_bytes());
+    OwnerToken::from_entropy(entropy)
+}
+
+pub fn acquire(name: &str, owner: u32) -> AcquireRequest {
+    AcquireRequest::new(key(name), token(owner), LONG)
+}
+
+pub fn extend(name: &str, owner: u32) -> ExtendRequest {
+    ExtendRequest::new(key(name), token(owner), LONG, false)
+}
+
+pub fn refill(name: &str, owner: u32) -> ExtendRequest {
+    ExtendRequest::new(key(name), token(owner), LONG, true)
+}
+
+pub fn release(name: &str, owner: u32) -> ReleaseRequest {
+    ReleaseRequest::new(key(name), token(owner))
+}

@@ -1,0 +1,259 @@
+//! Real servers, one process each, that the tests start, kill, freeze and restart.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::resp::Raw;
+
+/// Which server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Redis,
+    Valkey,
+}
+
+impl Kind {
+    pub const ALL: [Self; 2] = [Self::Redis, Self::Valkey];
+
+    /// Where its binary is. A missing server fails the test: a skipped test proves nothing.
+    fn binary(self) -> PathBuf {
+        let (variable, name) = match self {
+            Self::Redis => ("REDIS_SERVER", "redis-server"),
+            Self::Valkey => ("VALKEY_SERVER", "valkey-server"),
+        };
+        if let Some(path) = env::var_os(variable) {
+            return path.into();
+        }
+        let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/servers");
+        let path = env::var_os("PATH").unwrap_or_default();
+        env::split_paths(&path)
+            .chain([fetched])
+            .map(|dir| dir.join(name))
+            .find(|file| file.is_file())
+            .unwrap_or_else(|| {
+                panic!(
+                    "no `{name}` found: run `make servers`, or install it, or set {variable} to its path"
+                )
+            })
+    }
+}
+
+/// A running (or killed) server on 127.0.0.1, without persistence. It ends with this value.
+#[derive(Debug)]
+pub struct Server {
+    kind: Kind,
+    port: u16,
+    dir: PathBuf,
+    args: Vec<String>,
+    tls: bool,
+    child: Option<Child>,
+}
+
+impl Server {
+    /// Starts a server with further arguments, and waits until it answers.
+    pub fn start(kind: Kind, args: &[&str]) -> Self {
+        Self::start_with(kind, args, false)
+    }
+
+    /// Starts a server that speaks TLS only, with the certificate and key at these paths.
+    pub fn start_tls(kind: Kind, certificate: &Path, key: &Path) -> Self {
+        let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
+        let args = [
+            "--tls-auth-clients",
+            "no",
+            "--tls-cert-file",
+            certificate,
+            "--tls-key-file",
+            key,
+        ];
+        Self::start_with(kind, &args, true)
+    }
+
+    /// Starts `count` servers at the same time.
+    pub fn start_many(kind: Kind, count: usize) -> Vec<Self> {
+        let starts: Vec<_> = (0..count)
+            .map(|_| thread::spawn(move || Self::start(kind, &[])))
+            .collect();
+        starts
+            .into_iter()
+            .map(|start| start.join().unwrap())
+            .collect()
+    }
+
+    fn start_with(kind: Kind, args: &[&str], tls: bool) -> Self {
+        let mut server = Self {
+            kind,
+            port: 0,
+            dir: new_dir(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            tls,
+            child: None,
+        };
+        // A port that was free may be taken by the time the server binds it.
+        for _ in 0..5 {
+            server.port = free_port();
+            server.spawn();
+            if server.answers() {
+                return server;
+            }
+            server.kill();
+        }
+        panic!("the server does not start: {}", server.log());
+    }
+
+    /// `redis://127.0.0.1:port`, or `rediss://localhost:port` for TLS.
+    pub fn url(&self) -> String {
+        if self.tls {
+            format!("rediss://localhost:{}", self.port)
+        } else {
+            format!("redis://127.0.0.1:{}", self.port)
+        }
+    }
+
+    /// `redis://user:password@127.0.0.1:port`.
+    pub fn url_as(&self, user: &str, password: &str) -> String {
+        format!("redis://{user}:{password}@127.0.0.1:{}", self.port)
+    }
+
+    /// `unix:///..`: every server listens on a socket, too.
+    pub fn unix_url(&self) -> String {
+        format!("unix://{}", self.socket().display())
+    }
+
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A directory that lives as long as the server.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join("socket")
+    }
+
+    /// Ends the process with SIGKILL.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Fails only if it is gone already. SIGKILL ends a stopped process, too.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = fs::remove_file(self.socket());
+    }
+
+    /// Stops the process with SIGSTOP: connections stay, answers do not come.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a frozen process go on.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Starts the server again at its port, with nothing left of its data.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.spawn();
+        assert!(self.answers(), "no restart: {}", self.log());
+    }
+
+    /// Runs one command on a connection of its own, through the socket. See [`Raw::command`].
+    pub fn command(&self, words: &[&str]) -> String {
+        let mut raw = Raw::connect(&self.socket()).unwrap();
+        raw.command(words).unwrap()
+    }
+
+    /// Runs a command line without quotes.
+    pub fn run(&self, line: &str) -> String {
+        let words: Vec<&str> = line.split(' ').collect();
+        self.command(&words)
+    }
+
+    /// A connection that listens to `channel`.
+    pub fn subscribe(&self, channel: &str) -> Raw {
+        let mut raw = Raw::connect(&self.socket()).unwrap();
+        raw.command(&["SUBSCRIBE", channel]).unwrap();
+        raw
+    }
+
+    fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().unwrap();
+        kill_process(Pid::from_child(child), signal).unwrap();
+    }
+
+    fn spawn(&mut self) {
+        let port = self.port.to_string();
+        let (plain, tls) = if self.tls {
+            ("0", Some(port.as_str()))
+        } else {
+            (port.as_str(), None)
+        };
+        let mut command = Command::new(self.kind.binary());
+        command
+            .args(["--bind", "127.0.0.1", "--port", plain])
+            .args(["--save", "", "--appendonly", "no"])
+            .args(["--unixsocket", "socket", "--logfile", "log"])
+            .arg("--dir")
+            .arg(&self.dir)
+            .current_dir(&self.dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if let Some(tls) = tls {
+            command.args(["--tls-port", tls]);
+        }
+        self.child = Some(command.args(&self.args).spawn().unwrap());
+    }
+
+    /// Waits for the first answer; false if the process ends instead.
+    fn answers(&mut self) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < super::PATIENCE {
+            if let Ok(mut raw) = Raw::connect(&self.socket())
+                && let Ok(answer) = raw.command(&["PING"])
+                && !answer.starts_with("-LOADING")
+            {
+                return true;
+            }
+            if self.child.as_mut().unwrap().try_wait().unwrap().is_some() {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A fresh directory with a short path: a socket's path has at most 107 bytes.
+pub fn new_dir() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let dir = env::temp_dir().join(format!("redlock-{}-{number}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// A port that nobody listens on.
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
