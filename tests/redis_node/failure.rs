@@ -1,0 +1,282 @@
+//! Servers that go away and come back.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::{
+    AcquireReply, ExtendReply, Node, NodeErrorKind, NodeState, ReleaseReply,
+};
+
+use crate::kind_of;
+use crate::support::eventually;
+use crate::support::fake::Proxy;
+use crate::support::nodes::{
+    self, acquire, context, extend, is_down, key, ready, release, settled, started,
+};
+use crate::support::server::{Kind, Server};
+
+/// Polls a future once.
+fn poll_once<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
+    future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// How many of our connections the server has.
+fn connections(server: &Server) -> usize {
+    let list = server.run("CLIENT LIST");
+    list.matches("name=tower-redlock").count()
+}
+
+#[tokio::test]
+async fn a_node_that_is_down_fails_at_the_first_poll() {
+    let mut server = Server::start(Kind::Redis, &[]);
+    server.kill();
+    let node = started(&server.url());
+    let early = node.acquire(acquire("k", 1)).await;
+    assert_eq!(kind_of(early), NodeErrorKind::Unavailable);
+    eventually("down", || is_down(&node)).await;
+
+    let Poll::Ready(answer) = poll_once(&mut node.acquire(acquire("k", 1))) else {
+        panic!("it waits for a server that is down");
+    };
+    let error = answer.unwrap_err();
+    assert_eq!(error.kind(), NodeErrorKind::Unavailable);
+    assert!(error.to_string().contains("refused"), "{error}");
+    let extended = poll_once(&mut node.extend(Arc::from([extend("k", 1)])));
+    assert!(extended.is_ready());
+    assert!(poll_once(&mut node.release(release("k", 1))).is_ready());
+
+    server.restart();
+    settled(&node).await.unwrap();
+    let granted = node.acquire(acquire("k", 1)).await;
+    assert_eq!(granted, Ok(AcquireReply::Granted));
+}
+
+#[tokio::test]
+async fn a_killed_server_interrupts_and_a_new_one_serves() {
+    for kind in Kind::ALL {
+        let mut server = Server::start(kind, &[]);
+        let node = ready(&server.url()).await;
+        server.freeze();
+        let mut attempt = node.acquire(acquire("k", 1));
+        assert!(poll_once(&mut attempt).is_pending());
+        server.kill();
+        let error = attempt.await.unwrap_err();
+        assert_eq!(error.kind(), NodeErrorKind::Interrupted);
+        assert!(error.outcome_unknown());
+        // Nobody has to send anything for it to be noticed.
+        eventually("down", || is_down(&node)).await;
+
+        server.restart();
+        settled(&node).await.unwrap();
+        let granted = node.acquire(acquire("k", 1)).await;
+        assert_eq!(granted, Ok(AcquireReply::Granted), "the scripts are back");
+    }
+}
+
+#[tokio::test]
+async fn a_frozen_server_is_down_until_it_thaws() {
+    let server = Server::start(Kind::Redis, &[]);
+    let node = ready(&server.url()).await;
+    server.freeze();
+    let mut patient = node.acquire(acquire("patient", 1));
+    assert!(poll_once(&mut patient).is_pending());
+    // The caller's deadline passes.
+    let hasty = node.acquire(acquire("hasty", 1));
+    tokio::time::timeout(Duration::from_millis(20), hasty)
+        .await
+        .unwrap_err();
+    eventually("down", || is_down(&node)).await;
+    assert_eq!(kind_of(patient.await), NodeErrorKind::Interrupted);
+    assert_eq!(
+        kind_of(node.acquire(acquire("k", 1)).await),
+        NodeErrorKind::Unavailable
+    );
+
+    server.thaw();
+    settled(&node).await.unwrap();
+    let granted = node.acquire(acquire("k", 1)).await;
+    assert_eq!(granted, Ok(AcquireReply::Granted));
+}
+
+#[tokio::test]
+async fn an_idle_node_notices_a_frozen_server() {
+    let server = Server::start(Kind::Valkey, &[]);
+    let node = ready(&server.url()).await;
+    server.freeze();
+    eventually("down", || is_down(&node)).await;
+}
+
+#[tokio::test]
+async fn a_dropped_command_does_not_condemn_a_healthy_server() {
+    let server = Server::start(Kind::Redis, &[]);
+    let node = ready(&server.url()).await;
+    for round in 0..50 {
+        let mut attempt = node.acquire(acquire("k", round));
+        assert!(poll_once(&mut attempt).is_pending());
+        drop(attempt);
+        node.release(release("k", round)).await.unwrap();
+        assert_eq!(node.state(), NodeState::Up);
+    }
+    assert_eq!(connections(&server), 1);
+}
+
+#[tokio::test]
+async fn a_disconnect_is_noticed_and_mended() {
+    let server = Server::start(Kind::Redis, &[]);
+    let node = ready(&server.url()).await;
+    let first = server.run("CLIENT LIST TYPE normal");
+    server.run("CLIENT KILL TYPE normal");
+    eventually("another connection", || {
+        connections(&server) == 1 && server.run("CLIENT LIST TYPE normal") != first
+    })
+    .await;
+    eventually("up", || node.state() == NodeState::Up).await;
+    node.acquire(acquire("k", 1)).await.unwrap();
+}
+
+/// Gives up an acquire whose bytes are held back, releases it on the next connection, and lets the bytes go.
+async fn late_acquire(server: &Server, proxy: &Proxy, node: &RedisNode) {
+    settled(node).await.unwrap();
+    proxy.hold();
+    let attempt = node.acquire(acquire("k", 1));
+    tokio::time::timeout(Duration::from_millis(20), attempt)
+        .await
+        .unwrap_err();
+    eventually("down", || is_down(node)).await;
+    settled(node).await.unwrap();
+    let reply = node.release(release("k", 1)).await;
+    assert_eq!(reply, Ok(ReleaseReply::NotOwner));
+    proxy.let_go();
+    // The late bytes travel, if anybody still reads them.
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        if exists(server) {
+            return;
+        }
+    }
+}
+
+fn exists(server: &Server) -> bool {
+    server.command(&["EXISTS", key("k").as_str()]) == "1"
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_of_a_lost_connection_does_not_run_after_its_release() {
+    for kind in Kind::ALL {
+        let server = Server::start(kind, &[]);
+        let proxy = Proxy::start(server.port()).await;
+        late_acquire(&server, &proxy, &started(&proxy.url())).await;
+        assert!(!exists(&server), "{kind:?}");
+    }
+
+    // The same without the right to end the old connection: so it is this that prevents it.
+    let server = Server::start(Kind::Redis, &[]);
+    server.run("ACL SETUSER u on >p ~* &* +@all -client|kill");
+    let proxy = Proxy::start(server.port()).await;
+    late_acquire(&server, &proxy, &started(&proxy.url_as("u", "p"))).await;
+    assert!(exists(&server), "the test no longer shows anything");
+}
+
+#[tokio::test]
+async fn lost_scripts_are_loaded_again() {
+    for kind in Kind::ALL {
+        let server = Server::start(kind, &[]);
+        let node = ready(&server.url()).await;
+        server.run("SCRIPT FLUSH");
+        let granted = node.acquire(acquire("k", 1)).await;
+        assert_eq!(granted, Ok(AcquireReply::Granted));
+        server.run("SCRIPT FLUSH");
+        let batch: Vec<_> = (0..250).map(|_| extend("k", 1)).collect();
+        let replies = node.extend(batch.into()).await.unwrap();
+        assert_eq!(replies, vec![Ok(ExtendReply::Extended); 250]);
+        server.run("SCRIPT FLUSH");
+        let reply = node.release(release("k", 1)).await;
+        assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 0 }));
+    }
+}
+
+#[tokio::test]
+async fn closing_lets_queued_commands_out() {
+    let server = Server::start(Kind::Redis, &[]);
+    let node = ready(&server.url()).await;
+    let names: Vec<_> = (0..100).map(|number| format!("k{number}")).collect();
+    let mut attempts: Vec<_> = names
+        .iter()
+        .map(|name| node.acquire(acquire(name, 1)))
+        .collect();
+    for attempt in &mut attempts {
+        assert!(poll_once(attempt).is_pending());
+    }
+    node.close().await;
+    for attempt in attempts {
+        assert_eq!(attempt.await, Ok(AcquireReply::Granted));
+    }
+    assert_eq!(server.run("DBSIZE"), "100");
+    drop(node);
+    eventually("disconnected", || connections(&server) == 0).await;
+}
+
+#[tokio::test]
+async fn closing_does_not_wait_forever_for_a_frozen_server() {
+    let server = Server::start(Kind::Redis, &[]);
+    let node = ready(&server.url()).await;
+    server.freeze();
+    let mut attempt = node.acquire(acquire("k", 1));
+    assert!(poll_once(&mut attempt).is_pending());
+    node.close().await;
+    assert_eq!(kind_of(attempt.await), NodeErrorKind::Interrupted);
+    assert_eq!(node.state(), NodeState::Closed);
+}
+
+#[tokio::test]
+async fn a_node_that_never_started_can_be_closed() {
+    let node = RedisNode::new("redis://127.0.0.1:1").unwrap();
+    assert_eq!(node.state(), NodeState::Connecting);
+    assert_eq!(
+        kind_of(node.acquire(acquire("k", 1)).await),
+        NodeErrorKind::Unavailable
+    );
+    node.close().await;
+    node.start(context());
+    assert_eq!(node.state(), NodeState::Closed);
+    assert_eq!(kind_of(node.ready().await), NodeErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn the_connection_ends_with_the_last_clone_and_command() {
+    let server = Server::start(Kind::Redis, &[]);
+    let node = ready(&server.url()).await;
+    node.start(context());
+    assert_eq!(connections(&server), 1, "a second start does nothing");
+    let clone = node.clone();
+    drop(node);
+    let attempt = clone.acquire(acquire("k", 1));
+    drop(clone);
+    assert_eq!(attempt.await, Ok(AcquireReply::Granted));
+    eventually("disconnected", || connections(&server) == 0).await;
+}
+
+#[tokio::test]
+async fn a_node_is_reached_through_a_socket() {
+    for kind in Kind::ALL {
+        let server = Server::start(kind, &[]);
+        let node = ready(&server.unix_url()).await;
+        assert_eq!(node.name(), server.socket().to_str().unwrap());
+        node.acquire(acquire("k", 1)).await.unwrap();
+        let lock = server.command(&["GET", key("k").as_str()]);
+        assert_eq!(lock.as_bytes(), nodes::token(1).expose());
+    }
+}
+
+#[tokio::test]
+async fn a_database_is_selected() {
+    let server = Server::start(Kind::Redis, &[]);
+    let node = ready(&format!("{}/3", server.url())).await;
+    node.acquire(acquire("k", 1)).await.unwrap();
+    assert_eq!(server.run("DBSIZE"), "0");
+}

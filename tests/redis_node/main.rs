@@ -1,0 +1,19 @@
+//! `RedisNode` against real servers that are killed, frozen, restarted and misconfigured, and against fakes that
+//! answer nonsense. What all nodes have in common is in the suite `conformance`.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod failure;
+mod nonsense;
+mod refused;
+mod rights;
+#[cfg(feature = "tls")]
+mod tls;
+
+use tower_redlock::node::{NodeError, NodeErrorKind};
+
+/// The kind of the error in `result`.
+fn kind_of<T: std::fmt::Debug>(result: Result<T, NodeError>) -> NodeErrorKind {
+    result.unwrap_err().kind()
+}

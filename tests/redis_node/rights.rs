@@ -1,0 +1,173 @@
+//! What a user may and what memory allows.
+
+use std::sync::Arc;
+
+use tower_redlock::node::{
+    AcquireReply, ExtendReply, Node, NodeErrorKind, NodeState, ReleaseReply,
+};
+
+use crate::kind_of;
+use crate::support::nodes::{acquire, extend, key, ready, refill, refusal, release, started};
+use crate::support::server::{Kind, Server};
+
+/// The rule that the docs recommend.
+fn documented_rule() -> &'static str {
+    include_str!("../../src/node/redis/mod.rs")
+        .lines()
+        .find_map(|line| line.strip_prefix("//! ACL SETUSER "))
+        .expect("the docs show a rule")
+}
+
+/// A server with a user `locks`, of the documented rule and more.
+fn with_user(kind: Kind, more: &str) -> Server {
+    let server = Server::start(kind, &[]);
+    let rule = documented_rule().replace("PASSWORD", "pw");
+    assert_eq!(server.run(&format!("ACL SETUSER {rule}{more}")), "OK");
+    server
+}
+
+#[tokio::test]
+async fn the_documented_rights_are_enough() {
+    for kind in Kind::ALL {
+        for more in ["", " +client|id +client|kill", " +client|setname"] {
+            let server = with_user(kind, more);
+            let node = ready(&server.url_as("locks", "pw")).await;
+            let _listener = server.subscribe(&key("k").channel());
+            assert_eq!(
+                node.acquire(acquire("k", 1)).await,
+                Ok(AcquireReply::Granted)
+            );
+            let held = node.acquire(acquire("k", 2)).await;
+            assert!(matches!(held, Ok(AcquireReply::Held(_))), "{held:?}");
+            assert_eq!(
+                node.acquire(acquire("k", 1)).await,
+                Ok(AcquireReply::Granted)
+            );
+            let batch = Arc::from([extend("k", 1), refill("new", 1), extend("k", 2)]);
+            let replies = node.extend(batch).await.unwrap();
+            assert_eq!(replies[0], Ok(ExtendReply::Extended));
+            assert_eq!(replies[1], Ok(ExtendReply::Refilled));
+            assert!(
+                matches!(replies[2], Ok(ExtendReply::Held(_))),
+                "{replies:?}"
+            );
+            let reply = node.release(release("k", 1)).await;
+            assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 1 }));
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_right_in_the_documented_rule_is_superfluous() {
+    let server = Server::start(Kind::Redis, &[]);
+    let rule = documented_rule().replace("PASSWORD", "pw");
+    let rights = rule.split(' ').filter(|word| word.starts_with('+'));
+    // A connection can do without these two.
+    for right in rights.filter(|right| !["+publish", "+ping"].contains(right)) {
+        server.run(&format!(
+            "ACL SETUSER {}",
+            rule.replace(&format!(" {right}"), "")
+        ));
+        server.run("FLUSHALL");
+        server.run("SET lk:held other");
+        let node = started(&server.url_as("locks", "pw"));
+        let mut fine = crate::support::nodes::settled(&node).await.is_ok();
+        fine &= node.acquire(acquire("k", 1)).await.is_ok();
+        fine &= node.acquire(acquire("k", 1)).await.is_ok();
+        fine &= node.acquire(acquire("held", 1)).await.is_ok();
+        fine &= node.release(release("k", 1)).await.is_ok();
+        assert!(!fine, "it works without {right}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named() {
+    for (right, word) in [("info", "INFO"), ("script|load", "SCRIPT LOAD")] {
+        let server = with_user(Kind::Redis, &format!(" -{right}"));
+        let error = refusal(&started(&server.url_as("locks", "pw"))).await;
+        assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
+        let text = error.to_string();
+        assert!(text.contains("ACL") && text.contains(word), "{text}");
+    }
+    for kind in Kind::ALL {
+        let server = with_user(kind, " -set -pexpire");
+        let node = ready(&server.url_as("locks", "pw")).await;
+        let error = node.acquire(acquire("k", 1)).await.unwrap_err();
+        assert_eq!(error.kind(), NodeErrorKind::Rejected);
+        assert!(error.to_string().contains("ACL"), "{error}");
+        // The rights of an extend are missed lock by lock.
+        let replies = node.extend(Arc::from([refill("k", 1)])).await.unwrap();
+        let error = replies[0].clone().unwrap_err();
+        assert!(error.to_string().contains("ACL"), "{error}");
+        assert_eq!(node.state(), NodeState::Up);
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_publish_can_still_release() {
+    for kind in Kind::ALL {
+        for missing in [" -publish", " resetchannels"] {
+            let server = with_user(kind, missing);
+            let _listener = server.subscribe(&key("k").channel());
+            let node = ready(&server.url_as("locks", "pw")).await;
+            node.acquire(acquire("k", 1)).await.unwrap();
+            let reply = node.release(release("k", 1)).await;
+            assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 0 }));
+            assert_eq!(server.run("DBSIZE"), "0");
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_beyond_the_namespace_are_rejected() {
+    let server = with_user(Kind::Redis, " resetkeys ~other:*");
+    let node = ready(&server.url_as("locks", "pw")).await;
+    let error = node.acquire(acquire("k", 1)).await.unwrap_err();
+    assert_eq!(error.kind(), NodeErrorKind::Rejected);
+    assert!(error.to_string().contains("ACL"), "{error}");
+}
+
+#[tokio::test]
+async fn a_key_that_is_no_lock_is_left_alone() {
+    for kind in Kind::ALL {
+        let server = Server::start(kind, &[]);
+        let node = ready(&server.url()).await;
+        server.command(&["RPUSH", key("k").as_str(), "item"]);
+        let error = node.acquire(acquire("k", 1)).await.unwrap_err();
+        assert_eq!(error.kind(), NodeErrorKind::Rejected);
+        assert!(error.to_string().contains("not a lock"), "{error}");
+        let batch = Arc::from([refill("k", 1), refill("new", 1)]);
+        let replies = node.extend(batch).await.unwrap();
+        assert_eq!(kind_of(replies[0].clone()), NodeErrorKind::Rejected);
+        assert_eq!(replies[1], Ok(ExtendReply::Refilled), "the others go on");
+        let reply = node.release(release("k", 1)).await;
+        assert_eq!(reply, Ok(ReleaseReply::NotOwner));
+        assert_eq!(server.command(&["LLEN", key("k").as_str()]), "1");
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_memory_extends_and_releases() {
+    for kind in Kind::ALL {
+        let server = Server::start(kind, &[]);
+        let node = ready(&server.url()).await;
+        node.acquire(acquire("k", 1)).await.unwrap();
+        node.acquire(acquire("other", 2)).await.unwrap();
+        server.run("CONFIG SET maxmemory 1");
+
+        let error = node.acquire(acquire("new", 1)).await.unwrap_err();
+        assert_eq!(error.kind(), NodeErrorKind::Rejected);
+        assert!(error.to_string().contains("maxmemory"), "{error}");
+        let batch = Arc::from([extend("k", 1), refill("new", 1), extend("other", 1)]);
+        let replies = node.extend(batch).await.unwrap();
+        assert_eq!(replies[0], Ok(ExtendReply::Extended));
+        assert_eq!(kind_of(replies[1].clone()), NodeErrorKind::Rejected);
+        assert!(
+            matches!(replies[2], Ok(ExtendReply::Held(_))),
+            "{replies:?}"
+        );
+        let reply = node.release(release("k", 1)).await;
+        assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 0 }));
+        assert_eq!(node.state(), NodeState::Up);
+    }
+}

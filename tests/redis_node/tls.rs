@@ -1,0 +1,147 @@
+//! TLS, with an authority made on the spot.
+
+use std::fs;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::{AcquireReply, Node, NodeErrorKind};
+
+use crate::support::nodes::{acquire, context, refusal, settled, started};
+use crate::support::server::{Kind, Server, new_dir};
+
+/// An authority and a certificate of it, for localhost.
+struct Authority {
+    root: String,
+    certificate: String,
+    key: String,
+}
+
+fn authority() -> Authority {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new([]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let root = params.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(params, key);
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap().pem();
+    Authority {
+        root,
+        certificate,
+        key: key.serialize_pem(),
+    }
+}
+
+fn server_of(authority: &Authority) -> Server {
+    let dir = new_dir();
+    let (certificate, key) = (dir.join("certificate"), dir.join("key"));
+    fs::write(&certificate, &authority.certificate).unwrap();
+    fs::write(&key, &authority.key).unwrap();
+    let server = Server::start_tls(Kind::Redis, &certificate, &key);
+    // The server has read them.
+    fs::remove_dir_all(dir).unwrap();
+    server
+}
+
+fn trusting(url: &str, root: &str) -> RedisNode {
+    let node = RedisNode::builder(url)
+        .root_certificate(root)
+        .build()
+        .unwrap();
+    node.start(context());
+    node
+}
+
+#[tokio::test]
+async fn a_server_of_the_given_authority_is_taken() {
+    let authority = authority();
+    let server = server_of(&authority);
+    let node = trusting(&server.url(), &authority.root);
+    settled(&node).await.unwrap();
+    let granted = node.acquire(acquire("k", 1)).await;
+    assert_eq!(granted, Ok(AcquireReply::Granted));
+    assert!(!format!("{node:?}").contains("CERTIFICATE"));
+}
+
+#[tokio::test]
+async fn we_show_our_own_certificate() {
+    let authority = authority();
+    let server = server_of(&authority);
+    let root = server.dir().join("root");
+    fs::write(&root, &authority.root).unwrap();
+    server.run(&format!("CONFIG SET tls-ca-cert-file {}", root.display()));
+    assert_eq!(server.run("CONFIG SET tls-auth-clients yes"), "OK");
+
+    let anonymous = trusting(&server.url(), &authority.root);
+    crate::support::eventually("refused or down", || {
+        use tower_redlock::node::NodeState::{Down, Refused};
+        matches!(anonymous.state(), Down(_) | Refused(_))
+    })
+    .await;
+    let node = RedisNode::builder(&server.url())
+        .root_certificate(authority.root)
+        .client_certificate(authority.certificate, authority.key)
+        .build()
+        .unwrap();
+    node.start(context());
+    settled(&node).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_of_another_authority_is_refused() {
+    let server = server_of(&authority());
+    for node in [
+        trusting(&server.url(), &authority().root),
+        started(&server.url()),
+    ] {
+        let error = refusal(&node).await;
+        assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
+        assert!(error.to_string().contains("root_certificate"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_in_the_certificate_is_refused() {
+    let authority = authority();
+    let server = server_of(&authority);
+    let url = server.url().replace("localhost", "127.0.0.1");
+    let error = refusal(&trusting(&url, &authority.root)).await;
+    assert!(error.to_string().contains("TLS"), "{error}");
+}
+
+#[tokio::test]
+async fn tls_and_plain_text_do_not_mix() {
+    let authority = authority();
+    let plain = Server::start(Kind::Redis, &[]);
+    let url = plain
+        .url()
+        .replace("redis://127.0.0.1", "rediss://localhost");
+    let error = refusal(&trusting(&url, &authority.root)).await;
+    assert!(error.to_string().contains("TLS"), "{error}");
+
+    let server = server_of(&authority);
+    let node = started(&server.url().replace("rediss", "redis"));
+    crate::support::eventually("refused or down", || {
+        use tower_redlock::node::NodeState::{Down, Refused};
+        matches!(node.state(), Down(_) | Refused(_))
+    })
+    .await;
+}
+
+#[test]
+fn certificates_that_are_none_are_an_error_at_once() {
+    let of = |root: &str| {
+        let built = RedisNode::builder("rediss://localhost")
+            .root_certificate(root)
+            .build();
+        built.unwrap_err().to_string()
+    };
+    assert!(of("not PEM").contains("PEM"));
+    let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    assert!(of(broken).contains("certificate"));
+    let error = RedisNode::builder("rediss://localhost")
+        .client_certificate("not PEM", "not PEM")
+        .build()
+        .unwrap_err();
+    assert!(error.to_string().contains("PEM"));
+}
