@@ -42,9 +42,10 @@ pub async fn ready(url: &str) -> RedisNode {
 
 /// Waits until the node is ready or refused.
 pub async fn settled(node: &dyn Node) -> Result<(), NodeError> {
-    timeout(PATIENCE, node.ready())
-        .await
-        .expect("neither ready nor refused")
+    match timeout(PATIENCE, node.ready()).await {
+        Ok(settled) => settled,
+        Err(_) => panic!("neither ready nor refused: {node:?}"),
+    }
 }
 
 /// Why a node at `url` is refused.

@@ -16,6 +16,8 @@ use crate::node::{NodeContext, NodeError, NodeErrorKind};
 /// How many commands wait in the client's channel before callers wait outside it.
 const QUEUE: usize = 1024;
 
+const NO_RESP3: &str = "it does not speak RESP3 (`HELLO 3`); locks need Redis 6.2 or later, or Valkey, with `HELLO` not renamed and no proxy in front";
+
 /// A connection of the past, by which the server knows it.
 pub(super) struct Former {
     run_id: String,
@@ -135,8 +137,11 @@ fn setback(core: &Core, error: &RedisError, act: &str) -> Setback {
         ErrorKind::AuthenticationFailed => misconfigured(wrong_password(&cause)),
         ErrorKind::Server(_) | ErrorKind::Extension => {
             let code = error.code().unwrap_or_default();
-            if matches!(code, "WRONGPASS" | "NOAUTH" | "WRONGPASS:" | "NOAUTH:") {
+            if matches!(code, "WRONGPASS" | "NOAUTH") {
                 misconfigured(wrong_password(&cause))
+            } else if text.contains("unknown command") && text.contains("HELLO") {
+                // The client knows only one of the two ways servers quote the name.
+                misconfigured(NO_RESP3.to_owned())
             } else if code == "BUSY" || text.contains("max number of clients") {
                 unavailable(format!("it is not ready: {cause}"))
             } else if is_missing_right(&text) {
@@ -147,11 +152,9 @@ fn setback(core: &Core, error: &RedisError, act: &str) -> Setback {
                 misconfigured(format!("it refused to let us {act}: {cause}"))
             }
         }
-        ErrorKind::RESP3NotSupported => misconfigured(
-            "it does not speak RESP3 (`HELLO 3`); locks need Redis 6.2 or later, or Valkey, without a proxy in front that hides it".to_owned(),
-        ),
+        ErrorKind::RESP3NotSupported => misconfigured(NO_RESP3.to_owned()),
         ErrorKind::Io if is_tls(error) => misconfigured(format!(
-            "TLS failed: {cause}; check that it speaks TLS at this port and that `root_certificate` is that of its authority"
+            "TLS failed: {cause}; check that it speaks TLS at this port, that `root_certificate` is its authority's, and that it accepts our `client_certificate` if it asks for one"
         )),
         ErrorKind::Io => unavailable(format!("cannot connect: {cause}")),
         ErrorKind::Parse => misconfigured(format!(
@@ -168,7 +171,12 @@ fn wrong_password(cause: &str) -> String {
 /// Whether the error came out of a TLS handshake that took place.
 #[cfg(feature = "tls")]
 fn is_tls(error: &RedisError) -> bool {
-    std::error::Error::source(error)
+    use std::error::Error;
+
+    // The client keeps its cause in an `Arc`, and shows that one.
+    error
+        .source()
+        .and_then(|source| source.downcast_ref::<std::sync::Arc<dyn Error + Send + Sync>>())
         .and_then(|source| source.downcast_ref::<std::io::Error>())
         .and_then(std::io::Error::get_ref)
         .is_some_and(|inner| inner.is::<rustls::Error>())
