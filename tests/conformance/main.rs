@@ -1,4 +1,9 @@
 //! One suite of claims about the `Node` port, run over every kind of node: real servers, started for each claim.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a panic is how a test fails, in its helpers too"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,5 +1,10 @@
 //! `RedisNode` against real servers that are killed, frozen, restarted and misconfigured, and against fakes that
 //! answer nonsense. What all nodes have in common is in the suite `conformance`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a panic is how a test fails, in its helpers too"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;

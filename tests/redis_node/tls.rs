@@ -1,14 +1,12 @@
 //! TLS, with an authority made on the spot.
 
-use std::fs;
-
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{AcquireReply, Node, NodeErrorKind, NodeState};
 
 use crate::support::eventually;
 use crate::support::nodes::{acquire, context, refusal, settled, started};
-use crate::support::server::{Kind, Server, new_dir};
+use crate::support::server::{Kind, Server};
 
 /// An authority and a certificate of it, for localhost.
 struct Authority {
@@ -38,14 +36,7 @@ fn authority() -> Authority {
 }
 
 fn server_of(authority: &Authority) -> Server {
-    let dir = new_dir();
-    let (certificate, key) = (dir.join("certificate"), dir.join("key"));
-    fs::write(&certificate, &authority.certificate).unwrap();
-    fs::write(&key, &authority.key).unwrap();
-    let server = Server::start_tls(Kind::Redis, &certificate, &key);
-    // The server has read them.
-    fs::remove_dir_all(dir).unwrap();
-    server
+    Server::start_tls(Kind::Redis, &authority.certificate, &authority.key, None)
 }
 
 fn trusting(url: &str, root: &str) -> RedisNode {
@@ -77,14 +68,12 @@ async fn a_server_of_the_given_authority_is_taken() {
 #[tokio::test]
 async fn we_show_our_own_certificate() {
     let authority = authority();
-    let server = server_of(&authority);
-    let root = server.dir().join("root");
-    // The certificate is one for servers and for clients: it names no purpose.
-    fs::write(&root, &authority.root).unwrap();
-    let set = format!("CONFIG SET tls-ca-cert-file {}", root.display());
-    assert_eq!(server.run(&set), "OK");
-    assert_eq!(server.run("CONFIG SET tls-auth-clients yes"), "OK");
-
+    let server = Server::start_tls(
+        Kind::Redis,
+        &authority.certificate,
+        &authority.key,
+        Some(&authority.root),
+    );
     let anonymous = trusting(&server.url(), &authority.root);
     fails(&anonymous).await;
     let node = RedisNode::builder(&server.url())

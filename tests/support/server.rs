@@ -57,21 +57,25 @@ pub struct Server {
 impl Server {
     /// Starts a server with further arguments, and waits until it answers.
     pub fn start(kind: Kind, args: &[&str]) -> Self {
-        Self::start_with(kind, args, false)
+        Self::start_in(new_dir(), kind, args, false)
     }
 
-    /// Starts a server that speaks TLS only, with the certificate and key at these paths.
-    pub fn start_tls(kind: Kind, certificate: &Path, key: &Path) -> Self {
-        let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
-        let args = [
+    /// Starts a server that speaks TLS only, with this certificate and key and, if given, one that asks its clients
+    /// for certificates of this authority (all PEM).
+    pub fn start_tls(kind: Kind, certificate: &str, key: &str, clients: Option<&str>) -> Self {
+        let mut args = vec!["--tls-cert-file", "certificate", "--tls-key-file", "key"];
+        args.extend([
             "--tls-auth-clients",
-            "no",
-            "--tls-cert-file",
-            certificate,
-            "--tls-key-file",
-            key,
-        ];
-        Self::start_with(kind, &args, true)
+            if clients.is_some() { "yes" } else { "no" },
+        ]);
+        if clients.is_some() {
+            args.extend(["--tls-ca-cert-file", "root"]);
+        }
+        let dir = new_dir();
+        fs::write(dir.join("certificate"), certificate).unwrap();
+        fs::write(dir.join("key"), key).unwrap();
+        fs::write(dir.join("root"), clients.unwrap_or_default()).unwrap();
+        Self::start_in(dir, kind, &args, true)
     }
 
     /// Starts `count` servers at the same time.
@@ -85,11 +89,11 @@ impl Server {
             .collect()
     }
 
-    fn start_with(kind: Kind, args: &[&str], tls: bool) -> Self {
+    fn start_in(dir: PathBuf, kind: Kind, args: &[&str], tls: bool) -> Self {
         let mut server = Self {
             kind,
             port: 0,
-            dir: new_dir(),
+            dir,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
             tls,
             child: None,
@@ -127,11 +131,6 @@ impl Server {
 
     pub const fn port(&self) -> u16 {
         self.port
-    }
-
-    /// A directory that lives as long as the server.
-    pub fn dir(&self) -> &Path {
-        &self.dir
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -244,7 +243,7 @@ impl Drop for Server {
 }
 
 /// A fresh directory with a short path: a socket's path has at most 107 bytes.
-pub fn new_dir() -> PathBuf {
+fn new_dir() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let dir = env::temp_dir().join(format!("redlock-{}-{number}", std::process::id()));
