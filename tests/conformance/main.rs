@@ -1,4 +1,5 @@
 //! One suite of claims about the `Node` port, run over every kind of node: real servers, started for each claim.
+#![cfg(feature = "redis")]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -2,8 +2,9 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
@@ -11,12 +12,12 @@ use tower_redlock::node::{
 };
 
 use crate::kind_of;
-use crate::support::eventually;
-use crate::support::fake::Proxy;
+use crate::support::fake::{Fake, Proxy, sound};
 use crate::support::nodes::{
     self, acquire, context, extend, is_down, key, ready, release, settled, started,
 };
 use crate::support::server::{Kind, Server};
+use crate::support::{PATIENCE, eventually};
 
 /// Polls a future once.
 fn poll_once<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
@@ -91,7 +92,8 @@ async fn a_frozen_server_is_down_until_it_thaws() {
         .await
         .unwrap_err();
     eventually("down", || is_down(&node)).await;
-    assert_eq!(kind_of(patient.await), NodeErrorKind::Interrupted);
+    let patient = tokio::time::timeout(PATIENCE, patient).await.unwrap();
+    assert_eq!(kind_of(patient), NodeErrorKind::Interrupted);
     assert_eq!(
         kind_of(node.acquire(acquire("k", 1)).await),
         NodeErrorKind::Unavailable
@@ -109,6 +111,32 @@ async fn an_idle_node_notices_a_frozen_server() {
     let node = ready(&server.url()).await;
     server.freeze();
     eventually("down", || is_down(&node)).await;
+}
+
+#[tokio::test]
+async fn a_command_that_is_given_up_leads_to_a_ping() {
+    let pings = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&pings);
+    let fake = Fake::start(move |words| match words[0].as_str() {
+        "EVALSHA" => String::new(),
+        "PING" => {
+            seen.fetch_add(1, Ordering::Relaxed);
+            sound(words)
+        }
+        _ => sound(words),
+    })
+    .await;
+    let node = ready(&fake.url()).await;
+    let begin = Instant::now();
+    let mut attempt = node.acquire(acquire("k", 1));
+    assert!(poll_once(&mut attempt).is_pending());
+    drop(attempt);
+    eventually("a PING", || pings.load(Ordering::Relaxed) > 0).await;
+    let elapsed = begin.elapsed();
+    assert!(
+        elapsed < Duration::from_millis(900),
+        "that was the routine one"
+    );
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! `RedisNode` against real servers that are killed, frozen, restarted and misconfigured, and against fakes that
 //! answer nonsense. What all nodes have in common is in the suite `conformance`.
+#![cfg(feature = "redis")]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
