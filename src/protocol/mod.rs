@@ -1,3 +1,23 @@
 //! The lock protocol as pure functions and folds: no I/O, no clock, no randomness.
+//!
+//! ```text
+//!   replies of nodes                       verdict                    answers to extends
+//!        │                                    │                               │
+//!        ▼                                    ▼                               ▼
+//!     [round] ── quorum reached? ──► granted: [validity] gives ──► [renewal] keeps the deadline,
+//!        │                           the deadline                  tells when to extend and what is owed
+//!        ├──► contended ┐
+//!        ├──► split     ├──► [backoff] tells how long to stand back
+//!        └──► no quorum ┘
+//! ```
+//!
+//! The algorithm is Redlock as described in the Redis documentation ("Distributed locks with Redis"), with two
+//! differences: the deadline counts from the moment the request was sent, for the grant and for every renewal
+//! alike, and a verdict is taken as soon as the missing replies can no longer change it.
 
+pub(crate) mod backoff;
+pub(crate) mod quorum;
+pub(crate) mod renewal;
 pub(crate) mod reply;
+pub(crate) mod round;
+pub(crate) mod validity;

@@ -136,8 +136,15 @@ impl Core {
     }
 
     /// Every change of the state passes here, once.
-    #[expect(clippy::unused_self, reason = "the place for events")]
-    fn changed(&self, _state: &NodeState) {}
+    fn changed(&self, state: &NodeState) {
+        let name = &self.target.name;
+        match state {
+            NodeState::Up => crate::trace::node_changed(name, "up", &""),
+            NodeState::Down(reason) => crate::trace::node_changed(name, "down", reason),
+            NodeState::Refused(reason) => crate::trace::node_changed(name, "refused", reason),
+            NodeState::Connecting | NodeState::Closed => {}
+        }
+    }
 
     /// A text fit for logs: without tokens, and without the password whoever quotes it.
     pub(super) fn clean(&self, text: &str) -> String {

@@ -1,0 +1,238 @@
+//! [`LockManagerBuilder`]: URLs, memory nodes and settings become a [`LockManager`].
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, SystemClock};
+use crate::manager::{ConfigError, ConnectError, LockManager, Options, Settings};
+use crate::node::Node;
+use crate::node::memory::MemoryNode;
+#[cfg(feature = "redis")]
+use crate::node::redis::RedisNode;
+
+impl LockManager {
+    /// Begins to build a manager.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn connect() -> Result<(), tower_redlock::ConnectError> {
+    /// use std::time::Duration;
+    /// use tower_redlock::LockManager;
+    ///
+    /// let locks = LockManager::builder()
+    ///     .redis(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+    ///     .ttl(Duration::from_secs(10))
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn builder() -> LockManagerBuilder {
+        LockManagerBuilder {
+            settings: Settings::default(),
+            nodes: Vec::new(),
+            addresses: Vec::new(),
+            clock: Arc::new(SystemClock::new()),
+            problem: None,
+        }
+    }
+}
+
+/// Collects what a [`LockManager`] is made of. Made by [`LockManager::builder`].
+///
+/// Mistakes are reported by [`connect`](Self::connect) and [`lazy`](Self::lazy), which check everything before
+/// anything is connected.
+#[must_use = "a builder does nothing before `connect` or `lazy`"]
+pub struct LockManagerBuilder {
+    settings: Settings,
+    nodes: Vec<Arc<dyn Node>>,
+    // Where the Redis nodes are, to find one that is listed twice.
+    addresses: Vec<String>,
+    clock: Arc<dyn Clock>,
+    // The first mistake in a list of nodes.
+    problem: Option<ConfigError>,
+}
+
+impl LockManagerBuilder {
+    /// Adds one Redis or Valkey server per URL as a node, named after its host and port.
+    ///
+    /// `redis://[user[:password]@]host[:port][/db]`, `rediss://…` for TLS (feature `tls`), `unix:///path`.
+    /// For names of your own and more settings see [`redis_nodes`](Self::redis_nodes).
+    #[cfg(feature = "redis")]
+    pub fn redis<U: AsRef<str>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
+        for (index, url) in urls.into_iter().enumerate() {
+            match RedisNode::new(url.as_ref()) {
+                Ok(node) => self = self.redis_nodes([node]),
+                Err(error) => {
+                    let error = ConfigError::new(format!("the node URL at index {index}: {error}"));
+                    self.problem.get_or_insert(error);
+                }
+            }
+        }
+        self
+    }
+
+    /// Adds Redis nodes.
+    #[cfg(feature = "redis")]
+    pub fn redis_nodes(mut self, nodes: impl IntoIterator<Item = RedisNode>) -> Self {
+        for node in nodes {
+            self.addresses.push(node.address().to_owned());
+            self.nodes.push(Arc::new(node));
+        }
+        self
+    }
+
+    /// Adds `count` nodes in the memory of this process, for development and for services of one process.
+    pub fn memory(self, count: usize) -> Self {
+        // More than the most nodes allowed is refused later; there is no need to make them.
+        let names = (0..count.min(MANY)).map(|index| format!("memory-{index}"));
+        self.nodes(names.map(MemoryNode::new))
+    }
+
+    /// Adds nodes of any kind.
+    pub fn nodes<N: Node>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
+        self.nodes.extend(
+            nodes
+                .into_iter()
+                .map(|node| Arc::new(node) as Arc<dyn Node>),
+        );
+        self
+    }
+
+    /// The prefix of all keys on the nodes. Default: `lk`. All contenders must use the same; an empty one is
+    /// what other Redlock libraries use.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.settings.namespace = namespace.into();
+        self
+    }
+
+    /// The time to live of a lock on the nodes: how long a lock outlives a crashed holder. It is renewed every
+    /// third of it, so it does not limit how long a lock can be held. From 10 ms to 24 h, in whole
+    /// milliseconds; default: 10 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.settings.ttl = ttl;
+        self
+    }
+
+    /// How long a node may take to answer. Default: a hundredth of the ttl, but 20 ms at least and 200 ms at
+    /// most.
+    pub fn node_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.node_timeout = Some(timeout);
+        self
+    }
+
+    /// Which part of the ttl is given up for clocks that do not run alike, besides a constant 2 ms. From 0.0 to
+    /// 0.5; default: 0.01. Raise it where clocks are slewed hard (chrony may slew by 8 %).
+    pub fn drift_factor(mut self, factor: f64) -> Self {
+        self.settings.drift_factor = factor;
+        self
+    }
+
+    /// How many nodes may lose everything they hold without two holders at once. The quorum becomes
+    /// `ceil((nodes + losses + 1) / 2)`. Default: 0, a majority. 4 nodes mask 1 loss with a quorum of 3, 6
+    /// nodes with a quorum of 4.
+    pub fn mask_losses(mut self, losses: usize) -> Self {
+        self.settings.masked = losses;
+        self
+    }
+
+    /// The longest a lock may be held: it is lost then. At least the ttl; default: 60 s, or the ttl if that is
+    /// longer.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.settings.max_hold = Some(max_hold);
+        self
+    }
+
+    /// The longest that anyone waits for a busy lock. Default: 5 s. Zero: nobody waits.
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.settings.max_wait = max_wait;
+        self
+    }
+
+    /// How long [`connect`](Self::connect) waits for a quorum of nodes. Default: 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.connect_timeout = timeout;
+        self
+    }
+
+    /// The clock that leases are measured with. Default: the system's clock that counts suspend.
+    #[cfg(feature = "test-util")]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Makes the manager and waits until a quorum of nodes takes commands.
+    ///
+    /// Nodes that do not answer by then are connected in the background; they are named in the log (feature
+    /// `tracing`) and by [`LockManager::nodes`].
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Config`] for a setting that makes no sense, [`ConnectError::Misconfigured`] if any node
+    /// answers but cannot serve, [`ConnectError::NoQuorum`] if too few answer within the connect time-out; the
+    /// last two name each node and what is wrong with it.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the connections are closed.
+    pub async fn connect(self) -> Result<LockManager, ConnectError> {
+        let limit = self.settings.connect_timeout;
+        let locks = self.lazy()?;
+        locks.connected(limit).await?;
+        Ok(locks)
+    }
+
+    /// Makes the manager without waiting for any node. Until a quorum is connected, locks fail with
+    /// [`NoQuorum`](crate::AcquireError::NoQuorum).
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for a setting that makes no sense, or outside a tokio runtime.
+    pub fn lazy(self) -> Result<LockManager, ConfigError> {
+        let (nodes, clock, options) = self.check()?;
+        LockManager::start(nodes, clock, options)
+    }
+
+    fn check(self) -> Result<Parts, ConfigError> {
+        if let Some(problem) = self.problem {
+            return Err(problem);
+        }
+        let options = self.settings.check(self.nodes.len())?;
+        let mut addresses = HashSet::new();
+        for address in &self.addresses {
+            if !addresses.insert(address) {
+                return Err(ConfigError::new(format!(
+                    "the server {address} is listed twice; every node must be a server of its own"
+                )));
+            }
+        }
+        let mut names = HashSet::new();
+        for node in &self.nodes {
+            if !names.insert(node.name()) {
+                return Err(ConfigError::new(format!(
+                    "two nodes are called {}; give each a name of its own",
+                    node.name()
+                )));
+            }
+        }
+        Ok((self.nodes, self.clock, options))
+    }
+}
+
+/// What a manager is started with.
+type Parts = (Vec<Arc<dyn Node>>, Arc<dyn Clock>, Options);
+
+impl fmt::Debug for LockManagerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockManagerBuilder")
+            .field("settings", &self.settings)
+            .field("nodes", &self.nodes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Surely more nodes than are allowed.
+const MANY: usize = 1_000;

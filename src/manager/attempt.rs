@@ -1,0 +1,279 @@
+//! [`Attempt`]: one round over the nodes, from the first byte to the last debt.
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+
+use super::core::{Core, token};
+use super::error::{AcquireError, NoQuorum, TooSlow};
+use super::fanout::Fanout;
+use super::hold::Hold;
+use super::releaser::Release;
+use crate::clock::Clock as _;
+use crate::key::LockKey;
+use crate::lease::Lease;
+use crate::moment::Moment;
+use crate::namespace::NodeKey;
+use crate::node::{AcquireReply, AcquireRequest, NodeError};
+use crate::protocol::renewal::Holding;
+use crate::protocol::round::{Round, Verdict, Vote};
+use crate::token::OwnerToken;
+
+/// One round over the nodes with one owner token.
+///
+/// It ends in exactly one of three ways: [`win`](Self::win) makes a lock of it, [`give_back`](Self::give_back)
+/// releases what it got and waits for that, and `drop`, at any point, releases what it got in the background.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    core: Arc<Core>,
+    place: NodeKey,
+    token: OwnerToken,
+    sent: Moment,
+    round: Round,
+    errors: Vec<(usize, NodeError)>,
+    fanout: Fanout<Result<AcquireReply, NodeError>>,
+    won: bool,
+}
+
+impl Attempt {
+    /// Prepares a round for `place`. Nothing is sent before [`decide`](Self::decide) is polled.
+    pub(super) fn new(core: &Arc<Core>, place: &NodeKey) -> Result<Self, AcquireError> {
+        let token = token()?;
+        let request = AcquireRequest::new(place.clone(), token, core.terms.ttl);
+        // Before anything can leave: validity counts from here, for every node.
+        let sent = core.clock.now();
+        let futures = core.nodes.iter().enumerate();
+        let futures = futures.map(|(index, node)| (index, node.acquire(request.clone())));
+        Ok(Self {
+            fanout: Fanout::new(futures),
+            core: Arc::clone(core),
+            place: place.clone(),
+            token,
+            sent,
+            round: Round::new(core.terms.quorum),
+            errors: Vec::new(),
+            won: false,
+        })
+    }
+
+    /// When the request was sent.
+    pub(super) const fn sent(&self) -> Moment {
+        self.sent
+    }
+
+    /// Asks the nodes and returns the verdict as soon as it is certain, after the node time-out at the latest.
+    pub(super) async fn decide(&mut self) -> Verdict {
+        let timer = sleep(self.core.node_timeout);
+        tokio::pin!(timer);
+        loop {
+            while let Some((node, answer)) = self.fanout.take_ready() {
+                self.record(node, answer);
+            }
+            if let Some(verdict) = self.round.verdict() {
+                return verdict;
+            }
+            tokio::select! {
+                biased;
+                Some((node, answer)) = self.fanout.next() => self.record(node, answer),
+                () = &mut timer => {
+                    let late: Vec<usize> = self.fanout.abandon();
+                    let late = late.into_iter().map(|node| (node, self.core.timed_out()));
+                    self.errors.extend(late);
+                    self.round.time_out();
+                }
+            }
+        }
+    }
+
+    fn record(&mut self, node: usize, answer: Result<AcquireReply, NodeError>) {
+        let vote = match answer {
+            Ok(AcquireReply::Granted) => Vote::Granted,
+            Ok(AcquireReply::Held(holder)) => Vote::Refused(holder),
+            Err(error) => {
+                let owed = error.outcome_unknown();
+                self.errors.push((node, error));
+                Vote::Failed { owed }
+            }
+        };
+        self.round.record(node, vote);
+    }
+
+    /// Makes a lock of a granted round. If no validity is left by now, everything is released.
+    pub(super) fn win(mut self, key: LockKey) -> Result<Arc<Hold>, AcquireError> {
+        let core = Arc::clone(&self.core);
+        let mut holding = Holding::new(core.terms, self.sent);
+        for node in 0..core.nodes.len() {
+            match self.round.vote(node) {
+                Some(Vote::Granted) => holding.confirm(node, self.sent),
+                Some(Vote::Refused(_)) => holding.foreign(node),
+                Some(Vote::Failed { owed: true }) => holding.unknown(node),
+                Some(Vote::Failed { owed: false }) | None => {}
+            }
+        }
+        for node in self.fanout.pending() {
+            holding.begin(node);
+        }
+        let missing = holding.missing() > 0;
+        let deadline = holding.deadline();
+        let now = core.clock.now();
+        if now >= deadline {
+            return Err(AcquireError::TooSlow(TooSlow {
+                elapsed: now.since(self.sent),
+                ttl: core.terms.ttl,
+            }));
+        }
+        let lease = Lease::new(key, self.token, core.terms.ttl, self.sent, deadline);
+        let clock = Arc::clone(&core.clock);
+        let hold = Hold::new(core.next_id(), lease, self.place.clone(), clock, holding);
+        let hold = Arc::new(hold);
+        self.won = true;
+        if !self.fanout.is_empty() {
+            let late = late(Arc::clone(&core), Arc::clone(&hold), self.fanout.take());
+            core.settle(&self.place, late);
+        } else if missing {
+            hold.plan_top_up(core.clock.now() + core.node_timeout);
+        }
+        Ok(hold)
+    }
+
+    /// Releases what the round got and waits until those nodes are free, so that the next attempt does not meet
+    /// its own leavings. Nodes that have not answered are settled in the background.
+    pub(super) async fn give_back(mut self) {
+        let granted: Vec<usize> = (0..self.core.nodes.len())
+            .filter(|node| self.round.vote(*node) == Some(Vote::Granted))
+            .collect();
+        if granted.is_empty() {
+            return;
+        }
+        // Never an error that matters: what is not confirmed goes on in the background.
+        let free = self
+            .core
+            .terms
+            .quorum
+            .needed()
+            .saturating_sub(granted.len());
+        let release = Release::new(&self.core, &self.place, self.token, &granted, free);
+        for node in granted {
+            self.round.settle(node);
+        }
+        let _ = release.quorum().await;
+    }
+
+    /// The error for a round without a quorum.
+    pub(super) fn no_quorum(&self) -> NoQuorum {
+        let failures = self.errors.iter();
+        NoQuorum {
+            needed: self.core.terms.quorum.needed(),
+            nodes: self.core.nodes.len(),
+            failures: failures
+                .map(|(node, error)| self.core.failure(*node, error.clone()))
+                .collect(),
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if self.won {
+            return;
+        }
+        let core = Arc::clone(&self.core);
+        let fanout = self.fanout.take();
+        let pending: Vec<usize> = fanout.pending().collect();
+        let owed: Vec<usize> = (0..core.nodes.len())
+            .filter(|node| self.round.owes(*node) && !pending.contains(node))
+            .collect();
+        if fanout.is_empty() && owed.is_empty() {
+            return;
+        }
+        let lost = lost(core, self.place.clone(), self.token, fanout, owed);
+        self.core.settle(&self.place, lost);
+    }
+}
+
+/// Settles a lost round: releases what is owed now, and what is granted late.
+async fn lost(
+    core: Arc<Core>,
+    place: NodeKey,
+    token: OwnerToken,
+    mut fanout: Fanout<Result<AcquireReply, NodeError>>,
+    owed: Vec<usize>,
+) {
+    // A dropped release goes on in the background, where we are already: this only starts it.
+    let release = |nodes: &[usize]| drop(Release::new(&core, &place, token, nodes, 0));
+    if !owed.is_empty() {
+        release(&owed);
+    }
+    let timer = sleep(core.node_timeout);
+    tokio::pin!(timer);
+    loop {
+        tokio::select! {
+            biased;
+            answer = fanout.next() => match answer {
+                Some((node, Ok(AcquireReply::Granted))) => release(&[node]),
+                Some((node, Err(error))) if error.outcome_unknown() => release(&[node]),
+                Some(_) => {}
+                None => return,
+            },
+            () = &mut timer => {
+                let late = fanout.abandon();
+                release(&late);
+                return;
+            }
+        }
+    }
+}
+
+/// Takes in the late answers of a round that was won; plans a top-up for the nodes that are missing then.
+async fn late(
+    core: Arc<Core>,
+    hold: Arc<Hold>,
+    mut fanout: Fanout<Result<AcquireReply, NodeError>>,
+) {
+    let sent = hold.lease.started;
+    let timer = sleep(core.node_timeout);
+    tokio::pin!(timer);
+    loop {
+        let (node, answer) = tokio::select! {
+            biased;
+            answer = fanout.next() => match answer {
+                Some((node, answer)) => (node, Some(answer)),
+                None => break,
+            },
+            () = &mut timer => {
+                for node in fanout.abandon() {
+                    core.answered(&hold, node, |holding| holding.unknown(node));
+                }
+                break;
+            }
+        };
+        core.answered(&hold, node, |holding| match answer {
+            Some(Ok(AcquireReply::Granted)) => holding.confirm(node, sent),
+            Some(Ok(AcquireReply::Held(_))) => holding.foreign(node),
+            Some(Err(error)) if error.outcome_unknown() => holding.unknown(node),
+            Some(Err(_)) | None => {}
+        });
+    }
+    core.registry
+        .top_up(&hold, core.clock.now() + core.node_timeout);
+}
+
+impl Core {
+    /// Takes in an answer about a held lock; if its guard has gone, releases what the answer shows.
+    pub(super) fn answered(
+        self: &Arc<Self>,
+        hold: &Hold,
+        node: usize,
+        note: impl FnOnce(&mut Holding),
+    ) {
+        if hold.answered(node, note) {
+            drop(Release::new(
+                self,
+                &hold.place,
+                hold.lease.token,
+                &[node],
+                0,
+            ));
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! What can go wrong between asking for a lock and giving it back.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::key::KeyError;
+use crate::node::NodeError;
+
+/// Why a lock was not acquired. Nothing is held: whatever the attempt had set is being released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// The key cannot be a lock key.
+    InvalidKey(KeyError),
+    /// Another holder has the lock.
+    Contended(Contended),
+    /// Another holder had the lock until the end of the wait.
+    WaitTimeout(WaitTimeout),
+    /// Too many nodes cannot answer.
+    NoQuorum(NoQuorum),
+    /// The lock was granted, and by then its validity was over.
+    TooSlow(TooSlow),
+    /// The manager is shutting down.
+    ShuttingDown(ShuttingDown),
+    /// The operating system gave no random bytes for an owner token.
+    NoEntropy(NoEntropy),
+}
+
+impl fmt::Display for AcquireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidKey(error) => error.fmt(f),
+            Self::Contended(error) => error.fmt(f),
+            Self::WaitTimeout(error) => error.fmt(f),
+            Self::NoQuorum(error) => error.fmt(f),
+            Self::TooSlow(error) => error.fmt(f),
+            Self::ShuttingDown(error) => error.fmt(f),
+            Self::NoEntropy(error) => error.fmt(f),
+        }
+    }
+}
+
+// Each variant's text is that of its content, so the content is not a source: a chain would print it twice.
+impl std::error::Error for AcquireError {}
+
+impl From<KeyError> for AcquireError {
+    fn from(error: KeyError) -> Self {
+        Self::InvalidKey(error)
+    }
+}
+
+/// Another holder has the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Contended {
+    pub(super) remaining: Option<Duration>,
+}
+
+impl Contended {
+    /// What is left of the holder's lease, as far as the nodes told. A holder that renews goes on longer; one
+    /// that releases ends earlier. `None` if the key has no expiry.
+    #[must_use]
+    pub const fn remaining(&self) -> Option<Duration> {
+        self.remaining
+    }
+}
+
+impl fmt::Display for Contended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.remaining {
+            Some(remaining) => write!(
+                f,
+                "the lock is held by another; its lease ends in {remaining:?} unless renewed"
+            ),
+            None => f.write_str("the lock is held by another, without an expiry"),
+        }
+    }
+}
+
+impl std::error::Error for Contended {}
+
+/// Another holder had the lock until the end of the wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitTimeout {
+    pub(super) remaining: Option<Duration>,
+    pub(super) waited: Duration,
+}
+
+impl WaitTimeout {
+    /// As [`Contended::remaining`], when last asked.
+    #[must_use]
+    pub const fn remaining(&self) -> Option<Duration> {
+        self.remaining
+    }
+
+    /// How long the wait was.
+    #[must_use]
+    pub const fn waited(&self) -> Duration {
+        self.waited
+    }
+}
+
+impl fmt::Display for WaitTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the lock was still held by another after a wait of {:?}",
+            self.waited
+        )
+    }
+}
+
+impl std::error::Error for WaitTimeout {}
+
+/// Too many nodes cannot answer. The text names each of them: it is for logs, not for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NoQuorum {
+    pub(super) needed: usize,
+    pub(super) nodes: usize,
+    pub(super) failures: Vec<NodeFailure>,
+}
+
+impl NoQuorum {
+    /// How many nodes must answer.
+    #[must_use]
+    pub const fn needed(&self) -> usize {
+        self.needed
+    }
+
+    /// How many nodes there are.
+    #[must_use]
+    pub const fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// The nodes that did not answer, and why.
+    #[must_use]
+    pub fn failures(&self) -> &[NodeFailure] {
+        &self.failures
+    }
+}
+
+impl fmt::Display for NoQuorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "no quorum: {} of {} nodes must answer and these do not: ",
+            self.needed, self.nodes
+        )?;
+        list(f, &self.failures)
+    }
+}
+
+impl std::error::Error for NoQuorum {}
+
+/// Writes `name (reason), name (reason)`.
+pub(super) fn list(f: &mut fmt::Formatter<'_>, failures: &[NodeFailure]) -> fmt::Result {
+    for (index, failure) in failures.iter().enumerate() {
+        let comma = if index == 0 { "" } else { ", " };
+        write!(f, "{comma}{failure}")?;
+    }
+    Ok(())
+}
+
+/// One node that failed, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeFailure {
+    /// The node's name.
+    pub node: String,
+    /// Why it failed.
+    pub error: NodeError,
+}
+
+impl NodeFailure {
+    pub(crate) fn new(node: &str, error: NodeError) -> Self {
+        Self {
+            node: node.to_owned(),
+            error,
+        }
+    }
+}
+
+impl fmt::Display for NodeFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.node, self.error)
+    }
+}
+
+/// A quorum granted the lock, and by then its validity was over: the ttl is too short for these nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TooSlow {
+    pub(super) elapsed: Duration,
+    pub(super) ttl: Duration,
+}
+
+impl TooSlow {
+    /// How long the round took.
+    #[must_use]
+    pub const fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+}
+
+impl fmt::Display for TooSlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a quorum granted the lock, but after {:?} of a ttl of {:?} no validity was left; use a longer ttl",
+            self.elapsed, self.ttl
+        )
+    }
+}
+
+impl std::error::Error for TooSlow {}
+
+/// The manager is shutting down and takes no new locks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShuttingDown;
+
+impl fmt::Display for ShuttingDown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the lock manager is shutting down")
+    }
+}
+
+impl std::error::Error for ShuttingDown {}
+
+/// The operating system gave no random bytes, so no owner token could be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NoEntropy {
+    pub(super) detail: String,
+}
+
+impl fmt::Display for NoEntropy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the operating system gave no random bytes for an owner token: {}",
+            self.detail
+        )
+    }
+}
+
+impl std::error::Error for NoEntropy {}
+
+/// Why a lock ended before its guard did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// Validity ended without a successful extension.
+    Expired,
+    /// So many nodes hold another's token that no quorum can be ours.
+    Taken,
+    /// It was held for as long as the manager's `max_hold` allows.
+    MaxHold,
+    /// The manager was shut down.
+    Shutdown,
+    /// The guard has released it. Only a handle that outlives its guard sees this.
+    Released,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its validity ended without a successful extension",
+            Self::Taken => "another holder has taken too many nodes",
+            Self::MaxHold => "it was held for as long as max_hold allows",
+            Self::Shutdown => "the lock manager was shut down",
+            Self::Released => "it was released",
+        })
+    }
+}
+
+/// Why [`LockManager::run`](crate::LockManager::run) did not run the work to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The lock was not acquired; the work did not begin.
+    Acquire(AcquireError),
+    /// The lock was lost; the work was dropped half-way and its outcome is unknown.
+    Lost(LossReason),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Acquire(error) => error.fmt(f),
+            Self::Lost(reason) => write!(f, "the lock was lost while the work ran: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<AcquireError> for RunError {
+    fn from(error: AcquireError) -> Self {
+        Self::Acquire(error)
+    }
+}
+
+/// Why a release is not certain to have freed the lock. The lock is given up all the same, and its ttl ends
+/// what could not be released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The lock had been lost before it was released.
+    Lost(LossReason),
+    /// Fewer nodes than a quorum confirmed within the node time-out; the rest is tried on in the background.
+    Unconfirmed(Unconfirmed),
+}
+
+impl fmt::Display for ReleaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(reason) => {
+                write!(f, "the lock had been lost before it was released: {reason}")
+            }
+            Self::Unconfirmed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReleaseError {}
+
+/// Fewer nodes than a quorum confirmed a release in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unconfirmed {
+    pub(super) confirmed: usize,
+    pub(super) needed: usize,
+}
+
+impl fmt::Display for Unconfirmed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the release was confirmed by {} nodes where {} are needed; the lock may stay until its ttl ends",
+            self.confirmed, self.needed
+        )
+    }
+}
+
+impl std::error::Error for Unconfirmed {}

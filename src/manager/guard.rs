@@ -1,0 +1,231 @@
+//! [`LockGuard`], [`LockHandle`] and [`Lost`]: a held lock as the user sees it.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+use tokio::sync::futures::OwnedNotified;
+
+use super::core::Core;
+use super::error::{LossReason, ReleaseError};
+use super::hold::Hold;
+use super::releaser::Release;
+use crate::key::LockKey;
+use crate::lease::Lease;
+
+/// A lock that is held, and released when this is dropped.
+///
+/// A watchdog extends it in the background until then, for at most the manager's `max_hold`. The lock can still
+/// be *lost*: when the nodes cannot be reached for so long that validity ends. Work that must not go on without
+/// the lock watches [`lost`](Self::lost), or runs inside [`LockManager::run`](crate::LockManager::run).
+///
+/// # Dropping
+///
+/// Dropping the guard releases the lock on every node in the background, on the runtime that the manager was
+/// built on. It never blocks and never panics, inside or outside a runtime. If that runtime has ended, nothing
+/// can be sent and the lock stays on the nodes until its ttl ends.
+#[must_use = "a guard that is not bound releases the lock at once"]
+#[clippy::has_significant_drop]
+pub struct LockGuard {
+    core: Arc<Core>,
+    // Only `release` takes it.
+    hold: Option<Arc<Hold>>,
+    handle: LockHandle,
+}
+
+impl LockGuard {
+    pub(super) fn new(core: Arc<Core>, hold: Arc<Hold>) -> Self {
+        let handle = LockHandle {
+            hold: Arc::clone(&hold),
+        };
+        Self {
+            core,
+            hold: Some(hold),
+            handle,
+        }
+    }
+
+    /// An observer of this lock, cheap to clone and free to outlive the guard.
+    #[must_use]
+    pub fn handle(&self) -> LockHandle {
+        self.handle.clone()
+    }
+
+    /// What is locked.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        self.handle.key()
+    }
+
+    /// As [`LockHandle::is_lost`].
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.handle.is_lost()
+    }
+
+    /// As [`LockHandle::remaining`].
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.handle.remaining()
+    }
+
+    /// As [`LockHandle::lost`].
+    pub fn lost(&self) -> Lost {
+        self.handle.lost()
+    }
+
+    /// As [`LockHandle::lease`].
+    #[must_use]
+    pub fn lease(&self) -> &Lease {
+        self.handle.lease()
+    }
+
+    /// Releases the lock and waits until a quorum of nodes is free of it, so that whoever is told afterwards
+    /// can take it at once. Waits for the node time-out at most.
+    ///
+    /// # Errors
+    ///
+    /// [`ReleaseError::Lost`] if the lock had been lost before: the work may have run without it.
+    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time. Either way nothing is left to do: what
+    /// is not yet released is tried again in the background until its ttl has ended it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once called, the lock is given up. If the future is dropped, polled or not, the release goes on in the
+    /// background.
+    pub async fn release(mut self) -> Result<(), ReleaseError> {
+        let Some(hold) = self.hold.take() else {
+            return Ok(());
+        };
+        let (release, lost) = let_go(&self.core, &hold);
+        let outcome = release.quorum().await;
+        match lost {
+            Some(reason) => Err(ReleaseError::Lost(reason)),
+            None => outcome.map_err(ReleaseError::Unconfirmed),
+        }
+    }
+}
+
+/// Ends the care for a lock and prepares its release.
+fn let_go(core: &Arc<Core>, hold: &Hold) -> (Release, Option<LossReason>) {
+    core.registry.remove(hold);
+    let owed = hold.let_go();
+    let release = Release::new(core, &hold.place, hold.lease.token, &owed.nodes, owed.free);
+    (release, owed.lost)
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            // A release that is dropped goes on in the background.
+            drop(let_go(&self.core, &hold));
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("key", self.key())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+/// An observer of a held lock: it can ask and wait, and neither extends nor releases.
+///
+/// Handles are cheap to clone and may outlive the guard; from its release on they say that the lock is lost.
+#[derive(Clone)]
+pub struct LockHandle {
+    hold: Arc<Hold>,
+}
+
+impl LockHandle {
+    /// What is locked.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        &self.hold.lease.key
+    }
+
+    /// The grant as it was made. Renewals are not seen in it.
+    #[must_use]
+    pub fn lease(&self) -> &Lease {
+        &self.hold.lease
+    }
+
+    /// Whether the lock may no longer be relied on.
+    ///
+    /// It asks the clock, not a timer: it is exact even if the process was suspended or the nodes cannot be
+    /// reached. Once it has said `true` it never says `false` again. Also `true` after the release.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.hold.is_lost()
+    }
+
+    /// How long the lock may be relied on if nothing extends it; zero once lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// Waits until the lock is lost, or is about to be: it fires a few milliseconds before validity ends, so
+    /// that work can be stopped in time. From then on the lock is not extended any more. It also fires when the
+    /// guard is released.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing; a new one fires all the same.
+    pub fn lost(&self) -> Lost {
+        Lost {
+            ended: Arc::clone(&self.hold.ended).notified_owned(),
+            hold: Arc::clone(&self.hold),
+        }
+    }
+}
+
+impl fmt::Debug for LockHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockHandle")
+            .field("key", self.key())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// The future of [`LockHandle::lost`]. It owns what it needs and can be stored.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Lost {
+        hold: Arc<Hold>,
+        #[pin]
+        ended: OwnedNotified,
+    }
+}
+
+impl Future for Lost {
+    type Output = LossReason;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LossReason> {
+        let mut this = self.project();
+        loop {
+            // No wake-up can be lost between this check and the poll: the notification was created before both.
+            if let Some(reason) = this.hold.ended_because() {
+                return Poll::Ready(reason);
+            }
+            ready!(this.ended.as_mut().poll(cx));
+            this.ended
+                .set(Arc::clone(&this.hold.ended).notified_owned());
+        }
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lost")
+            .field("key", &self.hold.lease.key)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,284 @@
+//! [`Hold`]: one lock that this process holds, shared by its guard, its handles, the watchdog and late answers.
+//!
+//! ```text
+//!            tick: deadline near        tick or check: deadline reached
+//!   Held ───────────────────────► Ending ─────────────────────────────► Lost
+//!    │  └──────────── taken by another, shutdown ───────────────────────►│
+//!    └──────────────────────── guard released or dropped ◄───────────────┘
+//!                                      Released
+//! ```
+//!
+//! Only `Held` can be extended, so nothing revives a lock once its end was announced.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::error::LossReason;
+use crate::clock::Clock;
+use crate::lease::Lease;
+use crate::moment::Moment;
+use crate::namespace::NodeKey;
+use crate::protocol::renewal::{Holding, Step};
+
+/// One lock that this process holds.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) id: u64,
+    pub(super) lease: Lease,
+    pub(super) place: NodeKey,
+    clock: Arc<dyn Clock>,
+    // The deadline in nanoseconds, for checks without the mutex. Changed under the mutex only.
+    deadline: AtomicU64,
+    inner: Mutex<Inner>,
+    /// Notified when the phase leaves `Held`, and when it becomes `Released`.
+    pub(super) ended: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    holding: Holding,
+    phase: Phase,
+    // When the watchdog looks at this lock again.
+    due: Moment,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Held,
+    Ending(LossReason),
+    Lost(LossReason),
+    Released,
+}
+
+/// What the guard owes when it lets go.
+#[derive(Debug)]
+pub(super) struct Owed {
+    /// The nodes to release now. Those with a command under way are released when it is answered.
+    pub(super) nodes: Vec<usize>,
+    /// How many nodes are free already.
+    pub(super) free: usize,
+    /// Why the lock had been lost, if it had.
+    pub(super) lost: Option<LossReason>,
+}
+
+impl Hold {
+    /// A lock that a quorum granted, with what is known of every node.
+    pub(super) fn new(
+        id: u64,
+        lease: Lease,
+        place: NodeKey,
+        clock: Arc<dyn Clock>,
+        holding: Holding,
+    ) -> Self {
+        Self {
+            id,
+            deadline: AtomicU64::new(lease.deadline.as_nanos()),
+            lease,
+            place,
+            clock,
+            inner: Mutex::new(Inner {
+                holding,
+                phase: Phase::Held,
+                due: Moment::from_nanos(u64::MAX),
+            }),
+            ended: Arc::new(Notify::new()),
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // The short methods below cannot panic half-way.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) -> Moment {
+        Moment::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// Whether the lock is lost. Exact: it asks the clock, and once true it stays true.
+    pub(super) fn is_lost(&self) -> bool {
+        // Loss by anything but time moves the deadline to the origin, so one comparison answers for all.
+        if self.clock.now() < self.end() {
+            return false;
+        }
+        let mut inner = self.inner();
+        // An extension may have come in between; then the lock was never seen as lost.
+        if self.clock.now() < self.end() {
+            return false;
+        }
+        self.expire(&mut inner);
+        true
+    }
+
+    /// What is left until the deadline; zero once lost.
+    pub(super) fn remaining(&self) -> Duration {
+        if self.is_lost() {
+            return Duration::ZERO;
+        }
+        self.end().since(self.clock.now())
+    }
+
+    /// Why the lock has ended or is about to, if so.
+    pub(super) fn ended_because(&self) -> Option<LossReason> {
+        if self.clock.now() >= self.end() {
+            let mut inner = self.inner();
+            if self.clock.now() >= self.end() {
+                self.expire(&mut inner);
+            }
+        }
+        match self.inner().phase {
+            Phase::Held => None,
+            Phase::Ending(reason) | Phase::Lost(reason) => Some(reason),
+            Phase::Released => Some(LossReason::Released),
+        }
+    }
+
+    /// Loses the lock because its deadline has passed.
+    fn expire(&self, inner: &mut Inner) {
+        let reason = match inner.phase {
+            Phase::Held => Self::end_reason(inner),
+            Phase::Ending(reason) => reason,
+            Phase::Lost(_) | Phase::Released => return,
+        };
+        self.leave_held(inner, Phase::Lost(reason));
+    }
+
+    /// Loses the lock at once.
+    pub(super) fn lose(&self, reason: LossReason) {
+        let mut inner = self.inner();
+        if matches!(inner.phase, Phase::Held | Phase::Ending(_)) {
+            self.leave_held(&mut inner, Phase::Lost(reason));
+        }
+    }
+
+    fn leave_held(&self, inner: &mut Inner, phase: Phase) {
+        inner.phase = phase;
+        if let Phase::Lost(reason) = phase {
+            self.deadline.store(0, Ordering::Release);
+            crate::trace::lock_lost(self.lease.key.as_str(), &reason);
+        }
+        self.ended.notify_waiters();
+    }
+
+    /// Does what is due at `now`; returns when to look again and the nodes that are to be sent an extension,
+    /// sent at `now`. Those nodes are marked as busy.
+    pub(super) fn tick(&self, now: Moment) -> (Moment, Vec<usize>) {
+        let mut inner = self.inner();
+        let never = Moment::from_nanos(u64::MAX);
+        match inner.phase {
+            Phase::Held => {}
+            Phase::Ending(_) if now < self.end() => return (self.end(), Vec::new()),
+            Phase::Ending(_) => {
+                self.expire(&mut inner);
+                return (never, Vec::new());
+            }
+            Phase::Lost(_) | Phase::Released => return (never, Vec::new()),
+        }
+        let all = 0..inner.holding.nodes();
+        let nodes: Vec<usize> = match inner.holding.step(now) {
+            Step::Wait => Vec::new(),
+            Step::Renew => all.collect(),
+            Step::TopUp => all
+                .filter(|node| inner.holding.misses(*node) && !inner.holding.busy(*node))
+                .collect(),
+            Step::Ending => {
+                let reason = Self::end_reason(&inner);
+                self.leave_held(&mut inner, Phase::Ending(reason));
+                return (self.end(), Vec::new());
+            }
+            Step::Lost => {
+                self.expire(&mut inner);
+                return (never, Vec::new());
+            }
+        };
+        for node in &nodes {
+            inner.holding.begin(*node);
+        }
+        (inner.holding.due(), nodes)
+    }
+
+    /// When the watchdog should first look at the lock.
+    pub(super) fn first_due(&self) -> Moment {
+        self.inner().holding.due()
+    }
+
+    fn end_reason(inner: &Inner) -> LossReason {
+        if inner.holding.capped() {
+            LossReason::MaxHold
+        } else {
+            LossReason::Expired
+        }
+    }
+
+    /// Takes in what `node` answered to a command that may have set our token: `note` tells the fold.
+    ///
+    /// Returns whether the guard has gone meanwhile and `node` owes a release now.
+    pub(super) fn answered(&self, node: usize, note: impl FnOnce(&mut Holding)) -> bool {
+        let mut inner = self.inner();
+        // Before the answer is looked at: what arrives after the deadline moves nothing because a loss is final.
+        if inner.phase == Phase::Held && self.clock.now() >= self.end() {
+            self.expire(&mut inner);
+        }
+        inner.holding.end(node);
+        note(&mut inner.holding);
+        match inner.phase {
+            Phase::Held => {
+                let end = inner.holding.deadline();
+                if inner.holding.taken() || end <= self.clock.now() {
+                    self.leave_held(&mut inner, Phase::Lost(LossReason::Taken));
+                } else {
+                    self.deadline.store(end.as_nanos(), Ordering::Release);
+                }
+                false
+            }
+            // The end was announced: it does not move any more.
+            Phase::Ending(_) | Phase::Lost(_) => false,
+            Phase::Released => inner.holding.owes(node) && !inner.holding.busy(node),
+        }
+    }
+
+    /// Asks for a top-up at `at` if nodes are missing, and tells whether they are.
+    pub(super) fn plan_top_up(&self, at: Moment) -> bool {
+        let mut inner = self.inner();
+        if inner.phase != Phase::Held || inner.holding.missing() == 0 {
+            return false;
+        }
+        inner.holding.plan_top_up(at);
+        true
+    }
+
+    /// Lets go of the lock: from here on the watchdog leaves it alone and late answers are released.
+    pub(super) fn let_go(&self) -> Owed {
+        let mut inner = self.inner();
+        if inner.phase == Phase::Held && self.clock.now() >= self.end() {
+            self.expire(&mut inner);
+        }
+        let lost = match inner.phase {
+            Phase::Lost(reason) => Some(reason),
+            Phase::Held | Phase::Ending(_) => None,
+            Phase::Released => Some(LossReason::Released),
+        };
+        let nodes = 0..inner.holding.nodes();
+        let owed = Owed {
+            free: nodes.clone().filter(|n| inner.holding.is_clear(*n)).count(),
+            nodes: nodes
+                .filter(|n| inner.holding.owes(*n) && !inner.holding.busy(*n))
+                .collect(),
+            lost,
+        };
+        inner.phase = Phase::Released;
+        self.deadline.store(0, Ordering::Release);
+        self.ended.notify_waiters();
+        owed
+    }
+
+    pub(super) fn due(&self) -> Moment {
+        self.inner().due
+    }
+
+    pub(super) fn set_due(&self, due: Moment) {
+        self.inner().due = due;
+    }
+}

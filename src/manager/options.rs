@@ -1,0 +1,298 @@
+//! The settings of a manager, checked.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::error::{NoQuorum, NodeFailure, list};
+use crate::namespace::{Namespace, NamespaceError};
+use crate::protocol::quorum::Quorum;
+use crate::protocol::renewal::Terms;
+use crate::protocol::validity::Drift;
+
+/// What the builder collects, not yet checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) namespace: String,
+    pub(crate) ttl: Duration,
+    pub(crate) node_timeout: Option<Duration>,
+    pub(crate) drift_factor: f64,
+    pub(crate) masked: usize,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) max_wait: Duration,
+    pub(crate) connect_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            namespace: Namespace::default().as_str().to_owned(),
+            ttl: Duration::from_secs(10),
+            node_timeout: None,
+            drift_factor: Drift::DEFAULT_FACTOR,
+            masked: 0,
+            max_hold: None,
+            max_wait: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The settings, checked, for so many nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) namespace: Namespace,
+    pub(crate) terms: Terms,
+    pub(crate) node_timeout: Duration,
+    pub(crate) max_wait: Duration,
+}
+
+impl Settings {
+    /// Checks the settings for a manager of `nodes` nodes.
+    pub(crate) fn check(&self, nodes: usize) -> Result<Options, ConfigError> {
+        let namespace = Namespace::new(&self.namespace).map_err(ConfigError::namespace)?;
+        // The nodes count whole milliseconds; the deadline must not count more than they were told.
+        let ttl = Duration::from_millis(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX));
+        check_range("ttl", ttl, MIN_TTL, MAX_TTL)?;
+        let node_timeout = self.node_timeout.unwrap_or_else(|| {
+            (ttl / 100)
+                .clamp(MIN_NODE_TIMEOUT, MAX_NODE_TIMEOUT)
+                .min(ttl / 2)
+        });
+        check_range("node_timeout", node_timeout, Duration::from_millis(1), ttl)?;
+        let drift = Drift::new(self.drift_factor).ok_or_else(|| {
+            ConfigError::new("drift_factor is out of range: use a part of the ttl from 0.0 to 0.5")
+        })?;
+        let max_hold = self.max_hold.unwrap_or_else(|| DEFAULT_MAX_HOLD.max(ttl));
+        check_range("max_hold", max_hold, ttl, Duration::MAX)?;
+        check_range(
+            "connect_timeout",
+            self.connect_timeout,
+            Duration::from_millis(1),
+            MAX_TTL,
+        )?;
+        Ok(Options {
+            namespace,
+            terms: Terms {
+                quorum: quorum(nodes, self.masked)?,
+                ttl,
+                drift,
+                retry: node_timeout.max(ttl / 30),
+                max_hold,
+            },
+            node_timeout,
+            max_wait: self.max_wait,
+        })
+    }
+}
+
+fn quorum(nodes: usize, masked: usize) -> Result<Quorum, ConfigError> {
+    if nodes == 0 {
+        return Err(ConfigError::new(
+            "there is no node: give the builder .redis(urls), .memory(count) or .nodes(list)",
+        ));
+    }
+    if nodes > MAX_NODES {
+        return Err(ConfigError::new(format!(
+            "there are {nodes} nodes; at most {MAX_NODES} are allowed, and 3 or 5 are usual"
+        )));
+    }
+    Quorum::masking(nodes, masked).ok_or_else(|| {
+        ConfigError::new(format!(
+            "{nodes} nodes cannot mask the losses of {masked}: use more nodes or mask fewer"
+        ))
+    })
+}
+
+fn check_range(
+    name: &str,
+    value: Duration,
+    least: Duration,
+    most: Duration,
+) -> Result<(), ConfigError> {
+    if value < least {
+        return Err(ConfigError::new(format!(
+            "{name} is {value:?}; it must be at least {least:?}"
+        )));
+    }
+    if value > most {
+        return Err(ConfigError::new(format!(
+            "{name} is {value:?}; it must be at most {most:?}"
+        )));
+    }
+    Ok(())
+}
+
+/// A setting that makes no sense. The text says which, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    text: String,
+}
+
+impl ConfigError {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into() }
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "fits map_err")]
+    fn namespace(error: NamespaceError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Why a manager could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// A setting makes no sense. Nothing was connected.
+    Config(ConfigError),
+    /// Nodes answer but cannot serve; each is named with what to change.
+    Misconfigured(Misconfigured),
+    /// Fewer nodes than a quorum answered within the connect time-out.
+    NoQuorum(NoQuorum),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Misconfigured(error) => error.fmt(f),
+            Self::NoQuorum(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+impl From<ConfigError> for ConnectError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+/// Nodes that answer but cannot serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Misconfigured {
+    pub(super) failures: Vec<NodeFailure>,
+}
+
+impl Misconfigured {
+    /// The nodes and what is wrong with each.
+    #[must_use]
+    pub fn failures(&self) -> &[NodeFailure] {
+        &self.failures
+    }
+}
+
+impl fmt::Display for Misconfigured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("these nodes cannot serve: ")?;
+        list(f, &self.failures)
+    }
+}
+
+impl std::error::Error for Misconfigured {}
+
+const MIN_TTL: Duration = Duration::from_millis(10);
+const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);
+const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
+const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(60);
+const MAX_NODES: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(change: impl FnOnce(&mut Settings)) -> String {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        settings.check(5).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_table() {
+        let options = Settings::default().check(5).unwrap();
+        assert_eq!(options.terms.ttl, Duration::from_secs(10));
+        assert_eq!(options.node_timeout, Duration::from_millis(100));
+        assert_eq!(options.terms.quorum.needed(), 3);
+        assert_eq!(options.terms.max_hold, Duration::from_secs(60));
+        assert_eq!(options.namespace.as_str(), "lk");
+        assert_eq!(options.max_wait, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn the_node_timeout_is_clamped() {
+        let timeout = |ttl| {
+            let settings = Settings {
+                ttl,
+                ..Settings::default()
+            };
+            settings.check(1).unwrap().node_timeout.as_millis()
+        };
+        assert_eq!(timeout(Duration::from_secs(60)), 200);
+        assert_eq!(timeout(Duration::from_secs(1)), 20);
+        assert_eq!(timeout(Duration::from_millis(20)), 10);
+    }
+
+    #[test]
+    fn a_fraction_of_a_millisecond_is_dropped_from_the_ttl() {
+        let settings = Settings {
+            ttl: Duration::from_micros(1_500_900),
+            ..Settings::default()
+        };
+        let options = settings.check(1).unwrap();
+        assert_eq!(options.terms.ttl, Duration::from_millis(1_500));
+    }
+
+    #[test]
+    fn bad_settings_say_what_is_wrong() {
+        assert_eq!(
+            error(|s| s.ttl = Duration::ZERO),
+            "ttl is 0ns; it must be at least 10ms"
+        );
+        assert_eq!(
+            error(|s| s.ttl = Duration::MAX),
+            "ttl is 18446744073709551.615s; it must be at most 86400s"
+        );
+        assert_eq!(
+            error(|s| s.node_timeout = Some(Duration::ZERO)),
+            "node_timeout is 0ns; it must be at least 1ms"
+        );
+        assert_eq!(
+            error(|s| s.node_timeout = Some(Duration::from_secs(11))),
+            "node_timeout is 11s; it must be at most 10s"
+        );
+        assert_eq!(
+            error(|s| s.drift_factor = f64::NAN),
+            "drift_factor is out of range: use a part of the ttl from 0.0 to 0.5"
+        );
+        assert_eq!(
+            error(|s| s.max_hold = Some(Duration::from_secs(9))),
+            "max_hold is 9s; it must be at least 10s"
+        );
+        assert_eq!(
+            error(|s| s.connect_timeout = Duration::ZERO),
+            "connect_timeout is 0ns; it must be at least 1ms"
+        );
+        assert_eq!(
+            error(|s| s.masked = 5),
+            "5 nodes cannot mask the losses of 5: use more nodes or mask fewer"
+        );
+        assert!(
+            error(|s| s.namespace = "a b".to_owned()).starts_with("a namespace has at most 64")
+        );
+        let none = Settings::default().check(0).unwrap_err().to_string();
+        assert!(none.starts_with("there is no node"), "{none}");
+        let many = Settings::default().check(33).unwrap_err().to_string();
+        assert!(many.contains("at most 32"), "{many}");
+    }
+}

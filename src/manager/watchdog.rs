@@ -1,0 +1,273 @@
+//! The watchdog: one timer and, per node, one batch of extensions for all held locks.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use super::core::Core;
+use super::error::LossReason;
+use super::hold::Hold;
+use crate::clock::Clock as _;
+use crate::moment::Moment;
+use crate::node::{ExtendReply, ExtendRequest, NodeError};
+
+/// All locks that are held, by the moment at which each needs attention.
+#[derive(Debug)]
+pub(super) struct Registry {
+    state: Mutex<State>,
+    // Something became due earlier than the watchdog sleeps, or it should stop.
+    changed: Notify,
+    // The last lock has gone.
+    empty: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    holds: BTreeMap<(Moment, u64), Arc<Hold>>,
+    // Until when the watchdog sleeps; `None` while nothing is held.
+    armed: Option<Moment>,
+    closed: bool,
+    stopped: bool,
+}
+
+impl Registry {
+    pub(super) fn new() -> Self {
+        Self {
+            state: Mutex::new(State::default()),
+            changed: Notify::new(),
+            empty: Notify::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a lock into care; `false` if the manager takes no more.
+    pub(super) fn insert(&self, hold: &Arc<Hold>) -> bool {
+        let due = hold.first_due();
+        let mut state = self.state();
+        if state.closed {
+            return false;
+        }
+        self.place(&mut state, hold, due);
+        true
+    }
+
+    fn place(&self, state: &mut State, hold: &Arc<Hold>, due: Moment) {
+        hold.set_due(due);
+        state.holds.insert((due, hold.id), Arc::clone(hold));
+        // The common case wakes nobody: a new lock is due later than those before it.
+        if state.armed.is_none_or(|armed| due < armed) {
+            state.armed = Some(due);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Lets go of a lock.
+    pub(super) fn remove(&self, hold: &Hold) {
+        let mut state = self.state();
+        state.holds.remove(&(hold.due(), hold.id));
+        if state.holds.is_empty() {
+            self.empty.notify_waiters();
+        }
+    }
+
+    /// Has the missing nodes of a lock topped up at `at`.
+    pub(super) fn top_up(&self, hold: &Arc<Hold>, at: Moment) {
+        if !hold.plan_top_up(at) {
+            return;
+        }
+        let mut state = self.state();
+        let due = hold.due();
+        // Not there: released meanwhile, or about to be inserted, and then its first tick sees the plan.
+        if at < due && state.holds.remove(&(due, hold.id)).is_some() {
+            self.place(&mut state, hold, at);
+        }
+    }
+
+    /// Takes no more locks.
+    pub(super) fn close(&self) {
+        self.state().closed = true;
+    }
+
+    /// Whether no more locks are taken.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+
+    /// How many locks are held.
+    pub(super) fn len(&self) -> usize {
+        self.state().holds.len()
+    }
+
+    /// Waits until no lock is held, at most for `limit`; tells how many still are.
+    pub(super) async fn empty(&self, limit: Duration) -> usize {
+        let empty = async {
+            loop {
+                let notified = self.empty.notified();
+                if self.len() == 0 {
+                    return;
+                }
+                notified.await;
+            }
+        };
+        let _ = timeout(limit, empty).await;
+        self.len()
+    }
+
+    /// Loses every lock that is held; tells how many that were.
+    pub(super) fn lose_all(&self, reason: LossReason) -> usize {
+        let holds: Vec<Arc<Hold>> = self.state().holds.values().map(Arc::clone).collect();
+        for hold in &holds {
+            hold.lose(reason);
+        }
+        holds.len()
+    }
+
+    /// Ends the watchdog.
+    pub(super) fn stop(&self) {
+        self.state().stopped = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits until a lock needs attention; `false` when the watchdog should end.
+    async fn wait(&self, now: impl Fn() -> Option<Moment>) -> bool {
+        loop {
+            let changed = self.changed.notified();
+            let due = {
+                let mut state = self.state();
+                if state.stopped {
+                    return false;
+                }
+                state.armed = state.holds.keys().next().map(|(due, _)| *due);
+                state.armed
+            };
+            let Some(now) = now() else { return false };
+            match due {
+                Some(due) if due <= now => return true,
+                Some(due) => {
+                    tokio::select! {
+                        biased;
+                        () = changed => {}
+                        () = sleep(due.since(now)) => {}
+                    }
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// The locks that are due at `now`.
+    fn due(&self, now: Moment) -> Vec<Arc<Hold>> {
+        let until = (now, u64::MAX);
+        let state = self.state();
+        state
+            .holds
+            .range(..=until)
+            .map(|(_, hold)| Arc::clone(hold))
+            .collect()
+    }
+
+    /// Puts a lock back for its next turn, unless it was released meanwhile.
+    fn reschedule(&self, hold: &Arc<Hold>, next: Moment) {
+        let mut state = self.state();
+        if state.holds.remove(&(hold.due(), hold.id)).is_some() {
+            self.place(&mut state, hold, next);
+        }
+    }
+}
+
+/// Looks after the locks of a manager until it is gone.
+pub(super) async fn watch(core: Weak<Core>, registry: Arc<Registry>) {
+    let now = || core.upgrade().map(|core| core.clock.now());
+    while registry.wait(now).await {
+        let Some(core) = core.upgrade() else { return };
+        turn(&core);
+    }
+}
+
+/// One turn: everything that is due gets its step, and each node one batch.
+fn turn(core: &Arc<Core>) {
+    let mut batches: Vec<Vec<Due>> = core.nodes.iter().map(|_| Vec::new()).collect();
+    // The send time of all batches: read before anything can leave.
+    let sent = core.clock.now();
+    for hold in core.registry.due(sent) {
+        let (next, nodes) = hold.tick(sent);
+        for node in nodes {
+            if let Some(batch) = batches.get_mut(node) {
+                batch.push(Due {
+                    request: ExtendRequest::new(
+                        hold.place.clone(),
+                        hold.lease.token,
+                        hold.lease.ttl,
+                        true,
+                    ),
+                    hold: Arc::clone(&hold),
+                });
+            }
+        }
+        core.registry.reschedule(&hold, next);
+    }
+    for (node, batch) in batches.into_iter().enumerate() {
+        if !batch.is_empty() {
+            let holds: Vec<Arc<Hold>> = batch.iter().map(|due| Arc::clone(&due.hold)).collect();
+            let job = extend(Arc::clone(core), node, batch, sent);
+            if !core.background.spawn(job) {
+                for hold in holds {
+                    core.answered(&hold, node, |_| {});
+                }
+            }
+        }
+    }
+}
+
+/// One lock in a batch.
+struct Due {
+    hold: Arc<Hold>,
+    request: ExtendRequest,
+}
+
+/// Extends a batch of locks on one node.
+async fn extend(core: Arc<Core>, index: usize, batch: Vec<Due>, sent: Moment) {
+    let Some(node) = core.nodes.get(index) else {
+        return;
+    };
+    let requests: Arc<[ExtendRequest]> = batch.iter().map(|due| due.request.clone()).collect();
+    let answers = match timeout(core.node_timeout, node.extend(requests)).await {
+        Ok(answers) => answers,
+        Err(_) => Err(core.timed_out()),
+    };
+    let mut answers = match answers {
+        Ok(answers) => answers,
+        Err(error) => vec![Err(error); batch.len()],
+    };
+    // A node that answers for fewer locks than it was asked about has not answered for the others.
+    answers.resize_with(batch.len(), || Err(core.timed_out()));
+    for (due, answer) in batch.iter().zip(answers) {
+        core.answered(&due.hold, index, |holding| match answer {
+            Ok(ExtendReply::Extended | ExtendReply::Refilled) => holding.confirm(index, sent),
+            Ok(ExtendReply::Absent) => holding.absent(index),
+            Ok(ExtendReply::Held(_)) => holding.foreign(index),
+            Err(error) => note_failure(&core, holding, index, &error),
+        });
+    }
+}
+
+fn note_failure(
+    core: &Core,
+    holding: &mut crate::protocol::renewal::Holding,
+    index: usize,
+    error: &NodeError,
+) {
+    if error.outcome_unknown() {
+        holding.unknown(index);
+    }
+    if error.kind() == crate::node::NodeErrorKind::Rejected {
+        let name = core.nodes.get(index).map_or("?", |node| node.name());
+        crate::trace::command_failed(name, "extend", error);
+    }
+}

@@ -1,0 +1,436 @@
+//! One held lock over its life: which node holds what, until when, and when to extend.
+
+use std::time::Duration;
+
+use super::quorum::Quorum;
+use super::validity::{Drift, deadline};
+use crate::moment::Moment;
+
+/// The terms under which a lock is held and renewed. The same for all locks of a manager.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// How many nodes must hold it.
+    pub(crate) quorum: Quorum,
+    /// The time to live sent to the nodes, in whole milliseconds.
+    pub(crate) ttl: Duration,
+    /// What is taken off for clocks that do not run alike.
+    pub(crate) drift: Drift,
+    /// How long after a renewal that missed its quorum the next is tried.
+    pub(crate) retry: Duration,
+    /// The longest a lock may be held.
+    pub(crate) max_hold: Duration,
+}
+
+impl Terms {
+    /// How long before the deadline a loss is announced: enough for a timer to be late.
+    fn early(&self) -> Duration {
+        (self.ttl / 50).min(Duration::from_millis(5))
+    }
+}
+
+/// What one node is believed to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Not our token, for certain.
+    Clear,
+    /// Perhaps our token: a command that may have set it was never answered.
+    Unknown,
+    /// Our token; confirmed by a command sent at this moment.
+    Held(Moment),
+    /// Another's token, when we last heard.
+    Foreign,
+}
+
+/// One lock that was granted, as a fold over what the nodes answer about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Holding {
+    terms: Terms,
+    places: Vec<Place>,
+    // Commands under way that may set our token, per node.
+    pending: Vec<u16>,
+    // When the last full round (the grant, then renewals) was sent.
+    round: Moment,
+    top_up: Option<Moment>,
+    // The latest deadline that `max_hold` allows.
+    cap: Moment,
+}
+
+/// What the watchdog should do with a lock now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing yet.
+    Wait,
+    /// Extend it on every node; re-fill where it is absent.
+    Renew,
+    /// Set it on the nodes that miss it.
+    TopUp,
+    /// The deadline is a few milliseconds away: tell the holder.
+    Ending,
+    /// The deadline has passed.
+    Lost,
+}
+
+impl Holding {
+    /// A lock whose acquiring round was sent at `sent`; what the nodes answered is told afterwards.
+    pub(crate) fn new(terms: Terms, sent: Moment) -> Self {
+        let nodes = terms.quorum.nodes();
+        Self {
+            terms,
+            places: vec![Place::Clear; nodes],
+            pending: vec![0; nodes],
+            round: sent,
+            top_up: None,
+            cap: sent + terms.max_hold,
+        }
+    }
+
+    /// A command that may set our token is on its way to `node`.
+    pub(crate) fn begin(&mut self, node: usize) {
+        if let Some(count) = self.pending.get_mut(node) {
+            *count = count.saturating_add(1);
+        }
+    }
+
+    /// That command was answered, or given up.
+    pub(crate) fn end(&mut self, node: usize) {
+        if let Some(count) = self.pending.get_mut(node) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// `node` holds our token for a full ttl, by a command sent at `sent`.
+    pub(crate) fn confirm(&mut self, node: usize, sent: Moment) {
+        if let Some(place) = self.places.get_mut(node) {
+            *place = match *place {
+                Place::Held(before) => Place::Held(before.max(sent)),
+                _ => Place::Held(sent),
+            };
+        }
+    }
+
+    /// `node` holds another's token.
+    pub(crate) fn foreign(&mut self, node: usize) {
+        self.set(node, Place::Foreign);
+    }
+
+    /// `node` does not hold the key at all.
+    pub(crate) fn absent(&mut self, node: usize) {
+        self.set(node, Place::Clear);
+    }
+
+    /// A command to `node` that may have set our token was not answered.
+    pub(crate) fn unknown(&mut self, node: usize) {
+        if let Some(place @ (Place::Clear | Place::Foreign)) = self.places.get_mut(node) {
+            *place = Place::Unknown;
+        }
+    }
+
+    fn set(&mut self, node: usize, to: Place) {
+        if let Some(place) = self.places.get_mut(node) {
+            *place = to;
+        }
+    }
+
+    /// Until when the lock may be relied on; the origin of time if it never could be.
+    pub(crate) fn deadline(&self) -> Moment {
+        let confirmed = self.places.iter().filter_map(|place| match place {
+            Place::Held(sent) => Some(*sent),
+            _ => None,
+        });
+        deadline(
+            confirmed,
+            self.terms.quorum.needed(),
+            self.terms.ttl,
+            self.terms.drift,
+        )
+        .map_or(Moment::ORIGIN, |end| end.min(self.cap))
+    }
+
+    /// Whether the end of the lock is that of `max_hold`.
+    pub(crate) fn capped(&self) -> bool {
+        self.deadline() == self.cap
+    }
+
+    /// Whether so many nodes hold another's token that no quorum can be ours.
+    pub(crate) fn taken(&self) -> bool {
+        let foreign = self
+            .places
+            .iter()
+            .filter(|place| **place == Place::Foreign)
+            .count();
+        foreign > self.terms.quorum.spare()
+    }
+
+    /// Whether `node` holds our token, or may.
+    pub(crate) fn owes(&self, node: usize) -> bool {
+        matches!(self.places.get(node), Some(Place::Held(_) | Place::Unknown))
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn nodes(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether `node` certainly holds neither our token nor, for all we know, another's.
+    pub(crate) fn is_clear(&self, node: usize) -> bool {
+        self.places.get(node) == Some(&Place::Clear) && !self.busy(node)
+    }
+
+    /// Whether a command that may set our token is under way to `node`.
+    pub(crate) fn busy(&self, node: usize) -> bool {
+        self.pending.get(node).is_some_and(|count| *count > 0)
+    }
+
+    /// Whether `node` is not known to hold our token.
+    pub(crate) fn misses(&self, node: usize) -> bool {
+        !matches!(self.places.get(node), Some(Place::Held(_)))
+    }
+
+    /// How many nodes are not known to hold our token.
+    pub(crate) fn missing(&self) -> usize {
+        (0..self.places.len()).filter(|n| self.misses(*n)).count()
+    }
+
+    /// Asks for a top-up of the missing nodes at `at`.
+    pub(crate) fn plan_top_up(&mut self, at: Moment) {
+        self.top_up = Some(self.top_up.map_or(at, |before| before.min(at)));
+    }
+
+    /// What is due at `now`. A step that sends is taken to be sent at `now`.
+    pub(crate) fn step(&mut self, now: Moment) -> Step {
+        let end = self.deadline();
+        if now >= end {
+            return Step::Lost;
+        }
+        if now >= self.announce_at() {
+            return Step::Ending;
+        }
+        if self.renew_at().is_some_and(|at| now >= at) {
+            self.round = now;
+            self.top_up = None;
+            return Step::Renew;
+        }
+        if self.top_up.is_some_and(|at| now >= at) {
+            self.top_up = None;
+            return Step::TopUp;
+        }
+        Step::Wait
+    }
+
+    /// When to ask for the next step.
+    pub(crate) fn due(&self) -> Moment {
+        let renewal = self.renew_at().map(|at| self.on_grid(at));
+        let due = [renewal, self.top_up].into_iter().flatten();
+        due.fold(self.announce_at(), Moment::min)
+    }
+
+    fn announce_at(&self) -> Moment {
+        self.deadline().saturating_sub(self.terms.early())
+    }
+
+    /// A third of the ttl after the last round if a quorum confirmed that one, else soon after it. Never once
+    /// the cap is reached: nothing can be won by extending beyond it.
+    fn renew_at(&self) -> Option<Moment> {
+        if self.capped() {
+            return None;
+        }
+        let confirmed = self
+            .places
+            .iter()
+            .filter(|place| matches!(place, Place::Held(sent) if *sent >= self.round))
+            .count();
+        Some(if confirmed >= self.terms.quorum.needed() {
+            self.round + self.terms.ttl / 3
+        } else {
+            self.round + self.terms.retry
+        })
+    }
+
+    /// The next of the moments at which renewals are sent: locks that are due at about the same time share a
+    /// batch, at the price of coming a sixty-fourth of the ttl late.
+    fn on_grid(&self, at: Moment) -> Moment {
+        let grid = u64::try_from(self.terms.ttl.as_nanos() / 64)
+            .unwrap_or(u64::MAX)
+            .max(1);
+        Moment::from_nanos(at.as_nanos().div_ceil(grid).saturating_mul(grid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn terms() -> Terms {
+        Terms {
+            quorum: Quorum::masking(5, 0).unwrap(),
+            ttl: Duration::from_secs(10),
+            drift: Drift::default(),
+            retry: Duration::from_millis(400),
+            max_hold: Duration::from_secs(60),
+        }
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::ORIGIN + Duration::from_millis(1_000_000 + millis)
+    }
+
+    fn granted_on(nodes: impl IntoIterator<Item = usize>) -> Holding {
+        let mut holding = Holding::new(terms(), at(0));
+        for node in nodes {
+            holding.confirm(node, at(0));
+        }
+        holding
+    }
+
+    const GRID: Duration = Duration::from_nanos(10_000_000_000 / 64);
+
+    #[test]
+    fn it_renews_at_a_third_and_then_waits_for_the_answers() {
+        let mut holding = granted_on(0..5);
+        assert_eq!(holding.step(at(0)), Step::Wait);
+        let due = holding.due();
+        assert!(due >= at(3_333) && due <= at(3_334) + GRID, "{due:?}");
+        assert_eq!(holding.step(at(3_400)), Step::Renew);
+        for node in 0..3 {
+            holding.confirm(node, at(3_400));
+        }
+        assert_eq!(holding.deadline(), at(3_400 + 9_898));
+        assert_eq!(holding.step(at(3_800)), Step::Wait);
+        let due = holding.due();
+        assert!(due > at(6_700) && due < at(6_734) + GRID, "{due:?}");
+    }
+
+    #[test]
+    fn locks_that_are_due_together_share_a_moment() {
+        let due = |sent| {
+            let mut holding = Holding::new(terms(), at(sent));
+            (0..3).for_each(|node| holding.confirm(node, at(sent)));
+            holding.due()
+        };
+        let moments: std::collections::BTreeSet<_> = (0..1_000).map(due).collect();
+        assert!(moments.len() <= 8, "{}", moments.len());
+    }
+
+    #[test]
+    fn a_renewal_without_a_quorum_is_repeated_and_moves_nothing() {
+        let mut holding = granted_on(0..5);
+        assert_eq!(holding.step(at(3_400)), Step::Renew);
+        assert!(holding.due() <= at(3_800) + GRID);
+        holding.confirm(0, at(3_400));
+        holding.confirm(1, at(3_400));
+        holding.unknown(2);
+        assert_eq!(holding.deadline(), at(9_898));
+        assert!(holding.owes(2), "a failed renewal gives nothing up");
+        assert_eq!(holding.step(at(3_500)), Step::Wait);
+        assert_eq!(holding.step(at(3_800)), Step::Renew);
+    }
+
+    #[test]
+    fn the_loss_is_announced_early_and_then_final() {
+        let mut holding = granted_on(0..3);
+        assert_eq!(holding.step(at(9_800)), Step::Renew);
+        assert_eq!(holding.due(), at(9_893));
+        assert_eq!(holding.step(at(9_893)), Step::Ending);
+        assert_eq!(holding.step(at(9_898)), Step::Lost);
+    }
+
+    #[test]
+    fn max_hold_ends_renewal() {
+        let mut holding = granted_on(0..5);
+        for node in 0..5 {
+            holding.confirm(node, at(55_000));
+        }
+        assert!(holding.capped());
+        assert_eq!(holding.deadline(), at(60_000));
+        assert_eq!(holding.step(at(59_000)), Step::Wait);
+        assert_eq!(holding.due(), at(59_995));
+        assert_eq!(holding.step(at(59_996)), Step::Ending);
+    }
+
+    #[test]
+    fn more_foreign_nodes_than_can_be_spared_are_a_loss() {
+        let mut holding = granted_on(0..5);
+        holding.foreign(0);
+        holding.foreign(1);
+        assert!(!holding.taken());
+        holding.foreign(2);
+        assert!(holding.taken());
+        assert_eq!(holding.deadline(), Moment::ORIGIN);
+    }
+
+    #[test]
+    fn a_missing_node_is_topped_up_once() {
+        let mut holding = granted_on(0..4);
+        assert_eq!(holding.missing(), 1);
+        holding.plan_top_up(at(100));
+        assert_eq!(holding.step(at(0)), Step::Wait);
+        assert_eq!(holding.due(), at(100));
+        assert_eq!(holding.step(at(100)), Step::TopUp);
+        holding.confirm(4, at(100));
+        assert_eq!(holding.missing(), 0);
+        assert_eq!(holding.step(at(200)), Step::Wait);
+    }
+
+    #[test]
+    fn nodes_with_commands_under_way_are_busy() {
+        let mut holding = granted_on(0..3);
+        holding.begin(3);
+        holding.begin(3);
+        holding.end(3);
+        assert!(holding.busy(3) && !holding.busy(2));
+        holding.end(3);
+        holding.end(3);
+        assert!(!holding.busy(3));
+        assert!(!holding.owes(3));
+        holding.unknown(3);
+        assert!(holding.owes(3));
+    }
+
+    proptest! {
+        /// Whatever the nodes answer and in whatever order: the deadline never exceeds what a quorum confirmed,
+        /// nor the cap, and every node that may hold our token is owed a release.
+        #[test]
+        fn the_deadline_is_always_backed_by_a_quorum(
+            events in prop::collection::vec((0_usize..5, 0_u8..5, 0_u64..70_000), 0..60)
+        ) {
+            let mut holding = granted_on(0..3);
+            let mut last = [Some(0), Some(0), Some(0), None, None];
+            let mut may_hold = [true, true, true, false, false];
+            for (node, kind, millis) in events {
+                match kind {
+                    0 | 1 => {
+                        holding.confirm(node, at(millis));
+                        last[node] = Some(last[node].unwrap_or(0).max(millis));
+                        may_hold[node] = true;
+                    }
+                    2 => {
+                        holding.foreign(node);
+                        last[node] = None;
+                        may_hold[node] = false;
+                    }
+                    3 => {
+                        holding.absent(node);
+                        last[node] = None;
+                        may_hold[node] = false;
+                    }
+                    _ => {
+                        holding.unknown(node);
+                        may_hold[node] = true;
+                    }
+                }
+                let end = holding.deadline();
+                prop_assert!(end <= at(60_000));
+                if end > Moment::ORIGIN {
+                    let backing = last.iter().flatten()
+                        .filter(|&&sent| at(sent) + Duration::from_secs(10) > end)
+                        .count();
+                    prop_assert!(backing >= 3);
+                }
+                for n in 0..5 {
+                    prop_assert_eq!(holding.owes(n), may_hold[n]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! One attempt to acquire, as a fold over the nodes' answers.
+
+use std::time::Duration;
+
+use super::quorum::Quorum;
+use super::reply::Holder;
+
+/// What one node's answer means for the round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Vote {
+    /// The node holds our token now.
+    Granted,
+    /// The node holds another token.
+    Refused(Holder),
+    /// The node gave no answer; `owed` tells whether it may hold our token all the same.
+    Failed {
+        /// Whether the request may have taken effect or may yet do so.
+        owed: bool,
+    },
+}
+
+/// What a round came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// A quorum granted.
+    Granted,
+    /// A quorum answered and cannot grant: somebody holds the lock.
+    Contended {
+        /// After how long enough nodes will be free if nobody extends or releases; `None` if never.
+        remaining: Option<Duration>,
+    },
+    /// A quorum answered, and several contenders share the nodes: nobody may hold the lock.
+    Split {
+        /// How many contenders are known of, this one included.
+        contenders: usize,
+        /// As for [`Verdict::Contended`].
+        remaining: Option<Duration>,
+    },
+    /// Too many nodes cannot answer.
+    NoQuorum,
+}
+
+/// One attempt to acquire. Votes may come in any order, and also after the verdict.
+#[derive(Clone, Debug)]
+pub(crate) struct Round {
+    quorum: Quorum,
+    votes: Vec<Option<Vote>>,
+}
+
+impl Round {
+    /// A round that has asked every node and heard from none.
+    pub(crate) fn new(quorum: Quorum) -> Self {
+        Self {
+            quorum,
+            votes: vec![None; quorum.nodes()],
+        }
+    }
+
+    /// Notes what `node` said. The first word of a node counts.
+    pub(crate) fn record(&mut self, node: usize, vote: Vote) {
+        if let Some(slot @ None) = self.votes.get_mut(node) {
+            *slot = Some(vote);
+        }
+    }
+
+    /// Counts every node that has not answered as failed: the time is up.
+    pub(crate) fn time_out(&mut self) {
+        for slot in self.votes.iter_mut().filter(|slot| slot.is_none()) {
+            *slot = Some(Vote::Failed { owed: true });
+        }
+    }
+
+    /// The verdict, as early as no outstanding vote can change whether the lock is ours and a quorum has
+    /// answered or can no longer do so.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        let count = |wanted: fn(&Vote) -> bool| {
+            self.votes
+                .iter()
+                .flatten()
+                .filter(|vote| wanted(vote))
+                .count()
+        };
+        let granted = count(|vote| matches!(vote, Vote::Granted));
+        let refused = count(|vote| matches!(vote, Vote::Refused(_)));
+        let failed = count(|vote| matches!(vote, Vote::Failed { .. }));
+
+        if granted >= self.quorum.needed() {
+            Some(Verdict::Granted)
+        } else if failed > self.quorum.spare() {
+            Some(Verdict::NoQuorum)
+        } else if granted + refused >= self.quorum.needed()
+            && refused + failed > self.quorum.spare()
+        {
+            Some(self.lost(granted))
+        } else {
+            None
+        }
+    }
+
+    /// The node's vote, if it has voted.
+    pub(crate) fn vote(&self, node: usize) -> Option<Vote> {
+        self.votes.get(node).copied().flatten()
+    }
+
+    /// Notes that what `node` granted is being released by someone else.
+    pub(crate) fn settle(&mut self, node: usize) {
+        if let Some(slot) = self.votes.get_mut(node) {
+            *slot = Some(Vote::Failed { owed: false });
+        }
+    }
+
+    /// Whether `node` owes us a release should we not take the lock: it granted, may have, or has yet to answer.
+    pub(crate) fn owes(&self, node: usize) -> bool {
+        match self.vote(node) {
+            Some(Vote::Granted) | None => node < self.votes.len(),
+            Some(Vote::Failed { owed }) => owed,
+            Some(Vote::Refused(_)) => false,
+        }
+    }
+
+    /// Tells contended from split: it is contended if one other holder may have a quorum for all that was heard
+    /// and nobody else shows, or if one certainly has it.
+    fn lost(&self, granted: usize) -> Verdict {
+        let mut holders: Vec<(u64, usize)> = Vec::new();
+        let mut waits: Vec<Option<Duration>> = vec![Some(Duration::ZERO); granted];
+        for vote in self.votes.iter().flatten() {
+            if let Vote::Refused(holder) = vote {
+                waits.push(holder.remaining);
+                match holders.iter_mut().find(|(tag, _)| *tag == holder.tag) {
+                    Some((_, nodes)) => *nodes += 1,
+                    None => holders.push((holder.tag, 1)),
+                }
+            }
+        }
+        // A key without expiry comes last.
+        waits.sort_unstable_by_key(|wait| wait.unwrap_or(Duration::MAX));
+        let remaining = waits.get(self.quorum.needed() - 1).copied().flatten();
+
+        let most = holders.iter().map(|(_, nodes)| *nodes).max().unwrap_or(0);
+        let contenders = holders.len() + usize::from(granted > 0);
+        if most >= self.quorum.needed() || contenders < 2 {
+            Verdict::Contended { remaining }
+        } else {
+            Verdict::Split {
+                contenders,
+                remaining,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FIVE: Quorum = match Quorum::masking(5, 0) {
+        Some(quorum) => quorum,
+        None => unreachable!(),
+    };
+
+    fn held(tag: u64, millis: u64) -> Vote {
+        Vote::Refused(Holder::new(tag, Some(Duration::from_millis(millis))))
+    }
+
+    fn verdict(votes: &[Vote]) -> Option<Verdict> {
+        let mut round = Round::new(FIVE);
+        for (node, vote) in votes.iter().enumerate() {
+            round.record(node, *vote);
+        }
+        round.verdict()
+    }
+
+    const DOWN: Vote = Vote::Failed { owed: false };
+    const LATE: Vote = Vote::Failed { owed: true };
+
+    #[test]
+    fn three_of_five_grant() {
+        assert_eq!(verdict(&[Vote::Granted, Vote::Granted]), None);
+        assert_eq!(
+            verdict(&[Vote::Granted, DOWN, Vote::Granted, LATE, Vote::Granted]),
+            Some(Verdict::Granted)
+        );
+    }
+
+    #[test]
+    fn three_refusals_by_one_holder_are_contended_at_once() {
+        assert_eq!(
+            verdict(&[held(1, 30), held(1, 10), held(1, 20)]),
+            Some(Verdict::Contended {
+                remaining: Some(Duration::from_millis(30))
+            })
+        );
+    }
+
+    #[test]
+    fn the_remaining_time_is_when_a_quorum_is_free() {
+        let verdict = verdict(&[
+            held(1, 50),
+            held(1, 10),
+            held(1, 40),
+            held(1, 20),
+            held(1, 30),
+        ]);
+        assert_eq!(
+            verdict,
+            Some(Verdict::Contended {
+                remaining: Some(Duration::from_millis(30))
+            })
+        );
+    }
+
+    #[test]
+    fn a_key_without_expiry_never_frees() {
+        let forever = Vote::Refused(Holder::new(1, None));
+        assert_eq!(
+            verdict(&[forever, forever, forever]),
+            Some(Verdict::Contended { remaining: None })
+        );
+    }
+
+    #[test]
+    fn two_two_one_is_a_split() {
+        assert_eq!(
+            verdict(&[
+                Vote::Granted,
+                Vote::Granted,
+                held(7, 9),
+                held(7, 8),
+                held(8, 7)
+            ]),
+            Some(Verdict::Split {
+                contenders: 3,
+                remaining: Some(Duration::from_millis(7))
+            })
+        );
+    }
+
+    #[test]
+    fn a_holder_with_a_quorum_is_contention_even_if_others_try() {
+        assert!(matches!(
+            verdict(&[
+                Vote::Granted,
+                held(2, 1),
+                held(1, 5),
+                held(1, 5),
+                held(1, 5)
+            ]),
+            Some(Verdict::Contended { .. })
+        ));
+    }
+
+    #[test]
+    fn too_many_failures_are_no_quorum_whatever_the_rest_says() {
+        assert_eq!(verdict(&[DOWN, LATE, DOWN]), Some(Verdict::NoQuorum));
+        assert_eq!(
+            verdict(&[Vote::Granted, Vote::Granted, DOWN, DOWN, DOWN]),
+            Some(Verdict::NoQuorum)
+        );
+    }
+
+    #[test]
+    fn losing_is_not_reported_before_it_is_known_why() {
+        // Two down and one refusal: the lock is out of reach, but two more answers tell contended from no quorum.
+        assert_eq!(verdict(&[DOWN, DOWN, held(1, 5)]), None);
+        assert_eq!(
+            verdict(&[DOWN, DOWN, held(1, 5), DOWN]),
+            Some(Verdict::NoQuorum)
+        );
+    }
+
+    #[test]
+    fn a_late_vote_changes_what_is_owed_and_not_the_verdict() {
+        let mut round = Round::new(FIVE);
+        for node in 0..3 {
+            round.record(node, held(1, 5));
+        }
+        let before = round.verdict();
+        round.record(3, Vote::Granted);
+        round.record(4, DOWN);
+        assert_eq!(round.verdict(), before);
+        assert_eq!(
+            (0..5).map(|n| round.owes(n)).collect::<Vec<_>>(),
+            [false, false, false, true, false]
+        );
+    }
+
+    fn any_vote() -> impl Strategy<Value = Vote> {
+        prop_oneof![
+            3 => Just(Vote::Granted),
+            3 => (0_u64..3, 0_u64..50).prop_map(|(tag, ms)| held(tag, ms)),
+            1 => Just(DOWN),
+            1 => Just(LATE),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
+
+        /// For any quorum, any votes in any order: the verdict comes, never changes between won and lost, is
+        /// right about winning, is not later than needed, and every node that may hold our token is owed for.
+        #[test]
+        fn every_order_of_replies_gives_one_sound_verdict(
+            (quorum, votes, order) in (1_usize..8, 0_usize..3)
+                .prop_filter_map("masking", |(n, f)| Quorum::masking(n, f))
+                .prop_flat_map(|q| (
+                    Just(q),
+                    prop::collection::vec(any_vote(), q.nodes()),
+                    Just((0..q.nodes()).collect::<Vec<_>>()).prop_shuffle(),
+                ))
+        ) {
+            let grants = votes.iter().filter(|v| **v == Vote::Granted).count();
+            let failures = votes.iter().filter(|v| matches!(v, Vote::Failed { .. })).count();
+            let mut round = Round::new(quorum);
+            let mut seen = 0;
+            let mut first: Option<Verdict> = None;
+            for node in order {
+                prop_assert!(round.owes(node), "a pending node is owed for");
+                round.record(node, votes[node]);
+                seen += usize::from(votes[node] == Vote::Granted);
+                match (first, round.verdict()) {
+                    (None, Some(verdict)) => {
+                        prop_assert_eq!(verdict == Verdict::Granted, seen >= quorum.needed());
+                        first = Some(verdict);
+                    }
+                    (None, None) => prop_assert!(seen < quorum.needed(), "a quorum is seen at once"),
+                    (Some(before), after) => {
+                        let won = before == Verdict::Granted;
+                        prop_assert_eq!(won, after == Some(Verdict::Granted), "final");
+                    }
+                }
+            }
+            let verdict = first.expect("every full round has a verdict");
+            prop_assert_eq!(verdict == Verdict::Granted, grants >= quorum.needed());
+            if verdict == Verdict::NoQuorum {
+                prop_assert!(failures > quorum.spare());
+            }
+            for (node, vote) in votes.iter().enumerate() {
+                let may_hold = matches!(vote, Vote::Granted | Vote::Failed { owed: true });
+                prop_assert_eq!(round.owes(node), may_hold);
+            }
+        }
+
+        #[test]
+        fn a_time_out_always_brings_a_verdict(
+            votes in prop::collection::vec(prop::option::of(any_vote()), 5)
+        ) {
+            let mut round = Round::new(FIVE);
+            for (node, vote) in votes.iter().enumerate() {
+                if let Some(vote) = vote {
+                    round.record(node, *vote);
+                }
+            }
+            round.time_out();
+            prop_assert!(round.verdict().is_some());
+            for (node, vote) in votes.iter().enumerate() {
+                prop_assert!(vote.is_some() || round.owes(node));
+            }
+        }
+    }
+}
