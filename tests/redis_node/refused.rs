@@ -23,7 +23,7 @@ async fn refused_with(kind: Kind, args: &[&str]) -> NodeError {
 #[tokio::test]
 async fn a_replica_is_refused() {
     for kind in Kind::ALL {
-        let error = refused_with(kind, &["--replicaof", "127.0.0.1 1"]).await;
+        let error = refused_with(kind, &["--replicaof", "127.0.0.1", "1"]).await;
         assert!(error.to_string().contains("only a master"), "{error}");
     }
 }

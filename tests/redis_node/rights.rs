@@ -83,7 +83,12 @@ async fn no_right_in_the_documented_rule_is_superfluous() {
 #[tokio::test]
 async fn a_missing_right_is_named() {
     for (right, word) in [("info", "INFO"), ("script|load", "SCRIPT LOAD")] {
-        let server = with_user(Kind::Redis, &format!(" -{right}"));
+        let server = Server::start(Kind::Redis, &[]);
+        let rule = documented_rule().replace("PASSWORD", "pw");
+        server.run(&format!(
+            "ACL SETUSER {}",
+            rule.replace(&format!(" +{right}"), "")
+        ));
         let error = refusal(&started(&server.url_as("locks", "pw"))).await;
         assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
         let text = error.to_string();
