@@ -161,7 +161,9 @@ impl Attempt {
 
     /// The error for a round without a quorum.
     pub(super) fn no_quorum(&self) -> NoQuorum {
-        let failures = self.errors.iter();
+        let mut failures: Vec<&(usize, NodeError)> = self.errors.iter().collect();
+        failures.sort_by_key(|(node, _)| *node);
+        let failures = failures.into_iter();
         NoQuorum {
             needed: self.core.terms.quorum.needed(),
             nodes: self.core.nodes.len(),

@@ -17,6 +17,7 @@ use claims::Bench;
 use support::nodes;
 use support::server::{Kind, Server};
 use tower_redlock::node::Node;
+use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::RedisNode;
 
 /// A node on a server of its own.
@@ -49,6 +50,30 @@ impl Bench for Real {
             .command(&["SET", nodes::key(name).as_str(), "foreign"]);
         true
     }
+}
+
+impl Bench for MemoryNode {
+    const REMOTE: bool = false;
+
+    fn node(&self) -> Arc<dyn Node> {
+        Arc::new(self.clone())
+    }
+
+    // It has no connections to count, and holds nothing but locks.
+    fn listen(&self, _name: &str) -> Option<Box<dyn Send>> {
+        None
+    }
+
+    fn set_forever(&self, _name: &str) -> bool {
+        false
+    }
+}
+
+/// A started node in this process.
+fn memory() -> MemoryNode {
+    let node = MemoryNode::new("memory");
+    node.start(nodes::context());
+    node
 }
 
 /// Makes a module of tests, one per claim, each over a fresh bench.
@@ -93,6 +118,7 @@ macro_rules! all_claims {
 }
 
 all_claims! {
+    memory: memory();
     redis: Real::start(Kind::Redis).await;
     valkey: Real::start(Kind::Valkey).await;
 }

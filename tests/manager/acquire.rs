@@ -1,0 +1,284 @@
+//! Taking a lock, failing to, and being dropped half-way.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tower_redlock::AcquireError;
+use tower_redlock::node::memory::MemoryNode;
+
+use super::{MS, Nodes, TTL};
+
+/// Polls `future` once, so that its commands are under way, and drops it.
+async fn poll_and_drop(future: impl Future) {
+    let mut future = pin!(future);
+    tokio::select! {
+        biased;
+        _ = &mut future => panic!("it was to be dropped half-way"),
+        () = tokio::task::yield_now() => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_holder_at_a_time_on_every_node() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    let guard = a.try_acquire("order:1").await.unwrap();
+    assert_eq!(nodes.holding("order:1"), 5);
+
+    let error = b.try_acquire("order:1").await.unwrap_err();
+    let AcquireError::Contended(contended) = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(contended.remaining(), Some(TTL));
+    let _other = b.try_acquire("order:2").await.unwrap();
+
+    guard.release().await.unwrap();
+    assert_eq!(nodes.holding("order:1"), 0);
+    let _guard = b.try_acquire("order:1").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn validity_counts_from_the_send_and_takes_off_the_drift() {
+    let nodes = Nodes::five();
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    assert_eq!(guard.remaining(), Duration::from_millis(9_898));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minority_down_does_not_matter_and_costs_no_time() {
+    let nodes = Nodes::five();
+    nodes.each([0, 4], MemoryNode::go_down);
+    let before = Instant::now();
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    assert_eq!(nodes.holding("order:1"), 3);
+    guard.release().await.unwrap();
+    assert_eq!(nodes.holding("order:1"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_quorum_every_failed_node_is_named_and_nothing_stays() {
+    let nodes = Nodes::five();
+    nodes.each([0, 1], MemoryNode::go_down);
+    nodes.each([2], MemoryNode::freeze);
+    let before = Instant::now();
+    let error = nodes.manager().try_acquire("order:1").await.unwrap_err();
+    assert_eq!(before.elapsed(), 100 * MS, "the node time-out");
+    assert_eq!(
+        error.to_string(),
+        "no quorum: 3 of 5 nodes must answer and these do not: \
+         n0 (the node is down), n1 (the node is down), n2 (no answer within 100ms)"
+    );
+    nodes.settle_free("order:1").await;
+    nodes.each([2], MemoryNode::thaw);
+    nodes.settle_free("order:1").await;
+
+    nodes.each([0, 1], MemoryNode::come_up);
+    let _guard = nodes.manager().try_acquire("order:1").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_down_fail_at_once() {
+    let nodes = Nodes::five();
+    nodes.each([0, 1, 2], MemoryNode::go_down);
+    let before = Instant::now();
+    let error = nodes.manager().try_acquire("order:1").await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum(_)), "{error:?}");
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    nodes.settle_free("order:1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_frozen_node_adds_nothing() {
+    let nodes = Nodes::five();
+    nodes.each([1], MemoryNode::freeze);
+    let locks = nodes.manager();
+    let before = Instant::now();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(before.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_grant_after_a_loss_is_released() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    nodes.each([3, 4], MemoryNode::go_down);
+    let held = a.try_acquire("order:1").await.unwrap();
+    nodes.each([3, 4], MemoryNode::freeze);
+    b.try_acquire("order:1").await.unwrap_err();
+    // The request waits in the sockets of the frozen nodes and is granted there when they go on.
+    nodes.each([3, 4], MemoryNode::thaw);
+    nodes
+        .settle("late grants released", |n| n.commands() >= 3 + 3 + 2 * 2)
+        .await;
+    assert_eq!(nodes.holding("order:1"), 3, "only the holder's");
+    held.release().await.unwrap();
+    nodes.settle_free("order:1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_grant_after_a_win_is_kept_and_released_with_the_rest() {
+    let nodes = Nodes::five();
+    nodes.each([3, 4], MemoryNode::freeze);
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    nodes.each([3, 4], MemoryNode::thaw);
+    nodes
+        .settle("late grants kept", |n| n.holding("order:1") == 5)
+        .await;
+    guard.release().await.unwrap();
+    nodes.settle_free("order:1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_comes_after_the_release_is_released() {
+    let nodes = Nodes::five();
+    nodes.each([3, 4], MemoryNode::freeze);
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    guard.release().await.unwrap();
+    nodes.each([3, 4], MemoryNode::thaw);
+    // Granted late, then released: two commands on each of the two.
+    nodes
+        .settle("settled", |n| {
+            n.0[3].commands() == 2 && n.0[4].commands() == 2
+        })
+        .await;
+    assert_eq!(nodes.holding("order:1"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_nodes_are_topped_up_soon_after_a_win() {
+    let nodes = Nodes::five();
+    nodes.each([3, 4], MemoryNode::go_down);
+    let _guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    nodes.each([3, 4], MemoryNode::come_up);
+    assert_eq!(nodes.holding("order:1"), 3);
+    tokio::time::sleep(200 * MS).await;
+    assert_eq!(
+        nodes.holding("order:1"),
+        5,
+        "long before a third of the ttl"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_dropped_before_it_is_polled_sends_nothing() {
+    let nodes = Nodes::five();
+    drop(nodes.manager().try_acquire("order:1"));
+    tokio::task::yield_now().await;
+    assert_eq!(nodes.commands(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_dropped_half_way_leaves_nothing() {
+    for thawed in [true, false] {
+        let nodes = Nodes::five();
+        nodes.each([2, 3, 4], MemoryNode::freeze);
+        poll_and_drop(nodes.manager().try_acquire("order:1")).await;
+        nodes.settle_free("order:1").await;
+        if thawed {
+            nodes.each([2, 3, 4], MemoryNode::thaw);
+        }
+        tokio::time::sleep(150 * MS).await;
+        nodes.each([2, 3, 4], MemoryNode::thaw);
+        nodes.settle_free("order:1").await;
+        tokio::time::sleep(150 * MS).await;
+        assert_eq!(nodes.holding("order:1"), 0);
+        let _guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_without_validity_left_is_released_and_says_so() {
+    let nodes = Nodes::five();
+    let locks = nodes
+        .builder()
+        .ttl(10 * MS)
+        .node_timeout(10 * MS)
+        .lazy()
+        .unwrap();
+    nodes.each(0..5, MemoryNode::freeze);
+    let thaw = async {
+        tokio::time::sleep(9 * MS).await;
+        nodes.each(0..5, MemoryNode::thaw);
+    };
+    let (result, ()) = tokio::join!(locks.try_acquire("order:1"), thaw);
+    assert_eq!(
+        result.unwrap_err().to_string(),
+        "a quorum granted the lock, but after 9ms of a ttl of 10ms no validity was left; use a longer ttl"
+    );
+    nodes.settle_free("order:1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_keys_cost_no_command() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let long = "x".repeat(513);
+    for key in ["", &long, "a\nb"] {
+        let error = locks.try_acquire(key).await.unwrap_err();
+        assert!(matches!(error, AcquireError::InvalidKey(_)), "{error:?}");
+    }
+    assert_eq!(nodes.commands(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_gets_the_lock_soon_after_its_release() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    let guard = a.try_acquire("order:1").await.unwrap();
+    let waiter = tokio::spawn(async move { b.acquire("order:1").await });
+    tokio::time::sleep(1_000 * MS).await;
+    let before = Instant::now();
+    guard.release().await.unwrap();
+    let _guard = waiter.await.unwrap().unwrap();
+    assert!(before.elapsed() <= 100 * MS, "{:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_at_max_wait_and_is_bounded_by_the_managers() {
+    let nodes = Nodes::five();
+    let a = nodes.manager();
+    let b = nodes.builder().max_wait(300 * MS).lazy().unwrap();
+    let _guard = a.try_acquire("order:1").await.unwrap();
+    for asked in [300 * MS, Duration::from_secs(60)] {
+        let before = Instant::now();
+        let error = b.acquire_within("order:1", asked).await.unwrap_err();
+        let AcquireError::WaitTimeout(timeout) = error else {
+            panic!("{error:?}");
+        };
+        assert!(timeout.waited() >= 300 * MS && timeout.waited() < 305 * MS);
+        assert!(before.elapsed() < 305 * MS);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_waiter_leaves_nothing() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    let guard = a.try_acquire("order:1").await.unwrap();
+    let wait = tokio::time::timeout(500 * MS, b.acquire("order:1"));
+    wait.await.unwrap_err();
+    guard.release().await.unwrap();
+    nodes.settle_free("order:1").await;
+    let before = nodes.commands();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(nodes.commands(), before, "nobody polls any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_split_vote_of_two_managers_ends_with_one_holder() {
+    for _ in 0..50 {
+        let nodes = Nodes::five();
+        let (a, b) = (nodes.manager(), nodes.manager());
+        // Each reaches two nodes first; the fifth decides when it goes on.
+        nodes.each([0, 1], MemoryNode::freeze);
+        let first = tokio::spawn(async move { a.try_acquire("order:1").await });
+        tokio::task::yield_now().await;
+        nodes.each([0, 1], MemoryNode::thaw);
+        let second = tokio::spawn(async move { b.try_acquire("order:1").await });
+        let outcomes = [first.await.unwrap(), second.await.unwrap()];
+        assert_eq!(outcomes.iter().filter(|o| o.is_ok()).count(), 1);
+    }
+}

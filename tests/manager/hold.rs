@@ -1,0 +1,229 @@
+//! Holding a lock: renewal, loss, and what is known of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tower_redlock::clock::Clock;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{LockManager, LossReason, Moment, ReleaseError, RunError};
+
+use super::{MS, Nodes, TTL};
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_extended_until_it_is_released() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    let guard = a.try_acquire("order:1").await.unwrap();
+    for _ in 0..50 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!guard.is_lost());
+        assert!(guard.remaining() > Duration::from_secs(6));
+        assert_eq!(nodes.holding("order:1"), 5);
+        b.try_acquire("order:1").await.unwrap_err();
+    }
+    guard.release().await.unwrap();
+    nodes.settle_free("order:1").await;
+    let before = nodes.commands();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(nodes.commands(), before, "no renewal outlives the release");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_locks_are_extended_in_one_batch_per_node() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let mut guards = Vec::new();
+    for n in 0..500 {
+        guards.push(locks.try_acquire(format!("order:{n}")).await.unwrap());
+        tokio::time::sleep(MS / 5).await;
+    }
+    let before = nodes.commands();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let batches = nodes.commands() - before;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    assert!(
+        guards
+            .iter()
+            .all(|guard| guard.remaining() > Duration::from_secs(8))
+    );
+    assert!(
+        batches <= 5 * 5,
+        "{batches} commands for 500 locks on 5 nodes"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_loss_fires_just_before_validity_ends_with_no_node_reachable() {
+    let nodes = Nodes::five();
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    nodes.each(0..5, MemoryNode::freeze);
+    let before = Instant::now();
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    let fired = before.elapsed();
+    let end = Duration::from_millis(9_898);
+    assert!(fired < end && fired >= end - 6 * MS, "{fired:?}");
+    assert!(!guard.is_lost(), "the last milliseconds are still ours");
+    tokio::time::sleep_until(before + end).await;
+    assert!(guard.is_lost());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lock_stays_lost_when_the_nodes_come_back() {
+    let nodes = Nodes::five();
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    nodes.each(0..5, MemoryNode::freeze);
+    guard.lost().await;
+    // Between the announcement and the end: the extension that is under way must not revive it.
+    nodes.each(0..5, MemoryNode::thaw);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(guard.is_lost());
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert_eq!(
+        guard.release().await.unwrap_err(),
+        ReleaseError::Lost(LossReason::Expired)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_extension_gives_nothing_up() {
+    let nodes = Nodes::five();
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    nodes.each([0, 1, 2], MemoryNode::freeze);
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert!(!guard.is_lost());
+    nodes.each([0, 1, 2], MemoryNode::thaw);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        nodes.holding("order:1"),
+        5,
+        "retried, and nothing was released"
+    );
+    assert!(guard.remaining() > Duration::from_secs(8));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_forgot_is_refilled() {
+    let nodes = Nodes::five();
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    nodes.each([1], MemoryNode::forget);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(nodes.holding("order:1"), 5);
+    assert!(!guard.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_taken_by_another_is_lost_at_the_next_renewal() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    let guard = a.try_acquire("order:1").await.unwrap();
+    nodes.each([0, 1, 2], MemoryNode::forget);
+    let _thief = b.try_acquire("order:1").await.unwrap();
+    let before = Instant::now();
+    assert_eq!(guard.lost().await, LossReason::Taken);
+    assert!(before.elapsed() < Duration::from_secs(4));
+    assert!(guard.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn max_hold_ends_a_lock_that_is_never_released() {
+    let nodes = Nodes::five();
+    let locks = nodes
+        .builder()
+        .max_hold(Duration::from_secs(15))
+        .lazy()
+        .unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let before = Instant::now();
+    assert_eq!(guard.lost().await, LossReason::MaxHold);
+    let fired = before.elapsed();
+    let end = Duration::from_secs(15);
+    assert!(fired < end && fired >= end - 6 * MS, "{fired:?}");
+    drop(guard);
+    nodes.settle_free("order:1").await;
+}
+
+/// A clock that a test moves by hand, as a suspend moves the clock while timers stand still.
+#[derive(Clone, Debug)]
+struct HandClock(Arc<AtomicU64>);
+
+impl Clock for HandClock {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspend_is_seen_though_no_timer_fired() {
+    let clock = HandClock(Arc::new(AtomicU64::new(1_000_000_000)));
+    let locks = LockManager::builder()
+        .memory(5)
+        .clock(clock.clone())
+        .lazy()
+        .unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let handle = guard.handle();
+    assert!(!handle.is_lost());
+    clock.0.fetch_add(9_897_000_000, Ordering::SeqCst);
+    assert!(!handle.is_lost());
+    clock.0.fetch_add(1_000_000, Ordering::SeqCst);
+    assert!(handle.is_lost());
+    assert_eq!(handle.lost().await, LossReason::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_that_outlives_its_guard_says_lost() {
+    let nodes = Nodes::five();
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let handle = guard.handle();
+    let waiting = tokio::spawn(handle.lost());
+    tokio::task::yield_now().await;
+    guard.release().await.unwrap();
+    assert!(handle.is_lost());
+    assert_eq!(waiting.await.unwrap(), LossReason::Released);
+    assert_eq!(handle.lost().await, LossReason::Released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_returns_what_the_work_returns_and_releases() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let during = locks
+        .run("order:1", |lock| {
+            let held = nodes.holding("order:1");
+            async move { (held, lock.is_lost()) }
+        })
+        .await
+        .unwrap();
+    assert_eq!(during, (5, false));
+    assert_eq!(nodes.holding("order:1"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_drops_the_work_when_the_lock_is_lost() {
+    struct Gone(Arc<AtomicU64>);
+    impl Drop for Gone {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let dropped = Arc::new(AtomicU64::new(0));
+    let gone = Gone(Arc::clone(&dropped));
+    let before = Instant::now();
+    let outcome: Result<(), RunError> = locks
+        .run("order:1", |_lock| {
+            nodes.each(0..5, MemoryNode::freeze);
+            async move {
+                let _gone = gone;
+                std::future::pending().await
+            }
+        })
+        .await;
+    assert_eq!(outcome, Err(RunError::Lost(LossReason::Expired)));
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    assert!(before.elapsed() < TTL + 200 * MS);
+}

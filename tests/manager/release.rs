@@ -1,0 +1,120 @@
+//! Every way to let go of a lock.
+
+use std::time::Duration;
+
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{LockManager, ReleaseError};
+
+use super::{MS, Nodes};
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_guard_releases_on_every_node() {
+    let nodes = Nodes::five();
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    drop(guard);
+    nodes.settle_free("order:1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_releases() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let task = tokio::spawn(async move {
+        let _guard = locks.try_acquire("order:1").await.unwrap();
+        panic!("on purpose");
+    });
+    assert!(task.await.unwrap_err().is_panic());
+    nodes.settle_free("order:1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_dropped_at_any_point_goes_on() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    drop(guard.release());
+    nodes.settle_free("order:1").await;
+
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    nodes.each(0..5, MemoryNode::freeze);
+    let release = tokio::time::timeout(10 * MS, guard.release());
+    release.await.unwrap_err();
+    nodes.each(0..5, MemoryNode::thaw);
+    nodes.settle_free("order:1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_not_confirmed_says_so_and_goes_on() {
+    let nodes = Nodes::five();
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    nodes.each([0, 1, 2], MemoryNode::go_down);
+    let error = guard.release().await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Unconfirmed(_)), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        "the release was confirmed by 2 nodes where 3 are needed; the lock may stay until its ttl ends"
+    );
+    assert_eq!(nodes.holding("order:1"), 3);
+    nodes.each([0, 1, 2], MemoryNode::come_up);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(nodes.holding("order:1"), 0, "long before the ttl");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_lost_its_lock_never_releases_the_next_holders() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    let guard = a.try_acquire("order:1").await.unwrap();
+    nodes.each(0..5, MemoryNode::forget);
+    let next = b.try_acquire("order:1").await.unwrap();
+    drop(guard);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(nodes.holding("order:1"), 5);
+    assert!(!next.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_answered_after_the_release_leaves_nothing() {
+    let nodes = Nodes::five();
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    nodes.each(0..5, MemoryNode::freeze);
+    // The renewal at a third of the ttl is under way now, and would set the key anew where it is absent.
+    tokio::time::sleep(Duration::from_millis(3_500)).await;
+    drop(guard);
+    nodes.each(0..5, MemoryNode::thaw);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(nodes.holding("order:1"), 0);
+}
+
+#[test]
+fn a_guard_dropped_outside_its_runtime_still_releases() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let node = MemoryNode::new("n0");
+    let (locks, guard) = runtime.block_on(async {
+        let locks = LockManager::builder().nodes([node.clone()]).lazy().unwrap();
+        let guard = locks.try_acquire("order:1").await.unwrap();
+        (locks, guard)
+    });
+    drop(guard);
+    let report = runtime.block_on(locks.shutdown(Duration::from_secs(1)));
+    assert_eq!((report.held, report.unconfirmed), (0, 0));
+    assert!(node.keys().is_empty());
+}
+
+#[test]
+fn a_guard_that_outlives_its_runtime_does_not_panic_and_leaves_the_key_to_its_ttl() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let node = MemoryNode::new("n0");
+    let guard = runtime.block_on(async {
+        let locks = LockManager::builder().nodes([node.clone()]).lazy().unwrap();
+        locks.try_acquire("order:1").await.unwrap()
+    });
+    drop(runtime);
+    drop(guard);
+    assert_eq!(node.keys(), ["lk:order:1"]);
+}
