@@ -192,6 +192,26 @@ pub(crate) fn msrv(files: &BTreeMap<String, String>, package: &Package) -> Vec<S
         .collect()
 }
 
+/// The rule for a server's user is written for those who read the README and for those who read the docs; it must
+/// be one rule.
+pub(crate) fn one_acl_rule(files: &BTreeMap<String, String>) -> Vec<String> {
+    let places = files
+        .iter()
+        .filter(|(path, _)| *path == "README.md" || path.starts_with("src/"));
+    let rules = places.flat_map(|(path, text)| {
+        let lines = text
+            .lines()
+            .map(|line| line.trim_start_matches(['/', '!', ' ']));
+        lines
+            .filter(|line| line.starts_with("ACL SETUSER "))
+            .map(move |line| (line, path))
+    });
+    let rules: BTreeMap<&str, &String> = rules.collect();
+    let differ = rules.len() > 1;
+    let complain = |(rule, path)| format!("{path}: the rules for the server's user differ: {rule}");
+    rules.into_iter().filter(|_| differ).map(complain).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,5 +297,18 @@ mod tests {
             msrv(&files("Rust 1.85", "msrv = \"1.87\""), &package()).len(),
             2
         );
+    }
+
+    #[test]
+    fn two_rules_for_the_server_are_named() {
+        let files = |doc: &str| {
+            let readme = "```text\nACL SETUSER locks +get\n```".to_owned();
+            BTreeMap::from([
+                ("README.md".to_owned(), readme),
+                ("src/x.rs".to_owned(), doc.to_owned()),
+            ])
+        };
+        assert_eq!(one_acl_rule(&files("//! ACL SETUSER locks +get")), [""; 0]);
+        assert_eq!(one_acl_rule(&files("//! ACL SETUSER locks +set")).len(), 2);
     }
 }

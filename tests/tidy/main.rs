@@ -84,6 +84,7 @@ fn the_docs_agree_with_the_manifest() {
     let tree = Tree::read();
     let mut complaints = docs::manifest("README.md", &tree.files["README.md"], &tree.package);
     complaints.extend(docs::crate_docs(&tree.files["src/lib.rs"], &tree.package));
+    complaints.extend(docs::one_acl_rule(&tree.files));
     complaints.extend(docs::msrv(&tree.files, &tree.package));
     assert_clean(&complaints);
 }
