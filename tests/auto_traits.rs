@@ -1,0 +1,132 @@
+//! Which auto traits the public types have: a table, checked by the compiler.
+//!
+//! Auto traits are part of the interface and nobody writes them down: one `Rc` deep inside takes `Send` away
+//! from a guard, and every user's handler stops to compile. So each public type has a row, with a `yes` or a `no`
+//! for each trait; a `no` is a promise too, or a decision that may be lifted knowingly.
+
+use std::marker::PhantomData;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+/// Asks the compiler for the auto traits of `T`.
+struct Probe<T>(PhantomData<T>);
+
+/// For each trait an answer `false` for every type, which the inherent `true` of those that have it hides.
+macro_rules! probes {
+    ($($probe:ident $answer:ident: $wanted:ident;)*) => {$(
+        trait $probe {
+            const $answer: bool = false;
+        }
+        impl<T> $probe for Probe<T> {}
+        impl<T: $wanted> Probe<T> {
+            const $answer: bool = true;
+        }
+    )*};
+}
+
+probes! {
+    MaybeSend IS_SEND: Send;
+    MaybeSync IS_SYNC: Sync;
+    MaybeUnpin IS_UNPIN: Unpin;
+    MaybeUnwindSafe IS_UNWIND_SAFE: UnwindSafe;
+    MaybeRefUnwindSafe IS_REF_UNWIND_SAFE: RefUnwindSafe;
+}
+
+/// One row per type: `type: send sync unpin unwind_safe ref_unwind_safe;`.
+macro_rules! auto_traits {
+    ($($subject:ty: $send:ident $sync:ident $unpin:ident $unwind:ident $ref_unwind:ident;)*) => {
+        $(const _: () = {
+            auto_traits!(@cell $subject, IS_SEND, $send);
+            auto_traits!(@cell $subject, IS_SYNC, $sync);
+            auto_traits!(@cell $subject, IS_UNPIN, $unpin);
+            auto_traits!(@cell $subject, IS_UNWIND_SAFE, $unwind);
+            auto_traits!(@cell $subject, IS_REF_UNWIND_SAFE, $ref_unwind);
+        };)*
+    };
+    (@cell $subject:ty, $answer:ident, yes) => {
+        assert!(
+            Probe::<$subject>::$answer,
+            concat!(stringify!($subject), ": ", stringify!($answer), " is `no`, the table says `yes`"),
+        );
+    };
+    (@cell $subject:ty, $answer:ident, no) => {
+        assert!(
+            !Probe::<$subject>::$answer,
+            concat!(stringify!($subject), ": ", stringify!($answer), " is `yes`, the table says `no`"),
+        );
+    };
+}
+
+/// Says that what an async method returns can be awaited on any thread. The closure is never called, and as the
+/// compiler looks into an async block last of all, only a `yes` can be asked of it.
+fn assert_future_is_send<A, F: Future + Send>(_method: impl FnOnce(A) -> F) {}
+
+#[rustfmt::skip]
+mod table {
+    use super::*;
+    use tower_redlock::clock::{Clock, SystemClock};
+    use tower_redlock::lease::Lease;
+    use tower_redlock::namespace::{Namespace, NamespaceError, NodeKey};
+    use tower_redlock::node::{
+        AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Holder, Node, NodeContext, NodeError,
+        NodeErrorKind, NodeFuture, NodeState, ReleaseReply, ReleaseRequest, Roster,
+    };
+    use tower_redlock::token::OwnerToken;
+    use tower_redlock::{KeyError, LockKey, Moment};
+
+    auto_traits! {
+        //                  Send Sync Unpin UnwindSafe RefUnwindSafe
+        LockKey:            yes  yes  yes   yes        yes;
+        KeyError:           yes  yes  yes   yes        yes;
+        Moment:             yes  yes  yes   yes        yes;
+        OwnerToken:         yes  yes  yes   yes        yes;
+        Lease:              yes  yes  yes   yes        yes;
+        Namespace:          yes  yes  yes   yes        yes;
+        NamespaceError:     yes  yes  yes   yes        yes;
+        NodeKey:            yes  yes  yes   yes        yes;
+        SystemClock:        yes  yes  yes   yes        yes;
+        AcquireRequest:     yes  yes  yes   yes        yes;
+        AcquireReply:       yes  yes  yes   yes        yes;
+        ExtendRequest:      yes  yes  yes   yes        yes;
+        ExtendReply:        yes  yes  yes   yes        yes;
+        ReleaseRequest:     yes  yes  yes   yes        yes;
+        ReleaseReply:       yes  yes  yes   yes        yes;
+        Holder:             yes  yes  yes   yes        yes;
+        NodeState:          yes  yes  yes   yes        yes;
+        NodeError:          yes  yes  yes   yes        yes;
+        NodeErrorKind:      yes  yes  yes   yes        yes;
+        Roster:             yes  yes  yes   yes        yes;
+        // A user's clock or node says nothing of unwinding, and a command's future is polled by one task.
+        NodeContext:        yes  yes  yes   no         no;
+        Box<dyn Clock>:     yes  yes  yes   no         no;
+        Box<dyn Node>:      yes  yes  yes   no         no;
+        NodeFuture<()>:     yes  no   yes   no         no;
+    }
+
+    #[cfg(feature = "test-util")]
+    auto_traits! {
+        tower_redlock::clock::TokioClock: yes yes yes yes yes;
+    }
+
+    /// No handler could await them otherwise: handlers run on every thread.
+    #[test]
+    fn futures_of_async_methods_are_send() {
+        assert_future_is_send(|node: &'static dyn Node| node.ready());
+        // With the manager: acquire, try_acquire, acquire_within, run, shutdown, release, connect.
+    }
+}
+
+/// The method must be able to say `no`, or every `yes` above would be worth nothing.
+#[test]
+fn the_probes_tell_types_apart() {
+    use std::cell::Cell;
+    use std::marker::PhantomPinned;
+    use std::rc::Rc;
+
+    auto_traits! {
+        u8:              yes yes yes yes yes;
+        Rc<u8>:          no  no  yes yes yes;
+        Cell<u8>:        yes no  yes yes no;
+        PhantomPinned:   yes yes no  yes yes;
+        &'static mut u8: yes yes yes no  yes;
+    }
+}

@@ -1,0 +1,258 @@
+//! Files that nobody compiles. Cargo is silent about them: a directory below `tests` without a `main.rs` simply
+//! never runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::facts::{Facts, is_test_cfg};
+use crate::tree::Tree;
+
+/// Every file that no target reaches, and every target that tests nothing.
+pub(crate) fn check(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let mut alive = BTreeSet::new();
+    for target in &tree.package.targets {
+        let reached = reach(&target.path, &tree.files);
+        if target.kind == "test" {
+            let path = &target.path;
+            if !target.tested {
+                complaints.push(format!("{path}: `test = false`, so it never runs"));
+            }
+            if !reached
+                .keys()
+                .any(|file| tests_something(&tree.files[file]))
+            {
+                complaints.push(format!("{path}: a test target without a test"));
+            }
+        }
+        alive.extend(reached.into_keys());
+    }
+    let included = included(&alive, &tree.files);
+    for file in tree.files.keys() {
+        if file.ends_with(".rs") && !alive.contains(file) && !included.contains(file) {
+            complaints.push(format!(
+                "{file}: no target reaches it, so it is never compiled"
+            ));
+        }
+        if file.ends_with(".lua") && !included.contains(file) {
+            complaints.push(format!("{file}: nothing includes it, so it is never run"));
+        }
+    }
+    complaints
+}
+
+/// The files that the module declarations of `root` lead to, each with whether only tests see it.
+pub(crate) fn reach(root: &str, files: &BTreeMap<String, String>) -> BTreeMap<String, bool> {
+    let mut reached = BTreeMap::new();
+    let mut open = vec![(root.to_owned(), true, false)];
+    while let Some((file, is_root, in_tests)) = open.pop() {
+        let Some(text) = files.get(&file) else {
+            continue;
+        };
+        let ast =
+            syn::parse_file(text).unwrap_or_else(|error| panic!("{file} is not Rust: {error}"));
+        let (dir, name) = file.rsplit_once('/').unwrap_or(("", &file));
+        let owns_dir = is_root || name == "mod.rs";
+        let inner = match owns_dir {
+            true => dir.to_owned(),
+            false => format!("{dir}/{}", name.trim_end_matches(".rs")),
+        };
+        declared(
+            &ast.items,
+            dir,
+            &inner,
+            in_tests,
+            &mut |child, child_in_tests| {
+                if files.contains_key(&child) && !reached.contains_key(&child) {
+                    open.push((child, false, child_in_tests));
+                }
+            },
+        );
+        reached.insert(file, in_tests);
+    }
+    reached
+}
+
+/// Calls `found` with each path that a `mod name;` may mean.
+fn declared(
+    items: &[syn::Item],
+    dir: &str,
+    inner: &str,
+    in_tests: bool,
+    found: &mut impl FnMut(String, bool),
+) {
+    for item in items {
+        let syn::Item::Mod(module) = item else {
+            continue;
+        };
+        let metas = || module.attrs.iter().map(|attribute| &attribute.meta);
+        let in_tests = in_tests || metas().any(is_test_cfg);
+        let name = &module.ident;
+        if let Some((_, items)) = &module.content {
+            declared(items, dir, &format!("{inner}/{name}"), in_tests, found);
+        } else if let Some(path) = metas().find_map(path_attribute) {
+            found(normal(dir, &path), in_tests);
+        } else {
+            found(format!("{inner}/{name}.rs"), in_tests);
+            found(format!("{inner}/{name}/mod.rs"), in_tests);
+        }
+    }
+}
+
+/// The text of `#[path = "text"]`.
+fn path_attribute(meta: &syn::Meta) -> Option<String> {
+    match meta {
+        syn::Meta::NameValue(pair) if pair.path.is_ident("path") => literal(&pair.value),
+        _ => None,
+    }
+}
+
+fn literal(value: &syn::Expr) -> Option<String> {
+    match value {
+        syn::Expr::Lit(syn::ExprLit {
+            lit: syn::Lit::Str(text),
+            ..
+        }) => Some(text.value()),
+        _ => None,
+    }
+}
+
+/// What `include!` and its kin bring in, outside tests.
+fn included(alive: &BTreeSet<String>, files: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let mut included = BTreeSet::new();
+    for file in alive {
+        let dir = file.rsplit_once('/').map_or("", |(dir, _)| dir);
+        let macros = Facts::of(file, &files[file]).macros;
+        // The name may be passed through a macro of the file's own, so any first argument counts there.
+        if macros.iter().any(|(name, ..)| name.starts_with("include")) {
+            let texts = macros.iter().map(|(_, argument, _)| argument);
+            let texts = texts.filter(|argument| argument.starts_with('"'));
+            included.extend(texts.map(|argument| normal(dir, argument.trim_matches('"'))));
+        }
+    }
+    included
+}
+
+/// `path` as seen from `dir`, without `.` and `..`.
+fn normal(dir: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = dir.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/') {
+        match part {
+            "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+fn tests_something(text: &str) -> bool {
+    ["#[test]", "::test]", "::test("]
+        .iter()
+        .any(|mark| text.contains(mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::{Package, Target};
+
+    fn tree(files: &[(&str, &str)], targets: &[(&str, &str, bool)]) -> Tree {
+        let files = files
+            .iter()
+            .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+        let targets = targets.iter().map(|(path, kind, tested)| Target {
+            path: (*path).to_owned(),
+            kind: (*kind).to_owned(),
+            tested: *tested,
+        });
+        Tree {
+            files: files.collect(),
+            package: Package {
+                targets: targets.collect(),
+                ..Package::default()
+            },
+        }
+    }
+
+    #[test]
+    fn modules_are_followed_to_their_files() {
+        let tree = tree(
+            &[
+                (
+                    "src/lib.rs",
+                    "mod a; mod b; mod c { mod d; } #[path = \"odd/e.rs\"] mod f;",
+                ),
+                (
+                    "src/a.rs",
+                    "mod x; const L: &str = include_str!(\"lua/one.lua\");",
+                ),
+                ("src/a/x.rs", "#[cfg(test)] mod tests;"),
+                ("src/a/x/tests.rs", "mod more;"),
+                ("src/a/x/tests/more.rs", ""),
+                ("src/b/mod.rs", "mod y;"),
+                (
+                    "src/b/y.rs",
+                    "macro_rules! m { ($x:literal) => { include_str!($x) } } static L: X = m!(\"../lua/two.lua\");",
+                ),
+                ("src/c/d.rs", ""),
+                ("src/odd/e.rs", ""),
+                ("src/lua/one.lua", ""),
+                ("src/lua/two.lua", ""),
+                ("tests/t.rs", "mod support; #[test] fn t() {}"),
+                ("tests/support/mod.rs", ""),
+            ],
+            &[("src/lib.rs", "lib", true), ("tests/t.rs", "test", true)],
+        );
+        assert_eq!(check(&tree), [""; 0]);
+        let reached = reach("src/lib.rs", &tree.files);
+        let tests = reached
+            .iter()
+            .filter(|(_, in_tests)| **in_tests)
+            .map(|(file, _)| &**file);
+        assert_eq!(
+            tests.collect::<Vec<_>>(),
+            ["src/a/x/tests.rs", "src/a/x/tests/more.rs"]
+        );
+    }
+
+    #[test]
+    fn dead_files_are_named() {
+        let tree = tree(
+            &[
+                ("src/lib.rs", "mod a;"),
+                (
+                    "src/a.rs",
+                    "#[cfg(test)] const L: &str = include_str!(\"one.lua\");",
+                ),
+                ("src/a/orphan.rs", ""),
+                ("src/one.lua", ""),
+                ("tests/empty.rs", "fn helper() {}"),
+                ("tests/lost/case.rs", "#[test] fn t() {}"),
+                ("tests/off.rs", "#[test] fn t() {}"),
+                ("benches/lost/bench.rs", ""),
+            ],
+            &[
+                ("src/lib.rs", "lib", true),
+                ("tests/empty.rs", "test", true),
+                ("tests/off.rs", "test", false),
+            ],
+        );
+        let found = check(&tree);
+        let named = found
+            .iter()
+            .map(|complaint| complaint.split(':').next().unwrap());
+        assert_eq!(
+            named.collect::<BTreeSet<_>>(),
+            BTreeSet::from([
+                "benches/lost/bench.rs",
+                "src/a/orphan.rs",
+                "src/one.lua",
+                "tests/empty.rs",
+                "tests/lost/case.rs",
+                "tests/off.rs",
+            ])
+        );
+    }
+}

@@ -1,0 +1,297 @@
+//! Who may use whom: data flows down the floors and back up, and a file imports only from below its own floor.
+
+use std::collections::BTreeSet;
+
+use crate::facts::{Facts, Place, module_of};
+
+/// Files that may use each other, and what else they may use.
+struct Room {
+    floor: u8,
+    name: &'static str,
+    /// Files, and directories (with a `/` at the end).
+    files: &'static [&'static str],
+    /// Files and directories of lower floors.
+    may_use: &'static [&'static [&'static str]],
+    /// Crates beside the standard library; `*` for any.
+    crates: &'static [&'static str],
+}
+
+const VALUES: &[&str] = &[
+    "src/key.rs",
+    "src/lease.rs",
+    "src/moment.rs",
+    "src/namespace.rs",
+    "src/token.rs",
+];
+const PROTOCOL: &[&str] = &["src/protocol/"];
+const REPLY: &[&str] = &["src/protocol/reply.rs"];
+const BACKOFF: &[&str] = &["src/protocol/backoff.rs"];
+const PORTS: &[&str] = &["src/clock.rs", "src/node/mod.rs", "src/node/notifier.rs"];
+const TRACE: &[&str] = &["src/trace.rs"];
+const MEMORY: &[&str] = &["src/node/memory.rs", "src/node/memory/"];
+const REDIS: &[&str] = &["src/node/redis/"];
+const MANAGER: &[&str] = &["src/manager/"];
+const MIDDLEWARE: &[&str] = &["src/middleware/"];
+const IDEMPOTENCY: &[&str] = &["src/idempotency/"];
+const EXTRACT: &[&str] = &["src/extract/"];
+const ASSEMBLY: &[&str] = &["src/builder.rs", "src/builder/", "src/config.rs"];
+const WEB: &[&str] = &[
+    "bytes",
+    "form_urlencoded",
+    "http",
+    "http_body",
+    "pin_project_lite",
+    "serde",
+    "serde_json",
+    "tower_layer",
+    "tower_service",
+];
+
+/// The house. The first room that names a file is its room.
+#[rustfmt::skip]
+const HOUSE: &[Room] = &[
+    Room { floor: 0, name: "values", files: VALUES, may_use: &[], crates: &[] },
+    Room { floor: 1, name: "protocol", files: PROTOCOL, may_use: &[VALUES], crates: &[] },
+    // The clocks are the operating system's and, for tests, tokio's.
+    Room { floor: 2, name: "ports", files: PORTS, may_use: &[VALUES, REPLY], crates: &["rustix", "tokio"] },
+    Room { floor: 2, name: "trace", files: TRACE, may_use: &[], crates: &["tracing"] },
+    Room {
+        floor: 3, name: "memory node", files: MEMORY, crates: &["tokio"],
+        may_use: &[VALUES, REPLY, BACKOFF, PORTS, TRACE],
+    },
+    Room {
+        floor: 3, name: "redis node", files: REDIS, crates: &["getrandom", "redis", "rustls", "tokio"],
+        may_use: &[VALUES, REPLY, BACKOFF, PORTS, TRACE],
+    },
+    Room {
+        floor: 4, name: "manager", files: MANAGER, crates: &["getrandom", "tokio", "tracing"],
+        may_use: &[VALUES, PROTOCOL, PORTS, TRACE],
+    },
+    Room { floor: 5, name: "middleware", files: MIDDLEWARE, may_use: &[VALUES, MANAGER, TRACE], crates: WEB },
+    Room { floor: 5, name: "idempotency", files: IDEMPOTENCY, may_use: &[VALUES, MANAGER, TRACE], crates: WEB },
+    Room {
+        floor: 6, name: "axum", files: EXTRACT, crates: &["axum", "http"],
+        may_use: &[VALUES, MANAGER, MIDDLEWARE, IDEMPOTENCY, TRACE],
+    },
+    Room {
+        floor: 7, name: "assembly", files: ASSEMBLY, crates: &["*"],
+        may_use: &[VALUES, PROTOCOL, PORTS, TRACE, MEMORY, REDIS, MANAGER, MIDDLEWARE, IDEMPOTENCY, EXTRACT],
+    },
+    Room { floor: 8, name: "roof", files: &["src/lib.rs"], may_use: &[&["src/"]], crates: &["*"] },
+];
+
+/// Every import of `text` that goes to the same floor, a higher one, or a crate that its floor does not use.
+pub(crate) fn check(path: &str, text: &str, crates: &BTreeSet<String>) -> Vec<String> {
+    let Some(room) = room_of(path) else {
+        return vec![format!(
+            "{path}: on no floor; add it to a room of the table HOUSE in tests/tidy/floors.rs"
+        )];
+    };
+    let facts = Facts::of(path, text);
+    let module = module_of(path);
+    let mut complaints = Vec::new();
+    for used in &facts.paths {
+        let problem = match facts.place(used, &module, crates) {
+            Some(Place::Ours(target)) => inside(room, path, &target),
+            Some(Place::Theirs(target)) => outside(room, &target),
+            None => None,
+        };
+        if let Some(problem) = problem {
+            let (line, floor, name) = (used.line, room.floor, room.name);
+            complaints.push(format!("{path}:{line}: floor {floor} ({name}) {problem}"));
+        }
+    }
+    complaints.dedup();
+    complaints
+}
+
+/// What is wrong with a path inside this crate.
+fn inside(room: &Room, path: &str, target: &[String]) -> Option<String> {
+    let Some(file) = file_of(target) else {
+        // A name of the crate's root, or of an unknown module, whose own file is complained of.
+        let ours = path == "src/lib.rs" || target.is_empty();
+        let name = target.join("::");
+        return (!ours).then(|| {
+            format!("may not use `crate::{name}` from the roof; name the module it lives in")
+        });
+    };
+    let own = holds(room.files, file);
+    let lower = room.may_use.iter().any(|files| holds(files, file));
+    (!own && !lower).then(|| format!("may not use `crate::{}` ({file})", target.join("::")))
+}
+
+/// What is wrong with a path into another crate.
+fn outside(room: &Room, target: &[String]) -> Option<String> {
+    let name = target.first()?.as_str();
+    let known = matches!(name, "std" | "core" | "alloc");
+    let allowed = room
+        .crates
+        .iter()
+        .any(|allowed| [name, "*"].contains(allowed));
+    (!known && !allowed).then(|| format!("may not use the crate `{name}`"))
+}
+
+fn room_of(file: &str) -> Option<&'static Room> {
+    HOUSE.iter().find(|room| holds(room.files, file))
+}
+
+/// The file or directory of the table that a module path leads to; the longest match wins.
+fn file_of(target: &[String]) -> Option<&'static str> {
+    let places = || {
+        HOUSE
+            .iter()
+            .flat_map(|room| {
+                room.files
+                    .iter()
+                    .chain(room.may_use.iter().copied().flatten())
+            })
+            .filter(|place| **place != "src/")
+    };
+    (1..=target.len()).rev().find_map(|len| {
+        let module = format!("src/{}", target[..len].join("/"));
+        let shapes = [".rs", "/mod.rs", "/"].map(|end| format!("{module}{end}"));
+        shapes
+            .iter()
+            .find_map(|shape| places().find(|place| *place == shape))
+            .copied()
+    })
+}
+
+fn holds(files: &[&str], file: &str) -> bool {
+    files.iter().any(|entry| match entry.strip_suffix('/') {
+        Some(_) => file.starts_with(entry),
+        None => file == *entry,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints(path: &str, text: &str) -> Vec<String> {
+        let crates = ["axum", "http", "redis", "tokio", "tracing"];
+        check(path, text, &crates.map(str::to_owned).into())
+    }
+
+    #[track_caller]
+    fn assert_refused(path: &str, text: &str, why: &str) {
+        let found = complaints(path, text);
+        assert!(
+            found.len() == 1 && found[0].contains(why),
+            "{text}: {found:?}"
+        );
+    }
+
+    #[track_caller]
+    fn assert_accepted(path: &str, text: &str) {
+        assert_eq!(complaints(path, text), [""; 0], "{text}");
+    }
+
+    #[test]
+    fn the_table_only_points_downwards() {
+        for room in HOUSE {
+            for place in room
+                .may_use
+                .iter()
+                .copied()
+                .flatten()
+                .filter(|place| **place != "src/")
+            {
+                let below = room_of(place).expect("a room may only use rooms of the table");
+                assert!(below.floor < room.floor, "{} uses {place}", room.name);
+            }
+        }
+    }
+
+    #[test]
+    fn imports_go_down_or_stay_in_the_room() {
+        assert_accepted("src/lease.rs", "use crate::key::LockKey; use std::fmt;");
+        assert_accepted(
+            "src/manager/guard.rs",
+            "use super::handle::H; use crate::node::Node;",
+        );
+        assert_accepted(
+            "src/manager/mod.rs",
+            "mod guard; use guard::LockGuard; use tokio::sync;",
+        );
+        assert_accepted(
+            "src/node/mod.rs",
+            "pub mod memory; pub mod redis; use crate::clock::Clock;",
+        );
+        assert_accepted(
+            "src/node/redis/link.rs",
+            "use crate::protocol::reply::Holder;",
+        );
+        assert_accepted("src/builder.rs", "use crate::node::redis::RedisNode;");
+        assert_accepted("src/lib.rs", "mod manager; pub use manager::LockManager;");
+    }
+
+    #[test]
+    fn imports_never_go_up_or_sideways() {
+        let memory = "(src/node/memory.rs)";
+        assert_refused("src/key.rs", "use crate::node::Node;", "(src/node/mod.rs)");
+        assert_refused(
+            "src/protocol/round.rs",
+            "use crate::clock::Clock;",
+            "(src/clock.rs)",
+        );
+        assert_refused("src/manager/mod.rs", "use crate::node::memory::M;", memory);
+        assert_refused(
+            "src/manager/mod.rs",
+            "fn f() { crate::node::memory::M::new() }",
+            memory,
+        );
+        assert_refused(
+            "src/node/redis/a.rs",
+            "use super::super::memory::M;",
+            memory,
+        );
+        assert_refused("src/node/mod.rs", "pub mod memory; use memory::M;", memory);
+        assert_refused(
+            "src/node/redis/a.rs",
+            "use crate::protocol::round::R;",
+            "(src/protocol/)",
+        );
+        assert_refused(
+            "src/middleware/a.rs",
+            "use crate::node::Node;",
+            "(src/node/mod.rs)",
+        );
+        assert_refused(
+            "src/extract/held.rs",
+            "use crate::LockHandle;",
+            "from the roof",
+        );
+        assert_refused(
+            "src/manager/a.rs",
+            "m!(crate::middleware::layer::L);",
+            "(src/middleware/)",
+        );
+    }
+
+    #[test]
+    fn crates_stay_on_their_floors() {
+        assert_refused("src/key.rs", "use tokio::sync::Mutex;", "crate `tokio`");
+        assert_refused(
+            "src/protocol/round.rs",
+            "use unlisted::X;",
+            "crate `unlisted`",
+        );
+        assert_refused(
+            "src/middleware/a.rs",
+            "fn f() { axum::serve() }",
+            "crate `axum`",
+        );
+        assert_refused(
+            "src/manager/mod.rs",
+            "type R = ::redis::RedisError;",
+            "crate `redis`",
+        );
+        assert_accepted("src/node/redis/link.rs", "use redis::Cmd;");
+    }
+
+    #[test]
+    fn an_unknown_file_is_named() {
+        assert_refused("src/util.rs", "", "on no floor; add it");
+    }
+}

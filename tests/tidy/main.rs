@@ -1,0 +1,90 @@
+//! The style of the project as tests.
+//!
+//! Each module holds one family of checks. A check is a plain function over a path and a text that returns its
+//! complaints, so it is also tried on small bad texts: a check that cannot fail proves nothing.
+
+// A check that trips over its own feet fails the test, which is what it is for.
+#![allow(clippy::indexing_slicing)]
+
+mod banned;
+mod dead;
+mod docs;
+mod facts;
+mod floors;
+mod sizes;
+mod tree;
+
+use tree::Tree;
+
+/// One complaint per line, and no test that passes with a complaint.
+fn assert_clean(complaints: &[String]) {
+    assert!(
+        complaints.is_empty(),
+        "{} complaint(s):\n{}",
+        complaints.len(),
+        complaints.join("\n")
+    );
+}
+
+#[test]
+fn every_file_imports_only_from_floors_below_its_own() {
+    let tree = Tree::read();
+    let mut complaints = Vec::new();
+    for (path, text) in tree.product() {
+        complaints.extend(floors::check(path, text, &tree.package.crates));
+    }
+    assert_clean(&complaints);
+}
+
+#[test]
+fn files_functions_and_lines_are_of_readable_size() {
+    let tree = Tree::read();
+    assert_clean(&tree.each_rust_file(sizes::check));
+}
+
+#[test]
+fn every_file_is_compiled_and_every_test_runs() {
+    let tree = Tree::read();
+    assert_clean(&dead::check(&tree));
+}
+
+#[test]
+fn banned_calls_are_not_made() {
+    let tree = Tree::read();
+    let mut complaints = Vec::new();
+    for (path, text) in tree.product() {
+        complaints.extend(banned::calls(path, text));
+    }
+    complaints.extend(tree.each_rust_file(banned::tests));
+    assert_clean(&complaints);
+}
+
+#[test]
+fn banned_words_are_not_written() {
+    let tree = Tree::read();
+    let mut complaints = Vec::new();
+    for (path, text) in &tree.files {
+        complaints.extend(banned::words(path, text));
+    }
+    assert_clean(&complaints);
+}
+
+#[test]
+fn async_methods_say_what_cancelling_them_does() {
+    let tree = Tree::read();
+    let mut complaints = Vec::new();
+    for (path, text) in tree.product() {
+        complaints.extend(docs::cancel_safety(path, text));
+    }
+    assert_clean(&complaints);
+}
+
+#[test]
+fn the_docs_agree_with_the_manifest() {
+    let tree = Tree::read();
+    let mut complaints = docs::manifest("README.md", &tree.files["README.md"], &tree.package);
+    complaints.extend(docs::crate_docs(&tree.files["src/lib.rs"], &tree.package));
+    complaints.extend(docs::one_acl_rule(&tree.files));
+    complaints.extend(docs::msrv(&tree.files, &tree.package));
+    assert_clean(&complaints);
+}
