@@ -427,8 +427,8 @@ mod tests {
                         .count();
                     prop_assert!(backing >= 3);
                 }
-                for n in 0..5 {
-                    prop_assert_eq!(holding.owes(n), may_hold[n]);
+                for (n, may_hold) in may_hold.iter().enumerate() {
+                    prop_assert_eq!(holding.owes(n), *may_hold);
                 }
             }
         }

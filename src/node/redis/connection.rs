@@ -7,12 +7,18 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::backoff::{Backoff, slow_pause};
 use super::connect::connect;
 use super::error::scrub;
 use super::link::{Link, no_link};
 use super::url::Target;
 use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
+use crate::protocol::backoff::{Backoff, jitter};
+
+/// The pauses between attempts to connect: the bound doubles from 50 ms to 2 s.
+const NEW_BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+/// The pause, more or less by half, before a server that cannot serve is looked at again: it takes somebody to
+/// mend it.
+const SLOW_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often an idle connection is tried.
 const TICK: Duration = Duration::from_secs(1);
@@ -165,6 +171,7 @@ pub(super) async fn supervise(core: Arc<Core>, context: NodeContext) {
     let _end = End(&core);
     let mut closing = core.closing.subscribe();
     tokio::select! {
+        biased;
         _ = closing.wait_for(|closing| *closing) => {}
         () = serve(&core, &context) => {}
     }
@@ -180,7 +187,7 @@ impl Drop for End<'_> {
 }
 
 async fn serve(core: &Core, context: &NodeContext) {
-    let mut backoff = Backoff::new();
+    let mut backoff = NEW_BACKOFF;
     let mut former = None;
     loop {
         let setback = match timeout(core.connect_timeout, connect(core, context, &mut former)).await
@@ -190,7 +197,7 @@ async fn serve(core: &Core, context: &NodeContext) {
                 core.publish(NodeState::Up, Some(link.clone()));
                 let setback = watch_over(&link, lost).await;
                 if context.clock.now().since(since) >= HEALTHY {
-                    backoff = Backoff::new();
+                    backoff = NEW_BACKOFF;
                 }
                 setback
             }
@@ -203,11 +210,11 @@ async fn serve(core: &Core, context: &NodeContext) {
         let pause = match setback {
             Setback::Down(reason) => {
                 core.publish(NodeState::Down(reason), None);
-                backoff.next_pause()
+                backoff.next(random())
             }
             Setback::Refused(reason) => {
                 core.publish(NodeState::Refused(reason), None);
-                slow_pause()
+                SLOW_PAUSE / 2 + jitter(random(), SLOW_PAUSE)
             }
             Setback::Changed => {
                 let reason = NodeError::new(
@@ -265,6 +272,12 @@ fn disconnected() -> Setback {
         NodeErrorKind::Unavailable,
         "the connection was lost",
     ))
+}
+
+/// A random number for pauses: processes that lost a server together must not come back together.
+fn random() -> u64 {
+    // Without a random source (which stops the manager elsewhere) the pause is the whole bound.
+    getrandom::u64().unwrap_or(u64::MAX)
 }
 
 /// Whether the server answers at all; what it answers does not matter.

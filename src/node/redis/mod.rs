@@ -34,7 +34,6 @@
 //! | out of memory | acquires are [`Rejected`](super::NodeErrorKind::Rejected); extensions and releases work |
 //! | a key of another type | [`Rejected`](super::NodeErrorKind::Rejected) |
 
-mod backoff;
 mod connect;
 mod connection;
 mod error;
