@@ -8,7 +8,7 @@ use super::key::{Collected, Key, KeySource};
 
 /// Finds the key of the lock that a request needs.
 ///
-/// The ready-made ones are in [`key`](super::key). A closure over the request's head is one too, if it returns
+/// The ready-made ones are in [`key`](crate::key). A closure over the request's head is one too, if it returns
 /// what [`IntoKey`] takes. What a client sent belongs through [`LockKey::join`], which escapes it; `key`'s own
 /// sources do so.
 ///

@@ -24,7 +24,7 @@
 //!
 //! # What the handler sees
 //!
-//! The request's extensions hold the [`LockHandle`](crate::manager::LockHandle) of the innermost layer, or an
+//! The request's extensions hold the [`LockHandle`](crate::LockHandle) of the innermost layer, or an
 //! [`Unlocked`] that says why there is none. axum handlers take them as `Held`.
 //!
 //! # How it fails

@@ -43,7 +43,7 @@ pub enum OnLost {
     /// with an error.
     #[default]
     Abort,
-    /// It goes on. The handler watches its [`LockHandle`](crate::manager::LockHandle) and decides.
+    /// It goes on. The handler watches its [`LockHandle`](crate::LockHandle) and decides.
     Continue,
 }
 
@@ -128,7 +128,7 @@ impl fmt::Display for NotARefusal {
 impl std::error::Error for NotARefusal {}
 
 /// In the extensions of a request that went through a [`RedlockLayer`](super::RedlockLayer) and runs without a
-/// lock. A request that has one carries its [`LockHandle`](crate::manager::LockHandle) instead, and a request
+/// lock. A request that has one carries its [`LockHandle`](crate::LockHandle) instead, and a request
 /// with neither met no layer. Of several layers, the innermost decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unlocked {
