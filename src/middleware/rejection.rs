@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::lock_key::KeyError;
 use crate::manager::{AcquireError, LossReason};
+use crate::trace;
 
 use super::body::ResponseBody;
 use super::options::{BusyStatus, Options};
@@ -130,11 +131,18 @@ impl Rejection {
     }
 
     fn new(options: &Options, cause: Cause) -> Self {
-        Self {
+        let rejection = Self {
             cause,
             busy_status: options.busy_status,
             retry_after: options.retry_after,
-        }
+        };
+        let reason: &dyn fmt::Display = match &rejection.cause {
+            Cause::InvalidKey(error) => error,
+            Cause::NotAcquired(error) => error,
+            Cause::Lost(reason) => reason,
+        };
+        trace::rejected(rejection.kind().as_str(), reason);
+        rejection
     }
 
     /// The answer that the layer was told to give.
