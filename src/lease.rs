@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::key::LockKey;
+use crate::lock_key::LockKey;
 use crate::moment::Moment;
 use crate::token::OwnerToken;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::key::LockKey;
+use crate::lock_key::LockKey;
 
 /// The prefix that keeps the locks of one application apart from everything else on the nodes.
 ///

@@ -48,3 +48,13 @@ pub(crate) fn left_to_expire(key: &str, reason: &str) {
         "a lock could not be released everywhere; its ttl ends it"
     );
 }
+
+/// The layer refused a request, or ended it. `reason` may name nodes.
+pub(crate) fn rejected(kind: &str, reason: &dyn Display) {
+    #[cfg(feature = "tracing")]
+    if kind == "no-quorum" {
+        tracing::warn!(kind, %reason, "request rejected");
+    } else {
+        tracing::debug!(kind, %reason, "request rejected");
+    }
+}

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::key::KeyError;
+use crate::lock_key::KeyError;
 use crate::node::NodeError;
 
 /// Why a lock was not acquired. Nothing is held: whatever the attempt had set is being released.

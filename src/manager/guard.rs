@@ -13,8 +13,8 @@ use super::core::Core;
 use super::error::{LossReason, ReleaseError};
 use super::hold::Hold;
 use super::releaser::Release;
-use crate::key::LockKey;
 use crate::lease::Lease;
+use crate::lock_key::LockKey;
 
 /// A lock that is held, and released when this is dropped.
 ///

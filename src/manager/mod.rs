@@ -33,7 +33,7 @@ use tokio::time::sleep;
 use self::attempt::Attempt;
 use self::core::{Core, random};
 use crate::clock::Clock as _;
-use crate::key::{KeyError, LockKey};
+use crate::lock_key::{KeyError, LockKey};
 use crate::node::NodeState;
 use crate::protocol::backoff::{Backoff, after_split};
 use crate::protocol::round::Verdict;

@@ -17,8 +17,8 @@ struct Room {
 }
 
 const VALUES: &[&str] = &[
-    "src/key.rs",
     "src/lease.rs",
+    "src/lock_key.rs",
     "src/moment.rs",
     "src/namespace.rs",
     "src/token.rs",
@@ -37,9 +37,9 @@ const EXTRACT: &[&str] = &["src/extract/"];
 const ASSEMBLY: &[&str] = &["src/builder.rs", "src/builder/", "src/config.rs"];
 const WEB: &[&str] = &[
     "bytes",
-    "form_urlencoded",
     "http",
     "http_body",
+    "percent_encoding",
     "pin_project_lite",
     "serde",
     "serde_json",
@@ -205,7 +205,10 @@ mod tests {
 
     #[test]
     fn imports_go_down_or_stay_in_the_room() {
-        assert_accepted("src/lease.rs", "use crate::key::LockKey; use std::fmt;");
+        assert_accepted(
+            "src/lease.rs",
+            "use crate::lock_key::LockKey; use std::fmt;",
+        );
         assert_accepted(
             "src/manager/guard.rs",
             "use super::handle::H; use crate::node::Node;",
@@ -229,7 +232,11 @@ mod tests {
     #[test]
     fn imports_never_go_up_or_sideways() {
         let memory = "(src/node/memory.rs)";
-        assert_refused("src/key.rs", "use crate::node::Node;", "(src/node/mod.rs)");
+        assert_refused(
+            "src/lock_key.rs",
+            "use crate::node::Node;",
+            "(src/node/mod.rs)",
+        );
         assert_refused(
             "src/protocol/round.rs",
             "use crate::clock::Clock;",
@@ -271,7 +278,11 @@ mod tests {
 
     #[test]
     fn crates_stay_on_their_floors() {
-        assert_refused("src/key.rs", "use tokio::sync::Mutex;", "crate `tokio`");
+        assert_refused(
+            "src/lock_key.rs",
+            "use tokio::sync::Mutex;",
+            "crate `tokio`",
+        );
         assert_refused(
             "src/protocol/round.rs",
             "use unlisted::X;",

@@ -1,4 +1,4 @@
-//! [`LockKey`]: the name of what a lock protects, bounded and safe to send.
+//! [`LockKey`]: the name of what a lock protects, bounded and safe to send; and [`KeyParts`], which it is made of.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -60,19 +60,11 @@ impl LockKey {
     /// [`KeyError`] if there is no part, if every part is empty, or if the joined key is longer than
     /// [`LockKey::MAX_LEN`] bytes. Nothing longer than that is ever built.
     pub fn join<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Result<Self, KeyError> {
-        let mut joined = String::new();
-        let mut any = false;
-        for (index, part) in parts.into_iter().enumerate() {
-            if index > 0 {
-                joined.push(SEPARATOR);
-            }
-            any |= !part.as_ref().is_empty();
-            escape_into(&mut joined, part.as_ref())?;
+        let mut key = KeyParts::new();
+        for part in parts {
+            key.push(part)?;
         }
-        if !any {
-            return Err(KeyError::empty());
-        }
-        Ok(Self(Arc::from(joined)))
+        key.finish()
     }
 
     /// The key with `prefix`, escaped, as a further part in front.
@@ -146,6 +138,67 @@ impl TryFrom<&String> for LockKey {
     }
 }
 
+/// A key in the making: parts that are escaped and joined one by one, as [`LockKey::join`] does.
+///
+/// # Examples
+///
+/// ```
+/// use tower_redlock::key::KeyParts;
+///
+/// let mut parts = KeyParts::new();
+/// parts.push("order")?;
+/// parts.push("4:2")?;
+/// assert_eq!(parts.finish()?.as_str(), "order:4%3A2");
+/// # Ok::<(), tower_redlock::KeyError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct KeyParts {
+    joined: String,
+    begun: bool,
+    // Whether any part holds anything: a key of nothing but separators names nothing.
+    any: bool,
+}
+
+impl KeyParts {
+    /// No part yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            joined: String::new(),
+            begun: false,
+            any: false,
+        }
+    }
+
+    /// Adds one part, escaped.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] as soon as the key is longer than [`LockKey::MAX_LEN`] bytes; the rest of the part is not
+    /// looked at.
+    pub fn push(&mut self, part: impl AsRef<[u8]>) -> Result<(), KeyError> {
+        let part = part.as_ref();
+        if self.begun {
+            self.joined.push(SEPARATOR);
+        }
+        self.begun = true;
+        self.any |= !part.is_empty();
+        escape_into(&mut self.joined, part)
+    }
+
+    /// The key of these parts.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if there is no part, or if every part is empty.
+    pub fn finish(self) -> Result<LockKey, KeyError> {
+        if !self.any {
+            return Err(KeyError::empty());
+        }
+        Ok(LockKey(Arc::from(self.joined)))
+    }
+}
+
 /// Why a text cannot be a [`LockKey`]. Its text never repeats what the client sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyError(Reason);
@@ -154,21 +207,60 @@ pub struct KeyError(Reason);
 enum Reason {
     Empty,
     TooLong(usize),
-    Missing(&'static str),
-    Malformed(&'static str),
+    Missing(Subject),
+    Malformed(Subject, &'static str),
+    Misplaced(Subject),
+}
+
+/// What a key was to come from. All of it is the program's own text, never the client's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// Nothing in particular.
+    Key,
+    /// Whatever the program says.
+    Text(&'static str),
+    /// A kind of place and a name in it: the header `x-order-id`.
+    Named(&'static str, &'static str),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key => f.write_str("it"),
+            Self::Text(text) => f.write_str(text),
+            Self::Named(place, name) => write!(f, "the {place} `{name}`"),
+        }
+    }
 }
 
 impl KeyError {
     /// What the key should come from is not there: a header, a path parameter. `what` names it.
     #[must_use]
     pub const fn missing(what: &'static str) -> Self {
-        Self(Reason::Missing(what))
+        Self(Reason::Missing(Subject::Text(what)))
     }
 
     /// What the key should come from is there and no use. `why` says what is wrong with it, without repeating it.
     #[must_use]
     pub const fn malformed(why: &'static str) -> Self {
-        Self(Reason::Malformed(why))
+        Self(Reason::Malformed(Subject::Key, why))
+    }
+
+    pub(crate) const fn missing_from(subject: Subject) -> Self {
+        Self(Reason::Missing(subject))
+    }
+
+    pub(crate) const fn malformed_in(subject: Subject, why: &'static str) -> Self {
+        Self(Reason::Malformed(subject, why))
+    }
+
+    /// No router ran before the one that asks for `subject`, so the mistake is the program's.
+    #[cfg_attr(
+        not(feature = "axum"),
+        expect(dead_code, reason = "only axum has routers")
+    )]
+    pub(crate) const fn misplaced(subject: Subject) -> Self {
+        Self(Reason::Misplaced(subject))
     }
 
     const fn empty() -> Self {
@@ -184,6 +276,13 @@ impl KeyError {
     pub const fn is_missing(&self) -> bool {
         matches!(self.0, Reason::Missing(_))
     }
+
+    /// Whether no client is to blame: the key was asked for where it can never be, such as a path parameter
+    /// outside of any router.
+    #[must_use]
+    pub const fn is_misplaced(&self) -> bool {
+        matches!(self.0, Reason::Misplaced(_))
+    }
 }
 
 impl fmt::Display for KeyError {
@@ -196,7 +295,15 @@ impl fmt::Display for KeyError {
                 LockKey::MAX_LEN
             ),
             Reason::Missing(what) => write!(f, "the lock key cannot be made: {what} is missing"),
-            Reason::Malformed(why) => write!(f, "the lock key is malformed: {why}"),
+            Reason::Malformed(Subject::Key, why) => write!(f, "the lock key is malformed: {why}"),
+            Reason::Malformed(what, why) => {
+                write!(f, "the lock key is malformed: {what} {why}")
+            }
+            Reason::Misplaced(what) => write!(
+                f,
+                "the lock key cannot be made: {what} is not known here, because no router ran before the lock \
+                 layer; put the layer inside the router"
+            ),
         }
     }
 }

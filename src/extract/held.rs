@@ -1,0 +1,125 @@
+//! [`Held`]: the handler's proof that its request is locked.
+
+use std::error::Error;
+use std::fmt;
+use std::ops::Deref;
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::request::Parts;
+
+use crate::manager::LockHandle;
+use crate::middleware::{Unlocked, UnlockedReason};
+
+/// The lock under which the request runs, as an axum extractor.
+///
+/// A handler that takes it runs only where a [`RedlockLayer`](crate::middleware::RedlockLayer) holds the lock. It
+/// is the [`LockHandle`] of the innermost layer; to let go of it does not release the lock.
+///
+/// Without a layer, or when the layer let the request through without a lock, the handler does not run:
+/// [`HeldRejection`]. `Option<Held>` is for handlers that run either way; it is `None` where the layer decided
+/// against a lock, and still an error where there is no layer.
+#[derive(Clone, Debug)]
+pub struct Held(LockHandle);
+
+impl Held {
+    /// The handle, to be kept.
+    #[must_use]
+    pub fn into_handle(self) -> LockHandle {
+        self.0
+    }
+}
+
+impl Deref for Held {
+    type Target = LockHandle;
+
+    fn deref(&self) -> &LockHandle {
+        &self.0
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Held {
+    type Rejection = HeldRejection;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, HeldRejection> {
+        match find(parts)? {
+            Ok(held) => Ok(held),
+            Err(unlocked) => Err(HeldRejection(Missing::Lock(unlocked.reason()))),
+        }
+    }
+}
+
+impl<S: Send + Sync> OptionalFromRequestParts<S> for Held {
+    type Rejection = HeldRejection;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        _state: &S,
+    ) -> Result<Option<Self>, HeldRejection> {
+        find(parts).map(Result::ok)
+    }
+}
+
+/// Why a handler could not have a [`Held`]. Its answer is plain text: 503 where too few nodes answered, and 500
+/// else, for then the handler and the layers around it do not fit together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldRejection(Missing);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    Layer,
+    Lock(UnlockedReason),
+}
+
+impl HeldRejection {
+    /// The status of the answer.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        match self.0 {
+            Missing::Lock(UnlockedReason::NoQuorum) => StatusCode::SERVICE_UNAVAILABLE,
+            Missing::Layer | Missing::Lock(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Why the request runs without a lock; `None` if there is no layer at all.
+    #[must_use]
+    pub const fn unlocked_reason(&self) -> Option<UnlockedReason> {
+        match self.0 {
+            Missing::Layer => None,
+            Missing::Lock(reason) => Some(reason),
+        }
+    }
+}
+
+impl fmt::Display for HeldRejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Missing::Layer => f.write_str(
+                "the handler needs a lock and there is no `RedlockLayer` around it; add one to its route",
+            ),
+            Missing::Lock(reason) => write!(
+                f,
+                "the handler needs a lock and its request runs without one: {reason}"
+            ),
+        }
+    }
+}
+
+impl Error for HeldRejection {}
+
+impl IntoResponse for HeldRejection {
+    fn into_response(self) -> Response {
+        (self.status(), self.to_string()).into_response()
+    }
+}
+
+fn find(parts: &Parts) -> Result<Result<Held, Unlocked>, HeldRejection> {
+    if let Some(handle) = parts.extensions.get::<LockHandle>() {
+        return Ok(Ok(Held(handle.clone())));
+    }
+    match parts.extensions.get::<Unlocked>() {
+        Some(unlocked) => Ok(Err(*unlocked)),
+        None => Err(HeldRejection(Missing::Layer)),
+    }
+}

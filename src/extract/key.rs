@@ -1,0 +1,105 @@
+//! Keys from the route that axum has matched.
+
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{FromRequestParts, MatchedPath, RawPathParams};
+use http::request::Parts;
+
+use crate::lock_key::{KeyError, KeyParts, Subject};
+use crate::middleware::key::{Collected, Key, KeySource, only, push_value};
+
+/// The path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`.
+///
+/// A route without the parameter is answered with 400, unless the key is [`optional`](Key::optional). A value
+/// that is not UTF-8 is answered with 400.
+///
+/// # A note on placement
+///
+/// The router finds the parameters, so the layer must be inside of it:
+///
+/// | placement | parameters | unmatched paths (404) | wrong methods (405) |
+/// |---|---|---|---|
+/// | `post(pay).route_layer(layer)` | yes | do not reach the layer | do not reach the layer |
+/// | `any(f).layer(layer)` | yes | do not reach the layer | there are none |
+/// | `Router::route_layer(layer)` | yes | do not reach the layer | reach it: use `.methods([..])` |
+/// | `Router::layer(layer)` | yes | run unlocked, no node is asked | reach it: use `.methods([..])` |
+/// | inside a router that is [nested](axum::Router::nest) | also those of the outer path | as above | as above |
+/// | around the router, as a service | none: 500 `misconfigured` | the same | the same |
+///
+/// The last is a mistake of the program and is refused: to let those requests through unlocked would look as if
+/// all was well.
+pub const fn path(name: &'static str) -> Key<PathParam> {
+    Key::new(PathParam { name })
+}
+
+/// The route's path as it was given to the router, such as `/orders/{order_id}/pay`, with that of the routers
+/// around it. Where it is known, and where not, is as with [`path`].
+pub const fn matched_path() -> Key<RoutePath> {
+    Key::new(RoutePath { _priv: () })
+}
+
+/// Whether a route of an axum router matched the request. `.when(key::routed)` keeps a layer on a whole router
+/// (`Router::layer`) from locking for its 404s.
+#[must_use]
+pub fn routed(parts: &Parts) -> bool {
+    parts.extensions.get::<MatchedPath>().is_some()
+}
+
+/// Source of [`path`].
+#[derive(Clone, Copy, Debug)]
+pub struct PathParam {
+    name: &'static str,
+}
+
+impl KeySource for PathParam {
+    async fn collect(
+        &self,
+        request: &mut Parts,
+        key: &mut KeyParts,
+    ) -> Result<Collected, KeyError> {
+        let subject = Subject::Named("path parameter", self.name);
+        let routed = routed(request);
+        let params = params(request, subject).await?;
+        let values = params.iter().filter(|(name, _)| *name == self.name);
+        match only(values, subject) {
+            Ok((_, value)) => push_value(key, value.as_bytes(), subject),
+            // The router's own fallback: there is no route that could have the parameter.
+            Err(error) if error.is_missing() && !routed => Ok(Collected::NoLock),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Source of [`matched_path`].
+#[derive(Clone, Copy, Debug)]
+pub struct RoutePath {
+    _priv: (),
+}
+
+impl KeySource for RoutePath {
+    async fn collect(
+        &self,
+        request: &mut Parts,
+        key: &mut KeyParts,
+    ) -> Result<Collected, KeyError> {
+        let subject = Subject::Text("the matched path");
+        if let Some(path) = request.extensions.get::<MatchedPath>() {
+            key.push(path.as_str())?;
+            return Ok(Collected::Parts);
+        }
+        // Inside a router, so it is the fallback; outside of any, it is a mistake.
+        match params(request, subject).await {
+            Err(error) if error.is_misplaced() => Err(error),
+            _ => Ok(Collected::NoLock),
+        }
+    }
+}
+
+/// The parameters. axum notes them, and be there none, in every request that goes through a router.
+async fn params(request: &mut Parts, subject: Subject) -> Result<RawPathParams, KeyError> {
+    RawPathParams::from_request_parts(request, &())
+        .await
+        .map_err(|rejection| match rejection {
+            RawPathParamsRejection::MissingPathParams(_) => KeyError::misplaced(subject),
+            _ => KeyError::malformed("a path parameter is not UTF-8"),
+        })
+}

@@ -1,0 +1,9 @@
+//! For axum: the [`Held`] extractor, and keys from the route.
+//!
+//! The keys are in [`key`](crate::key): [`path`](crate::key::path), [`matched_path`](crate::key::matched_path) and the
+//! condition [`routed`](crate::key::routed).
+
+mod held;
+pub(crate) mod key;
+
+pub use held::{Held, HeldRejection};

@@ -1,0 +1,73 @@
+//! From the parts of a request to the decision whether, and under which lock, it runs.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::Extensions;
+use http::request::Parts;
+
+use crate::manager::{AcquireError, LockGuard, LockHandle};
+
+use super::key_extractor::KeyExtractor;
+use super::options::{OnNoQuorum, Options, Unlocked, UnlockedReason};
+use super::rejection::Rejection;
+
+/// The boxed work that goes before a request runs. The body of the request is not in it, so it need not be
+/// `Send` for the box's sake.
+pub(super) type Admission = Pin<Box<dyn Future<Output = Verdict> + Send>>;
+
+/// Whether a request runs.
+pub(super) enum Verdict {
+    /// Under this lock, or without one where there is none.
+    Run(Parts, Option<LockGuard>),
+    /// Not at all.
+    Refuse(Rejection),
+}
+
+/// Extracts the key and acquires its lock.
+///
+/// # Cancel safety
+///
+/// May be dropped at any point: what the acquisition has set on nodes by then is released in the background.
+pub(super) async fn admit<K: KeyExtractor>(
+    options: Arc<Options>,
+    extractor: Arc<K>,
+    mut parts: Parts,
+) -> Verdict {
+    let key = match extractor.extract(&mut parts).await {
+        Ok(Some(key)) => key,
+        Ok(None) => return unlocked(parts, UnlockedReason::NoKey),
+        Err(error) => return refuse(&options, AcquireError::InvalidKey(error)),
+    };
+    match options.locks.acquire_within(key, options.max_wait).await {
+        Ok(guard) => {
+            parts.extensions.remove::<Unlocked>();
+            parts.extensions.insert(guard.handle());
+            Verdict::Run(parts, Some(guard))
+        }
+        Err(AcquireError::NoQuorum(_) | AcquireError::TooSlow(_))
+            if options.on_no_quorum == OnNoQuorum::RunUnlocked =>
+        {
+            unlocked(parts, UnlockedReason::NoQuorum)
+        }
+        Err(error) => refuse(&options, error),
+    }
+}
+
+/// Notes in a request that it runs without a lock.
+///
+/// The handle of a layer further out is taken away: of several layers the innermost decides, and a handler must
+/// not take another's lock for the one it was promised.
+pub(super) fn mark_unlocked(extensions: &mut Extensions, unlocked: Unlocked) {
+    extensions.remove::<LockHandle>();
+    extensions.insert(unlocked);
+}
+
+fn unlocked(mut parts: Parts, reason: UnlockedReason) -> Verdict {
+    mark_unlocked(&mut parts.extensions, Unlocked::new(reason));
+    Verdict::Run(parts, None)
+}
+
+fn refuse(options: &Options, error: AcquireError) -> Verdict {
+    Verdict::Refuse(Rejection::not_acquired(options, error))
+}

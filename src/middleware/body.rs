@@ -1,0 +1,197 @@
+//! [`ResponseBody`]: the body of every response of a [`RedlockService`](super::RedlockService).
+
+use std::error::Error;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use crate::manager::{LockGuard, LossReason, Lost};
+
+/// Any error, as bodies know it.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+pin_project! {
+    /// The inner service's body, or the layer's own answer.
+    ///
+    /// Under [`HoldUntil::BodyEnd`](super::HoldUntil::BodyEnd) it carries the lock, and gives it up as soon as the
+    /// inner body says that it has ended, fails, or is dropped; the inner body is gone by then. The release is
+    /// detached. If the lock is lost before the end, and the layer is told to
+    /// [abort](super::OnLost::Abort), the body ends with the error [`BodyLockLost`].
+    ///
+    /// The length and the end of the inner body are passed on as they are.
+    #[must_use = "a body does nothing unless polled"]
+    pub struct ResponseBody<B> {
+        #[pin]
+        inner: Inner<B>,
+    }
+}
+
+pin_project! {
+    #[project = InnerProj]
+    enum Inner<B> {
+        Plain {
+            #[pin]
+            body: B,
+        },
+        Guarded {
+            // Fields drop in order: the body ends before the lock is given up.
+            #[pin]
+            body: B,
+            #[pin]
+            lost: Option<Lost>,
+            guard: Option<LockGuard>,
+        },
+        Answer {
+            bytes: Option<Bytes>,
+        },
+        Ended,
+    }
+}
+
+impl<B> ResponseBody<B> {
+    pub(super) const fn plain(body: B) -> Self {
+        Self {
+            inner: Inner::Plain { body },
+        }
+    }
+
+    pub(super) const fn guarded(body: B, lost: Option<Lost>, guard: LockGuard) -> Self {
+        Self {
+            inner: Inner::Guarded {
+                body,
+                lost,
+                guard: Some(guard),
+            },
+        }
+    }
+
+    pub(super) fn answer(bytes: Bytes) -> Self {
+        Self {
+            inner: Inner::Answer {
+                bytes: Some(bytes).filter(|bytes| !bytes.is_empty()),
+            },
+        }
+    }
+}
+
+impl<B> Body for ResponseBody<B>
+where
+    B: Body,
+    B::Data: From<Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = B::Data;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        let mut inner = self.project().inner;
+        let (frame, guard) = match inner.as_mut().project() {
+            InnerProj::Plain { body } => {
+                return body
+                    .poll_frame(cx)
+                    .map(|frame| frame.map(|frame| frame.map_err(Into::into)));
+            }
+            InnerProj::Answer { bytes } => {
+                let bytes = bytes.take();
+                return Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes.into()))));
+            }
+            InnerProj::Ended => return Poll::Ready(None),
+            InnerProj::Guarded {
+                mut body,
+                lost,
+                guard,
+            } => match (body.as_mut().poll_frame(cx), lost.as_pin_mut()) {
+                // A consumer that knows the length may not poll again, so the end is looked for here too.
+                (Poll::Ready(Some(Ok(frame))), lost) if !body.is_end_stream() => {
+                    // A body that is always ready would never get to see the loss below.
+                    match lost.map(|lost| lost.poll(cx)) {
+                        Some(Poll::Ready(reason)) => (Some(Err(lock_lost(reason))), guard.take()),
+                        Some(Poll::Pending) | None => return Poll::Ready(Some(Ok(frame))),
+                    }
+                }
+                (Poll::Ready(frame), _) => {
+                    (frame.map(|frame| frame.map_err(Into::into)), guard.take())
+                }
+                (Poll::Pending, None) => return Poll::Pending,
+                (Poll::Pending, Some(lost)) => {
+                    let reason = ready!(lost.poll(cx));
+                    (Some(Err(lock_lost(reason))), guard.take())
+                }
+            },
+        };
+        // The body goes first, then the lock.
+        inner.set(Inner::Ended);
+        drop(guard);
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.inner {
+            Inner::Plain { body } | Inner::Guarded { body, .. } => body.is_end_stream(),
+            Inner::Answer { bytes } => bytes.is_none(),
+            Inner::Ended => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            Inner::Plain { body } | Inner::Guarded { body, .. } => body.size_hint(),
+            Inner::Answer { bytes } => {
+                let left = bytes.as_ref().map_or(0, Buf::remaining);
+                SizeHint::with_exact(u64::try_from(left).unwrap_or(u64::MAX))
+            }
+            Inner::Ended => SizeHint::with_exact(0),
+        }
+    }
+}
+
+impl<B> fmt::Debug for ResponseBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.inner {
+            Inner::Plain { .. } => "plain",
+            Inner::Guarded { .. } => "guarded",
+            Inner::Answer { .. } => "answer",
+            Inner::Ended => "ended",
+        };
+        f.debug_struct("ResponseBody")
+            .field("state", &format_args!("{state}"))
+            .finish_non_exhaustive()
+    }
+}
+
+/// The lock was lost while the response's body was on its way, so the body was cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyLockLost {
+    reason: LossReason,
+}
+
+impl BodyLockLost {
+    /// Why the lock was lost.
+    #[must_use]
+    pub const fn reason(&self) -> LossReason {
+        self.reason
+    }
+}
+
+impl fmt::Display for BodyLockLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the lock was lost before the response's body ended: {}",
+            self.reason
+        )
+    }
+}
+
+impl Error for BodyLockLost {}
+
+fn lock_lost(reason: LossReason) -> BoxError {
+    Box::new(BodyLockLost { reason })
+}

@@ -1,0 +1,249 @@
+//! [`ResponseFuture`]: acquire, run, release.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use crate::manager::{LockGuard, Lost};
+
+use super::admission::{Admission, Verdict};
+use super::body::ResponseBody;
+use super::options::{HoldUntil, OnLost, Options, ReleaseMode};
+use super::rejection::Rejection;
+
+pin_project! {
+    /// The response of a [`RedlockService`](super::RedlockService).
+    ///
+    /// It acquires the lock, runs the inner service under it, and releases it. The inner future is always gone
+    /// before the lock is given up: when it is done, when it panics, when the lock is lost, and when this future
+    /// is dropped.
+    ///
+    /// If the inner future is ready and the lock is lost at the same time, the answer that exists wins.
+    ///
+    /// # Panics
+    ///
+    /// When polled again after it was ready, as futures may.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any point. While it acquires, what was set on nodes is released in the background;
+    /// while the inner future runs, that is dropped and then the lock is released in the background; while it
+    /// releases, the release goes on in the background.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ResponseFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        #[pin]
+        state: State<S, B>,
+        options: Arc<Options>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        Acquiring {
+            admission: Admission,
+            // The ready inner service and the body wait beside the boxed future, and are taken once.
+            call: Option<(S, B)>,
+        },
+        Running {
+            // Fields drop in order: the work ends before the lock is given up.
+            #[pin]
+            inner: S::Future,
+            #[pin]
+            lost: Option<Lost>,
+            guard: Option<LockGuard>,
+        },
+        Releasing {
+            release: Pin<Box<dyn Future<Output = ()> + Send>>,
+            result: Option<Result<S::Response, S::Error>>,
+        },
+        Done,
+    }
+}
+
+impl<S, B> ResponseFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    /// Runs `inner` without a lock.
+    pub(super) const fn unlocked(inner: S::Future, options: Arc<Options>) -> Self {
+        let state = State::Running {
+            inner,
+            lost: None,
+            guard: None,
+        };
+        Self { state, options }
+    }
+
+    /// Calls `ready`, which must be, once `admission` lets it.
+    pub(super) const fn locked(
+        admission: Admission,
+        ready: S,
+        body: B,
+        options: Arc<Options>,
+    ) -> Self {
+        let state = State::Acquiring {
+            admission,
+            call: Some((ready, body)),
+        };
+        Self { state, options }
+    }
+}
+
+impl<S, B, ResBody> Future for ResponseFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<ResBody>>,
+    ResBody: Body,
+{
+    type Output = Result<Response<ResponseBody<ResBody>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let (mut state, options) = (this.state, this.options);
+        loop {
+            match state.as_mut().project() {
+                StateProj::Acquiring { admission, call } => {
+                    let verdict = ready!(admission.as_mut().poll(cx));
+                    let call = call.take();
+                    match (verdict, call) {
+                        (Verdict::Run(parts, guard), Some((mut service, body))) => {
+                            let lost = watch(options, guard.as_ref());
+                            let inner = service.call(Request::from_parts(parts, body));
+                            state.set(State::Running { inner, lost, guard });
+                        }
+                        (Verdict::Refuse(rejection), call) => {
+                            // What was reserved goes back before anything else.
+                            drop(call);
+                            state.set(State::Done);
+                            return Poll::Ready(Ok(rejection.answer(options)));
+                        }
+                        // Only after a panic in a poll before this one.
+                        (Verdict::Run(..), None) => state.set(State::Done),
+                    }
+                }
+                StateProj::Running { inner, lost, guard } => {
+                    if let Poll::Ready(result) = inner.poll(cx) {
+                        let guard = guard.take();
+                        // The inner future goes first, then the lock.
+                        state.set(State::Done);
+                        match give_back(options, guard, result) {
+                            Next::Answer(result) => return Poll::Ready(result),
+                            Next::Release(releasing) => state.set(releasing),
+                        }
+                    } else {
+                        // After the inner future: a result that exists wins.
+                        let Some(lost) = lost.as_pin_mut() else {
+                            return Poll::Pending;
+                        };
+                        let reason = ready!(lost.poll(cx));
+                        let guard = guard.take();
+                        state.set(State::Done);
+                        drop(guard);
+                        return Poll::Ready(Ok(Rejection::lost(options, reason).answer(options)));
+                    }
+                }
+                StateProj::Releasing { release, result } => {
+                    ready!(release.as_mut().poll(cx));
+                    let result = result.take();
+                    state.set(State::Done);
+                    if let Some(result) = result {
+                        return Poll::Ready(plain(result));
+                    }
+                }
+                StateProj::Done => panic!("`ResponseFuture` polled after it was ready"),
+            }
+        }
+    }
+}
+
+impl<S, B> fmt::Debug for ResponseFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.state {
+            State::Acquiring { .. } => "acquiring",
+            State::Running { .. } => "running",
+            State::Releasing { .. } => "releasing",
+            State::Done => "done",
+        };
+        f.debug_struct("ResponseFuture")
+            .field("state", &format_args!("{state}"))
+            .finish_non_exhaustive()
+    }
+}
+
+/// What follows when the inner future is done and gone.
+enum Next<S, B, ResBody>
+where
+    S: Service<Request<B>>,
+{
+    Answer(Result<Response<ResponseBody<ResBody>>, S::Error>),
+    Release(State<S, B>),
+}
+
+/// Passes the lock to the body, waits for its release, or leaves that to the background.
+fn give_back<S, B, ResBody>(
+    options: &Options,
+    guard: Option<LockGuard>,
+    result: Result<Response<ResBody>, S::Error>,
+) -> Next<S, B, ResBody>
+where
+    S: Service<Request<B>, Response = Response<ResBody>>,
+    ResBody: Body,
+{
+    let Some(guard) = guard else {
+        return Next::Answer(plain(result));
+    };
+    let result = match result {
+        // A body that has ended already needs no lock, and so its release can be awaited.
+        Ok(response)
+            if options.hold_until == HoldUntil::BodyEnd && !response.body().is_end_stream() =>
+        {
+            let lost = watch(options, Some(&guard));
+            let guarded = response.map(|body| ResponseBody::guarded(body, lost, guard));
+            return Next::Answer(Ok(guarded));
+        }
+        result => result,
+    };
+    match options.release {
+        ReleaseMode::Awaited => Next::Release(State::Releasing {
+            release: Box::pin(async move {
+                // The work is done whatever becomes of the release, so the answer stands. What is not released
+                // now the manager goes on releasing, and reports.
+                let _ = guard.release().await;
+            }),
+            result: Some(result),
+        }),
+        ReleaseMode::Detached => {
+            drop(guard);
+            Next::Answer(plain(result))
+        }
+    }
+}
+
+/// The future that ends the request early, if it is to be ended when its lock is lost.
+fn watch(options: &Options, guard: Option<&LockGuard>) -> Option<Lost> {
+    match options.on_lost {
+        OnLost::Abort => guard.map(LockGuard::lost),
+        OnLost::Continue => None,
+    }
+}
+
+fn plain<ResBody, E>(
+    result: Result<Response<ResBody>, E>,
+) -> Result<Response<ResponseBody<ResBody>>, E> {
+    result.map(|response| response.map(ResponseBody::plain))
+}

@@ -1,0 +1,130 @@
+//! [`RedlockLayer`]: what is put around a service.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use tower_layer::Layer;
+
+use crate::manager::LockManager;
+
+use super::options::{BusyStatus, HoldUntil, Methods, OnLost, OnNoQuorum, Options, ReleaseMode};
+use super::rejection::ResponseForRejection;
+use super::service::RedlockService;
+
+/// Runs the requests to a resource one at a time, across all replicas of a service.
+///
+/// See the [module](super) for what it does and where to put it. A clone is cheap and shares everything.
+#[must_use = "a layer does nothing until it is put around a service"]
+pub struct RedlockLayer<K> {
+    options: Arc<Options>,
+    // Apart from the options, so that it need not be `Clone`.
+    extractor: Arc<K>,
+}
+
+impl<K> RedlockLayer<K> {
+    /// A layer that locks what `extractor` makes of a request, through `locks`.
+    pub fn new(locks: LockManager, extractor: K) -> Self {
+        Self {
+            options: Arc::new(Options::new(locks)),
+            extractor: Arc::new(extractor),
+        }
+    }
+
+    /// How long a request waits for a lock that another holds, bounded by the manager's own `max_wait`.
+    /// Default: zero, which answers at once.
+    ///
+    /// # A note on back-pressure
+    ///
+    /// A request that waits has been accepted: it holds its place in a `concurrency_limit` around the layer *and*
+    /// the one it was given inside. Keep `max_wait` well below the time-outs around it.
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        self.with(|options| options.max_wait = max_wait)
+    }
+
+    /// The status of the answer when another request holds the lock. Default: `409 Conflict`.
+    pub fn busy_status(self, status: BusyStatus) -> Self {
+        self.with(|options| options.busy_status = status)
+    }
+
+    /// What `Retry-After` says in refusals that are worth a retry, in whole seconds, rounded up, and at least
+    /// one. Default: one second.
+    pub fn retry_after(self, retry_after: Duration) -> Self {
+        self.with(|options| options.retry_after = retry_after)
+    }
+
+    /// Locks requests of every method. By default GET, HEAD, OPTIONS and TRACE, which are safe by their
+    /// definition, run without a lock.
+    pub fn all_methods(self) -> Self {
+        self.with(|options| options.methods = Methods::All)
+    }
+
+    /// Locks requests of these methods and no others.
+    pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
+        let methods = Methods::Only(methods.into_iter().collect());
+        self.with(|options| options.methods = methods)
+    }
+
+    /// Until when the lock is held. Default: [`HoldUntil::ResponseHead`].
+    pub fn hold_until(self, hold_until: HoldUntil) -> Self {
+        self.with(|options| options.hold_until = hold_until)
+    }
+
+    /// Whether the response waits for the release. Default: [`ReleaseMode::Awaited`].
+    pub fn release(self, release: ReleaseMode) -> Self {
+        self.with(|options| options.release = release)
+    }
+
+    /// What becomes of a request whose lock is lost while it runs. Default: [`OnLost::Abort`].
+    pub fn on_lost(self, on_lost: OnLost) -> Self {
+        self.with(|options| options.on_lost = on_lost)
+    }
+
+    /// What becomes of a request when too few nodes answer. Default: [`OnNoQuorum::Reject`].
+    pub fn on_no_quorum(self, on_no_quorum: OnNoQuorum) -> Self {
+        self.with(|options| options.on_no_quorum = on_no_quorum)
+    }
+
+    /// Makes the answers to refused requests. Default: `application/problem+json`,
+    /// [`DefaultResponseForRejection`](super::DefaultResponseForRejection).
+    pub fn rejection(self, responder: impl ResponseForRejection) -> Self {
+        let responder = Arc::new(responder);
+        self.with(|options| options.responder = responder)
+    }
+
+    fn with(mut self, set: impl FnOnce(&mut Options)) -> Self {
+        set(Arc::make_mut(&mut self.options));
+        self
+    }
+}
+
+impl<K> Clone for RedlockLayer<K> {
+    // By hand: the extractor is shared and need not be `Clone`.
+    fn clone(&self) -> Self {
+        Self {
+            options: Arc::clone(&self.options),
+            extractor: Arc::clone(&self.extractor),
+        }
+    }
+}
+
+impl<K> fmt::Debug for RedlockLayer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedlockLayer")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S, K> Layer<S> for RedlockLayer<K> {
+    type Service = RedlockService<S, K>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RedlockService::new(
+            inner,
+            Arc::clone(&self.options),
+            Arc::clone(&self.extractor),
+        )
+    }
+}

@@ -1,0 +1,62 @@
+//! [`RedlockLayer`]: requests that touch the same resource run one at a time.
+//!
+//! The layer makes a lock key of each request, acquires the lock on a majority of the nodes, runs the inner
+//! service, and gives the lock back. It works around any tower service that speaks `http`; axum is not needed.
+//! The inner service's error type is unchanged: what the layer refuses becomes a response.
+//!
+//! # Where to put it
+//!
+//! As near to the handler as the key allows. In axum that is around a method:
+//! `post(pay).route_layer(layer)`. Then no request that this handler does not answer ever touches a node: not
+//! the wrong path (404), and not the wrong method (405). See `key::path` (feature `axum`) for what each placement
+//! sees of the route.
+//!
+//! `Router::route_layer` runs for every method of a matched path, also for those that axum then answers with
+//! 405; a layer cannot tell, as axum shows it the same service for both. Say
+//! [`.methods([Method::POST])`](RedlockLayer::methods) there, or a wrong method takes the lock for the moment
+//! in which it is refused. `Router::layer` runs for unmatched paths too; a key from the route (`key::path`,
+//! `key::matched_path`) lets them pass unlocked, and other keys do with `.when(key::routed)`.
+//!
+//! # What passes without a lock
+//!
+//! GET, HEAD, OPTIONS and TRACE, unless told [otherwise](RedlockLayer::all_methods), and requests for which the
+//! extractor says so. They go straight through and no node hears of them.
+//!
+//! # What the handler sees
+//!
+//! The request's extensions hold the [`LockHandle`](crate::LockHandle) of the innermost layer, or an
+//! [`Unlocked`] that says why there is none. axum handlers take them as `Held`.
+//!
+//! # How it fails
+//!
+//! | event | answer by default | `type` after `urn:tower-redlock:problem:` |
+//! |---|---|---|
+//! | no key, or none of use | 400 | `invalid-key` |
+//! | held by another | 409, [or as told](RedlockLayer::busy_status), `Retry-After`, `remaining_ms` | `contended` |
+//! | still held after [`max_wait`](RedlockLayer::max_wait) | the same | `wait-timeout` |
+//! | too few nodes answer | 503, `Retry-After`; [or it runs unlocked](RedlockLayer::on_no_quorum) | `no-quorum` |
+//! | lost while the handler runs | 503, the handler is dropped; [or it goes on](RedlockLayer::on_lost) | `lock-lost` |
+//! | the manager shuts down | 503, `Retry-After` | `shutting-down` |
+//! | a path parameter is asked for outside of any router | 500 | `misconfigured` |
+//!
+//! Bodies are `application/problem+json`; [`RedlockLayer::rejection`] replaces them.
+
+mod admission;
+mod body;
+mod future;
+pub(crate) mod key;
+mod key_extractor;
+mod layer;
+mod options;
+mod rejection;
+mod service;
+
+pub use body::{BodyLockLost, BoxError, ResponseBody};
+pub use future::ResponseFuture;
+pub use key_extractor::{IntoKey, KeyExtractor};
+pub use layer::RedlockLayer;
+pub use options::{
+    BusyStatus, HoldUntil, NotARefusal, OnLost, OnNoQuorum, ReleaseMode, Unlocked, UnlockedReason,
+};
+pub use rejection::{DefaultResponseForRejection, Rejection, RejectionKind, ResponseForRejection};
+pub use service::RedlockService;

@@ -1,0 +1,243 @@
+//! What a [`RedlockLayer`](super::RedlockLayer) can be told.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+
+use crate::manager::LockManager;
+
+use super::rejection::{DefaultResponseForRejection, ResponseForRejection};
+
+/// Until when the lock of a request is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HoldUntil {
+    /// Until the inner service has answered, which is when the response's head is there. Its body may still be
+    /// on its way.
+    #[default]
+    ResponseHead,
+    /// Until the response's body is sent, failed or dropped. The release is then always
+    /// [detached](ReleaseMode::Detached): a body cannot wait for it.
+    BodyEnd,
+}
+
+/// Whether a response waits for the release of its lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReleaseMode {
+    /// The response goes out when a majority of the nodes has released the lock, so that a client that has its
+    /// answer can lock again at once. The wait is bounded by the manager's node time-out.
+    #[default]
+    Awaited,
+    /// The response goes out at once, the lock is released in the background.
+    Detached,
+}
+
+/// What becomes of a request whose lock is lost while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnLost {
+    /// The inner future is dropped and the answer is `503 lock-lost`; a body that is held under the lock ends
+    /// with an error.
+    #[default]
+    Abort,
+    /// It goes on. The handler watches its [`LockHandle`](crate::LockHandle) and decides.
+    Continue,
+}
+
+/// What becomes of a request when too few nodes answer to lock anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnNoQuorum {
+    /// It is answered with `503 no-quorum`.
+    #[default]
+    Reject,
+    /// It runs without a lock, and its extensions say so: [`Unlocked`]. Nothing keeps it apart from others then.
+    RunUnlocked,
+}
+
+/// The status of the answer when another request holds the lock: a client or server error, `409 Conflict` by
+/// default.
+///
+/// # Examples
+///
+/// ```
+/// use http::StatusCode;
+/// use tower_redlock::middleware::BusyStatus;
+///
+/// assert_eq!(BusyStatus::default(), BusyStatus::CONFLICT);
+/// assert_eq!(BusyStatus::LOCKED.as_status(), StatusCode::LOCKED);
+/// // Any other 4xx or 5xx will do; what would not be a refusal will not.
+/// assert!(BusyStatus::try_from(StatusCode::TOO_EARLY).is_ok());
+/// assert!(BusyStatus::try_from(StatusCode::OK).is_err());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BusyStatus(StatusCode);
+
+impl BusyStatus {
+    /// `409 Conflict`, the default.
+    pub const CONFLICT: Self = Self(StatusCode::CONFLICT);
+    /// `423 Locked`.
+    pub const LOCKED: Self = Self(StatusCode::LOCKED);
+    /// `429 Too Many Requests`.
+    pub const TOO_MANY_REQUESTS: Self = Self(StatusCode::TOO_MANY_REQUESTS);
+    /// `503 Service Unavailable`.
+    pub const SERVICE_UNAVAILABLE: Self = Self(StatusCode::SERVICE_UNAVAILABLE);
+
+    /// The status code.
+    #[must_use]
+    pub const fn as_status(self) -> StatusCode {
+        self.0
+    }
+}
+
+impl Default for BusyStatus {
+    fn default() -> Self {
+        Self::CONFLICT
+    }
+}
+
+impl TryFrom<StatusCode> for BusyStatus {
+    type Error = NotARefusal;
+
+    fn try_from(status: StatusCode) -> Result<Self, NotARefusal> {
+        if status.is_client_error() || status.is_server_error() {
+            Ok(Self(status))
+        } else {
+            Err(NotARefusal(status))
+        }
+    }
+}
+
+/// The status is no client or server error, so it would not tell a client that its request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotARefusal(StatusCode);
+
+impl fmt::Display for NotARefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the status {} is not a client or server error, so it cannot refuse a request",
+            self.0.as_u16()
+        )
+    }
+}
+
+impl std::error::Error for NotARefusal {}
+
+/// In the extensions of a request that went through a [`RedlockLayer`](super::RedlockLayer) and runs without a
+/// lock. A request that has one carries its [`LockHandle`](crate::LockHandle) instead, and a request
+/// with neither met no layer. Of several layers, the innermost decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unlocked {
+    reason: UnlockedReason,
+}
+
+impl Unlocked {
+    pub(super) const fn new(reason: UnlockedReason) -> Self {
+        Self { reason }
+    }
+
+    /// Why there is no lock.
+    #[must_use]
+    pub const fn reason(&self) -> UnlockedReason {
+        self.reason
+    }
+}
+
+/// Why a request runs without a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum UnlockedReason {
+    /// The layer does not lock requests of this method. By default it locks all but GET, HEAD, OPTIONS and TRACE.
+    Method,
+    /// The key extractor found that the request needs no lock: no route matched, or an optional part of the key
+    /// is not there.
+    NoKey,
+    /// Too few nodes answered, and the layer is told to [run unlocked](OnNoQuorum::RunUnlocked) then.
+    NoQuorum,
+}
+
+impl fmt::Display for UnlockedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Method => "the layer does not lock requests of this method",
+            Self::NoKey => "the layer found no lock key in the request",
+            Self::NoQuorum => "too few lock nodes answered",
+        })
+    }
+}
+
+/// Which methods are locked.
+#[derive(Clone, Debug)]
+pub(super) enum Methods {
+    Unsafe,
+    All,
+    Only(Arc<[Method]>),
+}
+
+impl Methods {
+    fn cover(&self, method: &Method) -> bool {
+        match self {
+            Self::Unsafe => !method.is_safe(),
+            Self::All => true,
+            Self::Only(methods) => methods.contains(method),
+        }
+    }
+}
+
+/// Everything a layer is told, apart from where keys come from.
+#[derive(Clone)]
+pub(super) struct Options {
+    pub(super) locks: LockManager,
+    pub(super) max_wait: Duration,
+    pub(super) busy_status: BusyStatus,
+    pub(super) retry_after: Duration,
+    pub(super) methods: Methods,
+    pub(super) hold_until: HoldUntil,
+    pub(super) release: ReleaseMode,
+    pub(super) on_lost: OnLost,
+    pub(super) on_no_quorum: OnNoQuorum,
+    pub(super) responder: Arc<dyn ResponseForRejection>,
+}
+
+impl Options {
+    pub(super) fn new(locks: LockManager) -> Self {
+        Self {
+            locks,
+            max_wait: Duration::ZERO,
+            busy_status: BusyStatus::default(),
+            retry_after: DEFAULT_RETRY_AFTER,
+            methods: Methods::Unsafe,
+            hold_until: HoldUntil::default(),
+            release: ReleaseMode::default(),
+            on_lost: OnLost::default(),
+            on_no_quorum: OnNoQuorum::default(),
+            responder: Arc::new(DefaultResponseForRejection::default()),
+        }
+    }
+
+    /// Whether requests of this method are locked.
+    pub(super) fn cover(&self, method: &Method) -> bool {
+        self.methods.cover(method)
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("max_wait", &self.max_wait)
+            .field("busy_status", &self.busy_status)
+            .field("retry_after", &self.retry_after)
+            .field("methods", &self.methods)
+            .field("hold_until", &self.hold_until)
+            .field("release", &self.release)
+            .field("on_lost", &self.on_lost)
+            .field("on_no_quorum", &self.on_no_quorum)
+            .finish_non_exhaustive()
+    }
+}
+
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -1,0 +1,107 @@
+//! [`RedlockService`]: a service under a [`RedlockLayer`](super::RedlockLayer).
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::admission;
+use super::body::ResponseBody;
+use super::future::ResponseFuture;
+use super::key_extractor::KeyExtractor;
+use super::options::{Options, Unlocked, UnlockedReason};
+
+/// A service whose requests hold a lock while they run. Made by [`RedlockLayer`](super::RedlockLayer).
+///
+/// Its error type is the inner service's: what the layer refuses becomes a response.
+pub struct RedlockService<S, K> {
+    inner: S,
+    options: Arc<Options>,
+    extractor: Arc<K>,
+}
+
+impl<S, K> RedlockService<S, K> {
+    pub(super) const fn new(inner: S, options: Arc<Options>, extractor: Arc<K>) -> Self {
+        Self {
+            inner,
+            options,
+            extractor,
+        }
+    }
+
+    /// The inner service.
+    #[must_use]
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service, to be changed.
+    pub const fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service, alone.
+    #[must_use]
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S: Clone, K> Clone for RedlockService<S, K> {
+    // By hand: the extractor is shared and need not be `Clone`. Readiness is the inner service's alone, and its
+    // own `Clone` resets it.
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            options: Arc::clone(&self.options),
+            extractor: Arc::clone(&self.extractor),
+        }
+    }
+}
+
+impl<S: fmt::Debug, K> fmt::Debug for RedlockService<S, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedlockService")
+            .field("inner", &self.inner)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S, K, ReqBody, ResBody> Service<Request<ReqBody>> for RedlockService<S, K>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+    K: KeyExtractor,
+    ResBody: Body,
+{
+    type Response = Response<ResponseBody<ResBody>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, ReqBody>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
+        let options = Arc::clone(&self.options);
+        if !options.cover(request.method()) {
+            admission::mark_unlocked(
+                request.extensions_mut(),
+                Unlocked::new(UnlockedReason::Method),
+            );
+            return ResponseFuture::unlocked(self.inner.call(request), options);
+        }
+        // The inner service is called later, by the future, and it must be the one that `poll_ready` was asked
+        // of: a fresh clone is not ready. See "Be careful when cloning inner services" in the docs of
+        // `tower_service::Service`.
+        let clone = self.inner.clone();
+        let ready = mem::replace(&mut self.inner, clone);
+        let (parts, body) = request.into_parts();
+        let admission = admission::admit(Arc::clone(&options), Arc::clone(&self.extractor), parts);
+        ResponseFuture::locked(Box::pin(admission), ready, body, options)
+    }
+}
