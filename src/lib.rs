@@ -1,4 +1,67 @@
-//! A distributed request lock for tower and axum.
+//! A distributed request lock for tower and axum: Redlock over independent Redis nodes, as a layer and an extractor.
+//!
+//! Requests that touch the same resource run one at a time, across every replica of a service. A
+//! [`RedlockLayer`] derives a [`LockKey`] from each request, acquires that lock on a majority of independent
+//! nodes before the inner service runs, and releases it when the response is done or dropped. While another
+//! request holds the key, the answer is 409 at once, or the layer tries on until `max_wait`.
+//!
+//! Use it where two requests for one order, account or document must not run together and a database transaction
+//! alone cannot see to that: because the work calls other services, or spans several stores. Where one
+//! transaction can do it, let it.
+//!
+//! # Examples
+//!
+//! ```
+//! # #[cfg(feature = "axum")] mod example {
+//! use axum::{Router, extract::Path, routing::post};
+//! use tower_redlock::{Held, LockManager, RedlockLayer, key};
+//!
+//! async fn pay(lock: Held, Path(order_id): Path<u64>) -> String {
+//!     format!("order {order_id} is paid under {}", lock.key())
+//! }
+//!
+//! # async fn app() -> Result<Router, tower_redlock::ConnectError> {
+//! // Or `.redis(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])`.
+//! let locks = LockManager::builder().memory(5).connect().await?;
+//! let layer = RedlockLayer::new(locks, key::path("order_id").prefix("order"));
+//! let app = Router::new().route("/orders/{order_id}/pay", post(pay).route_layer(layer));
+//! # Ok(app) }
+//! # }
+//! ```
+//!
+//! Jobs, and handlers that learn their key late, use the [`LockManager`] itself: see there.
+//!
+//! # How it fails
+//!
+//! | event | what happens |
+//! |---|---|
+//! | another holds the key | [`AcquireError::Contended`], or [`WaitTimeout`](AcquireError::WaitTimeout) after a wait; the layer answers 409 |
+//! | too few nodes answer | [`AcquireError::NoQuorum`], after the node time-out at most; the layer answers 503 |
+//! | the nodes cannot be reached while a lock is held | it is *lost* when its validity ends: [`LockHandle::is_lost`], [`LockHandle::lost`]; the layer drops the handler and answers 503 |
+//! | a future is dropped, at any point | what it had set on any node is released in the background |
+//! | the process dies | the nodes drop its locks when their ttl ends |
+//!
+//! What is promised, and what no lock of this kind can promise, stands in the README and at [`LockManager`].
+//!
+//! # Feature flags
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `redis` | yes | Redis and Valkey servers as nodes |
+//! | `axum` | yes | the `Held` extractor, and keys from path parameters and matched paths |
+//! | `tls` | no | `rediss://` URLs, by rustls with the ring provider |
+//! | `tracing` | no | events through `tracing` |
+//! | `test-util` | no | faults for memory nodes, and a clock that follows tokio's paused time |
+//!
+//! # Words
+//!
+//! *Node*: one independent server. *Quorum*: how many nodes must agree. *ttl*: how long a node keeps a lock
+//! unless it is extended. *Validity*: what is left of the ttl after the time that passed and the drift. *Guard*:
+//! owns a lock and releases it. *Handle*: observes one. *Watchdog*: extends held locks. *Lost*: ended before its
+//! guard. *Contended*: held by another.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![doc(test(no_crate_inject, attr(deny(warnings), allow(dead_code))))]
 
 mod builder;
 pub mod clock;
@@ -54,3 +117,7 @@ pub mod key {
         Query, When, from_fn, header, method, query,
     };
 }
+
+#[cfg(all(doctest, feature = "axum", feature = "redis"))]
+#[doc = include_str!("../README.md")]
+mod readme {}

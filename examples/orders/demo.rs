@@ -20,22 +20,40 @@ type HttpClient = Client<HttpConnector, Body>;
 
 /// Pays one order 100 times at once, then 100 orders at once. Returns whether every order was paid exactly once
 /// and no two requests were ever inside the payment of one order.
-pub async fn run(address: SocketAddr, shop: &Shop) -> Result<bool, AnyError> {
+pub(crate) async fn run(address: SocketAddr, shop: &Shop) -> Result<bool, AnyError> {
     let same = round(address, |_| 1).await?;
     let distinct = round(address, |n| 1_000 + n).await?;
 
-    println!("{:<38} {:>14} {:>14}", format!("{REQUESTS} payments at once for"), "one order", "100 orders");
+    println!(
+        "{:<38} {:>14} {:>14}",
+        format!("{REQUESTS} payments at once for"),
+        "one order",
+        "100 orders"
+    );
     for answer in ["200 charged", "200 paid before", "409 another is paying"] {
         let count = |round: &Round| round.answers.get(answer).copied().unwrap_or(0);
         println!("{answer:<38} {:>14} {:>14}", count(&same), count(&distinct));
     }
-    println!("{:<38} {:>14} {:>14}", "anything else", same.others, distinct.others);
+    println!(
+        "{:<38} {:>14} {:>14}",
+        "anything else", same.others, distinct.others
+    );
     println!("{:<38} {:>14?} {:>14?}", "took", same.took, distinct.took);
 
     let one = [1];
     let many: Vec<u64> = (1_000..1_000 + REQUESTS).collect();
-    println!("{:<38} {:>14} {:>14}", "most inside one payment at once", most(shop, &one), most(shop, &many));
-    println!("{:<38} {:>14} {:>14}", "orders charged exactly once", once(shop, &one), once(shop, &many));
+    println!(
+        "{:<38} {:>14} {:>14}",
+        "most inside one payment at once",
+        most(shop, &one),
+        most(shop, &many)
+    );
+    println!(
+        "{:<38} {:>14} {:>14}",
+        "orders charged exactly once",
+        once(shop, &one),
+        once(shop, &many)
+    );
 
     let exclusive = most(shop, &one) == 1 && most(shop, &many) == 1;
     let complete = once(shop, &one) == 1 && once(shop, &many) == many.len();
@@ -51,11 +69,18 @@ pub async fn run(address: SocketAddr, shop: &Shop) -> Result<bool, AnyError> {
 }
 
 fn most(shop: &Shop, orders: &[u64]) -> u32 {
-    orders.iter().map(|id| shop.order(*id).most_inside()).max().unwrap_or(0)
+    orders
+        .iter()
+        .map(|id| shop.order(*id).most_inside())
+        .max()
+        .unwrap_or(0)
 }
 
 fn once(shop: &Shop, orders: &[u64]) -> usize {
-    orders.iter().filter(|id| shop.order(**id).charges() == 1).count()
+    orders
+        .iter()
+        .filter(|id| shop.order(**id).charges() == 1)
+        .count()
 }
 
 struct Round {
@@ -87,13 +112,20 @@ async fn round(address: SocketAddr, order: impl Fn(u64) -> u64) -> Result<Round,
 }
 
 /// Pays one order; names the answer if it is one that was to be expected.
-async fn pay(client: HttpClient, address: SocketAddr, order: u64) -> Result<Option<&'static str>, AnyError> {
-    let request = Request::post(format!("http://{address}/orders/{order}/pay")).body(Body::empty())?;
+async fn pay(
+    client: HttpClient,
+    address: SocketAddr,
+    order: u64,
+) -> Result<Option<&'static str>, AnyError> {
+    let request =
+        Request::post(format!("http://{address}/orders/{order}/pay")).body(Body::empty())?;
     let response = client.request(request).await?;
     let status = response.status();
     let body = response.into_body().collect().await?.to_bytes();
     Ok(match status {
-        StatusCode::OK if serde_json::from_slice::<Receipt>(&body)?.charged_now => Some("200 charged"),
+        StatusCode::OK if serde_json::from_slice::<Receipt>(&body)?.charged_now => {
+            Some("200 charged")
+        }
         StatusCode::OK => Some("200 paid before"),
         StatusCode::CONFLICT => Some("409 another is paying"),
         _ => None,

@@ -8,6 +8,12 @@
 //!
 //! `LISTEN` sets the address (default `127.0.0.1:3000`).
 
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example talks to the terminal"
+)]
+
 mod demo;
 mod shop;
 
@@ -42,14 +48,23 @@ async fn run() -> Result<ExitCode, AnyError> {
     let shop = Shop::default();
     let app = app(shop.clone(), &locks);
 
-    let listener = TcpListener::bind(if driven { "127.0.0.1:0".into() } else { address() }).await?;
+    let listener = TcpListener::bind(if driven {
+        "127.0.0.1:0".into()
+    } else {
+        address()
+    })
+    .await?;
     let address = listener.local_addr()?;
     if driven {
         let server = tokio::spawn(async move { axum::serve(listener, app).await });
         let sound = demo::run(address, &shop).await?;
         server.abort();
         locks.shutdown(Duration::from_secs(5)).await;
-        return Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        return Ok(if sound {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        });
     }
 
     print_help(address, &locks);
@@ -93,10 +108,15 @@ fn address() -> String {
 
 fn print_help(address: SocketAddr, locks: &LockManager) {
     let nodes: Vec<String> = locks.nodes().into_iter().map(|node| node.name).collect();
-    println!("order service on http://{address}, locks on {}", nodes.join(", "));
+    println!(
+        "order service on http://{address}, locks on {}",
+        nodes.join(", ")
+    );
     println!("try:");
     println!("  curl -i -X POST http://{address}/orders/42/pay     # takes half a second");
-    println!("  curl -i -X POST http://{address}/orders/42/pay &   # twice at once: one of them is told 409");
+    println!(
+        "  curl -i -X POST http://{address}/orders/42/pay &   # twice at once: one of them is told 409"
+    );
     println!("  curl -i -X POST http://{address}/orders/42/pay");
     println!("  curl -i http://{address}/orders/42                 # reading needs no lock");
     println!("end it with ctrl-c");

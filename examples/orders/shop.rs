@@ -12,13 +12,13 @@ use tower_redlock::Held;
 
 /// All orders of the service.
 #[derive(Clone, Default)]
-pub struct Shop {
+pub(crate) struct Shop {
     orders: Arc<Mutex<HashMap<u64, Arc<Order>>>>,
 }
 
 /// One order, and what an auditor of it would count.
 #[derive(Default)]
-pub struct Order {
+pub(crate) struct Order {
     paid: AtomicBool,
     charges: AtomicU32,
     inside: AtomicU32,
@@ -27,15 +27,15 @@ pub struct Order {
 
 /// What a client is told.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Receipt {
-    pub order: u64,
-    pub paid: bool,
+pub(crate) struct Receipt {
+    pub(crate) order: u64,
+    pub(crate) paid: bool,
     /// Whether this very request charged the card.
-    pub charged_now: bool,
+    pub(crate) charged_now: bool,
 }
 
 impl Shop {
-    pub fn order(&self, id: u64) -> Arc<Order> {
+    pub(crate) fn order(&self, id: u64) -> Arc<Order> {
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(orders.entry(id).or_default())
     }
@@ -43,18 +43,22 @@ impl Shop {
 
 impl Order {
     /// How often the card was charged.
-    pub fn charges(&self) -> u32 {
+    pub(crate) fn charges(&self) -> u32 {
         self.charges.load(Ordering::SeqCst)
     }
 
     /// The most requests that were ever in the payment at the same time.
-    pub fn most_inside(&self) -> u32 {
+    pub(crate) fn most_inside(&self) -> u32 {
         self.most_inside.load(Ordering::SeqCst)
     }
 }
 
 /// Pays an order: reads its state, charges the card, writes the state. Two of these at once would charge twice.
-pub async fn pay(lock: Held, State(shop): State<Shop>, Path(id): Path<u64>) -> Json<Receipt> {
+pub(crate) async fn pay(
+    lock: Held,
+    State(shop): State<Shop>,
+    Path(id): Path<u64>,
+) -> Json<Receipt> {
     let order = shop.order(id);
     let inside = order.inside.fetch_add(1, Ordering::SeqCst) + 1;
     order.most_inside.fetch_max(inside, Ordering::SeqCst);
@@ -84,7 +88,7 @@ impl Drop for Leave<'_> {
 }
 
 /// Shows an order. Reading needs no lock.
-pub async fn show(State(shop): State<Shop>, Path(id): Path<u64>) -> Json<Receipt> {
+pub(crate) async fn show(State(shop): State<Shop>, Path(id): Path<u64>) -> Json<Receipt> {
     let order = shop.order(id);
     Json(Receipt {
         order: id,

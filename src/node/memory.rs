@@ -27,7 +27,7 @@ use crate::token::OwnerToken;
 /// between processes: use it for development, for tests, and where one process is all there is.
 ///
 /// With the feature `test-util` it can be made to fail in the ways servers fail: see
-/// [`go_down`](Self::go_down), [`freeze`](Self::freeze), [`forget`](Self::forget).
+/// `go_down`, `freeze` and `forget`.
 ///
 /// # Examples
 ///
