@@ -18,7 +18,7 @@ impl LockManager {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn connect() -> Result<LockManager, tower_redlock::ConnectError> {
+    /// # async fn connect() -> Result<tower_redlock::LockManager, tower_redlock::ConnectError> {
     /// use std::time::Duration;
     /// use tower_redlock::LockManager;
     ///

@@ -63,6 +63,8 @@ fn assert_future_is_send<A, F: Future + Send>(_method: impl FnOnce(A) -> F) {}
 #[rustfmt::skip]
 mod table {
     use super::*;
+    use bytes::Bytes;
+    use std::time::Duration;
     use tower_redlock::clock::{Clock, SystemClock};
     use tower_redlock::lease::Lease;
     use tower_redlock::namespace::{Namespace, NamespaceError, NodeKey};
@@ -71,7 +73,16 @@ mod table {
         NodeErrorKind, NodeFuture, NodeState, ReleaseReply, ReleaseRequest, Roster,
     };
     use tower_redlock::token::OwnerToken;
-    use tower_redlock::{KeyError, LockKey, Moment};
+    use tower_redlock::middleware::{
+        BodyLockLost, BusyStatus, HoldUntil, OnLost, OnNoQuorum, RedlockService, Rejection, RejectionKind,
+        ReleaseMode, ResponseBody, ResponseFuture, Unlocked,
+    };
+    use tower_redlock::node::memory::MemoryNode;
+    use tower_redlock::{
+        AcquireError, ConfigError, ConnectError, KeyError, LockGuard, LockHandle, LockKey, LockManager,
+        LockManagerBuilder, LossReason, Lost, Moment, NodeFailure, NodeStatus, RedlockLayer, ReleaseError, RunError,
+        ShutdownReport,
+    };
 
     auto_traits! {
         //                  Send Sync Unpin UnwindSafe RefUnwindSafe
@@ -102,6 +113,67 @@ mod table {
         NodeFuture<()>:     yes  no   yes   no         no;
     }
 
+    auto_traits! {
+        //                  Send Sync Unpin UnwindSafe RefUnwindSafe
+        AcquireError:       yes  yes  yes   yes        yes;
+        RunError:           yes  yes  yes   yes        yes;
+        ReleaseError:       yes  yes  yes   yes        yes;
+        ConfigError:        yes  yes  yes   yes        yes;
+        ConnectError:       yes  yes  yes   yes        yes;
+        NodeFailure:        yes  yes  yes   yes        yes;
+        NodeStatus:         yes  yes  yes   yes        yes;
+        LossReason:         yes  yes  yes   yes        yes;
+        ShutdownReport:     yes  yes  yes   yes        yes;
+        // They hold the user's clock and nodes, of which see above.
+        MemoryNode:         yes  yes  yes   no         no;
+        LockManagerBuilder: yes  yes  yes   no         no;
+        LockManager:        yes  yes  yes   no         no;
+        LockGuard:          yes  yes  yes   no         no;
+        LockHandle:         yes  yes  yes   no         no;
+        // To be pinned: it is in the list of those that wait.
+        Lost:               yes  yes  no    no         no;
+    }
+
+    /// What a user's service may be at its worst: whatever it is not, the names-only parameters must not take away.
+    type Inner = tower::util::BoxCloneSyncService<
+        http::Request<Bytes>, http::Response<http_body_util::Full<Bytes>>, std::convert::Infallible,
+    >;
+    type Extractor = fn(&http::request::Parts) -> LockKey;
+    type Local = std::rc::Rc<()>;
+
+    auto_traits! {
+        //                                Send Sync Unpin UnwindSafe RefUnwindSafe
+        RedlockLayer<Extractor>:          yes  yes  yes   no         no;
+        // The extractor is shared by all requests.
+        RedlockLayer<Local>:              no   no   yes   no         no;
+        RedlockService<Inner, Extractor>: yes  yes  yes   no         no;
+        RedlockService<Local, Extractor>: no   no   yes   no         no;
+        ResponseFuture<Inner, Bytes>:     yes  no   no    no         no;
+        ResponseBody<Bytes>:              yes  yes  no    no         no;
+        ResponseBody<Local>:              no   no   no    no         no;
+        BusyStatus:                       yes  yes  yes   yes        yes;
+        HoldUntil:                        yes  yes  yes   yes        yes;
+        OnLost:                           yes  yes  yes   yes        yes;
+        OnNoQuorum:                       yes  yes  yes   yes        yes;
+        ReleaseMode:                      yes  yes  yes   yes        yes;
+        Unlocked:                         yes  yes  yes   yes        yes;
+        Rejection:                        yes  yes  yes   yes        yes;
+        RejectionKind:                    yes  yes  yes   yes        yes;
+        BodyLockLost:                     yes  yes  yes   yes        yes;
+    }
+
+    #[cfg(feature = "axum")]
+    auto_traits! {
+        tower_redlock::Held:                   yes yes yes no  no;
+        tower_redlock::extract::HeldRejection: yes yes yes yes yes;
+    }
+
+    #[cfg(feature = "redis")]
+    auto_traits! {
+        tower_redlock::node::redis::RedisNode:    yes yes yes no  no;
+        tower_redlock::node::redis::NodeUrlError: yes yes yes yes yes;
+    }
+
     #[cfg(feature = "test-util")]
     auto_traits! {
         tower_redlock::clock::TokioClock: yes yes yes yes yes;
@@ -111,7 +183,13 @@ mod table {
     #[test]
     fn futures_of_async_methods_are_send() {
         assert_future_is_send(|node: &'static dyn Node| node.ready());
-        // With the manager: acquire, try_acquire, acquire_within, run, shutdown, release, connect.
+        assert_future_is_send(|locks: &'static LockManager| locks.acquire("key"));
+        assert_future_is_send(|locks: &'static LockManager| locks.try_acquire("key"));
+        assert_future_is_send(|locks: &'static LockManager| locks.acquire_within("key", Duration::ZERO));
+        assert_future_is_send(|locks: &'static LockManager| locks.run("key", |_lock| async {}));
+        assert_future_is_send(|locks: &'static LockManager| locks.shutdown(Duration::ZERO));
+        assert_future_is_send(LockManagerBuilder::connect);
+        assert_future_is_send(LockGuard::release);
     }
 }
 
