@@ -1,0 +1,219 @@
+//! The whole path on five real servers: real HTTP requests take quorum locks on real Redis nodes and give them
+//! back, while servers die, freeze and come back.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
+mod load;
+mod paths;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::{Request, StatusCode};
+use axum::routing::post;
+use http_body::Frame;
+use http_body_util::BodyExt as _;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tokio::net::TcpListener;
+use tower_redlock::middleware::{HoldUntil, RedlockLayer};
+use tower_redlock::{Held, LockManager, key};
+
+use support::eventually;
+use support::server::{Kind, Server};
+
+/// An order service over five servers.
+struct Site {
+    servers: Vec<Server>,
+    locks: LockManager,
+    desk: Arc<Desk>,
+    client: Client<HttpConnector, Body>,
+    address: std::net::SocketAddr,
+}
+
+/// What the handlers share, and what an auditor would see.
+#[derive(Default)]
+struct Desk {
+    inside: [AtomicU32; KEYS],
+    most_inside: AtomicU32,
+    entered: AtomicU32,
+    left: AtomicU32,
+}
+
+const KEYS: usize = 8;
+
+/// Counts a handler in, and out when it is dropped.
+struct Visit {
+    desk: Arc<Desk>,
+    order: usize,
+}
+
+impl Desk {
+    fn enter(self: &Arc<Self>, order: usize) -> Visit {
+        let inside = self.inside[order].fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_inside.fetch_max(inside, Ordering::SeqCst);
+        self.entered.fetch_add(1, Ordering::SeqCst);
+        Visit {
+            desk: Arc::clone(self),
+            order,
+        }
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.desk.inside[self.order].fetch_sub(1, Ordering::SeqCst);
+        self.desk.left.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Site {
+    async fn open(ttl: Duration) -> Self {
+        let servers = Server::start_many(Kind::Redis, 5);
+        let locks = LockManager::builder()
+            .redis(servers.iter().map(Server::url))
+            .ttl(ttl)
+            .connect()
+            .await
+            .unwrap();
+        let desk = Arc::new(Desk::default());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let app = app(&locks, &desk);
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Self {
+            servers,
+            locks,
+            desk,
+            client: Client::builder(TokioExecutor::new()).build(HttpConnector::new()),
+            address,
+        }
+    }
+
+    fn request(&self, path: &str) -> Request<Body> {
+        Request::post(format!("http://{}/{path}", self.address))
+            .body(Body::empty())
+            .unwrap()
+    }
+
+    /// Sends one request; the status and the body, or the error that the connection ended with.
+    async fn send(&self, path: &str) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error>> {
+        let response = self.client.request(self.request(path)).await?;
+        let status = response.status();
+        Ok((status, response.into_body().collect().await?.to_bytes()))
+    }
+
+    async fn status(&self, path: &str) -> StatusCode {
+        self.send(path).await.unwrap().0
+    }
+
+    /// How many of the servers that run hold any key.
+    fn holding(&self) -> usize {
+        let servers = self.servers.iter();
+        servers
+            .filter(|server| server.run("DBSIZE") != "0")
+            .count()
+    }
+
+    /// Waits until a handler is inside.
+    async fn entered(&self, times: u32) {
+        eventually("a handler runs", || {
+            self.desk.entered.load(Ordering::SeqCst) == times
+        })
+        .await;
+    }
+
+    /// Waits until all handlers are gone and no server holds a key; both long before any ttl.
+    async fn all_free(&self) {
+        eventually("the handlers are gone", || {
+            self.desk.left.load(Ordering::SeqCst) == self.desk.entered.load(Ordering::SeqCst)
+        })
+        .await;
+        let begin = std::time::Instant::now();
+        eventually("no key is left", || self.holding() == 0).await;
+        // A round trip is far below a millisecond here; the rest is what a busy machine may need.
+        assert!(
+            begin.elapsed() < Duration::from_millis(500),
+            "{:?}",
+            begin.elapsed()
+        );
+    }
+}
+
+fn app(locks: &LockManager, desk: &Arc<Desk>) -> Router {
+    let layer = RedlockLayer::new(locks.clone(), key::path("id").prefix("order"));
+    let streaming = layer.clone().hold_until(HoldUntil::BodyEnd);
+    Router::new()
+        .route("/pay/{id}", post(pay))
+        .route("/hang/{id}", post(hang))
+        .route("/fail/{id}", post(fail))
+        .route("/panic/{id}", post(panic))
+        .route_layer(layer)
+        .route("/stream/{id}", post(stream).route_layer(streaming))
+        .with_state(Arc::clone(desk))
+}
+
+async fn pay(_lock: Held, State(desk): State<Arc<Desk>>, Path(id): Path<usize>) -> &'static str {
+    let _visit = desk.enter(id);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    "paid"
+}
+
+async fn hang(_lock: Held, State(desk): State<Arc<Desk>>, Path(id): Path<usize>) {
+    let _visit = desk.enter(id);
+    std::future::pending().await
+}
+
+async fn fail(_lock: Held, State(desk): State<Arc<Desk>>, Path(id): Path<usize>) -> StatusCode {
+    let _visit = desk.enter(id);
+    StatusCode::BAD_GATEWAY
+}
+
+async fn panic(_lock: Held, State(desk): State<Arc<Desk>>, Path(id): Path<usize>) {
+    let _visit = desk.enter(id);
+    panic!("on purpose");
+}
+
+/// Answers with a body that never ends by itself.
+async fn stream(State(desk): State<Arc<Desk>>, Path(id): Path<usize>) -> Body {
+    Body::new(Endless {
+        first: Some(Bytes::from_static(b"first")),
+        _visit: desk.enter(id),
+    })
+}
+
+/// One frame, then silence; a visit until it is dropped.
+struct Endless {
+    first: Option<Bytes>,
+    _visit: Visit,
+}
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.first.take() {
+            Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+            // The connection wakes the body's task when the client goes away.
+            None => Poll::Pending,
+        }
+    }
+}
