@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::sleep;
 
+use super::background::Inside;
 use super::core::{Core, token};
 use super::error::{AcquireError, NoQuorum, TooSlow};
 use super::fanout::Fanout;
@@ -33,6 +34,8 @@ pub(super) struct Attempt {
     errors: Vec<(usize, NodeError)>,
     fanout: Fanout<Result<AcquireReply, NodeError>>,
     won: bool,
+    // Last, so that it is dropped after what is owed has been passed on.
+    _inside: Inside,
 }
 
 impl Attempt {
@@ -53,6 +56,7 @@ impl Attempt {
             round: Round::new(core.terms.quorum),
             errors: Vec::new(),
             won: false,
+            _inside: core.attempts.enter(),
         })
     }
 

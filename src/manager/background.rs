@@ -12,12 +12,7 @@ use tokio::sync::Notify;
 pub(super) struct Background {
     runtime: Handle,
     limit: usize,
-    state: Arc<State>,
-}
-
-struct State {
-    running: AtomicUsize,
-    idle: Notify,
+    jobs: Gauge,
 }
 
 impl Background {
@@ -29,10 +24,7 @@ impl Background {
         Self {
             runtime,
             limit: Self::LIMIT,
-            state: Arc::new(State {
-                running: AtomicUsize::new(0),
-                idle: Notify::new(),
-            }),
+            jobs: Gauge::new(),
         }
     }
 
@@ -41,60 +33,94 @@ impl Background {
     /// It can be called from anywhere, also outside a runtime. If the manager's runtime has ended, the job is
     /// dropped unrun.
     pub(super) fn spawn(&self, job: impl Future<Output = ()> + Send + 'static) -> bool {
-        if self.state.running.fetch_add(1, Ordering::AcqRel) >= self.limit {
-            self.state.leave();
+        let inside = self.jobs.enter();
+        if self.jobs.count() > self.limit {
             return false;
         }
-        let leave = Leave(Arc::clone(&self.state));
         self.runtime.spawn(async move {
-            let _leave = leave;
+            let _inside = inside;
             job.await;
         });
         true
     }
 
-    /// How many jobs run.
-    pub(super) fn running(&self) -> usize {
-        self.state.running.load(Ordering::Acquire)
+    /// Waits until no job runs, at most for `limit`; tells how many still do.
+    pub(super) async fn idle(&self, limit: Duration) -> usize {
+        self.jobs.idle(limit).await
+    }
+}
+
+/// Counts how many are inside, and can be waited on until nobody is.
+#[derive(Clone)]
+pub(super) struct Gauge {
+    state: Arc<State>,
+}
+
+struct State {
+    inside: AtomicUsize,
+    idle: Notify,
+}
+
+impl Gauge {
+    pub(super) fn new() -> Self {
+        Self {
+            state: Arc::new(State {
+                inside: AtomicUsize::new(0),
+                idle: Notify::new(),
+            }),
+        }
     }
 
-    /// Waits until no job runs, at most for `limit`; tells how many still do.
+    /// Counts one in until the value is dropped: also by a panic, or by the end of a runtime.
+    pub(super) fn enter(&self) -> Inside {
+        self.state.inside.fetch_add(1, Ordering::AcqRel);
+        Inside(self.clone())
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.state.inside.load(Ordering::Acquire)
+    }
+
+    /// Waits until nobody is inside, at most for `limit`; tells how many still are.
     pub(super) async fn idle(&self, limit: Duration) -> usize {
         let idle = async {
             loop {
                 let notified = self.state.idle.notified();
-                if self.running() == 0 {
+                if self.count() == 0 {
                     return;
                 }
                 notified.await;
             }
         };
         let _ = tokio::time::timeout(limit, idle).await;
-        self.running()
+        self.count()
     }
 }
 
-impl State {
-    fn leave(&self) {
-        if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.idle.notify_waiters();
+/// One that is counted by a [`Gauge`].
+#[derive(Debug)]
+#[must_use = "it counts for as long as it is kept"]
+pub(super) struct Inside(Gauge);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let state = &self.0.state;
+        if state.inside.fetch_sub(1, Ordering::AcqRel) == 1 {
+            state.idle.notify_waiters();
         }
     }
 }
 
-/// Counts a job as done when it is dropped: also when it panics or its runtime ends.
-struct Leave(Arc<State>);
-
-impl Drop for Leave {
-    fn drop(&mut self) {
-        self.0.leave();
+impl fmt::Debug for Gauge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Gauge").field(&self.count()).finish()
     }
 }
 
 impl fmt::Debug for Background {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Background")
-            .field("running", &self.running())
+            .field("jobs", &self.jobs)
             .finish_non_exhaustive()
     }
 }
@@ -113,7 +139,7 @@ mod tests {
         assert!(background.spawn(async { drop(go_first.await) }));
         assert!(background.spawn(async { drop(go_second.await) }));
         assert!(!background.spawn(async {}));
-        assert_eq!(background.running(), 2);
+        assert_eq!(background.jobs.count(), 2);
         assert_eq!(background.idle(Duration::ZERO).await, 2);
         drop((first, second));
         assert_eq!(background.idle(Duration::from_secs(5)).await, 0);
@@ -125,6 +151,6 @@ mod tests {
         let background = Background::new(runtime.handle().clone());
         drop(runtime);
         assert!(background.spawn(std::future::pending()));
-        assert_eq!(background.running(), 0);
+        assert_eq!(background.jobs.count(), 0);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::background::Background;
+use super::background::{Background, Gauge};
 use super::error::{AcquireError, NoEntropy, NodeFailure};
 use super::options::Options;
 use super::watchdog::Registry;
@@ -24,6 +24,8 @@ pub(super) struct Core {
     pub(super) node_timeout: Duration,
     pub(super) max_wait: Duration,
     pub(super) background: Background,
+    // Attempts under way: a shutdown waits for them, because they may yet be granted.
+    pub(super) attempts: Gauge,
     pub(super) registry: Arc<Registry>,
     next_id: AtomicU64,
 }
@@ -43,6 +45,7 @@ impl Core {
             node_timeout: options.node_timeout,
             max_wait: options.max_wait,
             background,
+            attempts: Gauge::new(),
             registry: Arc::new(Registry::new()),
             next_id: AtomicU64::new(0),
         }

@@ -38,6 +38,8 @@ impl LockManager {
         let core = &self.core;
         core.registry.close();
         let mut lost = 0;
+        // What was asked for before may be granted yet; it is refused and released then.
+        core.attempts.idle(LAST_WAIT).await;
         let mut held = core.registry.empty(grace).await;
         if held > 0 {
             lost = core.registry.lose_all(LossReason::Shutdown);

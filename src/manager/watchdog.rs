@@ -48,11 +48,12 @@ impl Registry {
 
     /// Takes a lock into care; `false` if the manager takes no more.
     pub(super) fn insert(&self, hold: &Arc<Hold>) -> bool {
-        let due = hold.first_due();
         let mut state = self.state();
         if state.closed {
             return false;
         }
+        // Under the mutex, so that a top-up that was planned before is in it, and one planned later finds it.
+        let due = hold.first_due();
         self.place(&mut state, hold, due);
         true
     }

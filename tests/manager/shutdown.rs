@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{AcquireError, LossReason};
 
 use super::{MS, Nodes};
@@ -73,4 +74,28 @@ async fn a_waiter_is_told_within_a_poll() {
     let error = waiter.await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::ShuttingDown(_)), "{error:?}");
     drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_under_way_is_refused_and_what_it_got_is_released() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    nodes.each(0..5, MemoryNode::freeze);
+    let attempt = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.try_acquire("order:1").await }
+    });
+    tokio::task::yield_now().await;
+    let shutdown = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.shutdown(Duration::ZERO).await }
+    });
+    tokio::time::sleep(10 * MS).await;
+    assert!(!shutdown.is_finished(), "the attempt is waited for");
+    nodes.each(0..5, MemoryNode::thaw);
+    let error = attempt.await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::ShuttingDown(_)), "{error:?}");
+    let report = shutdown.await.unwrap();
+    assert_eq!((report.lost, report.held, report.unconfirmed), (0, 0, 0));
+    assert_eq!(nodes.holding("order:1"), 0);
 }

@@ -124,9 +124,7 @@ impl Site {
     /// How many of the servers that run hold any key.
     fn holding(&self) -> usize {
         let servers = self.servers.iter();
-        servers
-            .filter(|server| server.run("DBSIZE") != "0")
-            .count()
+        servers.filter(|server| server.run("DBSIZE") != "0").count()
     }
 
     /// Waits until a handler is inside.
