@@ -52,6 +52,20 @@ struct Shared {
     store: Mutex<Store>,
     mode: watch::Sender<Mode>,
     commands: AtomicU64,
+    // What stands in the sockets of a frozen node: it runs when the node is thawed, wanted or not.
+    #[cfg(feature = "test-util")]
+    backlog: Mutex<Vec<Queued>>,
+}
+
+/// A command that waits in the socket of a frozen node.
+#[cfg(feature = "test-util")]
+type Queued = Box<dyn FnOnce(&Shared) + Send>;
+
+/// What becomes of a command.
+#[cfg(feature = "test-util")]
+enum Fate<C, T> {
+    Now(C),
+    Ran(T),
 }
 
 /// How the node behaves.
@@ -75,6 +89,8 @@ impl MemoryNode {
                 store: Mutex::new(Store::default()),
                 mode: watch::Sender::new(Mode::Up),
                 commands: AtomicU64::new(0),
+                #[cfg(feature = "test-util")]
+                backlog: Mutex::default(),
             }),
         }
     }
@@ -86,10 +102,12 @@ impl MemoryNode {
     ) -> NodeFuture<Result<T, NodeError>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            shared.awake().await?;
-            shared.commands.fetch_add(1, Ordering::Relaxed);
-            let now = shared.now();
-            Ok(command(&mut shared.store(), now))
+            #[cfg(feature = "test-util")]
+            let command = match shared.fate(command).await? {
+                Fate::Now(command) => command,
+                Fate::Ran(answer) => return Ok(answer),
+            };
+            Ok(shared.execute(command))
         })
     }
 }
@@ -106,31 +124,10 @@ impl Shared {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while frozen; fails while down or closed.
-    async fn awake(&self) -> Result<(), NodeError> {
-        let mode = *self.mode.borrow();
-        match mode {
-            Mode::Up => Ok(()),
-            #[cfg(feature = "test-util")]
-            Mode::Down => Err(NodeError::new(
-                NodeErrorKind::Unavailable,
-                "the node is down",
-            )),
-            #[cfg(feature = "test-util")]
-            Mode::Frozen => {
-                let mut mode = self.mode.subscribe();
-                let _ = mode.wait_for(|mode| *mode != Mode::Frozen).await;
-                let mode = *self.mode.borrow();
-                match mode {
-                    Mode::Up => Ok(()),
-                    // A frozen server that dies takes the commands in its socket with it.
-                    _ => Err(NodeError::new(
-                        NodeErrorKind::Interrupted,
-                        "the connection broke",
-                    )),
-                }
-            }
-        }
+    fn execute<T>(&self, command: impl FnOnce(&mut Store, Moment) -> T) -> T {
+        self.commands.fetch_add(1, Ordering::Relaxed);
+        let now = self.now();
+        command(&mut self.store(), now)
     }
 }
 
@@ -290,12 +287,49 @@ impl Store {
     }
 }
 
+#[cfg(feature = "test-util")]
+impl Shared {
+    fn backlog(&self) -> MutexGuard<'_, Vec<Queued>> {
+        self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether `command` runs now, or ran when the node was thawed, or not at all.
+    async fn fate<C, T>(&self, command: C) -> Result<Fate<C, T>, NodeError>
+    where
+        C: FnOnce(&mut Store, Moment) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        {
+            // Modes change under this mutex, so no command slips in after a thaw has emptied the backlog.
+            let mut backlog = self.backlog();
+            let mode = *self.mode.borrow();
+            match mode {
+                Mode::Up => return Ok(Fate::Now(command)),
+                Mode::Down => {
+                    let kind = NodeErrorKind::Unavailable;
+                    return Err(NodeError::new(kind, "the node is down"));
+                }
+                Mode::Frozen => backlog.push(Box::new(move |shared: &Self| {
+                    // Nobody may wait for the answer any more.
+                    let _ = sender.send(shared.execute(command));
+                })),
+            }
+        }
+        let broken = |_| NodeError::new(NodeErrorKind::Interrupted, "the connection broke");
+        receiver.await.map(Fate::Ran).map_err(broken)
+    }
+}
+
 /// Fault hooks and a look inside.
 #[cfg(feature = "test-util")]
 impl MemoryNode {
     /// From now on commands fail at once, as if nothing listened on the port. The keys stay.
     pub fn go_down(&self) {
+        let mut backlog = self.shared.backlog();
         self.shared.mode.send_replace(Mode::Down);
+        // A frozen server that dies takes the commands in its sockets with it.
+        backlog.clear();
     }
 
     /// Takes commands again, after [`go_down`](Self::go_down).
@@ -303,15 +337,19 @@ impl MemoryNode {
         self.shared.mode.send_replace(Mode::Up);
     }
 
-    /// From now on commands wait, as if the server process were stopped. They run when it is thawed, unless
-    /// they were dropped before.
+    /// From now on commands wait, as if the server process were stopped. They run in their order when it is
+    /// thawed, also those whose futures were dropped meanwhile: they stand in the server's socket.
     pub fn freeze(&self) {
         self.shared.mode.send_replace(Mode::Frozen);
     }
 
     /// Runs again, after [`freeze`](Self::freeze).
     pub fn thaw(&self) {
+        let mut backlog = self.shared.backlog();
         self.shared.mode.send_replace(Mode::Up);
+        for queued in backlog.drain(..) {
+            queued(&self.shared);
+        }
     }
 
     /// Loses every key, as a restart without persistence does.
