@@ -39,6 +39,15 @@ async fn answer<K: KeyExtractor>(
     (status, headers, super::text(response).await)
 }
 
+/// The whole body, members in this order.
+fn problem(kind: &str, title: &str, status: u16, detail: &str, remaining: Option<u64>) -> String {
+    let remaining = remaining.map_or(String::new(), |ms| format!(",\"remaining_ms\":{ms}"));
+    format!(
+        "{{\"type\":\"urn:tower-redlock:problem:{kind}\",\"title\":\"{title}\",\"status\":{status},\
+         \"detail\":\"{detail}\"{remaining}}}"
+    )
+}
+
 #[track_caller]
 fn assert_problem(
     answer: &(StatusCode, HeaderMap, String),
@@ -56,7 +65,16 @@ fn assert_problem(
     assert_eq!(got, retry_after);
 }
 
-const CONTENDED: &str = r#"{"type":"urn:tower-redlock:problem:contended","title":"Locked by another request","status":409,"detail":"Another request holds the lock on this resource. This request was not processed.","remaining_ms":10000}"#;
+fn contended_body() -> String {
+    problem(
+        "contended",
+        "Locked by another request",
+        409,
+        "Another request holds the lock on this resource. \
+ This request was not processed.",
+        Some(10_000),
+    )
+}
 
 #[tokio::test(start_paused = true)]
 async fn contended() {
@@ -67,7 +85,7 @@ async fn contended() {
         &answer(layer(&locks), post()).await,
         409,
         Some("1"),
-        CONTENDED,
+        &contended_body(),
     );
     for (status, code) in [
         (BusyStatus::LOCKED, "423"),
@@ -77,7 +95,7 @@ async fn contended() {
         let layer = layer(&locks)
             .busy_status(status)
             .retry_after(Duration::from_millis(2_001));
-        let body = CONTENDED.replace("409", code);
+        let body = contended_body().replace("409", code);
         assert_problem(
             &answer(layer, post()).await,
             code.parse().unwrap(),
@@ -86,7 +104,12 @@ async fn contended() {
         );
     }
     let zero = layer(&locks).retry_after(Duration::ZERO);
-    assert_problem(&answer(zero, post()).await, 409, Some("1"), CONTENDED);
+    assert_problem(
+        &answer(zero, post()).await,
+        409,
+        Some("1"),
+        &contended_body(),
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,8 +129,13 @@ async fn wait_timeout() {
         &answer,
         409,
         Some("1"),
-        &format!(
-            r#"{{"type":"urn:tower-redlock:problem:wait-timeout","title":"Timed out waiting for the lock","status":409,"detail":"Other requests held the lock on this resource for as long as this request may wait. This request was not processed.","remaining_ms":{remaining}}}"#
+        &problem(
+            "wait-timeout",
+            "Timed out waiting for the lock",
+            409,
+            "Other requests held the lock on this resource for as long as this request may wait. \
+ This request was not processed.",
+            Some(remaining),
         ),
     );
 }
@@ -128,7 +156,16 @@ async fn a_request_that_waits_runs_when_the_lock_is_free() {
     nodes.assert_free();
 }
 
-const NO_QUORUM: &str = r#"{"type":"urn:tower-redlock:problem:no-quorum","title":"Locks unavailable","status":503,"detail":"Too few lock nodes answered, so the resource could not be locked. This request was not processed."}"#;
+fn no_quorum_body() -> String {
+    problem(
+        "no-quorum",
+        "Locks unavailable",
+        503,
+        "Too few lock nodes answered, so the resource could not be locked. \
+ This request was not processed.",
+        None,
+    )
+}
 
 #[tokio::test(start_paused = true)]
 async fn no_quorum() {
@@ -139,7 +176,7 @@ async fn no_quorum() {
         &answer(layer(&locks), post()).await,
         503,
         Some("1"),
-        NO_QUORUM,
+        &no_quorum_body(),
     );
     nodes.settle_free().await;
 
@@ -161,7 +198,14 @@ async fn shutting_down() {
         &answer(layer(&locks), post()).await,
         503,
         Some("1"),
-        r#"{"type":"urn:tower-redlock:problem:shutting-down","title":"Shutting down","status":503,"detail":"This server is shutting down and takes no new locks. This request was not processed."}"#,
+        &problem(
+            "shutting-down",
+            "Shutting down",
+            503,
+            "This server is shutting down and takes no new locks. \
+ This request was not processed.",
+            None,
+        ),
     );
     // Not even where a missing quorum would do.
     let anyway = layer(&locks).on_no_quorum(OnNoQuorum::RunUnlocked);
@@ -191,7 +235,14 @@ async fn lock_lost() {
         &answer,
         503,
         None,
-        r#"{"type":"urn:tower-redlock:problem:lock-lost","title":"Lock lost","status":503,"detail":"The lock on this resource was lost while the request was processed. Whether the request took effect is unknown."}"#,
+        &problem(
+            "lock-lost",
+            "Lock lost",
+            503,
+            "The lock on this resource was lost while the request was processed. \
+ Whether the request took effect is unknown.",
+            None,
+        ),
     );
 }
 
@@ -203,7 +254,13 @@ async fn invalid_key() {
         &answer(layer, post()).await,
         400,
         None,
-        r#"{"type":"urn:tower-redlock:problem:invalid-key","title":"Invalid lock key","status":400,"detail":"the lock key cannot be made: the header `x-order-id` is missing"}"#,
+        &problem(
+            "invalid-key",
+            "Invalid lock key",
+            400,
+            "the lock key cannot be made: the header `x-order-id` is missing",
+            None,
+        ),
     );
     assert_eq!(nodes.commands(), 0);
 }

@@ -173,7 +173,7 @@ async fn towers_timeout_inside_and_outside() {
     let inside = ServiceBuilder::new()
         .layer(layer(&locks))
         .timeout(second)
-        .service(inner.clone());
+        .service(inner);
     let error = inside.oneshot(super::post()).await.unwrap_err();
     assert!(error.is::<tower::timeout::error::Elapsed>(), "{error}");
     seen.assert_dropped_under_the_lock();

@@ -9,7 +9,8 @@ use http::{Request, Response};
 use http_body_util::{Empty, Full};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tower::{Service, ServiceBuilder, ServiceExt as _, service_fn};
+use tower::util::BoxCloneService;
+use tower::{Service as _, ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::RedlockLayer;
 use tower_redlock::middleware::{ReleaseMode, ResponseBody};
 
@@ -17,21 +18,15 @@ use super::{FixedKey, KEY, MS, Nodes, Seen, drive, layer, ok, post};
 
 type Answer = Result<Response<ResponseBody<Full<Bytes>>>, Infallible>;
 
+type Waiting =
+    BoxCloneService<Request<Empty<Bytes>>, Response<ResponseBody<Full<Bytes>>>, Infallible>;
+
 /// A service whose handler never ends, or ends when `finish` is sent to.
 fn waiting(
     layer: RedlockLayer<FixedKey>,
     nodes: &Nodes,
     seen: &Seen,
-) -> (
-    impl Service<
-        Request<Empty<Bytes>>,
-        Response = Response<ResponseBody<Full<Bytes>>>,
-        Error = Infallible,
-        Future: Send,
-    > + Clone
-    + use<>,
-    oneshot::Sender<()>,
-) {
+) -> (Waiting, oneshot::Sender<()>) {
     let (finish, finished) = oneshot::channel();
     let finished = std::sync::Arc::new(std::sync::Mutex::new(Some(finished)));
     let (nodes, seen) = (nodes.clone(), seen.clone());
@@ -46,7 +41,8 @@ fn waiting(
             Ok::<_, Infallible>(ok("paid"))
         }
     });
-    (ServiceBuilder::new().layer(layer).service(inner), finish)
+    let service = ServiceBuilder::new().layer(layer).service(inner);
+    (BoxCloneService::new(service), finish)
 }
 
 #[tokio::test(start_paused = true)]

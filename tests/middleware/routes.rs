@@ -194,7 +194,11 @@ async fn around_the_router_as_a_service_is_refused() {
     assert_eq!(status, 500);
     assert_eq!(
         text,
-        r#"{"type":"urn:tower-redlock:problem:misconfigured","title":"Lock layer misconfigured","status":500,"detail":"the lock key cannot be made: the path parameter `id` is not known here, because no router ran before the lock layer; put the layer inside the router"}"#
+        concat!(
+            "{\"type\":\"urn:tower-redlock:problem:misconfigured\",\"title\":\"Lock layer misconfigured\",",
+            "\"status\":500,\"detail\":\"the lock key cannot be made: the path parameter `id` is not known here, ",
+            "because no router ran before the lock layer; put the layer inside the router\"}",
+        )
     );
     let by_route = keyed(&nodes.manager(), key::matched_path().optional());
     let app = by_route.layer(routes);
