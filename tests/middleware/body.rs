@@ -81,7 +81,8 @@ impl Case {
         B: Body + Send + 'static,
     {
         let body = std::sync::Mutex::new(Some(body));
-        let inner = service_fn(|_: Request<Empty<Bytes>>| {
+        let inner = service_fn(|request: Request<Empty<Bytes>>| {
+            self.seen.watch(request.extensions());
             let body = body.lock().unwrap().take().unwrap();
             async move { Ok::<_, Infallible>(Response::new(body)) }
         });
@@ -192,7 +193,7 @@ async fn a_loss_after_the_head_fails_the_body() {
         "the lock was lost before the response's body ended: its validity ended without a successful extension"
     );
     assert!(error.is::<tower_redlock::middleware::BodyLockLost>());
-    assert!(case.seen.get().is_some(), "the inner body is gone");
+    case.seen.assert_dropped_under_the_lock();
     assert!(body.frame().await.is_none());
     case.nodes.each(|n| n.thaw());
     case.nodes.settle_free().await;

@@ -73,7 +73,8 @@ async fn inner_errors_come_through_unchanged() {
 
     let nodes = Nodes::five();
     let seen = Seen::default();
-    let inner = service_fn(|_: Request<Empty<Bytes>>| {
+    let inner = service_fn(|request: Request<Empty<Bytes>>| {
+        seen.watch(request.extensions());
         let spy = seen.spy(&nodes);
         async move {
             let _spy = spy;

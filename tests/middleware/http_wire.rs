@@ -8,7 +8,7 @@ use axum::Router;
 use axum::error_handling::HandleErrorLayer;
 use axum::routing::post;
 use bytes::Bytes;
-use http::{Method, Request, StatusCode};
+use http::{Extensions, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -105,7 +105,8 @@ async fn a_client_that_hangs_up_gives_the_lock_back() {
         let entered = Arc::new(Notify::new());
         let handler = {
             let (nodes, seen, entered) = (nodes.clone(), seen.clone(), Arc::clone(&entered));
-            async move || {
+            async move |extensions: Extensions| {
+                seen.watch(&extensions);
                 let _spy = seen.spy(&nodes);
                 entered.notify_one();
                 std::future::pending::<()>().await;
@@ -155,7 +156,8 @@ async fn the_length_of_a_response_stays_known_on_the_wire() {
 }
 
 /// A handler that never ends, which notes when it is dropped.
-async fn stuck(seen: Seen, nodes: Nodes) -> &'static str {
+async fn stuck(extensions: Extensions, seen: Seen, nodes: Nodes) -> &'static str {
+    seen.watch(&extensions);
     let _spy = seen.spy(&nodes);
     std::future::pending::<()>().await;
     "never"
@@ -165,9 +167,12 @@ async fn stuck(seen: Seen, nodes: Nodes) -> &'static str {
 async fn towers_timeout_inside_and_outside() {
     let (nodes, seen) = (Nodes::five(), Seen::default());
     let locks = nodes.manager();
-    let inner = service_fn(|_: Request<Empty<Bytes>>| {
+    let inner = service_fn(|request: Request<Empty<Bytes>>| {
         let (seen, nodes) = (seen.clone(), nodes.clone());
-        async move { Ok::<_, Infallible>(ok(stuck(seen, nodes).await)) }
+        async move {
+            let extensions = request.into_parts().0.extensions;
+            Ok::<_, Infallible>(ok(stuck(extensions, seen, nodes).await))
+        }
     });
     let second = Duration::from_secs(1);
     let inside = ServiceBuilder::new()
@@ -179,7 +184,7 @@ async fn towers_timeout_inside_and_outside() {
     seen.assert_dropped_under_the_lock();
     nodes.assert_free();
 
-    *seen.0.lock().unwrap() = None;
+    seen.0.lock().unwrap().dropped = None;
     let outside = ServiceBuilder::new()
         .timeout(second)
         .layer(layer(&locks))
@@ -199,7 +204,7 @@ async fn tower_https_timeout_inside_and_outside() {
         let layer = layer(&nodes.manager());
         let handler = {
             let (seen, nodes) = (seen.clone(), nodes.clone());
-            async move || stuck(seen, nodes).await
+            async move |extensions: Extensions| stuck(extensions, seen, nodes).await
         };
         let route = if inside {
             post(handler).route_layer(timeout).route_layer(layer)
@@ -223,7 +228,7 @@ async fn a_handled_error_layer_around_the_layer() {
     let (nodes, seen) = (Nodes::five(), Seen::default());
     let handler = {
         let (seen, nodes) = (seen.clone(), nodes.clone());
-        async move || stuck(seen, nodes).await
+        async move |extensions: Extensions| stuck(extensions, seen, nodes).await
     };
     let around = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(async |_: tower::BoxError| {

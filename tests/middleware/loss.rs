@@ -16,7 +16,8 @@ use super::{KEY, Nodes, Seen, TTL, drive, layer, ok, post};
 #[tokio::test(start_paused = true)]
 async fn the_handler_is_dropped_before_validity_ends_and_the_answer_is_lock_lost() {
     let (nodes, seen) = (Nodes::five(), Seen::default());
-    let inner = service_fn(|_: Request<Empty<Bytes>>| {
+    let inner = service_fn(|request: Request<Empty<Bytes>>| {
+        seen.watch(request.extensions());
         let spy = seen.spy(&nodes);
         async move {
             let _spy = spy;

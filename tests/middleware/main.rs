@@ -28,12 +28,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response};
+use http::{Extensions, Method, Request, Response};
 use http_body_util::{BodyExt as _, Empty, Full};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::middleware::{BoxError, KeyExtractor, ResponseBody};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockKey, LockManager, LockManagerBuilder, RedlockLayer};
+use tower_redlock::{LockHandle, LockKey, LockManager, LockManagerBuilder, RedlockLayer};
 
 const TTL: Duration = Duration::from_secs(10);
 const MS: Duration = Duration::from_millis(1);
@@ -133,14 +133,21 @@ where
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Owned by the inner future: notes how many nodes hold the lock at the moment it is dropped.
+/// Owned by the inner future: notes at the moment it is dropped how many nodes hold the lock, none of them if its
+/// guard is gone. (The nodes alone do not tell: what a dropped guard releases reaches them later.)
 struct Spy {
     nodes: Nodes,
     seen: Seen,
 }
 
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Option<usize>>>);
+struct Seen(Arc<Mutex<Sight>>);
+
+#[derive(Default)]
+struct Sight {
+    handle: Option<LockHandle>,
+    dropped: Option<usize>,
+}
 
 impl Seen {
     fn spy(&self, nodes: &Nodes) -> Spy {
@@ -150,23 +157,33 @@ impl Seen {
         }
     }
 
+    /// The lock whose end the inner work must not outlive.
+    fn watch(&self, extensions: &Extensions) {
+        self.0.lock().unwrap().handle = extensions.get().cloned();
+    }
+
     fn get(&self) -> Option<usize> {
-        *self.0.lock().unwrap()
+        self.0.lock().unwrap().dropped
     }
 
     /// The inner work is gone, and when it went every node still held the lock.
+    #[track_caller]
     fn assert_dropped_under_the_lock(&self) {
+        let sight = self.0.lock().unwrap();
+        assert!(sight.handle.is_some(), "the test watches the lock");
         assert_eq!(
-            self.get(),
+            sight.dropped,
             Some(5),
-            "dropped while all five nodes held the lock"
+            "dropped under the lock, held by all five nodes"
         );
     }
 }
 
 impl Drop for Spy {
     fn drop(&mut self) {
-        *self.seen.0.lock().unwrap() = Some(self.nodes.holding(KEY));
+        let mut sight = self.seen.0.lock().unwrap();
+        let ended = sight.handle.as_ref().is_some_and(LockHandle::is_lost);
+        sight.dropped = Some(if ended { 0 } else { self.nodes.holding(KEY) });
     }
 }
 
