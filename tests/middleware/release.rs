@@ -2,6 +2,8 @@
 //! without any time passing.
 
 use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +16,7 @@ use tower::{Service as _, ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::RedlockLayer;
 use tower_redlock::middleware::{ReleaseMode, ResponseBody};
 
-use super::{FixedKey, KEY, MS, Nodes, Seen, drive, layer, ok, post};
+use super::{FixedKey, KEY, MS, Nodes, Seen, Spy, drive, layer, ok, post};
 
 type Answer = Result<Response<ResponseBody<Full<Bytes>>>, Infallible>;
 
@@ -91,6 +93,33 @@ async fn a_detached_release_does_not_hold_the_response_up() {
     seen.assert_dropped_under_the_lock();
     nodes.each(|n| n.thaw());
     nodes.settle_free().await;
+}
+
+/// Keeps what it owns until it is dropped itself, as hand-written futures do and async blocks do not.
+struct Lingers(#[expect(dead_code, reason = "it is there to be dropped")] Spy);
+
+impl Future for Lingers {
+    type Output = Result<Response<Full<Bytes>>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Ok(ok("paid")))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_future_that_is_done_is_dropped_before_the_release() {
+    for mode in [ReleaseMode::Awaited, ReleaseMode::Detached] {
+        let (nodes, seen) = (Nodes::five(), Seen::default());
+        let inner = service_fn(|request: Request<Empty<Bytes>>| {
+            seen.watch(request.extensions());
+            Lingers(seen.spy(&nodes))
+        });
+        let layer = layer(&nodes.manager()).release(mode);
+        let service = ServiceBuilder::new().layer(layer).service(inner);
+        assert_eq!(service.oneshot(post()).await.unwrap().status(), 200);
+        seen.assert_dropped_under_the_lock();
+        nodes.settle_free().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
