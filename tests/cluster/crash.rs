@@ -83,7 +83,7 @@ async fn work(
 async fn two_of_five_killed_under_load_lose_nothing() {
     let mut cluster = Cluster::start();
     // What two servers forget, a holder of three may need: a lock that is left behind must end within the test.
-    let short = || cluster.builder().ttl(Duration::from_secs(2));
+    let short = || cluster.short(Duration::from_secs(2));
     let managers = [connected(short()).await, connected(short()).await];
     let load = Load::start(&managers);
     load.goes_on(20).await;
@@ -109,7 +109,7 @@ async fn two_of_five_killed_under_load_lose_nothing() {
 #[tokio::test]
 async fn a_server_that_comes_back_is_topped_up_while_a_lock_is_held() {
     let mut cluster = Cluster::start();
-    let builder = cluster.builder().ttl(Duration::from_secs(1));
+    let builder = cluster.short(Duration::from_secs(1));
     let locks = connected(builder).await;
     cluster.servers[0].kill();
     let guard = locks.acquire("order:1").await.unwrap();

@@ -86,7 +86,7 @@ async fn a_lock_is_lost_within_its_validity_when_no_server_answers() {
     let cluster = Cluster::start();
     let ttl = 500 * MS;
     // A generous drift, so that a late timer on a busy machine still fires within the ttl.
-    let builder = cluster.builder().ttl(ttl).drift_factor(0.2);
+    let builder = cluster.short(ttl).drift_factor(0.2);
     let locks = connected(builder).await;
     let began = Instant::now();
     let guard = locks.try_acquire("order:1").await.unwrap();

@@ -8,8 +8,8 @@ use crate::{Cluster, MS, connected, is_contended};
 async fn a_lock_outlives_its_ttl_and_nobody_gets_in() {
     let cluster = Cluster::start();
     let ttl = 300 * MS;
-    let ours = connected(cluster.builder().ttl(ttl)).await;
-    let theirs = connected(cluster.builder().ttl(ttl)).await;
+    let ours = connected(cluster.short(ttl)).await;
+    let theirs = connected(cluster.short(ttl)).await;
     let guard = ours.acquire("order:1").await.unwrap();
     let token = String::from_utf8(guard.lease().token.expose().to_vec()).unwrap();
     let until = Instant::now() + 2_000 * MS;
@@ -33,7 +33,7 @@ async fn a_lock_outlives_its_ttl_and_nobody_gets_in() {
 async fn an_extension_that_fails_does_not_lose_the_lock() {
     let cluster = Cluster::start();
     let ttl = 1_200 * MS;
-    let locks = connected(cluster.builder().ttl(ttl)).await;
+    let locks = connected(cluster.short(ttl)).await;
     let guard = locks.acquire("order:1").await.unwrap();
     let began = Instant::now();
     // Over the first extension, at a third of the ttl, and its repetitions; thawed well before the end.

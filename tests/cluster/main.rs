@@ -52,6 +52,11 @@ impl Cluster {
         LockManager::builder().redis(self.urls()).ttl(LONG)
     }
 
+    /// A builder with a ttl that ends within the test, and a node time-out that a busy machine does not reach.
+    fn short(&self, ttl: Duration) -> LockManagerBuilder {
+        self.builder().ttl(ttl).node_timeout(ttl.min(200 * MS))
+    }
+
     /// One more manager, as another process would have it, connected to every server.
     async fn manager(&self) -> LockManager {
         connected(self.builder()).await
