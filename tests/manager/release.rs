@@ -62,6 +62,21 @@ async fn a_release_that_is_not_confirmed_says_so_and_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nodes_that_were_slow_to_grant_count_for_the_release() {
+    let nodes = Nodes::five();
+    nodes.each([3, 4], MemoryNode::freeze);
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    // One of the three that granted stops, and the two others answer at last.
+    nodes.each([0], MemoryNode::freeze);
+    nodes.each([3, 4], MemoryNode::thaw);
+    let began = tokio::time::Instant::now();
+    guard.release().await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    nodes.each([0], MemoryNode::thaw);
+    nodes.settle_free("order:1").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_guard_that_lost_its_lock_never_releases_the_next_holders() {
     let nodes = Nodes::five();
     let (a, b) = (nodes.manager(), nodes.manager());
