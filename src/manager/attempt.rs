@@ -248,12 +248,12 @@ async fn late(
             },
             () = &mut timer => {
                 for node in fanout.abandon() {
-                    core.answered(&hold, node, |holding| holding.unknown(node));
+                    hold.answered(node, |holding| holding.unknown(node));
                 }
                 break;
             }
         };
-        core.answered(&hold, node, |holding| match answer {
+        hold.answered(node, |holding| match answer {
             Some(Ok(AcquireReply::Granted)) => holding.confirm(node, sent),
             Some(Ok(AcquireReply::Held(_))) => holding.foreign(node),
             Some(Err(error)) if error.outcome_unknown() => holding.unknown(node),
@@ -262,24 +262,4 @@ async fn late(
     }
     core.registry
         .top_up(&hold, core.clock.now() + core.node_timeout);
-}
-
-impl Core {
-    /// Takes in an answer about a held lock; if its guard has gone, releases what the answer shows.
-    pub(super) fn answered(
-        self: &Arc<Self>,
-        hold: &Hold,
-        node: usize,
-        note: impl FnOnce(&mut Holding),
-    ) {
-        if hold.answered(node, note) {
-            drop(Release::new(
-                self,
-                &hold.place,
-                hold.lease.token,
-                &[node],
-                0,
-            ));
-        }
-    }
 }

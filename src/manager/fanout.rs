@@ -24,6 +24,11 @@ impl<T> Fanout<T> {
         }
     }
 
+    /// Adds one more future.
+    pub(super) fn push(&mut self, node: usize, future: NodeFuture<T>) {
+        self.pending.push((node, future));
+    }
+
     /// The next answer, or `None` when there are no more.
     ///
     /// Cancel safe: an answer is either returned or kept.

@@ -110,11 +110,10 @@ impl LockGuard {
 }
 
 /// Ends the care for a lock and prepares its release.
-fn let_go(core: &Arc<Core>, hold: &Hold) -> (Release, Option<LossReason>) {
+fn let_go(core: &Arc<Core>, hold: &Arc<Hold>) -> (Release, Option<LossReason>) {
     core.registry.remove(hold);
     let owed = hold.let_go();
-    let release = Release::new(core, &hold.place, hold.lease.token, &owed.nodes, owed.free);
-    (release, owed.lost)
+    (Release::of(core, hold, &owed), owed.lost)
 }
 
 impl Drop for LockGuard {

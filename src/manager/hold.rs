@@ -35,6 +35,8 @@ pub(super) struct Hold {
     inner: Mutex<Inner>,
     /// Notified when the phase leaves `Held`, and when it becomes `Released`.
     pub(super) ended: Arc<Notify>,
+    // Notified when a command that was under way at the release has been answered or given up.
+    settled: Notify,
 }
 
 #[derive(Debug)]
@@ -56,8 +58,10 @@ enum Phase {
 /// What the guard owes when it lets go.
 #[derive(Debug)]
 pub(super) struct Owed {
-    /// The nodes to release now. Those with a command under way are released when it is answered.
+    /// The nodes to release now.
     pub(super) nodes: Vec<usize>,
+    /// The nodes with a command under way, to be released when that is [settled](Hold::settled).
+    pub(super) busy: Vec<usize>,
     /// How many nodes are free already.
     pub(super) free: usize,
     /// Why the lock had been lost, if it had.
@@ -85,6 +89,7 @@ impl Hold {
                 due: Moment::from_nanos(u64::MAX),
             }),
             ended: Arc::new(Notify::new()),
+            settled: Notify::new(),
         }
     }
 
@@ -213,9 +218,7 @@ impl Hold {
     }
 
     /// Takes in what `node` answered to a command that may have set our token: `note` tells the fold.
-    ///
-    /// Returns whether the guard has gone meanwhile and `node` owes a release now.
-    pub(super) fn answered(&self, node: usize, note: impl FnOnce(&mut Holding)) -> bool {
+    pub(super) fn answered(&self, node: usize, note: impl FnOnce(&mut Holding)) {
         let mut inner = self.inner();
         // Before the answer is looked at: what arrives after the deadline moves nothing because a loss is final.
         if inner.phase == Phase::Held && self.clock.now() >= self.end() {
@@ -231,11 +234,26 @@ impl Hold {
                 } else {
                     self.deadline.store(end.as_nanos(), Ordering::Release);
                 }
-                false
             }
             // The end was announced: it does not move any more.
-            Phase::Ending(_) | Phase::Lost(_) => false,
-            Phase::Released => inner.holding.owes(node) && !inner.holding.busy(node),
+            Phase::Ending(_) | Phase::Lost(_) => {}
+            Phase::Released => self.settled.notify_waiters(),
+        }
+    }
+
+    /// Waits until no command that may set our token is under way to `node`, and tells whether it owes a release.
+    /// For a lock whose guard has let go.
+    pub(super) async fn settled(&self, node: usize) -> bool {
+        loop {
+            // Before the look, so that no answer is missed in between.
+            let settled = self.settled.notified();
+            {
+                let inner = self.inner();
+                if !inner.holding.busy(node) {
+                    return inner.holding.owes(node);
+                }
+            }
+            settled.await;
         }
     }
 
@@ -249,7 +267,7 @@ impl Hold {
         true
     }
 
-    /// Lets go of the lock: from here on the watchdog leaves it alone and late answers are released.
+    /// Lets go of the lock: from here on the watchdog leaves it alone.
     pub(super) fn let_go(&self) -> Owed {
         let mut inner = self.inner();
         if inner.phase == Phase::Held && self.clock.now() >= self.end() {
@@ -263,6 +281,7 @@ impl Hold {
         let nodes = 0..inner.holding.nodes();
         let owed = Owed {
             free: nodes.clone().filter(|n| inner.holding.is_clear(*n)).count(),
+            busy: nodes.clone().filter(|n| inner.holding.busy(*n)).collect(),
             nodes: nodes
                 .filter(|n| inner.holding.owes(*n) && !inner.holding.busy(*n))
                 .collect(),

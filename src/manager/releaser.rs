@@ -8,6 +8,7 @@ use tokio::time::{sleep, timeout};
 use super::core::{Core, random};
 use super::error::Unconfirmed;
 use super::fanout::Fanout;
+use super::hold::{Hold, Owed};
 use crate::clock::Clock as _;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
@@ -34,6 +35,8 @@ struct Debt {
     token: OwnerToken,
     // By then the ttl has ended it on its own.
     until: Moment,
+    // The lock, if commands that may set the token were under way when it was let go.
+    hold: Option<Arc<Hold>>,
 }
 
 impl Debt {
@@ -55,6 +58,7 @@ impl Release {
             place: place.clone(),
             token,
             until: core.clock.now() + core.terms.ttl,
+            hold: None,
         };
         let futures = nodes.iter().filter_map(|&index| {
             let node = core.nodes.get(index)?;
@@ -67,6 +71,21 @@ impl Release {
             failed: Vec::new(),
             free,
         }
+    }
+
+    /// The release of a lock that was held. Nodes with a command under way are asked when that is answered, and
+    /// count like the others: a node that was slow to grant must not make the release depend on all the rest.
+    pub(super) fn of(core: &Arc<Core>, hold: &Arc<Hold>, owed: &Owed) -> Self {
+        let (place, token) = (&hold.place, hold.lease.token);
+        let mut release = Self::new(core, place, token, &owed.nodes, owed.free);
+        if !owed.busy.is_empty() {
+            release.debt.hold = Some(Arc::clone(hold));
+            for &index in &owed.busy {
+                let later = when_settled(Arc::clone(core), index, release.debt.clone());
+                release.fanout.push(index, Box::pin(later));
+            }
+        }
+        release
     }
 
     /// Waits until a quorum of nodes is free, at most for the node time-out. The rest goes on in the background.
@@ -120,6 +139,22 @@ impl Drop for Release {
     }
 }
 
+/// Releases one node once nothing is under way to it that could set the token anew.
+async fn when_settled(
+    core: Arc<Core>,
+    index: usize,
+    debt: Debt,
+) -> Result<ReleaseReply, NodeError> {
+    let owes = match &debt.hold {
+        Some(hold) => hold.settled(index).await,
+        None => true,
+    };
+    match core.nodes.get(index) {
+        Some(node) if owes => node.release(debt.request()).await,
+        _ => Ok(ReleaseReply::NotOwner),
+    }
+}
+
 /// Waits for the releases under way, then tries the failed ones again until the ttl has ended them.
 async fn rest(
     core: Arc<Core>,
@@ -158,6 +193,10 @@ async fn retry(core: Arc<Core>, index: usize, debt: Debt) {
     let Some(node) = core.nodes.get(index) else {
         return;
     };
+    if let Some(hold) = &debt.hold {
+        let left = debt.until.since(core.clock.now());
+        let _ = timeout(left, hold.settled(index)).await;
+    }
     loop {
         let left = debt.until.since(core.clock.now());
         match timeout(left, node.ready()).await {

@@ -219,7 +219,7 @@ fn turn(core: &Arc<Core>) {
             let job = extend(Arc::clone(core), node, batch, sent);
             if !core.background.spawn(job) {
                 for hold in holds {
-                    core.answered(&hold, node, |_| {});
+                    hold.answered(node, |_| {});
                 }
             }
         }
@@ -249,7 +249,7 @@ async fn extend(core: Arc<Core>, index: usize, batch: Vec<Due>, sent: Moment) {
     // A node that answers for fewer locks than it was asked about has not answered for the others.
     answers.resize_with(batch.len(), || Err(core.timed_out()));
     for (due, answer) in batch.iter().zip(answers) {
-        core.answered(&due.hold, index, |holding| match answer {
+        due.hold.answered(index, |holding| match answer {
             Ok(ExtendReply::Extended | ExtendReply::Refilled) => holding.confirm(index, sent),
             Ok(ExtendReply::Absent) => holding.absent(index),
             Ok(ExtendReply::Held(_)) => holding.foreign(index),

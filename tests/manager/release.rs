@@ -74,6 +74,21 @@ async fn a_node_that_may_yet_grant_does_not_count_as_free() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nodes_that_were_slow_to_grant_count_for_the_release() {
+    let nodes = Nodes::five();
+    nodes.each([3, 4], MemoryNode::freeze);
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    // One of the three that granted stops, and the two others answer at last.
+    nodes.each([0], MemoryNode::freeze);
+    nodes.each([3, 4], MemoryNode::thaw);
+    let began = tokio::time::Instant::now();
+    guard.release().await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    nodes.each([0], MemoryNode::thaw);
+    nodes.settle_free("order:1").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_guard_that_lost_its_lock_never_releases_the_next_holders() {
     let nodes = Nodes::five();
     let (a, b) = (nodes.manager(), nodes.manager());

@@ -1,0 +1,201 @@
+//! A lock that nobody else wants, on 1, 3 and 5 servers: ours, the two floors, and rslock.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tower_redlock::LockManager;
+
+use crate::floors::{Fanout, Sockets};
+use crate::measure::{Candidate, Watch, in_turns, print};
+use crate::support::server::{Kind, Server};
+
+const TTL: Duration = Duration::from_secs(10);
+const CROWD: usize = 16;
+
+pub(crate) async fn run() {
+    for count in [1, 3, 5] {
+        let servers = Server::start_many(Kind::Redis, count);
+        one_at_a_time(&servers).await;
+    }
+    let servers = Server::start_many(Kind::Redis, 5);
+    crowd(&servers).await;
+}
+
+pub(crate) async fn ours(servers: &[Server]) -> LockManager {
+    let urls = servers.iter().map(Server::url);
+    let builder = LockManager::builder().redis(urls).ttl(TTL);
+    builder.connect().await.unwrap()
+}
+
+pub(crate) fn theirs(servers: &[Server]) -> rslock::LockManager {
+    let mut theirs = rslock::LockManager::new(servers.iter().map(Server::url).collect());
+    theirs.set_retry(1, Duration::from_millis(1));
+    theirs
+}
+
+async fn one_at_a_time(servers: &[Server]) {
+    let mut candidates = [
+        sockets(servers).await,
+        fanout(servers).await,
+        manager(ours(servers).await),
+        rslock(theirs(servers)),
+    ];
+    let rows = in_turns(&mut candidates, 30, 100).await;
+    let title = format!("{} node(s), uncontended, one at a time", servers.len());
+    print(&title, &rows, &[0, 1]);
+}
+
+async fn sockets(servers: &[Server]) -> Candidate {
+    let sockets = Sockets::connect(servers, "bench:sockets").await;
+    let sockets = Rc::new(RefCell::new(sockets));
+    Candidate {
+        name: "sockets (floor 1)",
+        batch: Box::new(move |size| {
+            let sockets = Rc::clone(&sockets);
+            #[allow(clippy::await_holding_refcell_ref, reason = "one batch runs at a time")]
+            Box::pin(async move {
+                let mut sockets = sockets.borrow_mut();
+                let mut samples = Vec::with_capacity(size);
+                for _ in 0..size {
+                    let mut watch = Watch::start();
+                    sockets.acquire().await;
+                    watch.half();
+                    sockets.release().await;
+                    samples.push(watch.stop());
+                }
+                samples
+            })
+        }),
+    }
+}
+
+async fn fanout(servers: &[Server]) -> Candidate {
+    let fanout = Fanout::connect(servers, "bench:fanout").await;
+    Candidate {
+        name: "redis-rs (floor 2)",
+        batch: Box::new(move |size| {
+            let fanout = fanout.clone();
+            Box::pin(async move {
+                let mut samples = Vec::with_capacity(size);
+                for _ in 0..size {
+                    let mut watch = Watch::start();
+                    fanout.acquire().await;
+                    watch.half();
+                    fanout.release().await;
+                    samples.push(watch.stop());
+                }
+                samples
+            })
+        }),
+    }
+}
+
+pub(crate) fn manager(locks: LockManager) -> Candidate {
+    Candidate {
+        name: "tower-redlock",
+        batch: Box::new(move |size| {
+            let locks = locks.clone();
+            Box::pin(async move {
+                let mut samples = Vec::with_capacity(size);
+                for _ in 0..size {
+                    let mut watch = Watch::start();
+                    let guard = locks.try_acquire("bench:ours").await.unwrap();
+                    watch.half();
+                    guard.release().await.unwrap();
+                    samples.push(watch.stop());
+                }
+                samples
+            })
+        }),
+    }
+}
+
+pub(crate) fn rslock(locks: rslock::LockManager) -> Candidate {
+    Candidate {
+        name: "rslock 0.10",
+        batch: Box::new(move |size| {
+            let locks = locks.clone();
+            Box::pin(async move {
+                let mut samples = Vec::with_capacity(size);
+                for _ in 0..size {
+                    let mut watch = Watch::start();
+                    let lock = locks.lock("bench:rslock", TTL).await.unwrap();
+                    watch.half();
+                    locks.unlock(&lock).await;
+                    samples.push(watch.stop());
+                }
+                samples
+            })
+        }),
+    }
+}
+
+/// Cycles a second when sixteen tasks run them at once, each on a key of its own.
+async fn crowd(servers: &[Server]) {
+    const CYCLES: usize = 150;
+    const TURNS: usize = 8;
+    let fanout = Fanout::connect(servers, "").await;
+    let (ours, theirs) = (ours(servers).await, theirs(servers));
+    let mut took = [Duration::ZERO; 3];
+    // The first turn warms up.
+    for turn in 0..=TURNS {
+        let began = Instant::now();
+        at_once(|n| {
+            let mut fanout = fanout.clone();
+            fanout.key(&format!("bench:fanout:{n}"));
+            async move {
+                for _ in 0..CYCLES {
+                    fanout.acquire().await;
+                    fanout.release().await;
+                }
+            }
+        })
+        .await;
+        let first = began.elapsed();
+        at_once(|n| {
+            let locks = ours.clone();
+            async move {
+                for _ in 0..CYCLES {
+                    let guard = locks.try_acquire(format!("bench:ours:{n}")).await.unwrap();
+                    guard.release().await.unwrap();
+                }
+            }
+        })
+        .await;
+        let second = began.elapsed();
+        at_once(|n| {
+            let locks = theirs.clone();
+            async move {
+                for _ in 0..CYCLES {
+                    let lock = locks.lock(format!("bench:rslock:{n}").as_str(), TTL).await;
+                    locks.unlock(&lock.unwrap()).await;
+                }
+            }
+        })
+        .await;
+        if turn > 0 {
+            took[0] += first;
+            took[1] += second - first;
+            took[2] += began.elapsed() - second;
+        }
+    }
+    println!("\n5 nodes, {CROWD} tasks, each on a key of its own");
+    #[allow(clippy::cast_precision_loss, reason = "some ten thousand")]
+    let cycles = (CROWD * CYCLES * TURNS) as f64;
+    let names = ["redis-rs (floor 2)", "tower-redlock", "rslock 0.10"];
+    for (name, time) in names.iter().zip(took) {
+        let rate = cycles / time.as_secs_f64();
+        let ratio = took[0].as_secs_f64() / time.as_secs_f64();
+        println!("{name:30} {rate:>10.0} cycles/s {ratio:>6.2} x redis-rs");
+    }
+}
+
+async fn at_once<F: Future<Output = ()> + Send + 'static>(task: impl Fn(usize) -> F) {
+    let mut tasks = JoinSet::new();
+    for n in 0..CROWD {
+        tasks.spawn(task(n));
+    }
+    tasks.join_all().await;
+}

@@ -1,0 +1,72 @@
+//! What a lock costs the servers.
+
+use std::collections::BTreeMap;
+
+use tower_redlock::LockManager;
+
+use crate::support::server::Server;
+use crate::{Cluster, eventually};
+
+/// How often each command ran since the statistics were reset, without the supervisor's and the test's own.
+fn calls(server: &Server) -> BTreeMap<String, u32> {
+    let stats = server.run("INFO commandstats");
+    let calls = stats.lines().filter_map(|line| {
+        let (name, numbers) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let (calls, _) = numbers.split_once(',')?;
+        Some((name.to_owned(), calls.parse().unwrap()))
+    });
+    let overhead = ["ping", "info", "exists", "keys", "config|resetstat"];
+    calls
+        .filter(|(name, _)| !overhead.contains(&name.as_str()))
+        .collect()
+}
+
+async fn cycle(cluster: &Cluster, locks: &LockManager) {
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    eventually("everywhere", || cluster.holding("order:1") == 5).await;
+    guard.release().await.unwrap();
+    cluster.settle_free("released").await;
+}
+
+#[tokio::test]
+async fn an_uncontended_lock_costs_two_scripts_per_server_and_nothing_else() {
+    let cluster = Cluster::start();
+    let locks = cluster.manager().await;
+    cycle(&cluster, &locks).await;
+    cluster.each(0..5, |server| {
+        server.run("CONFIG RESETSTAT");
+    });
+    cycle(&cluster, &locks).await;
+    // What runs inside the scripts is counted too: one SET to take it; GET, DEL and PUBLISH to give it back.
+    let expected = [
+        ("evalsha", 2),
+        ("set", 1),
+        ("get", 1),
+        ("del", 1),
+        ("publish", 1),
+    ];
+    let expected: BTreeMap<_, _> = expected.map(|(name, n)| (name.to_owned(), n)).into();
+    cluster.each(0..5, |server| assert_eq!(calls(server), expected));
+}
+
+#[tokio::test]
+async fn a_refused_attempt_costs_one_script_per_server() {
+    let cluster = Cluster::start();
+    let (ours, theirs) = (cluster.manager().await, cluster.manager().await);
+    let guard = ours.try_acquire("order:1").await.unwrap();
+    eventually("everywhere", || cluster.holding("order:1") == 5).await;
+    cluster.each(0..5, |server| {
+        server.run("CONFIG RESETSTAT");
+    });
+    theirs.try_acquire("order:1").await.unwrap_err();
+    // The last answers come after the verdict; nothing else does.
+    eventually("all asked", || {
+        let asked = |server: &Server| calls(server).get("evalsha").copied().unwrap_or(0);
+        cluster.servers.iter().map(asked).sum::<u32>() >= 5
+    })
+    .await;
+    let expected = [("evalsha", 1), ("set", 1), ("get", 1), ("pttl", 1)];
+    let expected: BTreeMap<_, _> = expected.map(|(name, n)| (name.to_owned(), n)).into();
+    cluster.each(0..5, |server| assert_eq!(calls(server), expected));
+    drop(guard);
+}

@@ -1,0 +1,59 @@
+//! Locks that are held for longer than their ttl.
+
+use std::time::Instant;
+
+use crate::{Cluster, MS, connected, is_contended};
+
+#[tokio::test]
+async fn a_lock_outlives_its_ttl_and_nobody_gets_in() {
+    let cluster = Cluster::start();
+    let ttl = 300 * MS;
+    let ours = connected(cluster.short(ttl)).await;
+    let theirs = connected(cluster.short(ttl)).await;
+    let guard = ours.acquire("order:1").await.unwrap();
+    let token = String::from_utf8(guard.lease().token.expose().to_vec()).unwrap();
+    let until = Instant::now() + 2_000 * MS;
+    let mut refused = 0;
+    while Instant::now() < until {
+        let error = theirs.try_acquire("order:1").await.unwrap_err();
+        assert!(is_contended(&error), "{error}");
+        refused += 1;
+        tokio::time::sleep(10 * MS).await;
+    }
+    assert!(refused > 10, "{refused}");
+    assert!(!guard.is_lost());
+    for server in &cluster.servers {
+        assert_eq!(server.run("GET lk:order:1"), token, "still ours");
+    }
+    guard.release().await.unwrap();
+    drop(theirs.try_acquire("order:1").await.unwrap());
+}
+
+#[tokio::test]
+async fn an_extension_that_fails_does_not_lose_the_lock() {
+    let cluster = Cluster::start();
+    let ttl = 1_200 * MS;
+    let locks = connected(cluster.short(ttl)).await;
+    let guard = locks.acquire("order:1").await.unwrap();
+    let began = Instant::now();
+    // Over the first extension, at a third of the ttl, and its repetitions; thawed well before the end.
+    cluster.each([0, 1, 2], |server| server.freeze());
+    tokio::time::sleep(ttl / 2).await;
+    let left = guard.remaining();
+    assert!(left < ttl * 2 / 3, "it was not extended: {left:?}");
+    cluster.each([0, 1, 2], |server| server.thaw());
+
+    let extended = tokio::time::timeout(ttl, async {
+        while guard.remaining() <= left {
+            tokio::time::sleep(MS).await;
+        }
+    });
+    extended.await.unwrap();
+    while began.elapsed() < ttl * 5 / 4 {
+        assert!(!guard.is_lost(), "lost after {:?}", began.elapsed());
+        tokio::time::sleep(5 * MS).await;
+    }
+    assert!(cluster.holding("order:1") >= 3);
+    guard.release().await.unwrap();
+    cluster.settle_free("after the thaw").await;
+}

@@ -1,0 +1,126 @@
+//! The lock manager over five real servers: what it promises when servers are killed, frozen and restarted under
+//! load, on every way out of a lock, and beside another Redlock library.
+#![cfg(feature = "redis")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a panic is how a test fails, in its helpers too"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod commands;
+mod connect;
+mod crash;
+mod exclusion;
+mod freeze;
+mod hold;
+mod interop;
+mod release;
+mod secrets;
+
+use std::time::Duration;
+
+use support::eventually;
+use support::server::{Kind, Server};
+use tower_redlock::node::NodeState;
+use tower_redlock::{AcquireError, LockManager, LockManagerBuilder};
+
+const MS: Duration = Duration::from_millis(1);
+/// A ttl that no test outlives: a key that goes away was released.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Five servers and what a test asks about them.
+struct Cluster {
+    servers: Vec<Server>,
+}
+
+impl Cluster {
+    fn start() -> Self {
+        Self {
+            servers: Server::start_many(Kind::Redis, 5),
+        }
+    }
+
+    fn urls(&self) -> Vec<String> {
+        self.servers.iter().map(Server::url).collect()
+    }
+
+    /// A builder on these servers with a ttl that no test outlives.
+    fn builder(&self) -> LockManagerBuilder {
+        LockManager::builder().redis(self.urls()).ttl(LONG)
+    }
+
+    /// A builder with a ttl that ends within the test, and a node time-out that a busy machine does not reach.
+    fn short(&self, ttl: Duration) -> LockManagerBuilder {
+        self.builder().ttl(ttl).node_timeout(ttl.min(200 * MS))
+    }
+
+    /// One more manager, as another process would have it, connected to every server.
+    async fn manager(&self) -> LockManager {
+        connected(self.builder()).await
+    }
+
+    fn each(&self, nodes: impl IntoIterator<Item = usize>, act: impl Fn(&Server)) {
+        nodes.into_iter().for_each(|n| act(&self.servers[n]));
+    }
+
+    /// The keys on all servers, each with the number of its server.
+    fn keys(&self) -> Vec<(usize, String)> {
+        let servers = self.servers.iter().enumerate();
+        servers
+            .flat_map(|(n, server)| {
+                let keys = server.run("KEYS *");
+                let keys = keys.lines().map(|key| (n, key.to_owned()));
+                keys.collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    /// How many servers hold `key` (in the default namespace).
+    fn holding(&self, key: &str) -> usize {
+        let key = format!("lk:{key}");
+        let servers = self.servers.iter();
+        servers
+            .filter(|server| server.command(&["EXISTS", &key]) == "1")
+            .count()
+    }
+
+    /// Asserts that within a few round trips no key is left on any server.
+    ///
+    /// It counts looks, not time, so a busy machine does not matter: each look is a round trip to every server, and
+    /// what was sent before it is done before it.
+    async fn settle_free(&self, what: &str) {
+        let mut left = Vec::new();
+        for _ in 0..50 {
+            left = self.keys();
+            if left.is_empty() {
+                return;
+            }
+            tokio::time::sleep(MS).await;
+        }
+        panic!("{what}: not released everywhere: {left:?}");
+    }
+}
+
+/// A manager that is connected to all of its nodes.
+async fn connected(builder: LockManagerBuilder) -> LockManager {
+    let locks = builder.connect().await.unwrap();
+    all_up(&locks).await;
+    locks
+}
+
+async fn all_up(locks: &LockManager) {
+    eventually("all nodes up", || {
+        locks.nodes().iter().all(|node| node.state == NodeState::Up)
+    })
+    .await;
+}
+
+fn is_contended(error: &AcquireError) -> bool {
+    matches!(
+        error,
+        AcquireError::Contended(_) | AcquireError::WaitTimeout(_)
+    )
+}

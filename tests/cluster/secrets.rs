@@ -1,0 +1,66 @@
+//! Passwords and owner tokens stand in no text that anyone may log.
+
+use std::fmt::Debug;
+
+use tower_redlock::LockManager;
+
+use crate::MS;
+use crate::support::server::{Kind, Server};
+
+const PASSWORD: &str = "s3cret-right";
+
+#[track_caller]
+fn assert_kept(what: &dyn Debug, display: &str, secrets: &[&str]) {
+    let text = format!("{display} {what:?} {what:#?}");
+    for secret in secrets {
+        assert!(!text.contains(secret), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn no_text_holds_a_password_or_a_token() {
+    let mut servers: Vec<Server> = (0..3)
+        .map(|_| Server::start(Kind::Redis, &["--requirepass", PASSWORD]))
+        .collect();
+    let urls = || servers.iter().map(|s| s.url_as("default", PASSWORD));
+    let secrets = [PASSWORD];
+    let builder = LockManager::builder().redis(urls()).namespace("");
+    assert_kept(&builder, "", &secrets);
+    let locks = builder.connect().await.unwrap();
+    assert_kept(&locks, "", &secrets);
+    assert_kept(&locks.nodes(), "", &secrets);
+
+    let guard = locks.acquire("order:1").await.unwrap();
+    let token = String::from_utf8(guard.lease().token.expose().to_vec()).unwrap();
+    let secrets = [PASSWORD, token.as_str()];
+    assert_kept(&guard, "", &secrets);
+    assert_kept(&guard.handle(), "", &secrets);
+    assert_kept(guard.lease(), "", &secrets);
+    assert_kept(&guard.lost(), "", &secrets);
+    let busy = locks.try_acquire("order:1").await.unwrap_err();
+    assert_kept(&busy, &busy.to_string(), &secrets);
+    let late = locks.acquire_within("order:1", 5 * MS).await.unwrap_err();
+    assert_kept(&late, &late.to_string(), &secrets);
+
+    // Dead in the middle of a command, then down, then back with another password.
+    servers.iter().for_each(Server::freeze);
+    let attempt = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.try_acquire("order:2").await }
+    });
+    tokio::task::yield_now().await;
+    servers.iter_mut().for_each(Server::kill);
+    let broken = attempt.await.unwrap().unwrap_err();
+    assert_kept(&broken, &broken.to_string(), &secrets);
+    let unconfirmed = guard.release().await.unwrap_err();
+    assert_kept(&unconfirmed, &unconfirmed.to_string(), &secrets);
+    let down = locks.try_acquire("order:2").await.unwrap_err();
+    assert_kept(&down, &down.to_string(), &secrets);
+    assert_kept(&locks, "", &secrets);
+
+    let urls = servers.iter().map(|s| s.url_as("default", PASSWORD));
+    let builder = LockManager::builder().redis(urls);
+    let error = builder.connect_timeout(50 * MS).connect().await;
+    let error = error.unwrap_err();
+    assert_kept(&error, &error.to_string(), &secrets);
+}
