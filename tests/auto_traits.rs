@@ -149,8 +149,8 @@ mod table {
         RedlockService<Inner, Extractor>: yes  yes  yes   no         no;
         RedlockService<Local, Extractor>: no   no   yes   no         no;
         ResponseFuture<Inner, Bytes>:     yes  no   no    no         no;
-        ResponseBody<Bytes>:              yes  yes  no    no         no;
-        ResponseBody<Local>:              no   no   no    no         no;
+        ResponseBody<Bytes>:              yes  yes  yes   no         no;
+        ResponseBody<Local>:              no   no   yes   no         no;
         BusyStatus:                       yes  yes  yes   yes        yes;
         HoldUntil:                        yes  yes  yes   yes        yes;
         OnLost:                           yes  yes  yes   yes        yes;

@@ -270,6 +270,8 @@ async fn acquire(
                 remaining,
             } => {
                 splits += 1;
+                // Timers count in milliseconds; less would not spread the contenders.
+                let round_trip = round_trip.max(Duration::from_millis(1));
                 (remaining, after_split(random(), contenders, round_trip))
             }
             Verdict::Contended { remaining } => {

@@ -41,8 +41,8 @@ pin_project! {
             // Fields drop in order: the body ends before the lock is given up.
             #[pin]
             body: B,
-            #[pin]
-            lost: Option<Lost>,
+            // Boxed, so that this body is `Unpin` where the inner one is, and no larger where nothing is held.
+            lost: Option<Pin<Box<Lost>>>,
             guard: Option<LockGuard>,
         },
         Answer {
@@ -59,11 +59,11 @@ impl<B> ResponseBody<B> {
         }
     }
 
-    pub(super) const fn guarded(body: B, lost: Option<Lost>, guard: LockGuard) -> Self {
+    pub(super) fn guarded(body: B, lost: Option<Lost>, guard: LockGuard) -> Self {
         Self {
             inner: Inner::Guarded {
                 body,
-                lost,
+                lost: lost.map(Box::pin),
                 guard: Some(guard),
             },
         }
@@ -107,11 +107,11 @@ where
                 mut body,
                 lost,
                 guard,
-            } => match (body.as_mut().poll_frame(cx), lost.as_pin_mut()) {
+            } => match (body.as_mut().poll_frame(cx), lost.as_mut()) {
                 // A consumer that knows the length may not poll again, so the end is looked for here too.
                 (Poll::Ready(Some(Ok(frame))), lost) if !body.is_end_stream() => {
                     // A body that is always ready would never get to see the loss below.
-                    match lost.map(|lost| lost.poll(cx)) {
+                    match lost.map(|lost| lost.as_mut().poll(cx)) {
                         Some(Poll::Ready(reason)) => (Some(Err(lock_lost(reason))), guard.take()),
                         Some(Poll::Pending) | None => return Poll::Ready(Some(Ok(frame))),
                     }
@@ -121,7 +121,7 @@ where
                 }
                 (Poll::Pending, None) => return Poll::Pending,
                 (Poll::Pending, Some(lost)) => {
-                    let reason = ready!(lost.poll(cx));
+                    let reason = ready!(lost.as_mut().poll(cx));
                     (Some(Err(lock_lost(reason))), guard.take())
                 }
             },

@@ -165,11 +165,20 @@ async fn a_suspend_is_seen_though_no_timer_fired() {
         .unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let handle = guard.handle();
+    let waiting = tokio::spawn(handle.lost());
+    tokio::task::yield_now().await;
+    let before = Instant::now();
     assert!(!handle.is_lost());
     clock.0.fetch_add(9_897_000_000, Ordering::SeqCst);
     assert!(!handle.is_lost());
     clock.0.fetch_add(1_000_000, Ordering::SeqCst);
     assert!(handle.is_lost());
+    assert_eq!(waiting.await.unwrap(), LossReason::Expired);
+    assert_eq!(
+        before.elapsed(),
+        Duration::ZERO,
+        "whoever sees it tells the others"
+    );
     assert_eq!(handle.lost().await, LossReason::Expired);
 }
 
@@ -226,4 +235,22 @@ async fn run_drops_the_work_when_the_lock_is_lost() {
     assert_eq!(outcome, Err(RunError::Lost(LossReason::Expired)));
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     assert!(before.elapsed() < TTL + 200 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_counts_from_its_send() {
+    let nodes = Nodes::five();
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let before = Instant::now();
+    // Just before the first renewal: it is answered 50 ms after it was sent, or a little less.
+    tokio::time::sleep_until(before + 3_370 * MS).await;
+    nodes.each(0..5, MemoryNode::freeze);
+    tokio::time::sleep_until(before + 3_430 * MS).await;
+    nodes.each(0..5, MemoryNode::thaw);
+    nodes
+        .settle("the extension is taken in", |_| {
+            guard.remaining() > Duration::from_secs(9)
+        })
+        .await;
+    assert!(guard.remaining() <= 9_850 * MS, "{:?}", guard.remaining());
 }

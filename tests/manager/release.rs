@@ -62,6 +62,18 @@ async fn a_release_that_is_not_confirmed_says_so_and_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_may_yet_grant_does_not_count_as_free() {
+    let nodes = Nodes::five();
+    nodes.each([3, 4], MemoryNode::freeze);
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    nodes.each([1, 2], MemoryNode::freeze);
+    let error = guard.release().await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Unconfirmed(_)), "{error:?}");
+    nodes.each(1..5, MemoryNode::thaw);
+    nodes.settle_free("order:1").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn nodes_that_were_slow_to_grant_count_for_the_release() {
     let nodes = Nodes::five();
     nodes.each([3, 4], MemoryNode::freeze);

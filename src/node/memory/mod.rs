@@ -1,0 +1,159 @@
+//! [`MemoryNode`]: a node inside the process, for development, tests and single-process services.
+
+#[cfg(feature = "test-util")]
+mod faults;
+mod store;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use self::store::Store;
+use super::{
+    AcquireReply, AcquireRequest, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError,
+    NodeFuture, NodeState, ReleaseReply, ReleaseRequest,
+};
+use crate::clock::{Clock, SystemClock};
+use crate::moment::Moment;
+
+#[cfg(feature = "test-util")]
+pub use self::faults::Releases;
+
+/// A node that keeps its locks in the memory of this process.
+///
+/// It behaves like a Redis node in everything the lock protocol can see: expiry, compare-and-delete, release
+/// notices. Clones share one state, so several managers in one process can share nodes. Nothing is shared
+/// between processes: use it for development, for tests, and where one process is all there is.
+///
+/// With the feature `test-util` it can be made to fail in the ways servers fail: see `go_down`, `freeze` and
+/// `forget`.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tower_redlock::{LockManager, node::memory::MemoryNode};
+///
+/// let nodes: Vec<_> = (0..5).map(|n| MemoryNode::new(format!("node-{n}"))).collect();
+/// let locks = LockManager::builder().nodes(nodes).connect().await?;
+/// let guard = locks.try_acquire("order:42").await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct MemoryNode {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: String,
+    clock: OnceLock<Arc<dyn Clock>>,
+    store: Mutex<Store>,
+    #[cfg(feature = "test-util")]
+    faults: faults::Faults,
+}
+
+impl MemoryNode {
+    /// An empty node called `name`.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                name: name.into(),
+                clock: OnceLock::new(),
+                store: Mutex::new(Store::default()),
+                #[cfg(feature = "test-util")]
+                faults: faults::Faults::default(),
+            }),
+        }
+    }
+
+    /// Runs `command` on the store when it is polled: with faults, also later or not at all.
+    fn run<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(&mut Store, Moment) -> T + Send + 'static,
+    ) -> NodeFuture<Result<T, NodeError>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            #[cfg(feature = "test-util")]
+            return shared.run_if_well(command).await;
+            #[cfg(not(feature = "test-util"))]
+            return Ok(shared.execute(command));
+        })
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Moment {
+        self.clock
+            .get_or_init(|| Arc::new(SystemClock::new()))
+            .now()
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        // A panic inside the store's short methods leaves it whole, so poison means nothing here.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn execute<T>(&self, command: impl FnOnce(&mut Store, Moment) -> T) -> T {
+        let now = self.now();
+        let mut store = self.store();
+        store.count_command();
+        command(&mut store, now)
+    }
+}
+
+impl Node for MemoryNode {
+    fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    fn start(&self, context: NodeContext) {
+        // The first manager's clock stays: entries of two clocks could not be compared.
+        let _ = self.shared.clock.set(context.clock);
+    }
+
+    fn state(&self) -> NodeState {
+        #[cfg(feature = "test-util")]
+        return self.shared.faults.state();
+        #[cfg(not(feature = "test-util"))]
+        return NodeState::Up;
+    }
+
+    fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
+        #[cfg(feature = "test-util")]
+        return self.shared.faults.well();
+        #[cfg(not(feature = "test-util"))]
+        return Box::pin(std::future::ready(Ok(())));
+    }
+
+    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        self.run(move |store, now| store.acquire(&request, now))
+    }
+
+    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
+        self.run(move |store, now| {
+            requests
+                .iter()
+                .map(|request| Ok(store.extend(request, now)))
+                .collect()
+        })
+    }
+
+    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
+        self.run(move |store, now| store.release(&request, now))
+    }
+
+    /// Does nothing: a memory node has no connection, and other managers may share it.
+    fn close(&self) -> NodeFuture<()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl fmt::Debug for MemoryNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryNode")
+            .field("name", &self.shared.name)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,84 @@
+//! The extractor: the handler runs under a lock or not at all.
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::{any, post};
+use http::{Method, Request};
+use http_body_util::BodyExt as _;
+use tower::ServiceExt as _;
+use tower_redlock::middleware::OnNoQuorum;
+use tower_redlock::{Held, key};
+
+use super::{Nodes, keyed, layer};
+
+async fn send(app: Router, method: Method) -> (u16, String, Option<String>) {
+    let request = Request::builder().method(method).uri("/");
+    let response = app
+        .oneshot(request.body(Body::empty()).unwrap())
+        .await
+        .unwrap();
+    let status = response.status().as_u16();
+    let kind = response.headers().get("content-type");
+    let kind = kind.map(|value| value.to_str().unwrap().to_owned());
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(bytes.to_vec()).unwrap(), kind)
+}
+
+async fn strict(lock: Held) -> String {
+    assert!(!lock.is_lost());
+    lock.into_handle().key().to_string()
+}
+
+async fn either(lock: Option<Held>) -> &'static str {
+    lock.map_or("unlocked", |_| "locked")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_has_its_lock() {
+    let nodes = Nodes::five();
+    let app = Router::new().route("/", post(strict).route_layer(layer(&nodes.manager())));
+    assert_eq!(send(app, Method::POST).await.1, "order:1");
+    let app = Router::new().route("/", post(either).route_layer(layer(&nodes.manager())));
+    assert_eq!(send(app, Method::POST).await.1, "locked");
+    nodes.assert_free();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_layer_is_an_error_that_names_it() {
+    for route in [post(strict), post(either)] {
+        let (status, text, kind) = send(Router::new().route("/", route), Method::POST).await;
+        assert_eq!(status, 500);
+        assert_eq!(
+            text,
+            "the handler needs a lock and there is no `RedlockLayer` around it; add one to its route"
+        );
+        assert_eq!(kind.unwrap(), "text/plain; charset=utf-8");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_runs_unlocked_says_why() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let text = "the handler needs a lock and its request runs without one: ";
+
+    let app = |route: axum::routing::MethodRouter| Router::new().route("/", route);
+    let got = send(app(any(strict).layer(layer(&locks))), Method::GET).await;
+    let why = "the layer does not lock requests of this method";
+    assert_eq!((got.0, got.1), (500, format!("{text}{why}")));
+    let got = send(app(any(either).layer(layer(&locks))), Method::GET).await;
+    assert_eq!((got.0, got.1.as_str()), (200, "unlocked"));
+
+    let optional = || keyed(&locks, key::header("x-id").optional());
+    let got = send(app(post(strict).layer(optional())), Method::POST).await;
+    let why = "the layer found no lock key in the request";
+    assert_eq!((got.0, got.1), (500, format!("{text}{why}")));
+
+    nodes.each(|n| n.go_down());
+    let anyway = || layer(&locks).on_no_quorum(OnNoQuorum::RunUnlocked);
+    let got = send(app(post(strict).layer(anyway())), Method::POST).await;
+    let why = "too few lock nodes answered";
+    assert_eq!((got.0, got.1), (503, format!("{text}{why}")));
+    let got = send(app(post(either).layer(anyway())), Method::POST).await;
+    assert_eq!((got.0, got.1.as_str()), (200, "unlocked"));
+}

@@ -1,0 +1,232 @@
+//! Which lock a request takes, and what is wrong with a request that gets none.
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request};
+use proptest::prelude::*;
+use tower_redlock::middleware::KeyExtractor;
+use tower_redlock::{KeyError, LockKey, key};
+
+/// The key that `extractor` makes of `request`; nothing here ever pends.
+fn extract(
+    extractor: &impl KeyExtractor,
+    request: http::request::Builder,
+) -> Result<Option<String>, String> {
+    let mut parts = request.body(()).unwrap().into_parts().0;
+    let mut future = std::pin::pin!(extractor.extract(&mut parts));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let std::task::Poll::Ready(key) = future.as_mut().poll(&mut context) else {
+        panic!("a key that waits");
+    };
+    key.map(|key| key.map(|key| key.to_string()))
+        .map_err(|error| error.to_string())
+}
+
+fn found(key: &str) -> Result<Option<String>, String> {
+    Ok(Some(key.to_owned()))
+}
+
+fn fault(text: &str) -> Result<Option<String>, String> {
+    Err(text.to_owned())
+}
+
+fn to(uri: &str) -> http::request::Builder {
+    Request::post(uri)
+}
+
+#[test]
+fn a_header() {
+    let id = key::header("x-order-id");
+    assert_eq!(
+        extract(&id, to("/").header("X-Order-Id", "42")),
+        found("42")
+    );
+    assert_eq!(
+        extract(&id, to("/")),
+        fault("the lock key cannot be made: the header `x-order-id` is missing")
+    );
+    assert_eq!(
+        extract(&id, to("/").header("x-order-id", "")),
+        fault("the lock key is malformed: the header `x-order-id` is empty")
+    );
+    assert_eq!(
+        extract(
+            &id,
+            to("/").header("x-order-id", "1").header("x-order-id", "1")
+        ),
+        fault("the lock key is malformed: the header `x-order-id` is repeated")
+    );
+    assert_eq!(
+        extract(&id, to("/").header("x-order-id", "x".repeat(513))),
+        fault("the lock key has 513 bytes or more; at most 512 are allowed")
+    );
+    assert!(extract(&id, to("/").header("x-order-id", "x".repeat(512))).is_ok());
+    let bytes = HeaderValue::from_bytes(b"\xFF\t\xC3\xA9").unwrap();
+    assert_eq!(
+        extract(&id, to("/").header("x-order-id", bytes)),
+        found("%FF%09é")
+    );
+}
+
+#[test]
+fn a_query_parameter() {
+    let id = key::query("order id");
+    assert_eq!(extract(&id, to("/?a=1&order+id=4%2F2+x&b")), found("4/2 x"));
+    assert_eq!(extract(&id, to("/?order%20id=42")), found("42"));
+    for uri in ["/", "/?", "/?order=1"] {
+        assert_eq!(
+            extract(&id, to(uri)),
+            fault("the lock key cannot be made: the query parameter `order id` is missing")
+        );
+    }
+    for uri in ["/?order+id", "/?order+id="] {
+        assert_eq!(
+            extract(&id, to(uri)),
+            fault("the lock key is malformed: the query parameter `order id` is empty")
+        );
+    }
+    assert_eq!(
+        extract(&id, to("/?order+id=1&order%20id=2")),
+        fault("the lock key is malformed: the query parameter `order id` is repeated")
+    );
+    assert_eq!(
+        extract(&id, to(&format!("/?order+id={}", "x".repeat(513)))),
+        fault("the lock key has 513 bytes or more; at most 512 are allowed")
+    );
+    // What is not UTF-8, and control characters, stay apart: neither is replaced by anything.
+    assert_eq!(extract(&id, to("/?order+id=%FF%00")), found("%FF%00"));
+    assert_eq!(extract(&id, to("/?order+id=%FE")), found("%FE"));
+}
+
+#[test]
+fn closures() {
+    let plain = |parts: &Parts| LockKey::join([parts.uri.path()]);
+    assert_eq!(extract(&plain, to("/a:b")), found("/a%3Ab"));
+    let control = |_: &Parts| LockKey::new("a\nb");
+    assert_eq!(
+        extract(&control, to("/")),
+        fault("the lock key is malformed: it holds a control character")
+    );
+    let empty = |_: &Parts| LockKey::new("");
+    assert_eq!(extract(&empty, to("/")), fault("the lock key is empty"));
+    let none = |_: &Parts| None::<LockKey>;
+    assert_eq!(extract(&none, to("/")), Ok(None));
+    let maybe =
+        |_: &Parts| -> Result<Option<LockKey>, KeyError> { Err(KeyError::missing("the tenant")) };
+    assert_eq!(
+        extract(&maybe, to("/")),
+        fault("the lock key cannot be made: the tenant is missing")
+    );
+    let part = key::from_fn(|parts| parts.uri.host().map(str::to_owned)).prefix("host");
+    assert_eq!(
+        extract(&part, to("http://a.example:80/")),
+        found("host:a.example")
+    );
+    assert_eq!(extract(&part, to("/")), Ok(None));
+}
+
+#[test]
+fn combinations() {
+    let all = key::method()
+        .and(key::header("x-tenant"))
+        .and(key::query("id"))
+        .prefix("account");
+    assert_eq!(
+        extract(&all, to("/?id=7").header("x-tenant", "a:b")),
+        found("account:POST:a%3Ab:7")
+    );
+    assert_eq!(
+        extract(&all, to("/").header("x-tenant", "a:b")),
+        fault("the lock key cannot be made: the query parameter `id` is missing")
+    );
+    // An optional part that is absent means no lock, whatever came before it.
+    let optional = key::header("x-tenant")
+        .and(key::query("id").optional())
+        .prefix("p");
+    assert_eq!(
+        extract(&optional, to("/").header("x-tenant", "a")),
+        Ok(None)
+    );
+    assert_eq!(
+        extract(&optional, to("/?id=").header("x-tenant", "a")),
+        fault("the lock key is malformed: the query parameter `id` is empty"),
+        "optional, and there, and of no use"
+    );
+    let puts = key::header("id").when(|parts| parts.method == Method::PUT);
+    assert_eq!(extract(&puts, to("/")), Ok(None), "not even missed");
+    assert_eq!(
+        extract(&puts, Request::put("/").header("id", "1")),
+        found("1")
+    );
+    // A prefix from a program is a part like any other.
+    let odd = key::header("id").prefix("a:b");
+    assert_eq!(extract(&odd, to("/").header("id", "c")), found("a%3Ab:c"));
+}
+
+/// The body is the inner service's business: not read, not held back, not changed.
+#[tokio::test(start_paused = true)]
+async fn a_huge_body_passes_through_untouched() {
+    use http_body_util::{BodyExt as _, Full};
+    use tower::{Layer as _, ServiceExt as _, service_fn};
+
+    let nodes = super::Nodes::five();
+    let huge = Bytes::from(vec![7; 32 << 20]);
+    let address = huge.as_ptr() as usize;
+    let inner = service_fn(move |request: Request<Full<Bytes>>| async move {
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!((body.len(), body.as_ptr() as usize), (32 << 20, address));
+        Ok::<_, std::convert::Infallible>(super::ok("read"))
+    });
+    let service = super::layer(&nodes.manager()).layer(inner);
+    let response = service
+        .oneshot(Request::post("/").body(Full::new(huge)).unwrap())
+        .await;
+    assert_eq!(super::text(response.unwrap()).await, "read");
+}
+
+/// A body that may not leave its thread is no reason for the layer not to work.
+#[tokio::test(start_paused = true)]
+async fn a_request_body_need_not_be_send() {
+    use std::rc::Rc;
+    use tower::{Layer as _, ServiceExt as _, service_fn};
+
+    let nodes = super::Nodes::five();
+    let inner = service_fn(async |request: Request<Rc<str>>| {
+        assert_eq!(&**request.body(), "here");
+        Ok::<_, std::convert::Infallible>(super::ok("read"))
+    });
+    let service = super::layer(&nodes.manager()).layer(inner);
+    let response = service
+        .oneshot(Request::post("/").body(Rc::from("here")).unwrap())
+        .await;
+    assert_eq!(super::text(response.unwrap()).await, "read");
+}
+
+fn percent(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("%{byte:02x}")).collect()
+}
+
+/// Bytes that mean something to the escaping, to forms or to UTF-8, and some that do not.
+fn tricky() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop::sample::select(b":%{}3Aa+& \xC3\xA9\xFF".to_vec());
+    prop::collection::vec(byte, 1..5)
+}
+
+proptest! {
+    #[test]
+    fn two_different_requests_never_meet(
+        left in (tricky(), tricky(), tricky()),
+        right in (tricky(), tricky(), tricky()),
+    ) {
+        let extractor = key::from_fn(|parts: &Parts| parts.uri.path().as_bytes()[1..].to_vec())
+            .and(key::header("h"))
+            .and(key::query("q"))
+            .prefix("p");
+        let key = |(path, header, query): &(Vec<u8>, Vec<u8>, Vec<u8>)| {
+            let uri = format!("/{}?q={}", percent(path), percent(query));
+            let value = HeaderValue::from_bytes(header).unwrap();
+            extract(&extractor, to(&uri).header("h", value)).unwrap().unwrap()
+        };
+        prop_assert_eq!(left == right, key(&left) == key(&right), "{} {}", key(&left), key(&right));
+    }
+}

@@ -1,0 +1,87 @@
+//! Locks that are lost while the handler runs: all nodes stop to answer.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Empty;
+use tokio::time::Instant;
+use tower::{ServiceBuilder, ServiceExt as _, service_fn};
+use tower_redlock::LockHandle;
+use tower_redlock::middleware::OnLost;
+
+use super::{KEY, Nodes, Seen, TTL, drive, layer, ok, post};
+
+#[tokio::test(start_paused = true)]
+async fn the_handler_is_dropped_before_validity_ends_and_the_answer_is_lock_lost() {
+    let (nodes, seen) = (Nodes::five(), Seen::default());
+    let inner = service_fn(|request: Request<Empty<Bytes>>| {
+        seen.watch(request.extensions());
+        let spy = seen.spy(&nodes);
+        async move {
+            let _spy = spy;
+            std::future::pending::<()>().await;
+            Ok::<_, Infallible>(ok("never"))
+        }
+    });
+    let service = ServiceBuilder::new()
+        .layer(layer(&nodes.manager()))
+        .service(inner);
+    let mut future = Box::pin(service.oneshot(post()));
+    drive(&mut future, || nodes.holding(KEY) == 5).await;
+    nodes.each(|n| n.freeze());
+    let before = Instant::now();
+    let response = future.await.unwrap();
+    let took = before.elapsed();
+    assert!(
+        took < TTL && took > TTL / 2,
+        "within validity, and not before it must: {took:?}"
+    );
+    // The handler went while the nodes still had the key, so before anyone else could have had it.
+    seen.assert_dropped_under_the_lock();
+    assert_eq!(response.status(), 503);
+    assert!(
+        !response.headers().contains_key("retry-after"),
+        "its outcome is unknown"
+    );
+    nodes.each(|n| n.thaw());
+    nodes.settle_free().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn told_to_continue_the_handler_decides() {
+    let nodes = Nodes::five();
+    let inner = service_fn(async |request: Request<Empty<Bytes>>| {
+        let lock = request.extensions().get::<LockHandle>().unwrap().clone();
+        let reason = lock.lost().await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(lock.is_lost());
+        assert_eq!(reason, tower_redlock::LossReason::Expired);
+        Ok::<_, Infallible>(ok("finished by hand"))
+    });
+    let layer = layer(&nodes.manager()).on_lost(OnLost::Continue);
+    let service = ServiceBuilder::new().layer(layer).service(inner);
+    let mut future = Box::pin(service.oneshot(post()));
+    drive(&mut future, || nodes.holding(KEY) == 5).await;
+    nodes.each(|n| n.freeze());
+    assert_eq!(super::text(future.await.unwrap()).await, "finished by hand");
+}
+
+/// The handler is woken by the very loss that would end it, and has its answer ready.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_exists_wins_over_the_loss() {
+    let nodes = Nodes::five();
+    let inner = service_fn(async |request: Request<Empty<Bytes>>| {
+        let lock = request.extensions().get::<LockHandle>().unwrap().clone();
+        lock.lost().await;
+        Ok::<_, Infallible>(ok("just in time"))
+    });
+    let service = ServiceBuilder::new()
+        .layer(layer(&nodes.manager()))
+        .service(inner);
+    let mut future = Box::pin(service.oneshot(post()));
+    drive(&mut future, || nodes.holding(KEY) == 5).await;
+    nodes.each(|n| n.freeze());
+    assert_eq!(super::text(future.await.unwrap()).await, "just in time");
+}

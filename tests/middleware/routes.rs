@@ -1,0 +1,270 @@
+//! The layer in axum's routers: what each placement locks, and that requests which no handler answers never touch
+//! a node.
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::{MethodRouter, any, get, post};
+use http::{Method, Request};
+use http_body_util::BodyExt as _;
+use tower::{Layer as _, Service, ServiceExt as _, service_fn};
+use tower_redlock::middleware::KeyExtractor;
+use tower_redlock::{Held, RedlockLayer, key};
+
+use super::{Nodes, keyed};
+
+/// Answers with the key that the request holds.
+async fn pay(lock: Held) -> String {
+    lock.key().to_string()
+}
+
+fn by_id(nodes: &Nodes) -> RedlockLayer<impl KeyExtractor + use<>> {
+    keyed(&nodes.manager(), key::path("id").prefix("order"))
+}
+
+async fn send<S, B>(app: &S, method: Method, uri: &str) -> (u16, String)
+where
+    S: Service<Request<Body>, Response = http::Response<B>, Error = std::convert::Infallible>
+        + Clone,
+    B: http_body::Body<Error: std::fmt::Debug>,
+{
+    let request = Request::builder().method(method).uri(uri);
+    let response = app
+        .clone()
+        .oneshot(request.body(Body::empty()).unwrap())
+        .await
+        .unwrap();
+    let status = response.status().as_u16();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+fn locked(key: &str) -> (u16, String) {
+    (200, key.to_owned())
+}
+
+/// What no handler answers, and what is safe, costs no node anything.
+async fn assert_untouched(app: &Router, nodes: &Nodes, expected: &[(Method, &str, u16)]) {
+    for (method, uri, status) in expected {
+        let before = nodes.commands();
+        let got = send(app, method.clone(), uri).await.0;
+        assert_eq!(got, *status, "{method} {uri}");
+        assert_eq!(nodes.commands(), before, "{method} {uri} touched a node");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn around_a_method_even_wrong_methods_touch_no_node() {
+    let nodes = Nodes::five();
+    let route = post(pay).route_layer(by_id(&nodes)).get(async || "seen");
+    let app = Router::new().route("/orders/{id}/pay", route);
+    assert_untouched(
+        &app,
+        &nodes,
+        &[
+            (Method::POST, "/nowhere", 404),
+            (Method::DELETE, "/orders/1/pay", 405),
+            (Method::PATCH, "/orders/1/pay", 405),
+            (Method::OPTIONS, "/orders/1/pay", 405),
+            (Method::HEAD, "/orders/1/pay", 200),
+            (Method::GET, "/orders/1/pay", 200),
+        ],
+    )
+    .await;
+    assert_eq!(nodes.commands(), 0);
+    assert_eq!(
+        send(&app, Method::POST, "/orders/1/pay").await,
+        locked("order:1")
+    );
+    assert_eq!(
+        send(&app, Method::POST, "/orders/a%3Ab/pay").await,
+        locked("order:a%3Ab")
+    );
+    nodes.assert_free();
+}
+
+#[tokio::test(start_paused = true)]
+async fn around_matched_routes_the_methods_must_be_named() {
+    let nodes = Nodes::five();
+    let routes = || Router::new().route("/orders/{id}/pay", post(pay).get(async || "seen"));
+    let app = routes().route_layer(by_id(&nodes).methods([Method::POST]));
+    let untouched = [
+        (Method::POST, "/nowhere", 404),
+        (Method::DELETE, "/orders/1/pay", 405),
+        (Method::OPTIONS, "/orders/1/pay", 405),
+        (Method::HEAD, "/orders/1/pay", 200),
+        (Method::GET, "/orders/1/pay", 200),
+    ];
+    assert_untouched(&app, &nodes, &untouched).await;
+    assert_eq!(
+        send(&app, Method::POST, "/orders/1/pay").await,
+        locked("order:1")
+    );
+
+    // Without that axum's own 405 is locked like any answer: this is the documented price.
+    let app = routes().route_layer(by_id(&nodes));
+    let before = nodes.commands();
+    assert_eq!(send(&app, Method::DELETE, "/orders/1/pay").await.0, 405);
+    assert!(nodes.commands() > before);
+    nodes.assert_free();
+}
+
+#[tokio::test(start_paused = true)]
+async fn around_a_whole_router_unmatched_paths_run_unlocked() {
+    let nodes = Nodes::five();
+    let app =
+        Router::new()
+            .route("/orders/{id}/pay", post(pay))
+            .fallback(async |held: Option<Held>| {
+                assert!(held.is_none());
+                (http::StatusCode::NOT_FOUND, "mine")
+            });
+    let layered = app.clone().layer(by_id(&nodes).methods([Method::POST]));
+    let untouched = [
+        (Method::POST, "/nowhere", 404),
+        (Method::POST, "/", 404),
+        (Method::DELETE, "/orders/1/pay", 405),
+    ];
+    assert_untouched(&layered, &nodes, &untouched).await;
+    assert_eq!(
+        send(&layered, Method::POST, "/orders/1/pay").await,
+        locked("order:1")
+    );
+
+    let by_header = keyed(&nodes.manager(), key::header("x-id").when(key::routed));
+    let layered = app.clone().layer(by_header);
+    assert_untouched(&layered, &nodes, &[(Method::POST, "/nowhere", 404)]).await;
+    assert_eq!(send(&layered, Method::POST, "/orders/1/pay").await.0, 400);
+
+    let by_route = keyed(&nodes.manager(), key::matched_path());
+    let layered = app.layer(by_route);
+    assert_untouched(&layered, &nodes, &[(Method::POST, "/nowhere", 404)]).await;
+    let route = "/orders/%7Bid%7D/pay";
+    assert_eq!(
+        send(&layered, Method::POST, "/orders/1/pay").await,
+        locked(route)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_without_the_parameter_is_a_bad_request_unless_optional() {
+    let nodes = Nodes::five();
+    let routes = Router::new().route("/health", post(async || "well"));
+    let app = routes.clone().layer(by_id(&nodes));
+    let (status, text) = send(&app, Method::POST, "/health").await;
+    assert_eq!(status, 400);
+    assert!(
+        text.contains("the lock key cannot be made: the path parameter `id` is missing"),
+        "{text}"
+    );
+    let optional = keyed(&nodes.manager(), key::path("id").optional());
+    let app = routes.layer(optional);
+    assert_eq!(
+        send(&app, Method::POST, "/health").await,
+        (200, "well".to_owned())
+    );
+    assert_eq!(nodes.commands(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_path_parameters() {
+    let nodes = Nodes::five();
+    let app = Router::new().route("/orders/{id}", post(pay).route_layer(by_id(&nodes)));
+    let (status, text) = send(&app, Method::POST, "/orders/%FF").await;
+    assert_eq!(status, 400);
+    assert!(
+        text.contains("the lock key is malformed: a path parameter is not UTF-8"),
+        "{text}"
+    );
+    let (status, text) = send(&app, Method::POST, &format!("/orders/{}", "x".repeat(513))).await;
+    assert_eq!(status, 400);
+    assert!(
+        text.contains("bytes or more; at most 512 are allowed"),
+        "{text}"
+    );
+    assert_eq!(nodes.commands(), 0);
+}
+
+/// Through would look as if all was well.
+#[tokio::test(start_paused = true)]
+async fn around_the_router_as_a_service_is_refused() {
+    let nodes = Nodes::five();
+    let routes = Router::new().route("/orders/{id}/pay", post(async || "ran"));
+    let app = by_id(&nodes).layer(routes.clone());
+    let (status, text) = send(&app, Method::POST, "/orders/1/pay").await;
+    assert_eq!(status, 500);
+    assert_eq!(
+        text,
+        concat!(
+            "{\"type\":\"urn:tower-redlock:problem:misconfigured\",\"title\":\"Lock layer misconfigured\",",
+            "\"status\":500,\"detail\":\"the lock key cannot be made: the path parameter `id` is not known here, ",
+            "because no router ran before the lock layer; put the layer inside the router\"}",
+        )
+    );
+    let by_route = keyed(&nodes.manager(), key::matched_path().optional());
+    let app = by_route.layer(routes);
+    assert_eq!(
+        send(&app, Method::POST, "/orders/1/pay").await.0,
+        500,
+        "nor is it optional"
+    );
+    assert_eq!(nodes.commands(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nested_routers() {
+    let nodes = Nodes::five();
+    let whole = key::path("tenant")
+        .and(key::path("id"))
+        .and(key::matched_path());
+    let layer = keyed(&nodes.manager(), whole);
+    let orders = |route: MethodRouter| Router::new().route("/orders/{id}", route);
+    let expected = locked("acme:7:/t/%7Btenant%7D/orders/%7Bid%7D");
+
+    let inside = orders(post(pay).route_layer(layer.clone()));
+    let around = orders(post(pay)).layer(layer.clone());
+    let outer = orders(post(pay));
+    for app in [
+        Router::new().nest("/t/{tenant}", inside),
+        Router::new().nest("/t/{tenant}", around),
+        Router::new()
+            .nest("/t/{tenant}", outer)
+            .route_layer(layer.clone()),
+    ] {
+        assert_eq!(send(&app, Method::POST, "/t/acme/orders/7").await, expected);
+        let untouched = [
+            (Method::POST, "/t/acme/nowhere", 404),
+            (Method::GET, "/t/acme/orders/7", 405),
+        ];
+        assert_untouched(&app, &nodes, &untouched).await;
+    }
+
+    // A service that is nested has no matched path of its own, and the parameters are there all the same.
+    let service = keyed(&nodes.manager(), key::path("tenant")).layer(service_fn(
+        async |request: Request<Body>| {
+            let lock = request
+                .extensions()
+                .get::<tower_redlock::LockHandle>()
+                .unwrap();
+            Ok::<_, std::convert::Infallible>(http::Response::new(lock.key().to_string()))
+        },
+    ));
+    let app = Router::new().nest_service("/t/{tenant}", service);
+    assert_eq!(send(&app, Method::POST, "/t/acme/x").await, locked("acme"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_for_any_method() {
+    let nodes = Nodes::five();
+    let app = Router::new()
+        .route(
+            "/orders/{id}",
+            any(async |held: Option<Held>| held.map_or("free", |_| "locked")).layer(by_id(&nodes)),
+        )
+        .route("/other", get(async || "other"));
+    assert_eq!(
+        send(&app, Method::DELETE, "/orders/1").await,
+        locked("locked")
+    );
+    assert_eq!(send(&app, Method::GET, "/orders/1").await, locked("free"));
+    assert_untouched(&app, &nodes, &[(Method::POST, "/other", 405)]).await;
+}
