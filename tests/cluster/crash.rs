@@ -120,6 +120,21 @@ async fn a_server_that_comes_back_is_topped_up_while_a_lock_is_held() {
 }
 
 #[tokio::test]
+async fn a_server_that_refused_is_topped_up_soon_and_not_only_by_a_renewal() {
+    let cluster = Cluster::start();
+    let locks = cluster.manager().await;
+    let leaving = ["SET", "lk:order:1", "another", "PX", "50"];
+    cluster.servers[0].command(&leaving);
+    let guard = locks.acquire("order:1").await.unwrap();
+    let token = String::from_utf8(guard.lease().token.expose().to_vec()).unwrap();
+    let ours = || cluster.servers[0].run("GET lk:order:1") == token;
+    // The first renewal of so long a lease would come after the test has failed.
+    eventually("topped up", ours).await;
+    guard.release().await.unwrap();
+    cluster.settle_free("the one that refused, too").await;
+}
+
+#[tokio::test]
 async fn three_of_five_killed_fail_fast_and_come_back_without_a_restart() {
     let mut cluster = Cluster::start();
     let locks = cluster.manager().await;

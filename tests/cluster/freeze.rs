@@ -57,7 +57,7 @@ async fn a_server_frozen_with_a_lock_on_it_gives_it_back_when_thawed() {
 #[tokio::test]
 async fn three_frozen_servers_are_no_quorum_at_the_node_time_out_and_at_once_when_known() {
     let cluster = Cluster::start();
-    let locks = cluster.manager().await;
+    let locks = connected(cluster.builder().node_timeout(200 * MS)).await;
     cluster.each([0, 1, 2], |server| server.freeze());
     let began = Instant::now();
     let error = locks.try_acquire("order:1").await.unwrap_err();
@@ -67,7 +67,7 @@ async fn three_frozen_servers_are_no_quorum_at_the_node_time_out_and_at_once_whe
         error.to_string().contains("no answer within 200ms"),
         "{error}"
     );
-    assert!(took < 2 * locks.node_timeout(), "{took:?}");
+    assert!(took < 5 * locks.node_timeout(), "{took:?}");
 
     eventually("known to be down", || (0..3).all(|n| is_down(&locks, n))).await;
     let began = Instant::now();

@@ -47,12 +47,14 @@ impl Cluster {
         self.servers.iter().map(Server::url).collect()
     }
 
-    /// A builder on these servers with a ttl that no test outlives.
+    /// A builder on these servers with a ttl that no test outlives, and a node time-out that a busy machine does not
+    /// reach.
     fn builder(&self) -> LockManagerBuilder {
-        LockManager::builder().redis(self.urls()).ttl(LONG)
+        let builder = LockManager::builder().redis(self.urls());
+        builder.ttl(LONG).node_timeout(1_000 * MS)
     }
 
-    /// A builder with a ttl that ends within the test, and a node time-out that a busy machine does not reach.
+    /// A builder with a ttl that ends within the test.
     fn short(&self, ttl: Duration) -> LockManagerBuilder {
         self.builder().ttl(ttl).node_timeout(ttl.min(200 * MS))
     }

@@ -234,7 +234,7 @@ async fn drain(core: &Core) {
     let link = core.status.borrow().link.clone();
     // New commands are refused from here on; the link stays so that `stopped` waits for the rest.
     core.publish(NodeState::Closed, link.clone());
-    if let Some(link) = link {
+    if let Some(mut link) = link {
         // Answers come in order: once this one is there, so are those of all commands before it.
         let _ = timeout(DRAIN_LIMIT, link.call(&redis::cmd("PING"))).await;
         link.condemn();
@@ -283,6 +283,7 @@ fn random() -> u64 {
 /// Whether the server answers at all; what it answers does not matter.
 async fn answers(link: &Link) -> bool {
     let ping = redis::cmd("PING");
+    let mut link = link.clone();
     let mut call = std::pin::pin!(link.call(&ping));
     let answer = match timeout(PING_LIMIT, call.as_mut()).await {
         Ok(answer) => answer,

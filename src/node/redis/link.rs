@@ -1,10 +1,14 @@
 //! One live connection and the signals around it.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Poll, ready};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::error;
 use crate::node::{NodeError, NodeErrorKind};
@@ -20,25 +24,23 @@ pub(super) struct Link {
 }
 
 /// What the users of a link and its supervisor tell each other.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Signals {
     /// A command was given up or broke: is the server still there?
     pub(super) suspect: Notify,
     /// The server's nature has changed: look at it anew.
     pub(super) recheck: Notify,
-    /// The supervisor has given the link up; nobody need wait for answers any more.
-    condemned: watch::Sender<bool>,
+    // The supervisor has given the link up; nobody need wait for answers any more. A flag and a bell, because every
+    // command listens: a watch channel would cost each of them several times as much.
+    condemned: AtomicBool,
+    bell: Notify,
 }
 
 impl Link {
     pub(super) fn new(connection: MultiplexedConnection) -> Self {
         Self {
             connection,
-            signals: Arc::new(Signals {
-                suspect: Notify::new(),
-                recheck: Notify::new(),
-                condemned: watch::Sender::new(false),
-            }),
+            signals: Arc::new(Signals::default()),
         }
     }
 
@@ -48,44 +50,64 @@ impl Link {
 
     /// Ends all waiting for answers on this link.
     pub(super) fn condemn(&self) {
-        self.signals.condemned.send_replace(true);
+        self.signals.condemned.store(true, Ordering::Release);
+        self.signals.bell.notify_waiters();
     }
 
     /// Sends one command and waits for its answer. Errors from the server are errors.
-    pub(super) async fn call(&self, cmd: &Cmd) -> Result<Value, RedisError> {
-        let mut connection = self.connection.clone();
-        self.attended(async move {
-            // The client reports a server's error as a successful answer here.
-            connection.send_packed_command(cmd).await?.extract_error()
-        })
-        .await
+    pub(super) async fn call(&mut self, cmd: &Cmd) -> Result<Value, RedisError> {
+        let mut answer = pin!(self.connection.send_packed_command(cmd));
+        // The client reports a server's error as a successful answer here.
+        let answer = poll_fn(|cx| {
+            let answer = ready!(answer.as_mut().poll(cx));
+            Poll::Ready(answer.and_then(Value::extract_error))
+        });
+        self.signals.attended(answer).await
     }
 
     /// Sends many commands at once and waits for all answers. Errors from the server are among the values.
-    pub(super) async fn call_all(&self, pipeline: &Pipeline) -> Result<Vec<Value>, RedisError> {
-        let mut connection = self.connection.clone();
-        self.attended(async move {
-            connection
-                .send_packed_commands(pipeline, 0, pipeline.len())
-                .await
-        })
-        .await
+    pub(super) async fn call_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, RedisError> {
+        let answers = self
+            .connection
+            .send_packed_commands(pipeline, 0, pipeline.len());
+        self.signals.attended(answers).await
     }
 
+    /// See [`Signals::look_at`].
+    pub(super) fn look_at(&self, error: &RedisError) {
+        self.signals.look_at(error);
+    }
+
+    /// The same for the answers to one chunk of an extend, where the errors of single locks are items.
+    pub(super) fn look_at_locks<T>(&self, answers: &[Result<T, NodeError>]) {
+        let demoted = |answer: &Result<T, NodeError>| {
+            answer
+                .as_ref()
+                .is_err_and(|error| error::is_read_only(&error.to_string()))
+        };
+        if answers.iter().any(demoted) {
+            self.signals.recheck.notify_one();
+        }
+    }
+}
+
+impl Signals {
     /// Waits for `answer`, until the link is condemned. Dropped halfway, or failed, it raises suspicion.
     async fn attended<T>(
         &self,
         answer: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, RedisError> {
-        let mut unanswered = Unanswered(Some(&self.signals.suspect));
-        let mut condemned = self.signals.condemned.subscribe();
+        let mut unanswered = Unanswered(Some(&self.suspect));
+        // Before the look at the flag, so that the bell is not missed in between.
+        let bell = self.bell.notified();
+        let given_up = || (redis::ErrorKind::Io, "the server does not answer").into();
+        if self.condemned.load(Ordering::Acquire) {
+            return Err(given_up());
+        }
         let result = tokio::select! {
             biased;
             result = answer => result,
-            // An error means that the sender is gone, which `self` rules out.
-            _ = condemned.wait_for(|condemned| *condemned) => {
-                Err((redis::ErrorKind::Io, "the server does not answer").into())
-            }
+            () = bell => Err(given_up()),
         };
         match &result {
             Ok(_) => unanswered.0 = None,
@@ -99,21 +121,9 @@ impl Link {
     }
 
     /// Draws the supervisor's attention to an answer that says that the server has changed.
-    pub(super) fn look_at(&self, error: &RedisError) {
+    fn look_at(&self, error: &RedisError) {
         if error::is_read_only(&error::server_text(error)) {
-            self.signals.recheck.notify_one();
-        }
-    }
-
-    /// The same for the answers to one chunk of an extend, where the errors of single locks are items.
-    pub(super) fn look_at_locks<T>(&self, answers: &[Result<T, NodeError>]) {
-        let demoted = |answer: &Result<T, NodeError>| {
-            answer
-                .as_ref()
-                .is_err_and(|error| error::is_read_only(&error.to_string()))
-        };
-        if answers.iter().any(demoted) {
-            self.signals.recheck.notify_one();
+            self.recheck.notify_one();
         }
     }
 }

@@ -145,8 +145,9 @@ impl Node for RedisNode {
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            let link = handle.core.link()?;
-            let answer = run(&link, &scripts::ACQUIRE, &scripts::acquire(&request)).await;
+            let mut link = handle.core.link()?;
+            let cmd = scripts::acquire(&request);
+            let answer = run(&mut link, &scripts::ACQUIRE, &cmd).await;
             scripts::read_acquire(&answer.map_err(|error| error::failed(&error))?)
         })
     }
@@ -157,8 +158,8 @@ impl Node for RedisNode {
             if requests.is_empty() {
                 return Ok(Vec::new());
             }
-            let link = handle.core.link()?;
-            extend(&link, &requests)
+            let mut link = handle.core.link()?;
+            extend(&mut link, &requests)
                 .await
                 .map_err(|error| error::failed(&error))
         })
@@ -167,8 +168,8 @@ impl Node for RedisNode {
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            let link = handle.core.link()?;
-            let answer = run(&link, &scripts::RELEASE, &scripts::release(&request)).await;
+            let mut link = handle.core.link()?;
+            let answer = run(&mut link, &scripts::RELEASE, &scripts::release(&request)).await;
             scripts::read_release(&answer.map_err(|error| error::failed(&error))?)
         })
     }
@@ -274,7 +275,7 @@ impl Drop for Handle {
 }
 
 /// Runs one script, and loads it first where the server has lost it.
-async fn run(link: &Link, script: &Script, cmd: &Cmd) -> Result<Value, RedisError> {
+async fn run(link: &mut Link, script: &Script, cmd: &Cmd) -> Result<Value, RedisError> {
     match link.call(cmd).await {
         Err(error) if is_unknown_script(error.kind()) => {
             link.call(&script.load()).await?;
@@ -290,7 +291,7 @@ const fn is_unknown_script(kind: ErrorKind) -> bool {
 
 /// Extends in chunks, all in one message. An error of one chunk is the error of each of its locks.
 async fn extend(
-    link: &Link,
+    link: &mut Link,
     requests: &[ExtendRequest],
 ) -> Result<Vec<Result<ExtendReply, NodeError>>, RedisError> {
     let chunks: Vec<&[ExtendRequest]> = requests.chunks(EXTEND_CHUNK).collect();
