@@ -1,5 +1,4 @@
 //! One suite of claims about the `Node` port, run over every kind of node: real servers, started for each claim.
-#![cfg(feature = "redis")]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -13,7 +12,7 @@ mod claims;
 
 use std::sync::Arc;
 
-use claims::Bench;
+use claims::{Bench, Remote};
 use support::nodes;
 use support::server::{Kind, Server};
 use tower_redlock::node::Node;
@@ -41,14 +40,15 @@ impl Bench for Real {
         Arc::new(self.node.clone())
     }
 
-    fn listen(&self, name: &str) -> Option<Box<dyn Send>> {
-        Some(Box::new(self.server.subscribe(&nodes::key(name).channel())))
+    fn listen(&self, name: &str) -> Box<dyn Send> {
+        Box::new(self.server.subscribe(&nodes::key(name).channel()))
     }
+}
 
-    fn set_forever(&self, name: &str) -> bool {
+impl Remote for Real {
+    fn set_forever(&self, name: &str) {
         self.server
             .command(&["SET", nodes::key(name).as_str(), "foreign"]);
-        true
     }
 }
 
@@ -59,13 +59,8 @@ impl Bench for MemoryNode {
         Arc::new(self.clone())
     }
 
-    // It has no connections to count, and holds nothing but locks.
-    fn listen(&self, _name: &str) -> Option<Box<dyn Send>> {
-        None
-    }
-
-    fn set_forever(&self, _name: &str) -> bool {
-        false
+    fn listen(&self, name: &str) -> Box<dyn Send> {
+        Box::new(self.subscribe(nodes::key(name).channel()))
     }
 }
 
@@ -108,9 +103,19 @@ macro_rules! all_claims {
                 anothers_lock_is_neither_extended_nor_refilled,
                 a_batch_is_answered_in_order,
                 keys_do_not_touch_each_other,
-                a_foreign_key_without_expiry_has_no_remaining_time,
                 a_dropped_acquire_and_a_release_leave_no_key,
                 nothing_happens_before_the_first_poll,
+            ]);
+        )*
+    };
+}
+
+/// What only a server can show.
+macro_rules! remote_claims {
+    ($($module:ident: $bench:expr;)*) => {
+        $(
+            hold!($module, $bench, [
+                a_foreign_key_without_expiry_has_no_remaining_time,
                 a_closed_node_says_so,
             ]);
         )*
@@ -121,4 +126,9 @@ all_claims! {
     memory: memory();
     redis: Real::start(Kind::Redis).await;
     valkey: Real::start(Kind::Valkey).await;
+}
+
+remote_claims! {
+    remote_redis: Real::start(Kind::Redis).await;
+    remote_valkey: Real::start(Kind::Valkey).await;
 }

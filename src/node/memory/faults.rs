@@ -159,29 +159,34 @@ impl MemoryNode {
         self.shared.store().commands
     }
 
-    /// The channels of the releases from now on, as a subscriber to all of them would see them.
+    /// Listens to the releases that are announced on `channel` from now on.
+    ///
+    /// See [`NodeKey::channel`](crate::namespace::NodeKey::channel) for the channel of a key.
     #[must_use]
-    pub fn releases(&self) -> Releases {
+    pub fn subscribe(&self, channel: impl Into<String>) -> Notices {
         let (sender, receiver) = mpsc::unbounded_channel();
-        self.shared.store().listeners.push(sender);
-        Releases { receiver }
+        self.shared.store().listeners.push((channel.into(), sender));
+        Notices { receiver }
     }
 }
 
-/// A stream of release notices. Made by [`MemoryNode::releases`].
+/// A subscription to the releases of one key. Made by [`MemoryNode::subscribe`].
 #[derive(Debug)]
-pub struct Releases {
-    receiver: mpsc::UnboundedReceiver<String>,
+pub struct Notices {
+    receiver: mpsc::UnboundedReceiver<()>,
 }
 
-impl Releases {
-    /// The channel of the next release.
+impl Notices {
+    /// Waits for the next release.
     ///
     /// # Cancel safety
     ///
     /// No notice is lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<String> {
-        self.receiver.recv().await
+    pub async fn next(&mut self) {
+        if self.receiver.recv().await.is_none() {
+            // The node is gone, so nothing will ever be released there.
+            std::future::pending().await
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::moment::Moment;
 
 #[cfg(feature = "test-util")]
-pub use self::faults::Releases;
+pub use self::faults::Notices;
 
 /// A node that keeps its locks in the memory of this process.
 ///

@@ -18,7 +18,7 @@ pub(super) struct Store {
     // Sweep when the map has grown to this.
     sweep_at: usize,
     #[cfg(feature = "test-util")]
-    pub(super) listeners: Vec<tokio::sync::mpsc::UnboundedSender<String>>,
+    pub(super) listeners: Vec<(String, tokio::sync::mpsc::UnboundedSender<()>)>,
     #[cfg(feature = "test-util")]
     pub(super) commands: u64,
 }
@@ -94,9 +94,11 @@ impl Store {
 
     #[cfg(feature = "test-util")]
     fn announce(&mut self, key: &NodeKey) -> u32 {
-        self.listeners
-            .retain(|listener| listener.send(key.channel()).is_ok());
-        u32::try_from(self.listeners.len()).unwrap_or(u32::MAX)
+        let channel = key.channel();
+        self.listeners.retain(|(_, listener)| !listener.is_closed());
+        let heard = self.listeners.iter();
+        let heard = heard.filter(|(name, listener)| *name == channel && listener.send(()).is_ok());
+        u32::try_from(heard.count()).unwrap_or(u32::MAX)
     }
 
     #[cfg(not(feature = "test-util"))]
