@@ -14,6 +14,7 @@ mod acquire;
 mod floors;
 mod frozen;
 mod measure;
+mod middleware;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -28,8 +29,12 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
+    let runtime = std::rc::Rc::new(runtime);
     if is_wanted("acquire") {
         runtime.block_on(acquire::run());
+    }
+    if is_wanted("middleware") {
+        middleware::run(&runtime);
     }
     if is_wanted("frozen") {
         runtime.block_on(frozen::run());
