@@ -270,7 +270,8 @@ impl Hold {
     /// Lets go of the lock: from here on the watchdog leaves it alone.
     pub(super) fn let_go(&self) -> Owed {
         let mut inner = self.inner();
-        if inner.phase == Phase::Held && self.clock.now() >= self.end() {
+        // Also when the end was announced and nobody has looked since.
+        if self.clock.now() >= self.end() {
             self.expire(&mut inner);
         }
         let lost = match inner.phase {

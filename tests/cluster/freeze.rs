@@ -90,10 +90,12 @@ async fn a_lock_is_lost_within_its_validity_when_no_server_answers() {
     let locks = connected(builder).await;
     let began = Instant::now();
     let guard = locks.try_acquire("order:1").await.unwrap();
+    // A look at a lock notices its end, so the one that is looked at is not the one that is to be told of.
+    let watched = locks.try_acquire("order:2").await.unwrap();
     cluster.each(0..5, |server| server.freeze());
 
-    let handle = guard.handle();
-    let deadline = guard.lease().deadline;
+    let handle = watched.handle();
+    let deadline = watched.lease().deadline;
     let exact = tokio::task::spawn_blocking(move || {
         use tower_redlock::clock::{Clock, SystemClock};
         let clock = SystemClock::new();
@@ -112,7 +114,8 @@ async fn a_lock_is_lost_within_its_validity_when_no_server_answers() {
     assert_eq!(reason, LossReason::Expired);
     let (not_early, at, deadline) = exact.await.unwrap();
     assert!(not_early, "lost at {at:?}, before {deadline:?}");
-    assert_eq!(guard.remaining(), Duration::ZERO);
+    assert_eq!(watched.remaining(), Duration::ZERO);
+    drop(watched);
 
     cluster.each(0..5, |server| server.thaw());
     // The servers find the renewals that were sent meanwhile, and may set the key anew. Those are given back.

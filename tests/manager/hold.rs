@@ -254,3 +254,19 @@ async fn an_extension_counts_from_its_send() {
         .await;
     assert!(guard.remaining() <= 9_850 * MS, "{:?}", guard.remaining());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_release_after_the_end_says_so_though_nothing_has_looked_since_the_announcement() {
+    let clock = HandClock(Arc::new(AtomicU64::new(1_000_000_000)));
+    let builder = LockManager::builder().memory(5).clock(clock.clone());
+    let locks = builder.lazy().unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let end = guard.lease().deadline.as_nanos();
+    // The watchdog's timer finds the end near.
+    clock.0.store(end - 1_000_000, Ordering::SeqCst);
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert!(!guard.is_lost(), "announced, and not over yet");
+    clock.0.store(end, Ordering::SeqCst);
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error, ReleaseError::Lost(LossReason::Expired));
+}
