@@ -106,6 +106,10 @@ pub use moment::Moment;
 /// # let _ = account;
 /// ```
 ///
+/// A key is text, and two texts are two keys. A handler that parses what a client sent may take several texts for
+/// one resource: `42`, `042` and `+42` are one `u64`, upper and lower case are one UUID. Requests for them do not
+/// exclude one another, so refuse what is not in its one form before you act on it.
+///
 /// A request without what its key is made of is answered with `400 invalid-key`, unless the source is optional:
 /// then it runs without a lock.
 pub mod key {

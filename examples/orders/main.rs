@@ -48,12 +48,14 @@ async fn run() -> Result<ExitCode, AnyError> {
     let shop = Shop::default();
     let app = app(shop.clone(), &locks);
 
-    let listener = TcpListener::bind(if driven {
-        "127.0.0.1:0".into()
+    let wanted = if driven {
+        "127.0.0.1:0".to_owned()
     } else {
-        address()
-    })
-    .await?;
+        std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned())
+    };
+    let listener = TcpListener::bind(&wanted)
+        .await
+        .map_err(|error| format!("cannot listen on `{wanted}` (set LISTEN): {error}"))?;
     let address = listener.local_addr()?;
     if driven {
         let server = tokio::spawn(async move { axum::serve(listener, app).await });
@@ -68,16 +70,44 @@ async fn run() -> Result<ExitCode, AnyError> {
     }
 
     print_help(address, &locks);
-    axum::serve(listener, app)
-        .with_graceful_shutdown(async {
-            // Without a signal handler the process just ends, and the locks with their ttl.
-            let _ = tokio::signal::ctrl_c().await;
-        })
-        .await?;
-    let report = locks.shutdown(Duration::from_secs(10)).await;
+    serve(listener, app, told_to_stop).await?;
+    // Requests that run on, if any, are told that their locks are lost.
+    let report = locks.shutdown(Duration::from_secs(1)).await;
     println!("\nstopped; {} locks were cut short", report.lost);
     Ok(ExitCode::SUCCESS)
 }
+
+/// Serves until `stop`, and then lets requests come to their end, but does not wait for ever: one client that
+/// never sends the rest of its request would keep the process from stopping.
+async fn serve<F>(listener: TcpListener, app: Router, stop: fn() -> F) -> std::io::Result<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let server = axum::serve(listener, app).with_graceful_shutdown(stop());
+    tokio::select! {
+        biased;
+        served = server.into_future() => served,
+        () = async { stop().await; tokio::time::sleep(GRACE).await } => Ok(()),
+    }
+}
+
+/// Ctrl-c, or what service managers send. Without it the process just ends, and the locks with their ttl.
+async fn told_to_stop() {
+    #[cfg(unix)]
+    if let Ok(mut told) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+    {
+        tokio::select! {
+            biased;
+            _ = told.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+        return;
+    }
+    let _ = tokio::signal::ctrl_c().await;
+}
+
+/// How long requests may take to end when the service stops.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// The service. The lock stands at the route whose path names the order.
 fn app(shop: Shop, locks: &LockManager) -> Router {
@@ -102,10 +132,6 @@ async fn connect() -> Result<LockManager, AnyError> {
     Ok(builder.connect().await?)
 }
 
-fn address() -> String {
-    std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned())
-}
-
 fn print_help(address: SocketAddr, locks: &LockManager) {
     let nodes: Vec<String> = locks.nodes().into_iter().map(|node| node.name).collect();
     println!(
@@ -115,9 +141,32 @@ fn print_help(address: SocketAddr, locks: &LockManager) {
     println!("try:");
     println!("  curl -i -X POST http://{address}/orders/42/pay     # takes half a second");
     println!(
-        "  curl -i -X POST http://{address}/orders/42/pay &   # twice at once: one of them is told 409"
+        "  curl -i -X POST http://{address}/orders/43/pay &   # twice at once: one of them is told 409"
     );
-    println!("  curl -i -X POST http://{address}/orders/42/pay");
+    println!("  curl -i -X POST http://{address}/orders/43/pay");
     println!("  curl -i http://{address}/orders/42                 # reading needs no lock");
     println!("end it with ctrl-c");
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_never_ends_its_request_does_not_keep_the_service_up() {
+        async fn soon() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        client.write_all(b"POST /orders/1/pay HT").await.unwrap();
+        let began = tokio::time::Instant::now();
+        serve(listener, Router::new(), soon).await.unwrap();
+        let waited = began.elapsed();
+        assert!(waited >= GRACE, "the client was connected: {waited:?}");
+    }
 }

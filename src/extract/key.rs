@@ -12,6 +12,9 @@ use crate::middleware::key::{Collected, Key, KeySource, only, push_value};
 /// A route without the parameter is answered with 400, unless the key is [`optional`](Key::optional). A value
 /// that is not UTF-8 is answered with 400.
 ///
+/// The key is the text and not what a handler makes of it: `42` and `042` are two keys and one `Path<u64>`. See
+/// [`key`](crate::key).
+///
 /// # A note on placement
 ///
 /// The router finds the parameters, so the layer must be inside of it:
@@ -25,14 +28,19 @@ use crate::middleware::key::{Collected, Key, KeySource, only, push_value};
 /// | inside a router that is [nested](axum::Router::nest) | also those of the outer path | as above | as above |
 /// | around the router, as a service | none: 500 `misconfigured` | the same | the same |
 ///
-/// The last is a mistake of the program and is refused: to let those requests through unlocked would look as if
+/// A fallback of a nested router is reached with the parameters of the outer path. If the key is made of these
+/// alone, `Router::layer` on either router locks for its 404s; `.when(key::routed)` keeps it from that.
+///
+/// The last row is a mistake of the program and is refused: to let those requests through unlocked would look as if
 /// all was well.
 pub const fn path(name: &'static str) -> Key<PathParam> {
     Key::new(PathParam { name })
 }
 
 /// The route's path as it was given to the router, such as `/orders/{order_id}/pay`, with that of the routers
-/// around it. Where it is known, and where not, is as with [`path`].
+/// around it. Where it is known, and where not, is as with [`path`], but for services: below the path of a
+/// [`nest_service`](axum::Router::nest_service), and in a `fallback_service`, nothing has matched, and requests
+/// run unlocked. Use [`path`] or a closure there.
 pub const fn matched_path() -> Key<RoutePath> {
     Key::new(RoutePath { _priv: () })
 }

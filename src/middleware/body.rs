@@ -78,6 +78,15 @@ impl<B> ResponseBody<B> {
     }
 }
 
+/// A body that has ended. Layers around this one, such as tower-http's time-out, answer with it.
+impl<B> Default for ResponseBody<B> {
+    fn default() -> Self {
+        Self {
+            inner: Inner::Ended,
+        }
+    }
+}
+
 impl<B> Body for ResponseBody<B>
 where
     B: Body,

@@ -116,7 +116,8 @@ pub const fn header(name: &'static str) -> Key<Header> {
 
 /// The value of the parameter `name` in the request's query, decoded as a form is: `+` is a space, `%2F` a slash.
 ///
-/// A parameter that is repeated or empty is answered with 400: it is not clear which resource is meant.
+/// A parameter that is repeated or empty is answered with 400: it is not clear which resource is meant. So is one
+/// that is not UTF-8: axum's `Query` replaces what is not, and would see one value where there are several keys.
 pub const fn query(name: &'static str) -> Key<Query> {
     Key::new(Query { name })
 }
@@ -182,7 +183,10 @@ impl KeySource for Query {
             .filter(|(name, _)| *form_decode(name) == *self.name.as_bytes())
             .map(|(_, value)| value);
         let value = only(values, subject)?;
-        push_value(key, &form_decode(value), subject)
+        match str::from_utf8(&form_decode(value)) {
+            Ok(value) => push_value(key, value.as_bytes(), subject),
+            Err(_) => Err(KeyError::malformed_in(subject, "is not UTF-8")),
+        }
     }
 }
 
@@ -386,12 +390,10 @@ pub(crate) fn push_value(
     Ok(Collected::Parts)
 }
 
-/// Decodes a name or value of a form. Byte for byte, unlike decoders that replace what is not UTF-8: two
-/// different values must not become one key.
+/// Decodes a name or value of a form, byte for byte: what is not UTF-8 is not replaced.
 fn form_decode(text: &str) -> Cow<'_, [u8]> {
     if text.contains('+') {
-        let spaced = text.replace('+', " ");
-        Cow::Owned(percent_decode(spaced.as_bytes()).collect())
+        Cow::Owned(percent_decode(text.replace('+', " ").as_bytes()).collect())
     } else {
         percent_decode(text.as_bytes()).into()
     }

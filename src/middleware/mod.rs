@@ -2,7 +2,8 @@
 //!
 //! The layer makes a lock key of each request, acquires the lock on a majority of the nodes, runs the inner
 //! service, and gives the lock back. It works around any tower service that speaks `http`; axum is not needed.
-//! The inner service's error type is unchanged: what the layer refuses becomes a response.
+//! The inner service's error type is unchanged: what the layer refuses becomes a response. The inner service must
+//! be `Clone`, as for every layer that works before it calls.
 //!
 //! # Where to put it
 //!
@@ -16,6 +17,19 @@
 //! [`.methods([Method::POST])`](RedlockLayer::methods) there, or a wrong method takes the lock for the moment
 //! in which it is refused. `Router::layer` runs for unmatched paths too; a key from the route (`key::path`,
 //! `key::matched_path`) lets them pass unlocked, and other keys do with `.when(key::routed)`.
+//!
+//! A layer with a time-out may stand on either side. Inside, it ends the handler, and the lock is released before
+//! the answer goes out. Outside, it covers the acquisition and `max_wait` too, but it drops this layer's future:
+//! the lock is released in the background, and a client that comes again at once may yet be told 409.
+//!
+//! # What holds a lock for long
+//!
+//! The lock is taken when the request's head is there, before the handler reads the body, and with
+//! [`HoldUntil::BodyEnd`] it lasts until the response has been passed on. A client that sends or reads slowly holds
+//! the lock as long as it likes, up to the manager's `max_hold`. Put a time-out inside, or read the body outside.
+//!
+//! A lock is not re-entrant: a second layer with the same key, or a handler that asks for the key of its own
+//! request, finds it held by another.
 //!
 //! # What passes without a lock
 //!

@@ -18,8 +18,9 @@ pub enum HoldUntil {
     /// on its way.
     #[default]
     ResponseHead,
-    /// Until the response's body is sent, failed or dropped. The release is then always
-    /// [detached](ReleaseMode::Detached): a body cannot wait for it.
+    /// Until the last of the response's body is passed to the server, or the body failed or was dropped. The server
+    /// may still be sending what it has. The release is [detached](ReleaseMode::Detached): a body cannot wait for
+    /// it. An answer without a body, such as an upgrade's, holds no lock after its head.
     BodyEnd,
 }
 

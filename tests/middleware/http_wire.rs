@@ -222,6 +222,30 @@ async fn tower_https_timeout_inside_and_outside() {
     }
 }
 
+/// In one builder there is no axum between the two to box the body: the time-out makes the layer's own.
+#[tokio::test(start_paused = true)]
+async fn tower_https_timeout_right_around_the_layer() {
+    let (nodes, seen) = (Nodes::five(), Seen::default());
+    let timeout =
+        TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, Duration::from_secs(1));
+    let handler = {
+        let (seen, nodes) = (seen.clone(), nodes.clone());
+        async move |extensions: Extensions| stuck(extensions, seen, nodes).await
+    };
+    let around = ServiceBuilder::new()
+        .layer(timeout)
+        .layer(layer(&nodes.manager()));
+    let app = Router::new().route("/", post(handler).route_layer(around));
+    let response = app
+        .oneshot(to(Method::POST, "/").map(axum::body::Body::new))
+        .await
+        .unwrap();
+    assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
+    seen.assert_dropped_under_the_lock();
+    nodes.settle_free().await;
+}
+
 /// `tower::timeout` makes errors, and axum wants them handled: both around the layer.
 #[tokio::test(start_paused = true)]
 async fn a_handled_error_layer_around_the_layer() {

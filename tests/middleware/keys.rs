@@ -93,9 +93,15 @@ fn a_query_parameter() {
         extract(&id, to(&format!("/?order+id={}", "x".repeat(513)))),
         fault("the lock key has 513 bytes or more; at most 512 are allowed")
     );
-    // What is not UTF-8, and control characters, stay apart: neither is replaced by anything.
-    assert_eq!(extract(&id, to("/?order+id=%FF%00")), found("%FF%00"));
-    assert_eq!(extract(&id, to("/?order+id=%FE")), found("%FE"));
+    // Handlers that decode a form see U+FFFD in all of these, so they would be one resource with three keys.
+    for uri in ["/?order+id=%FF", "/?order+id=%FE", "/?order+id=a%C3"] {
+        assert_eq!(
+            extract(&id, to(uri)),
+            fault("the lock key is malformed: the query parameter `order id` is not UTF-8")
+        );
+    }
+    assert_eq!(extract(&id, to("/?order+id=%EF%BF%BD")), found("\u{FFFD}"));
+    assert_eq!(extract(&id, to("/?order+id=%00")), found("%00"));
 }
 
 #[test]
@@ -225,8 +231,11 @@ proptest! {
         let key = |(path, header, query): &(Vec<u8>, Vec<u8>, Vec<u8>)| {
             let uri = format!("/{}?q={}", percent(path), percent(query));
             let value = HeaderValue::from_bytes(header).unwrap();
-            extract(&extractor, to(&uri).header("h", value)).unwrap().unwrap()
+            extract(&extractor, to(&uri).header("h", value))
         };
-        prop_assert_eq!(left == right, key(&left) == key(&right), "{} {}", key(&left), key(&right));
+        // A query that is not UTF-8 has no key.
+        if let (Ok(Some(a)), Ok(Some(b))) = (key(&left), key(&right)) {
+            prop_assert_eq!(left == right, a == b, "{} {}", a, b);
+        }
     }
 }

@@ -252,6 +252,60 @@ async fn nested_routers() {
     assert_eq!(send(&app, Method::POST, "/t/acme/x").await, locked("acme"));
 }
 
+/// It has the parameters of the outer path, so that only what has matched tells it from a route.
+#[tokio::test(start_paused = true)]
+async fn the_fallback_of_a_nested_router() {
+    let nodes = Nodes::five();
+    let inner = Router::new()
+        .route("/pay", post(pay))
+        .fallback(async || http::StatusCode::NOT_FOUND);
+    let nested = |inner: Router| Router::new().nest("/orders/{id}", inner);
+    let layer = || keyed(&nodes.manager(), key::path("id").prefix("order"));
+    let routed = || {
+        keyed(
+            &nodes.manager(),
+            key::path("id").prefix("order").when(key::routed),
+        )
+    };
+    for app in [
+        nested(inner.clone().route_layer(layer())),
+        nested(inner.clone()).route_layer(layer()),
+        nested(inner.clone().layer(routed())),
+        nested(inner.clone()).layer(routed()),
+    ] {
+        let expected = locked("order:1");
+        assert_eq!(send(&app, Method::POST, "/orders/1/pay").await, expected);
+        assert_untouched(&app, &nodes, &[(Method::POST, "/orders/1/nowhere", 404)]).await;
+    }
+
+    // Without the condition it is locked: this is the documented price.
+    for app in [
+        nested(inner.clone().layer(layer())),
+        nested(inner).layer(layer()),
+    ] {
+        let before = nodes.commands();
+        assert_eq!(send(&app, Method::POST, "/orders/1/nowhere").await.0, 404);
+        assert!(nodes.commands() > before);
+    }
+    nodes.assert_free();
+}
+
+/// Documented: nothing has matched below its path.
+#[tokio::test(start_paused = true)]
+async fn a_nested_service_has_no_matched_path() {
+    let nodes = Nodes::five();
+    let service = keyed(&nodes.manager(), key::matched_path()).layer(service_fn(
+        async |request: Request<Body>| {
+            let locked = request.extensions().get::<tower_redlock::LockHandle>();
+            let text = if locked.is_some() { "locked" } else { "free" };
+            Ok::<_, std::convert::Infallible>(http::Response::new(text.to_owned()))
+        },
+    ));
+    let app = Router::new().nest_service("/t", service);
+    assert_eq!(send(&app, Method::POST, "/t/1").await, locked("free"));
+    assert_eq!(nodes.commands(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_route_for_any_method() {
     let nodes = Nodes::five();
