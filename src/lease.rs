@@ -15,8 +15,8 @@ use crate::token::OwnerToken;
 pub struct Lease {
     /// What is locked.
     pub key: LockKey,
-    /// The secret that the nodes hold for it.
-    pub token: OwnerToken,
+    // The secret that the nodes hold for it: not for handlers, which have the lease through their handle.
+    pub(crate) token: OwnerToken,
     /// The time to live that was sent to the nodes. It never changes during a lease.
     pub ttl: Duration,
     /// When the attempt that won began.
@@ -26,9 +26,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Puts a lease together.
-    #[must_use]
-    pub const fn new(
+    pub(crate) const fn new(
         key: LockKey,
         token: OwnerToken,
         ttl: Duration,

@@ -23,7 +23,7 @@
 //! # async fn app() -> Result<Router, tower_redlock::ConnectError> {
 //! // Or `.redis(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])`.
 //! let locks = LockManager::builder().memory(5).connect().await?;
-//! let layer = RedlockLayer::new(locks, key::path("order_id").prefix("order"));
+//! let layer = RedlockLayer::new(locks, key::path("order_id").parse::<u64>().prefix("order"));
 //! let app = Router::new().route("/orders/{order_id}/pay", post(pay).route_layer(layer));
 //! # Ok(app) }
 //! # }
@@ -108,7 +108,7 @@ pub use moment::Moment;
 ///
 /// A key is text, and two texts are two keys. A handler that parses what a client sent may take several texts for
 /// one resource: `42`, `042` and `+42` are one `u64`, upper and lower case are one UUID. Requests for them do not
-/// exclude one another, so refuse what is not in its one form before you act on it.
+/// exclude one another. [`parse`](key::Key::parse) reads the value as the handler does, and all spellings are one key.
 ///
 /// A request without what its key is made of is answered with `400 invalid-key`, unless the source is optional:
 /// then it runs without a lock.
@@ -117,8 +117,8 @@ pub mod key {
     pub use crate::extract::key::{PathParam, RoutePath, matched_path, path, routed};
     pub use crate::lock_key::{KeyError, KeyParts, LockKey};
     pub use crate::middleware::key::{
-        And, Collected, FromFn, Header, IntoKeyPart, Key, KeySource, Method, Optional, Prefix,
-        Query, When, from_fn, header, method, query,
+        And, Collected, FromFn, Header, IntoKeyPart, Key, KeySource, KeyValue, Method, Optional,
+        Parsed, Prefix, Query, When, from_fn, header, method, query,
     };
 }
 

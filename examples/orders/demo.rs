@@ -14,15 +14,27 @@ use hyper_util::rt::TokioExecutor;
 use crate::AnyError;
 use crate::shop::{Receipt, Shop};
 
-const REQUESTS: u64 = 100;
+const REQUESTS: usize = 100;
+/// The first of the distinct orders.
+const FIRST: u64 = 1_000;
 
 type HttpClient = Client<HttpConnector, Body>;
 
 /// Pays one order 100 times at once, then 100 orders at once. Returns whether every order was paid exactly once
 /// and no two requests were ever inside the payment of one order.
 pub(crate) async fn run(address: SocketAddr, shop: &Shop) -> Result<bool, AnyError> {
-    let same = round(address, |_| 1).await?;
-    let distinct = round(address, |n| 1_000 + n).await?;
+    // One order in four spellings: the handler takes them all for order 1, and so must the lock.
+    let spellings = ["1", "01", "+1", "001"];
+    let same = round(address, |n| {
+        spellings
+            .into_iter()
+            .cycle()
+            .nth(n)
+            .unwrap_or("1")
+            .to_owned()
+    })
+    .await?;
+    let distinct = round(address, |n| (FIRST + n as u64).to_string()).await?;
 
     println!(
         "{:<38} {:>14} {:>14}",
@@ -41,7 +53,7 @@ pub(crate) async fn run(address: SocketAddr, shop: &Shop) -> Result<bool, AnyErr
     println!("{:<38} {:>14?} {:>14?}", "took", same.took, distinct.took);
 
     let one = [1];
-    let many: Vec<u64> = (1_000..1_000 + REQUESTS).collect();
+    let many: Vec<u64> = (FIRST..).take(REQUESTS).collect();
     println!(
         "{:<38} {:>14} {:>14}",
         "most inside one payment at once",
@@ -90,7 +102,7 @@ struct Round {
 }
 
 /// Sends all requests at once and counts the answers.
-async fn round(address: SocketAddr, order: impl Fn(u64) -> u64) -> Result<Round, AnyError> {
+async fn round(address: SocketAddr, order: impl Fn(usize) -> String) -> Result<Round, AnyError> {
     let client: HttpClient = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
     let begin = Instant::now();
     let requests: Vec<_> = (0..REQUESTS)
@@ -115,7 +127,7 @@ async fn round(address: SocketAddr, order: impl Fn(u64) -> u64) -> Result<Round,
 async fn pay(
     client: HttpClient,
     address: SocketAddr,
-    order: u64,
+    order: String,
 ) -> Result<Option<&'static str>, AnyError> {
     let request =
         Request::post(format!("http://{address}/orders/{order}/pay")).body(Body::empty())?;

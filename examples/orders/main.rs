@@ -111,7 +111,11 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// The service. The lock stands at the route whose path names the order.
 fn app(shop: Shop, locks: &LockManager) -> Router {
-    let one_at_a_time = RedlockLayer::new(locks.clone(), key::path("order_id").prefix("order"));
+    let one_at_a_time = RedlockLayer::new(
+        locks.clone(),
+        // Parsed as the handler parses it: `/orders/7` and `/orders/07` are one order, and so one lock.
+        key::path("order_id").parse::<u64>().prefix("order"),
+    );
     Router::new()
         .route("/orders/{order_id}", get(shop::show))
         .route(

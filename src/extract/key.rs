@@ -1,19 +1,21 @@
 //! Keys from the route that axum has matched.
 
+use std::borrow::Cow;
+
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams};
 use http::request::Parts;
 
 use crate::lock_key::{KeyError, KeyParts, Subject};
-use crate::middleware::key::{Collected, Key, KeySource, only, push_value};
+use crate::middleware::key::{Collected, Key, KeySource, KeyValue, UNREADABLE, only, push_value};
 
 /// The path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`.
 ///
 /// A route without the parameter is answered with 400, unless the key is [`optional`](Key::optional). A value
 /// that is not UTF-8 is answered with 400.
 ///
-/// The key is the text and not what a handler makes of it: `42` and `042` are two keys and one `Path<u64>`. See
-/// [`key`](crate::key).
+/// The key is the text and not what a handler makes of it: `42` and `042` are two keys and one `Path<u64>`. With
+/// [`parse`](Key::parse) they are one: `key::path("order_id").parse::<u64>()`.
 ///
 /// # A note on placement
 ///
@@ -58,22 +60,41 @@ pub struct PathParam {
     name: &'static str,
 }
 
+impl PathParam {
+    const fn subject(&self) -> Subject {
+        Subject::Named("path parameter", self.name)
+    }
+}
+
+impl KeyValue for PathParam {
+    async fn value<'a>(
+        &'a self,
+        request: &'a mut Parts,
+    ) -> Result<Option<Cow<'a, [u8]>>, KeyError> {
+        let subject = self.subject();
+        let routed = routed(request);
+        let params = params(request, subject).await?;
+        let values = params.iter().filter(|(name, _)| *name == self.name);
+        match only(values.map(|(_, value)| value), subject) {
+            Ok(value) => Ok(Some(Cow::Owned(value.into()))),
+            // The router's own fallback: there is no route that could have the parameter.
+            Err(error) if error.is_missing() && !routed => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn unreadable(&self) -> KeyError {
+        KeyError::malformed_in(self.subject(), UNREADABLE)
+    }
+}
+
 impl KeySource for PathParam {
     async fn collect(
         &self,
         request: &mut Parts,
         key: &mut KeyParts,
     ) -> Result<Collected, KeyError> {
-        let subject = Subject::Named("path parameter", self.name);
-        let routed = routed(request);
-        let params = params(request, subject).await?;
-        let values = params.iter().filter(|(name, _)| *name == self.name);
-        match only(values, subject) {
-            Ok((_, value)) => push_value(key, value.as_bytes(), subject),
-            // The router's own fallback: there is no route that could have the parameter.
-            Err(error) if error.is_missing() && !routed => Ok(Collected::NoLock),
-            Err(error) => Err(error),
-        }
+        push_value(self, request, key).await
     }
 }
 

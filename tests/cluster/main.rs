@@ -37,6 +37,15 @@ struct Cluster {
 }
 
 impl Cluster {
+    /// The owner token that a majority of the servers holds for `key`.
+    fn token(&self, key: &str) -> String {
+        let get = format!("GET lk:{key}");
+        let held: Vec<String> = self.servers.iter().map(|server| server.run(&get)).collect();
+        let is_held_widely =
+            |token: &&String| held.iter().filter(|other| other == token).count() >= 3;
+        held.iter().find(is_held_widely).unwrap().clone()
+    }
+
     fn start() -> Self {
         Self {
             servers: Server::start_many(Kind::Redis, 5),

@@ -30,6 +30,35 @@ fn fault(text: &str) -> Result<Option<String>, String> {
     Err(text.to_owned())
 }
 
+#[test]
+fn a_parsed_value_is_one_key_however_it_is_spelt() {
+    let id = key::header("x-order-id").parse::<u64>().prefix("order");
+    for spelling in ["42", "042", "+42", "00000000000042"] {
+        let request = to("/").header("x-order-id", spelling);
+        assert_eq!(extract(&id, request), found("order:42"), "{spelling}");
+    }
+    for nonsense in ["-42", "4 2", "0x2A", "42:", "99999999999999999999"] {
+        assert_eq!(
+            extract(&id, to("/").header("x-order-id", nonsense)),
+            fault(
+                "the lock key is malformed: the header `x-order-id` cannot be read as what it should be"
+            ),
+            "{nonsense}"
+        );
+    }
+    let query = key::query("id").parse::<u64>();
+    assert_eq!(extract(&query, to("/?id=%30%34%32")), found("42"));
+    assert_eq!(
+        extract(&query, to("/?id=42&id=42")),
+        fault("the lock key is malformed: the query parameter `id` is repeated")
+    );
+    assert_eq!(
+        extract(&query, to("/")),
+        fault("the lock key cannot be made: the query parameter `id` is missing")
+    );
+    assert_eq!(extract(&query.optional(), to("/")), Ok(None));
+}
+
 fn to(uri: &str) -> http::request::Builder {
     Request::post(uri)
 }

@@ -153,7 +153,10 @@ impl Site {
 }
 
 fn app(locks: &LockManager, desk: &Arc<Desk>) -> Router {
-    let layer = RedlockLayer::new(locks.clone(), key::path("id").prefix("order"));
+    let layer = RedlockLayer::new(
+        locks.clone(),
+        key::path("id").parse::<usize>().prefix("order"),
+    );
     let streaming = layer.clone().hold_until(HoldUntil::BodyEnd);
     Router::new()
         .route("/pay/{id}", post(pay))

@@ -1,0 +1,232 @@
+//! Sources of one value that a client sent.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use http::request::Parts;
+use percent_encoding::percent_decode;
+
+use super::{Collected, Key, KeySource};
+use crate::lock_key::{KeyError, KeyParts, Subject};
+
+/// A source of one value that a client sent: a header, a query parameter, a path parameter.
+///
+/// [`Key::parse`] works on these.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a single value that a client sent, so it cannot be parsed",
+    note = "call `.parse::<T>()` right behind `key::path(..)`, `key::header(..)` or `key::query(..)`"
+)]
+pub trait KeyValue: KeySource {
+    /// The value; `None` if the request needs no lock.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if the value is missing, repeated or empty.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any point with the request; nothing is locked yet.
+    fn value<'a>(
+        &'a self,
+        request: &'a mut Parts,
+    ) -> impl Future<Output = Result<Option<Cow<'a, [u8]>>, KeyError>> + Send + 'a;
+
+    /// The error for a value that cannot be read.
+    fn unreadable(&self) -> KeyError;
+}
+
+/// Adds the value of `source` as it is.
+pub(crate) async fn push_value<S: KeyValue>(
+    source: &S,
+    request: &mut Parts,
+    key: &mut KeyParts,
+) -> Result<Collected, KeyError> {
+    match source.value(request).await? {
+        Some(value) => {
+            key.push(value)?;
+            Ok(Collected::Parts)
+        }
+        None => Ok(Collected::NoLock),
+    }
+}
+
+/// The value of the request header `name`.
+///
+/// The value is taken as its bytes are. A header that is repeated or empty is answered with 400: it is not clear
+/// which resource is meant.
+pub const fn header(name: &'static str) -> Key<Header> {
+    Key::new(Header { name })
+}
+
+/// The value of the parameter `name` in the request's query, decoded as a form is: `+` is a space, `%2F` a slash.
+///
+/// A parameter that is repeated or empty is answered with 400: it is not clear which resource is meant. So is one
+/// that is not UTF-8: axum's `Query` replaces what is not, and would see one value where there are several keys.
+pub const fn query(name: &'static str) -> Key<Query> {
+    Key::new(Query { name })
+}
+
+/// Source of [`header`].
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    name: &'static str,
+}
+
+impl Header {
+    const fn subject(&self) -> Subject {
+        Subject::Named("header", self.name)
+    }
+}
+
+impl KeyValue for Header {
+    async fn value<'a>(
+        &'a self,
+        request: &'a mut Parts,
+    ) -> Result<Option<Cow<'a, [u8]>>, KeyError> {
+        let values = request.headers.get_all(self.name).iter();
+        let values = values.map(|value| Cow::Borrowed(value.as_bytes()));
+        only(values, self.subject()).map(Some)
+    }
+
+    fn unreadable(&self) -> KeyError {
+        KeyError::malformed_in(self.subject(), UNREADABLE)
+    }
+}
+
+impl KeySource for Header {
+    async fn collect(
+        &self,
+        request: &mut Parts,
+        key: &mut KeyParts,
+    ) -> Result<Collected, KeyError> {
+        push_value(self, request, key).await
+    }
+}
+
+/// Source of [`query`].
+#[derive(Clone, Copy, Debug)]
+pub struct Query {
+    name: &'static str,
+}
+
+impl Query {
+    const fn subject(&self) -> Subject {
+        Subject::Named("query parameter", self.name)
+    }
+}
+
+impl KeyValue for Query {
+    async fn value<'a>(
+        &'a self,
+        request: &'a mut Parts,
+    ) -> Result<Option<Cow<'a, [u8]>>, KeyError> {
+        let pairs = request.uri.query().unwrap_or_default().split('&');
+        let values = pairs
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+            .filter(|(name, _)| *form_decode(name) == *self.name.as_bytes())
+            .map(|(_, value)| form_decode(value));
+        let value = only(values, self.subject())?;
+        if str::from_utf8(&value).is_err() {
+            return Err(KeyError::malformed_in(self.subject(), "is not UTF-8"));
+        }
+        Ok(Some(value))
+    }
+
+    fn unreadable(&self) -> KeyError {
+        KeyError::malformed_in(self.subject(), UNREADABLE)
+    }
+}
+
+impl KeySource for Query {
+    async fn collect(
+        &self,
+        request: &mut Parts,
+        key: &mut KeyParts,
+    ) -> Result<Collected, KeyError> {
+        push_value(self, request, key).await
+    }
+}
+
+/// Source of [`Key::parse`].
+pub struct Parsed<S, T> {
+    source: S,
+    read_as: PhantomData<fn() -> T>,
+}
+
+impl<S, T> Parsed<S, T> {
+    pub(super) const fn new(source: S) -> Self {
+        Self {
+            source,
+            read_as: PhantomData,
+        }
+    }
+}
+
+// By hand: `T` is only a name here.
+impl<S: Clone, T> Clone for Parsed<S, T> {
+    fn clone(&self) -> Self {
+        Self::new(self.source.clone())
+    }
+}
+
+impl<S: fmt::Debug, T> fmt::Debug for Parsed<S, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parsed")
+            .field("source", &self.source)
+            .field("read_as", &format_args!("{}", std::any::type_name::<T>()))
+            .finish()
+    }
+}
+
+impl<S, T> KeySource for Parsed<S, T>
+where
+    S: KeyValue,
+    T: FromStr + fmt::Display + 'static,
+{
+    async fn collect(
+        &self,
+        request: &mut Parts,
+        key: &mut KeyParts,
+    ) -> Result<Collected, KeyError> {
+        let canonical = match self.source.value(request).await? {
+            Some(value) => str::from_utf8(&value)
+                .ok()
+                .and_then(|value| value.parse::<T>().ok())
+                .map(|value| value.to_string()),
+            None => return Ok(Collected::NoLock),
+        };
+        key.push(canonical.ok_or_else(|| self.source.unreadable())?)?;
+        Ok(Collected::Parts)
+    }
+}
+
+/// The one value there is, which must hold something: all requests with an empty one would share a key.
+pub(crate) fn only<V: AsRef<[u8]>>(
+    mut values: impl Iterator<Item = V>,
+    subject: Subject,
+) -> Result<V, KeyError> {
+    let value = values
+        .next()
+        .ok_or_else(|| KeyError::missing_from(subject))?;
+    if values.next().is_some() {
+        return Err(KeyError::malformed_in(subject, "is repeated"));
+    }
+    if value.as_ref().is_empty() {
+        return Err(KeyError::malformed_in(subject, "is empty"));
+    }
+    Ok(value)
+}
+
+/// Decodes a name or value of a form, byte for byte: what is not UTF-8 is not replaced.
+fn form_decode(text: &str) -> Cow<'_, [u8]> {
+    if text.contains('+') {
+        Cow::Owned(percent_decode(text.replace('+', " ").as_bytes()).collect())
+    } else {
+        percent_decode(text.as_bytes()).into()
+    }
+}
+
+/// What is wrong with a value that does not parse.
+pub(crate) const UNREADABLE: &str = "cannot be read as what it should be";
