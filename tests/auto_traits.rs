@@ -74,14 +74,15 @@ mod table {
     };
     use tower_redlock::token::OwnerToken;
     use tower_redlock::middleware::{
-        BodyLockLost, BusyStatus, HoldUntil, OnLost, OnNoQuorum, RedlockService, Rejection, RejectionKind,
-        ReleaseMode, ResponseBody, ResponseFuture, Unlocked,
+        BodyLockLost, BusyStatus, DefaultResponseForRejection, HoldUntil, NotARefusal, OnLost, OnNoQuorum,
+        RedlockService, Rejection, RejectionKind, ReleaseMode, ResponseBody, ResponseFuture, Unlocked,
+        UnlockedReason,
     };
     use tower_redlock::node::memory::MemoryNode;
     use tower_redlock::{
-        AcquireError, ConfigError, ConnectError, KeyError, LockGuard, LockHandle, LockKey, LockManager,
-        LockManagerBuilder, LossReason, Lost, Moment, NodeFailure, NodeStatus, RedlockLayer, ReleaseError, RunError,
-        ShutdownReport,
+        AcquireError, ConfigError, ConnectError, Contended, KeyError, LockGuard, LockHandle, LockKey, LockManager,
+        LockManagerBuilder, LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, NodeStatus,
+        RedlockLayer, ReleaseError, RunError, ShutdownReport, ShuttingDown, TooSlow, Unconfirmed, WaitTimeout, key,
     };
 
     auto_traits! {
@@ -121,6 +122,14 @@ mod table {
         ConfigError:        yes  yes  yes   yes        yes;
         ConnectError:       yes  yes  yes   yes        yes;
         NodeFailure:        yes  yes  yes   yes        yes;
+        Contended:          yes  yes  yes   yes        yes;
+        WaitTimeout:        yes  yes  yes   yes        yes;
+        NoQuorum:           yes  yes  yes   yes        yes;
+        TooSlow:            yes  yes  yes   yes        yes;
+        ShuttingDown:       yes  yes  yes   yes        yes;
+        NoEntropy:          yes  yes  yes   yes        yes;
+        Unconfirmed:        yes  yes  yes   yes        yes;
+        Misconfigured:      yes  yes  yes   yes        yes;
         NodeStatus:         yes  yes  yes   yes        yes;
         LossReason:         yes  yes  yes   yes        yes;
         ShutdownReport:     yes  yes  yes   yes        yes;
@@ -160,23 +169,42 @@ mod table {
         Rejection:                        yes  yes  yes   yes        yes;
         RejectionKind:                    yes  yes  yes   yes        yes;
         BodyLockLost:                     yes  yes  yes   yes        yes;
+        UnlockedReason:                   yes  yes  yes   yes        yes;
+        NotARefusal:                      yes  yes  yes   yes        yes;
+        DefaultResponseForRejection:      yes  yes  yes   yes        yes;
+        key::KeyParts:                    yes  yes  yes   yes        yes;
+        key::Collected:                   yes  yes  yes   yes        yes;
+        key::Key<key::Header>:            yes  yes  yes   yes        yes;
+        key::Key<key::Query>:             yes  yes  yes   yes        yes;
+        key::Key<key::Method>:            yes  yes  yes   yes        yes;
+        // What a value is read as is only a name.
+        key::Key<key::Parsed<key::Header, Local>>: yes yes yes yes yes;
+        key::Key<key::FromFn<Local>>:     no   no   yes   yes        yes;
+        key::Key<key::Prefix<Local>>:     no   no   yes   yes        yes;
+        key::Key<key::Optional<Local>>:   no   no   yes   yes        yes;
+        key::Key<key::And<Local, u8>>:    no   no   yes   yes        yes;
+        key::Key<key::When<u8, Local>>:   no   no   yes   yes        yes;
     }
 
     #[cfg(feature = "axum")]
     auto_traits! {
         tower_redlock::Held:                   yes yes yes no  no;
+        key::Key<key::PathParam>:              yes yes yes yes yes;
+        key::Key<key::RoutePath>:              yes yes yes yes yes;
         tower_redlock::extract::HeldRejection: yes yes yes yes yes;
     }
 
     #[cfg(feature = "redis")]
     auto_traits! {
-        tower_redlock::node::redis::RedisNode:    yes yes yes no  no;
+        tower_redlock::node::redis::RedisNode:        yes yes yes no  no;
+        tower_redlock::node::redis::RedisNodeBuilder: yes yes yes yes yes;
         tower_redlock::node::redis::NodeUrlError: yes yes yes yes yes;
     }
 
     #[cfg(feature = "test-util")]
     auto_traits! {
-        tower_redlock::clock::TokioClock: yes yes yes yes yes;
+        tower_redlock::clock::TokioClock:    yes yes yes yes yes;
+        tower_redlock::node::memory::Notices: yes yes yes yes yes;
     }
 
     /// No handler could await them otherwise: handlers run on every thread.
