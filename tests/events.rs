@@ -1,0 +1,122 @@
+//! What the crate tells `tracing`: every event that an operator needs, and no secret in any of them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fmt::{Debug, Write as _};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tower_redlock::clock::TokioClock;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{LockManager, LockManagerBuilder};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// Writes every event down, a line each: `LEVEL message field=value ..`.
+#[derive(Clone, Default)]
+struct Book(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {}={value:?}", field.name()).unwrap();
+    }
+}
+
+impl Subscriber for Book {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("tower_redlock")
+    }
+
+    fn new_span(&self, _span: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &Id, _values: &Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(event.metadata().level().to_string());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn enter(&self, _span: &Id) {}
+
+    fn exit(&self, _span: &Id) {}
+}
+
+impl Book {
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// The one line that holds `words`.
+    fn line(&self, words: &str) -> String {
+        let lines = self.lines();
+        let mut found = lines.iter().filter(|line| line.contains(words));
+        let line = found
+            .next()
+            .unwrap_or_else(|| panic!("no {words:?} in {lines:#?}"));
+        assert!(
+            found.next().is_none(),
+            "{words:?} more than once in {lines:#?}"
+        );
+        line.clone()
+    }
+}
+
+fn five() -> (Vec<MemoryNode>, LockManagerBuilder) {
+    let nodes: Vec<_> = (0..5).map(|n| MemoryNode::new(format!("n{n}"))).collect();
+    let builder = LockManager::builder()
+        .nodes(nodes.iter().cloned())
+        .clock(TokioClock::new());
+    (nodes, builder)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_missing_at_connect_is_named() {
+    let book = Book::default();
+    let _listening = tracing::subscriber::set_default(book.clone());
+    let (nodes, builder) = five();
+    nodes.first().unwrap().go_down();
+    builder.connect().await.unwrap();
+    let line = book.line("does not answer");
+    assert!(line.starts_with("WARN") && line.contains("n0"), "{line}");
+    assert!(line.contains("the node is down"), "{line}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lock_is_told_once_and_no_event_holds_its_token() {
+    let book = Book::default();
+    let _listening = tracing::subscriber::set_default(book.clone());
+    let (nodes, builder) = five();
+    let locks = builder.connect().await.unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let token = nodes.first().unwrap().holder("lk:order:1").unwrap();
+    let token = String::from_utf8(token).unwrap();
+    nodes.iter().for_each(MemoryNode::freeze);
+    guard.lost().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(guard.is_lost());
+    drop(guard);
+    // No node answers until the ttl is over, so the keys are given up, and that is told, too.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+
+    let line = book.line("lock lost");
+    assert!(
+        line.starts_with("ERROR") && line.contains("order:1"),
+        "{line}"
+    );
+    assert!(line.contains("without a successful extension"), "{line}");
+    let left: Vec<_> = book
+        .lines()
+        .into_iter()
+        .filter(|line| line.contains("could not be released"))
+        .collect();
+    assert!(!left.is_empty(), "{:#?}", book.lines());
+    assert!(!book.lines().concat().contains(&token));
+}
