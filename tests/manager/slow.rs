@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
@@ -113,4 +113,17 @@ async fn more_releases_than_there_is_room_for_do_not_cost_a_lock_that_is_held() 
     nodes.each([4], MemoryNode::thaw);
     guard.release().await.unwrap();
     nodes.settle_free("order:0").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_are_slow_to_close_do_not_add_up() {
+    let nodes = Nodes::five();
+    let locks = manager(&nodes, 0..5, Duration::from_secs(10));
+    let began = Instant::now();
+    locks.shutdown(Duration::ZERO).await;
+    assert!(
+        began.elapsed() <= Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
 }
