@@ -131,10 +131,19 @@ impl Attempt {
         let hold = Hold::new(core.next_id(), lease, self.place.clone(), clock, holding);
         let hold = Arc::new(hold);
         self.won = true;
-        if !self.fanout.is_empty() {
-            let late = late(Arc::clone(&core), Arc::clone(&hold), self.fanout.take());
-            core.settle(&self.place, late);
-        } else if missing {
+        if self.fanout.is_empty() {
+            if missing {
+                hold.plan_top_up(core.clock.now() + core.node_timeout);
+            }
+            return Ok(hold);
+        }
+        let pending: Vec<usize> = self.fanout.pending().collect();
+        let late = late(Arc::clone(&core), Arc::clone(&hold), self.fanout.take());
+        if !core.background.spawn(late) {
+            // No room to wait for the late answers: given up, so that a release does not wait for them either.
+            for node in pending {
+                hold.answered(node, |holding| holding.unknown(node));
+            }
             hold.plan_top_up(core.clock.now() + core.node_timeout);
         }
         Ok(hold)

@@ -37,11 +37,21 @@ impl Background {
         if self.jobs.count() > self.limit {
             return false;
         }
+        self.run(inside, job);
+        true
+    }
+
+    /// Runs `job` as [`spawn`](Self::spawn) does, whether there is room or not: for extensions, of which there are
+    /// never many at a time, and without which releases that pile up would cost the locks that are held.
+    pub(super) fn spawn_anyway(&self, job: impl Future<Output = ()> + Send + 'static) {
+        self.run(self.jobs.enter(), job);
+    }
+
+    fn run(&self, inside: Inside, job: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(async move {
             let _inside = inside;
             job.await;
         });
-        true
     }
 
     /// Waits until no job runs, at most for `limit`; tells how many still do.
@@ -140,6 +150,9 @@ mod tests {
         assert!(background.spawn(async { drop(go_second.await) }));
         assert!(!background.spawn(async {}));
         assert_eq!(background.jobs.count(), 2);
+        background.spawn_anyway(std::future::ready(()));
+        assert_eq!(background.jobs.count(), 3, "what must not wait is run");
+        tokio::task::yield_now().await;
         assert_eq!(background.idle(Duration::ZERO).await, 2);
         drop((first, second));
         assert_eq!(background.idle(Duration::from_secs(5)).await, 0);

@@ -190,6 +190,8 @@ async fn rest(
 /// Releases on one node again and again until it answers or the ttl is over.
 async fn retry(core: Arc<Core>, index: usize, debt: Debt) {
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+    // A node that is slow rather than gone must get to answer, or each of its releases would go on until the ttl.
+    let mut patience = core.node_timeout;
     let Some(node) = core.nodes.get(index) else {
         return;
     };
@@ -203,7 +205,8 @@ async fn retry(core: Arc<Core>, index: usize, debt: Debt) {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => break,
         }
-        match timeout(core.node_timeout, node.release(debt.request())).await {
+        patience = patience.saturating_mul(2);
+        match timeout(patience, node.release(debt.request())).await {
             Ok(Ok(_)) => return,
             Ok(Err(error)) if !is_worth_another_try(&error) => {
                 core.refused(index, &error);

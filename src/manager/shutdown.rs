@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::LockManager;
 use super::error::LossReason;
-use crate::node::NodeFuture;
+use super::fanout::Fanout;
 
 /// What [`LockManager::shutdown`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct ShutdownReport {
     pub lost: usize,
     /// Locks whose guards were still alive at the very end. Each is released when its guard is dropped.
     pub held: usize,
-    /// Releases that no node has confirmed yet; their ttl ends them.
+    /// Releases that some node has not confirmed yet; their ttl ends them.
     pub unconfirmed: usize,
 }
 
@@ -47,10 +47,11 @@ impl LockManager {
         }
         let unconfirmed = core.background.idle(LAST_WAIT).await;
         if held == 0 {
-            let closing: Vec<NodeFuture<()>> = core.nodes.iter().map(|node| node.close()).collect();
-            for closed in closing {
-                let _ = tokio::time::timeout(LAST_WAIT, closed).await;
-            }
+            let closing = core.nodes.iter().enumerate();
+            let mut closing = Fanout::new(closing.map(|(index, node)| (index, node.close())));
+            // All at once: frozen nodes must not add up.
+            let closed = async { while closing.next().await.is_some() {} };
+            let _ = tokio::time::timeout(LAST_WAIT, closed).await;
             core.registry.stop();
         }
         ShutdownReport {
@@ -61,5 +62,5 @@ impl LockManager {
     }
 }
 
-/// How long each of the steps after the grace may take.
-const LAST_WAIT: Duration = Duration::from_millis(300);
+/// How long each of the four steps around the grace may take.
+const LAST_WAIT: Duration = Duration::from_millis(250);

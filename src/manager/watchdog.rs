@@ -215,13 +215,8 @@ fn turn(core: &Arc<Core>) {
     }
     for (node, batch) in batches.into_iter().enumerate() {
         if !batch.is_empty() {
-            let holds: Vec<Arc<Hold>> = batch.iter().map(|due| Arc::clone(&due.hold)).collect();
             let job = extend(Arc::clone(core), node, batch, sent);
-            if !core.background.spawn(job) {
-                for hold in holds {
-                    hold.answered(node, |_| {});
-                }
-            }
+            core.background.spawn_anyway(job);
         }
     }
 }

@@ -247,16 +247,16 @@ impl Roster {
         Self::default()
     }
 
-    /// Notes that `node` is served by the server `identity` (its `run_id`), in place of any it had before.
+    /// Notes that `node` is served by the server `identity` (its `run_id`), in place of any it had before, which is
+    /// given up in any case: two nodes whose servers swapped their addresses must not keep each other out.
     ///
     /// # Errors
     ///
     /// [`NodeErrorKind::Misconfigured`] if another node is served by it already.
     pub fn claim(&self, node: &str, identity: &str) -> Result<(), NodeError> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(other) = servers.get(identity)
-            && other != node
-        {
+        servers.retain(|_, name| name != node);
+        if let Some(other) = servers.get(identity) {
             return Err(NodeError::new(
                 NodeErrorKind::Misconfigured,
                 format!(
@@ -264,7 +264,6 @@ impl Roster {
                 ),
             ));
         }
-        servers.retain(|_, name| name != node);
         servers.insert(identity.to_owned(), node.to_owned());
         drop(servers);
         Ok(())
@@ -289,5 +288,15 @@ mod tests {
         // A restarted server has a new identity, and the old one is free again.
         roster.claim("a", "run-2").unwrap();
         roster.claim("b", "run-1").unwrap();
+    }
+
+    #[test]
+    fn nodes_whose_servers_swap_addresses_find_their_way() {
+        let roster = Roster::new();
+        roster.claim("a", "run-1").unwrap();
+        roster.claim("b", "run-2").unwrap();
+        roster.claim("a", "run-2").unwrap_err();
+        roster.claim("b", "run-1").unwrap();
+        roster.claim("a", "run-2").unwrap();
     }
 }

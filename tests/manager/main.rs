@@ -12,6 +12,7 @@ mod hold;
 mod release;
 mod settings;
 mod shutdown;
+mod slow;
 
 use std::time::Duration;
 

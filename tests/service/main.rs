@@ -31,7 +31,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tower_redlock::middleware::{HoldUntil, RedlockLayer};
-use tower_redlock::{Held, LockManager, key};
+use tower_redlock::{Held, LockManager, LockManagerBuilder, key};
 
 use support::eventually;
 use support::server::{Kind, Server};
@@ -83,13 +83,13 @@ impl Drop for Visit {
 
 impl Site {
     async fn open(ttl: Duration) -> Self {
+        Self::with(LockManager::builder().ttl(ttl)).await
+    }
+
+    async fn with(builder: LockManagerBuilder) -> Self {
         let servers = Server::start_many(Kind::Redis, 5);
-        let locks = LockManager::builder()
-            .redis(servers.iter().map(Server::url))
-            .ttl(ttl)
-            .connect()
-            .await
-            .unwrap();
+        let builder = builder.redis(servers.iter().map(Server::url));
+        let locks = builder.connect().await.unwrap();
         let desk = Arc::new(Desk::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
