@@ -110,14 +110,14 @@ impl LockManagerBuilder {
 
     /// The time to live of a lock on the nodes: how long a lock outlives a crashed holder. It is renewed every
     /// third of it, so it does not limit how long a lock can be held. From 10 ms to 24 h, in whole
-    /// milliseconds; default: 10 s.
+    /// milliseconds; default: 10 s. Less than a second is for tests: a busy machine may not come to renew it in time.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
         self
     }
 
-    /// How long a node may take to answer. Default: a hundredth of the ttl, but 20 ms at least and 200 ms at
-    /// most.
+    /// How long a node may take to answer. Default: a hundredth of the ttl, but at least 20 ms, or half the ttl
+    /// if that is less, and at most 200 ms.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
         self.settings.node_timeout = Some(timeout);
         self

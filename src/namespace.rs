@@ -1,6 +1,7 @@
 //! [`Namespace`]: which part of a node's key space is ours.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::lock_key::LockKey;
@@ -22,11 +23,10 @@ impl Namespace {
     /// # Errors
     ///
     /// [`NamespaceError`] if it is longer than [`Namespace::MAX_LEN`] bytes or holds anything but ASCII letters,
-    /// digits, `-`, `_`, `.`, `/` and `:`.
+    /// digits, `-`, `_`, `.` and `/`. Not `:`, which ends it: no two namespaces share a key on the nodes.
     pub fn new(name: &str) -> Result<Self, NamespaceError> {
-        let allowed = |byte: u8| {
-            byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/' | b':')
-        };
+        let allowed =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/');
         if name.len() > Self::MAX_LEN || !name.bytes().all(allowed) {
             return Err(NamespaceError(()));
         }
@@ -61,7 +61,7 @@ impl Default for Namespace {
 }
 
 /// A lock key as the nodes know it, with its namespace. Made by [`Namespace::place`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub struct NodeKey {
     text: Arc<str>,
     namespace: Namespace,
@@ -87,6 +87,21 @@ impl NodeKey {
     }
 }
 
+// By hand: on a node a key is its text, whatever namespace it came from.
+impl PartialEq for NodeKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for NodeKey {}
+
+impl Hash for NodeKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
 /// A text that cannot be a [`Namespace`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceError(());
@@ -95,7 +110,7 @@ impl fmt::Display for NamespaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "a namespace has at most {} bytes and holds only ASCII letters, digits, `-`, `_`, `.`, `/` and `:`",
+            "a namespace has at most {} bytes and holds only ASCII letters, digits, `-`, `_`, `.` and `/`",
             Namespace::MAX_LEN
         )
     }
@@ -121,9 +136,9 @@ mod tests {
 
     #[test]
     fn a_namespace_cannot_hold_glob_or_control_characters() {
-        for bad in ["a*", "a b", "a!", "ä", "a\n", &"x".repeat(65)] {
+        for bad in ["a*", "a:b", "a b", "a!", "ä", "a\n", &"x".repeat(65)] {
             assert!(Namespace::new(bad).is_err(), "{bad:?}");
         }
-        assert!(Namespace::new("shop/eu-1:locks_v2.0").is_ok());
+        assert!(Namespace::new("shop/eu-1/locks_v2.0").is_ok());
     }
 }

@@ -109,7 +109,7 @@ impl Attempt {
         for node in 0..core.nodes.len() {
             match self.round.vote(node) {
                 Some(Vote::Granted) => holding.confirm(node, self.sent),
-                Some(Vote::Refused(_)) => holding.foreign(node),
+                Some(Vote::Refused(_)) => holding.foreign(node, self.sent),
                 Some(Vote::Failed { owed: true }) => holding.unknown(node),
                 Some(Vote::Failed { owed: false }) | None => {}
             }
@@ -264,7 +264,7 @@ async fn late(
         };
         hold.answered(node, |holding| match answer {
             Some(Ok(AcquireReply::Granted)) => holding.confirm(node, sent),
-            Some(Ok(AcquireReply::Held(_))) => holding.foreign(node),
+            Some(Ok(AcquireReply::Held(_))) => holding.foreign(node, sent),
             Some(Err(error)) if error.outcome_unknown() => holding.unknown(node),
             Some(Err(_)) | None => {}
         });

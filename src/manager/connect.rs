@@ -28,7 +28,8 @@ impl LockManager {
                 "there is no tokio runtime here: build the manager inside one, for its tasks live there",
             )
         })?;
-        let context = NodeContext::new(Arc::clone(&clock), Roster::new(), options.terms.ttl);
+        let mut context = NodeContext::new(Arc::clone(&clock), Roster::new(), options.terms.ttl);
+        context.node_timeout = options.node_timeout;
         for node in &nodes {
             node.start(context.clone());
         }

@@ -85,7 +85,7 @@ impl LockManager {
     /// Acquires `key` if it is free, and says so at once if it is not.
     ///
     /// One round asks all nodes in parallel. If several contenders split the nodes among them, this one stands
-    /// back for a few round trips and tries again, a handful of times.
+    /// back for a few round trips and tries again, for two node time-outs at most.
     ///
     /// # Errors
     ///
@@ -277,13 +277,16 @@ async fn acquire(
             Verdict::Contended { remaining } => {
                 splits = MAX_SPLITS;
                 let poll = backoff.next(random());
-                // Nobody can have it before the holder's lease ends, unless the holder releases it.
-                (remaining, remaining.map_or(poll, |left| poll.min(left)))
+                // Nobody can have it before the holder's lease ends, unless the holder releases it. A lease that
+                // seems to have ended is no reason to hurry.
+                let lease = remaining.filter(|left| !left.is_zero());
+                (remaining, lease.map_or(poll, |left| poll.min(left)))
             }
         };
         let waited = core.clock.now().since(began);
         let left = max_wait.saturating_sub(waited);
-        if splits >= MAX_SPLITS {
+        // Bounded by time, too: with a slow node a split may only seem one, and every round takes its time-out.
+        if splits >= MAX_SPLITS || waited >= core.node_timeout * SPLIT_TIMEOUTS {
             if left.is_zero() {
                 return Err(busy(max_wait, remaining, waited));
             }
@@ -316,6 +319,8 @@ fn busy(max_wait: Duration, remaining: Option<Duration>, waited: Duration) -> Ac
 
 /// How many split votes in a row count as contention.
 const MAX_SPLITS: u32 = 8;
+/// For how many node time-outs split votes are tried again at once.
+const SPLIT_TIMEOUTS: u32 = 2;
 /// The ceiling of the first pause between two looks at a busy lock; it doubles from there.
 const FIRST_POLL: Duration = Duration::from_millis(4);
 /// The ceiling of the longest pause between two looks at a busy lock.

@@ -246,8 +246,8 @@ async fn extend(core: Arc<Core>, index: usize, batch: Vec<Due>, sent: Moment) {
     for (due, answer) in batch.iter().zip(answers) {
         due.hold.answered(index, |holding| match answer {
             Ok(ExtendReply::Extended | ExtendReply::Refilled) => holding.confirm(index, sent),
-            Ok(ExtendReply::Absent) => holding.absent(index),
-            Ok(ExtendReply::Held(_)) => holding.foreign(index),
+            Ok(ExtendReply::Absent) => holding.absent(index, sent),
+            Ok(ExtendReply::Held(_)) => holding.foreign(index, sent),
             Err(error) => note_failure(&core, holding, index, &error),
         });
     }

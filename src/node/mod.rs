@@ -42,7 +42,7 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
 
     /// Begins to connect in the background, and goes on re-connecting until [`close`](Node::close).
     ///
-    /// Called by the manager, once, from inside its runtime.
+    /// Called by the manager, once, from inside its runtime. A node with connections belongs to one manager.
     fn start(&self, context: NodeContext);
 
     /// What is known of the node right now. Cheap.
@@ -82,13 +82,21 @@ pub struct NodeContext {
     pub roster: Roster,
     /// The ttl of the manager's leases.
     pub ttl: Duration,
+    /// How long the manager waits for the answer to a command. A node that is slower than that is of no use, but
+    /// one that is as slow need not be down. Default: 200 ms.
+    pub node_timeout: Duration,
 }
 
 impl NodeContext {
-    /// A context.
+    /// A context with the default node time-out.
     #[must_use]
     pub const fn new(clock: Arc<dyn Clock>, roster: Roster, ttl: Duration) -> Self {
-        Self { clock, roster, ttl }
+        Self {
+            clock,
+            roster,
+            ttl,
+            node_timeout: Duration::from_millis(200),
+        }
     }
 }
 

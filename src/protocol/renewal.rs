@@ -108,14 +108,14 @@ impl Holding {
         }
     }
 
-    /// `node` holds another's token.
-    pub(crate) fn foreign(&mut self, node: usize) {
-        self.set(node, Place::Foreign);
+    /// `node` holds another's token, by the answer to a command sent at `sent`.
+    pub(crate) fn foreign(&mut self, node: usize, sent: Moment) {
+        self.set(node, sent, Place::Foreign);
     }
 
-    /// `node` does not hold the key at all.
-    pub(crate) fn absent(&mut self, node: usize) {
-        self.set(node, Place::Clear);
+    /// `node` does not hold the key at all, by the answer to a command sent at `sent`.
+    pub(crate) fn absent(&mut self, node: usize, sent: Moment) {
+        self.set(node, sent, Place::Clear);
     }
 
     /// A command to `node` that may have set our token was not answered.
@@ -125,9 +125,12 @@ impl Holding {
         }
     }
 
-    fn set(&mut self, node: usize, to: Place) {
+    fn set(&mut self, node: usize, sent: Moment, to: Place) {
         if let Some(place) = self.places.get_mut(node) {
-            *place = to;
+            // An answer that was overtaken by that to a later command is old news.
+            if !matches!(place, Place::Held(later) if *later > sent) {
+                *place = to;
+            }
         }
     }
 
@@ -351,12 +354,23 @@ mod tests {
     #[test]
     fn more_foreign_nodes_than_can_be_spared_are_a_loss() {
         let mut holding = granted_on(0..5);
-        holding.foreign(0);
-        holding.foreign(1);
+        holding.foreign(0, at(1));
+        holding.foreign(1, at(1));
         assert!(!holding.taken());
-        holding.foreign(2);
+        holding.foreign(2, at(1));
         assert!(holding.taken());
         assert_eq!(holding.deadline(), Moment::ORIGIN);
+    }
+
+    #[test]
+    fn an_answer_that_was_overtaken_changes_nothing() {
+        let mut holding = granted_on(0..3);
+        holding.confirm(0, at(3_400));
+        holding.foreign(0, at(0));
+        holding.absent(0, at(0));
+        assert!(holding.owes(0) && !holding.misses(0));
+        holding.foreign(0, at(3_500));
+        assert!(!holding.owes(0));
     }
 
     #[test]
@@ -405,14 +419,18 @@ mod tests {
                         may_hold[node] = true;
                     }
                     2 => {
-                        holding.foreign(node);
-                        last[node] = None;
-                        may_hold[node] = false;
+                        holding.foreign(node, at(millis));
+                        if last[node].is_none_or(|sent| sent <= millis) {
+                            last[node] = None;
+                            may_hold[node] = false;
+                        }
                     }
                     3 => {
-                        holding.absent(node);
-                        last[node] = None;
-                        may_hold[node] = false;
+                        holding.absent(node, at(millis));
+                        if last[node].is_none_or(|sent| sent <= millis) {
+                            last[node] = None;
+                            may_hold[node] = false;
+                        }
                     }
                     _ => {
                         holding.unknown(node);

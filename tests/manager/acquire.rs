@@ -343,3 +343,30 @@ async fn a_split_vote_of_two_managers_ends_with_one_holder() {
         assert_eq!(outcomes.iter().filter(|o| o.is_ok()).count(), 1);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_seems_a_split_because_a_node_is_slow_does_not_hold_up_the_answer() {
+    let nodes = Nodes::five();
+    nodes.each([3, 4], MemoryNode::go_down);
+    let _held = nodes.manager().try_acquire("order:1").await.unwrap();
+    nodes.each([3, 4], MemoryNode::come_up);
+    // Two refuse, two are free, and the one that knows does not answer.
+    nodes.each([0], MemoryNode::freeze);
+    let locks = nodes.manager();
+    let before = Instant::now();
+    let error = locks.try_acquire("order:1").await.unwrap_err();
+    assert!(matches!(error, AcquireError::Contended(_)), "{error:?}");
+    assert!(before.elapsed() < 400 * MS, "{:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_of_two_namespaces_never_meet_and_one_key_is_one_lock() {
+    let nodes = Nodes::five();
+    let in_namespace = |name: &str| nodes.builder().namespace(name).lazy().unwrap();
+    let _a = in_namespace("a").try_acquire("b:c").await.unwrap();
+    assert!(nodes.builder().namespace("a:b").lazy().is_err());
+    // The empty namespace is the nodes' own key space: the same text is the same lock.
+    let raw = in_namespace("");
+    raw.try_acquire("a:b:c").await.unwrap_err();
+    let _other = raw.try_acquire("a:b:d").await.unwrap();
+}

@@ -22,7 +22,7 @@ const SLOW_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often an idle connection is tried.
 const TICK: Duration = Duration::from_secs(1);
-/// How long a server may take to answer a PING before it counts as down.
+/// How long a server may take to answer a PING before it counts as down, or the node time-out if that is longer.
 const PING_LIMIT: Duration = Duration::from_millis(200);
 /// A PING that is late because this process was held up is given this much more.
 const PING_GRACE: Duration = Duration::from_millis(5);
@@ -195,7 +195,7 @@ async fn serve(core: &Core, context: &NodeContext) {
             Ok(Ok((link, lost))) => {
                 let since = context.clock.now();
                 core.publish(NodeState::Up, Some(link.clone()));
-                let setback = watch_over(&link, lost).await;
+                let setback = watch_over(&link, lost, PING_LIMIT.max(context.node_timeout)).await;
                 if context.clock.now().since(since) >= HEALTHY {
                     backoff = NEW_BACKOFF;
                 }
@@ -242,7 +242,7 @@ async fn drain(core: &Core) {
 }
 
 /// Waits until the link is of no use any more.
-async fn watch_over(link: &Link, mut lost: watch::Receiver<()>) -> Setback {
+async fn watch_over(link: &Link, mut lost: watch::Receiver<()>, limit: Duration) -> Setback {
     let signals = link.signals();
     loop {
         tokio::select! {
@@ -256,11 +256,11 @@ async fn watch_over(link: &Link, mut lost: watch::Receiver<()>) -> Setback {
         tokio::select! {
             biased;
             _ = lost.changed() => return disconnected(),
-            alive = answers(link) => if !alive {
+            alive = answers(link, limit) => if !alive {
                 link.condemn();
                 return Setback::Down(NodeError::new(
                     NodeErrorKind::Unavailable,
-                    format!("it did not answer a PING within {PING_LIMIT:?}"),
+                    format!("it did not answer a PING within {limit:?}"),
                 ));
             },
         }
@@ -281,11 +281,11 @@ fn random() -> u64 {
 }
 
 /// Whether the server answers at all; what it answers does not matter.
-async fn answers(link: &Link) -> bool {
+async fn answers(link: &Link, limit: Duration) -> bool {
     let ping = redis::cmd("PING");
     let mut link = link.clone();
     let mut call = std::pin::pin!(link.call(&ping));
-    let answer = match timeout(PING_LIMIT, call.as_mut()).await {
+    let answer = match timeout(limit, call.as_mut()).await {
         Ok(answer) => answer,
         // If it was this process that slept, the answer is in the socket and needs only to be read.
         Err(_) => match timeout(PING_GRACE, call).await {
