@@ -347,12 +347,16 @@ async fn a_split_vote_of_two_managers_ends_with_one_holder() {
 #[tokio::test(start_paused = true)]
 async fn what_seems_a_split_because_a_node_is_slow_does_not_hold_up_the_answer() {
     let nodes = Nodes::five();
-    nodes.each([3, 4], MemoryNode::go_down);
-    let _held = nodes.manager().try_acquire("order:1").await.unwrap();
-    nodes.each([3, 4], MemoryNode::come_up);
+    let locks = nodes.manager();
+    // A holder that does not top up.
+    let key = Namespace::default().place(&LockKey::new("order:1").unwrap());
+    let token = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
+    for node in 0..3 {
+        let request = AcquireRequest::new(key.clone(), token, TTL);
+        nodes.0[node].acquire(request).await.unwrap();
+    }
     // Two refuse, two are free, and the one that knows does not answer.
     nodes.each([0], MemoryNode::freeze);
-    let locks = nodes.manager();
     let before = Instant::now();
     let error = locks.try_acquire("order:1").await.unwrap_err();
     assert!(matches!(error, AcquireError::Contended(_)), "{error:?}");
