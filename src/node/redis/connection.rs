@@ -190,13 +190,15 @@ async fn serve(core: &Core, context: &NodeContext) {
     let mut backoff = NEW_BACKOFF;
     let mut former = None;
     loop {
+        let mut settled = false;
         let setback = match timeout(core.connect_timeout, connect(core, context, &mut former)).await
         {
             Ok(Ok((link, lost))) => {
                 let since = context.clock.now();
                 core.publish(NodeState::Up, Some(link.clone()));
                 let setback = watch_over(&link, lost, PING_LIMIT.max(context.node_timeout)).await;
-                if context.clock.now().since(since) >= HEALTHY {
+                settled = context.clock.now().since(since) >= HEALTHY;
+                if settled {
                     backoff = NEW_BACKOFF;
                 }
                 setback
@@ -222,7 +224,12 @@ async fn serve(core: &Core, context: &NodeContext) {
                     "it no longer takes writes and is being looked at again",
                 );
                 core.publish(NodeState::Down(reason), None);
-                Duration::ZERO
+                // At once, unless it says so again and again while it looks fit to serve.
+                if settled {
+                    Duration::ZERO
+                } else {
+                    backoff.next(random())
+                }
             }
         };
         sleep(pause).await;

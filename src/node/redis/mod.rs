@@ -65,7 +65,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A Redis or Valkey server as a node. See the [module](self) for what the server must be.
 ///
 /// It connects once its manager starts it, with one connection for all commands, and keeps it up until
-/// [`close`](Node::close) or until the last clone and the last command are gone. Clones are the same node.
+/// [`close`](Node::close) or until the last clone and the last command are gone. Clones are the same node: give it
+/// to one manager only, for the first that shuts down closes it.
 ///
 /// # Examples
 ///
