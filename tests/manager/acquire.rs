@@ -166,6 +166,27 @@ async fn missing_nodes_are_topped_up_soon_after_a_win() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_refused_late_is_topped_up_soon() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let key = Namespace::default().place(&LockKey::new("order:1").unwrap());
+    let other = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
+    let request = AcquireRequest::new(key, other, 50 * MS);
+    nodes.0[3].acquire(request).await.unwrap();
+    nodes.each([3, 4], MemoryNode::freeze);
+    let _guard = locks.try_acquire("order:1").await.unwrap();
+    nodes.each([3, 4], MemoryNode::thaw);
+    tokio::time::sleep(300 * MS).await;
+    let holders: std::collections::HashSet<_> =
+        nodes.0.iter().map(|n| n.holder("lk:order:1")).collect();
+    assert_eq!(
+        holders.len(),
+        1,
+        "ours on all five, long before a third of the ttl"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_acquire_dropped_before_it_is_polled_sends_nothing() {
     let nodes = Nodes::five();
     drop(nodes.manager().try_acquire("order:1"));
