@@ -7,7 +7,7 @@ use axum::extract::{FromRequestParts, MatchedPath, RawPathParams};
 use http::request::Parts;
 
 use crate::lock_key::{KeyError, KeyParts, Subject};
-use crate::middleware::key::{Collected, Key, KeySource, KeyValue, UNREADABLE, only, push_value};
+use crate::middleware::key::{Collected, Key, KeySource, KeyValue, UNREADABLE, only};
 
 /// The path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`.
 ///
@@ -85,16 +85,6 @@ impl KeyValue for PathParam {
 
     fn unreadable(&self) -> KeyError {
         KeyError::malformed_in(self.subject(), UNREADABLE)
-    }
-}
-
-impl KeySource for PathParam {
-    async fn collect(
-        &self,
-        request: &mut Parts,
-        key: &mut KeyParts,
-    ) -> Result<Collected, KeyError> {
-        push_value(self, request, key).await
     }
 }
 

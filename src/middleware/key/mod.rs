@@ -16,7 +16,7 @@ pub use self::combine::{
 };
 pub use self::value::{Header, KeyValue, Parsed, Query, header, query};
 #[cfg(feature = "axum")]
-pub(crate) use self::value::{UNREADABLE, only, push_value};
+pub(crate) use self::value::{UNREADABLE, only};
 
 /// What a [`KeySource`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,12 +13,12 @@ use crate::lock_key::{KeyError, KeyParts, Subject};
 
 /// A source of one value that a client sent: a header, a query parameter, a path parameter.
 ///
-/// [`Key::parse`] works on these.
+/// [`Key::parse`] works on these. Each is a [`KeySource`] that adds the value as it is.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a single value that a client sent, so it cannot be parsed",
     note = "call `.parse::<T>()` right behind `key::path(..)`, `key::header(..)` or `key::query(..)`"
 )]
-pub trait KeyValue: KeySource {
+pub trait KeyValue: Send + Sync + 'static {
     /// The value; `None` if the request needs no lock.
     ///
     /// # Errors
@@ -37,18 +37,20 @@ pub trait KeyValue: KeySource {
     fn unreadable(&self) -> KeyError;
 }
 
-/// Adds the value of `source` as it is.
-pub(crate) async fn push_value<S: KeyValue>(
-    source: &S,
-    request: &mut Parts,
-    key: &mut KeyParts,
-) -> Result<Collected, KeyError> {
-    match source.value(request).await? {
-        Some(value) => {
-            key.push(value)?;
-            Ok(Collected::Parts)
+// The value as it is.
+impl<S: KeyValue> KeySource for S {
+    async fn collect(
+        &self,
+        request: &mut Parts,
+        key: &mut KeyParts,
+    ) -> Result<Collected, KeyError> {
+        match self.value(request).await? {
+            Some(value) => {
+                key.push(value)?;
+                Ok(Collected::Parts)
+            }
+            None => Ok(Collected::NoLock),
         }
-        None => Ok(Collected::NoLock),
     }
 }
 
@@ -95,16 +97,6 @@ impl KeyValue for Header {
     }
 }
 
-impl KeySource for Header {
-    async fn collect(
-        &self,
-        request: &mut Parts,
-        key: &mut KeyParts,
-    ) -> Result<Collected, KeyError> {
-        push_value(self, request, key).await
-    }
-}
-
 /// Source of [`query`].
 #[derive(Clone, Copy, Debug)]
 pub struct Query {
@@ -136,16 +128,6 @@ impl KeyValue for Query {
 
     fn unreadable(&self) -> KeyError {
         KeyError::malformed_in(self.subject(), UNREADABLE)
-    }
-}
-
-impl KeySource for Query {
-    async fn collect(
-        &self,
-        request: &mut Parts,
-        key: &mut KeyParts,
-    ) -> Result<Collected, KeyError> {
-        push_value(self, request, key).await
     }
 }
 
