@@ -69,8 +69,8 @@ mod table {
     use tower_redlock::lease::Lease;
     use tower_redlock::namespace::{Namespace, NamespaceError, NodeKey};
     use tower_redlock::node::{
-        AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Holder, Node, NodeContext, NodeError,
-        NodeErrorKind, NodeFuture, NodeState, ReleaseReply, ReleaseRequest, Roster,
+        AcquireReply, AcquireRequest, Ear, Ears, ExtendReply, ExtendRequest, Heard, Holder, Node, NodeContext,
+        NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier, ReleaseReply, ReleaseRequest, Roster, Subscription,
     };
     use tower_redlock::token::OwnerToken;
     use tower_redlock::middleware::{
@@ -107,10 +107,15 @@ mod table {
         NodeError:          yes  yes  yes   yes        yes;
         NodeErrorKind:      yes  yes  yes   yes        yes;
         Roster:             yes  yes  yes   yes        yes;
+        Ear:                yes  yes  yes   yes        yes;
+        Ears:               yes  yes  yes   yes        yes;
+        Heard:              yes  yes  yes   yes        yes;
         // A user's clock or node says nothing of unwinding, and a command's future is polled by one task.
         NodeContext:        yes  yes  yes   no         no;
         Box<dyn Clock>:     yes  yes  yes   no         no;
         Box<dyn Node>:      yes  yes  yes   no         no;
+        Box<dyn Notifier>:  yes  yes  yes   no         no;
+        Subscription:       yes  yes  yes   no         no;
         NodeFuture<()>:     yes  no   yes   no         no;
     }
 
@@ -203,8 +208,7 @@ mod table {
 
     #[cfg(feature = "test-util")]
     auto_traits! {
-        tower_redlock::clock::TokioClock:    yes yes yes yes yes;
-        tower_redlock::node::memory::Notices: yes yes yes yes yes;
+        tower_redlock::clock::TokioClock: yes yes yes yes yes;
     }
 
     /// No handler could await them otherwise: handlers run on every thread.

@@ -41,7 +41,7 @@ struct Debt {
 
 impl Debt {
     fn request(&self) -> ReleaseRequest {
-        ReleaseRequest::new(self.place.clone(), self.token)
+        ReleaseRequest::new(self.place.clone(), self.token, true)
     }
 }
 

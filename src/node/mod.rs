@@ -5,6 +5,7 @@
 //! [`MemoryNode`](memory::MemoryNode).
 
 pub mod memory;
+mod notifier;
 #[cfg(feature = "redis")]
 pub mod redis;
 
@@ -19,6 +20,7 @@ use crate::clock::Clock;
 use crate::namespace::NodeKey;
 use crate::token::OwnerToken;
 
+pub use self::notifier::{Ear, Ears, Heard, Notifier, Subscription};
 pub use crate::protocol::reply::{AcquireReply, ExtendReply, Holder, ReleaseReply};
 
 /// What the methods of a [`Node`] return.
@@ -62,11 +64,16 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Sets the ttl of many locks anew where we still own them, with one answer per lock, in order.
     fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies>;
 
-    /// Deletes the key if it holds the token, and announces it.
+    /// Deletes the key if it holds the token, and announces it if the request says so.
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>>;
 
     /// Stops re-connecting, lets queued commands out, and closes the connection.
     fn close(&self) -> NodeFuture<()>;
+
+    /// How to hear of releases on this node; `None` (the default) if there is no way.
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        None
+    }
 }
 
 /// The answers to one [`Node::extend`]: an error of the whole, or one result per lock.
@@ -155,13 +162,20 @@ pub struct ReleaseRequest {
     pub key: NodeKey,
     /// Who locks.
     pub token: OwnerToken,
+    /// Whether those who wait are told. Not when a contender takes back what it got of a lock that it did not win:
+    /// contenders would wake each other for nothing.
+    pub announce: bool,
 }
 
 impl ReleaseRequest {
-    /// A request to release `key` of `token`.
+    /// A request to release `key` of `token`, and to announce it if `announce`.
     #[must_use]
-    pub const fn new(key: NodeKey, token: OwnerToken) -> Self {
-        Self { key, token }
+    pub const fn new(key: NodeKey, token: OwnerToken, announce: bool) -> Self {
+        Self {
+            key,
+            token,
+            announce,
+        }
     }
 }
 

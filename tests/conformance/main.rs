@@ -15,9 +15,9 @@ use std::sync::Arc;
 use claims::{Bench, Remote};
 use support::nodes;
 use support::server::{Kind, Server};
-use tower_redlock::node::Node;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::{Ears, Node, Notifier};
 
 /// A node on a server of its own.
 struct Real {
@@ -60,7 +60,11 @@ impl Bench for MemoryNode {
     }
 
     fn listen(&self, name: &str) -> Box<dyn Send> {
-        Box::new(self.subscribe(nodes::key(name).channel()))
+        Box::new(Notifier::subscribe(
+            self,
+            &nodes::key(name),
+            Ears::new(1).ear(0),
+        ))
     }
 }
 

@@ -248,7 +248,7 @@ async fn a_split_is_tried_again_within_a_few_round_trips() {
         "nobody has a quorum, so nobody is told that it is busy"
     );
     for (node, token) in others {
-        let request = ReleaseRequest::new(key.clone(), token);
+        let request = ReleaseRequest::new(key.clone(), token, true);
         nodes.0[node].release(request).await.unwrap();
     }
     let _guard = attempt.await.unwrap().unwrap();

@@ -84,5 +84,5 @@ pub fn refill(name: &str, owner: u32) -> ExtendRequest {
 }
 
 pub fn release(name: &str, owner: u32) -> ReleaseRequest {
-    ReleaseRequest::new(key(name), token(owner))
+    ReleaseRequest::new(key(name), token(owner), true)
 }

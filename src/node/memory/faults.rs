@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use super::super::{NodeError, NodeErrorKind, NodeFuture, NodeState};
 use super::store::Store;
@@ -96,6 +96,7 @@ impl MemoryNode {
     pub fn go_down(&self) {
         let mut backlog = self.shared.faults.backlog();
         self.shared.faults.mode.send_replace(Mode::Down);
+        self.shared.store().listeners.set_deaf(true);
         // A frozen server that dies takes the commands in its sockets with it.
         backlog.clear();
     }
@@ -103,6 +104,7 @@ impl MemoryNode {
     /// Takes commands again, after [`go_down`](Self::go_down).
     pub fn come_up(&self) {
         self.shared.faults.mode.send_replace(Mode::Up);
+        self.shared.store().listeners.set_deaf(false);
     }
 
     /// From now on commands wait, as if the server process were stopped. They run in their order when it is
@@ -159,34 +161,21 @@ impl MemoryNode {
         self.shared.store().commands
     }
 
-    /// Listens to the releases that are announced on `channel` from now on.
-    ///
-    /// See [`NodeKey::channel`](crate::namespace::NodeKey::channel) for the channel of a key.
+    /// How many subscriptions to releases there are.
     #[must_use]
-    pub fn subscribe(&self, channel: impl Into<String>) -> Notices {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        self.shared.store().listeners.push((channel.into(), sender));
-        Notices { receiver }
+    pub fn subscriptions(&self) -> usize {
+        self.shared.store().listeners.len()
     }
-}
 
-/// A subscription to the releases of one key. Made by [`MemoryNode::subscribe`].
-#[derive(Debug)]
-pub struct Notices {
-    receiver: mpsc::UnboundedReceiver<()>,
-}
+    /// From now on nobody hears of releases, as if the right to subscribe were missing or the connection gone; the
+    /// node serves all the same.
+    pub fn fall_silent(&self) {
+        self.shared.store().listeners.set_deaf(true);
+    }
 
-impl Notices {
-    /// Waits for the next release.
-    ///
-    /// # Cancel safety
-    ///
-    /// No notice is lost when the future is dropped.
-    pub async fn next(&mut self) {
-        if self.receiver.recv().await.is_none() {
-            // The node is gone, so nothing will ever be released there.
-            std::future::pending().await
-        }
+    /// Announces releases again, after [`fall_silent`](Self::fall_silent).
+    pub fn speak_up(&self) {
+        self.shared.store().listeners.set_deaf(false);
     }
 }
 

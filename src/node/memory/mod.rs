@@ -2,6 +2,7 @@
 
 #[cfg(feature = "test-util")]
 mod faults;
+mod listeners;
 mod store;
 
 use std::fmt;
@@ -10,13 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use self::store::Store;
 use super::{
     AcquireReply, AcquireRequest, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError,
-    NodeFuture, NodeState, ReleaseReply, ReleaseRequest,
+    NodeFuture, NodeState, Notifier, ReleaseReply, ReleaseRequest,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::moment::Moment;
-
-#[cfg(feature = "test-util")]
-pub use self::faults::Notices;
 
 /// A node that keeps its locks in the memory of this process.
 ///
@@ -146,6 +144,10 @@ impl Node for MemoryNode {
     /// Does nothing: a memory node has no connection, and other managers may share it.
     fn close(&self) -> NodeFuture<()> {
         Box::pin(std::future::ready(()))
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        Some(Arc::new(self.clone()))
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::super::{
     AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Holder, ReleaseReply, ReleaseRequest,
 };
+use super::listeners::Listeners;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
 use crate::token::OwnerToken;
@@ -17,8 +18,7 @@ pub(super) struct Store {
     pub(super) entries: HashMap<NodeKey, Entry>,
     // Sweep when the map has grown to this.
     sweep_at: usize,
-    #[cfg(feature = "test-util")]
-    pub(super) listeners: Vec<(String, tokio::sync::mpsc::UnboundedSender<()>)>,
+    pub(super) listeners: Listeners,
     #[cfg(feature = "test-util")]
     pub(super) commands: u64,
 }
@@ -88,23 +88,12 @@ impl Store {
         }
         self.entries.remove(&request.key);
         ReleaseReply::Released {
-            listeners: self.announce(&request.key),
+            listeners: if request.announce {
+                self.listeners.announce(&request.key)
+            } else {
+                0
+            },
         }
-    }
-
-    #[cfg(feature = "test-util")]
-    fn announce(&mut self, key: &NodeKey) -> u32 {
-        let channel = key.channel();
-        self.listeners.retain(|(_, listener)| !listener.is_closed());
-        let heard = self.listeners.iter();
-        let heard = heard.filter(|(name, listener)| *name == channel && listener.send(()).is_ok());
-        u32::try_from(heard.count()).unwrap_or(u32::MAX)
-    }
-
-    #[cfg(not(feature = "test-util"))]
-    #[expect(clippy::unused_self, reason = "the same signature as with test-util")]
-    fn announce(&self, _key: &NodeKey) -> u32 {
-        0
     }
 
     #[cfg(feature = "test-util")]

@@ -1,0 +1,223 @@
+//! The [`Notifier`] port: hearing of releases on a node, so that whoever waits for a lock need not keep asking.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::namespace::NodeKey;
+
+/// Tells who waits for a lock when it is released on one node.
+///
+/// Notices are hints. They may be missing, late, twice or for nothing: whoever waits asks again now and then all
+/// the same, and no lock is taken because of a notice.
+pub trait Notifier: fmt::Debug + Send + Sync + 'static {
+    /// Tells `ear` of the releases of `key` until the subscription is dropped.
+    ///
+    /// It returns at once. The ear hears [`opened`](Ear::opened) when the subscription begins to work, also when
+    /// it does so again after it was [`closed`](Ear::closed) by the loss of a connection. A subscription that is
+    /// refused stays silent.
+    fn subscribe(&self, key: &NodeKey, ear: Ear) -> Subscription;
+}
+
+/// Keeps a subscription until it is dropped. Made by [`Notifier::subscribe`].
+#[must_use = "a subscription that is dropped ends"]
+pub struct Subscription {
+    _end: Box<dyn Any + Send + Sync>,
+}
+
+impl Subscription {
+    /// A subscription that ends when `end` is dropped.
+    pub fn new(end: impl Send + Sync + 'static) -> Self {
+        Self {
+            _end: Box::new(end),
+        }
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+/// Where the notices of several nodes about one key come together.
+///
+/// For one listener: [`changed`](Self::changed) wakes one task.
+#[derive(Debug)]
+pub struct Ears {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    lines: Mutex<Lines>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct Lines {
+    nodes: Vec<Line>,
+    listeners: Option<u32>,
+    released: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    open: bool,
+    news: bool,
+}
+
+/// What was heard since the last [`Ears::forget`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Heard {
+    /// How many nodes gave reason to ask again: a release, or a subscription that began to work and may have missed
+    /// one before.
+    pub nodes: usize,
+    /// How many subscriptions work right now.
+    pub open: usize,
+    /// Whether a release was among it.
+    pub released: bool,
+    /// How many listened to the releases, as far as the nodes tell.
+    pub listeners: Option<u32>,
+}
+
+impl Ears {
+    /// Ears for so many nodes.
+    #[must_use]
+    pub fn new(nodes: usize) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                lines: Mutex::new(Lines {
+                    nodes: vec![Line::default(); nodes],
+                    listeners: None,
+                    released: false,
+                }),
+                changed: Notify::new(),
+            }),
+        }
+    }
+
+    /// The ear for one node.
+    #[must_use]
+    pub fn ear(&self, node: usize) -> Ear {
+        Ear {
+            shared: Arc::clone(&self.shared),
+            node,
+        }
+    }
+
+    /// What was heard since the last [`forget`](Self::forget).
+    #[must_use]
+    pub fn heard(&self) -> Heard {
+        let lines = self.shared.lines();
+        let count = |what: fn(&&Line) -> bool| lines.nodes.iter().filter(what).count();
+        Heard {
+            nodes: count(|line| line.news),
+            open: count(|line| line.open),
+            released: lines.released,
+            listeners: lines.listeners,
+        }
+    }
+
+    /// Forgets what was heard, to be called before the nodes are asked again.
+    pub fn forget(&self) {
+        let mut lines = self.shared.lines();
+        lines.nodes.iter_mut().for_each(|line| line.news = false);
+        lines.listeners = None;
+        lines.released = false;
+    }
+
+    /// Waits until something changes.
+    ///
+    /// # Cancel safety
+    ///
+    /// No change is lost when the future is dropped.
+    pub async fn changed(&self) {
+        self.shared.changed.notified().await;
+    }
+}
+
+impl Shared {
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        // Nothing below can panic half-way.
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, node: usize, change: impl FnOnce(&mut Line)) {
+        if let Some(line) = self.lines().nodes.get_mut(node) {
+            change(line);
+        }
+        self.changed.notify_one();
+    }
+}
+
+/// What a [`Notifier`] tells of one key on one node. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Ear {
+    shared: Arc<Shared>,
+    node: usize,
+}
+
+impl Ear {
+    /// The subscription works from now on. What was released before, nobody heard.
+    pub fn opened(&self) {
+        self.shared.note(self.node, |line| {
+            *line = Line {
+                open: true,
+                news: true,
+            };
+        });
+    }
+
+    /// The subscription does not work any more.
+    pub fn closed(&self) {
+        self.shared.note(self.node, |line| line.open = false);
+    }
+
+    /// The key was released; so many listened, if that is known.
+    pub fn released(&self, listeners: Option<u32>) {
+        {
+            let mut lines = self.shared.lines();
+            lines.released = true;
+            lines.listeners = lines.listeners.max(listeners);
+        }
+        self.shared.note(self.node, |line| line.news = true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn news_of_several_nodes_come_together() {
+        let ears = Ears::new(3);
+        let (first, second) = (ears.ear(0), ears.ear(1));
+        first.opened();
+        ears.changed().await;
+        assert_eq!(
+            ears.heard(),
+            Heard {
+                nodes: 1,
+                open: 1,
+                ..Heard::default()
+            }
+        );
+        ears.forget();
+        first.released(Some(2));
+        second.released(None);
+        second.released(Some(3));
+        let heard = ears.heard();
+        assert_eq!((heard.nodes, heard.open), (2, 1));
+        assert!(heard.released);
+        assert_eq!(heard.listeners, Some(3));
+        first.closed();
+        assert_eq!(ears.heard().open, 0);
+        // An ear too many changes nothing.
+        ears.ear(9).opened();
+        assert_eq!(ears.heard().nodes, 2);
+    }
+}
