@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
-use crate::manager::{ConfigError, ConnectError, LockManager, Options, Settings};
+use crate::manager::{ConfigError, ConnectError, HandOff, LockManager, Options, Settings};
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
 #[cfg(feature = "redis")]
@@ -148,6 +148,27 @@ impl LockManagerBuilder {
     /// The longest that anyone waits for a busy lock. Default: 5 s. Zero: nobody waits.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.settings.max_wait = max_wait;
+        self
+    }
+
+    /// How many callers of this manager may wait for one key, besides the one who holds it or goes for it. The
+    /// next is refused with [`QueueFull`](crate::AcquireError::QueueFull). At least 1; default: 64.
+    pub fn max_waiters_per_key(mut self, count: usize) -> Self {
+        self.settings.max_waiters_per_key = count;
+        self
+    }
+
+    /// How many callers of this manager may wait for locks in all. At least 1; default: 10,000.
+    pub fn max_waiters(mut self, count: usize) -> Self {
+        self.settings.max_waiters = count;
+        self
+    }
+
+    /// How often a lock may pass from one caller to the next inside this process before it is released on the
+    /// nodes. Default: 32 times, for 250 ms; [`HandOff::OFF`] switches it off. The time is at most
+    /// [`max_hold`](Self::max_hold).
+    pub fn hand_off(mut self, hand_off: HandOff) -> Self {
+        self.settings.hand_off = hand_off;
         self
     }
 

@@ -84,9 +84,10 @@ pub use extract::Held;
 pub use lease::Lease;
 pub use lock_key::{KeyError, LockKey};
 pub use manager::{
-    AcquireError, ConfigError, ConnectError, Contended, LockGuard, LockHandle, LockManager,
-    LossReason, Lost, Misconfigured, NoEntropy, NoQuorum, NodeFailure, NodeStatus, ReleaseError,
-    RunError, ShutdownReport, ShuttingDown, TooSlow, Unconfirmed, WaitTimeout,
+    AcquireError, ConfigError, ConnectError, Contended, HandOff, LockGuard, LockHandle,
+    LockManager, LossReason, Lost, Misconfigured, NoEntropy, NoQuorum, NodeFailure, NodeStatus,
+    QueueFull, ReleaseError, RunError, ShutdownReport, ShuttingDown, Snapshot, TooSlow,
+    Unconfirmed, WaitTimeout,
 };
 pub use middleware::{BusyStatus, RedlockLayer};
 pub use moment::Moment;

@@ -74,6 +74,11 @@ impl NodeKey {
         &self.text
     }
 
+    /// The same as [`as_str`](Self::as_str), shared.
+    pub(crate) const fn shared(&self) -> &Arc<str> {
+        &self.text
+    }
+
     /// The channel on which releases of this key are announced.
     #[must_use]
     pub fn channel(&self) -> String {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use tokio::time::sleep;
 
 use super::background::Inside;
+use super::baton::{Note, Turn};
 use super::core::{Core, token};
 use super::error::{AcquireError, NoQuorum, TooSlow};
 use super::fanout::Fanout;
 use super::hold::Hold;
-use super::releaser::Release;
+use super::releaser::{Debt, Release};
 use crate::clock::Clock as _;
 use crate::lease::Lease;
 use crate::lock_key::LockKey;
@@ -34,6 +35,8 @@ pub(super) struct Attempt {
     errors: Vec<(usize, NodeError)>,
     fanout: Fanout<Result<AcquireReply, NodeError>>,
     won: bool,
+    // The round was lost: to take back what it got tells nobody anything new.
+    lost: bool,
     // Last, so that it is dropped after what is owed has been passed on.
     _inside: Inside,
 }
@@ -56,6 +59,7 @@ impl Attempt {
             round: Round::new(core.terms.quorum),
             errors: Vec::new(),
             won: false,
+            lost: false,
             _inside: core.attempts.enter(),
         })
     }
@@ -74,6 +78,7 @@ impl Attempt {
                 self.record(node, answer);
             }
             if let Some(verdict) = self.round.verdict() {
+                self.lost = matches!(verdict, Verdict::Contended { .. } | Verdict::Split { .. });
                 return verdict;
             }
             tokio::select! {
@@ -103,7 +108,7 @@ impl Attempt {
     }
 
     /// Makes a lock of a granted round. If no validity is left by now, everything is released.
-    pub(super) fn win(mut self, key: LockKey) -> Result<Arc<Hold>, AcquireError> {
+    pub(super) fn win(mut self, key: LockKey, turn: Turn) -> Result<Arc<Hold>, AcquireError> {
         let core = Arc::clone(&self.core);
         let mut holding = Holding::new(core.terms, self.sent);
         for node in 0..core.nodes.len() {
@@ -128,8 +133,11 @@ impl Attempt {
         }
         let lease = Lease::new(key, self.token, core.terms.ttl, self.sent, deadline);
         let clock = Arc::clone(&core.clock);
-        let hold = Hold::new(core.next_id(), lease, self.place.clone(), clock, holding);
-        let hold = Arc::new(hold);
+        let place = self.place.clone();
+        let hold = Arc::new_cyclic(|hold| {
+            turn.note(Note::Held(hold.clone()));
+            Hold::new(core.next_id(), lease, place, clock, holding, turn)
+        });
         self.won = true;
         if self.fanout.is_empty() {
             if missing {
@@ -165,7 +173,8 @@ impl Attempt {
             .quorum
             .needed()
             .saturating_sub(granted.len());
-        let release = Release::new(&self.core, &self.place, self.token, &granted, free);
+        let debt = Debt::new(&self.core, &self.place, self.token, !self.lost);
+        let release = Release::new(&self.core, debt, &granted, free);
         for node in granted {
             self.round.settle(node);
         }
@@ -201,21 +210,21 @@ impl Drop for Attempt {
         if fanout.is_empty() && owed.is_empty() {
             return;
         }
-        let lost = lost(core, self.place.clone(), self.token, fanout, owed);
-        self.core.settle(&self.place, lost);
+        let debt = Debt::new(&core, &self.place, self.token, !self.lost);
+        self.core
+            .settle(&self.place, lost(core, debt, fanout, owed));
     }
 }
 
 /// Settles a lost round: releases what is owed now, and what is granted late.
 async fn lost(
     core: Arc<Core>,
-    place: NodeKey,
-    token: OwnerToken,
+    debt: Debt,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
     owed: Vec<usize>,
 ) {
     // A dropped release goes on in the background, where we are already: this only starts it.
-    let release = |nodes: &[usize]| drop(Release::new(&core, &place, token, nodes, 0));
+    let release = |nodes: &[usize]| drop(Release::new(&core, debt.clone(), nodes, 0));
     if !owed.is_empty() {
         release(&owed);
     }

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::background::{Background, Gauge};
+use super::baton::Queue;
+use super::courtesy::Courtesy;
 use super::error::{AcquireError, NoEntropy, NodeFailure};
+use super::hand_off::HandOff;
 use super::options::Options;
 use super::watchdog::Registry;
 use crate::clock::Clock;
@@ -23,6 +26,9 @@ pub(super) struct Core {
     pub(super) terms: Terms,
     pub(super) node_timeout: Duration,
     pub(super) max_wait: Duration,
+    pub(super) hand_off: HandOff,
+    pub(super) queue: Arc<Queue>,
+    pub(super) courtesy: Courtesy,
     pub(super) background: Background,
     // Attempts under way: a shutdown waits for them, because they may yet be granted.
     pub(super) attempts: Gauge,
@@ -44,6 +50,9 @@ impl Core {
             terms: options.terms,
             node_timeout: options.node_timeout,
             max_wait: options.max_wait,
+            hand_off: options.hand_off,
+            queue: Arc::new(Queue::new(options.bounds)),
+            courtesy: Courtesy::default(),
             background,
             attempts: Gauge::new(),
             registry: Arc::new(Registry::new()),

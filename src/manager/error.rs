@@ -16,6 +16,8 @@ pub enum AcquireError {
     Contended(Contended),
     /// Another holder had the lock until the end of the wait.
     WaitTimeout(WaitTimeout),
+    /// As many callers of this process wait already as may.
+    QueueFull(QueueFull),
     /// Too many nodes cannot answer.
     NoQuorum(NoQuorum),
     /// The lock was granted, and by then its validity was over.
@@ -32,6 +34,7 @@ impl fmt::Display for AcquireError {
             Self::InvalidKey(error) => error.fmt(f),
             Self::Contended(error) => error.fmt(f),
             Self::WaitTimeout(error) => error.fmt(f),
+            Self::QueueFull(error) => error.fmt(f),
             Self::NoQuorum(error) => error.fmt(f),
             Self::TooSlow(error) => error.fmt(f),
             Self::ShuttingDown(error) => error.fmt(f),
@@ -58,7 +61,8 @@ pub struct Contended {
 
 impl Contended {
     /// What is left of the holder's lease, as far as the nodes told. A holder that renews goes on longer; one
-    /// that releases ends earlier. `None` if the key has no expiry.
+    /// that releases ends earlier. `None` if the key has no expiry, or if that is not known yet: another caller of
+    /// this process is asking the nodes at this moment.
     #[must_use]
     pub const fn remaining(&self) -> Option<Duration> {
         self.remaining
@@ -72,7 +76,7 @@ impl fmt::Display for Contended {
                 f,
                 "the lock is held by another; its lease ends in {remaining:?} unless renewed"
             ),
-            None => f.write_str("the lock is held by another, without an expiry"),
+            None => f.write_str("the lock is held or being taken by another"),
         }
     }
 }
@@ -112,6 +116,47 @@ impl fmt::Display for WaitTimeout {
 }
 
 impl std::error::Error for WaitTimeout {}
+
+/// As many callers of this process wait already as may, for the key or in all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueFull {
+    pub(super) limit: usize,
+    pub(super) of_key: bool,
+}
+
+impl QueueFull {
+    /// How many may wait.
+    #[must_use]
+    pub const fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Whether it is the key's queue that is full, rather than all queues together.
+    #[must_use]
+    pub const fn is_of_key(&self) -> bool {
+        self.of_key
+    }
+}
+
+impl fmt::Display for QueueFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = self.limit;
+        if self.of_key {
+            write!(
+                f,
+                "{limit} callers wait for the lock already, as many as `max_waiters_per_key` allows"
+            )
+        } else {
+            write!(
+                f,
+                "{limit} callers wait for locks already, as many as `max_waiters` allows"
+            )
+        }
+    }
+}
+
+impl std::error::Error for QueueFull {}
 
 /// Too many nodes cannot answer. The text names each of them: it is for logs, not for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 use tokio::sync::futures::OwnedNotified;
 
+use super::baton::Baton;
 use super::core::Core;
 use super::error::{LossReason, ReleaseError};
 use super::hold::Hold;
@@ -38,15 +39,24 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    pub(super) fn new(core: Arc<Core>, hold: Arc<Hold>) -> Self {
+    /// The guard of the tenant `number` of a lock.
+    pub(super) fn new(core: Arc<Core>, hold: Arc<Hold>, number: u32) -> Self {
         let handle = LockHandle {
             hold: Arc::clone(&hold),
+            number,
+            waited: Duration::ZERO,
         };
         Self {
             core,
             hold: Some(hold),
             handle,
         }
+    }
+
+    /// Notes how long it was waited for.
+    pub(super) const fn waited_for(mut self, waited: Duration) -> Self {
+        self.handle.waited = waited;
+        self
     }
 
     /// An observer of this lock, cheap to clone and free to outlive the guard.
@@ -78,6 +88,12 @@ impl LockGuard {
         self.handle.lost()
     }
 
+    /// As [`LockHandle::waited`].
+    #[must_use]
+    pub const fn waited(&self) -> Duration {
+        self.handle.waited()
+    }
+
     /// As [`LockHandle::lease`].
     #[must_use]
     pub fn lease(&self) -> &Lease {
@@ -85,7 +101,8 @@ impl LockGuard {
     }
 
     /// Releases the lock and waits until a quorum of nodes is free of it, so that whoever is told afterwards
-    /// can take it at once. Waits for the node time-out at most.
+    /// can take it at once. Waits for the node time-out at most. If another caller of this manager waits for the
+    /// key, the lock may pass to it instead ([`HandOff`](crate::HandOff)), which takes no time.
     ///
     /// # Errors
     ///
@@ -101,7 +118,9 @@ impl LockGuard {
         let Some(hold) = self.hold.take() else {
             return Ok(());
         };
-        let (release, lost) = let_go(&self.core, &hold);
+        let Some((release, lost)) = let_go(&self.core, &hold) else {
+            return Ok(());
+        };
         let outcome = release.quorum().await;
         match lost {
             Some(reason) => Err(ReleaseError::Lost(reason)),
@@ -110,11 +129,21 @@ impl LockGuard {
     }
 }
 
-/// Ends the care for a lock and prepares its release.
-fn let_go(core: &Arc<Core>, hold: &Arc<Hold>) -> (Release, Option<LossReason>) {
+/// Ends a holder's time: passes the lock to the next who waits in this process, or else ends the care for it and
+/// prepares its release.
+fn let_go(core: &Arc<Core>, hold: &Arc<Hold>) -> Option<(Release, Option<LossReason>)> {
+    if let Some(number) = hold.succeed(&core.hand_off) {
+        let next = LockGuard::new(Arc::clone(core), Arc::clone(hold), number);
+        match core.queue.hand_over(hold.place.as_str(), Baton::Lock(next)) {
+            Ok(()) => return None,
+            // They all left in between. It is this call that releases now.
+            Err(Baton::Lock(mut next)) => next.hold = None,
+            Err(Baton::Turn(_)) => {}
+        }
+    }
     core.registry.remove(hold);
-    let owed = hold.let_go();
-    (Release::of(core, hold, &owed), owed.lost)
+    let mut owed = hold.let_go();
+    Some((Release::of(core, hold, &mut owed), owed.lost))
 }
 
 impl Drop for LockGuard {
@@ -141,6 +170,9 @@ impl fmt::Debug for LockGuard {
 #[derive(Clone)]
 pub struct LockHandle {
     hold: Arc<Hold>,
+    // Which of the holders of this grant it observes.
+    number: u32,
+    waited: Duration,
 }
 
 impl LockHandle {
@@ -162,13 +194,19 @@ impl LockHandle {
     /// reached. Once it has said `true` it never says `false` again. Also `true` after the release.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.hold.is_lost()
+        self.hold.is_lost(self.number)
     }
 
     /// How long the lock may be relied on if nothing extends it; zero once lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining()
+        self.hold.remaining(self.number)
+    }
+
+    /// How long the caller waited for the lock: in the queue of its process and for other processes.
+    #[must_use]
+    pub const fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// Waits until the lock is lost, or is about to be: it fires a few milliseconds before validity ends, so
@@ -182,6 +220,7 @@ impl LockHandle {
         Lost {
             ended: Arc::clone(&self.hold.ended).notified_owned(),
             hold: Arc::clone(&self.hold),
+            number: self.number,
         }
     }
 }
@@ -200,6 +239,7 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct Lost {
         hold: Arc<Hold>,
+        number: u32,
         #[pin]
         ended: OwnedNotified,
     }
@@ -212,7 +252,7 @@ impl Future for Lost {
         let mut this = self.project();
         loop {
             // No wake-up can be lost between this check and the poll: the notification was created before both.
-            if let Some(reason) = this.hold.ended_because() {
+            if let Some(reason) = this.hold.ended_because(*this.number) {
                 return Poll::Ready(reason);
             }
             ready!(this.ended.as_mut().poll(cx));

@@ -1,26 +1,36 @@
 //! [`LockManager`]: locks over a set of nodes.
 //!
 //! ```text
-//!   LockManager ── attempt ──► fanout ──► nodes            (acquire; the caller polls)
-//!        │            │ won
-//!        │            ▼
-//!        │          hold ◄── guard, handles                (one held lock)
-//!        │            ▲
-//!        ├─ watchdog ─┘ extend, top up, announce loss      (one task, one timer)
-//!        └─ background: late answers, releases             (what outlives its caller)
+//!   LockManager ── waiter ──► queue                        (one caller per key goes on, the others wait)
+//!        │           │ its turn            ▲
+//!        │           ├─► listening         │ hand-off, or a bare turn
+//!        │           └─► attempt ──► nodes │               (acquire; the caller polls)
+//!        │                │ won            │
+//!        │                ▼                │
+//!        │              hold ◄── guard ────┘               (one held lock)
+//!        │                ▲
+//!        ├── watchdog ────┘ extend, top up, announce loss  (one task, one timer)
+//!        └── background: late answers, releases            (what outlives its caller)
 //! ```
 
 mod attempt;
 mod background;
+mod baton;
 mod connect;
 mod core;
+mod courtesy;
 mod error;
 mod fanout;
 mod guard;
+mod hand_off;
 mod hold;
+mod listening;
 mod options;
+mod queue;
 mod releaser;
 mod shutdown;
+mod sync;
+mod waiter;
 mod watchdog;
 
 use std::fmt;
@@ -28,21 +38,17 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
-
-use self::attempt::Attempt;
-use self::core::{Core, random};
-use crate::clock::Clock as _;
+use self::core::Core;
+use self::waiter::acquire;
 use crate::lock_key::{KeyError, LockKey};
 use crate::node::NodeState;
-use crate::protocol::backoff::{Backoff, after_split};
-use crate::protocol::round::Verdict;
 
 pub use self::error::{
-    AcquireError, Contended, LossReason, NoEntropy, NoQuorum, NodeFailure, ReleaseError, RunError,
-    ShuttingDown, TooSlow, Unconfirmed, WaitTimeout,
+    AcquireError, Contended, LossReason, NoEntropy, NoQuorum, NodeFailure, QueueFull, ReleaseError,
+    RunError, ShuttingDown, TooSlow, Unconfirmed, WaitTimeout,
 };
 pub use self::guard::{LockGuard, LockHandle, Lost};
+pub use self::hand_off::HandOff;
 pub use self::options::{ConfigError, ConnectError, Misconfigured};
 pub(crate) use self::options::{Options, Settings};
 pub use self::shutdown::ShutdownReport;
@@ -62,7 +68,21 @@ pub use self::shutdown::ShutdownReport;
 ///
 /// # Fairness
 ///
-/// None is promised: whoever asks at the right moment gets a freed lock.
+/// Callers of one manager that wait for one key get it in the order in which they asked. Callers that do not wait
+/// never get in before them.
+///
+/// Between managers, which usually means between processes, no order is promised. What is done for fairness: for
+/// each key a manager has one contender, however many wait behind it; a manager keeps a lock among its own callers
+/// only for so long ([`HandOff`]); and after a release that others were waiting for it stands back for a few round
+/// trips, while they ask at random moments. So each has about the same chance at each release, and nobody waits
+/// for ever; but there is no bound on how often one may be unlucky. Contenders of other libraries know nothing of
+/// all this, and callers that do not wait take a lock that they find free.
+///
+/// # Waiting
+///
+/// Who waits does not keep asking. The contender listens to the releases on every node that can announce them, and
+/// asks again after one, when the holder's lease ends, and now and then in any case (after up to 1 s, or 100 ms
+/// while fewer than a quorum of nodes can be heard): notices may be lost, and some holders announce nothing.
 ///
 /// # Examples
 ///
@@ -84,7 +104,8 @@ pub struct LockManager {
 impl LockManager {
     /// Acquires `key` if it is free, and says so at once if it is not.
     ///
-    /// One round asks all nodes in parallel. If several contenders split the nodes among them, this one stands
+    /// While another caller of this manager holds the key or goes for it, no node is asked. Otherwise one round
+    /// asks all nodes in parallel. If several contenders split the nodes among them, this one stands
     /// back for a few round trips and tries again, for two node time-outs at most.
     ///
     /// # Errors
@@ -111,7 +132,8 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind.
+    /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind: no place in the queue, no
+    /// subscription, no key; if its turn had just come, it passes to the next.
     pub async fn acquire<K>(&self, key: K) -> Result<LockGuard, AcquireError>
     where
         K: TryInto<LockKey>,
@@ -212,6 +234,17 @@ impl LockManager {
         self.core.terms.quorum.needed()
     }
 
+    /// How many locks are held, and how many callers wait, right now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let load = self.core.queue.load();
+        Snapshot {
+            held: self.core.registry.len(),
+            keys: load.keys,
+            waiting: load.waiting,
+        }
+    }
+
     /// The nodes and what is known of each right now.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
@@ -235,6 +268,18 @@ impl fmt::Debug for LockManager {
     }
 }
 
+/// What a manager has to do with locks at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Locks that are held.
+    pub held: usize,
+    /// Keys that somebody holds, goes for, or is giving back.
+    pub keys: usize,
+    /// Callers that wait in line behind them.
+    pub waiting: usize,
+}
+
 /// One node and what is known of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -244,84 +289,3 @@ pub struct NodeStatus {
     /// What is known of it.
     pub state: NodeState,
 }
-
-/// Rounds until the lock is won, out of reach, or the wait is over.
-async fn acquire(
-    core: &Arc<Core>,
-    key: LockKey,
-    max_wait: Duration,
-) -> Result<LockGuard, AcquireError> {
-    let place = core.namespace.place(&key);
-    let began = core.clock.now();
-    let mut backoff = Backoff::new(FIRST_POLL, SLOWEST_POLL);
-    let mut splits = 0;
-    loop {
-        if core.registry.is_closed() {
-            return Err(AcquireError::ShuttingDown(ShuttingDown));
-        }
-        let mut attempt = Attempt::new(core, &place)?;
-        let verdict = attempt.decide().await;
-        let round_trip = core.clock.now().since(attempt.sent());
-        let (remaining, mut pause) = match verdict {
-            Verdict::Granted => return won(core, attempt, key),
-            Verdict::NoQuorum => return Err(AcquireError::NoQuorum(attempt.no_quorum())),
-            Verdict::Split {
-                contenders,
-                remaining,
-            } => {
-                splits += 1;
-                // Timers count in milliseconds; less would not spread the contenders.
-                let round_trip = round_trip.max(Duration::from_millis(1));
-                (remaining, after_split(random(), contenders, round_trip))
-            }
-            Verdict::Contended { remaining } => {
-                splits = MAX_SPLITS;
-                let poll = backoff.next(random());
-                // Nobody can have it before the holder's lease ends, unless the holder releases it. A lease that
-                // seems to have ended is no reason to hurry.
-                let lease = remaining.filter(|left| !left.is_zero());
-                (remaining, lease.map_or(poll, |left| poll.min(left)))
-            }
-        };
-        let waited = core.clock.now().since(began);
-        let left = max_wait.saturating_sub(waited);
-        // Bounded by time, too: with a slow node a split may only seem one, and every round takes its time-out.
-        if splits >= MAX_SPLITS || waited >= core.node_timeout * SPLIT_TIMEOUTS {
-            if left.is_zero() {
-                return Err(busy(max_wait, remaining, waited));
-            }
-            pause = pause.min(left);
-        }
-        attempt.give_back().await;
-        sleep(pause).await;
-    }
-}
-
-/// Puts a granted round under the care of the watchdog.
-fn won(core: &Arc<Core>, attempt: Attempt, key: LockKey) -> Result<LockGuard, AcquireError> {
-    let hold = attempt.win(key)?;
-    let inserted = core.registry.insert(&hold);
-    let guard = LockGuard::new(Arc::clone(core), hold);
-    if !inserted {
-        // Dropping the guard releases what was just granted.
-        return Err(AcquireError::ShuttingDown(ShuttingDown));
-    }
-    Ok(guard)
-}
-
-fn busy(max_wait: Duration, remaining: Option<Duration>, waited: Duration) -> AcquireError {
-    if max_wait.is_zero() {
-        AcquireError::Contended(Contended { remaining })
-    } else {
-        AcquireError::WaitTimeout(WaitTimeout { remaining, waited })
-    }
-}
-
-/// How many split votes in a row count as contention.
-const MAX_SPLITS: u32 = 8;
-/// For how many node time-outs split votes are tried again at once.
-const SPLIT_TIMEOUTS: u32 = 2;
-/// The ceiling of the first pause between two looks at a busy lock; it doubles from there.
-const FIRST_POLL: Duration = Duration::from_millis(4);
-/// The ceiling of the longest pause between two looks at a busy lock.
-const SLOWEST_POLL: Duration = Duration::from_millis(100);

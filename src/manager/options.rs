@@ -4,6 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::error::{NoQuorum, NodeFailure, list};
+use super::hand_off::HandOff;
+use super::queue::Bounds;
 use crate::namespace::{Namespace, NamespaceError};
 use crate::protocol::quorum::Quorum;
 use crate::protocol::renewal::Terms;
@@ -19,6 +21,9 @@ pub(crate) struct Settings {
     pub(crate) masked: usize,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) max_wait: Duration,
+    pub(crate) max_waiters_per_key: usize,
+    pub(crate) max_waiters: usize,
+    pub(crate) hand_off: HandOff,
     pub(crate) connect_timeout: Duration,
 }
 
@@ -32,6 +37,9 @@ impl Default for Settings {
             masked: 0,
             max_hold: None,
             max_wait: Duration::from_secs(5),
+            max_waiters_per_key: 64,
+            max_waiters: 10_000,
+            hand_off: HandOff::default(),
             connect_timeout: Duration::from_secs(5),
         }
     }
@@ -44,6 +52,8 @@ pub(crate) struct Options {
     pub(crate) terms: Terms,
     pub(crate) node_timeout: Duration,
     pub(crate) max_wait: Duration,
+    pub(super) bounds: Bounds,
+    pub(super) hand_off: HandOff,
 }
 
 impl Settings {
@@ -81,7 +91,37 @@ impl Settings {
             },
             node_timeout,
             max_wait: self.max_wait,
+            bounds: self.bounds()?,
+            hand_off: self.hand_off.checked(max_hold)?,
         })
+    }
+
+    fn bounds(&self) -> Result<Bounds, ConfigError> {
+        let (per_key, total) = (self.max_waiters_per_key, self.max_waiters);
+        if per_key == 0 || total == 0 {
+            return Err(ConfigError::new(
+                "max_waiters_per_key and max_waiters must be at least 1; to let nobody wait, set max_wait to zero",
+            ));
+        }
+        Ok(Bounds { per_key, total })
+    }
+}
+
+impl HandOff {
+    fn checked(self, max_hold: Duration) -> Result<Self, ConfigError> {
+        if self.max_passes > MAX_PASSES {
+            return Err(ConfigError::new(format!(
+                "hand_off allows {} passes in a row; there may be at most {MAX_PASSES}",
+                self.max_passes
+            )));
+        }
+        check_range(
+            "the time of hand_off",
+            self.max_time,
+            Duration::ZERO,
+            max_hold,
+        )?;
+        Ok(self)
     }
 }
 
@@ -207,6 +247,8 @@ const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);
 const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
 const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(60);
 const MAX_NODES: usize = 32;
+/// Holders of one grant are numbered by ten bits.
+const MAX_PASSES: u32 = 1_023;
 
 #[cfg(test)]
 mod tests {
@@ -227,6 +269,13 @@ mod tests {
         assert_eq!(options.terms.max_hold, Duration::from_secs(60));
         assert_eq!(options.namespace.as_str(), "lk");
         assert_eq!(options.max_wait, Duration::from_secs(5));
+        let bounds = Bounds {
+            per_key: 64,
+            total: 10_000,
+        };
+        assert_eq!(options.bounds, bounds);
+        let hand_off = HandOff::new(32, Duration::from_millis(250));
+        assert_eq!(options.hand_off, hand_off);
     }
 
     #[test]
@@ -282,6 +331,18 @@ mod tests {
         assert_eq!(
             error(|s| s.connect_timeout = Duration::ZERO),
             "connect_timeout is 0ns; it must be at least 1ms"
+        );
+        assert_eq!(
+            error(|s| s.max_waiters = 0),
+            "max_waiters_per_key and max_waiters must be at least 1; to let nobody wait, set max_wait to zero"
+        );
+        assert_eq!(
+            error(|s| s.hand_off = HandOff::new(1_024, Duration::ZERO)),
+            "hand_off allows 1024 passes in a row; there may be at most 1023"
+        );
+        assert_eq!(
+            error(|s| s.hand_off = HandOff::new(1, Duration::from_secs(61))),
+            "the time of hand_off is 61s; it must be at most 60s"
         );
         assert_eq!(
             error(|s| s.masked = 5),

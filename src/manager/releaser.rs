@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
+use super::baton::Turn;
 use super::core::{Core, random};
 use super::error::Unconfirmed;
 use super::fanout::Fanout;
@@ -13,76 +14,79 @@ use crate::clock::Clock as _;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
 use crate::node::{NodeError, NodeErrorKind, NodeFuture, ReleaseReply, ReleaseRequest};
-use crate::protocol::backoff::Backoff;
+use crate::protocol::backoff::{Backoff, give_way};
 use crate::token::OwnerToken;
 
 /// One release on several nodes. Dropped at any point it goes on in the background.
 #[derive(Debug)]
 pub(super) struct Release {
-    core: Arc<Core>,
-    debt: Debt,
-    fanout: Fanout<Result<ReleaseReply, NodeError>>,
-    // Nodes to try again.
-    failed: Vec<usize>,
-    // Nodes known to be free.
-    free: usize,
+    // Only `drop` takes it.
+    work: Option<Work>,
 }
 
 /// What is to be released, and until when it matters.
 #[derive(Clone, Debug)]
-struct Debt {
+pub(super) struct Debt {
     place: NodeKey,
     token: OwnerToken,
     // By then the ttl has ended it on its own.
     until: Moment,
+    // Whether those who wait are told.
+    announce: bool,
     // The lock, if commands that may set the token were under way when it was let go.
     hold: Option<Arc<Hold>>,
 }
 
 impl Debt {
+    pub(super) fn new(core: &Core, place: &NodeKey, token: OwnerToken, announce: bool) -> Self {
+        Self {
+            place: place.clone(),
+            token,
+            until: core.clock.now() + core.terms.ttl,
+            announce,
+            hold: None,
+        }
+    }
+
     fn request(&self) -> ReleaseRequest {
-        ReleaseRequest::new(self.place.clone(), self.token, true)
+        ReleaseRequest::new(self.place.clone(), self.token, self.announce)
     }
 }
 
 impl Release {
-    /// A release of `place` by `token` on `nodes`, where `free` other nodes are free already.
-    pub(super) fn new(
-        core: &Arc<Core>,
-        place: &NodeKey,
-        token: OwnerToken,
-        nodes: &[usize],
-        free: usize,
-    ) -> Self {
-        let debt = Debt {
-            place: place.clone(),
-            token,
-            until: core.clock.now() + core.terms.ttl,
-            hold: None,
-        };
+    /// A release of `debt` on `nodes`, where `free` other nodes are free already.
+    pub(super) fn new(core: &Arc<Core>, debt: Debt, nodes: &[usize], free: usize) -> Self {
         let futures = nodes.iter().filter_map(|&index| {
             let node = core.nodes.get(index)?;
             Some((index, node.release(debt.request())))
         });
         Self {
-            fanout: Fanout::new(futures),
-            core: Arc::clone(core),
-            debt,
-            failed: Vec::new(),
-            free,
+            work: Some(Work {
+                fanout: Fanout::new(futures),
+                core: Arc::clone(core),
+                sent: core.clock.now(),
+                debt,
+                failed: Vec::new(),
+                free,
+                listeners: 0,
+                turn: None,
+            }),
         }
     }
 
     /// The release of a lock that was held. Nodes with a command under way are asked when that is answered, and
     /// count like the others: a node that was slow to grant must not make the release depend on all the rest.
-    pub(super) fn of(core: &Arc<Core>, hold: &Arc<Hold>, owed: &Owed) -> Self {
-        let (place, token) = (&hold.place, hold.lease.token);
-        let mut release = Self::new(core, place, token, &owed.nodes, owed.free);
-        if !owed.busy.is_empty() {
-            release.debt.hold = Some(Arc::clone(hold));
+    pub(super) fn of(core: &Arc<Core>, hold: &Arc<Hold>, owed: &mut Owed) -> Self {
+        let debt = Debt::new(core, &hold.place, hold.lease.token, true);
+        let mut release = Self::new(core, debt, &owed.nodes, owed.free);
+        if let Some(work) = &mut release.work {
+            work.turn = owed.turn.take();
+            if !owed.busy.is_empty() {
+                work.debt.hold = Some(Arc::clone(hold));
+            }
             for &index in &owed.busy {
-                let later = when_settled(Arc::clone(core), index, release.debt.clone());
-                release.fanout.push(index, Box::pin(later));
+                let later = when_settled(Arc::clone(core), index, work.debt.clone());
+                work.fanout.push(index, Box::pin(later));
             }
         }
         release
@@ -90,6 +94,43 @@ impl Release {
 
     /// Waits until a quorum of nodes is free, at most for the node time-out. The rest goes on in the background.
     pub(super) async fn quorum(mut self) -> Result<(), Unconfirmed> {
+        match &mut self.work {
+            Some(work) => work.quorum().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        let Some(work) = self.work.take() else { return };
+        if work.fanout.is_empty() && work.failed.is_empty() {
+            return;
+        }
+        let (core, place) = (Arc::clone(&work.core), work.debt.place.clone());
+        core.settle(&place, work.rest());
+    }
+}
+
+/// A release under way.
+#[derive(Debug)]
+struct Work {
+    core: Arc<Core>,
+    debt: Debt,
+    sent: Moment,
+    fanout: Fanout<Result<ReleaseReply, NodeError>>,
+    // Nodes to try again.
+    failed: Vec<usize>,
+    // How many nodes are known to be free.
+    free: usize,
+    // How many others were told of it, by the node that told most.
+    listeners: u32,
+    // The right to go for the key: it passes to the next in this process when a quorum is free.
+    turn: Option<Turn>,
+}
+
+impl Work {
+    async fn quorum(&mut self) -> Result<(), Unconfirmed> {
         let needed = self.core.terms.quorum.needed();
         let timer = sleep(self.core.node_timeout);
         tokio::pin!(timer);
@@ -106,6 +147,7 @@ impl Release {
         while let Some((node, answer)) = self.fanout.take_ready() {
             self.note(node, answer);
         }
+        self.pass_on();
         if self.free >= needed {
             return Ok(());
         }
@@ -117,25 +159,61 @@ impl Release {
 
     fn note(&mut self, node: usize, answer: Result<ReleaseReply, NodeError>) {
         match answer {
-            Ok(_) => self.free += 1,
+            Ok(reply) => {
+                self.free += 1;
+                if let ReleaseReply::Released { listeners } = reply {
+                    self.listeners = self.listeners.max(listeners);
+                }
+            }
             Err(error) if is_worth_another_try(&error) => self.failed.push(node),
             Err(error) => self.core.refused(node, &error),
         }
     }
-}
 
-impl Drop for Release {
-    fn drop(&mut self) {
-        if self.fanout.is_empty() && self.failed.is_empty() {
-            return;
+    /// Lets the next go for the key: others, if they were waiting, and then who waits in this process.
+    fn pass_on(&mut self) {
+        let Some(turn) = self.turn.take() else { return };
+        if self.listeners > 0 {
+            let now = self.core.clock.now();
+            let pause = give_way(self.listeners, now.since(self.sent));
+            self.core
+                .courtesy
+                .stand_back(self.debt.place.shared(), now, pause);
         }
-        let rest = rest(
-            Arc::clone(&self.core),
-            self.debt.clone(),
-            self.fanout.take(),
-            std::mem::take(&mut self.failed),
-        );
-        self.core.settle(&self.debt.place, rest);
+        drop(turn);
+    }
+
+    /// Waits for the releases under way, then tries the failed ones again until the ttl has ended them.
+    async fn rest(mut self) {
+        if self.turn.is_some() {
+            // What is not free by then is tried again below.
+            let _ = self.quorum().await;
+        }
+        let timer = sleep(self.core.node_timeout);
+        tokio::pin!(timer);
+        loop {
+            tokio::select! {
+                biased;
+                answer = self.fanout.next() => match answer {
+                    Some((node, answer)) => self.note(node, answer),
+                    None => break,
+                },
+                () = &mut timer => {
+                    let late = self.fanout.abandon();
+                    self.failed.extend(late);
+                    break;
+                }
+            }
+        }
+        let Self {
+            core, debt, failed, ..
+        } = self;
+        let retries = failed.into_iter().map(|node| {
+            let retry: NodeFuture<()> = Box::pin(retry(Arc::clone(&core), node, debt.clone()));
+            (node, retry)
+        });
+        let mut retries = Fanout::new(retries.collect::<Vec<_>>());
+        while retries.next().await.is_some() {}
     }
 }
 
@@ -153,38 +231,6 @@ async fn when_settled(
         Some(node) if owes => node.release(debt.request()).await,
         _ => Ok(ReleaseReply::NotOwner),
     }
-}
-
-/// Waits for the releases under way, then tries the failed ones again until the ttl has ended them.
-async fn rest(
-    core: Arc<Core>,
-    debt: Debt,
-    mut fanout: Fanout<Result<ReleaseReply, NodeError>>,
-    mut failed: Vec<usize>,
-) {
-    let timer = sleep(core.node_timeout);
-    tokio::pin!(timer);
-    loop {
-        tokio::select! {
-            biased;
-            answer = fanout.next() => match answer {
-                Some((_, Ok(_))) => {}
-                Some((node, Err(error))) if is_worth_another_try(&error) => failed.push(node),
-                Some((node, Err(error))) => core.refused(node, &error),
-                None => break,
-            },
-            () = &mut timer => {
-                failed.extend(fanout.abandon());
-                break;
-            }
-        }
-    }
-    let retries = failed.into_iter().map(|node| {
-        let retry: NodeFuture<()> = Box::pin(retry(Arc::clone(&core), node, debt.clone()));
-        (node, retry)
-    });
-    let mut retries = Fanout::new(retries.collect::<Vec<_>>());
-    while retries.next().await.is_some() {}
 }
 
 /// Releases on one node again and again until it answers or the ttl is over.

@@ -22,10 +22,10 @@ impl LockManager {
     /// Ends the manager in an orderly way.
     ///
     /// From the call on, new locks are refused with
-    /// [`ShuttingDown`](crate::AcquireError::ShuttingDown). Locks that are held are given `grace` to be
-    /// released. Those still held then are *lost* with [`LossReason::Shutdown`]: the middleware drops the
-    /// request's future, and the lock is released after it. Then the releases under way are awaited and the
-    /// connections are closed. After `grace` it takes at most a second more.
+    /// [`ShuttingDown`](crate::AcquireError::ShuttingDown), also to those who wait for one already. Locks that are
+    /// held are given `grace` to be released. Those still held then are *lost* with [`LossReason::Shutdown`]: the
+    /// middleware drops the request's future, and the lock is released after it. Then the releases under way are
+    /// awaited and the connections are closed. After `grace` it takes at most a second more.
     ///
     /// Call it after the server has stopped taking requests and before the runtime ends. It may be called
     /// several times.
@@ -37,6 +37,7 @@ impl LockManager {
     pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
         let core = &self.core;
         core.registry.close();
+        core.queue.close();
         let mut lost = 0;
         // What was asked for before may be granted yet; it is refused and released then.
         core.attempts.idle(LAST_WAIT).await;

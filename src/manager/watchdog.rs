@@ -22,6 +22,8 @@ pub(super) struct Registry {
     changed: Notify,
     // The last lock has gone.
     empty: Notify,
+    // No more locks are taken.
+    closing: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -39,6 +41,7 @@ impl Registry {
             state: Mutex::new(State::default()),
             changed: Notify::new(),
             empty: Notify::new(),
+            closing: Notify::new(),
         }
     }
 
@@ -93,6 +96,18 @@ impl Registry {
     /// Takes no more locks.
     pub(super) fn close(&self) {
         self.state().closed = true;
+        self.closing.notify_waiters();
+    }
+
+    /// Waits until no more locks are taken.
+    pub(super) async fn closing(&self) {
+        loop {
+            let closing = self.closing.notified();
+            if self.is_closed() {
+                return;
+            }
+            closing.await;
+        }
     }
 
     /// Whether no more locks are taken.

@@ -49,6 +49,13 @@ pub(crate) fn after_split(random: u64, contenders: usize, round_trip: Duration) 
     jitter(random, round_trip.saturating_mul(contenders) / 2)
 }
 
+/// How long to stand back after a release that took `round_trip` and that `listeners` others were told of: until
+/// the slowest of them, who stand aside for [`after_split`], can have asked.
+pub(crate) fn give_way(listeners: u32, round_trip: Duration) -> Duration {
+    let round_trip = round_trip.clamp(Duration::from_millis(1), Duration::from_millis(25));
+    round_trip.saturating_mul(4_u32.saturating_add(listeners.min(64))) / 2
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +81,16 @@ mod tests {
         for _ in 0..100 {
             assert!(backoff.next(u64::MAX) <= 100 * MS);
         }
+    }
+
+    #[test]
+    fn who_gives_way_waits_for_all_that_were_told() {
+        assert_eq!(give_way(2, 2 * MS), 6 * MS);
+        for listeners in [1, 3, 30] {
+            let slowest = after_split(u64::MAX, listeners as usize, 2 * MS);
+            assert!(give_way(listeners, 2 * MS) >= slowest + 2 * MS);
+        }
+        assert!(give_way(u32::MAX, Duration::MAX) < Duration::from_secs(1));
     }
 
     #[test]

@@ -84,6 +84,11 @@ impl Holding {
         }
     }
 
+    /// A new holder has the lock from `now` on: what `max_hold` allows is counted anew.
+    pub(crate) fn begin_anew(&mut self, now: Moment) {
+        self.cap = self.cap.max(now + self.terms.max_hold);
+    }
+
     /// A command that may set our token is on its way to `node`.
     pub(crate) fn begin(&mut self, node: usize) {
         if let Some(count) = self.pending.get_mut(node) {

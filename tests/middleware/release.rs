@@ -200,10 +200,10 @@ async fn a_future_dropped_while_it_waits_leaves_nothing() {
     let held = locks.try_acquire(KEY).await.unwrap();
     let layer = layer(&locks).max_wait(Duration::from_secs(5));
     let (service, _finish) = waiting(layer, &nodes, &seen);
-    let asked = nodes.commands();
     let mut future = Box::pin(service.oneshot(post()));
-    drive(&mut future, || nodes.commands() >= asked + 5).await;
+    drive(&mut future, || locks.snapshot().waiting == 1).await;
     drop(future);
+    assert_eq!(locks.snapshot().waiting, 0);
     held.release().await.unwrap();
     nodes.settle_free().await;
     assert_eq!(seen.get(), None, "the handler never ran");

@@ -64,7 +64,7 @@ const HOUSE: &[Room] = &[
         may_use: &[VALUES, REPLY, BACKOFF, PORTS, TRACE],
     },
     Room {
-        floor: 4, name: "manager", files: MANAGER, crates: &["getrandom", "pin_project_lite", "tokio"],
+        floor: 4, name: "manager", files: MANAGER, crates: &["getrandom", "pin_project_lite", "slab", "tokio"],
         may_use: &[VALUES, PROTOCOL, PORTS, TRACE],
     },
     Room { floor: 5, name: "middleware", files: MIDDLEWARE, may_use: &[VALUES, MANAGER, TRACE], crates: WEB },

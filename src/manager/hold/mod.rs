@@ -8,15 +8,22 @@
 //!                                      Released
 //! ```
 //!
-//! Only `Held` can be extended, so nothing revives a lock once its end was announced.
+//! Only `Held` can be extended, so nothing revives a lock once its end was announced. While it is `Held` it can
+//! pass from one guard of this process to the next: what the nodes hold stays, and each guard is a *tenant* of its
+//! own, told apart by its number. For all but the present tenant the lock has ended.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod inner;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use self::inner::{Inner, Locked, Phase};
+use super::baton::Turn;
 use super::error::LossReason;
+use super::hand_off::HandOff;
 use crate::clock::Clock;
 use crate::lease::Lease;
 use crate::moment::Moment;
@@ -32,27 +39,13 @@ pub(super) struct Hold {
     clock: Arc<dyn Clock>,
     // The deadline in nanoseconds, for checks without the mutex. Changed under the mutex only.
     deadline: AtomicU64,
+    // The number of the present tenant. Changed under the mutex only.
+    tenant: AtomicU32,
     inner: Mutex<Inner>,
-    /// Notified when the phase leaves `Held`, and when it becomes `Released`.
+    /// Notified when the phase leaves `Held`, when it becomes `Released`, and when the lock passes to a new tenant.
     pub(super) ended: Arc<Notify>,
     // Notified when a command that was under way at the release has been answered or given up.
     settled: Notify,
-}
-
-#[derive(Debug)]
-struct Inner {
-    holding: Holding,
-    phase: Phase,
-    // When the watchdog looks at this lock again.
-    due: Moment,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Held,
-    Ending(LossReason),
-    Lost(LossReason),
-    Released,
 }
 
 /// What the guard owes when it lets go.
@@ -66,6 +59,8 @@ pub(super) struct Owed {
     pub(super) free: usize,
     /// Why the lock had been lost, if it had.
     pub(super) lost: Option<LossReason>,
+    /// The right to go for the key, unless the loss has passed it on.
+    pub(super) turn: Option<Turn>,
 }
 
 impl Hold {
@@ -76,6 +71,7 @@ impl Hold {
         place: NodeKey,
         clock: Arc<dyn Clock>,
         holding: Holding,
+        turn: Turn,
     ) -> Self {
         Self {
             id,
@@ -87,23 +83,29 @@ impl Hold {
                 holding,
                 phase: Phase::Held,
                 due: Moment::from_nanos(u64::MAX),
+                turn: Some(turn),
             }),
+            tenant: AtomicU32::new(0),
             ended: Arc::new(Notify::new()),
             settled: Notify::new(),
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> Locked<'_> {
         // The short methods below cannot panic half-way.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked::new(self, inner)
     }
 
     fn end(&self) -> Moment {
         Moment::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    /// Whether the lock is lost. Exact: it asks the clock, and once true it stays true.
-    pub(super) fn is_lost(&self) -> bool {
+    /// Whether the lock is lost, for the tenant `number`. Exact: it asks the clock, and once true it stays true.
+    pub(super) fn is_lost(&self, number: u32) -> bool {
+        if self.tenant.load(Ordering::Acquire) != number {
+            return true;
+        }
         // Loss by anything but time moves the deadline to the origin, so one comparison answers for all.
         if self.clock.now() < self.end() {
             return false;
@@ -117,23 +119,33 @@ impl Hold {
         true
     }
 
-    /// What is left until the deadline; zero once lost.
-    pub(super) fn remaining(&self) -> Duration {
-        if self.is_lost() {
+    /// What is left until the deadline, for the tenant `number`; zero once lost.
+    pub(super) fn remaining(&self, number: u32) -> Duration {
+        if self.is_lost(number) {
             return Duration::ZERO;
         }
         self.end().since(self.clock.now())
     }
 
-    /// Why the lock has ended or is about to, if so.
-    pub(super) fn ended_because(&self) -> Option<LossReason> {
-        if self.clock.now() >= self.end() {
-            let mut inner = self.inner();
-            if self.clock.now() >= self.end() {
-                self.expire(&mut inner);
-            }
+    /// How long the nodes keep it unless it is extended or released: longer than it may be relied on.
+    pub(super) fn left(&self) -> Duration {
+        let reserve = self
+            .lease
+            .ttl
+            .saturating_sub(self.lease.deadline.since(self.lease.started));
+        (self.end() + reserve).since(self.clock.now())
+    }
+
+    /// Why the lock has ended or is about to, for the tenant `number`, if so.
+    pub(super) fn ended_because(&self, number: u32) -> Option<LossReason> {
+        let mut inner = self.inner();
+        if self.tenant.load(Ordering::Acquire) != number {
+            return Some(LossReason::Released);
         }
-        match self.inner().phase {
+        if self.clock.now() >= self.end() {
+            self.expire(&mut inner);
+        }
+        match inner.phase {
             Phase::Held => None,
             Phase::Ending(reason) | Phase::Lost(reason) => Some(reason),
             Phase::Released => Some(LossReason::Released),
@@ -141,7 +153,7 @@ impl Hold {
     }
 
     /// Loses the lock because its deadline has passed.
-    fn expire(&self, inner: &mut Inner) {
+    fn expire(&self, inner: &mut Locked<'_>) {
         let reason = match inner.phase {
             Phase::Held => Self::end_reason(inner),
             Phase::Ending(reason) => reason,
@@ -158,13 +170,36 @@ impl Hold {
         }
     }
 
-    fn leave_held(&self, inner: &mut Inner, phase: Phase) {
+    fn leave_held(&self, inner: &mut Locked<'_>, phase: Phase) {
         inner.phase = phase;
         if let Phase::Lost(reason) = phase {
             self.deadline.store(0, Ordering::Release);
-            crate::trace::lock_lost(self.lease.key.as_str(), &reason);
+            // The guard may live on, but others can have the lock now: also others in this process.
+            inner.after.passed = inner.turn.take();
+            inner.after.lost = Some(reason);
         }
         self.ended.notify_waiters();
+    }
+
+    /// Passes the lock to a new tenant, if somebody in this process waits for it and nothing speaks against it;
+    /// returns the number of the new one. From here on the lock has ended for all before.
+    pub(super) fn succeed(&self, terms: &HandOff) -> Option<u32> {
+        let mut inner = self.inner();
+        let number = self.tenant.load(Ordering::Acquire);
+        let now = self.clock.now();
+        let comfortable = self.end().since(now) >= self.lease.ttl / 2;
+        let passes = number < terms.max_passes && now.since(self.lease.started) < terms.max_time;
+        let wanted = || inner.turn.as_ref().is_some_and(Turn::is_waited_for);
+        if inner.phase != Phase::Held || !comfortable || !passes || !wanted() {
+            return None;
+        }
+        inner.holding.begin_anew(now);
+        self.deadline
+            .store(inner.holding.deadline().as_nanos(), Ordering::Release);
+        let number = number + 1;
+        self.tenant.store(number, Ordering::Release);
+        self.ended.notify_waiters();
+        Some(number)
     }
 
     /// Does what is due at `now`; returns when to look again and the nodes that are to be sent an extension,
@@ -287,7 +322,11 @@ impl Hold {
                 .filter(|n| inner.holding.owes(*n) && !inner.holding.busy(*n))
                 .collect(),
             lost,
+            turn: inner.turn.take(),
         };
+        if let Some(turn) = &owed.turn {
+            turn.leave();
+        }
         inner.phase = Phase::Released;
         self.deadline.store(0, Ordering::Release);
         self.ended.notify_waiters();

@@ -1,0 +1,78 @@
+//! What a hold keeps under its mutex, and what is done once that is unlocked.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::MutexGuard;
+
+use super::Hold;
+use crate::manager::baton::Turn;
+use crate::manager::error::LossReason;
+use crate::moment::Moment;
+use crate::protocol::renewal::Holding;
+
+/// What changes about a lock while it is held.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) holding: Holding,
+    pub(super) phase: Phase,
+    // When the watchdog looks at this lock again.
+    pub(super) due: Moment,
+    // The right to go for the key: it passes to the next in this process when the lock is lost or given back.
+    pub(super) turn: Option<Turn>,
+}
+
+/// The inside of a hold, and what is to be done once its mutex is unlocked: fields drop in order.
+pub(super) struct Locked<'a> {
+    inner: MutexGuard<'a, Inner>,
+    pub(super) after: After<'a>,
+}
+
+/// What must not be done under the mutex, for it calls code that is not ours.
+pub(super) struct After<'a> {
+    hold: &'a Hold,
+    pub(super) lost: Option<LossReason>,
+    pub(super) passed: Option<Turn>,
+}
+
+impl<'a> Locked<'a> {
+    pub(super) const fn new(hold: &'a Hold, inner: MutexGuard<'a, Inner>) -> Self {
+        Self {
+            inner,
+            after: After {
+                hold,
+                lost: None,
+                passed: None,
+            },
+        }
+    }
+}
+
+impl Drop for After<'_> {
+    fn drop(&mut self) {
+        drop(self.passed.take());
+        if let Some(reason) = self.lost {
+            crate::trace::lock_lost(self.hold.lease.key.as_str(), &reason);
+        }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Held,
+    Ending(LossReason),
+    Lost(LossReason),
+    Released,
+}

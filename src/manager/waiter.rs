@@ -1,0 +1,351 @@
+//! From asking for a lock to having it: the queue of this process, then the nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::attempt::Attempt;
+use super::baton::{Baton, Note, Turn};
+use super::core::{Core, random};
+use super::error::{AcquireError, Contended, QueueFull, ShuttingDown, WaitTimeout};
+use super::guard::LockGuard;
+use super::listening::Listening;
+use super::queue::{Closed, Entered, Refused, Seat};
+use crate::clock::Clock as _;
+use crate::lock_key::LockKey;
+use crate::moment::Moment;
+use crate::namespace::NodeKey;
+use crate::protocol::backoff::{Backoff, after_split};
+use crate::protocol::round::Verdict;
+
+/// How long a caller waits for a busy lock.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    began: Moment,
+    limit: Duration,
+}
+
+impl Wait {
+    const fn is_patient(&self) -> bool {
+        !self.limit.is_zero()
+    }
+
+    fn waited(&self, core: &Core) -> Duration {
+        core.clock.now().since(self.began)
+    }
+
+    fn left(&self, core: &Core) -> Duration {
+        self.limit.saturating_sub(self.waited(core))
+    }
+
+    fn busy(&self, core: &Core, remaining: Option<Duration>) -> AcquireError {
+        if self.is_patient() {
+            let waited = self.waited(core);
+            AcquireError::WaitTimeout(WaitTimeout { remaining, waited })
+        } else {
+            AcquireError::Contended(Contended { remaining })
+        }
+    }
+}
+
+/// Gets in line, and goes for the lock when its turn has come.
+pub(super) async fn acquire(
+    core: &Arc<Core>,
+    key: LockKey,
+    limit: Duration,
+) -> Result<LockGuard, AcquireError> {
+    let place = core.namespace.place(&key);
+    let began = core.clock.now();
+    let wait = Wait { began, limit };
+    loop {
+        let (turn, queued) = match core.queue.enter(place.shared(), wait.is_patient()) {
+            Ok(Entered::Turn(turn)) => (turn, false),
+            Ok(Entered::Seat(seat)) => match called(core, &place, seat, wait).await? {
+                Baton::Turn(turn) => (turn, true),
+                Baton::Lock(guard) if guard.is_lost() => {
+                    // Lost between the pass and this look; the turn went on to the next.
+                    drop(guard);
+                    continue;
+                }
+                Baton::Lock(guard) => return Ok(guard.waited_for(wait.waited(core))),
+            },
+            Err(refused) => return Err(core.refuse_entry(refused, wait)),
+        };
+        let contender = Contender {
+            core,
+            place,
+            key,
+            turn,
+            wait,
+            queued,
+            listening: None,
+            splits: 0,
+            deaf: Backoff::new(FIRST_POLL, SLOWEST_POLL),
+            hearing: Backoff::new(FIRST_POLL_HEARING, SLOWEST_POLL_HEARING),
+        };
+        // Boxed, so that the many who wait are small: only one per key goes for it.
+        return Box::pin(contender.contend()).await;
+    }
+}
+
+/// Waits in the queue. Who does not wait at all is here only because the lock is being given back, which takes a
+/// node time-out at most.
+async fn called(
+    core: &Core,
+    place: &NodeKey,
+    seat: Seat<Baton>,
+    wait: Wait,
+) -> Result<Baton, AcquireError> {
+    let limit = if wait.is_patient() {
+        wait.left(core)
+    } else {
+        core.node_timeout
+    };
+    match timeout(limit, seat).await {
+        Ok(Ok(baton)) => Ok(baton),
+        Ok(Err(Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
+        Err(_) => {
+            let note = core.queue.note(place.shared());
+            Err(wait.busy(core, core.remaining(note.as_ref())))
+        }
+    }
+}
+
+impl Core {
+    fn remaining(&self, note: Option<&Note>) -> Option<Duration> {
+        note.and_then(|note| note.remaining(&*self.clock))
+    }
+
+    fn refuse_entry(&self, refused: Refused<Note>, wait: Wait) -> AcquireError {
+        let bounds = self.queue.bounds();
+        match refused {
+            Refused::InUse(note) => wait.busy(self, self.remaining(note.as_ref())),
+            Refused::KeyFull => AcquireError::QueueFull(QueueFull {
+                limit: bounds.per_key,
+                of_key: true,
+            }),
+            Refused::Full => AcquireError::QueueFull(QueueFull {
+                limit: bounds.total,
+                of_key: false,
+            }),
+            Refused::Closed => AcquireError::ShuttingDown(ShuttingDown),
+        }
+    }
+}
+
+/// The one caller of this process that asks the nodes for a key.
+struct Contender<'a> {
+    core: &'a Arc<Core>,
+    place: NodeKey,
+    key: LockKey,
+    turn: Turn,
+    wait: Wait,
+    // Whether it waited in the queue before.
+    queued: bool,
+    listening: Option<Listening>,
+    // Split votes since the last other verdict.
+    splits: u32,
+    // How long to wait before the next look, without and with release notices.
+    deaf: Backoff,
+    hearing: Backoff,
+}
+
+impl Contender<'_> {
+    /// Rounds until the lock is won, out of reach, or the wait is over.
+    async fn contend(mut self) -> Result<LockGuard, AcquireError> {
+        if self.wait.is_patient() {
+            self.stand_back().await?;
+        }
+        // Who comes first is entitled to one whole round, however short its wait is to be.
+        let mut deadline = (self.wait.is_patient() && self.queued).then(|| self.left());
+        loop {
+            if self.core.registry.is_closed() {
+                return Err(AcquireError::ShuttingDown(ShuttingDown));
+            }
+            if let Some(listening) = &self.listening {
+                listening.forget();
+            }
+            let mut attempt = Attempt::new(self.core, &self.place)?;
+            let decided = match deadline {
+                Some(left) => timeout(left, attempt.decide()).await.ok(),
+                None => Some(attempt.decide().await),
+            };
+            let Some(verdict) = decided else {
+                return Err(self.busy());
+            };
+            let round_trip = self.core.clock.now().since(attempt.sent());
+            match verdict {
+                Verdict::Granted => return self.won(attempt),
+                Verdict::NoQuorum => return Err(AcquireError::NoQuorum(attempt.no_quorum())),
+                Verdict::Split {
+                    contenders,
+                    remaining,
+                } => {
+                    self.note(remaining);
+                    self.splits += 1;
+                    if self.is_over() {
+                        return Err(self.busy());
+                    }
+                    self.give_back(attempt).await;
+                    self.step_aside(contenders, round_trip).await;
+                }
+                Verdict::Contended { remaining } => {
+                    self.note(remaining);
+                    if self.left().is_zero() {
+                        return Err(self.busy());
+                    }
+                    self.splits = 0;
+                    self.give_back(attempt).await;
+                    self.pause(remaining, round_trip).await?;
+                }
+            }
+            deadline = self.wait.is_patient().then(|| self.left());
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.wait.left(self.core)
+    }
+
+    fn busy(&self) -> AcquireError {
+        let note = self.core.queue.note(self.place.shared());
+        self.wait
+            .busy(self.core, self.core.remaining(note.as_ref()))
+    }
+
+    /// Tells those who do not wait how long the holder's lease goes on.
+    fn note(&self, remaining: Option<Duration>) {
+        if let Some(remaining) = remaining {
+            self.turn
+                .note(Note::Until(self.core.clock.now() + remaining));
+        }
+    }
+
+    /// Whether split votes are not to be tried again.
+    fn is_over(&self) -> bool {
+        if self.wait.is_patient() {
+            return self.left().is_zero();
+        }
+        // Bounded by time, too: with a slow node a split may only seem one, and every round takes its time-out.
+        self.splits >= MAX_SPLITS
+            || self.wait.waited(self.core) >= self.core.node_timeout * SPLIT_TIMEOUTS
+    }
+
+    /// Puts a granted round under the care of the watchdog.
+    fn won(self, attempt: Attempt) -> Result<LockGuard, AcquireError> {
+        let hold = attempt.win(self.key, self.turn)?;
+        let inserted = self.core.registry.insert(&hold);
+        let guard = LockGuard::new(Arc::clone(self.core), hold, 0);
+        if !inserted {
+            // Dropping the guard releases what was just granted.
+            return Err(AcquireError::ShuttingDown(ShuttingDown));
+        }
+        Ok(guard.waited_for(self.wait.waited(self.core)))
+    }
+
+    /// Takes back what a lost round got, so that the next does not meet its own leavings.
+    async fn give_back(&self, attempt: Attempt) {
+        let limit = if self.wait.is_patient() {
+            self.left()
+        } else {
+            self.core.node_timeout
+        };
+        // Not in time: it goes on in the background.
+        let _ = timeout(limit, attempt.give_back()).await;
+    }
+
+    /// Lets the others go first, for a moment that is random and grows with their number.
+    async fn step_aside(&self, contenders: usize, round_trip: Duration) {
+        // Timers count in milliseconds; less would not spread the contenders. A round that took long was held up by
+        // a slow node, which is no reason to stand back for long.
+        let round_trip = round_trip.clamp(SHORTEST_ROUND_TRIP, LONGEST_ROUND_TRIP);
+        let pause = after_split(random(), contenders, round_trip);
+        if pause < SHORTEST_ROUND_TRIP / 2 {
+            return;
+        }
+        let limit = if self.wait.is_patient() {
+            self.left()
+        } else {
+            pause
+        };
+        sleep(pause.min(limit)).await;
+    }
+
+    /// After a release that others waited for, by this process: they go first.
+    async fn stand_back(&mut self) -> Result<(), AcquireError> {
+        let now = self.core.clock.now();
+        let Some(pause) = self.core.courtesy.pause(self.place.shared(), now) else {
+            return Ok(());
+        };
+        // They will be a while; to listen from now on saves a round trip afterwards.
+        self.listen();
+        tokio::select! {
+            biased;
+            () = self.core.registry.closing() => return Err(AcquireError::ShuttingDown(ShuttingDown)),
+            () = sleep(pause.min(self.left())) => {}
+        }
+        if self.left().is_zero() {
+            Err(self.busy())
+        } else {
+            Ok(())
+        }
+    }
+
+    fn listen(&mut self) {
+        let (core, place) = (self.core, &self.place);
+        self.listening
+            .get_or_insert_with(|| Listening::start(&core.nodes, place));
+    }
+
+    /// Sleeps until there is reason to ask again: releases, the end of the holder's lease, or a look now and then.
+    async fn pause(
+        &mut self,
+        remaining: Option<Duration>,
+        round_trip: Duration,
+    ) -> Result<(), AcquireError> {
+        self.listen();
+        let needed = self.core.terms.quorum.needed();
+        let round_trip = round_trip.clamp(SHORTEST_ROUND_TRIP, LONGEST_ROUND_TRIP);
+        let Some(listening) = &self.listening else {
+            return Ok(());
+        };
+        let backoff = if listening.open() >= needed {
+            &mut self.hearing
+        } else {
+            &mut self.deaf
+        };
+        let poll = backoff.next(random());
+        // Nobody can have it before the holder's lease ends, unless the holder releases it. A lease that seems to
+        // have ended is no reason to hurry.
+        let lease = remaining.filter(|left| !left.is_zero());
+        let nap = lease
+            .map_or(poll, |left| poll.min(left))
+            .min(self.wait.left(self.core));
+        let rivals = tokio::select! {
+            biased;
+            () = self.core.registry.closing() => return Err(AcquireError::ShuttingDown(ShuttingDown)),
+            rivals = listening.enough(needed, round_trip) => rivals,
+            () = sleep(nap) => 1,
+        };
+        if rivals > 1 {
+            self.step_aside(rivals, round_trip).await;
+        }
+        Ok(())
+    }
+}
+
+/// How many split votes in a row count as contention, for who does not wait.
+const MAX_SPLITS: u32 = 8;
+/// For how many node time-outs split votes are tried again at once, for who does not wait.
+const SPLIT_TIMEOUTS: u32 = 2;
+/// The ceiling of the first pause between two looks at a busy lock; it doubles from there.
+const FIRST_POLL: Duration = Duration::from_millis(4);
+/// The ceiling of the longest pause between two looks at a busy lock.
+const SLOWEST_POLL: Duration = Duration::from_millis(100);
+/// The same while a quorum of nodes announces releases: a look is only a safeguard then.
+const FIRST_POLL_HEARING: Duration = Duration::from_millis(100);
+const SLOWEST_POLL_HEARING: Duration = Duration::from_secs(1);
+/// What a round trip is taken to be, at least and at most, where contenders spread their rounds.
+const SHORTEST_ROUND_TRIP: Duration = Duration::from_millis(1);
+const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(25);
