@@ -39,15 +39,16 @@ impl Listening {
         self.ears.forget();
     }
 
-    /// Waits until `needed` nodes gave reason to ask again, or fewer did and no more came for `grace`. Returns how
-    /// many contenders may have been woken by it, this one included.
+    /// Waits until there is reason to ask again: `needed` nodes announced a release, or fewer did and no more for
+    /// `grace`, or enough of them can be heard at last and may have announced one before. Returns how many
+    /// contenders may have been woken by it, this one included.
     pub(super) async fn enough(&self, needed: usize, grace: Duration) -> usize {
         loop {
             let heard = self.ears.heard();
-            if heard.nodes >= needed {
+            if heard.released >= needed {
                 return rivals(heard);
             }
-            if heard.nodes > 0 {
+            if heard.released > 0 {
                 tokio::select! {
                     biased;
                     () = self.last_words(needed) => {}
@@ -55,12 +56,15 @@ impl Listening {
                 }
                 return rivals(self.ears.heard());
             }
+            if heard.open >= needed && heard.least_open < needed {
+                return 1;
+            }
             self.ears.changed().await;
         }
     }
 
     async fn last_words(&self, needed: usize) {
-        while self.ears.heard().nodes < needed {
+        while self.ears.heard().released < needed {
             self.ears.changed().await;
         }
     }
@@ -68,11 +72,7 @@ impl Listening {
 
 /// How many contenders a release has woken. A node that does not tell may have woken a few.
 fn rivals(heard: Heard) -> usize {
-    if !heard.released {
-        return 1;
-    }
-    let listeners = heard.listeners.unwrap_or(UNTOLD);
-    usize::try_from(listeners).unwrap_or(usize::MAX)
+    usize::try_from(heard.listeners.unwrap_or(UNTOLD)).unwrap_or(usize::MAX)
 }
 
 /// How many contenders to reckon with when the nodes do not tell.

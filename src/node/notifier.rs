@@ -59,29 +59,28 @@ struct Shared {
 #[derive(Debug)]
 struct Lines {
     nodes: Vec<Line>,
+    least_open: usize,
     listeners: Option<u32>,
-    released: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     open: bool,
-    news: bool,
+    released: bool,
 }
 
 /// What was heard since the last [`Ears::forget`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Heard {
-    /// How many nodes gave reason to ask again: a release, or a subscription that began to work and may have missed
-    /// one before.
-    pub nodes: usize,
-    /// How many subscriptions work right now.
-    pub open: usize,
-    /// Whether a release was among it.
-    pub released: bool,
+    /// On how many nodes the key was released.
+    pub released: usize,
     /// How many listened to the releases, as far as the nodes tell.
     pub listeners: Option<u32>,
+    /// How many subscriptions work right now.
+    pub open: usize,
+    /// How many there were when there were fewest: what was released then, those that were missing did not hear.
+    pub least_open: usize,
 }
 
 impl Ears {
@@ -92,8 +91,8 @@ impl Ears {
             shared: Arc::new(Shared {
                 lines: Mutex::new(Lines {
                     nodes: vec![Line::default(); nodes],
+                    least_open: 0,
                     listeners: None,
-                    released: false,
                 }),
                 changed: Notify::new(),
             }),
@@ -113,21 +112,23 @@ impl Ears {
     #[must_use]
     pub fn heard(&self) -> Heard {
         let lines = self.shared.lines();
-        let count = |what: fn(&&Line) -> bool| lines.nodes.iter().filter(what).count();
         Heard {
-            nodes: count(|line| line.news),
-            open: count(|line| line.open),
-            released: lines.released,
+            released: lines.count(|line| line.released),
             listeners: lines.listeners,
+            open: lines.count(|line| line.open),
+            least_open: lines.least_open,
         }
     }
 
     /// Forgets what was heard, to be called before the nodes are asked again.
     pub fn forget(&self) {
         let mut lines = self.shared.lines();
-        lines.nodes.iter_mut().for_each(|line| line.news = false);
+        lines
+            .nodes
+            .iter_mut()
+            .for_each(|line| line.released = false);
         lines.listeners = None;
-        lines.released = false;
+        lines.least_open = lines.count(|line| line.open);
     }
 
     /// Waits until something changes.
@@ -146,11 +147,27 @@ impl Shared {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, node: usize, change: impl FnOnce(&mut Line)) {
-        if let Some(line) = self.lines().nodes.get_mut(node) {
-            change(line);
+    fn note(&self, node: usize, change: impl FnOnce(&mut Lines, &mut Line)) {
+        {
+            let mut lines = self.lines();
+            let Some(mut line) = lines.nodes.get(node).copied() else {
+                return;
+            };
+            change(&mut lines, &mut line);
+            lines
+                .nodes
+                .get_mut(node)
+                .into_iter()
+                .for_each(|slot| *slot = line);
+            lines.least_open = lines.least_open.min(lines.count(|line| line.open));
         }
         self.changed.notify_one();
+    }
+}
+
+impl Lines {
+    fn count(&self, what: fn(&&Line) -> bool) -> usize {
+        self.nodes.iter().filter(what).count()
     }
 }
 
@@ -162,29 +179,22 @@ pub struct Ear {
 }
 
 impl Ear {
-    /// The subscription works from now on. What was released before, nobody heard.
+    /// The subscription works from now on. What was released before, it did not hear.
     pub fn opened(&self) {
-        self.shared.note(self.node, |line| {
-            *line = Line {
-                open: true,
-                news: true,
-            };
-        });
+        self.shared.note(self.node, |_, line| line.open = true);
     }
 
     /// The subscription does not work any more.
     pub fn closed(&self) {
-        self.shared.note(self.node, |line| line.open = false);
+        self.shared.note(self.node, |_, line| line.open = false);
     }
 
     /// The key was released; so many listened, if that is known.
     pub fn released(&self, listeners: Option<u32>) {
-        {
-            let mut lines = self.shared.lines();
-            lines.released = true;
+        self.shared.note(self.node, |lines, line| {
+            line.released = true;
             lines.listeners = lines.listeners.max(listeners);
-        }
-        self.shared.note(self.node, |line| line.news = true);
+        });
     }
 }
 
@@ -198,26 +208,33 @@ mod tests {
         let (first, second) = (ears.ear(0), ears.ear(1));
         first.opened();
         ears.changed().await;
-        assert_eq!(
-            ears.heard(),
-            Heard {
-                nodes: 1,
-                open: 1,
-                ..Heard::default()
-            }
-        );
+        let heard = Heard {
+            open: 1,
+            ..Heard::default()
+        };
+        assert_eq!(ears.heard(), heard, "it was deaf before");
         ears.forget();
         first.released(Some(2));
         second.released(None);
         second.released(Some(3));
-        let heard = ears.heard();
-        assert_eq!((heard.nodes, heard.open), (2, 1));
-        assert!(heard.released);
-        assert_eq!(heard.listeners, Some(3));
+        let heard = Heard {
+            released: 2,
+            listeners: Some(3),
+            open: 1,
+            least_open: 1,
+        };
+        assert_eq!(ears.heard(), heard);
         first.closed();
-        assert_eq!(ears.heard().open, 0);
+        first.opened();
+        assert_eq!(
+            (ears.heard().open, ears.heard().least_open),
+            (1, 0),
+            "it may have missed something"
+        );
+        ears.forget();
+        assert_eq!((ears.heard().released, ears.heard().listeners), (0, None));
         // An ear too many changes nothing.
         ears.ear(9).opened();
-        assert_eq!(ears.heard().nodes, 2);
+        assert_eq!(ears.heard().open, 1);
     }
 }
