@@ -1,5 +1,7 @@
 //! How fast locks are, beside the least that any such lock can cost and beside another library, on real servers
-//! that this program starts itself. Run with `cargo bench`, or `cargo bench -- acquire` for a part.
+//! that this program starts itself. Run with `cargo bench`, or `cargo bench -- acquire` for a part: acquire,
+//! middleware, frozen, queue, contention, start, herd, deadline. `REDLOCK_BENCH_SECONDS` shortens or lengthens those
+//! that run for a time.
 //!
 //! Nothing here fails for being slow: numbers of one machine say little about another, only the ratios within one
 //! run do. The client runs on one thread, so that it and the servers disturb each other as little as can be.
@@ -11,32 +13,74 @@
 )]
 
 mod acquire;
+mod children;
+mod clock;
+mod contention;
+mod cost;
+mod deadline;
 mod floors;
 mod frozen;
+mod herd;
 mod measure;
 mod middleware;
+mod peers;
+mod proxy;
+mod queue;
+mod start;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+use tokio::runtime::Runtime;
+
 fn main() {
-    // Cargo adds flags of its own, as `--bench`.
-    let wanted: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|argument| !argument.starts_with('-'))
-        .collect();
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w));
+    let words: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let runtime = std::rc::Rc::new(runtime);
+    match words.split_first() {
+        Some((mark, role)) if mark == children::MARK => runtime.block_on(child(role)),
+        _ => bench(&runtime, &words),
+    }
+}
+
+fn bench(runtime: &std::rc::Rc<Runtime>, words: &[String]) {
+    children::clear_up_when_told_to_end();
+    // Cargo adds flags of its own, as `--bench`.
+    let wanted: Vec<_> = words.iter().filter(|word| !word.starts_with('-')).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(*w));
     if is_wanted("acquire") {
         runtime.block_on(acquire::run());
     }
     if is_wanted("middleware") {
-        middleware::run(&runtime);
+        middleware::run(runtime);
     }
     if is_wanted("frozen") {
         runtime.block_on(frozen::run());
+    }
+    if is_wanted("queue") {
+        runtime.block_on(queue::run());
+    }
+    if is_wanted("contention") {
+        runtime.block_on(contention::run());
+    }
+    if is_wanted("start") {
+        runtime.block_on(start::run());
+    }
+    if is_wanted("herd") {
+        herd::run(runtime);
+    }
+    if is_wanted("deadline") {
+        runtime.block_on(deadline::run());
+    }
+}
+
+/// Is one of the processes that a benchmark starts.
+async fn child(role: &[String]) {
+    match role.split_first() {
+        Some((role, words)) if role == contention::ROLE => contention::child(words).await,
+        Some((role, words)) if role == start::ROLE => start::child(words).await,
+        _ => panic!("no such role: {role:?}"),
     }
 }

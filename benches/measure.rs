@@ -78,24 +78,50 @@ pub(crate) async fn in_turns(candidates: &mut [Candidate], turns: usize, size: u
     rows
 }
 
-/// A part of the sorted samples: 0.5 is the median.
-fn part(mut samples: Vec<Duration>, part: f64) -> Duration {
-    samples.sort_unstable();
+/// Samples in their order.
+pub(crate) struct Spread(Vec<f64>);
+
+impl Spread {
+    pub(crate) fn of(mut samples: Vec<f64>) -> Self {
+        samples.sort_unstable_by(f64::total_cmp);
+        Self(samples)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// A part of the samples: 0.5 is the median, 1.0 the maximum. No number, if there are none.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss,
         reason = "an index of a few thousand samples"
     )]
-    let index = ((samples.len() - 1) as f64 * part).round() as usize;
-    samples[index]
+    pub(crate) fn part(&self, part: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1);
+        let index = (last as f64 * part).round() as usize;
+        self.0.get(index).copied().unwrap_or(f64::NAN)
+    }
+}
+
+/// A ratio of two counts.
+#[allow(clippy::cast_precision_loss, reason = "some millions")]
+pub(crate) fn ratio(this: u64, of: u64) -> f64 {
+    this as f64 / of as f64
+}
+
+/// How long to measure what is measured for a time: `REDLOCK_BENCH_SECONDS`, or `default`.
+pub(crate) fn seconds(default: u64) -> Duration {
+    let wish = std::env::var("REDLOCK_BENCH_SECONDS").ok();
+    Duration::from_secs(wish.map_or(default, |wish| wish.parse().unwrap()))
 }
 
 impl Row {
     /// p50 and p99 of what `of` picks, in microseconds.
     pub(crate) fn parts(&self, of: fn(&Times) -> Duration) -> [f64; 2] {
-        let samples = || self.samples.iter().map(of).collect();
-        [0.5, 0.99].map(|p| micros(part(samples(), p)))
+        let spread = Spread::of(self.samples.iter().map(|times| micros(of(times))).collect());
+        [0.5, 0.99].map(|part| spread.part(part))
     }
 
     pub(crate) fn slowest(&self) -> Duration {

@@ -242,13 +242,23 @@ impl Drop for Server {
     }
 }
 
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
 /// A fresh directory with a short path: a socket's path has at most 107 bytes.
 fn new_dir() -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let dir = env::temp_dir().join(format!("redlock-{}-{number}", std::process::id()));
+    let dir = dir(COUNT.fetch_add(1, Ordering::Relaxed));
     fs::create_dir_all(&dir).unwrap();
     dir
+}
+
+fn dir(number: u32) -> PathBuf {
+    env::temp_dir().join(format!("redlock-{}-{number}", std::process::id()))
+}
+
+/// The directories of the servers of this process, for whoever must clear up without the values at hand.
+pub fn dirs() -> Vec<PathBuf> {
+    let dirs = (0..COUNT.load(Ordering::Relaxed)).map(dir);
+    dirs.filter(|dir| dir.exists()).collect()
 }
 
 /// A port that nobody listens on.
