@@ -3,7 +3,7 @@
 //! Requests that touch the same resource run one at a time, across every replica of a service. A
 //! [`RedlockLayer`] derives a [`LockKey`] from each request, acquires that lock on a majority of independent
 //! nodes before the inner service runs, and releases it when the response is done or dropped. While another
-//! request holds the key, the answer is 409 at once, or the layer tries on until `max_wait`.
+//! request holds the key, the answer is 409 at once, or the request queues until `max_wait`.
 //!
 //! Use it where two requests for one order, account or document must not run together and a database transaction
 //! alone cannot see to that: because the work calls other services, or spans several stores. Where one
@@ -36,6 +36,7 @@
 //! | event | what happens |
 //! |---|---|
 //! | another holds the key | [`AcquireError::Contended`], or [`WaitTimeout`](AcquireError::WaitTimeout) after a wait; the layer answers 409 |
+//! | as many callers of this process wait as may | [`AcquireError::QueueFull`]; the layer answers 503 |
 //! | too few nodes answer | [`AcquireError::NoQuorum`], after the node time-out at most; the layer answers 503 |
 //! | the nodes cannot be reached while a lock is held | it is *lost* when its validity ends: [`LockHandle::is_lost`], [`LockHandle::lost`]; the layer drops the handler and answers 503 |
 //! | a future is dropped, at any point | what it had set on any node is released in the background |

@@ -27,6 +27,17 @@ pub(crate) fn node_changed(node: &str, state: &str, reason: &dyn Display) {
     }
 }
 
+/// A node does not let us listen to releases. Said once for each node.
+#[cfg(feature = "redis")]
+pub(crate) fn notices_unavailable(node: &str, reason: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        node,
+        reason,
+        "a node does not let us listen to releases; who waits for a lock asks again now and then instead"
+    );
+}
+
 /// A lock ended while its guard was still alive.
 pub(crate) fn lock_lost(key: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]

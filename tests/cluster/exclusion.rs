@@ -68,7 +68,7 @@ async fn of_two_hundred_that_try_at_once_exactly_one_gets_a_free_key() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_tasks_take_turns_without_overlap() {
     let cluster = Cluster::start();
-    let managers = processes(&cluster, Duration::from_secs(1)).await;
+    let managers = processes(&cluster, Duration::from_secs(20)).await;
     let inside = Arc::new(AtomicUsize::new(0));
     let outcomes = at_once(&managers, |locks| {
         let inside = Arc::clone(&inside);
@@ -83,11 +83,8 @@ async fn two_hundred_tasks_take_turns_without_overlap() {
         }
     })
     .await;
-    let turns = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-    // How many depends on the machine: there is no order among those that wait.
-    assert!(turns >= 1, "nobody got a free key");
-    for error in outcomes.into_iter().filter_map(Result::err) {
-        assert!(is_contended(&error), "{error}");
+    for outcome in outcomes {
+        outcome.unwrap();
     }
     cluster.settle_free("all turns").await;
 }

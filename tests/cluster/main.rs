@@ -17,8 +17,10 @@ mod exclusion;
 mod freeze;
 mod hold;
 mod interop;
+mod killed;
 mod release;
 mod secrets;
+mod waiting;
 
 use std::time::Duration;
 

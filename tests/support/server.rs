@@ -164,10 +164,14 @@ impl Server {
         assert!(self.answers(), "no restart: {}", self.log());
     }
 
+    /// A connection of its own, through the socket.
+    pub fn raw(&self) -> Raw {
+        Raw::connect(&self.socket()).unwrap()
+    }
+
     /// Runs one command on a connection of its own, through the socket. See [`Raw::command`].
     pub fn command(&self, words: &[&str]) -> String {
-        let mut raw = Raw::connect(&self.socket()).unwrap();
-        raw.command(words).unwrap()
+        self.raw().command(words).unwrap()
     }
 
     /// Runs a command line without quotes.
@@ -178,7 +182,7 @@ impl Server {
 
     /// A connection that listens to `channel`.
     pub fn subscribe(&self, channel: &str) -> Raw {
-        let mut raw = Raw::connect(&self.socket()).unwrap();
+        let mut raw = self.raw();
         raw.command(&["SUBSCRIBE", channel]).unwrap();
         raw
     }

@@ -30,7 +30,8 @@ pub(super) async fn connect(
     context: &NodeContext,
     former: &mut Option<Former>,
 ) -> Result<(Link, watch::Receiver<()>), Setback> {
-    let (mut connection, lost) = open(core).await?;
+    // It carries no subscriptions, so nothing is pushed but its own end.
+    let (mut connection, lost) = open(core, |_| ()).await?;
     let (info, client_id) = look(core, &mut connection).await?;
     context
         .roster
@@ -48,15 +49,19 @@ pub(super) async fn connect(
     Ok((Link::new(connection), lost))
 }
 
-async fn open(core: &Core) -> Result<(MultiplexedConnection, watch::Receiver<()>), Setback> {
-    // The connection carries no subscriptions, so all that is pushed is its own end. Should the client end without
-    // a word, it drops the sender, which the receiver sees too.
+/// Opens a connection. The receiver hears when it ends, `hear` all that is pushed before.
+pub(super) async fn open(
+    core: &Core,
+    hear: impl Fn(&PushInfo) + Send + Sync + 'static,
+) -> Result<(MultiplexedConnection, watch::Receiver<()>), Setback> {
+    // Should the client end without a word, it drops the sender, which the receiver sees too.
     let (sender, lost) = watch::channel(());
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_pipeline_buffer_size(QUEUE)
         .set_push_sender(move |push: PushInfo| {
+            hear(&push);
             if push.kind == PushKind::Disconnection {
                 sender.send_replace(());
             }

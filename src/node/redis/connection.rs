@@ -9,13 +9,15 @@ use tokio::time::{sleep, timeout};
 
 use super::connect::connect;
 use super::error::scrub;
+use super::hub::Hub;
 use super::link::{Link, no_link};
 use super::url::Target;
 use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
 use crate::protocol::backoff::{Backoff, jitter};
 
 /// The pauses between attempts to connect: the bound doubles from 50 ms to 2 s.
-const NEW_BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+pub(super) const NEW_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 /// The pause, more or less by half, before a server that cannot serve is looked at again: it takes somebody to
 /// mend it.
 const SLOW_PAUSE: Duration = Duration::from_secs(1);
@@ -36,6 +38,8 @@ pub(super) struct Core {
     pub(super) name: String,
     pub(super) target: Target,
     pub(super) connect_timeout: Duration,
+    /// Who listens to releases.
+    pub(super) hub: Arc<Hub>,
     status: watch::Sender<Status>,
     closing: watch::Sender<bool>,
     started: AtomicBool,
@@ -64,6 +68,7 @@ impl Core {
             name,
             target,
             connect_timeout,
+            hub: Arc::default(),
             status: watch::Sender::new(Status {
                 state: NodeState::Connecting,
                 link: None,
@@ -108,6 +113,22 @@ impl Core {
             }) => Err(reason.clone()),
             _ => Err(closed()),
         }
+    }
+
+    /// Waits until the node takes commands.
+    pub(super) async fn up(&self) {
+        let mut status = self.status.subscribe();
+        // The sender lives in `self`, so this cannot fail.
+        let _ = status
+            .wait_for(|status| status.state == NodeState::Up)
+            .await;
+    }
+
+    /// Waits until the node is to be closed.
+    pub(super) async fn closing(&self) {
+        let mut closing = self.closing.subscribe();
+        // Likewise.
+        let _ = closing.wait_for(|closing| *closing).await;
     }
 
     /// Whether this is the first call; the supervisor is started once.
@@ -169,10 +190,9 @@ fn closed() -> NodeError {
 pub(super) async fn supervise(core: Arc<Core>, context: NodeContext) {
     // Also when the runtime drops this task: whoever waits for the end must see it.
     let _end = End(&core);
-    let mut closing = core.closing.subscribe();
     tokio::select! {
         biased;
-        _ = closing.wait_for(|closing| *closing) => {}
+        () = core.closing() => {}
         () = serve(&core, &context) => {}
     }
     drain(&core).await;
@@ -282,7 +302,7 @@ fn disconnected() -> Setback {
 }
 
 /// A random number for pauses: processes that lost a server together must not come back together.
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     // Without a random source (which stops the manager elsewhere) the pause is the whole bound.
     getrandom::u64().unwrap_or(u64::MAX)
 }

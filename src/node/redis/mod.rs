@@ -37,8 +37,10 @@
 mod connect;
 mod connection;
 mod error;
+mod hub;
 mod info;
 mod link;
+mod listener;
 mod scripts;
 mod url;
 
@@ -48,9 +50,11 @@ use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
+use crate::namespace::NodeKey;
 use crate::node::{
-    AcquireReply, AcquireRequest, ExtendReplies, ExtendReply, ExtendRequest, Node, NodeContext,
-    NodeError, NodeFuture, NodeState, ReleaseReply, ReleaseRequest,
+    AcquireReply, AcquireRequest, Ear, ExtendReplies, ExtendReply, ExtendRequest, Node,
+    NodeContext, NodeError, NodeFuture, NodeState, Notifier, ReleaseReply, ReleaseRequest,
+    Subscription,
 };
 
 use connection::Core;
@@ -130,6 +134,7 @@ impl Node for RedisNode {
     fn start(&self, context: NodeContext) {
         let core = Arc::clone(&self.handle.core);
         if core.begin() {
+            tokio::spawn(listener::listen(Arc::clone(&core)));
             tokio::spawn(connection::supervise(core, context));
         }
     }
@@ -181,6 +186,16 @@ impl Node for RedisNode {
             handle.core.stop();
             handle.core.stopped().await;
         })
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        Some(Arc::new(self.clone()))
+    }
+}
+
+impl Notifier for RedisNode {
+    fn subscribe(&self, key: &NodeKey, ear: Ear) -> Subscription {
+        self.handle.core.hub.subscribe(key, ear)
     }
 }
 

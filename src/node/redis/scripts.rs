@@ -70,9 +70,12 @@ pub(super) fn acquire(request: &AcquireRequest) -> Cmd {
 /// The command for a release.
 pub(super) fn release(request: &ReleaseRequest) -> Cmd {
     let mut cmd = RELEASE.run(1, 3);
-    cmd.arg(request.key.as_str())
-        .arg(request.token.expose())
-        .arg(request.key.channel());
+    cmd.arg(request.key.as_str()).arg(request.token.expose());
+    if request.announce {
+        cmd.arg(request.key.channel());
+    } else {
+        cmd.arg("");
+    }
     cmd
 }
 

@@ -1,0 +1,81 @@
+//! A holder whose process is killed: its lease ends it, and who waits gets its turn.
+
+use std::env;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::eventually;
+use crate::{Cluster, MS, connected};
+use tower_redlock::LockManager;
+
+/// Tells the process that is to be killed where the servers are.
+const SERVERS: &str = "TOWER_REDLOCK_TEST_SERVERS";
+const TTL: Duration = Duration::from_millis(600);
+
+/// A process that takes the lock and keeps it: this test again, in the other role.
+struct Holder(Child);
+
+impl Holder {
+    fn start(cluster: &Cluster, test: &str) -> Self {
+        let child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(SERVERS, cluster.urls().join(" "))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // Fails only if it is gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the process does that is to be killed.
+async fn hold(servers: &str) {
+    let locks = LockManager::builder()
+        .redis(servers.split(' '))
+        .ttl(TTL)
+        .node_timeout(200 * MS);
+    let locks = connected(locks).await;
+    let _guard = locks.acquire("order:1").await.unwrap();
+    std::future::pending().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_waiter_starts_when_the_lease_of_a_killed_process_ends() {
+    if let Ok(servers) = env::var(SERVERS) {
+        return hold(&servers).await;
+    }
+    let cluster = Cluster::start();
+    let name = "killed::the_next_waiter_starts_when_the_lease_of_a_killed_process_ends";
+    let mut holder = Holder::start(&cluster, name);
+    eventually("it is held", || cluster.holding("order:1") == 5).await;
+    let locks = connected(cluster.short(TTL).max_wait(Duration::from_secs(20))).await;
+    let waiting = {
+        let locks = locks.clone();
+        tokio::spawn(async move { locks.acquire("order:1").await })
+    };
+    eventually("it listens", || cluster.listened_to("order:1") == 5).await;
+    // The holder renews all this time, so it is held far beyond one ttl.
+    tokio::time::sleep(TTL * 3 / 2).await;
+    assert!(!waiting.is_finished(), "taken from a holder that is alive");
+    holder.kill();
+    let killed = Instant::now();
+    let guard = waiting.await.unwrap().unwrap();
+    let after = killed.elapsed();
+    // The rest of a ttl, and one poll; on a busy machine some more.
+    assert!(after < TTL + Duration::from_secs(1), "it took {after:?}");
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+    cluster.settle_free("the turn of the next").await;
+}

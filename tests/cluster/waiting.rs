@@ -1,0 +1,295 @@
+//! Waiting for a lock: woken by releases over pub/sub, and none the worse when those fail.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tower_redlock::{AcquireError, LockManager, Snapshot};
+
+use crate::support::eventually;
+use crate::{Cluster, MS, connected};
+
+/// Longer than any wait in these tests.
+const PATIENT: Duration = Duration::from_secs(20);
+/// What a lost notice may cost: the longest pause between two looks, and some more for a busy machine.
+const ONE_POLL: Duration = Duration::from_millis(1_500);
+
+impl Cluster {
+    /// One more manager whose callers wait for as long as it takes.
+    async fn patient(&self) -> LockManager {
+        connected(self.builder().max_wait(PATIENT)).await
+    }
+
+    /// How many servers somebody listens on for the releases of `key`.
+    pub(crate) fn listened_to(&self, key: &str) -> usize {
+        let ask = format!("PUBSUB NUMSUB lk!free:{key}");
+        let servers = self.servers.iter();
+        let heard = servers.filter(|server| !server.run(&ask).ends_with('0'));
+        heard.count()
+    }
+
+    /// How many keys somebody listens for on any server.
+    fn channels(&self) -> usize {
+        let servers = self.servers.iter();
+        let names = servers.map(|server| server.run("PUBSUB CHANNELS"));
+        names.map(|names| names.lines().count()).max().unwrap_or(0)
+    }
+
+    async fn nobody_listens(&self) {
+        eventually("all subscriptions ended", || self.channels() == 0).await;
+    }
+}
+
+fn is_idle(locks: &LockManager) -> bool {
+    let Snapshot {
+        held,
+        keys,
+        waiting,
+        ..
+    } = locks.snapshot();
+    (held, keys, waiting) == (0, 0, 0)
+}
+
+/// A task that waits for `key` and tells how long.
+fn waiter(locks: &LockManager, key: &str) -> tokio::task::JoinHandle<Duration> {
+    let (locks, key) = (locks.clone(), key.to_owned());
+    tokio::spawn(async move {
+        let begin = Instant::now();
+        let guard = locks.acquire(key).await.unwrap();
+        let waited = begin.elapsed();
+        guard.release().await.unwrap();
+        waited
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_in_another_process_is_woken_by_the_release() {
+    let cluster = Cluster::start();
+    let (ours, theirs) = (cluster.patient().await, cluster.patient().await);
+    for _ in 0..5 {
+        let guard = ours.acquire("order:1").await.unwrap();
+        let waiting = waiter(&theirs, "order:1");
+        eventually("it listens", || cluster.listened_to("order:1") == 5).await;
+        // By now only notices can wake it soon: the next look without one is up to a second away.
+        let sent =
+            |c: &Cluster| -> u64 { c.servers.iter().map(crate::commands::scripts_run).sum() };
+        tokio::time::sleep(50 * MS).await;
+        let before = sent(&cluster);
+        guard.release().await.unwrap();
+        waiting.await.unwrap();
+        // The release, its one successful round, and its release, of which stragglers may be under way; seldom a
+        // round more.
+        let asked = sent(&cluster) - before;
+        assert!((9..=25).contains(&asked), "{asked} commands");
+        cluster.nobody_listens().await;
+    }
+    assert!(is_idle(&ours) && is_idle(&theirs));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eight_thousand_waiters_for_a_thousand_keys_all_get_their_turn() {
+    let cluster = Cluster::start();
+    let locks = cluster.patient().await;
+    let inside: Arc<Vec<AtomicUsize>> = Arc::new((0..1_000).map(|_| AtomicUsize::new(0)).collect());
+    let mut waiters = JoinSet::new();
+    for n in 0..8_000 {
+        let (locks, inside) = (locks.clone(), Arc::clone(&inside));
+        waiters.spawn(async move {
+            let key = n % 1_000;
+            let guard = locks.acquire(format!("order:{key}")).await.unwrap();
+            assert_eq!(inside[key].fetch_add(1, Ordering::SeqCst), 0, "two holders");
+            tokio::task::yield_now().await;
+            assert_eq!(inside[key].fetch_sub(1, Ordering::SeqCst), 1, "two holders");
+            drop(guard);
+        });
+    }
+    assert_eq!(waiters.join_all().await.len(), 8_000);
+    eventually("nothing is left", || is_idle(&locks)).await;
+    cluster.settle_free("all turns").await;
+    assert_eq!(
+        cluster.channels(),
+        0,
+        "who waits in the queue does not listen"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_die_while_people_wait_delay_nobody() {
+    let mut cluster = Cluster::start();
+    let (ours, theirs) = (cluster.patient().await, cluster.patient().await);
+    while cluster.servers.len() > 3 {
+        let guard = ours.acquire("order:1").await.unwrap();
+        let waiting: Vec<_> = (0..4).map(|_| waiter(&theirs, "order:1")).collect();
+        let alive = cluster.servers.len();
+        eventually("it listens", || cluster.listened_to("order:1") == alive).await;
+        drop(cluster.servers.pop());
+        let begin = Instant::now();
+        guard.release().await.unwrap();
+        for waiting in waiting {
+            waiting.await.unwrap();
+        }
+        assert!(begin.elapsed() < ONE_POLL, "{:?}", begin.elapsed());
+        cluster.nobody_listens().await;
+    }
+    assert!(is_idle(&theirs));
+}
+
+/// Kills all subscribing connections on all servers, again and again, until it is told to stop.
+fn kill_subscriptions(cluster: &Cluster, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<u64> {
+    let mut raws: Vec<_> = cluster.servers.iter().map(|server| server.raw()).collect();
+    std::thread::spawn(move || {
+        let mut killed = 0;
+        while !stop.load(Ordering::SeqCst) {
+            for raw in &mut raws {
+                let answer = raw.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).unwrap();
+                killed += answer.parse::<u64>().unwrap();
+            }
+            std::thread::sleep(5 * MS);
+        }
+        killed
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscriptions_that_are_killed_again_and_again_cost_no_turn_and_no_answer() {
+    let cluster = Cluster::start();
+    let mut managers = Vec::new();
+    for _ in 0..4 {
+        managers.push(cluster.patient().await);
+    }
+    // A key that is held all the time: whoever is granted it was given another command's answer.
+    let held = managers[0].acquire("order:held").await.unwrap();
+    let (stop, inside) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let killer = kill_subscriptions(&cluster, Arc::clone(&stop));
+    let mut workers = JoinSet::new();
+    for n in 0..8 {
+        let (locks, stop, inside) = (
+            managers[n % 4].clone(),
+            Arc::clone(&stop),
+            Arc::clone(&inside),
+        );
+        workers.spawn(async move {
+            let (mut longest, mut turns) = (Duration::ZERO, 0_u32);
+            while !stop.load(Ordering::SeqCst) {
+                let guard = locks.acquire("order:1").await.unwrap();
+                longest = longest.max(guard.waited());
+                turns += 1;
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                tokio::time::sleep(MS).await;
+                assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "two holders");
+                guard.release().await.unwrap();
+                if n > 0 {
+                    let refused = locks.try_acquire("order:held").await.unwrap_err();
+                    assert!(matches!(refused, AcquireError::Contended(_)), "{refused}");
+                }
+            }
+            (longest, turns)
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.store(true, Ordering::SeqCst);
+    let outcomes = workers.join_all().await;
+    let killed = killer.join().unwrap();
+    assert!(
+        killed > 20,
+        "only {killed} connections were there to be killed"
+    );
+    for (longest, turns) in outcomes {
+        assert!(turns > 0);
+        assert!(longest < ONE_POLL, "somebody waited for {longest:?}");
+    }
+    held.release().await.unwrap();
+    cluster.settle_free("all turns").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_right_to_listen_waiters_look_now_and_then() {
+    let cluster = Cluster::start();
+    cluster.each(0..5, |server| {
+        server.run("ACL SETUSER default resetchannels");
+    });
+    let (ours, theirs) = (cluster.patient().await, cluster.patient().await);
+    let guard = ours.acquire("order:1").await.unwrap();
+    let waiting = waiter(&theirs, "order:1");
+    let refusals = || cluster.servers[0].run("INFO errorstats").contains("NOPERM");
+    eventually("it was refused", refusals).await;
+    assert_eq!(cluster.channels(), 0);
+    guard.release().await.unwrap();
+    let released = Instant::now();
+    waiting.await.unwrap();
+    assert!(released.elapsed() < ONE_POLL, "{:?}", released.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_comes_back_again_and_again_does_not_starve_another() {
+    let cluster = Cluster::start();
+    let (greedy, patient) = (cluster.patient().await, cluster.patient().await);
+    let (stop, turns) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&turns));
+    let loops = tokio::spawn(async move {
+        while !stopped.load(Ordering::SeqCst) {
+            let guard = greedy.acquire("order:1").await.unwrap();
+            counted.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(2 * MS).await;
+            guard.release().await.unwrap();
+        }
+    });
+    let mut overtaken = Vec::new();
+    for _ in 0..20 {
+        let before = turns.load(Ordering::SeqCst);
+        patient
+            .acquire("order:1")
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        overtaken.push(turns.load(Ordering::SeqCst) - before);
+        tokio::time::sleep(3 * MS).await;
+    }
+    stop.store(true, Ordering::SeqCst);
+    loops.await.unwrap();
+    overtaken.sort_unstable();
+    // Nearly always it gets the very next turn; the bound leaves room for a busy machine.
+    assert!(overtaken[10] <= 3 && overtaken[19] <= 20, "{overtaken:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_ends_as_its_turn_comes_leaks_nothing() {
+    let cluster = Cluster::start();
+    let (ours, theirs) = (cluster.patient().await, cluster.patient().await);
+    let mut won = 0_u32;
+    for round in 0..100_u32 {
+        // In the queue of this process, and in another's, by turns.
+        let locks = if round % 2 == 0 { &ours } else { &theirs };
+        let guard = ours.acquire("order:1").await.unwrap();
+        let limit = 5 * MS + Duration::from_micros(u64::from(round) * 40);
+        let waiting = locks.acquire_within("order:1", limit);
+        let releasing = async {
+            tokio::time::sleep(7 * MS).await;
+            guard.release().await.unwrap();
+        };
+        match tokio::join!(waiting, releasing).0 {
+            Ok(guard) => {
+                won += 1;
+                assert!(!guard.is_lost());
+                drop(guard);
+            }
+            Err(error) => assert!(matches!(error, AcquireError::WaitTimeout(_)), "{error}"),
+        }
+        eventually("nobody is left", || is_idle(&ours) && is_idle(&theirs)).await;
+        cluster.settle_free("the last round").await;
+    }
+    assert!(
+        (1..100).contains(&won),
+        "the end never came near the turn: {won} won"
+    );
+    cluster.nobody_listens().await;
+}
