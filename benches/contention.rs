@@ -82,7 +82,7 @@ async fn measure(name: &str, length: Duration, servers: &[Server], proxies: &Pro
     for (number, child) in children.iter_mut().enumerate() {
         loop {
             let line = child.hear().await;
-            let words: Vec<&str> = line.splitn(4, ' ').collect();
+            let words: Vec<&str> = line.split(' ').collect();
             let time = |index: usize| words[index].parse().unwrap();
             match words[0] {
                 "turn" => {
@@ -90,6 +90,7 @@ async fn measure(name: &str, length: Duration, servers: &[Server], proxies: &Pro
                         asked: time(1),
                         began: time(2),
                         ended: time(3),
+                        confirmed: words[4] == "true",
                     };
                     turns.push((turn, number));
                     outcome.turns.push(turn);
@@ -193,7 +194,13 @@ pub(crate) async fn child(words: &[String]) {
     let end = end.parse().unwrap();
     let outcome = crowd(&peer, "bench:contention", &section, WAITERS, end).await;
     for turn in outcome.turns {
-        println!("turn {} {} {}", turn.asked, turn.began, turn.ended);
+        let Turn {
+            asked,
+            began,
+            ended,
+            confirmed,
+        } = turn;
+        println!("turn {asked} {began} {ended} {confirmed}");
     }
     for failure in outcome.failures {
         println!("failure {}", failure.replace('\n', " "));

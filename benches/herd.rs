@@ -101,7 +101,8 @@ fn managers<F: Future<Output = LockManager>>(
         async move {
             let guard = locks.acquire(key(index)).await.map_err(|e| e.to_string())?;
             let turn = now();
-            guard.release().await.map_err(|e| e.to_string())?;
+            // It had its turn, whatever becomes of the release.
+            let _ = guard.release().await;
             Ok((index, turn))
         }
     });

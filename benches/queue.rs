@@ -90,8 +90,12 @@ pub(crate) async fn run() {
     }
 }
 
-/// What the first failure was, if there was one.
+/// What the first failure was, if there was one, and what else was not as it is to be.
 pub(crate) fn remark(outcome: &Outcome) {
+    let doubtful = outcome.turns.iter().filter(|turn| !turn.confirmed).count();
+    if doubtful > 0 {
+        println!("{:28} {doubtful} releases were not confirmed in time", "");
+    }
     if let Some(failure) = outcome.failures.first() {
         println!("{:28} the first without a turn: {failure}", "");
     }
