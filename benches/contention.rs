@@ -82,7 +82,7 @@ async fn measure(name: &str, length: Duration, servers: &[Server], proxies: &Pro
     for (number, child) in children.iter_mut().enumerate() {
         loop {
             let line = child.hear().await;
-            let words: Vec<&str> = line.splitn(4, ' ').collect();
+            let words: Vec<&str> = line.split(' ').collect();
             let time = |index: usize| words[index].parse().unwrap();
             match words[0] {
                 "turn" => {
@@ -90,6 +90,7 @@ async fn measure(name: &str, length: Duration, servers: &[Server], proxies: &Pro
                         asked: time(1),
                         began: time(2),
                         ended: time(3),
+                        confirmed: words[4] == "true",
                     };
                     turns.push((turn, number));
                     outcome.turns.push(turn);
@@ -124,23 +125,7 @@ fn print(result: &Result, length: Duration, ping: f64, direct: &[&str]) -> f64 {
     let least = *shares.iter().min().unwrap() * PROCESSES;
     let least = ratio(u64::try_from(least).unwrap(), u64::try_from(all).unwrap());
     println!("  sections by process: {shares:?}; the least is {least:.2} of a fair share");
-    let mut between = [Vec::new(), Vec::new()];
-    for pair in result.turns.windows(2) {
-        let ((first, owner), (second, next)) = (pair[0], pair[1]);
-        between[usize::from(owner == next)].push(millis(first.ended, second.began));
-    }
-    let [others, same] = between.map(Spread::of);
-    for (what, spread) in [("another process", &others), ("the same process", &same)] {
-        let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|part| spread.part(part));
-        println!(
-            "  from release to the next section in {what} ({} times): p50 {p50:.2} p90 {p90:.2} p99 {p99:.2} ms \
-             = {:.2}, {:.2}, {:.2} round trips",
-            spread.len(),
-            p50 / ping,
-            p90 / ping,
-            p99 / ping
-        );
-    }
+    print_handing_on(&result.turns, ping);
     let waits = waits(&result.outcome.turns);
     let [p50, p99, max] = [0.5, 0.99, 1.0].map(|part| waits.part(part));
     println!(
@@ -156,6 +141,41 @@ fn print(result: &Result, length: Duration, ping: f64, direct: &[&str]) -> f64 {
     println!("  {} without a turn", result.outcome.failures.len());
     remark(&result.outcome);
     rate
+}
+
+/// How fast the lock goes on, and how long it stays.
+fn print_handing_on(turns: &[(Turn, usize)], ping: f64) {
+    let mut between = [Vec::new(), Vec::new()];
+    for pair in turns.windows(2) {
+        let ((first, owner), (second, next)) = (pair[0], pair[1]);
+        between[usize::from(owner == next)].push(millis(first.ended, second.began));
+    }
+    let [others, same] = between.map(Spread::of);
+    for (what, spread) in [("another process", &others), ("the same process", &same)] {
+        let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|part| spread.part(part));
+        println!(
+            "  from release to the next section in {what} ({} times): p50 {p50:.2} p90 {p90:.2} p99 {p99:.2} ms \
+             = {:.2}, {:.2}, {:.2} round trips",
+            spread.len(),
+            p50 / ping,
+            p90 / ping,
+            p99 / ping
+        );
+    }
+    let visits = turns.chunk_by(|(_, owner), (_, next)| owner == next);
+    let stays = Spread::of(
+        visits
+            .map(|visit| millis(visit[0].0.began, visit[visit.len() - 1].0.ended))
+            .collect(),
+    );
+    println!(
+        "  a process keeps the lock for {:.1} sections on average, for {:.1} ms at most",
+        ratio(
+            u64::try_from(turns.len()).unwrap(),
+            u64::try_from(stays.len()).unwrap()
+        ),
+        stays.part(1.0)
+    );
 }
 
 /// One of the processes: `words` are the library and the URLs.
@@ -174,7 +194,13 @@ pub(crate) async fn child(words: &[String]) {
     let end = end.parse().unwrap();
     let outcome = crowd(&peer, "bench:contention", &section, WAITERS, end).await;
     for turn in outcome.turns {
-        println!("turn {} {} {}", turn.asked, turn.began, turn.ended);
+        let Turn {
+            asked,
+            began,
+            ended,
+            confirmed,
+        } = turn;
+        println!("turn {asked} {began} {ended} {confirmed}");
     }
     for failure in outcome.failures {
         println!("failure {}", failure.replace('\n', " "));

@@ -91,7 +91,8 @@ pub(crate) async fn run() {
         print(&format!("tokio sleep (floor), {with}"), &floor, &floor, 0);
         print(&format!("tower-redlock, {with}"), &ours, &floor, other);
     }
-    guard.release().await.unwrap();
+    // The servers end with this function, whatever became of it.
+    let _ = guard.release().await;
 }
 
 /// One wait for each of the waiters: how late it ended, and whether as it had to.

@@ -30,6 +30,8 @@ pub(crate) struct Turn {
     pub(crate) asked: u64,
     pub(crate) began: u64,
     pub(crate) ended: u64,
+    /// Whether giving the lock back was confirmed, of a library that says.
+    pub(crate) confirmed: bool,
 }
 
 impl Peer {
@@ -80,6 +82,7 @@ impl Peer {
     pub(crate) async fn turn(&self, key: &str, section: &Alarm) -> Result<Turn, String> {
         let asked = now();
         let (began, ended);
+        let mut confirmed = true;
         match self {
             Self::Mutex(mutex) => {
                 let guard = mutex.lock().await;
@@ -93,7 +96,7 @@ impl Peer {
                 began = now();
                 section.wait().await;
                 ended = now();
-                guard.release().await.map_err(|e| e.to_string())?;
+                confirmed = guard.release().await.is_ok();
             }
             Self::Rslock(locks) => {
                 let guard = locks.acquire(key, TTL).await.map_err(|e| e.to_string())?;
@@ -122,6 +125,7 @@ impl Peer {
             asked,
             began,
             ended,
+            confirmed,
         })
     }
 }

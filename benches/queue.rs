@@ -23,6 +23,8 @@ const NAMES: [&str; 5] = ["mutex", "ours", "rslock", "rslock-20ms", "redlock"];
 pub(crate) struct Outcome {
     pub(crate) turns: Vec<Turn>,
     pub(crate) failures: Vec<String>,
+    /// How many turns the one with the fewest had.
+    pub(crate) fewest: u64,
 }
 
 pub(crate) async fn run() {
@@ -35,10 +37,11 @@ pub(crate) async fn run() {
     println!(
         "A section is a wait kept by a sleeping thread (it costs no CPU, and a timer of tokio would round it up).\n\
          `sent` are commands by clients per section, `run` those and what scripts call; the waits are in ms;\n\
+         `least`: the turns of the waiter with the fewest, as a part of a fair share;\n\
          `no turn`: waiters with an error, or still without the lock {GRACE:?} after the time was over.\n"
     );
     println!(
-        "{:28} {:>10} {:>8} | {:>8} {:>8} {:>8} {:>10} | {:>7} {:>7} | {:>7}",
+        "{:28} {:>10} {:>8} | {:>8} {:>8} {:>8} {:>10} | {:>7} {:>7} | {:>6} {:>7}",
         "",
         "sections/s",
         "x Mutex",
@@ -48,6 +51,7 @@ pub(crate) async fn run() {
         "max/median",
         "sent",
         "run",
+        "least",
         "no turn"
     );
     let mut base = None;
@@ -70,7 +74,7 @@ pub(crate) async fn run() {
         let base = *base.get_or_insert(rate);
         let waits = waits(&outcome.turns);
         println!(
-            "{:28} {rate:>10.1} {:>8.4} | {:>8.1} {:>8.1} {:>8.1} {:>10.1} | {:>7.1} {:>7.1} | {:>7}",
+            "{:28} {rate:>10.1} {:>8.4} | {:>8.1} {:>8.1} {:>8.1} {:>10.1} | {:>7.1} {:>7.1} | {:>6.2} {:>7}",
             Peer::name(name),
             rate / base,
             waits.part(0.5),
@@ -79,14 +83,19 @@ pub(crate) async fn run() {
             waits.part(1.0) / waits.part(0.5),
             ratio(calls.sent(peer.direct()), all),
             ratio(calls.executed(), all),
+            ratio(outcome.fewest * u64::try_from(WAITERS).unwrap(), all),
             outcome.failures.len(),
         );
         remark(&outcome);
     }
 }
 
-/// What the first failure was, if there was one.
+/// What the first failure was, if there was one, and what else was not as it is to be.
 pub(crate) fn remark(outcome: &Outcome) {
+    let doubtful = outcome.turns.iter().filter(|turn| !turn.confirmed).count();
+    if doubtful > 0 {
+        println!("{:28} {doubtful} releases were not confirmed in time", "");
+    }
     if let Some(failure) = outcome.failures.first() {
         println!("{:28} the first without a turn: {failure}", "");
     }
@@ -122,8 +131,12 @@ pub(crate) async fn crowd(
             outcome
         });
     }
-    let mut sum = Outcome::default();
+    let mut sum = Outcome {
+        fewest: u64::MAX,
+        ..Outcome::default()
+    };
     for outcome in tasks.join_all().await {
+        sum.fewest = sum.fewest.min(u64::try_from(outcome.turns.len()).unwrap());
         sum.turns.extend(outcome.turns);
         sum.failures.extend(outcome.failures);
     }

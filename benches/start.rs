@@ -24,6 +24,7 @@ struct Races {
     first: Vec<f64>,
     skew: Vec<f64>,
     attempts: f64,
+    failures: u64,
 }
 
 pub(crate) async fn run() {
@@ -79,6 +80,9 @@ fn print(name: &str, races: Races, trip: f64) {
         Spread::of(races.skew).part(0.5),
         races.attempts
     );
+    if races.failures > 0 {
+        println!("{:28} {} errors on the way", "", races.failures);
+    }
 }
 
 async fn races(name: &str, count: usize, servers: &[Server], urls: &[String]) -> Races {
@@ -104,8 +108,10 @@ async fn races(name: &str, count: usize, servers: &[Server], urls: &[String]) ->
         races.first.push(millis(start, first));
         let mut last = start;
         for child in &mut children {
-            let asked = child.hear().await;
+            let report = child.hear().await;
+            let (asked, failures) = report.split_once(' ').unwrap();
             last = last.max(asked.parse().unwrap());
+            races.failures += failures.parse::<u64>().unwrap();
         }
         races.skew.push(millis(start, last));
         // What was left on the nodes is released in the background, which is not what is measured.
@@ -172,17 +178,18 @@ pub(crate) async fn child(words: &[String]) {
         let (key, start) = line.split_once(' ').unwrap();
         sleep_until(start.parse().unwrap());
         let asked = now();
+        let mut failures = 0;
         // Whoever has the lock says so, and keeps it until the race is called off.
         tokio::select! {
             biased;
             _ = orders.recv() => {}
-            guard = hold(&peer, key) => {
+            guard = hold(&peer, key, &mut failures) => {
                 println!("won {}", now());
                 orders.recv().await;
                 guard.release().await;
             }
         }
-        println!("off\n{asked}");
+        println!("off\n{asked} {failures}");
     }
 }
 
@@ -192,18 +199,26 @@ enum Guard {
     Theirs(rslock::LockGuard),
 }
 
-async fn hold(peer: &Peer, key: &str) -> Guard {
-    match peer {
-        Peer::Ours(locks) => Guard::Ours(locks.acquire(key).await.unwrap()),
-        Peer::Rslock(locks) => Guard::Theirs(locks.acquire(key, TTL).await.unwrap()),
-        Peer::Mutex(_) | Peer::Redlock(_) => panic!("not in this race"),
+/// Tries until it has the lock, and counts the errors.
+async fn hold(peer: &Peer, key: &str, failures: &mut u64) -> Guard {
+    loop {
+        let guard = match peer {
+            Peer::Ours(locks) => locks.acquire(key).await.ok().map(Guard::Ours),
+            Peer::Rslock(locks) => locks.acquire(key, TTL).await.ok().map(Guard::Theirs),
+            Peer::Mutex(_) | Peer::Redlock(_) => panic!("not in this race"),
+        };
+        match guard {
+            Some(guard) => return guard,
+            None => *failures += 1,
+        }
     }
 }
 
 impl Guard {
     async fn release(self) {
         match self {
-            Self::Ours(guard) => guard.release().await.unwrap(),
+            // If too few answered in time, the rest is done in the background.
+            Self::Ours(guard) => drop(guard.release().await),
             Self::Theirs(guard) => guard.release().await,
         }
     }
