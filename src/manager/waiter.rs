@@ -261,7 +261,8 @@ impl Contender<'_> {
         // a slow node, which is no reason to stand back for long.
         let round_trip = round_trip.clamp(SHORTEST_ROUND_TRIP, LONGEST_ROUND_TRIP);
         let pause = after_split(random(), contenders, round_trip);
-        if pause < SHORTEST_ROUND_TRIP / 2 {
+        // One or two go at once: two cannot split an odd number of nodes.
+        if pause < round_trip * 3 / 4 {
             return;
         }
         let limit = if self.wait.is_patient() {
