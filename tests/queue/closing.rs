@@ -64,7 +64,30 @@ fn who_comes_while_the_queue_is_closed_is_let_in_before_or_not_at_all() {
 }
 
 #[test]
-fn all_who_wait_are_told_and_one_may_leave_meanwhile() {
+fn all_who_wait_are_told() {
+    explore(["told, told"], |seen| {
+        let key = Key::new();
+        let turn = key.turn();
+        let (one, two) = (key.seat(), key.seat());
+        let waiting = thread::spawn({
+            let key = key.clone();
+            move || key.wait(one)
+        });
+        let closing = thread::spawn({
+            let key = key.clone();
+            move || key.queue.close()
+        });
+        assert_eq!(key.wait(two), Err(Closed));
+        assert_eq!(waiting.join().unwrap(), Err(Closed));
+        seen.note("told, told");
+        closing.join().unwrap();
+        drop(turn);
+        key.assert_empty();
+    });
+}
+
+#[test]
+fn one_may_leave_while_all_are_told() {
     explore(["told, told", "told, left"], |seen| {
         let key = Key::new();
         let turn = key.turn();
