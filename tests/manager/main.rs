@@ -8,17 +8,23 @@
 )]
 
 mod acquire;
+mod deadline;
+mod hand_off;
 mod hold;
+mod queue;
 mod release;
 mod settings;
 mod shutdown;
 mod slow;
+mod waiting;
 
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
+
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::{AcquireError, LockGuard, LockManager, LockManagerBuilder};
 
 const TTL: Duration = Duration::from_secs(10);
 const MS: Duration = Duration::from_millis(1);
@@ -53,6 +59,15 @@ impl Nodes {
         self.0.iter().filter(|n| n.holder(&key).is_some()).count()
     }
 
+    /// The owner token of `order` on the first node.
+    fn token(&self, key: &str) -> Option<Vec<u8>> {
+        self.0[0].holder(&format!("lk:{key}"))
+    }
+
+    fn subscriptions(&self) -> usize {
+        self.0.iter().map(MemoryNode::subscriptions).sum()
+    }
+
     fn commands(&self) -> u64 {
         self.0.iter().map(MemoryNode::commands).sum()
     }
@@ -72,4 +87,38 @@ impl Nodes {
         self.settle("every node free", |nodes| nodes.holding(key) == 0)
             .await;
     }
+}
+
+/// What an acquire comes to.
+type Outcome = Result<LockGuard, AcquireError>;
+
+/// Starts to wait for `key`, and returns when it is in line, or going for it.
+async fn wait_for(locks: &LockManager, key: &'static str) -> JoinHandle<Outcome> {
+    let locks = locks.clone();
+    let waiter = tokio::spawn(async move { locks.acquire(key).await });
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    waiter
+}
+
+/// Polls once.
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = std::future::ready(()) => None,
+    }
+}
+
+/// Nothing is left of a manager's callers: no lock, no turn, no place in line.
+async fn assert_idle(locks: &LockManager) {
+    for _ in 0..1_000 {
+        let snapshot = locks.snapshot();
+        if (snapshot.held, snapshot.keys, snapshot.waiting) == (0, 0, 0) {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("left behind: {:?}", locks.snapshot());
 }

@@ -1,0 +1,193 @@
+//! A wait ends when it is to end, and what comes in that very moment is not lost.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{AcquireError, HandOff, LockManager};
+
+use super::{MS, Nodes, Outcome, assert_idle, wait_for};
+
+const WAIT: Duration = Duration::from_millis(300);
+
+fn short(nodes: &Nodes) -> LockManager {
+    nodes.builder().max_wait(WAIT).lazy().unwrap()
+}
+
+#[track_caller]
+fn assert_timed_out(outcome: Outcome, before: Instant) {
+    let error = outcome.unwrap_err();
+    let AcquireError::WaitTimeout(timeout) = error else {
+        panic!("{error:?}");
+    };
+    let took = before.elapsed();
+    assert!(took >= WAIT && took <= WAIT + 2 * MS, "{took:?}");
+    assert_eq!(timeout.waited(), took);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_ends_in_time_in_the_queue_and_at_its_head() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), short(&nodes));
+    let _guard = a.try_acquire("order:1").await.unwrap();
+    let before = Instant::now();
+    // The first goes for the key, and the last of them has it for the rest of its time.
+    let waiters = [
+        wait_for(&b, "order:1").await,
+        wait_for(&b, "order:1").await,
+        wait_for(&b, "order:1").await,
+    ];
+    for waiter in waiters {
+        assert_timed_out(waiter.await.unwrap(), before);
+    }
+    assert_idle(&b).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_ends_in_time_though_the_nodes_hang() {
+    for frozen_at in [0, 100, 250, 299] {
+        let nodes = Nodes::five();
+        let (a, b) = (nodes.manager(), short(&nodes));
+        let guard = a.try_acquire("order:1").await.unwrap();
+        let before = Instant::now();
+        let waiter = wait_for(&b, "order:1").await;
+        tokio::time::sleep(frozen_at * MS).await;
+        nodes.each(0..5, MemoryNode::freeze);
+        // Nobody answers any more: what is under way hangs, or the node time-out comes before the end.
+        drop(guard);
+        let outcome = waiter.await.unwrap();
+        let took = before.elapsed();
+        assert!(took <= WAIT + 2 * MS, "{took:?}");
+        outcome.unwrap_err();
+        nodes.each(0..5, MemoryNode::thaw);
+        nodes.settle_free("order:1").await;
+        assert_idle(&b).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_ends_in_time_behind_a_contender_that_hangs() {
+    let nodes = Nodes::five();
+    let locks = nodes
+        .builder()
+        .node_timeout(Duration::from_secs(5))
+        .lazy()
+        .unwrap();
+    nodes.each(0..5, MemoryNode::freeze);
+    let contender = wait_for(&locks, "order:1").await;
+    let before = Instant::now();
+    let outcome = locks.acquire_within("order:1", WAIT).await;
+    assert_timed_out(outcome, before);
+    contender.abort();
+    contender.await.unwrap_err();
+    nodes.each(0..5, MemoryNode::thaw);
+    nodes.settle_free("order:1").await;
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_contender_that_waited_in_the_queue_does_not_hang_beyond_its_time() {
+    let nodes = Nodes::five();
+    let builder = nodes.builder().node_timeout(Duration::from_secs(5));
+    let builder = builder.max_wait(WAIT).hand_off(HandOff::OFF);
+    let locks = builder.lazy().unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let before = Instant::now();
+    let waiter = wait_for(&locks, "order:1").await;
+    tokio::time::sleep(100 * MS).await;
+    guard.release().await.unwrap();
+    nodes.each(0..5, MemoryNode::freeze);
+    assert_timed_out(waiter.await.unwrap(), before);
+    nodes.each(0..5, MemoryNode::thaw);
+    nodes.settle_free("order:1").await;
+    assert_idle(&locks).await;
+}
+
+/// The offsets from the end of the wait at which something happens, in quarters of a millisecond.
+fn offsets() -> impl Iterator<Item = Duration> {
+    (0..=16).map(|quarter| WAIT - 2 * MS + quarter * MS / 4)
+}
+
+/// Either the waiter has the lock, or nobody has; then, nothing is left.
+async fn assert_one_or_none(
+    nodes: &Nodes,
+    managers: &[&LockManager],
+    outcome: Outcome,
+    at: Duration,
+) -> bool {
+    let got = match outcome {
+        Ok(guard) => {
+            assert!(!guard.is_lost(), "{at:?}");
+            assert!(nodes.holding("order:1") >= 3, "{at:?}");
+            drop(guard);
+            true
+        }
+        Err(AcquireError::WaitTimeout(_)) => false,
+        Err(error) => panic!("{at:?}: {error:?}"),
+    };
+    nodes.settle_free("order:1").await;
+    for manager in managers {
+        assert_idle(manager).await;
+    }
+    assert_eq!(nodes.subscriptions(), 0, "{at:?}");
+    got
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_as_the_lock_is_passed_to_it_leaks_nothing() {
+    for hand_off in [HandOff::OFF, HandOff::new(9, Duration::from_secs(9))] {
+        let mut got = Vec::new();
+        for at in offsets() {
+            let nodes = Nodes::five();
+            let builder = nodes.builder().max_wait(WAIT).hand_off(hand_off);
+            let locks = builder.lazy().unwrap();
+            let guard = locks.try_acquire("order:1").await.unwrap();
+            let start = Instant::now();
+            let waiter = wait_for(&locks, "order:1").await;
+            tokio::time::sleep_until(start + at).await;
+            drop(guard);
+            let outcome = waiter.await.unwrap();
+            got.push(assert_one_or_none(&nodes, &[&locks], outcome, at).await);
+        }
+        assert_eq!((got.first(), got.last()), (Some(&true), Some(&false)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_as_another_process_releases_leaks_nothing() {
+    let mut got = Vec::new();
+    for at in offsets() {
+        let nodes = Nodes::five();
+        let (a, b) = (nodes.manager(), short(&nodes));
+        let guard = a.try_acquire("order:1").await.unwrap();
+        let start = Instant::now();
+        let waiter = wait_for(&b, "order:1").await;
+        tokio::time::sleep_until(start + at).await;
+        drop(guard);
+        let outcome = waiter.await.unwrap();
+        got.push(assert_one_or_none(&nodes, &[&a, &b], outcome, at).await);
+    }
+    assert_eq!((got.first(), got.last()), (Some(&true), Some(&false)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_as_slow_nodes_grant_leaks_nothing() {
+    let mut got = Vec::new();
+    for at in offsets() {
+        let nodes = Nodes::five();
+        let builder = nodes.builder().max_wait(WAIT).hand_off(HandOff::OFF);
+        let builder = builder.node_timeout(Duration::from_secs(5));
+        let locks = builder.lazy().unwrap();
+        let guard = locks.try_acquire("order:1").await.unwrap();
+        let start = Instant::now();
+        let waiter = wait_for(&locks, "order:1").await;
+        tokio::time::sleep_until(start + WAIT / 2).await;
+        guard.release().await.unwrap();
+        nodes.each(0..5, MemoryNode::freeze);
+        tokio::time::sleep_until(start + at).await;
+        nodes.each(0..5, MemoryNode::thaw);
+        let outcome = waiter.await.unwrap();
+        got.push(assert_one_or_none(&nodes, &[&locks], outcome, at).await);
+    }
+    assert_eq!((got.first(), got.last()), (Some(&true), Some(&false)));
+}

@@ -1,0 +1,204 @@
+//! A lock passes from one caller of a manager to the next without a word to the nodes, and not for ever.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{HandOff, LockManager, LossReason};
+
+use super::{MS, Nodes, TTL, assert_idle, poll_once, wait_for};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A manager that passes a lock so often, for so long.
+fn passing(nodes: &Nodes, passes: u32, time: Duration) -> LockManager {
+    let builder = nodes.builder().max_wait(6 * TTL);
+    let builder = builder.hand_off(HandOff::new(passes, time));
+    builder.lazy().unwrap()
+}
+
+/// The tokens on the nodes while one caller after another has the lock, each for `each`.
+async fn tokens(nodes: &Nodes, locks: &LockManager, callers: usize, each: Duration) -> Vec<usize> {
+    let mut seen: Vec<Vec<u8>> = Vec::new();
+    let mut numbers = Vec::new();
+    let mut guard = locks.try_acquire("order:1").await.unwrap();
+    for caller in 0..callers {
+        let token = nodes.token("order:1").unwrap();
+        let number = seen.iter().position(|other| *other == token);
+        numbers.push(number.unwrap_or_else(|| {
+            seen.push(token);
+            seen.len() - 1
+        }));
+        assert!(!guard.is_lost(), "caller {caller}");
+        let next = wait_for(locks, "order:1").await;
+        tokio::time::sleep(each).await;
+        drop(guard);
+        guard = next.await.unwrap().unwrap();
+    }
+    drop(guard);
+    nodes.settle_free("order:1").await;
+    assert_idle(locks).await;
+    numbers
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_passes_costs_no_command_and_no_time() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let (handle, lost) = (guard.handle(), tokio::spawn(guard.lost()));
+    let waiter = wait_for(&locks, "order:1").await;
+    let (before, start) = (nodes.commands(), Instant::now());
+    guard.release().await.unwrap();
+    assert!(handle.is_lost(), "at once");
+    let next = waiter.await.unwrap().unwrap();
+    assert_eq!(lost.await.unwrap(), LossReason::Released);
+    assert_eq!(handle.lost().await, LossReason::Released);
+    assert_eq!(handle.remaining(), Duration::ZERO);
+    assert!(!next.is_lost());
+    let ending = tokio::time::timeout(SECOND, next.lost());
+    assert!(ending.await.is_err(), "its own signal is its own");
+    assert_eq!(nodes.commands(), before);
+    assert_eq!(start.elapsed(), SECOND);
+    assert_eq!(locks.snapshot().held, 1);
+    drop(next);
+    nodes.settle_free("order:1").await;
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_passes_so_often_in_a_row_and_is_then_granted_anew() {
+    let nodes = Nodes::five();
+    let locks = passing(&nodes, 3, TTL);
+    let tokens = tokens(&nodes, &locks, 10, MS).await;
+    assert_eq!(tokens, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_passes_for_so_long_and_is_then_granted_anew() {
+    let nodes = Nodes::five();
+    let locks = passing(&nodes, 100, 50 * MS);
+    // Passed after 20 ms and after 40 ms.
+    let tokens = tokens(&nodes, &locks, 7, 20 * MS).await;
+    assert_eq!(tokens, [0, 0, 0, 1, 1, 1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_hand_off_each_has_a_lock_of_its_own() {
+    let nodes = Nodes::five();
+    let locks = passing(&nodes, 0, Duration::ZERO);
+    let numbers = tokens(&nodes, &locks, 4, MS).await;
+    assert_eq!(numbers, [0, 1, 2, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_does_not_pass_with_less_than_half_of_its_validity() {
+    for (after, passes) in [(4_800 * MS, true), (5_000 * MS, false), (6 * SECOND, false)] {
+        let nodes = Nodes::five();
+        let locks = passing(&nodes, 100, 6 * TTL);
+        let guard = locks.try_acquire("order:1").await.unwrap();
+        let waiter = wait_for(&locks, "order:1").await;
+        let token = nodes.token("order:1");
+        // Renewals fail, so that validity runs down.
+        nodes.each(0..5, MemoryNode::go_down);
+        tokio::time::sleep(after).await;
+        nodes.each(0..5, MemoryNode::come_up);
+        drop(guard);
+        let next = waiter.await.unwrap().unwrap();
+        assert_eq!(nodes.token("order:1") == token, passes, "{after:?}");
+        assert!(next.remaining() >= TTL / 2 - 200 * MS);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lock_does_not_pass() {
+    let nodes = Nodes::five();
+    let locks = passing(&nodes, 100, 6 * TTL);
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let waiter = wait_for(&locks, "order:1").await;
+    let token = nodes.token("order:1");
+    nodes.each(0..5, MemoryNode::freeze);
+    // Announced, and not over yet.
+    guard.lost().await;
+    assert!(!guard.is_lost());
+    nodes.each(0..5, MemoryNode::thaw);
+    drop(guard);
+    let next = waiter.await.unwrap().unwrap();
+    assert!(!next.is_lost());
+    assert_ne!(nodes.token("order:1"), token);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_holder_may_hold_it_for_the_longest_time() {
+    let nodes = Nodes::five();
+    let builder = nodes.builder().max_hold(TTL).max_wait(6 * TTL);
+    let locks = builder.hand_off(HandOff::new(32, TTL)).lazy().unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let waiter = wait_for(&locks, "order:1").await;
+    let token = nodes.token("order:1");
+    // Passed while validity is not yet cut off by the end.
+    tokio::time::sleep(4 * SECOND).await;
+    drop(guard);
+    let next = waiter.await.unwrap().unwrap();
+    assert_eq!(nodes.token("order:1"), token);
+    let before = Instant::now();
+    assert_eq!(next.lost().await, LossReason::MaxHold);
+    let held = before.elapsed();
+    assert!(held <= TTL && held > TTL - 10 * MS, "{held:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_extended_across_many_passes() {
+    let nodes = Nodes::five();
+    let locks = passing(&nodes, 1_023, 6 * TTL);
+    let tokens = tokens(&nodes, &locks, 45, SECOND).await;
+    assert_eq!(tokens, [0; 45], "one grant for four and a half ttls");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_goes_when_it_has_been_called_passes_the_lock_on() {
+    for others in [0, 1, 2] {
+        let nodes = Nodes::five();
+        let locks = nodes.manager();
+        let guard = locks.try_acquire("order:1").await.unwrap();
+        let mut called = Box::pin(locks.acquire("order:1"));
+        assert!(poll_once(&mut called).await.is_none());
+        let mut waiters = Vec::new();
+        for _ in 0..others {
+            waiters.push(wait_for(&locks, "order:1").await);
+        }
+        let before = nodes.commands();
+        drop(guard);
+        assert_eq!(nodes.commands(), before);
+        assert_eq!(nodes.holding("order:1"), 5, "handed over, not released");
+        drop(called);
+        for waiter in waiters {
+            let next = waiter.await.unwrap().unwrap();
+            assert_eq!(nodes.commands(), before);
+            drop(next);
+        }
+        nodes.settle_free("order:1").await;
+        assert_idle(&locks).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_lost_before_its_receiver_looks_is_gone_for_again() {
+    let nodes = Nodes::five();
+    let locks = passing(&nodes, 100, 6 * TTL);
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let mut waiter = Box::pin(locks.acquire("order:1"));
+    assert!(poll_once(&mut waiter).await.is_none());
+    let token = nodes.token("order:1").unwrap();
+    drop(guard);
+    nodes.each(0..5, MemoryNode::go_down);
+    tokio::time::sleep(TTL).await;
+    nodes.each(0..5, MemoryNode::come_up);
+    let next = waiter.await.unwrap();
+    assert!(!next.is_lost());
+    assert!(next.remaining() > TTL / 2);
+    assert_ne!(nodes.token("order:1").unwrap(), token);
+    drop(next);
+    nodes.settle_free("order:1").await;
+    assert_idle(&locks).await;
+}

@@ -1,0 +1,285 @@
+//! Callers of one manager that want the same key: one goes for it, the others are in line, in order and bounded.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{AcquireError, HandOff, LockManager, LossReason};
+
+use super::{MS, Nodes, TTL, assert_idle, wait_for};
+
+#[tokio::test(start_paused = true)]
+async fn callers_behind_a_local_holder_cost_no_command() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let before = nodes.commands();
+    let mut waiters = Vec::new();
+    for _ in 0..64 {
+        waiters.push(wait_for(&locks, "order:1").await);
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(nodes.commands(), before, "before the first renewal");
+    assert_eq!(locks.snapshot().waiting, 64);
+    assert_eq!(nodes.subscriptions(), 0);
+    for waiter in waiters {
+        waiter.abort();
+        assert!(waiter.await.unwrap_err().is_cancelled());
+    }
+    guard.release().await.unwrap();
+    nodes.settle_free("order:1").await;
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_behind_a_contender_cost_no_command() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    let _guard = a.try_acquire("order:1").await.unwrap();
+    let before = nodes.commands();
+    let mut waiters = Vec::new();
+    for _ in 0..65 {
+        waiters.push(wait_for(&b, "order:1").await);
+    }
+    // All that is asked is what the first asks: one round, and one more when it has begun to listen.
+    assert_eq!(nodes.commands() - before, 2 * 5);
+    assert_eq!(nodes.subscriptions(), 5);
+    assert_eq!((b.snapshot().keys, b.snapshot().waiting), (1, 64));
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let rounds = (nodes.commands() - before) / 5;
+    assert!(rounds <= 30, "{rounds} rounds of one contender in 3 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_wait_and_meets_a_local_holder_asks_no_node() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let before = nodes.commands();
+    for passed in [0, 1_000, 1_500] {
+        tokio::time::sleep(passed * MS).await;
+        let error = locks.try_acquire("order:1").await.unwrap_err();
+        let AcquireError::Contended(contended) = error else {
+            panic!("{error:?}");
+        };
+        // The lease as the nodes keep it: longer than the holder may rely on it.
+        let left = guard.remaining() + 102 * MS;
+        assert_eq!(contended.remaining(), Some(left));
+    }
+    assert_eq!(nodes.commands(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_wait_and_meets_a_local_contender_asks_no_node() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    let _guard = a.try_acquire("order:1").await.unwrap();
+    let _waiter = wait_for(&b, "order:1").await;
+    let before = nodes.commands();
+    let error = b.try_acquire("order:1").await.unwrap_err();
+    let AcquireError::Contended(contended) = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(contended.remaining(), Some(TTL));
+    assert_eq!(nodes.commands(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_have_the_lock_in_the_order_in_which_they_asked() {
+    for hand_off in [HandOff::OFF, HandOff::new(2, TTL), HandOff::default()] {
+        let nodes = Nodes::five();
+        let locks = nodes.builder().hand_off(hand_off).lazy().unwrap();
+        let guard = locks.try_acquire("order:1").await.unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut waiters = Vec::new();
+        for number in 0..10 {
+            let (locks, order) = (locks.clone(), Arc::clone(&order));
+            waiters.push(tokio::spawn(async move {
+                let _guard = locks.acquire("order:1").await.unwrap();
+                order.lock().unwrap().push(number);
+                tokio::time::sleep(MS).await;
+            }));
+            tokio::task::yield_now().await;
+        }
+        waiters.remove(4).abort();
+        drop(guard);
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 5, 6, 7, 8, 9]);
+        nodes.settle_free("order:1").await;
+        assert_idle(&locks).await;
+    }
+}
+
+async fn assert_full(locks: &LockManager, key: &'static str, limit: usize, of_key: bool) {
+    let error = locks.acquire(key).await.unwrap_err();
+    let AcquireError::QueueFull(full) = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!((full.limit(), full.is_of_key()), (limit, of_key));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sixty_fifth_is_refused_and_who_leaves_makes_room() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let before = nodes.commands();
+    let mut waiters = Vec::new();
+    for _ in 0..64 {
+        waiters.push(wait_for(&locks, "order:1").await);
+    }
+    assert_full(&locks, "order:1", 64, true).await;
+    let other = locks.try_acquire("order:2").await.unwrap();
+    let leaver = waiters.remove(30);
+    leaver.abort();
+    assert!(leaver.await.unwrap_err().is_cancelled());
+    waiters.push(wait_for(&locks, "order:1").await);
+    assert_full(&locks, "order:1", 64, true).await;
+    assert_eq!(nodes.commands() - before, 5, "only for the other key");
+    drop((guard, other));
+    for waiter in waiters {
+        drop(waiter.await.unwrap().unwrap());
+    }
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_callers_of_all_keys_are_bounded_together() {
+    let nodes = Nodes::five();
+    let locks = nodes.builder().max_waiters(3).lazy().unwrap();
+    let one = locks.try_acquire("order:1").await.unwrap();
+    let _two = locks.try_acquire("order:2").await.unwrap();
+    let first = wait_for(&locks, "order:1").await;
+    let _others = [
+        wait_for(&locks, "order:2").await,
+        wait_for(&locks, "order:2").await,
+    ];
+    assert_full(&locks, "order:1", 3, false).await;
+    // Who has the lock waits no more.
+    drop(one);
+    let _first = first.await.unwrap().unwrap();
+    let _fourth = wait_for(&locks, "order:1").await;
+    assert_eq!(locks.snapshot().waiting, 3);
+    assert_full(&locks, "order:2", 3, false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_during_a_release_waits_for_it_even_if_it_does_not_wait() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let before = Instant::now();
+    for _ in 0..20 {
+        let guard = locks.try_acquire("order:1").await.unwrap();
+        drop(guard);
+    }
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    // Only the first: the second would have to wait for a holder.
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    drop(guard);
+    let (first, second) = tokio::join!(locks.try_acquire("order:1"), locks.try_acquire("order:1"));
+    assert!(first.is_ok());
+    assert!(matches!(second, Err(AcquireError::Contended(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_wait_is_not_held_up_by_a_release_that_hangs() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    nodes.each(0..5, MemoryNode::freeze);
+    drop(guard);
+    let before = Instant::now();
+    let error = locks.try_acquire("order:1").await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            AcquireError::Contended(_) | AcquireError::NoQuorum(_)
+        ),
+        "{error:?}"
+    );
+    let node_timeout = locks.node_timeout();
+    assert!(before.elapsed() >= node_timeout && before.elapsed() <= 2 * node_timeout + MS);
+    nodes.each(0..5, MemoryNode::thaw);
+    nodes.settle_free("order:1").await;
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_expired_lets_the_next_go_though_its_guard_lives_on() {
+    let nodes = Nodes::five();
+    let locks = nodes.builder().max_wait(6 * TTL).lazy().unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let waiter = wait_for(&locks, "order:1").await;
+    nodes.each(0..5, MemoryNode::go_down);
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    nodes.each(0..5, MemoryNode::come_up);
+    let next = waiter.await.unwrap().unwrap();
+    assert!(guard.is_lost() && !next.is_lost());
+    drop(guard);
+    tokio::time::sleep(TTL).await;
+    assert!(!next.is_lost(), "the late release is not of this lock");
+    assert_eq!(nodes.holding("order:1"), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_held_for_too_long_lets_the_next_go_though_its_guard_lives_on() {
+    let nodes = Nodes::five();
+    let builder = nodes.builder().max_hold(TTL).max_wait(6 * TTL);
+    let locks = builder.lazy().unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let before = Instant::now();
+    let waiter = wait_for(&locks, "order:1").await;
+    let next = waiter.await.unwrap().unwrap();
+    assert!(guard.is_lost() && !next.is_lost());
+    assert_eq!(guard.lost().await, LossReason::MaxHold);
+    // What the nodes still hold ends with the ttl of the last renewal.
+    assert!(before.elapsed() < 2 * TTL, "{:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_taken_lets_the_next_go_though_its_guard_lives_on() {
+    let nodes = Nodes::five();
+    let locks = nodes.builder().max_wait(6 * TTL).lazy().unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let waiter = wait_for(&locks, "order:1").await;
+    nodes.each(0..5, MemoryNode::forget);
+    let thief = nodes.manager().try_acquire("order:1").await.unwrap();
+    assert_eq!(guard.lost().await, LossReason::Taken);
+    let before = Instant::now();
+    tokio::time::sleep(MS).await;
+    thief.release().await.unwrap();
+    let next = waiter.await.unwrap().unwrap();
+    assert!(before.elapsed() <= 5 * MS, "{:?}", before.elapsed());
+    assert!(guard.is_lost() && !next.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_all_waits_at_once() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    let _guard = a.try_acquire("order:1").await.unwrap();
+    let held = b.try_acquire("order:2").await.unwrap();
+    let mut waiters = Vec::new();
+    for key in ["order:1", "order:1", "order:1", "order:2", "order:2"] {
+        waiters.push(wait_for(&b, key).await);
+    }
+    tokio::time::sleep(700 * MS).await;
+    let before = Instant::now();
+    let shutdown = tokio::spawn({
+        let b = b.clone();
+        async move { b.shutdown(TTL).await }
+    });
+    for waiter in waiters {
+        let error = waiter.await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::ShuttingDown(_)), "{error:?}");
+    }
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    assert_eq!(nodes.subscriptions(), 0);
+    assert!(!shutdown.is_finished() && !held.is_lost());
+    drop(held);
+    assert_eq!(shutdown.await.unwrap().unconfirmed, 0);
+    assert_idle(&b).await;
+}

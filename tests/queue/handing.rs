@@ -1,0 +1,108 @@
+//! A lock passes from one caller to the next, as a guard passes it when it is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use loom::thread;
+
+use crate::world::{Baton, Key, explore};
+
+#[test]
+fn a_lock_that_is_handed_to_the_only_waiter_who_leaves_is_released_once() {
+    let outcomes = ["left", "left when called", "lock"];
+    explore(outcomes, |seen| {
+        let key = Key::new();
+        let released = Arc::new(AtomicUsize::new(0));
+        let lock = key.lock(key.turn(), 1, &released);
+        let leaver = key.seat();
+        let passing = thread::spawn(move || drop(lock));
+        seen.note(key.look_once(leaver));
+        passing.join().unwrap();
+        assert_eq!(released.load(Ordering::SeqCst), 1);
+        key.assert_empty();
+    });
+}
+
+#[test]
+fn a_lock_that_is_handed_to_a_waiter_who_leaves_goes_on_to_the_next() {
+    let outcomes = ["left", "left when called", "lock"];
+    explore(outcomes, |seen| {
+        let key = Key::new();
+        let released = Arc::new(AtomicUsize::new(0));
+        let lock = key.lock(key.turn(), 2, &released);
+        let (leaver, stayer) = (key.seat(), key.seat());
+        let passing = thread::spawn(move || drop(lock));
+        let leaving = thread::spawn({
+            let (key, seen) = (key.clone(), seen.clone());
+            move || seen.note(key.look_once(leaver))
+        });
+        assert_eq!(key.wait(stayer), Ok("lock"), "two passes are enough");
+        passing.join().unwrap();
+        leaving.join().unwrap();
+        assert_eq!(released.load(Ordering::SeqCst), 1);
+        key.assert_empty();
+    });
+}
+
+#[test]
+fn a_lock_that_may_pass_once_is_released_after_it_and_the_turn_goes_on() {
+    let outcomes = ["lock, left", "turn, left when called", "turn, lock"];
+    explore(outcomes, |seen| {
+        let key = Key::new();
+        let released = Arc::new(AtomicUsize::new(0));
+        let lock = key.lock(key.turn(), 1, &released);
+        let (leaver, stayer) = (key.seat(), key.seat());
+        let passing = thread::spawn(move || drop(lock));
+        let leaving = thread::spawn({
+            let key = key.clone();
+            move || key.look_once(leaver)
+        });
+        let stayed = key.wait(stayer).unwrap();
+        passing.join().unwrap();
+        let left = leaving.join().unwrap();
+        seen.note(format!("{stayed}, {left}"));
+        assert_eq!(released.load(Ordering::SeqCst), 1);
+        key.assert_empty();
+    });
+}
+
+#[test]
+fn what_nobody_takes_comes_back_as_it_was() {
+    explore(["came back", "lock", "left", "left when called"], |seen| {
+        let key = Key::new();
+        let released = Arc::new(AtomicUsize::new(0));
+        let lock = key.lock(key.turn(), 0, &released);
+        let leaver = key.seat();
+        let handing = thread::spawn({
+            let (key, seen, released) = (key.clone(), seen.clone(), Arc::clone(&released));
+            move || match key.queue.hand_over(&key.name, Baton::Lock(lock)) {
+                Ok(()) => {}
+                Err(Baton::Lock(lock)) => {
+                    assert_eq!(released.load(Ordering::SeqCst), 0);
+                    seen.note("came back");
+                    drop(lock);
+                }
+                Err(Baton::Turn(_)) => panic!("it went as a lock"),
+            }
+        });
+        // Called or not: it goes away, and what it has been called with must not be lost.
+        seen.note(key.look_once(leaver));
+        handing.join().unwrap();
+        assert_eq!(released.load(Ordering::SeqCst), 1);
+        key.assert_empty();
+    });
+}
+
+#[test]
+fn a_hand_over_and_a_newcomer_meet_or_miss_each_other_and_nobody_waits_for_ever() {
+    explore(["lock", "turn", "free"], |seen| {
+        let key = Key::new();
+        let released = Arc::new(AtomicUsize::new(0));
+        let lock = key.lock(key.turn(), 1, &released);
+        let passing = thread::spawn(move || drop(lock));
+        seen.note(crate::entering::come(&key));
+        passing.join().unwrap();
+        assert_eq!(released.load(Ordering::SeqCst), 1);
+        key.assert_empty();
+    });
+}

@@ -1,0 +1,209 @@
+//! A turn ends: the next is called, whoever leaves meanwhile.
+
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+
+use loom::thread;
+
+use crate::world::{Bell, Key, Seat, explore, explore_within};
+
+#[test]
+fn a_turn_that_passes_to_a_waiter_who_leaves_goes_on_to_the_next() {
+    let outcomes = ["left", "left when called", "turn"];
+    explore(outcomes, |seen| {
+        let key = Key::new();
+        let turn = key.turn();
+        let (leaver, stayer) = (key.seat(), key.seat());
+        let passing = thread::spawn(move || drop(turn));
+        let leaving = thread::spawn({
+            let (key, seen) = (key.clone(), seen.clone());
+            move || seen.note(key.look_once(leaver))
+        });
+        assert_eq!(key.wait(stayer), Ok("turn"));
+        passing.join().unwrap();
+        leaving.join().unwrap();
+        key.assert_empty();
+    });
+}
+
+#[test]
+fn a_turn_that_passes_to_the_only_waiter_who_leaves_ends() {
+    explore(["left", "left when called", "turn"], |seen| {
+        let key = Key::new();
+        let turn = key.turn();
+        let leaver = key.seat();
+        let passing = thread::spawn(move || drop(turn));
+        seen.note(key.look_once(leaver));
+        passing.join().unwrap();
+        key.assert_empty();
+        drop(key.turn());
+    });
+}
+
+#[test]
+fn a_waiter_who_leaves_without_a_look_is_passed_over() {
+    explore(["turn"], |seen| {
+        let key = Key::new();
+        let turn = key.turn();
+        let (leaver, stayer) = (key.seat(), key.seat());
+        let passing = thread::spawn(move || drop(turn));
+        let leaving = thread::spawn(move || drop(leaver));
+        seen.note(key.wait(stayer).unwrap());
+        passing.join().unwrap();
+        leaving.join().unwrap();
+        key.assert_empty();
+    });
+}
+
+#[test]
+fn the_first_waiter_is_called_though_the_one_behind_leaves() {
+    let outcomes = ["left", "left when called", "turn"];
+    explore(outcomes, |seen| {
+        let key = Key::new();
+        let turn = key.turn();
+        let (stayer, leaver) = (key.seat(), key.seat());
+        let passing = thread::spawn(move || drop(turn));
+        let leaving = thread::spawn({
+            let (key, seen) = (key.clone(), seen.clone());
+            move || seen.note(key.look_once(leaver))
+        });
+        assert_eq!(key.wait(stayer), Ok("turn"));
+        passing.join().unwrap();
+        leaving.join().unwrap();
+        key.assert_empty();
+    });
+}
+
+#[test]
+fn two_waiters_who_leave_at_the_same_time_leave_the_others_in_line() {
+    explore(["done"], |seen| {
+        let key = Key::within(4, 4);
+        let turn = key.turn();
+        let [first, a, b, last] = [(); 4].map(|()| key.seat());
+        let leaving = thread::spawn(move || drop(a));
+        drop(b);
+        leaving.join().unwrap();
+        assert_eq!(key.queue.load().waiting, 2);
+        drop(turn);
+        assert_eq!(key.wait(first), Ok("turn"));
+        assert_eq!(key.wait(last), Ok("turn"));
+        key.assert_empty();
+        seen.note("done");
+    });
+}
+
+#[test]
+fn a_newcomer_behind_a_waiter_who_leaves_is_called_after_those_before() {
+    explore(["done"], |seen| {
+        let key = Key::within(3, 3);
+        let turn = key.turn();
+        let (first, leaver) = (key.seat(), key.seat());
+        let leaving = thread::spawn(move || drop(leaver));
+        let newcomer = key.seat();
+        leaving.join().unwrap();
+        drop(turn);
+        assert_eq!(key.wait(first), Ok("turn"));
+        assert_eq!(key.wait(newcomer), Ok("turn"));
+        key.assert_empty();
+        seen.note("done");
+    });
+}
+
+/// Three waiters in a known order, of whom the one at `place` leaves while the turn passes: the others have the key
+/// in their order.
+fn in_order_without(place: usize) {
+    explore_within(Some(2), ["done"], move |seen| {
+        let key = Key::within(3, 3);
+        let turn = key.turn();
+        let mut seats: Vec<Seat> = (0..3).map(|_| key.seat()).collect();
+        let leaver = seats.remove(place);
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut threads: Vec<_> = seats
+            .into_iter()
+            .enumerate()
+            .map(|(number, seat)| {
+                let (key, order) = (key.clone(), Arc::clone(&order));
+                thread::spawn(move || {
+                    let baton = Bell::new().block_on(seat).unwrap();
+                    order.lock().unwrap().push(number);
+                    key.take(baton);
+                })
+            })
+            .collect();
+        threads.push(thread::spawn(move || drop(leaver)));
+        drop(turn);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), [0, 1]);
+        key.assert_empty();
+        seen.note("done");
+    });
+}
+
+#[test]
+fn waiters_have_their_turns_in_order_though_the_first_leaves() {
+    in_order_without(0);
+}
+
+#[test]
+fn waiters_have_their_turns_in_order_though_the_middle_leaves() {
+    in_order_without(1);
+}
+
+#[test]
+fn waiters_have_their_turns_in_order_though_the_last_leaves() {
+    in_order_without(2);
+}
+
+#[test]
+fn the_task_that_polled_last_is_woken() {
+    explore(["called before", "called after"], |seen| {
+        let key = Key::new();
+        let turn = key.turn();
+        let mut seat = key.seat();
+        let passing = thread::spawn(move || drop(turn));
+        let first = Bell::new();
+        let seen_by_first = first.poll(&mut seat);
+        if let Poll::Ready(outcome) = seen_by_first {
+            key.take(outcome.unwrap());
+            seen.note("called before");
+        } else {
+            // Another task takes the seat over; the first one is not there to pass the wake-up on.
+            let second = thread::spawn({
+                let (key, seen) = (key.clone(), seen.clone());
+                move || {
+                    key.wait(seat).unwrap();
+                    seen.note("called after");
+                }
+            });
+            second.join().unwrap();
+        }
+        passing.join().unwrap();
+        assert_eq!(Arc::strong_count(&first), 1, "its waker is gone");
+        key.assert_empty();
+    });
+}
+
+#[test]
+fn a_task_that_polls_again_and_again_is_woken_once() {
+    explore(["woken", "not asleep"], |seen| {
+        let key = Key::new();
+        let turn = key.turn();
+        let mut seat = key.seat();
+        let passing = thread::spawn(move || drop(turn));
+        let bell = Bell::new();
+        let baton = match (bell.poll(&mut seat), bell.poll(&mut seat)) {
+            (Poll::Ready(_), Poll::Ready(_)) => None,
+            (_, Poll::Ready(baton)) => Some(baton),
+            _ => Some(bell.block_on(seat)),
+        };
+        passing.join().unwrap();
+        if let Some(baton) = baton {
+            key.take(baton.unwrap());
+        }
+        seen.note(["not asleep", "woken"][bell.rings()]);
+        assert_eq!(Arc::strong_count(&bell), 1, "its waker is gone");
+        key.assert_empty();
+    });
+}

@@ -1,0 +1,270 @@
+//! What the models are made of: one key, those who want it, and what they see.
+
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use loom::cell::UnsafeCell;
+use loom::sync::Notify;
+
+use crate::queue::{self, Bounds, Closed, Entered, Load, Name, Refused};
+
+pub(crate) type Queue = queue::Queue<Baton>;
+pub(crate) type Turn = queue::Turn<Baton>;
+pub(crate) type Seat = queue::Seat<Baton>;
+
+/// What waiters are called with, as in the manager: a bare turn, or a lock with its turn.
+#[derive(Debug)]
+pub(crate) enum Baton {
+    Turn(Turn),
+    Lock(Lock),
+}
+
+impl queue::Baton for Baton {
+    type Note = u32;
+
+    fn bare(turn: Turn) -> Self {
+        Self::Turn(turn)
+    }
+}
+
+/// A lock that behaves as a guard does: dropped, it passes itself on while it may and somebody waits, and otherwise
+/// it is released and its turn ends.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    pub(crate) key: Key,
+    pub(crate) turn: Option<Turn>,
+    pub(crate) passes: u32,
+    pub(crate) released: Arc<AtomicUsize>,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let Some(turn) = self.turn.take() else { return };
+        self.key.hold();
+        if self.passes > 0 && turn.is_waited_for() {
+            let next = Self {
+                key: self.key.clone(),
+                turn: Some(turn),
+                passes: self.passes - 1,
+                released: Arc::clone(&self.released),
+            };
+            match self.key.queue.hand_over(&self.key.name, Baton::Lock(next)) {
+                Ok(()) => return,
+                Err(Baton::Lock(mut next)) => self.turn = next.turn.take(),
+                Err(Baton::Turn(_)) => panic!("it came as a lock"),
+            }
+        }
+        self.released.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// One key of a queue. Clones are the same key.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) name: Name,
+    // Who has the key writes here. The checker objects to two writes of which neither is known to be the first:
+    // also in the orders in which they do not happen to overlap.
+    held: Arc<UnsafeCell<()>>,
+}
+
+impl Key {
+    /// A key of a queue in which two may wait for each key, and three in all.
+    pub(crate) fn new() -> Self {
+        Self::within(2, 3)
+    }
+
+    pub(crate) fn within(per_key: usize, total: usize) -> Self {
+        Self {
+            queue: Arc::new(Queue::new(Bounds { per_key, total })),
+            name: Name::from("key"),
+            held: Arc::new(UnsafeCell::new(())),
+        }
+    }
+
+    /// Another key of the same queue.
+    pub(crate) fn other(&self) -> Self {
+        Self {
+            queue: Arc::clone(&self.queue),
+            name: Name::from("other"),
+            held: Arc::new(UnsafeCell::new(())),
+        }
+    }
+
+    /// Does what nobody else may do at the same time.
+    pub(crate) fn hold(&self) {
+        self.held.with_mut(|_| ());
+    }
+
+    pub(crate) fn enter(&self, waits: bool) -> Result<Entered<Baton>, Refused<u32>> {
+        self.queue.enter(&self.name, waits)
+    }
+
+    /// The turn of a key that is not in use.
+    pub(crate) fn turn(&self) -> Turn {
+        match self.enter(true).unwrap() {
+            Entered::Turn(turn) => turn,
+            Entered::Seat(_) => panic!("somebody has the key"),
+        }
+    }
+
+    /// A seat for a key that is in use.
+    pub(crate) fn seat(&self) -> Seat {
+        match self.enter(true).unwrap() {
+            Entered::Turn(_) => panic!("nobody has the key"),
+            Entered::Seat(seat) => seat,
+        }
+    }
+
+    pub(crate) fn lock(&self, turn: Turn, passes: u32, released: &Arc<AtomicUsize>) -> Lock {
+        Lock {
+            key: self.clone(),
+            turn: Some(turn),
+            passes,
+            released: Arc::clone(released),
+        }
+    }
+
+    /// Waits to be called, and has the key for a moment.
+    pub(crate) fn wait(&self, seat: Seat) -> Result<&'static str, Closed> {
+        let bell = Bell::new();
+        let outcome = bell.block_on(seat).map(|baton| self.take(baton));
+        bell.assert_done();
+        outcome
+    }
+
+    /// Has the key for a moment.
+    pub(crate) fn take(&self, baton: Baton) -> &'static str {
+        match baton {
+            Baton::Turn(turn) => {
+                self.hold();
+                drop(turn);
+                "turn"
+            }
+            Baton::Lock(lock) => {
+                drop(lock);
+                "lock"
+            }
+        }
+    }
+
+    /// Looks whether it is called, and goes away: without the key, or after a moment with it.
+    pub(crate) fn look_once(&self, mut seat: Seat) -> &'static str {
+        let bell = Bell::new();
+        let seen = match bell.poll(&mut seat) {
+            Poll::Ready(outcome) => self.take(outcome.unwrap()),
+            Poll::Pending => {
+                drop(seat);
+                // Whoever is called is woken, though that may come a little later.
+                ["left", "left when called"][bell.rings()]
+            }
+        };
+        bell.assert_done();
+        seen
+    }
+
+    /// Nothing is left of anybody.
+    pub(crate) fn assert_empty(&self) {
+        let empty = Load {
+            keys: 0,
+            waiting: 0,
+            seats: 0,
+        };
+        assert_eq!(self.queue.load(), empty);
+    }
+}
+
+/// A task: woken, it polls again. It is woken at most once, for it is called at most once.
+pub(crate) struct Bell {
+    notify: Notify,
+    rings: AtomicUsize,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        let before = self.rings.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(before, 0, "woken twice");
+        self.notify.notify();
+    }
+}
+
+impl Bell {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            notify: Notify::new(),
+            rings: AtomicUsize::new(0),
+        })
+    }
+
+    pub(crate) fn rings(&self) -> usize {
+        self.rings.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn poll(self: &Arc<Self>, seat: &mut Seat) -> Poll<Result<Baton, Closed>> {
+        let waker = Waker::from(Arc::clone(self));
+        Pin::new(seat).poll(&mut Context::from_waker(&waker))
+    }
+
+    pub(crate) fn block_on(self: &Arc<Self>, mut seat: Seat) -> Result<Baton, Closed> {
+        loop {
+            match self.poll(&mut seat) {
+                Poll::Ready(outcome) => return outcome,
+                Poll::Pending => self.notify.wait(),
+            }
+        }
+    }
+
+    /// Nobody keeps the waker of a task whose seat is gone; one who is about to wake it may have it in hand.
+    pub(crate) fn assert_done(self: &Arc<Self>) {
+        assert!(Arc::strong_count(self) <= 2, "somebody kept a waker");
+    }
+}
+
+/// The outcomes that were seen, over all orders.
+#[derive(Clone, Default)]
+pub(crate) struct Seen(Arc<Mutex<BTreeSet<String>>>);
+
+impl Seen {
+    pub(crate) fn note(&self, outcome: impl Into<String>) {
+        self.0.lock().unwrap().insert(outcome.into());
+    }
+}
+
+/// Runs `model` in every order, and asserts that exactly these outcomes are seen.
+pub(crate) fn explore<const N: usize>(
+    outcomes: [&str; N],
+    model: impl Fn(&Seen) + Send + Sync + 'static,
+) {
+    explore_within(None, outcomes, model);
+}
+
+/// As [`explore`], of the orders with at most `preemptions` switches away from a thread that could go on.
+pub(crate) fn explore_within<const N: usize>(
+    preemptions: Option<usize>,
+    outcomes: [&str; N],
+    model: impl Fn(&Seen) + Send + Sync + 'static,
+) {
+    let seen = Seen::default();
+    let orders = Arc::new(AtomicUsize::new(0));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.check({
+        let (seen, orders) = (seen.clone(), Arc::clone(&orders));
+        move || {
+            orders.fetch_add(1, Ordering::SeqCst);
+            model(&seen);
+        }
+    });
+    let seen = seen.0.lock().unwrap();
+    let expected: BTreeSet<String> = outcomes.into_iter().map(str::to_owned).collect();
+    assert_eq!(*seen, expected);
+    report(orders.load(Ordering::SeqCst));
+}
+
+#[expect(clippy::print_stdout, reason = "shown on demand")]
+fn report(orders: usize) {
+    println!("{orders} orders");
+}
