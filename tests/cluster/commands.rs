@@ -42,7 +42,7 @@ async fn an_uncontended_lock_costs_two_scripts_per_server_and_nothing_else() {
         server.run("CONFIG RESETSTAT");
     });
     cycle(&cluster, &locks).await;
-    // What runs inside the scripts is counted too: one SET to take it; GET, DEL and a look for listeners to give it back.
+    // What runs inside the scripts is counted too: SET to take it; GET, DEL and a look for listeners to give it back.
     let expected = [
         ("evalsha", 2),
         ("set", 1),
