@@ -83,7 +83,9 @@ async fn two_hundred_requests_for_one_key_run_one_at_a_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killing_two_of_five_servers_under_load_loses_nothing() {
-    let mut site = Site::open(TTL).await;
+    // Not about answers in time: a busy machine must not fail it.
+    let builder = LockManager::builder().ttl(TTL).node_timeout(TTL / 5);
+    let mut site = Site::with(builder).await;
     let (first, second) = (site.servers.pop().unwrap(), site.servers.pop().unwrap());
     let mut doomed = [first, second];
     let site = Arc::new(site);
