@@ -12,6 +12,7 @@ mod support;
 
 mod failure;
 mod nonsense;
+mod notices;
 mod refused;
 mod rights;
 #[cfg(feature = "tls")]

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use tower_redlock::node::{
-    AcquireReply, ExtendReply, Node, NodeErrorKind, NodeState, ReleaseReply,
+    AcquireReply, Ears, ExtendReply, Heard, Node, NodeErrorKind, NodeState, ReleaseReply,
 };
 
 use crate::kind_of;
-use crate::support::nodes::{acquire, extend, key, ready, refill, refusal, release, started};
+use crate::support::eventually;
+use crate::support::nodes::{
+    acquire, extend, key, ready, refill, refusal, release, started, subscribe,
+};
 use crate::support::server::{Kind, Server};
 
 /// The rule that the docs recommend.
@@ -62,8 +65,15 @@ async fn no_right_in_the_documented_rule_is_superfluous() {
     let server = Server::start(Kind::Redis, &[]);
     let rule = documented_rule().replace("PASSWORD", "pw");
     let rights = rule.split(' ').filter(|word| word.starts_with('+'));
-    // A connection can do without these two.
-    for right in rights.filter(|right| !["+publish", "+ping"].contains(right)) {
+    // A connection can do without the first, and locks without the others, which are for those who wait.
+    let spare = [
+        "+ping",
+        "+publish",
+        "+subscribe",
+        "+unsubscribe",
+        "+pubsub|numsub",
+    ];
+    for right in rights.filter(|right| !spare.contains(right)) {
         server.run(&format!(
             "ACL SETUSER {}",
             rule.replace(&format!(" {right}"), "")
@@ -119,6 +129,43 @@ async fn a_user_who_may_not_publish_can_still_release() {
             let reply = node.release(release("k", 1)).await;
             assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 0 }));
             assert_eq!(server.run("DBSIZE"), "0");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_right_to_it_waiters_hear_less() {
+    for kind in Kind::ALL {
+        let server = with_user(kind, " -pubsub|numsub");
+        let node = ready(&server.url_as("locks", "pw")).await;
+        let ears = Ears::new(1);
+        let _listening = subscribe(&node, "k", &ears);
+        eventually("open", || ears.heard().open == 1).await;
+        node.acquire(acquire("k", 1)).await.unwrap();
+        let reply = node.release(release("k", 1)).await;
+        assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 1 }));
+        eventually("told", || ears.heard().released == 1).await;
+        assert_eq!(ears.heard().listeners, None, "nobody may count them");
+
+        for missing in [" -subscribe", " resetchannels"] {
+            let server = with_user(kind, missing);
+            let node = ready(&server.url_as("locks", "pw")).await;
+            let ears = Ears::new(1);
+            // Two, of which the refusal is one: the client expects as many answers as channels.
+            let _both = (
+                subscribe(&node, "k", &ears),
+                subscribe(&node, "other", &ears),
+            );
+            let refused = || {
+                let stats = server.run("INFO commandstats");
+                let mut stats = stats.lines();
+                stats.any(|line| line.starts_with("cmdstat_subscribe:calls=0,"))
+            };
+            eventually("refused", refused).await;
+            node.acquire(acquire("k", 1)).await.unwrap();
+            node.release(release("k", 1)).await.unwrap();
+            assert_eq!(ears.heard(), Heard::default(), "silence");
+            assert_eq!(node.state(), NodeState::Up);
         }
     }
 }

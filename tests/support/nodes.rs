@@ -9,7 +9,8 @@ use tower_redlock::clock::SystemClock;
 use tower_redlock::namespace::{Namespace, NodeKey};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireRequest, ExtendRequest, Node, NodeContext, NodeError, NodeState, ReleaseRequest, Roster,
+    AcquireRequest, Ears, ExtendRequest, Node, NodeContext, NodeError, NodeState, ReleaseRequest,
+    Roster, Subscription,
 };
 use tower_redlock::token::OwnerToken;
 
@@ -85,4 +86,10 @@ pub fn refill(name: &str, owner: u32) -> ExtendRequest {
 
 pub fn release(name: &str, owner: u32) -> ReleaseRequest {
     ReleaseRequest::new(key(name), token(owner), true)
+}
+
+/// Listens to the releases of `name` on `node` with the first of `ears`.
+pub fn subscribe(node: &dyn Node, name: &str, ears: &Ears) -> Subscription {
+    let notifier = node.notifier().unwrap();
+    notifier.subscribe(&key(name), ears.ear(0))
 }

@@ -15,12 +15,21 @@
 //! A user that may do this and nothing else is enough, here for the namespace `lk`:
 //!
 //! ```text
-//! ACL SETUSER locks reset on >PASSWORD ~lk:* resetchannels &lk!free:* -@all +evalsha +script|load +set +get +del +pexpire +pttl +publish +info +ping
+//! ACL SETUSER locks reset on >PASSWORD ~lk:* resetchannels &lk!free:* -@all +evalsha +script|load +set +get +del +pexpire +pttl +publish +subscribe +unsubscribe +pubsub|numsub +info +ping
 //! ```
 //!
 //! Worth having, but not needed: `+client|id +client|kill`, so that commands of a lost connection cannot run after
 //! those of its successor, and `+client|setname`, so that operators see who is connected.
-//! Without `+publish` and the channel, releases are not announced and waiters learn of them by asking again.
+//! Without `+publish`, `+subscribe`, `+unsubscribe` or the channel, waiters are not told of releases and learn of
+//! them by asking again, at least ten times a second; what we may not subscribe to is said once in the log. Without
+//! `+pubsub|numsub` a waiter does not know how many others are told with it, and contenders get in each other's way
+//! a little more often.
+//!
+//! # Connections
+//!
+//! One connection carries all commands. A second one is made when somebody waits for a lock for the first time; it
+//! carries the subscriptions to releases and nothing else, and is made anew only while somebody waits. On the server
+//! they are called `tower-redlock` and `tower-redlock-notices`.
 //!
 //! # How it fails
 //!
@@ -32,6 +41,7 @@
 //! | a restart, `SCRIPT FLUSH` | the scripts are loaded again; nothing is seen of it |
 //! | the master becomes a replica | [`Rejected`](super::NodeErrorKind::Rejected) once, then the node is refused |
 //! | out of memory | acquires are [`Rejected`](super::NodeErrorKind::Rejected); extensions and releases work |
+//! | the connection for release notices breaks | waiters are told that they may have missed one and ask again once it is back; commands see nothing of it |
 //! | a key of another type | [`Rejected`](super::NodeErrorKind::Rejected) |
 
 mod connect;

@@ -1,0 +1,192 @@
+//! Release notices: on a connection of their own, which comes back when it is lost.
+
+use std::time::Duration;
+
+use tower_redlock::node::{AcquireReply, Ears, Node, ReleaseRequest, Subscription};
+
+use crate::support::eventually;
+use crate::support::fake::Proxy;
+use crate::support::nodes::{self, acquire, key, ready, release, subscribe, token};
+use crate::support::server::{Kind, Server};
+
+const NOTICES: &str = "name=tower-redlock-notices";
+
+/// How many connections for notices the server has.
+fn connections(server: &Server) -> usize {
+    server.run("CLIENT LIST").matches(NOTICES).count()
+}
+
+/// How many channels somebody listens to.
+fn channels(server: &Server) -> usize {
+    server.run("PUBSUB CHANNELS").lines().count()
+}
+
+/// Listens to `name`, and has the server know it.
+async fn listening(node: &dyn Node, name: &str) -> (Ears, Subscription) {
+    let ears = Ears::new(1);
+    let subscription = subscribe(node, name, &ears);
+    eventually("open", || ears.heard().open == 1).await;
+    ears.forget();
+    (ears, subscription)
+}
+
+async fn lock_and_release(node: &dyn Node, name: &str) {
+    node.acquire(acquire(name, 1)).await.unwrap();
+    node.release(release(name, 1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn there_is_no_second_connection_before_somebody_listens_and_none_after_the_end() {
+    for kind in Kind::ALL {
+        let server = Server::start(kind, &[]);
+        let node = ready(&server.url()).await;
+        lock_and_release(&node, "k").await;
+        assert_eq!(connections(&server), 0);
+        let (ears, subscription) = listening(&node, "k").await;
+        assert_eq!((connections(&server), channels(&server)), (1, 1));
+        lock_and_release(&node, "k").await;
+        eventually("told", || ears.heard().released == 1).await;
+        assert_eq!(ears.heard().listeners, Some(1));
+        drop(subscription);
+        eventually("unsubscribed", || channels(&server) == 0).await;
+        node.close().await;
+        eventually("closed", || connections(&server) == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn it_ends_with_the_last_node_that_is_dropped() {
+    let server = Server::start(Kind::Redis, &[]);
+    let node = ready(&server.url()).await;
+    let (_ears, _subscription) = listening(&node, "k").await;
+    drop(node);
+    eventually("closed", || connections(&server) == 0).await;
+}
+
+#[tokio::test]
+async fn a_release_that_is_not_announced_tells_nobody() {
+    let server = Server::start(Kind::Redis, &[]);
+    let node = ready(&server.url()).await;
+    let (ears, _subscription) = listening(&node, "k").await;
+    node.acquire(acquire("k", 1)).await.unwrap();
+    let quiet = ReleaseRequest::new(key("k"), token(1), false);
+    node.release(quiet).await.unwrap();
+    // What comes after it on the same connections has been heard, so it would have been, too.
+    lock_and_release(&node, "k").await;
+    eventually("told", || ears.heard().released == 1).await;
+    let published = server.run("INFO commandstats");
+    assert!(
+        published.contains("cmdstat_publish:calls=1,"),
+        "{published}"
+    );
+}
+
+#[tokio::test]
+async fn two_thousand_keys_are_subscribed_in_a_few_commands_and_each_is_heard() {
+    let server = Server::start(Kind::Redis, &[]);
+    let node = ready(&server.url()).await;
+    let ears = Ears::new(2_000);
+    let notifier = node.notifier().unwrap();
+    let all: Vec<_> = (0..2_000)
+        .map(|n| notifier.subscribe(&key(&format!("k{n}")), ears.ear(n)))
+        .collect();
+    eventually("all open", || ears.heard().open == 2_000).await;
+    let stats = server.run("INFO commandstats");
+    let calls = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_subscribe:calls="));
+    let calls: u32 = calls.unwrap().split(',').next().unwrap().parse().unwrap();
+    assert!((4..=8).contains(&calls), "{calls} commands");
+    for n in [0, 777, 1_999] {
+        ears.forget();
+        lock_and_release(&node, &format!("k{n}")).await;
+        eventually("told", || ears.heard().released == 1).await;
+    }
+    drop(all);
+    eventually("unsubscribed", || channels(&server) == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_connection_comes_back_with_all_its_channels_and_touches_no_answer() {
+    for kind in Kind::ALL {
+        let server = Server::start(kind, &[]);
+        let node = ready(&server.url()).await;
+        let ears = Ears::new(600);
+        let notifier = node.notifier().unwrap();
+        let _all: Vec<_> = (0..600)
+            .map(|n| notifier.subscribe(&key(&format!("k{n}")), ears.ear(n)))
+            .collect();
+        eventually("all open", || ears.heard().open == 600).await;
+        node.acquire(acquire("held", 1)).await.unwrap();
+        let hammer = {
+            let node = node.clone();
+            tokio::spawn(async move {
+                loop {
+                    let answer = node.acquire(acquire("held", 2)).await.unwrap();
+                    assert!(matches!(answer, AcquireReply::Held(_)), "{answer:?}");
+                }
+            })
+        };
+        for _ in 0..5 {
+            ears.forget();
+            assert_eq!(server.run("CLIENT KILL TYPE pubsub"), "1");
+            eventually("closed and opened again", || {
+                let heard = ears.heard();
+                heard.open == 600 && heard.least_open == 0
+            })
+            .await;
+        }
+        assert!(!hammer.is_finished(), "an answer was another's");
+        hammer.abort();
+        lock_and_release(&node, "k599").await;
+        eventually("told", || ears.heard().released == 1).await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_restart_of_the_server_it_is_heard_again() {
+    let mut server = Server::start(Kind::Redis, &[]);
+    let node = ready(&server.url()).await;
+    let (ears, _subscription) = listening(&node, "k").await;
+    server.kill();
+    eventually("closed", || ears.heard().open == 0).await;
+    server.restart();
+    eventually("opened", || ears.heard().open == 1).await;
+    nodes::settled(&node).await.unwrap();
+    lock_and_release(&node, "k").await;
+    eventually("told", || ears.heard().released == 1).await;
+}
+
+#[tokio::test]
+async fn a_lost_connection_that_nobody_needs_is_not_made_again() {
+    let server = Server::start(Kind::Redis, &[]);
+    let node = ready(&server.url()).await;
+    let (_, subscription) = listening(&node, "k").await;
+    drop(subscription);
+    eventually("unsubscribed", || channels(&server) == 0).await;
+    let listed = server.run("CLIENT LIST");
+    let idle = listed.lines().find(|line| line.contains(NOTICES)).unwrap();
+    let id = idle.strip_prefix("id=").unwrap().split(' ').next().unwrap();
+    server.run(&format!("CLIENT KILL ID {id}"));
+    // Long enough for several attempts.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(connections(&server), 0);
+    let (ears, _subscription) = listening(&node, "k").await;
+    lock_and_release(&node, "k").await;
+    eventually("told", || ears.heard().released == 1).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_is_silently_gone_is_noticed_and_replaced() {
+    let server = Server::start(Kind::Redis, &[]);
+    let proxy = Proxy::start(server.port()).await;
+    let node = ready(&proxy.url()).await;
+    let (ears, _first) = listening(&node, "k").await;
+    // Nothing we send arrives any more on the connections of today, and none of them is closed.
+    proxy.hold();
+    let _second = subscribe(&node, "other", &ears);
+    eventually("closed", || ears.heard().least_open == 0).await;
+    eventually("opened on a new connection", || ears.heard().open == 1).await;
+    nodes::settled(&node).await.unwrap();
+    eventually("both keys again", || channels(&server) == 2).await;
+}
