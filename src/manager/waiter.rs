@@ -163,6 +163,10 @@ impl Contender<'_> {
             if self.core.registry.is_closed() {
                 return Err(AcquireError::ShuttingDown(ShuttingDown));
             }
+            // A round without any time could get nothing but leavings that must be released again.
+            if deadline.is_some_and(|left| left.is_zero()) {
+                return Err(self.busy());
+            }
             if let Some(listening) = &self.listening {
                 listening.forget();
             }

@@ -103,6 +103,26 @@ async fn a_contender_that_waited_in_the_queue_does_not_hang_beyond_its_time() {
     assert_idle(&locks).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_node_is_asked_any_more_when_the_wait_is_over() {
+    let mut asked = 0;
+    for _ in 0..20 {
+        let nodes = Nodes::five();
+        let (a, b) = (nodes.manager(), short(&nodes));
+        let _guard = a.try_acquire("order:1").await.unwrap();
+        let before = Instant::now();
+        let waiter = wait_for(&b, "order:1").await;
+        tokio::time::sleep_until(before + WAIT - MS).await;
+        nodes.each(0..5, MemoryNode::freeze);
+        assert_timed_out(waiter.await.unwrap(), before);
+        let commands = nodes.commands();
+        nodes.each(0..5, MemoryNode::thaw);
+        asked += usize::from(nodes.commands() > commands);
+    }
+    // One of the looks now and then may fall into the last millisecond.
+    assert!(asked <= 5, "asked in vain {asked} times of 20");
+}
+
 /// The offsets from the end of the wait at which something happens, in quarters of a millisecond.
 fn offsets() -> impl Iterator<Item = Duration> {
     (0..=16).map(|quarter| WAIT - 2 * MS + quarter * MS / 4)

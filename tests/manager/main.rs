@@ -9,6 +9,7 @@
 
 mod acquire;
 mod deadline;
+mod fairness;
 mod hand_off;
 mod hold;
 mod queue;

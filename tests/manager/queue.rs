@@ -185,6 +185,19 @@ async fn who_comes_during_a_release_waits_for_it_even_if_it_does_not_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_does_not_wait_is_never_told_that_too_many_wait() {
+    let nodes = Nodes::five();
+    let locks = nodes.builder().max_waiters(1).lazy().unwrap();
+    let _other = locks.try_acquire("order:2").await.unwrap();
+    let _waiter = wait_for(&locks, "order:2").await;
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    drop(guard);
+    // It could wait for the release, if there were room.
+    let error = locks.try_acquire("order:1").await.unwrap_err();
+    assert!(matches!(error, AcquireError::Contended(_)), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_does_not_wait_is_not_held_up_by_a_release_that_hangs() {
     let nodes = Nodes::five();
     let locks = nodes.manager();

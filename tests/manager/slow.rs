@@ -9,24 +9,27 @@ use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError,
-    NodeFuture, NodeState, ReleaseReply, ReleaseRequest,
+    NodeFuture, NodeState, Notifier, ReleaseReply, ReleaseRequest,
 };
 
 use super::{MS, Nodes};
 
-/// A memory node whose answers, also to `close`, come after a delay.
+/// A memory node that commands reach after a delay, and whose answers, also to `close`, come after another. Its
+/// notices come at once.
 #[derive(Debug)]
-struct Slow {
-    node: MemoryNode,
-    delay: Duration,
+pub(super) struct Slow {
+    pub(super) node: MemoryNode,
+    pub(super) there: Duration,
+    pub(super) back: Duration,
 }
 
 impl Slow {
     fn later<T: Send + 'static>(&self, answer: NodeFuture<T>) -> NodeFuture<T> {
-        let delay = self.delay;
+        let (there, back) = (self.there, self.back);
         Box::pin(async move {
+            sleep(there).await;
             let answer = answer.await;
-            sleep(delay).await;
+            sleep(back).await;
             answer
         })
     }
@@ -64,13 +67,18 @@ impl Node for Slow {
     fn close(&self) -> NodeFuture<()> {
         self.later(self.node.close())
     }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        self.node.notifier()
+    }
 }
 
 /// A manager over `nodes`, of which those in `slow` answer after `delay`.
 fn manager(nodes: &Nodes, slow: std::ops::Range<usize>, delay: Duration) -> LockManager {
     let each = nodes.0.iter().enumerate().map(|(index, node)| Slow {
         node: node.clone(),
-        delay: if slow.contains(&index) {
+        there: Duration::ZERO,
+        back: if slow.contains(&index) {
             delay
         } else {
             Duration::ZERO

@@ -75,7 +75,7 @@ impl Reference {
             self.lines.insert(key, Line::default());
             return Entry::Turn;
         };
-        let after_release = line.leaving && line.waiting.is_empty();
+        let after_release = line.leaving && line.waiting.is_empty() && waiting < self.total;
         if !waits && !after_release {
             return Entry::InUse(line.note);
         }

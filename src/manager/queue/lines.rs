@@ -70,7 +70,9 @@ impl<T, N: Clone> Lines<T, N> {
             }
             hash_map::Entry::Occupied(occupied) => occupied.into_mut(),
         };
-        let may_wait = waits || (entry.leaving && entry.len == 0);
+        // Room for who does not wait is a favour: without it, the key is in use, and the line is not its business.
+        let is_next = entry.leaving && entry.len == 0 && self.waiting < bounds.total;
+        let may_wait = waits || is_next;
         if !may_wait {
             return Err(Refused::InUse(entry.note.clone()));
         }

@@ -1,0 +1,159 @@
+//! Between processes: who releases a lock lets the others go first, and nobody stands back for nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tower_redlock::clock::TokioClock;
+use tower_redlock::{HandOff, LockManager};
+
+use super::slow::Slow;
+use super::{MS, Nodes, TTL, assert_idle, wait_for};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A manager so far from the nodes, without hand-off.
+fn far(nodes: &Nodes, each_way: Duration) -> LockManager {
+    let nodes = nodes.0.iter().map(|node| Slow {
+        node: node.clone(),
+        there: each_way,
+        back: each_way,
+    });
+    let builder = LockManager::builder().nodes(nodes).hand_off(HandOff::OFF);
+    builder.clock(TokioClock::new()).lazy().unwrap()
+}
+
+/// In how many of 100 rounds `b`, who waits, has the lock before the next callers of `a`, who gives it back: one was
+/// in line before, and one comes at once. `b` is farther from the nodes, so that it would come too late.
+async fn rounds_of_the_other(releases: bool) -> usize {
+    let mut rounds = 0;
+    for round in 0..100 {
+        let nodes = Nodes::five();
+        let (a, b) = (far(&nodes, MS), far(&nodes, 4 * MS));
+        let guard = a.try_acquire("order:1").await.unwrap();
+        let other = wait_for(&b, "order:1").await;
+        let line = wait_for(&a, "order:1").await;
+        tokio::time::sleep((30 + 3 * round) * MS).await;
+        if releases {
+            guard.release().await.unwrap();
+        } else {
+            drop(guard);
+        }
+        let next = wait_for(&a, "order:1").await;
+        let first = tokio::select! {
+            biased;
+            guard = line => (guard, 0),
+            guard = next => (guard, 0),
+            guard = other => (guard, 1),
+        };
+        rounds += first.1;
+        drop(first);
+    }
+    rounds
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_releases_while_another_waits_stands_back() {
+    for releases in [true, false] {
+        let rounds = rounds_of_the_other(releases).await;
+        // A look of the other that was under way at the release may be too early, and the next too late.
+        assert!(rounds >= 90, "{rounds} of 100");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_for_what_it_has_just_released_does_not_overtake() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    let guard = a.try_acquire("order:1").await.unwrap();
+    let other = wait_for(&b, "order:1").await;
+    tokio::time::sleep(50 * MS).await;
+    let before = Instant::now();
+    // No other task runs between the two.
+    guard.release().await.unwrap();
+    let again = a.acquire("order:1");
+    let theirs = async {
+        let guard = other.await.unwrap().unwrap();
+        assert_eq!(before.elapsed(), Duration::ZERO);
+        tokio::time::sleep(100 * MS).await;
+        drop(guard);
+    };
+    let (again, ()) = tokio::join!(again, theirs);
+    drop(again.unwrap());
+    assert!(before.elapsed() >= 100 * MS && before.elapsed() <= 105 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_process_keeps_a_lock_for_as_long_as_it_may_pass_and_then_stands_back() {
+    let nodes = Nodes::five();
+    let builder = nodes.builder().hand_off(HandOff::new(4, SECOND));
+    let (a, b) = (builder.lazy().unwrap(), nodes.manager());
+    let guard = a.try_acquire("order:1").await.unwrap();
+    let other = wait_for(&b, "order:1").await;
+    let mut callers = Vec::new();
+    for _ in 0..20 {
+        let a = a.clone();
+        callers.push(tokio::spawn(async move {
+            let _guard = a.acquire("order:1").await.unwrap();
+            tokio::time::sleep(10 * MS).await;
+        }));
+    }
+    tokio::time::sleep(10 * MS).await;
+    let before = Instant::now();
+    drop(guard);
+    let theirs = other.await.unwrap().unwrap();
+    // Four more of the first process, and then a release.
+    assert!(before.elapsed() >= 40 * MS);
+    assert!(before.elapsed() <= 45 * MS, "{:?}", before.elapsed());
+    drop(theirs);
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    assert_idle(&a).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_nobody_listening_the_next_caller_is_not_delayed() {
+    let nodes = Nodes::five();
+    let locks = nodes.builder().hand_off(HandOff::OFF).lazy().unwrap();
+    let before = Instant::now();
+    for _ in 0..50 {
+        let guard = locks.acquire("order:1").await.unwrap();
+        let waiter = wait_for(&locks, "order:1").await;
+        guard.release().await.unwrap();
+        drop(waiter.await.unwrap().unwrap());
+    }
+    assert_eq!(before.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_processes_have_their_turns_one_at_a_time() {
+    let nodes = Nodes::five();
+    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let held = Arc::new(AtomicUsize::new(0));
+    let mut callers = Vec::new();
+    let before = Instant::now();
+    for _ in 0..8 {
+        let locks = nodes.builder().max_wait(6 * TTL).lazy().unwrap();
+        for _ in 0..5 {
+            let (locks, held) = (locks.clone(), Arc::clone(&held));
+            callers.push(tokio::spawn(async move {
+                let _guard = locks.acquire("order:1").await.unwrap();
+                let others = held.fetch_add(1, Ordering::SeqCst);
+                assert_eq!(others, 0, "two at a time");
+                tokio::time::sleep(10 * MS).await;
+                held.fetch_sub(1, Ordering::SeqCst);
+            }));
+        }
+    }
+    tokio::time::sleep(MS).await;
+    drop(guard);
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    // Forty turns of 10 ms, and eight changes of process, each with a few splits.
+    assert!(before.elapsed() < SECOND, "{:?}", before.elapsed());
+    assert_eq!(nodes.subscriptions(), 0);
+    nodes.settle_free("order:1").await;
+}
