@@ -1,13 +1,24 @@
 //! What the crate tells `tracing`: every event that an operator needs, and no secret in any of them.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+#[path = "support/mod.rs"]
+mod support;
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use support::eventually;
+use support::nodes::{self, subscribe};
+use support::server::{Kind, Server};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::{Ears, Node};
 use tower_redlock::{LockManager, LockManagerBuilder};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -119,4 +130,25 @@ async fn a_lost_lock_is_told_once_and_no_event_holds_its_token() {
         .collect();
     assert!(!left.is_empty(), "{:#?}", book.lines());
     assert!(!book.lines().concat().contains(&token));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_let_us_listen_is_named_once() {
+    let book = Book::default();
+    let _listening = tracing::subscriber::set_default(book.clone());
+    let server = Server::start(Kind::Redis, &[]);
+    server.run("ACL SETUSER locks on >secret ~* +@all resetchannels");
+    let node = nodes::ready(&server.url_as("locks", "secret")).await;
+    for name in ["a", "b"] {
+        let _subscription = subscribe(&node, name, &Ears::new(1));
+        let told = || book.lines().concat().contains("does not let us listen");
+        eventually("told", told).await;
+    }
+    let line = book.line("does not let us listen");
+    assert!(
+        line.starts_with("WARN") && line.contains(node.name()),
+        "{line}"
+    );
+    assert!(line.contains("NOPERM"), "{line}");
+    assert!(!book.lines().concat().contains("secret"));
 }
