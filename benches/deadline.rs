@@ -45,7 +45,8 @@ pub(crate) async fn run() {
     let servers = Server::start_many(Kind::Redis, 5);
     let connect = async || {
         let builder = LockManager::builder().redis(servers.iter().map(Server::url));
-        builder.connect().await.unwrap()
+        // Room for them all.
+        builder.max_waiters_per_key(1_000).connect().await.unwrap()
     };
     let (elsewhere, here) = (connect().await, connect().await);
     let guard = elsewhere.acquire(KEY).await.unwrap();
