@@ -36,6 +36,7 @@
 //! | event | what happens |
 //! |---|---|
 //! | another holds the key | [`AcquireError::Contended`], or [`WaitTimeout`](AcquireError::WaitTimeout) after a wait; the layer answers 409 |
+//! | as many callers wait in this process as may | [`AcquireError::QueueFull`]; the layer answers 503 |
 //! | too few nodes answer | [`AcquireError::NoQuorum`], after the node time-out at most; the layer answers 503 |
 //! | the nodes cannot be reached while a lock is held | it is *lost* when its validity ends: [`LockHandle::is_lost`], [`LockHandle::lost`]; the layer drops the handler and answers 503 |
 //! | a future is dropped, at any point | what it had set on any node is released in the background |
