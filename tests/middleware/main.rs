@@ -21,6 +21,7 @@ mod loss;
 mod release;
 #[cfg(feature = "axum")]
 mod routes;
+mod waits;
 
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
