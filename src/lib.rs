@@ -3,7 +3,7 @@
 //! Requests that touch the same resource run one at a time, across every replica of a service. A
 //! [`RedlockLayer`] derives a [`LockKey`] from each request, acquires that lock on a majority of independent
 //! nodes before the inner service runs, and releases it when the response is done or dropped. While another
-//! request holds the key, the answer is 409 at once, or the layer tries on until `max_wait`.
+//! request holds the key, the answer is 409 at once, or the request waits for its turn, up to `max_wait`.
 //!
 //! Use it where two requests for one order, account or document must not run together and a database transaction
 //! alone cannot see to that: because the work calls other services, or spans several stores. Where one

@@ -31,9 +31,9 @@ pub fn prefer_wait(parts: &Parts) -> Option<Duration> {
     // Lazily and without a copy, so that a hostile header costs no more than to read over it once or twice; its
     // length is bounded by the server.
     let lists = parts.headers.get_all("prefer").iter();
-    let preferences = lists.flat_map(|list| list.as_bytes().split(outside_quotes(b',')));
+    let mut preferences = lists.flat_map(|list| list.as_bytes().split(outside_quotes(b',')));
     // The first decides even if it is of no use, or a proxy and this layer might read two different ones.
-    let first = preferences.filter_map(wait).next()?;
+    let first = preferences.find_map(wait)?;
     seconds(first).map(Duration::from_secs)
 }
 

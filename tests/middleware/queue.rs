@@ -155,8 +155,7 @@ async fn requests_run_in_the_order_in_which_they_came_under_locks_of_their_own()
         assert_eq!(desk.waiting(), 9);
         for (number, sent) in sent.into_iter().enumerate() {
             assert_eq!(kind(sent.await.unwrap()).await, ran());
-            let visits = desk.visits.lock().unwrap();
-            let lock = &visits[number].lock;
+            let lock = desk.visits.lock().unwrap()[number].lock.clone();
             assert!(lock.is_lost(), "its response is out: {number}");
             assert_eq!(lock.lost().await, LossReason::Released);
             assert_eq!(lock.key().as_str(), KEY);
@@ -227,7 +226,7 @@ async fn a_request_too_many_in_all_is_told_so_at_once() {
     let builder = nodes.builder().max_wait(PATIENCE).max_waiters(2);
     let locks = builder.lazy().unwrap();
     let layer = keyed(&locks, key::header("x-key")).max_wait(PATIENCE);
-    let desk = Desk::new(&locks, layer, 0 * MS);
+    let desk = Desk::new(&locks, layer, MS);
     let held = [
         locks.try_acquire("a").await.unwrap(),
         locks.try_acquire("b").await.unwrap(),
