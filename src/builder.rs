@@ -145,7 +145,10 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The longest that anyone waits for a busy lock. Default: 5 s. Zero: nobody waits.
+    /// The longest that anyone waits for a busy lock, whatever else they are told: it also bounds
+    /// [`acquire_within`](LockManager::acquire_within), and a layer's
+    /// [`max_wait`](crate::RedlockLayer::max_wait) and [`max_wait_with`](crate::RedlockLayer::max_wait_with).
+    /// Default: 5 s. Zero: nobody waits.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.settings.max_wait = max_wait;
         self

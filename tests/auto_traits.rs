@@ -80,9 +80,10 @@ mod table {
     };
     use tower_redlock::node::memory::MemoryNode;
     use tower_redlock::{
-        AcquireError, ConfigError, ConnectError, Contended, KeyError, LockGuard, LockHandle, LockKey, LockManager,
+        AcquireError, ConfigError, ConnectError, Contended, HandOff, KeyError, LockGuard, LockHandle, LockKey, LockManager,
         LockManagerBuilder, LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, NodeStatus,
-        RedlockLayer, ReleaseError, RunError, ShutdownReport, ShuttingDown, TooSlow, Unconfirmed, WaitTimeout, key,
+        QueueFull, RedlockLayer, ReleaseError, RunError, ShutdownReport, ShuttingDown, Snapshot, TooSlow, Unconfirmed,
+        WaitTimeout, key,
     };
 
     auto_traits! {
@@ -129,6 +130,7 @@ mod table {
         NodeFailure:        yes  yes  yes   yes        yes;
         Contended:          yes  yes  yes   yes        yes;
         WaitTimeout:        yes  yes  yes   yes        yes;
+        QueueFull:          yes  yes  yes   yes        yes;
         NoQuorum:           yes  yes  yes   yes        yes;
         TooSlow:            yes  yes  yes   yes        yes;
         ShuttingDown:       yes  yes  yes   yes        yes;
@@ -136,6 +138,8 @@ mod table {
         Unconfirmed:        yes  yes  yes   yes        yes;
         Misconfigured:      yes  yes  yes   yes        yes;
         NodeStatus:         yes  yes  yes   yes        yes;
+        HandOff:            yes  yes  yes   yes        yes;
+        Snapshot:           yes  yes  yes   yes        yes;
         LossReason:         yes  yes  yes   yes        yes;
         ShutdownReport:     yes  yes  yes   yes        yes;
         // They hold the user's clock and nodes, of which see above.

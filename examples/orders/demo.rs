@@ -15,60 +15,54 @@ use crate::AnyError;
 use crate::shop::{Receipt, Shop};
 
 const REQUESTS: usize = 100;
-/// The first of the distinct orders.
+/// The order that all pay at once, the one for which they all wait, and the first of the distinct orders.
+const SAME: u64 = 1;
+const WAITED_FOR: u64 = 2;
 const FIRST: u64 = 1_000;
 
 type HttpClient = Client<HttpConnector, Body>;
 
-/// Pays one order 100 times at once, then 100 orders at once. Returns whether every order was paid exactly once
-/// and no two requests were ever inside the payment of one order.
+/// Pays one order 100 times at once, another 100 times by requests that wait for their turn, then 100 orders at
+/// once. Returns whether every order was paid exactly once and no two requests were ever inside the payment of one
+/// order.
 pub(crate) async fn run(address: SocketAddr, shop: &Shop) -> Result<bool, AnyError> {
     // One order in four spellings: the handler takes them all for order 1, and so must the lock.
     let spellings = ["1", "01", "+1", "001"];
-    let same = round(address, |n| {
-        spellings
-            .into_iter()
-            .cycle()
-            .nth(n)
-            .unwrap_or("1")
-            .to_owned()
-    })
-    .await?;
-    let distinct = round(address, |n| (FIRST + n as u64).to_string()).await?;
+    let same = |n| (*spellings.iter().cycle().nth(n).unwrap_or(&"1")).to_owned();
+    let rounds = [
+        round(address, [SAME].into(), None, same).await?,
+        round(address, [WAITED_FOR].into(), Some("wait=5"), |_| {
+            WAITED_FOR.to_string()
+        })
+        .await?,
+        round(address, (FIRST..).take(REQUESTS).collect(), None, |n| {
+            (FIRST + n as u64).to_string()
+        })
+        .await?,
+    ];
 
-    println!(
-        "{:<38} {:>14} {:>14}",
-        format!("{REQUESTS} payments at once for"),
-        "one order",
-        "100 orders"
-    );
-    for answer in ["200 charged", "200 paid before", "409 another is paying"] {
+    let heading = format!("{REQUESTS} payments at once for");
+    print_row(&heading, ["one order", "one, waiting", "100 orders"]);
+    for answer in ANSWERS {
         let count = |round: &Round| round.answers.get(answer).copied().unwrap_or(0);
-        println!("{answer:<38} {:>14} {:>14}", count(&same), count(&distinct));
+        print_row(answer, rounds.each_ref().map(count));
     }
-    println!(
-        "{:<38} {:>14} {:>14}",
-        "anything else", same.others, distinct.others
-    );
-    println!("{:<38} {:>14?} {:>14?}", "took", same.took, distinct.took);
-
-    let one = [1];
-    let many: Vec<u64> = (FIRST..).take(REQUESTS).collect();
-    println!(
-        "{:<38} {:>14} {:>14}",
+    print_row("anything else", rounds.each_ref().map(|round| round.others));
+    let took = |round: &Round| format!("{:.3} s", round.took.as_secs_f64());
+    print_row("took", rounds.each_ref().map(took));
+    print_row(
         "most inside one payment at once",
-        most(shop, &one),
-        most(shop, &many)
+        rounds.each_ref().map(|round| most(shop, &round.orders)),
     );
-    println!(
-        "{:<38} {:>14} {:>14}",
+    print_row(
         "orders charged exactly once",
-        once(shop, &one),
-        once(shop, &many)
+        rounds.each_ref().map(|round| once(shop, &round.orders)),
     );
 
-    let exclusive = most(shop, &one) == 1 && most(shop, &many) == 1;
-    let complete = once(shop, &one) == 1 && once(shop, &many) == many.len();
+    let exclusive = rounds.iter().all(|round| most(shop, &round.orders) == 1);
+    let complete = rounds
+        .iter()
+        .all(|round| once(shop, &round.orders) == round.orders.len());
     println!(
         "{}",
         match (exclusive, complete) {
@@ -78,6 +72,18 @@ pub(crate) async fn run(address: SocketAddr, shop: &Shop) -> Result<bool, AnyErr
         }
     );
     Ok(exclusive && complete)
+}
+
+/// The answers that are to be expected.
+const ANSWERS: [&str; 4] = [CHARGED, PAID, BUSY, FULL];
+const CHARGED: &str = "200 charged";
+const PAID: &str = "200 paid before";
+const BUSY: &str = "409 another is paying";
+const FULL: &str = "503 too many wait already";
+
+fn print_row<T: std::fmt::Display>(name: &str, cells: [T; 3]) {
+    let [first, second, third] = cells;
+    println!("{name:<34} {first:>14} {second:>14} {third:>14}");
 }
 
 fn most(shop: &Shop, orders: &[u64]) -> u32 {
@@ -96,17 +102,23 @@ fn once(shop: &Shop, orders: &[u64]) -> usize {
 }
 
 struct Round {
+    orders: Vec<u64>,
     answers: BTreeMap<&'static str, u64>,
     others: u64,
     took: std::time::Duration,
 }
 
-/// Sends all requests at once and counts the answers.
-async fn round(address: SocketAddr, order: impl Fn(usize) -> String) -> Result<Round, AnyError> {
+/// Sends all requests at once and counts the answers. `spelt` is how a request names its one of the `orders`.
+async fn round(
+    address: SocketAddr,
+    orders: Vec<u64>,
+    prefer: Option<&'static str>,
+    spelt: impl Fn(usize) -> String,
+) -> Result<Round, AnyError> {
     let client: HttpClient = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
     let begin = Instant::now();
     let requests: Vec<_> = (0..REQUESTS)
-        .map(|n| tokio::spawn(pay(client.clone(), address, order(n))))
+        .map(|n| tokio::spawn(pay(client.clone(), address, spelt(n), prefer)))
         .collect();
     let mut answers = BTreeMap::new();
     let mut others = 0;
@@ -117,6 +129,7 @@ async fn round(address: SocketAddr, order: impl Fn(usize) -> String) -> Result<R
         }
     }
     Ok(Round {
+        orders,
         answers,
         others,
         took: begin.elapsed(),
@@ -128,18 +141,25 @@ async fn pay(
     client: HttpClient,
     address: SocketAddr,
     order: String,
+    prefer: Option<&'static str>,
 ) -> Result<Option<&'static str>, AnyError> {
-    let request =
-        Request::post(format!("http://{address}/orders/{order}/pay")).body(Body::empty())?;
-    let response = client.request(request).await?;
+    let mut request = Request::post(format!("http://{address}/orders/{order}/pay"));
+    if let Some(prefer) = prefer {
+        request = request.header("prefer", prefer);
+    }
+    let response = client.request(request.body(Body::empty())?).await?;
     let status = response.status();
     let body = response.into_body().collect().await?.to_bytes();
     Ok(match status {
-        StatusCode::OK if serde_json::from_slice::<Receipt>(&body)?.charged_now => {
-            Some("200 charged")
-        }
-        StatusCode::OK => Some("200 paid before"),
-        StatusCode::CONFLICT => Some("409 another is paying"),
+        StatusCode::OK if serde_json::from_slice::<Receipt>(&body)?.charged_now => Some(CHARGED),
+        StatusCode::OK => Some(PAID),
+        StatusCode::CONFLICT => Some(BUSY),
+        StatusCode::SERVICE_UNAVAILABLE if is_queue_full(&body) => Some(FULL),
         _ => None,
     })
+}
+
+fn is_queue_full(problem: &[u8]) -> bool {
+    let wanted = b"urn:tower-redlock:problem:queue-full";
+    problem.windows(wanted.len()).any(|part| part == wanted)
 }

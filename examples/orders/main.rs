@@ -25,6 +25,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
+use tower_redlock::middleware::prefer_wait;
 use tower_redlock::{LockManager, RedlockLayer, key};
 
 use crate::shop::Shop;
@@ -115,7 +116,10 @@ fn app(shop: Shop, locks: &LockManager) -> Router {
         locks.clone(),
         // Parsed as the handler parses it: `/orders/7` and `/orders/07` are one order, and so one lock.
         key::path("order_id").parse::<u64>().prefix("order"),
-    );
+    )
+    // Who finds the order locked is told so at once, unless it asks to wait, which nobody does longer than the
+    // manager's `max_wait`.
+    .max_wait_with(prefer_wait);
     Router::new()
         .route("/orders/{order_id}", get(shop::show))
         .route(
@@ -148,6 +152,10 @@ fn print_help(address: SocketAddr, locks: &LockManager) {
         "  curl -i -X POST http://{address}/orders/43/pay &   # twice at once: one of them is told 409"
     );
     println!("  curl -i -X POST http://{address}/orders/43/pay");
+    println!(
+        "  curl -i -X POST http://{address}/orders/44/pay &   # twice at once: the second waits for its turn"
+    );
+    println!("  curl -i -X POST -H 'Prefer: wait=2' http://{address}/orders/44/pay");
     println!("  curl -i http://{address}/orders/42                 # reading needs no lock");
     println!("end it with ctrl-c");
 }

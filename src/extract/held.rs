@@ -17,6 +17,9 @@ use crate::middleware::{Unlocked, UnlockedReason};
 /// A handler that takes it runs only where a [`RedlockLayer`](crate::middleware::RedlockLayer) holds the lock. It
 /// is the [`LockHandle`] of the innermost layer; to let go of it does not release the lock.
 ///
+/// All that the handle knows it knows: [`key`](LockHandle::key), [`is_lost`](LockHandle::is_lost),
+/// [`remaining`](LockHandle::remaining), [`waited`](LockHandle::waited) and the rest.
+///
 /// Without a layer, or when the layer let the request through without a lock, the handler does not run:
 /// [`HeldRejection`]. `Option<Held>` is for handlers that run either way; it is `None` where the layer decided
 /// against a lock, and still an error where there is no layer.

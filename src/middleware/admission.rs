@@ -39,7 +39,8 @@ pub(super) async fn admit<K: KeyExtractor>(
         Ok(None) => return unlocked(parts, UnlockedReason::NoKey),
         Err(error) => return refuse(&options, AcquireError::InvalidKey(error)),
     };
-    match options.locks.acquire_within(key, options.max_wait).await {
+    let max_wait = options.max_wait_of(&parts);
+    match options.locks.acquire_within(key, max_wait).await {
         Ok(guard) => {
             parts.extensions.remove::<Unlocked>();
             parts.extensions.insert(guard.handle());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
+use http::request::Parts;
 use tower_layer::Layer;
 
 use crate::manager::LockManager;
@@ -32,8 +33,11 @@ impl<K> RedlockLayer<K> {
         }
     }
 
-    /// How long a request waits for a lock that another holds, bounded by the manager's own `max_wait`.
-    /// Default: zero, which answers at once.
+    /// How long a request waits for a lock that another holds. Default: zero, which answers at once.
+    ///
+    /// It never waits longer than the manager's own
+    /// [`max_wait`](crate::LockManagerBuilder::max_wait), which is 5 s unless set: `max_wait(30 s)` here waits for 5 s
+    /// as long as the manager is not told more. See [Waiting](super#waiting).
     ///
     /// # A note on back-pressure
     ///
@@ -41,6 +45,42 @@ impl<K> RedlockLayer<K> {
     /// the one it was given inside. Keep `max_wait` well below the time-outs around it.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.with(|options| options.max_wait = max_wait)
+    }
+
+    /// How long this very request waits, in place of [`max_wait`](Self::max_wait), which holds for those for which
+    /// `max_wait` here is `None`. It may be more or less than that; zero answers at once.
+    ///
+    /// [`prefer_wait`](super::prefer_wait) asks the client. What else it could be: the route's, the tenant's, or
+    /// what is left of a deadline that a gateway sent along.
+    ///
+    /// # What a client can do with it
+    ///
+    /// Where the client has a say, it can make its requests wait, and each that waits takes a place in the queue and
+    /// a connection. As with [`max_wait`](Self::max_wait), the manager's own `max_wait` bounds how long, and the bounds
+    /// of its queues how many. Where that is too much to give to clients, for example because jobs share
+    /// the manager, bound it here:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tower_redlock::middleware::prefer_wait;
+    /// use tower_redlock::{LockManager, RedlockLayer, key};
+    ///
+    /// # let locks = LockManager::builder().memory(5).connect().await?;
+    /// let at_most = Duration::from_secs(2);
+    /// let layer = RedlockLayer::new(locks, key::header("x-order-id"))
+    ///     .max_wait_with(move |parts| Some(prefer_wait(parts)?.min(at_most)));
+    /// # let _ = layer;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// `max_wait` is called once for each request that needs a lock, after the key was made. It should be quick.
+    pub fn max_wait_with<F>(self, max_wait: F) -> Self
+    where
+        F: Fn(&Parts) -> Option<Duration> + Send + Sync + 'static,
+    {
+        let max_wait = Arc::new(max_wait);
+        self.with(|options| options.max_wait_with = Some(max_wait))
     }
 
     /// The status of the answer when another request holds the lock. Default: `409 Conflict`.

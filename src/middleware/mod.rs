@@ -20,7 +20,8 @@
 //!
 //! A layer with a time-out may stand on either side. Inside, it ends the handler, and the lock is released before
 //! the answer goes out. Outside, it covers the acquisition and `max_wait` too, but it drops this layer's future:
-//! the lock is released in the background, and a client that comes again at once may yet be told 409.
+//! the lock is released in the background, and a client that comes again at once, to another replica, may yet be
+//! told 409.
 //!
 //! # What holds a lock for long
 //!
@@ -29,7 +30,29 @@
 //! the lock as long as it likes, up to the manager's `max_hold`. Put a time-out inside, or read the body outside.
 //!
 //! A lock is not re-entrant: a second layer with the same key, or a handler that asks for the key of its own
-//! request, finds it held by another.
+//! request, finds it held by another, and if it waits it waits for itself.
+//!
+//! # Waiting
+//!
+//! A request that finds its lock held is refused at once, unless [`max_wait`](RedlockLayer::max_wait) lets it wait, or
+//! [`max_wait_with`](RedlockLayer::max_wait_with) does for this one: what a client says by `Prefer: wait=2` is read
+//! by [`prefer_wait`]. Whatever these say, nobody waits longer than the manager's
+//! [`max_wait`](crate::LockManagerBuilder::max_wait), which is 5 s unless set.
+//!
+//! The requests of one process that wait for one key get it in the order in which they came, and one that does not
+//! wait never gets in before them. Between processes no order is promised; see
+//! [`LockManager`](crate::LockManager#fairness). A request whose client goes away gives up its place at once.
+//!
+//! Of one manager, [64](crate::LockManagerBuilder::max_waiters_per_key) requests may wait for one key and
+//! [10,000](crate::LockManagerBuilder::max_waiters) in all, besides those that hold their locks. The next is answered
+//! with `queue-full`. That is 503 and not the [busy status](RedlockLayer::busy_status), for it tells of load and not
+//! of the resource; and no lock is missing because nodes fail, so
+//! [`RunUnlocked`](OnNoQuorum::RunUnlocked) does not let it through.
+//!
+//! When a request is done and others of its process wait, the lock passes to the first of them without asking
+//! the nodes: see [`HandOff`](crate::HandOff) for how often, and for what that excludes. The next handler starts at
+//! the moment in which the one before is dropped, so work that a handler leaves behind in a task of its own overlaps
+//! with it, as after every release.
 //!
 //! # What passes without a lock
 //!
@@ -39,7 +62,8 @@
 //! # What the handler sees
 //!
 //! The request's extensions hold the [`LockHandle`](crate::LockHandle) of the innermost layer, or an
-//! [`Unlocked`] that says why there is none. axum handlers take them as `Held`.
+//! [`Unlocked`] that says why there is none. axum handlers take them as `Held`. The handle also tells how long the
+//! request [waited](crate::LockHandle::waited). Once the response is out it says that the lock is lost.
 //!
 //! # How it fails
 //!
@@ -48,6 +72,7 @@
 //! | no key, or none of use | 400 | `invalid-key` |
 //! | held by another | 409, [or as told](RedlockLayer::busy_status), `Retry-After`, `remaining_ms` | `contended` |
 //! | still held after [`max_wait`](RedlockLayer::max_wait) | the same | `wait-timeout` |
+//! | [as many wait](#waiting) already as may | 503, `Retry-After` | `queue-full` |
 //! | too few nodes answer | 503, `Retry-After`; [or it runs unlocked](RedlockLayer::on_no_quorum) | `no-quorum` |
 //! | lost while the handler runs | 503, the handler is dropped; [or it goes on](RedlockLayer::on_lost) | `lock-lost` |
 //! | the manager shuts down | 503, `Retry-After` | `shutting-down` |
@@ -62,6 +87,7 @@ pub(crate) mod key;
 mod key_extractor;
 mod layer;
 mod options;
+mod prefer;
 mod rejection;
 mod service;
 
@@ -72,5 +98,6 @@ pub use layer::RedlockLayer;
 pub use options::{
     BusyStatus, HoldUntil, NotARefusal, OnLost, OnNoQuorum, ReleaseMode, Unlocked, UnlockedReason,
 };
+pub use prefer::prefer_wait;
 pub use rejection::{DefaultResponseForRejection, Rejection, RejectionKind, ResponseForRejection};
 pub use service::RedlockService;

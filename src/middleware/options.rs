@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::request::Parts;
 use http::{Method, StatusCode};
 
 use crate::manager::LockManager;
@@ -29,10 +30,14 @@ pub enum HoldUntil {
 #[non_exhaustive]
 pub enum ReleaseMode {
     /// The response goes out when a majority of the nodes has released the lock, so that a client that has its
-    /// answer can lock again at once. The wait is bounded by the manager's node time-out.
+    /// answer can lock again at once, on any replica, unless another came first. The wait is bounded by the manager's
+    /// node time-out. If a request waits for the lock in this process, it may pass to that instead, which takes no
+    /// time.
     #[default]
     Awaited,
-    /// The response goes out at once, the lock is released in the background.
+    /// The response goes out at once, the lock is released in the background. A request that comes next waits for that
+    /// release in this process, even if it is not to wait at all, and for a node time-out at most; on another replica
+    /// it may be told that the lock is held.
     Detached,
 }
 
@@ -189,11 +194,15 @@ impl Methods {
     }
 }
 
+/// How long one request is to wait; `None` for the layer's `max_wait`.
+pub(super) type MaxWaitWith = dyn Fn(&Parts) -> Option<Duration> + Send + Sync;
+
 /// Everything a layer is told, apart from where keys come from.
 #[derive(Clone)]
 pub(super) struct Options {
     pub(super) locks: LockManager,
     pub(super) max_wait: Duration,
+    pub(super) max_wait_with: Option<Arc<MaxWaitWith>>,
     pub(super) busy_status: BusyStatus,
     pub(super) retry_after: Duration,
     pub(super) methods: Methods,
@@ -209,6 +218,7 @@ impl Options {
         Self {
             locks,
             max_wait: Duration::ZERO,
+            max_wait_with: None,
             busy_status: BusyStatus::default(),
             retry_after: DEFAULT_RETRY_AFTER,
             methods: Methods::Unsafe,
@@ -224,12 +234,19 @@ impl Options {
     pub(super) fn cover(&self, method: &Method) -> bool {
         self.methods.cover(method)
     }
+
+    /// How long this request waits, if the manager lets it.
+    pub(super) fn max_wait_of(&self, request: &Parts) -> Duration {
+        let own = self.max_wait_with.as_ref();
+        own.and_then(|own| own(request)).unwrap_or(self.max_wait)
+    }
 }
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("max_wait", &self.max_wait)
+            .field("max_wait_with", &self.max_wait_with.is_some())
             .field("busy_status", &self.busy_status)
             .field("retry_after", &self.retry_after)
             .field("methods", &self.methods)

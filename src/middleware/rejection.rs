@@ -48,6 +48,8 @@ pub enum RejectionKind {
     Contended,
     /// Others held the lock for as long as this request waits: the layer's [`BusyStatus`].
     WaitTimeout,
+    /// As many requests wait already as may, for this lock or for all together: 503.
+    QueueFull,
     /// Too few nodes answered in time: 503.
     NoQuorum,
     /// The lock was lost while the request ran. Whether it took effect is unknown: 503.
@@ -65,6 +67,7 @@ impl RejectionKind {
             Self::Misconfigured => "misconfigured",
             Self::Contended => "contended",
             Self::WaitTimeout => "wait-timeout",
+            Self::QueueFull => "queue-full",
             Self::NoQuorum => "no-quorum",
             Self::LockLost => "lock-lost",
             Self::ShuttingDown => "shutting-down",
@@ -77,6 +80,7 @@ impl RejectionKind {
             Self::Misconfigured => "Lock layer misconfigured",
             Self::Contended => "Locked by another request",
             Self::WaitTimeout => "Timed out waiting for the lock",
+            Self::QueueFull => "Too many requests wait",
             Self::NoQuorum => "Locks unavailable",
             Self::LockLost => "Lock lost",
             Self::ShuttingDown => "Shutting down",
@@ -92,6 +96,10 @@ impl RejectionKind {
             }
             Self::WaitTimeout => {
                 "Other requests held the lock on this resource for as long as this request may wait. \
+                 This request was not processed."
+            }
+            Self::QueueFull => {
+                "As many requests as may wait for a lock on this server do so already. \
                  This request was not processed."
             }
             Self::NoQuorum => {
@@ -160,6 +168,7 @@ impl Rejection {
             Cause::Lost(_) => RejectionKind::LockLost,
             Cause::NotAcquired(AcquireError::Contended(_)) => RejectionKind::Contended,
             Cause::NotAcquired(AcquireError::WaitTimeout(_)) => RejectionKind::WaitTimeout,
+            Cause::NotAcquired(AcquireError::QueueFull(_)) => RejectionKind::QueueFull,
             Cause::NotAcquired(AcquireError::ShuttingDown(_)) => RejectionKind::ShuttingDown,
             // Whatever else keeps a lock from being taken, the client can do no more than come back later.
             Cause::NotAcquired(_) => RejectionKind::NoQuorum,
@@ -173,9 +182,10 @@ impl Rejection {
             RejectionKind::InvalidKey => StatusCode::BAD_REQUEST,
             RejectionKind::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
             RejectionKind::Contended | RejectionKind::WaitTimeout => self.busy_status.as_status(),
-            RejectionKind::NoQuorum | RejectionKind::LockLost | RejectionKind::ShuttingDown => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            RejectionKind::QueueFull
+            | RejectionKind::NoQuorum
+            | RejectionKind::LockLost
+            | RejectionKind::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -189,6 +199,7 @@ impl Rejection {
             }
             RejectionKind::Contended
             | RejectionKind::WaitTimeout
+            | RejectionKind::QueueFull
             | RejectionKind::NoQuorum
             | RejectionKind::ShuttingDown => Some(self.retry_after),
         }
@@ -223,6 +234,7 @@ impl Rejection {
             RejectionKind::Misconfigured => "urn:tower-redlock:problem:misconfigured",
             RejectionKind::Contended => "urn:tower-redlock:problem:contended",
             RejectionKind::WaitTimeout => "urn:tower-redlock:problem:wait-timeout",
+            RejectionKind::QueueFull => "urn:tower-redlock:problem:queue-full",
             RejectionKind::NoQuorum => "urn:tower-redlock:problem:no-quorum",
             RejectionKind::LockLost => "urn:tower-redlock:problem:lock-lost",
             RejectionKind::ShuttingDown => "urn:tower-redlock:problem:shutting-down",

@@ -9,7 +9,7 @@ use tower::ServiceExt as _;
 use tower_redlock::middleware::OnNoQuorum;
 use tower_redlock::{Held, key};
 
-use super::{Nodes, keyed, layer};
+use super::{Nodes, TTL, keyed, layer};
 
 async fn send(app: Router, method: Method) -> (u16, String, Option<String>) {
     let request = Request::builder().method(method).uri("/");
@@ -41,6 +41,21 @@ async fn a_handler_has_its_lock() {
     let app = Router::new().route("/", post(either).route_layer(layer(&nodes.manager())));
     assert_eq!(send(app, Method::POST).await.1, "locked");
     nodes.assert_free();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_is_told_how_long_its_request_waited() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let layer = layer(&locks).max_wait(2 * TTL);
+    let route = post(async |lock: Held| format!("{:?}", lock.waited())).route_layer(layer);
+    let app = Router::new().route("/", route);
+    assert_eq!(send(app.clone(), Method::POST).await.1, "0ns");
+    let held = locks.try_acquire(super::KEY).await.unwrap();
+    let sent = tokio::spawn(send(app, Method::POST));
+    tokio::time::sleep(1_250 * super::MS).await;
+    held.release().await.unwrap();
+    assert_eq!(sent.await.unwrap().1, "1.25s");
 }
 
 #[tokio::test(start_paused = true)]

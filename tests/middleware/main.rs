@@ -18,9 +18,11 @@ mod held;
 mod http_wire;
 mod keys;
 mod loss;
+mod queue;
 mod release;
 #[cfg(feature = "axum")]
 mod routes;
+mod waits;
 
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
