@@ -3,10 +3,15 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tower_redlock::clock::TokioClock;
+use tower_redlock::namespace::Namespace;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{AcquireError, HandOff, LockManager};
+use tower_redlock::node::{AcquireRequest, Node as _};
+use tower_redlock::token::OwnerToken;
+use tower_redlock::{AcquireError, HandOff, LockKey, LockManager};
 
-use super::{MS, Nodes, Outcome, assert_idle, wait_for};
+use super::slow::Slow;
+use super::{MS, Nodes, Outcome, TTL, assert_idle, wait_for};
 
 const WAIT: Duration = Duration::from_millis(300);
 
@@ -100,6 +105,31 @@ async fn a_contender_that_waited_in_the_queue_does_not_hang_beyond_its_time() {
     assert_timed_out(waiter.await.unwrap(), before);
     nodes.each(0..5, MemoryNode::thaw);
     nodes.settle_free("order:1").await;
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_ends_in_time_though_what_a_lost_round_got_is_not_given_back_yet() {
+    let nodes = Nodes::five();
+    let slow = nodes.0.iter().map(|node| Slow {
+        node: node.clone(),
+        there: Duration::ZERO,
+        back: 200 * MS,
+    });
+    let builder = LockManager::builder().nodes(slow).clock(TokioClock::new());
+    let builder = builder.node_timeout(Duration::from_secs(5)).max_wait(WAIT);
+    let locks = builder.lazy().unwrap();
+    let key = Namespace::default().place(&LockKey::new("order:1").unwrap());
+    let token = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
+    for node in &nodes.0[..3] {
+        let request = AcquireRequest::new(key.clone(), token, TTL);
+        node.acquire(request).await.unwrap();
+    }
+    let before = Instant::now();
+    assert_timed_out(locks.acquire("order:1").await, before);
+    nodes
+        .settle("only theirs are left", |n| n.holding("order:1") == 3)
+        .await;
     assert_idle(&locks).await;
 }
 

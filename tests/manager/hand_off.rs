@@ -48,10 +48,12 @@ async fn a_lock_that_passes_costs_no_command_and_no_time() {
     let guard = locks.try_acquire("order:1").await.unwrap();
     let (handle, lost) = (guard.handle(), tokio::spawn(guard.lost()));
     let waiter = wait_for(&locks, "order:1").await;
+    tokio::time::sleep(20 * MS).await;
     let (before, start) = (nodes.commands(), Instant::now());
     guard.release().await.unwrap();
     assert!(handle.is_lost(), "at once");
     let next = waiter.await.unwrap().unwrap();
+    assert_eq!(next.waited(), 20 * MS);
     assert_eq!(lost.await.unwrap(), LossReason::Released);
     assert_eq!(handle.lost().await, LossReason::Released);
     assert_eq!(handle.remaining(), Duration::ZERO);

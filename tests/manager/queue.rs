@@ -1,5 +1,6 @@
 //! Callers of one manager that want the same key: one goes for it, the others are in line, in order and bounded.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use tokio::time::Instant;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{AcquireError, HandOff, LockManager, LossReason};
 
-use super::{MS, Nodes, TTL, assert_idle, wait_for};
+use super::{MS, Nodes, TTL, assert_idle, poll_once, wait_for};
 
 #[tokio::test(start_paused = true)]
 async fn callers_behind_a_local_holder_cost_no_command() {
@@ -295,4 +296,48 @@ async fn a_shutdown_ends_all_waits_at_once() {
     drop(held);
     assert_eq!(shutdown.await.unwrap().unconfirmed, 0);
     assert_idle(&b).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn callers_that_come_and_go_on_many_threads_leave_nothing() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let held = Arc::new(AtomicUsize::new(0));
+    let callers: Vec<_> = (0..8_usize)
+        .map(|caller| {
+            let (locks, held) = (locks.clone(), Arc::clone(&held));
+            tokio::spawn(async move {
+                for round in 0..1_000 {
+                    let mut acquire = Box::pin(locks.acquire("order:1"));
+                    // Every third one goes away after a look, called or not.
+                    let guard = if (caller + round) % 3 == 0 {
+                        let polled = poll_once(&mut acquire).await;
+                        tokio::task::yield_now().await;
+                        let Some(guard) = polled else { continue };
+                        guard
+                    } else {
+                        acquire.await
+                    };
+                    let guard = guard.unwrap();
+                    assert_eq!(held.fetch_add(1, Ordering::SeqCst), 0, "two at a time");
+                    assert!(!guard.is_lost());
+                    held.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    // What goes on in the background is on other threads.
+    for _ in 0..1_000 {
+        if nodes.holding("order:1") == 0 && locks.snapshot().keys == 0 {
+            break;
+        }
+        tokio::time::sleep(MS).await;
+    }
+    assert_eq!(nodes.holding("order:1"), 0);
+    assert_idle(&locks).await;
+    assert_eq!(nodes.subscriptions(), 0);
 }

@@ -81,6 +81,8 @@ struct Both {
     reference: Reference,
     turns: Vec<(usize, Turn<Baton>)>,
     seats: BTreeMap<usize, (Seat<Baton>, Arc<Bell>)>,
+    // Seats that are over, and not dropped yet: their places may be others' by now.
+    over: Vec<Seat<Baton>>,
     count: usize,
 }
 
@@ -92,6 +94,7 @@ impl Both {
             reference: Reference::new(per_key, total),
             turns: Vec::new(),
             seats: BTreeMap::new(),
+            over: Vec::new(),
             count: 0,
         }
     }
@@ -111,6 +114,7 @@ impl Both {
             Step::Enter { key, waits } => self.enter(key, waits),
             Step::Poll(number) => self.poll(number),
             Step::Leave(number) => {
+                self.over.truncate(number % 3);
                 if let Some(number) = self.pick_seat(number) {
                     self.reference.leave_line(number);
                     self.seats.remove(&number);
@@ -189,7 +193,8 @@ impl Both {
         };
         assert_eq!(call, expected);
         if call.is_some() {
-            self.seats.remove(&number);
+            let over = self.seats.remove(&number).map(|(seat, _)| seat);
+            self.over.extend(over);
         }
     }
 

@@ -38,6 +38,9 @@ impl Listeners {
 
     /// Tells the listeners of `key`, and how many they are.
     pub(super) fn announce(&self, key: &NodeKey) -> u32 {
+        if self.deaf {
+            return 0;
+        }
         let ears = self.ears.get(key).map_or(&[][..], Vec::as_slice);
         let count = u32::try_from(ears.len()).unwrap_or(u32::MAX);
         for (_, ear) in ears {
