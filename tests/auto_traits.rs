@@ -80,10 +80,10 @@ mod table {
     };
     use tower_redlock::node::memory::MemoryNode;
     use tower_redlock::{
-        AcquireError, ConfigError, ConnectError, Contended, HandOff, KeyError, LockGuard, LockHandle, LockKey, LockManager,
-        LockManagerBuilder, LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, NodeStatus,
-        QueueFull, RedlockLayer, ReleaseError, RunError, ShutdownReport, ShuttingDown, Snapshot, TooSlow, Unconfirmed,
-        WaitTimeout, key,
+        AcquireError, ConfigError, ConnectError, Contended, HandOff, KeyError, LockGuard, LockHandle, LockKey,
+        LockManager, LockManagerBuilder, LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure,
+        NodeStatus, QueueFull, RedlockLayer, ReleaseError, RunError, ShutdownReport, ShuttingDown, Snapshot, TooSlow,
+        Unconfirmed, WaitTimeout, key,
     };
 
     auto_traits! {

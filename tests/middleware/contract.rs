@@ -157,7 +157,7 @@ async fn debug_says_what_a_thing_is_and_no_more() {
     let layer = layer(&nodes.manager());
     assert_eq!(
         format!("{layer:?}"),
-        "RedlockLayer { options: Options { max_wait: 0ns, busy_status: BusyStatus(409), retry_after: 1s, \
+        "RedlockLayer { options: Options { max_wait: 0ns, max_wait_with: false, busy_status: BusyStatus(409), retry_after: 1s, \
          methods: Unsafe, hold_until: ResponseHead, release: Awaited, on_lost: Abort, on_no_quorum: Reject, \
          .. }, .. }"
     );
