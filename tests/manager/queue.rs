@@ -330,7 +330,45 @@ async fn callers_that_come_and_go_on_many_threads_leave_nothing() {
     for caller in callers {
         caller.await.unwrap();
     }
-    // What goes on in the background is on other threads.
+    assert_free(&nodes, &locks).await;
+    assert_eq!(nodes.subscriptions(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_lock_whose_only_waiter_leaves_as_it_is_passed_is_released_once() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let done = Arc::new(AtomicUsize::new(0));
+    let leaving: Vec<_> = (0..2)
+        .map(|_| {
+            let (locks, done) = (locks.clone(), Arc::clone(&done));
+            tokio::spawn(async move {
+                while done.load(Ordering::SeqCst) == 0 {
+                    let mut acquire = Box::pin(locks.acquire("order:1"));
+                    drop(poll_once(&mut acquire).await);
+                    drop(acquire);
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    let holder = tokio::spawn(async move {
+        for _ in 0..10_000 {
+            let guard = locks.acquire("order:1").await.unwrap();
+            guard.release().await.unwrap();
+        }
+        done.store(1, Ordering::SeqCst);
+        locks
+    });
+    let locks = holder.await.unwrap();
+    for leaver in leaving {
+        leaver.await.unwrap();
+    }
+    assert_free(&nodes, &locks).await;
+}
+
+/// In the end. What goes on in the background is on other threads.
+async fn assert_free(nodes: &Nodes, locks: &LockManager) {
     for _ in 0..1_000 {
         if nodes.holding("order:1") == 0 && locks.snapshot().keys == 0 {
             break;
@@ -338,6 +376,5 @@ async fn callers_that_come_and_go_on_many_threads_leave_nothing() {
         tokio::time::sleep(MS).await;
     }
     assert_eq!(nodes.holding("order:1"), 0);
-    assert_idle(&locks).await;
-    assert_eq!(nodes.subscriptions(), 0);
+    assert_idle(locks).await;
 }
