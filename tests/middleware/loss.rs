@@ -1,6 +1,7 @@
 //! Locks that are lost while the handler runs: all nodes stop to answer.
 
 use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::LockHandle;
 use tower_redlock::middleware::OnLost;
 
-use super::{KEY, Nodes, Seen, TTL, drive, layer, ok, post};
+use super::{KEY, MS, Nodes, Seen, TTL, drive, layer, ok, post};
 
 #[tokio::test(start_paused = true)]
 async fn the_handler_is_dropped_before_validity_ends_and_the_answer_is_lock_lost() {
@@ -84,4 +85,49 @@ async fn an_answer_that_exists_wins_over_the_loss() {
     drive(&mut future, || nodes.holding(KEY) == 5).await;
     nodes.each(|n| n.freeze());
     assert_eq!(super::text(future.await.unwrap()).await, "just in time");
+}
+
+/// A handler that goes on without its lock does not keep those who wait from having it.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_goes_on_after_its_loss_keeps_nobody_waiting() {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let nodes = Nodes::five();
+    let locks = nodes.builder().max_wait(PATIENCE).lazy().unwrap();
+    let first = Arc::new(Mutex::new(Some(())));
+    let inner = service_fn(move |request: Request<Empty<Bytes>>| {
+        let is_first = first.lock().unwrap().take().is_some();
+        let lock: LockHandle = request.extensions().get().cloned().unwrap();
+        async move {
+            if is_first {
+                lock.lost().await;
+                tokio::time::sleep(PATIENCE / 2).await;
+            }
+            assert_eq!(lock.is_lost(), is_first);
+            Ok::<_, Infallible>(ok(if is_first { "went on" } else { "ran" }))
+        }
+    });
+    let layer = layer(&locks).max_wait(PATIENCE).on_lost(OnLost::Continue);
+    let service = ServiceBuilder::new().layer(layer).service(inner);
+    let first = tokio::spawn(service.clone().oneshot(post()));
+    while nodes.holding(KEY) < 5 {
+        tokio::task::yield_now().await;
+    }
+    let second = tokio::spawn(service.oneshot(post()));
+    while locks.snapshot().waiting == 0 {
+        tokio::task::yield_now().await;
+    }
+    nodes.each(|n| n.freeze());
+    while locks.snapshot().waiting > 0 {
+        tokio::time::sleep(MS).await;
+    }
+    // Before who is next gives the nodes up.
+    nodes.each(|n| n.thaw());
+    let answer = second.await.unwrap().unwrap();
+    assert_eq!(super::text(answer).await, "ran");
+    assert!(!first.is_finished(), "it is still at it");
+    let answer = first.await.unwrap().unwrap();
+    assert_eq!(super::text(answer).await, "went on");
+    nodes.settle_free().await;
+    let now = locks.snapshot();
+    assert_eq!((now.held, now.keys, now.waiting), (0, 0, 0));
 }
