@@ -30,6 +30,7 @@ use std::time::Duration;
 ///     .hand_off(HandOff::new(8, Duration::from_millis(50))) // Or `HandOff::OFF`.
 ///     .connect()
 ///     .await?;
+/// # let _ = locks;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
