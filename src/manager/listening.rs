@@ -51,10 +51,9 @@ impl Listening {
             if heard.released > 0 {
                 tokio::select! {
                     biased;
-                    () = self.last_words(needed) => {}
-                    () = sleep(grace) => {}
+                    rivals = self.released(needed) => return rivals,
+                    () = sleep(grace) => return rivals(self.ears.heard()),
                 }
-                return rivals(self.ears.heard());
             }
             if heard.open >= needed && heard.least_open < needed {
                 return 1;
@@ -63,8 +62,13 @@ impl Listening {
         }
     }
 
-    async fn last_words(&self, needed: usize) {
-        while self.ears.heard().released < needed {
+    /// Waits until `needed` nodes have announced a release. Returns how many contenders may have been woken by it.
+    pub(super) async fn released(&self, needed: usize) -> usize {
+        loop {
+            let heard = self.ears.heard();
+            if heard.released >= needed {
+                return rivals(heard);
+            }
             self.ears.changed().await;
         }
     }

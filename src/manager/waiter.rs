@@ -261,14 +261,9 @@ impl Contender<'_> {
 
     /// Lets the others go first, for a moment that is random and grows with their number.
     async fn step_aside(&self, contenders: usize, round_trip: Duration) {
-        // Timers count in milliseconds; less would not spread the contenders. A round that took long was held up by
-        // a slow node, which is no reason to stand back for long.
-        let round_trip = round_trip.clamp(SHORTEST_ROUND_TRIP, LONGEST_ROUND_TRIP);
-        let pause = after_split(random(), contenders, round_trip);
-        // One or two go at once: two cannot split an odd number of nodes.
-        if pause < round_trip * 3 / 4 {
+        let Some(pause) = aside(contenders, round_trip) else {
             return;
-        }
+        };
         let limit = if self.wait.is_patient() {
             self.left()
         } else {
@@ -311,7 +306,6 @@ impl Contender<'_> {
     ) -> Result<(), AcquireError> {
         self.listen();
         let needed = self.core.terms.quorum.needed();
-        let round_trip = round_trip.clamp(SHORTEST_ROUND_TRIP, LONGEST_ROUND_TRIP);
         let Some(listening) = &self.listening else {
             return Ok(());
         };
@@ -321,23 +315,46 @@ impl Contender<'_> {
             &mut self.deaf
         };
         let poll = backoff.next(random());
+        let grace = round_trip.clamp(SHORTEST_ROUND_TRIP, LONGEST_ROUND_TRIP);
         // Nobody can have it before the holder's lease ends, unless the holder releases it. A lease that seems to
         // have ended is no reason to hurry.
         let lease = remaining.filter(|left| !left.is_zero());
         let nap = lease
             .map_or(poll, |left| poll.min(left))
             .min(self.wait.left(self.core));
-        let rivals = tokio::select! {
+        let mut rivals = tokio::select! {
             biased;
             () = self.core.registry.closing() => return Err(AcquireError::ShuttingDown(ShuttingDown)),
-            rivals = listening.enough(needed, round_trip) => rivals,
-            () = sleep(nap) => 1,
+            rivals = listening.enough(needed, grace) => rivals,
+            () = sleep(nap) => return Ok(()),
         };
-        if rivals > 1 {
-            self.step_aside(rivals, round_trip).await;
+        while let Some(pause) = aside(rivals, round_trip) {
+            listening.forget();
+            let pause = pause.min(self.wait.left(self.core));
+            // Taken and released again meanwhile: draw anew. Else a crowd would come one by one to a lock that is
+            // long taken.
+            rivals = tokio::select! {
+                biased;
+                () = self.core.registry.closing() => return Err(AcquireError::ShuttingDown(ShuttingDown)),
+                rivals = listening.released(needed) => rivals,
+                () = sleep(pause) => return Ok(()),
+            };
         }
         Ok(())
     }
+}
+
+/// How long one of so many contenders stands back; `None` if it goes at once.
+fn aside(contenders: usize, round_trip: Duration) -> Option<Duration> {
+    if contenders < 2 {
+        return None;
+    }
+    // Timers count in milliseconds; less would not spread the contenders. A round that took long was held up by a
+    // slow node, which is no reason to stand back for long. Nor is a notice that tells of a multitude.
+    let round_trip = round_trip.clamp(SHORTEST_ROUND_TRIP, LONGEST_ROUND_TRIP);
+    let pause = after_split(random(), contenders.min(MOST_CONTENDERS), round_trip);
+    // One or two go at once: two cannot split an odd number of nodes.
+    (pause >= round_trip * 3 / 4).then_some(pause)
 }
 
 /// How many split votes in a row count as contention, for who does not wait.
@@ -351,6 +368,8 @@ const SLOWEST_POLL: Duration = Duration::from_millis(100);
 /// The same while a quorum of nodes announces releases: a look is only a safeguard then.
 const FIRST_POLL_HEARING: Duration = Duration::from_millis(100);
 const SLOWEST_POLL_HEARING: Duration = Duration::from_secs(1);
+/// How many contenders are reckoned with at most.
+const MOST_CONTENDERS: usize = 100;
 /// What a round trip is taken to be, at least and at most, where contenders spread their rounds.
 const SHORTEST_ROUND_TRIP: Duration = Duration::from_millis(1);
 const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(25);
