@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use super::connect::open;
 use super::connection::{Core, NEW_BACKOFF, Setback, random};
-use super::error::server_text;
+use super::error::{is_not_ready, server_text};
 use super::hub::{Batch, Hub};
 
 /// How often a connection that brings nothing is tried.
@@ -22,8 +22,6 @@ const TICK: Duration = Duration::from_secs(3);
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// How long to wait before a server that refused to let us listen is asked again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
-/// How many channels are joined or left by one command: a long one holds up everybody else on the server.
-const CHUNK: usize = 500;
 
 /// Why a connection is of no use any more.
 enum End {
@@ -48,6 +46,10 @@ async fn serve(core: &Core) {
         // Nobody listens: no connection is needed. The node is down: the other connection looks after that.
         hub.work().await;
         core.up().await;
+        if !hub.is_used() {
+            // They have left while the node was down.
+            continue;
+        }
         let end = match timeout(core.connect_timeout, connect(core)).await {
             Ok(Ok((mut connection, mut lost))) => {
                 let end = bring(hub, &mut connection, &mut lost, &mut || {
@@ -123,6 +125,8 @@ async fn bring(
         };
         match answer {
             Ok(Ok(())) => {}
+            // A script that runs for long, say. It lets us listen, only not now.
+            Ok(Err(error)) if !batch.is_empty() && is_not_ready(&error) => return End::Lost,
             Ok(Err(error))
                 if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) =>
             {
@@ -155,17 +159,112 @@ async fn idle(hub: &Hub) {
 }
 
 async fn join(connection: &mut MultiplexedConnection, batch: &Batch) -> Result<(), RedisError> {
-    for chunk in batch.join.chunks(CHUNK) {
-        let names: Vec<&str> = chunk.iter().map(|name| &**name).collect();
-        connection.subscribe(&names).await?;
+    match names(&batch.join) {
+        names if names.is_empty() => Ok(()),
+        names => connection.subscribe(&names).await,
     }
-    Ok(())
 }
 
 async fn leave(connection: &mut MultiplexedConnection, batch: &Batch) -> Result<(), RedisError> {
-    for chunk in batch.leave.chunks(CHUNK) {
-        let names: Vec<&str> = chunk.iter().map(|name| &**name).collect();
-        connection.unsubscribe(&names).await?;
+    match names(&batch.leave) {
+        // Without names it would end all subscriptions.
+        names if names.is_empty() => Ok(()),
+        names => connection.unsubscribe(&names).await,
     }
-    Ok(())
+}
+
+fn names(batch: &[Arc<str>]) -> Vec<&str> {
+    batch.iter().map(|name| &**name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::lock_key::LockKey;
+    use crate::namespace::{Namespace, NodeKey};
+    use crate::node::Ears;
+
+    fn key() -> NodeKey {
+        Namespace::default().place(&LockKey::new("k").unwrap())
+    }
+
+    /// A server of one channel that answers so many PINGs and then falls silent.
+    async fn serve(mut stream: DuplexStream, pings: Arc<AtomicU32>, answered: u32) {
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+            let asked = String::from_utf8_lossy(&buffer[..count]).into_owned();
+            let answer = if asked.contains("HELLO") {
+                "%1\r\n+server\r\n+redis\r\n"
+            } else if asked.contains("UNSUBSCRIBE") {
+                ">3\r\n+unsubscribe\r\n+lk!free:k\r\n:0\r\n"
+            } else if asked.contains("SUBSCRIBE") {
+                ">3\r\n+subscribe\r\n+lk!free:k\r\n:1\r\n"
+            } else if pings.fetch_add(1, Ordering::Relaxed) < answered {
+                "+PONG\r\n"
+            } else {
+                ""
+            };
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    }
+
+    /// A connection to such a server, which counts the PINGs.
+    async fn connected(answered: u32) -> (MultiplexedConnection, Arc<AtomicU32>) {
+        let pings = Arc::new(AtomicU32::new(0));
+        let (ours, theirs) = tokio::io::duplex(4096);
+        tokio::spawn(serve(theirs, Arc::clone(&pings), answered));
+        let info = RedisConnectionInfo::default()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_skip_set_lib_name();
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let made = MultiplexedConnection::new_with_config(&info, ours, config).await;
+        let (connection, driver) = made.unwrap();
+        tokio::spawn(driver);
+        (connection, pings)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_falls_silent_is_noticed_by_a_ping() {
+        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(1));
+        let _listening = hub.subscribe(&key(), ears.ear(0));
+        let (mut connection, pings) = connected(2).await;
+        let (_alive, mut lost) = watch::channel(());
+        let begin = Instant::now();
+        let mut well = || {};
+        let bring = bring(&hub, &mut connection, &mut lost, &mut well);
+        let end = timeout(60 * TICK, bring).await;
+        assert!(matches!(end, Ok(End::Lost)), "it was not noticed");
+        assert_eq!(ears.heard().open, 1, "it was fine before");
+        assert_eq!(pings.load(Ordering::Relaxed), 3);
+        let limit = 3 * TICK + ANSWER_LIMIT;
+        let after = begin.elapsed();
+        assert!(after >= limit && after < limit + TICK / 10, "{after:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_nobody_needs_is_not_tried() {
+        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(1));
+        let listening = hub.subscribe(&key(), ears.ear(0));
+        let (mut connection, pings) = connected(u32::MAX).await;
+        let (_alive, mut lost) = watch::channel(());
+        let leave = async {
+            sleep(TICK / 2).await;
+            drop(listening);
+            sleep(60 * TICK).await;
+        };
+        let mut well = || {};
+        let ended = tokio::select! {
+            biased;
+            () = leave => false,
+            _ = bring(&hub, &mut connection, &mut lost, &mut well) => true,
+        };
+        assert!(!ended && !hub.is_used());
+        assert_eq!(pings.load(Ordering::Relaxed), 0);
+    }
 }
