@@ -190,26 +190,36 @@ mod tests {
     use crate::namespace::{Namespace, NodeKey};
     use crate::node::Ears;
 
-    fn key() -> NodeKey {
-        Namespace::default().place(&LockKey::new("k").unwrap())
+    /// Room for the longest command.
+    const LONGEST: usize = 1 << 20;
+    /// How far away the server is.
+    const AWAY: Duration = Duration::from_millis(250);
+
+    fn key(number: usize) -> NodeKey {
+        Namespace::default().place(&LockKey::new(format!("k{number}")).unwrap())
     }
 
-    /// A server of one channel that answers so many PINGs and then falls silent.
+    /// A server that takes its time for each command, and that answers so many PINGs and then falls silent.
     async fn serve(mut stream: DuplexStream, pings: Arc<AtomicU32>, answered: u32) {
-        let mut buffer = [0; 4096];
+        let mut buffer = vec![0; LONGEST];
         while let Ok(count @ 1..) = stream.read(&mut buffer).await {
             let asked = String::from_utf8_lossy(&buffer[..count]).into_owned();
-            let answer = if asked.contains("HELLO") {
-                "%1\r\n+server\r\n+redis\r\n"
-            } else if asked.contains("UNSUBSCRIBE") {
-                ">3\r\n+unsubscribe\r\n+lk!free:k\r\n:0\r\n"
-            } else if asked.contains("SUBSCRIBE") {
-                ">3\r\n+subscribe\r\n+lk!free:k\r\n:1\r\n"
-            } else if pings.fetch_add(1, Ordering::Relaxed) < answered {
-                "+PONG\r\n"
+            let word = if asked.contains("UNSUBSCRIBE") {
+                "unsubscribe"
             } else {
-                ""
+                "subscribe"
             };
+            let names = asked.lines().filter(|line| line.starts_with("lk!free:"));
+            let mut answer: String = names
+                .map(|name| format!(">3\r\n+{word}\r\n+{name}\r\n:1\r\n"))
+                .collect();
+            if asked.contains("HELLO") {
+                answer.push_str("%1\r\n+server\r\n+redis\r\n");
+            }
+            if asked.contains("PING") && pings.fetch_add(1, Ordering::Relaxed) < answered {
+                answer.push_str("+PONG\r\n");
+            }
+            sleep(AWAY).await;
             stream.write_all(answer.as_bytes()).await.unwrap();
         }
     }
@@ -217,7 +227,7 @@ mod tests {
     /// A connection to such a server, which counts the PINGs.
     async fn connected(answered: u32) -> (MultiplexedConnection, Arc<AtomicU32>) {
         let pings = Arc::new(AtomicU32::new(0));
-        let (ours, theirs) = tokio::io::duplex(4096);
+        let (ours, theirs) = tokio::io::duplex(LONGEST);
         tokio::spawn(serve(theirs, Arc::clone(&pings), answered));
         let info = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
@@ -230,9 +240,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn more_channels_than_are_confirmed_in_one_time_limit_are_joined_on_one_connection() {
+        let many = 2_500;
+        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(many));
+        let _all: Vec<_> = (0..many)
+            .map(|n| hub.subscribe(&key(n), ears.ear(n)))
+            .collect();
+        let (mut connection, _) = connected(u32::MAX).await;
+        let (_alive, mut lost) = watch::channel(());
+        let mut well = || {};
+        let bring = bring(&hub, &mut connection, &mut lost, &mut well);
+        let ended = timeout(10 * ANSWER_LIMIT, bring).await.is_ok();
+        assert!(!ended, "the connection was given up");
+        assert_eq!(ears.heard().open, many);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_server_that_falls_silent_is_noticed_by_a_ping() {
         let (hub, ears) = (Arc::new(Hub::default()), Ears::new(1));
-        let _listening = hub.subscribe(&key(), ears.ear(0));
+        let _listening = hub.subscribe(&key(0), ears.ear(0));
         let (mut connection, pings) = connected(2).await;
         let (_alive, mut lost) = watch::channel(());
         let begin = Instant::now();
@@ -242,7 +268,7 @@ mod tests {
         assert!(matches!(end, Ok(End::Lost)), "it was not noticed");
         assert_eq!(ears.heard().open, 1, "it was fine before");
         assert_eq!(pings.load(Ordering::Relaxed), 3);
-        let limit = 3 * TICK + ANSWER_LIMIT;
+        let limit = 3 * (TICK + AWAY) + ANSWER_LIMIT;
         let after = begin.elapsed();
         assert!(after >= limit && after < limit + TICK / 10, "{after:?}");
     }
@@ -250,7 +276,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_nobody_needs_is_not_tried() {
         let (hub, ears) = (Arc::new(Hub::default()), Ears::new(1));
-        let listening = hub.subscribe(&key(), ears.ear(0));
+        let listening = hub.subscribe(&key(0), ears.ear(0));
         let (mut connection, pings) = connected(u32::MAX).await;
         let (_alive, mut lost) = watch::channel(());
         let leave = async {
