@@ -1,11 +1,13 @@
 //! Release notices: on a connection of their own, which comes back when it is lost.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tower_redlock::node::{AcquireReply, Ears, Node, ReleaseRequest, Subscription};
 
 use crate::support::eventually;
-use crate::support::fake::Proxy;
+use crate::support::fake::{Fake, Proxy, sound};
 use crate::support::nodes::{self, acquire, key, ready, release, subscribe, token};
 use crate::support::server::{Kind, Server};
 
@@ -189,4 +191,41 @@ async fn a_connection_that_is_silently_gone_is_noticed_and_replaced() {
     eventually("opened on a new connection", || ears.heard().open == 1).await;
     nodes::settled(&node).await.unwrap();
     eventually("both keys again", || channels(&server) == 2).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_nobody_waits_for_any_more_is_not_made_when_the_node_comes_up() {
+    let mut server = Server::start(Kind::Redis, &[]);
+    let node = ready(&server.url()).await;
+    server.kill();
+    eventually("down", || nodes::is_down(&node)).await;
+    let ears = Ears::new(1);
+    let subscription = subscribe(&node, "k", &ears);
+    // So that its wish is noticed before it is gone.
+    tokio::task::yield_now().await;
+    drop(subscription);
+    server.restart();
+    nodes::settled(&node).await.unwrap();
+    // Time enough to connect: all of this takes turns with the task that would.
+    for _ in 0..20 {
+        lock_and_release(&node, "k").await;
+    }
+    assert_eq!(connections(&server), 0);
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_for_a_moment_is_asked_again_soon() {
+    for refusal in ["-BUSY a script runs\r\n", "-LOADING not yet\r\n"] {
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        let server = Fake::start(move |words| match words[0].as_str() {
+            "SUBSCRIBE" if count.fetch_add(1, Ordering::SeqCst) < 2 => refusal.to_owned(),
+            "SUBSCRIBE" => format!(">3\r\n+subscribe\r\n+{}\r\n:1\r\n", words[1]),
+            _ => sound(words),
+        });
+        let server = server.await;
+        let node = ready(&server.url()).await;
+        let (_ears, _subscription) = listening(&node, "k").await;
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+    }
 }

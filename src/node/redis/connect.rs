@@ -1,13 +1,11 @@
 //! One attempt to connect: the handshake, and a look at the server.
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, ErrorKind, PushInfo, PushKind, RedisError, ServerErrorKind, Value,
-};
+use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::watch;
 
 use super::connection::{Core, Setback};
-use super::error::{is_missing_right, server_text};
+use super::error::{is_missing_right, is_not_ready, server_text};
 use super::info::Info;
 use super::link::Link;
 use super::scripts::{ACQUIRE, EXTEND, RELEASE};
@@ -136,9 +134,7 @@ fn setback(core: &Core, error: &RedisError, act: &str) -> Setback {
     let unavailable =
         |detail: String| Setback::Down(NodeError::new(NodeErrorKind::Unavailable, detail));
     match error.kind() {
-        ErrorKind::Server(
-            ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown | ServerErrorKind::TryAgain,
-        ) => unavailable(format!("it is not ready: {cause}")),
+        _ if is_not_ready(error) => unavailable(format!("it is not ready: {cause}")),
         ErrorKind::AuthenticationFailed => misconfigured(wrong_password(&cause)),
         ErrorKind::Server(_) | ErrorKind::Extension => {
             let code = error.code().unwrap_or_default();
@@ -147,8 +143,6 @@ fn setback(core: &Core, error: &RedisError, act: &str) -> Setback {
             } else if text.contains("unknown command") && text.contains("HELLO") {
                 // The client knows only one of the two ways servers quote the name.
                 misconfigured(NO_RESP3.to_owned())
-            } else if code == "BUSY" || text.contains("max number of clients") {
-                unavailable(format!("it is not ready: {cause}"))
             } else if is_missing_right(&text) {
                 misconfigured(format!(
                     "its ACL does not allow to {act}; allow what the docs of `RedisNode` list: {cause}"

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use redis::{ErrorKind, RedisError};
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::node::{NodeError, NodeErrorKind};
 
@@ -78,6 +78,19 @@ pub(super) fn failed(error: &RedisError) -> NodeError {
 pub(super) fn is_read_only(text: &str) -> bool {
     // Older servers wrap the errors of calls inside a script in a text of their own.
     text.contains("READONLY")
+}
+
+/// Whether the server will take the command later, without anybody mending anything.
+pub(super) fn is_not_ready(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Server(
+            ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown | ServerErrorKind::TryAgain
+        )
+    ) || error.code() == Some("BUSY")
+        || error
+            .detail()
+            .is_some_and(|text| text.contains("max number of clients"))
 }
 
 /// Whether the server refused for want of a right.

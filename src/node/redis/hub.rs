@@ -22,8 +22,10 @@ pub(super) struct Hub {
 #[derive(Default)]
 struct Channels {
     by_name: HashMap<Arc<str>, Channel>,
-    // Those of which the server does not know what we want.
-    dirty: HashSet<Arc<str>>,
+    // Those of which the server does not know what we want. Two sets, so that who begins to listen never waits behind
+    // all who end.
+    to_join: HashSet<Arc<str>>,
+    to_leave: HashSet<Arc<str>>,
     next: u64,
 }
 
@@ -47,7 +49,10 @@ enum Server {
     Leaving,
 }
 
-/// What to ask of the server next.
+/// How many channels are joined or left by one command: a long one holds up everybody else on the server.
+pub(super) const CHUNK: usize = 500;
+
+/// What to ask of the server next: at most one command of each kind, so that it is one round trip.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) join: Vec<Arc<str>>,
@@ -100,7 +105,7 @@ impl Hub {
 
     /// Waits until something is to be asked of the server.
     pub(super) async fn work(&self) {
-        while self.channels().dirty.is_empty() {
+        while self.channels().is_settled() {
             self.changed.notified().await;
         }
     }
@@ -110,24 +115,20 @@ impl Hub {
         !self.channels().by_name.is_empty()
     }
 
-    /// All that is to be asked of the server now.
+    /// What is to be asked of the server now. More may be left for the next batch.
     pub(super) fn next_batch(&self) -> Batch {
         let mut guard = self.channels();
         let channels = &mut *guard;
-        let mut batch = Batch::default();
-        for name in channels.dirty.drain() {
-            let Some(channel) = channels.by_name.get_mut(&name) else {
-                continue;
-            };
-            if channel.server == Server::Off {
-                channel.server = Server::Joining;
-                batch.join.push(name);
-            } else {
-                channel.server = Server::Leaving;
-                batch.leave.push(name);
+        let join: Vec<_> = take_chunk(&mut channels.to_join);
+        let leave: Vec<_> = take_chunk(&mut channels.to_leave);
+        for (names, server) in [(&join, Server::Joining), (&leave, Server::Leaving)] {
+            for name in names {
+                if let Some(channel) = channels.by_name.get_mut(name) {
+                    channel.server = server;
+                }
             }
         }
-        batch
+        Batch { join, leave }
     }
 
     /// The server has done what `batch` asked.
@@ -150,7 +151,8 @@ impl Hub {
     pub(super) fn lost(&self) {
         let mut guard = self.channels();
         let channels = &mut *guard;
-        channels.dirty.clear();
+        channels.to_join.clear();
+        channels.to_leave.clear();
         channels.by_name.retain(|name, channel| {
             if channel.server == Server::On {
                 channel.ears.iter().for_each(|(_, ear)| ear.closed());
@@ -158,7 +160,7 @@ impl Hub {
             channel.server = Server::Off;
             let wanted = !channel.ears.is_empty();
             if wanted {
-                channels.dirty.insert(Arc::clone(name));
+                channels.to_join.insert(Arc::clone(name));
             }
             wanted
         });
@@ -184,26 +186,39 @@ impl Hub {
 }
 
 impl Channels {
+    /// Whether the server knows all that we want.
+    fn is_settled(&self) -> bool {
+        self.to_join.is_empty() && self.to_leave.is_empty()
+    }
+
     /// Notes whether the server has to be asked about `name`, and forgets it if nobody knows it any more.
     fn mark(&mut self, name: &Arc<str>) {
         let Some(channel) = self.by_name.get(name) else {
             return;
         };
         match (channel.server, channel.ears.is_empty()) {
-            (Server::Off, false) | (Server::On, true) => {
-                self.dirty.insert(Arc::clone(name));
+            (Server::Off, false) => {
+                self.to_join.insert(Arc::clone(name));
             }
             (Server::Off, true) => {
                 self.by_name.remove(name);
-                self.dirty.remove(name);
+                self.to_join.remove(name);
+            }
+            (Server::On, true) => {
+                self.to_leave.insert(Arc::clone(name));
             }
             (Server::On, false) => {
-                self.dirty.remove(name);
+                self.to_leave.remove(name);
             }
             // It is looked at again when the server has confirmed.
             (Server::Joining | Server::Leaving, _) => {}
         }
     }
+}
+
+/// Takes out as many names as go into one command.
+fn take_chunk(names: &mut HashSet<Arc<str>>) -> Vec<Arc<str>> {
+    names.extract_if(|_| true).take(CHUNK).collect()
 }
 
 impl fmt::Debug for Hub {
@@ -290,6 +305,24 @@ mod tests {
         // What was never asked for needs not be given back.
         drop(hub.subscribe(&key("b"), ears.ear(0)));
         assert!(hub.next_batch().is_empty() && !hub.is_used());
+    }
+
+    #[test]
+    fn a_batch_is_one_round_trip_and_who_begins_is_in_the_next_one() {
+        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(2));
+        let many = 2 * CHUNK + 1;
+        let all: Vec<_> = (0..many)
+            .map(|n| hub.subscribe(&key(&format!("k{n}")), ears.ear(0)))
+            .collect();
+        assert_eq!(turn(&hub), (CHUNK, 0));
+        assert_eq!(ears.heard().open, 1, "the first need not wait for the last");
+        assert_eq!((turn(&hub), turn(&hub)), ((CHUNK, 0), (1, 0)));
+        drop(all);
+        assert_eq!(turn(&hub), (0, CHUNK));
+        let _new = hub.subscribe(&key("new"), ears.ear(1));
+        assert_eq!(turn(&hub), (1, CHUNK), "it waits for no one who ends");
+        assert_eq!(ears.heard().open, 2);
+        assert_eq!((turn(&hub), turn(&hub)), ((0, 1), (0, 0)));
     }
 
     #[test]

@@ -17,13 +17,12 @@ if ARGV[2] == '' then
   return {1, 0}
 end
 -- The notice is a hint. A user without the right to publish must still be able to release.
--- It carries how many listen, so that they can spread their next attempts.
-local counts = redis.pcall('PUBSUB', 'NUMSUB', ARGV[2])
-local listeners = counts.err and '' or tostring(counts[2])
-if listeners == '0' then
+-- It carries how many listen, so that they can spread their next attempts; nothing if this user may not ask.
+local listeners = redis.pcall('PUBSUB', 'NUMSUB', ARGV[2])[2]
+if listeners == 0 then
   return {1, 0}
 end
-local heard = redis.pcall('PUBLISH', ARGV[2], listeners)
+local heard = redis.pcall('PUBLISH', ARGV[2], listeners or '')
 if type(heard) ~= 'number' then
   heard = 0
 end
