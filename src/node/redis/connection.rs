@@ -164,7 +164,7 @@ impl Core {
 
     /// Every change of the state passes here, once.
     fn changed(&self, state: &NodeState) {
-        let name = &self.target.name;
+        let name = &self.name;
         match state {
             NodeState::Up => crate::trace::node_changed(name, "up", &""),
             NodeState::Down(reason) => crate::trace::node_changed(name, "down", reason),
