@@ -58,13 +58,18 @@ pub(super) async fn acquire(
     let place = core.namespace.place(&key);
     let began = core.clock.now();
     let wait = Wait { began, limit };
+    let mut queued = false;
     loop {
-        let (turn, queued) = match core.queue.enter(place.shared(), wait.is_patient()) {
-            Ok(Entered::Turn(turn)) => (turn, false),
+        let turn = match core.queue.enter(place.shared(), wait.is_patient()) {
+            Ok(Entered::Turn(turn)) => turn,
             Ok(Entered::Seat(seat)) => match called(core, &place, seat, wait).await? {
-                Baton::Turn(turn) => (turn, true),
+                Baton::Turn(turn) => {
+                    queued = true;
+                    turn
+                }
                 Baton::Lock(guard) if guard.is_lost() => {
-                    // Lost between the pass and this look; the turn went on to the next.
+                    // Lost between the pass and this look; the turn went on to the next. Who comes back has waited.
+                    queued = true;
                     drop(guard);
                     continue;
                 }

@@ -204,3 +204,25 @@ async fn a_lock_that_is_lost_before_its_receiver_looks_is_gone_for_again() {
     nodes.settle_free("order:1").await;
     assert_idle(&locks).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_was_passed_a_lost_lock_waits_no_longer_for_it() {
+    let nodes = Nodes::five();
+    let locks = nodes
+        .builder()
+        .node_timeout(TTL / 2)
+        .hand_off(HandOff::new(100, 6 * TTL))
+        .max_wait(TTL + MS)
+        .lazy()
+        .unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let began = Instant::now();
+    let mut waiter = Box::pin(locks.acquire("order:1"));
+    assert!(poll_once(&mut waiter).await.is_none());
+    drop(guard);
+    nodes.each(0..5, MemoryNode::freeze);
+    tokio::time::sleep(TTL).await;
+    let outcome = waiter.await;
+    assert!(began.elapsed() <= TTL + 4 * MS, "{:?}", began.elapsed());
+    assert!(outcome.is_err());
+}
