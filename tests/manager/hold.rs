@@ -270,3 +270,34 @@ async fn a_release_after_the_end_says_so_though_nothing_has_looked_since_the_ann
     let error = guard.release().await.unwrap_err();
     assert_eq!(error, ReleaseError::Lost(LossReason::Expired));
 }
+
+/// Asks a handle as soon as it is woken, as an executor that polls inside `wake` does.
+struct AsksAtOnce(tower_redlock::LockHandle, std::sync::mpsc::Sender<bool>);
+
+impl std::task::Wake for AsksAtOnce {
+    fn wake(self: Arc<Self>) {
+        // On a thread of its own, so that a test that fails ends.
+        let (handle, (told, tell)) = (self.0.clone(), std::sync::mpsc::channel());
+        std::thread::spawn(move || told.send(handle.is_lost()));
+        let lost = tell.recv_timeout(Duration::from_secs(2));
+        let _ = self.1.send(lost == Ok(true));
+    }
+}
+
+#[tokio::test]
+async fn who_is_woken_by_the_end_may_ask_for_it_at_once() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let (told, tell) = std::sync::mpsc::channel();
+    let waker = Arc::new(AsksAtOnce(guard.handle(), told)).into();
+    let mut lost = Box::pin(guard.lost());
+    let mut cx = std::task::Context::from_waker(&waker);
+    assert!(Future::poll(lost.as_mut(), &mut cx).is_pending());
+    drop(guard);
+    assert_eq!(
+        tell.try_recv(),
+        Ok(true),
+        "the lock's own mutex was in the way"
+    );
+}

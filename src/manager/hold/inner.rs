@@ -29,6 +29,8 @@ pub(super) struct Locked<'a> {
 /// What must not be done under the mutex, for it calls code that is not ours.
 pub(super) struct After<'a> {
     hold: &'a Hold,
+    pub(super) ended: bool,
+    pub(super) settled: bool,
     pub(super) lost: Option<LossReason>,
     pub(super) passed: Option<Turn>,
 }
@@ -39,6 +41,8 @@ impl<'a> Locked<'a> {
             inner,
             after: After {
                 hold,
+                ended: false,
+                settled: false,
                 lost: None,
                 passed: None,
             },
@@ -48,6 +52,12 @@ impl<'a> Locked<'a> {
 
 impl Drop for After<'_> {
     fn drop(&mut self) {
+        if self.ended {
+            self.hold.ended.notify_waiters();
+        }
+        if self.settled {
+            self.hold.settled.notify_waiters();
+        }
         drop(self.passed.take());
         if let Some(reason) = self.lost {
             crate::trace::lock_lost(self.hold.lease.key.as_str(), &reason);

@@ -178,7 +178,7 @@ impl Hold {
             inner.after.passed = inner.turn.take();
             inner.after.lost = Some(reason);
         }
-        self.ended.notify_waiters();
+        inner.after.ended = true;
     }
 
     /// Passes the lock to a new tenant, if somebody in this process waits for it and nothing speaks against it;
@@ -198,7 +198,7 @@ impl Hold {
             .store(inner.holding.deadline().as_nanos(), Ordering::Release);
         let number = number + 1;
         self.tenant.store(number, Ordering::Release);
-        self.ended.notify_waiters();
+        inner.after.ended = true;
         Some(number)
     }
 
@@ -272,7 +272,7 @@ impl Hold {
             }
             // The end was announced: it does not move any more.
             Phase::Ending(_) | Phase::Lost(_) => {}
-            Phase::Released => self.settled.notify_waiters(),
+            Phase::Released => inner.after.settled = true,
         }
     }
 
@@ -329,7 +329,7 @@ impl Hold {
         }
         inner.phase = Phase::Released;
         self.deadline.store(0, Ordering::Release);
-        self.ended.notify_waiters();
+        inner.after.ended = true;
         owed
     }
 
