@@ -25,7 +25,7 @@ pub(crate) async fn run() {
 
 pub(crate) async fn ours(servers: &[Server]) -> LockManager {
     let urls = servers.iter().map(Server::url);
-    let builder = LockManager::builder().redis(urls).ttl(TTL);
+    let builder = LockManager::builder().bootstrap(true).redis(urls).ttl(TTL);
     builder.connect().await.unwrap()
 }
 

@@ -44,7 +44,9 @@ impl Drop for Load {
 pub(crate) async fn run() {
     let servers = Server::start_many(Kind::Redis, 5);
     let connect = async || {
-        let builder = LockManager::builder().redis(servers.iter().map(Server::url));
+        let builder = LockManager::builder()
+            .bootstrap(true)
+            .redis(servers.iter().map(Server::url));
         // Room for them all.
         builder.max_waiters_per_key(1_000).connect().await.unwrap()
     };

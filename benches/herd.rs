@@ -49,7 +49,9 @@ pub(crate) fn run(runtime: &Runtime) {
     managers(runtime, "tower-redlock, 5 memory nodes", base, connect);
     let servers = Server::start_many(Kind::Redis, 5);
     let connect = || async {
-        let builder = LockManager::builder().redis(servers.iter().map(Server::url));
+        let builder = LockManager::builder()
+            .bootstrap(true)
+            .redis(servers.iter().map(Server::url));
         builder.max_wait(REST + PATIENCE).connect().await.unwrap()
     };
     managers(runtime, "tower-redlock, 5 servers", base, connect);

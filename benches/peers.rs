@@ -40,7 +40,7 @@ impl Peer {
         match name {
             "mutex" => Self::Mutex(Arc::default()),
             "ours" => {
-                let builder = LockManager::builder().redis(urls);
+                let builder = LockManager::builder().bootstrap(true).redis(urls);
                 let locks = builder.ttl(TTL).max_wait(MAX_WAIT).connect().await;
                 Self::Ours(locks.unwrap())
             }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
-use crate::manager::{ConfigError, ConnectError, HandOff, LockManager, Options, Settings};
+use crate::manager::{
+    ConfigError, ConnectError, Fencing, HandOff, LockManager, Options, RestartGuard, Settings,
+};
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
 #[cfg(feature = "redis")]
@@ -175,7 +177,33 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long [`connect`](Self::connect) waits for a quorum of nodes. Default: 5 s.
+    /// Whether holders are numbered, and how long the nodes keep the counters. Default: they are, for 24 h after the
+    /// last use; [`Fencing::OFF`] switches it off.
+    pub fn fencing(mut self, fencing: Fencing) -> Self {
+        self.settings.fencing = fencing;
+        self
+    }
+
+    /// Whether nodes that may have forgotten their locks are kept from granting them again, and by how much clocks
+    /// differ at most. Default: they are, and by 1 s; [`RestartGuard::OFF`] switches it off.
+    pub fn restart_guard(mut self, guard: RestartGuard) -> Self {
+        self.settings.guard = guard;
+        self
+    }
+
+    /// Says that no lock is held on any node: nodes that remember nothing need not sit out the leases that they may
+    /// have forgotten. Default: `false`.
+    ///
+    /// For tests, and for the first start of a deployment. It holds until [`connect`](Self::connect) returns (for
+    /// [`lazy`](Self::lazy): for the connect time-out) and for nodes that are seen for the first time. A program that
+    /// always says so undoes the restart guard whenever it starts.
+    pub fn bootstrap(mut self, no_lock_is_held: bool) -> Self {
+        self.settings.bootstrap = no_lock_is_held;
+        self
+    }
+
+    /// How long [`connect`](Self::connect) waits for a quorum of nodes. Default: 5 s. It waits longer while nodes
+    /// that answer sit out leases that they may have forgotten ([`RestartGuard`]).
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connect_timeout = timeout;
         self
@@ -206,6 +234,7 @@ impl LockManagerBuilder {
         let limit = self.settings.connect_timeout;
         let locks = self.lazy()?;
         locks.connected(limit).await?;
+        locks.vouch_no_more();
         Ok(locks)
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::moment::Moment;
 
@@ -13,11 +14,22 @@ use crate::moment::Moment;
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The present moment. Must never go backwards.
     fn now(&self) -> Moment;
+
+    /// Microseconds since 1970, by a clock that people set. Fencing tokens begin with it where nothing better is
+    /// known; nothing is wrong if it goes backwards. Default: the operating system's; zero before 1970.
+    fn unix_micros(&self) -> u64 {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        u64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(u64::MAX)
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Moment {
         (**self).now()
+    }
+
+    fn unix_micros(&self) -> u64 {
+        (**self).unix_micros()
     }
 }
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::lock_key::LockKey;
+use crate::lock_keys::LockKeys;
 use crate::moment::Moment;
-use crate::token::OwnerToken;
+use crate::token::{FencingToken, OwnerToken};
 
 /// One granted lock as a value: what, to whom, and until when.
 ///
@@ -14,9 +15,11 @@ use crate::token::OwnerToken;
 #[non_exhaustive]
 pub struct Lease {
     /// What is locked.
-    pub key: LockKey,
+    pub keys: LockKeys,
     // The secret that the nodes hold for it: not for handlers, which have the lease through their handle.
     pub(crate) token: OwnerToken,
+    /// The number of the first holder, if holders are numbered. Others to whom the lock is handed on have higher ones.
+    pub fence: Option<FencingToken>,
     /// The time to live that was sent to the nodes. It never changes during a lease.
     pub ttl: Duration,
     /// When the attempt that won began.
@@ -26,19 +29,9 @@ pub struct Lease {
 }
 
 impl Lease {
-    pub(crate) const fn new(
-        key: LockKey,
-        token: OwnerToken,
-        ttl: Duration,
-        started: Moment,
-        deadline: Moment,
-    ) -> Self {
-        Self {
-            key,
-            token,
-            ttl,
-            started,
-            deadline,
-        }
+    /// What is locked; the first of several keys.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        self.keys.first()
     }
 }

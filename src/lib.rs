@@ -70,6 +70,7 @@ pub mod clock;
 pub mod extract;
 pub mod lease;
 mod lock_key;
+mod lock_keys;
 mod manager;
 pub mod middleware;
 mod moment;
@@ -84,14 +85,16 @@ pub use builder::LockManagerBuilder;
 pub use extract::Held;
 pub use lease::Lease;
 pub use lock_key::{KeyError, LockKey};
+pub use lock_keys::LockKeys;
 pub use manager::{
-    AcquireError, ConfigError, ConnectError, Contended, HandOff, LockGuard, LockHandle,
-    LockManager, LossReason, Lost, Misconfigured, NoEntropy, NoQuorum, NodeFailure, NodeStatus,
-    QueueFull, ReleaseError, RunError, ShutdownReport, ShuttingDown, Snapshot, TooSlow,
-    Unconfirmed, WaitTimeout,
+    AcquireError, ConfigError, ConnectError, Contended, Fencing, HandOff, LockGuard, LockHandle,
+    LockManager, LossReason, Lost, Misconfigured, NoEntropy, NoQuorum, NodeFailure, NodeStanding,
+    NodeStatus, QueueFull, ReleaseError, RestartGuard, RunError, ShutdownReport, ShuttingDown,
+    Snapshot, TooSlow, Unconfirmed, WaitTimeout,
 };
 pub use middleware::{BusyStatus, RedlockLayer};
 pub use moment::Moment;
+pub use token::{FencingToken, OwnerHash};
 
 /// Where lock keys come from: [`key::header`], [`key::query`] and their like, to be put together with
 /// [`prefix`](key::Key::prefix), [`and`](key::Key::and), [`optional`](key::Key::optional) and

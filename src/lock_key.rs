@@ -210,6 +210,9 @@ enum Reason {
     Missing(Subject),
     Malformed(Subject, &'static str),
     Misplaced(Subject),
+    NoKey,
+    TooMany(usize),
+    Reserved,
 }
 
 /// What a key was to come from. All of it is the program's own text, never the client's.
@@ -267,6 +270,19 @@ impl KeyError {
         Self(Reason::Empty)
     }
 
+    pub(crate) const fn no_key() -> Self {
+        Self(Reason::NoKey)
+    }
+
+    pub(crate) const fn too_many(limit: usize) -> Self {
+        Self(Reason::TooMany(limit))
+    }
+
+    /// In the empty namespace the key would be called like something that we keep beside the locks.
+    pub(crate) const fn reserved() -> Self {
+        Self(Reason::Reserved)
+    }
+
     const fn too_long(len: usize) -> Self {
         Self(Reason::TooLong(len))
     }
@@ -303,6 +319,16 @@ impl fmt::Display for KeyError {
                 f,
                 "the lock key cannot be made: {what} is not known here, because no router ran before the lock \
                  layer; put the layer inside the router"
+            ),
+            Reason::NoKey => f.write_str("there is no lock key in the list"),
+            Reason::TooMany(limit) => {
+                write!(
+                    f,
+                    "there are too many lock keys in the list; at most {limit} are allowed"
+                )
+            }
+            Reason::Reserved => f.write_str(
+                "the lock key begins with `!`, which is reserved where the namespace is empty",
             ),
         }
     }

@@ -4,13 +4,17 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::lock_key::LockKey;
+use crate::lock_key::{KeyError, LockKey};
+use crate::lock_keys::{LockKeys, OneOrMany};
+use crate::token::OwnerToken;
 
 /// The prefix that keeps the locks of one application apart from everything else on the nodes.
 ///
 /// The lock `order:42` in the namespace `lk` (the default) is the Redis key `lk:order:42`, and its releases are
-/// announced on the channel `lk!free:order:42`. In the empty namespace the Redis key is the lock key itself,
-/// which is what other Redlock libraries use. All contenders for a lock must use the same namespace.
+/// announced on the channel `lk!free:order:42`. What is kept beside the locks is called `lk!..` too:
+/// `lk!fence:order:42` is the counter of the lock's holders, `lk!node` the node's memory of itself, and `lk!dead:..` an owner that is
+/// gone. In the empty namespace the Redis key is the lock key itself, which is what other Redlock libraries use. All
+/// contenders for a lock must use the same namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace(Arc<str>);
 
@@ -52,6 +56,33 @@ impl Namespace {
             namespace: self.clone(),
         }
     }
+
+    /// How `keys` are called on the nodes.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] for a key that begins with `!` in the empty namespace: it could be the name of what is kept beside
+    /// the locks.
+    pub fn place_all(&self, keys: &LockKeys) -> Result<NodeKeys, KeyError> {
+        let reserved = |key: &LockKey| key.as_str().starts_with('!');
+        if self.0.is_empty() && keys.as_slice().iter().any(reserved) {
+            return Err(KeyError::reserved());
+        }
+        Ok(NodeKeys(keys.map(|key| self.place(key))))
+    }
+
+    /// The Redis key under which a node remembers whether it may vote.
+    #[must_use]
+    pub fn marker(&self) -> String {
+        [self.as_str(), "!node"].concat()
+    }
+
+    /// The Redis key which says that an owner is gone, so that what it sent earlier and arrives later is void.
+    #[must_use]
+    pub fn tombstone(&self, owner: &OwnerToken) -> String {
+        let owner = String::from_utf8_lossy(owner.expose());
+        [self.as_str(), "!dead:", &owner].concat()
+    }
 }
 
 impl Default for Namespace {
@@ -79,16 +110,32 @@ impl NodeKey {
         &self.text
     }
 
+    /// The namespace it is in.
+    #[must_use]
+    pub const fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
     /// The channel on which releases of this key are announced.
     #[must_use]
     pub fn channel(&self) -> String {
+        self.beside("!free:")
+    }
+
+    /// The Redis key of the counter that numbers the holders of this key.
+    #[must_use]
+    pub fn counter(&self) -> String {
+        self.beside("!fence:")
+    }
+
+    fn beside(&self, kind: &str) -> String {
         let bare = match self.namespace.as_str() {
             "" => &*self.text,
             // The separator is one byte.
             name => self.text.get(name.len() + 1..).unwrap_or_default(),
         };
-        // Every release needs it, so it is put together by hand: the formatting machinery costs several times as much.
-        [self.namespace.as_str(), "!free:", bare].concat()
+        // Every command needs it, so it is put together by hand: the formatting machinery costs several times as much.
+        [self.namespace.as_str(), kind, bare].concat()
     }
 }
 
@@ -104,6 +151,36 @@ impl Eq for NodeKey {}
 impl Hash for NodeKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.text.hash(state);
+    }
+}
+
+/// One or several keys of one namespace that are locked together. Made by [`Namespace::place_all`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NodeKeys(OneOrMany<NodeKey>);
+
+impl NodeKeys {
+    /// The keys, sorted, each once.
+    #[must_use]
+    pub fn as_slice(&self) -> &[NodeKey] {
+        self.0.as_slice()
+    }
+
+    /// The first of them.
+    #[must_use]
+    pub fn first(&self) -> &NodeKey {
+        self.0.first()
+    }
+
+    /// The namespace they are in.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        self.first().namespace()
+    }
+}
+
+impl From<NodeKey> for NodeKeys {
+    fn from(key: NodeKey) -> Self {
+        Self(OneOrMany::One(key))
     }
 }
 
@@ -137,6 +214,23 @@ mod tests {
         let bare = Namespace::new("").unwrap().place(&key);
         assert_eq!(bare.as_str(), "order:42");
         assert_eq!(bare.channel(), "!free:order:42");
+        assert_eq!(placed.counter(), "lk!fence:order:42");
+        assert_eq!(Namespace::default().marker(), "lk!node");
+    }
+
+    #[test]
+    fn no_key_is_called_like_what_is_kept_beside_the_locks() {
+        let keys = LockKeys::new(["a", "!fence:a"]).unwrap();
+        let bare = Namespace::new("").unwrap();
+        assert_eq!(bare.place_all(&keys), Err(KeyError::reserved()));
+        // In a namespace a lock's name goes on with `:`, and never with `!`.
+        let placed = Namespace::default().place_all(&keys).unwrap();
+        assert!(
+            placed
+                .as_slice()
+                .iter()
+                .all(|key| key.as_str().starts_with("lk:"))
+        );
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! [`OwnerToken`]: the secret that proves who holds a lock.
+//! [`OwnerToken`]: the secret that proves who holds a lock; and [`FencingToken`]: the number that orders holders.
 
 use std::fmt;
+use std::num::{NonZeroU64, ParseIntError};
+use std::str::FromStr;
 
 /// The secret value that a lock key holds on the nodes while we own it.
 ///
@@ -18,13 +20,8 @@ impl OwnerToken {
     /// Makes a token of bytes that must come from the operating system's random source.
     #[must_use]
     pub fn from_entropy(entropy: [u8; Self::ENTROPY_LEN]) -> Self {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [0; Self::TEXT_LEN];
-        for (pair, byte) in text.chunks_exact_mut(2).zip(entropy) {
-            for (digit, nibble) in pair.iter_mut().zip([byte >> 4, byte & 0xF]) {
-                *digit = DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0');
-            }
-        }
+        hex_into(&mut text, &entropy);
         Self(text)
     }
 
@@ -41,9 +38,224 @@ impl fmt::Debug for OwnerToken {
     }
 }
 
+/// A number that grows with every holder of a lock, and which the resource behind the lock remembers.
+///
+/// A holder that was paused for so long that its lock has passed to another comes with a smaller number than the
+/// resource has seen, and is turned away. For that the resource must *enter* the holder in the first statement of
+/// its work, reads included, and in the same transaction:
+///
+/// ```sql
+/// UPDATE orders SET fence = $token, owner = $hash
+///  WHERE id = $id AND (fence < $token OR (fence = $token AND owner = $hash))
+/// ```
+///
+/// No row means: stop. A check that stands only before the writes loses updates.
+///
+/// A token is below 2<sup>63</sup>, so that it fits a signed database column, and above 2<sup>53</sup>, so that in JSON
+/// it must be a string; `serde` makes it one. Its upper bits are microseconds since 1970 where no clock went
+/// backwards, but that is no promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(NonZeroU64);
+
+impl FencingToken {
+    /// How far apart the numbers of two grants are at least: the numbers between belong to those to whom the lock
+    /// is handed on inside a process.
+    pub const STEP: u64 = 1 << Self::HAND_OFF_BITS;
+    const HAND_OFF_BITS: u32 = 10;
+
+    /// The token of this value; `None` for zero and for what does not fit 63 bits.
+    #[must_use]
+    pub const fn new(value: u64) -> Option<Self> {
+        if value > i64::MAX.cast_unsigned() {
+            return None;
+        }
+        match NonZeroU64::new(value) {
+            Some(value) => Some(Self(value)),
+            None => None,
+        }
+    }
+
+    /// The value.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The value for a database that knows only signed numbers. Never negative.
+    #[must_use]
+    pub const fn as_i64(self) -> i64 {
+        self.get().cast_signed()
+    }
+
+    /// What a client proposes at `micros` microseconds since 1970.
+    pub(crate) const fn proposed_at(micros: u64) -> Option<Self> {
+        // What does not fit would be after the year 2255.
+        Self::new(micros.saturating_mul(Self::STEP))
+    }
+
+    /// The number of the holder to whom the lock was handed on as the `number`th.
+    pub(crate) const fn handed_on(self, number: u32) -> Self {
+        match Self::new(self.get().saturating_add(number as u64)) {
+            Some(token) => token,
+            None => self,
+        }
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.get()
+    }
+}
+
+impl From<FencingToken> for i64 {
+    fn from(token: FencingToken) -> Self {
+        token.as_i64()
+    }
+}
+
+impl serde::Serialize for FencingToken {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for FencingToken {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl FromStr for FencingToken {
+    type Err = FencingTokenError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let value = text
+            .parse()
+            .map_err(|_: ParseIntError| FencingTokenError(()))?;
+        Self::new(value).ok_or(FencingTokenError(()))
+    }
+}
+
+/// A text that is no [`FencingToken`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FencingTokenError(());
+
+impl fmt::Display for FencingTokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a fencing token is a whole number from 1 to 9223372036854775807 in decimal digits",
+        )
+    }
+}
+
+impl std::error::Error for FencingTokenError {}
+
+/// A hash of an [`OwnerToken`]: it tells owners apart and proves nothing to the nodes that the token itself would.
+///
+/// It is the SHA-1 of the token in hexadecimal digits, which is what a Redis script can compute. The token is 160
+/// random bits, so it cannot be found from its hash.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OwnerHash([u8; Self::LEN]);
+
+impl OwnerHash {
+    const LEN: usize = 40;
+
+    pub(crate) fn of(token: &OwnerToken) -> Self {
+        let mut text = [0; Self::LEN];
+        hex_into(
+            &mut text,
+            &sha1_smol::Sha1::from(token.expose()).digest().bytes(),
+        );
+        Self(text)
+    }
+
+    /// Reads a hash that came from elsewhere: `None` unless it is 40 hexadecimal digits in lower case.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let digits = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let text: [u8; Self::LEN] = text.try_into().ok()?;
+        text.iter().all(digits).then_some(Self(text))
+    }
+
+    /// The hash as 40 hexadecimal digits.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // Only digits are ever in it.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// Tells holders apart: equal tokens give equal tags.
+    pub(crate) fn tag(&self) -> u64 {
+        let digits = self.as_str().get(..16).unwrap_or_default();
+        u64::from_str_radix(digits, 16).unwrap_or(0)
+    }
+}
+
+impl fmt::Display for OwnerHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for OwnerHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Enough to tell two apart; the whole of it can prove a loan.
+        write!(
+            f,
+            "OwnerHash({}..)",
+            self.as_str().get(..8).unwrap_or_default()
+        )
+    }
+}
+
+/// Writes `bytes` as hexadecimal digits.
+fn hex_into(text: &mut [u8], bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
+        for (digit, nibble) in pair.iter_mut().zip([byte >> 4, byte & 0xF]) {
+            *digit = DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0');
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fencing_token_fits_a_signed_column_and_is_text_in_json() {
+        assert_eq!(FencingToken::new(0), None);
+        assert_eq!(FencingToken::new(1 << 63), None);
+        let token = FencingToken::proposed_at(1_800_000_000_000_000).unwrap();
+        assert_eq!(token.get(), 1_843_200_000_000_000_000);
+        assert_eq!(token.handed_on(3).as_i64(), 1_843_200_000_000_000_003);
+        let text = serde_json::to_string(&token).unwrap();
+        assert_eq!(text, "\"1843200000000000000\"");
+        assert_eq!(serde_json::from_str::<FencingToken>(&text).unwrap(), token);
+        for bad in ["", "0", "-1", "9223372036854775808", "1e3", " 1"] {
+            assert!(bad.parse::<FencingToken>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_owner_hash_is_the_sha_1_of_the_token() {
+        let token = OwnerToken::from_entropy([0; OwnerToken::ENTROPY_LEN]);
+        let hash = OwnerHash::of(&token);
+        // printf '0%.0s' {1..40} | sha1sum
+        assert_eq!(hash.as_str(), "9514e18b679622b8d59991a6298559cb03099d64");
+        assert_eq!(OwnerHash::parse(hash.as_str().as_bytes()), Some(hash));
+        assert_eq!(OwnerHash::parse(b"short"), None);
+        assert_eq!(OwnerHash::parse(&[b'X'; 40]), None);
+        assert!(!format!("{hash:?}").contains(hash.as_str()));
+    }
 
     #[test]
     fn the_value_is_hexadecimal_and_debug_hides_it() {

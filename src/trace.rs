@@ -9,6 +9,7 @@
 )]
 
 use std::fmt::Display;
+use std::time::Duration;
 
 /// A node did not answer when the manager connected, and a quorum did.
 pub(crate) fn node_missing(node: &str, reason: &dyn Display) {
@@ -36,6 +37,38 @@ pub(crate) fn notices_unavailable(node: &str, reason: &str) {
         reason,
         "a node does not let us listen to releases; who waits for a lock asks again now and then instead"
     );
+}
+
+/// A node may have forgotten its locks and begins to sit them out.
+pub(crate) fn node_quarantined(node: &str, wait: Duration, remembered: bool) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        node,
+        ?wait,
+        remembered,
+        "a node restarted or lost its data; it does not vote until the locks that it may have forgotten have ended"
+    );
+}
+
+/// A quarantine is over.
+pub(crate) fn node_promoted(node: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(node, "a node votes again");
+}
+
+/// A node was let in although fewer than a quorum of others remember how high the fencing tokens have come.
+pub(crate) fn fencing_at_risk(node: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(
+        node,
+        "a node votes again with the clock in place of its lost fencing tokens, for fewer than a quorum remember theirs; they may repeat if clocks differ by more than max_clock_skew"
+    );
+}
+
+/// A node serves processes with another charter.
+pub(crate) fn node_foreign(node: &str, reason: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(node, reason, "a node cannot serve this process");
 }
 
 /// A lock ended while its guard was still alive.

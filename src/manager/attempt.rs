@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::sleep;
 
 use super::background::Inside;
-use super::baton::{Note, Turn};
+use super::baton::{Note, Turns};
 use super::core::{Core, token};
 use super::error::{AcquireError, NoQuorum, TooSlow};
 use super::fanout::Fanout;
@@ -13,13 +13,16 @@ use super::hold::Hold;
 use super::releaser::{Debt, Release};
 use crate::clock::Clock as _;
 use crate::lease::Lease;
-use crate::lock_key::LockKey;
+use crate::lock_keys::LockKeys;
 use crate::moment::Moment;
-use crate::namespace::NodeKey;
-use crate::node::{AcquireReply, AcquireRequest, NodeError};
+use crate::namespace::NodeKeys;
+use crate::node::{
+    AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RaiseReply, RaiseRequest,
+};
+use crate::protocol::fence::{Numbering, numbering};
 use crate::protocol::renewal::Holding;
 use crate::protocol::round::{Round, Verdict, Vote};
-use crate::token::OwnerToken;
+use crate::token::{FencingToken, OwnerToken};
 
 /// One round over the nodes with one owner token.
 ///
@@ -28,8 +31,9 @@ use crate::token::OwnerToken;
 #[derive(Debug)]
 pub(super) struct Attempt {
     core: Arc<Core>,
-    place: NodeKey,
+    keys: NodeKeys,
     token: OwnerToken,
+    fence: Option<FencingToken>,
     sent: Moment,
     round: Round,
     errors: Vec<(usize, NodeError)>,
@@ -42,10 +46,12 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// Prepares a round for `place`. Nothing is sent before [`decide`](Self::decide) is polled.
-    pub(super) fn new(core: &Arc<Core>, place: &NodeKey) -> Result<Self, AcquireError> {
+    /// Prepares a round for `keys`. Nothing is sent before [`decide`](Self::decide) is polled.
+    pub(super) fn new(core: &Arc<Core>, keys: &NodeKeys) -> Result<Self, AcquireError> {
         let token = token()?;
-        let request = AcquireRequest::new(place.clone(), token, core.terms.ttl);
+        let request = AcquireRequest::new(keys.clone(), token, core.terms.ttl)
+            .under(core.charter.clone())
+            .numbered(core.proposal());
         // Before anything can leave: validity counts from here, for every node.
         let sent = core.clock.now();
         let futures = core.nodes.iter().enumerate();
@@ -53,8 +59,9 @@ impl Attempt {
         Ok(Self {
             fanout: Fanout::new(futures),
             core: Arc::clone(core),
-            place: place.clone(),
+            keys: keys.clone(),
             token,
+            fence: None,
             sent,
             round: Round::new(core.terms.quorum),
             errors: Vec::new(),
@@ -96,9 +103,14 @@ impl Attempt {
 
     fn record(&mut self, node: usize, answer: Result<AcquireReply, NodeError>) {
         let vote = match answer {
-            Ok(AcquireReply::Granted) => Vote::Granted,
+            Ok(AcquireReply::Granted { fence: None }) if self.core.fencing.is_some() => {
+                self.errors.push((node, unnumbered()));
+                Vote::Failed { owed: true }
+            }
+            Ok(AcquireReply::Granted { fence }) => Vote::Granted(fence),
             Ok(AcquireReply::Held(holder)) => Vote::Refused(holder),
             Err(error) => {
+                self.core.heard(node, &error);
                 let owed = error.outcome_unknown();
                 self.errors.push((node, error));
                 Vote::Failed { owed }
@@ -107,13 +119,81 @@ impl Attempt {
         self.round.record(node, vote);
     }
 
+    /// Settles the number of a granted round. If the nodes do not agree on one, the highest is written back, which
+    /// takes a second round.
+    ///
+    /// # Errors
+    ///
+    /// [`NoQuorum`] if too few nodes confirmed it within the node time-out.
+    pub(super) async fn number(&mut self) -> Result<(), NoQuorum> {
+        if self.core.fencing.is_none() {
+            return Ok(());
+        }
+        let numbers: Vec<(usize, FencingToken)> = self.round.numbers().collect();
+        let tokens: Vec<FencingToken> = numbers.iter().map(|(_, token)| *token).collect();
+        match numbering(&tokens, self.core.terms.quorum.needed()) {
+            Numbering::Agreed(token) => {
+                self.fence = Some(token);
+                self.core.numbers.count(true);
+                Ok(())
+            }
+            Numbering::Open(token) => {
+                self.core.numbers.count(false);
+                self.write_back(token, &numbers).await
+            }
+            // No round is granted without numbers.
+            Numbering::None => Err(self.no_quorum()),
+        }
+    }
+
+    async fn write_back(
+        &mut self,
+        token: FencingToken,
+        numbers: &[(usize, FencingToken)],
+    ) -> Result<(), NoQuorum> {
+        let core = Arc::clone(&self.core);
+        let needed = core.terms.quorum.needed();
+        let request = RaiseRequest::new(self.keys.clone(), self.token, core.fence(token));
+        let lower = numbers.iter().filter(|(_, number)| *number < token);
+        let mut raising = Fanout::new(lower.filter_map(|(index, _)| {
+            let node = core.nodes.get(*index)?;
+            Some((*index, node.raise(request.clone())))
+        }));
+        // Those that reported it have it already.
+        let mut have = numbers
+            .iter()
+            .filter(|(_, number)| *number == token)
+            .count();
+        let timer = sleep(core.node_timeout);
+        tokio::pin!(timer);
+        while have < needed {
+            let answer = tokio::select! {
+                biased;
+                answer = raising.next() => answer,
+                () = &mut timer => {
+                    let late = raising.abandon().into_iter();
+                    self.errors.extend(late.map(|node| (node, core.timed_out())));
+                    None
+                }
+            };
+            match answer {
+                Some((_, Ok(RaiseReply::Raised))) => have += 1,
+                Some((node, Ok(RaiseReply::NotOwner))) => self.errors.push((node, expired())),
+                Some((node, Err(error))) => self.errors.push((node, error)),
+                None => return Err(self.no_quorum()),
+            }
+        }
+        self.fence = Some(token);
+        Ok(())
+    }
+
     /// Makes a lock of a granted round. If no validity is left by now, everything is released.
-    pub(super) fn win(mut self, key: LockKey, turn: Turn) -> Result<Arc<Hold>, AcquireError> {
+    pub(super) fn win(mut self, names: LockKeys, turns: Turns) -> Result<Arc<Hold>, AcquireError> {
         let core = Arc::clone(&self.core);
         let mut holding = Holding::new(core.terms, self.sent);
         for node in 0..core.nodes.len() {
             match self.round.vote(node) {
-                Some(Vote::Granted) => holding.confirm(node, self.sent),
+                Some(Vote::Granted(_)) => holding.confirm(node, self.sent),
                 Some(Vote::Refused(_)) => holding.foreign(node, self.sent),
                 Some(Vote::Failed { owed: true }) => holding.unknown(node),
                 Some(Vote::Failed { owed: false }) | None => {}
@@ -131,12 +211,19 @@ impl Attempt {
                 ttl: core.terms.ttl,
             }));
         }
-        let lease = Lease::new(key, self.token, core.terms.ttl, self.sent, deadline);
+        let lease = Lease {
+            keys: names,
+            token: self.token,
+            fence: self.fence,
+            ttl: core.terms.ttl,
+            started: self.sent,
+            deadline,
+        };
         let clock = Arc::clone(&core.clock);
-        let place = self.place.clone();
+        let keys = self.keys.clone();
         let hold = Arc::new_cyclic(|hold| {
-            turn.note(Note::Held(hold.clone()));
-            Hold::new(core.next_id(), lease, place, clock, holding, turn)
+            turns.note(&Note::Held(hold.clone()));
+            Hold::new(core.next_id(), lease, keys, clock, holding, turns)
         });
         self.won = true;
         if self.fanout.is_empty() {
@@ -161,7 +248,7 @@ impl Attempt {
     /// its own leavings. Nodes that have not answered are settled in the background.
     pub(super) async fn give_back(mut self) {
         let granted: Vec<usize> = (0..self.core.nodes.len())
-            .filter(|node| self.round.vote(*node) == Some(Vote::Granted))
+            .filter(|node| matches!(self.round.vote(*node), Some(Vote::Granted(_))))
             .collect();
         if granted.is_empty() {
             return;
@@ -173,7 +260,7 @@ impl Attempt {
             .quorum
             .needed()
             .saturating_sub(granted.len());
-        let debt = Debt::new(&self.core, &self.place, self.token, !self.lost);
+        let debt = Debt::new(&self.core, &self.keys, self.token, self.sent, !self.lost);
         let release = Release::new(&self.core, debt, &granted, free);
         for node in granted {
             self.round.settle(node);
@@ -192,6 +279,7 @@ impl Attempt {
             failures: failures
                 .map(|(node, error)| self.core.failure(*node, error.clone()))
                 .collect(),
+            retry_after: self.core.quorum_in(),
         }
     }
 }
@@ -210,10 +298,23 @@ impl Drop for Attempt {
         if fanout.is_empty() && owed.is_empty() {
             return;
         }
-        let debt = Debt::new(&core, &self.place, self.token, !self.lost);
-        self.core
-            .settle(&self.place, lost(core, debt, fanout, owed));
+        let debt = Debt::new(&core, &self.keys, self.token, self.sent, !self.lost);
+        self.core.settle(&self.keys, lost(core, debt, fanout, owed));
     }
+}
+
+fn unnumbered() -> NodeError {
+    NodeError::new(
+        NodeErrorKind::Garbled,
+        "it granted without a number; switch fencing off for nodes that cannot count",
+    )
+}
+
+fn expired() -> NodeError {
+    NodeError::new(
+        NodeErrorKind::Rejected,
+        "the lock had ended there before it was numbered",
+    )
 }
 
 /// Settles a lost round: releases what is owed now, and what is granted late.
@@ -234,7 +335,7 @@ async fn lost(
         tokio::select! {
             biased;
             answer = fanout.next() => match answer {
-                Some((node, Ok(AcquireReply::Granted))) => release(&[node]),
+                Some((node, Ok(AcquireReply::Granted { .. }))) => release(&[node]),
                 Some((node, Err(error))) if error.outcome_unknown() => release(&[node]),
                 Some(_) => {}
                 None => return,
@@ -272,10 +373,15 @@ async fn late(
             }
         };
         hold.answered(node, |holding| match answer {
-            Some(Ok(AcquireReply::Granted)) => holding.confirm(node, sent),
+            Some(Ok(AcquireReply::Granted { .. })) => holding.confirm(node, sent),
             Some(Ok(AcquireReply::Held(_))) => holding.foreign(node, sent),
-            Some(Err(error)) if error.outcome_unknown() => holding.unknown(node),
-            Some(Err(_)) | None => {}
+            Some(Err(error)) => {
+                core.heard(node, &error);
+                if error.outcome_unknown() {
+                    holding.unknown(node);
+                }
+            }
+            None => {}
         });
     }
     core.registry

@@ -14,6 +14,55 @@ pub(super) type Queue = queue::Queue<Baton>;
 /// The right to go for a key.
 pub(super) type Turn = queue::Turn<Baton>;
 
+/// The right to go for all keys of one lock.
+#[derive(Debug)]
+pub(super) struct Turns {
+    first: Turn,
+    rest: Vec<Turn>,
+}
+
+impl Turns {
+    /// The right to go for the first key; the others follow in their order.
+    pub(super) const fn new(first: Turn) -> Self {
+        Self {
+            first,
+            rest: Vec::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, turn: Turn) {
+        self.rest.push(turn);
+    }
+
+    /// The right to go for the first key alone; the others are given back.
+    pub(super) fn into_first(self) -> Turn {
+        self.first
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Turn> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+
+    /// Whether the lock may pass to somebody who waits: only one of a single key does.
+    pub(super) fn can_hand_off(&self) -> bool {
+        self.rest.is_empty() && self.first.is_waited_for()
+    }
+
+    /// Notes what is known of the keys.
+    pub(super) fn note(&self, note: &Note) {
+        for turn in self.all() {
+            turn.note(note.clone());
+        }
+    }
+
+    /// Lets those in who do not wait: the keys are being given back.
+    pub(super) fn leave(&self) {
+        for turn in self.all() {
+            turn.leave();
+        }
+    }
+}
+
 /// What a waiter is called with. Dropped, it passes on: a guard releases its lock, or hands it to the next.
 #[derive(Debug)]
 pub(super) enum Baton {

@@ -1,10 +1,11 @@
 //! Starting a manager on its nodes.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 
 use super::LockManager;
 use super::background::Background;
@@ -12,9 +13,18 @@ use super::core::Core;
 use super::error::{NoQuorum, NodeFailure};
 use super::fanout::Fanout;
 use super::options::{ConfigError, ConnectError, Misconfigured, Options};
+use super::warden::{NodeStanding, keep};
 use super::watchdog::watch;
 use crate::clock::Clock;
 use crate::node::{Node, NodeContext, NodeError, NodeErrorKind, NodeState, Roster};
+
+impl Core {
+    /// How many nodes take commands.
+    fn up(&self) -> usize {
+        let up = |node: &&Arc<dyn Node>| node.state() == NodeState::Up;
+        self.nodes.iter().filter(up).count()
+    }
+}
 
 impl LockManager {
     /// Starts the nodes and the watchdog, without waiting for any answer.
@@ -33,13 +43,26 @@ impl LockManager {
         for node in &nodes {
             node.start(context.clone());
         }
-        let core = Arc::new(Core::new(
-            nodes,
-            clock,
-            options,
-            Background::new(runtime.clone()),
-        ));
+        let (vouched, limit) = (options.vouched, options.connect_timeout);
+        let background = Background::new(runtime.clone());
+        let core = Arc::new(Core::new(nodes, clock, options, background));
+        if vouched {
+            core.standings.vouch(true);
+            let standings = Arc::downgrade(&core.standings);
+            runtime.spawn(async move {
+                sleep(limit).await;
+                if let Some(standings) = standings.upgrade() {
+                    standings.vouch(false);
+                }
+            });
+        }
         runtime.spawn(watch(Arc::downgrade(&core), Arc::clone(&core.registry)));
+        if core.charter.is_some() {
+            for index in 0..core.nodes.len() {
+                let standings = Arc::clone(&core.standings);
+                runtime.spawn(keep(Arc::downgrade(&core), standings, index));
+            }
+        }
         Ok(Self { core })
     }
 
@@ -69,7 +92,84 @@ impl LockManager {
             }
         };
         let _ = timeout(core.node_timeout.max(STRAGGLERS), stragglers).await;
-        self.judge(&ready, limit)
+        self.judge(&ready, limit)?;
+        self.standing(needed, timer).await
+    }
+
+    /// Waits until a quorum of nodes votes: for as long as quarantines last, and else for what is left of the limit.
+    async fn standing(
+        &self,
+        needed: usize,
+        mut timer: Pin<&mut Sleep>,
+    ) -> Result<(), ConnectError> {
+        let core = &self.core;
+        core.standings.suspect_all();
+        self.quorum_votes(needed, timer.as_mut()).await?;
+        // And the others that are there, for a moment: what is vouched for ends when this returns.
+        let others = async {
+            loop {
+                let news = core.standings.news();
+                if core.standings.settled() >= core.up() {
+                    return;
+                }
+                news.await;
+            }
+        };
+        let _ = timeout(core.node_timeout.max(STRAGGLERS), others).await;
+        Ok(())
+    }
+
+    async fn quorum_votes(
+        &self,
+        needed: usize,
+        mut timer: Pin<&mut Sleep>,
+    ) -> Result<(), ConnectError> {
+        let core = &self.core;
+        loop {
+            let news = core.standings.news();
+            let foreign = core.standings.foreign();
+            if !foreign.is_empty() {
+                let failures = foreign.into_iter();
+                let failures = failures.map(|(node, error)| core.failure(node, error));
+                return Err(ConnectError::Misconfigured(Misconfigured {
+                    failures: failures.collect(),
+                }));
+            }
+            if core.standings.voting() >= needed {
+                return Ok(());
+            }
+            let patient = core.standings.promising() >= needed;
+            tokio::select! {
+                biased;
+                () = news => {}
+                () = &mut timer, if !patient && !timer.is_elapsed() => {
+                    return Err(ConnectError::NoQuorum(self.not_standing(needed)));
+                }
+            }
+        }
+    }
+
+    pub(super) fn not_standing(&self, needed: usize) -> NoQuorum {
+        let core = &self.core;
+        let now = core.clock.now();
+        let failures = (0..core.nodes.len()).filter_map(|node| {
+            let error = match core.standings.show(node, now) {
+                NodeStanding::Voting => return None,
+                _ => core.standings.explain(node, now).unwrap_or_else(untold),
+            };
+            Some(core.failure(node, error))
+        });
+        NoQuorum {
+            needed,
+            nodes: core.nodes.len(),
+            failures: failures.collect(),
+            retry_after: core.quorum_in(),
+        }
+    }
+
+    /// From now on nodes that remember nothing are no longer trusted to have nothing to forget.
+    pub(crate) fn vouch_no_more(&self) {
+        self.core.standings.vouch(false);
     }
 
     fn judge(&self, ready: &[bool], limit: Duration) -> Result<(), ConnectError> {
@@ -95,6 +195,7 @@ impl LockManager {
                 needed,
                 nodes: core.nodes.len(),
                 failures: missing,
+                retry_after: None,
             }));
         }
         for failure in missing {
@@ -108,6 +209,10 @@ fn note(ready: &mut [bool], node: usize, answer: &Result<(), NodeError>) {
     if let (Ok(()), Some(slot)) = (answer, ready.get_mut(node)) {
         *slot = true;
     }
+}
+
+fn untold() -> NodeError {
+    NodeError::new(NodeErrorKind::TimedOut, "it did not say whether it votes")
 }
 
 fn no_answer(limit: Duration) -> NodeError {

@@ -8,14 +8,16 @@ use super::background::{Background, Gauge};
 use super::baton::Queue;
 use super::courtesy::Courtesy;
 use super::error::{AcquireError, NoEntropy, NodeFailure};
+use super::fencing::Numbers;
 use super::hand_off::HandOff;
 use super::options::Options;
+use super::warden::Standings;
 use super::watchdog::Registry;
 use crate::clock::Clock;
-use crate::namespace::{Namespace, NodeKey};
-use crate::node::{Node, NodeError, NodeErrorKind};
+use crate::namespace::{Namespace, NodeKeys};
+use crate::node::{Charter, Fence, Node, NodeError, NodeErrorKind};
 use crate::protocol::renewal::Terms;
-use crate::token::OwnerToken;
+use crate::token::{FencingToken, OwnerToken};
 
 /// The inside of a manager. Guards and background jobs keep it alive; the watchdog does not.
 #[derive(Debug)]
@@ -27,6 +29,14 @@ pub(super) struct Core {
     pub(super) node_timeout: Duration,
     pub(super) max_wait: Duration,
     pub(super) hand_off: HandOff,
+    // How long counters are kept; `None` if holders are not numbered.
+    pub(super) fencing: Option<Duration>,
+    pub(super) numbers: Numbers,
+    // What the nodes must agree to; `None` without the restart guard.
+    pub(super) charter: Option<Arc<Charter>>,
+    pub(super) standings: Arc<Standings>,
+    pub(super) max_clock_skew: Duration,
+    pub(super) connect_timeout: Duration,
     pub(super) queue: Arc<Queue>,
     pub(super) courtesy: Courtesy,
     pub(super) background: Background,
@@ -43,7 +53,14 @@ impl Core {
         options: Options,
         background: Background,
     ) -> Self {
+        let charter = options.charter(&nodes);
         Self {
+            standings: Arc::new(Standings::new(nodes.len(), charter.is_some())),
+            connect_timeout: options.connect_timeout,
+            max_clock_skew: options.guard.max_clock_skew.unwrap_or_default(),
+            charter,
+            fencing: options.fencing.keep,
+            numbers: Numbers::default(),
             nodes,
             clock,
             namespace: options.namespace,
@@ -67,8 +84,45 @@ impl Core {
 
     /// Names `node` as failed with `error`.
     pub(super) fn failure(&self, node: usize, error: NodeError) -> NodeFailure {
-        let name = self.nodes.get(node).map_or("?", |node| node.name());
-        NodeFailure::new(name, error)
+        let error = match error.kind() {
+            // The node knows only that it is; how long yet is ours to tell.
+            NodeErrorKind::Quarantined => self
+                .standings
+                .explain(node, self.clock.now())
+                .unwrap_or(error),
+            _ => error,
+        };
+        NodeFailure::new(self.name_of(node), error)
+    }
+
+    pub(super) fn name_of(&self, node: usize) -> &str {
+        self.nodes.get(node).map_or("?", |node| node.name())
+    }
+
+    /// After how long a quorum votes again, if it is quarantines that keep it from that.
+    pub(super) fn quorum_in(&self) -> Option<Duration> {
+        self.standings
+            .quorum_in(self.terms.quorum.needed(), self.clock.now())
+    }
+
+    /// Takes in what an error of `node` says of the node itself.
+    pub(super) fn heard(&self, node: usize, error: &NodeError) {
+        if error.kind() == NodeErrorKind::Quarantined {
+            self.standings.suspect(node);
+        }
+    }
+
+    /// The number that is proposed for a grant at this moment.
+    pub(super) fn proposal(&self) -> Option<Fence> {
+        let keep = self.fencing?;
+        // A clock of nonsense proposes nothing that counts: the nodes go on from what they have.
+        let token = FencingToken::proposed_at(self.clock.unix_micros()).or(FencingToken::new(1))?;
+        Some(Fence::new(token, keep))
+    }
+
+    /// The number of a lock, for the nodes.
+    pub(super) fn fence(&self, token: FencingToken) -> Fence {
+        Fence::new(token, self.fencing.unwrap_or_default())
     }
 
     /// The error of a node that did not answer within the node time-out.
@@ -80,9 +134,9 @@ impl Core {
     }
 
     /// Runs `job` in the background; if there is no room, the key is left to its ttl, and that is said.
-    pub(super) fn settle(&self, place: &NodeKey, job: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn settle(&self, keys: &NodeKeys, job: impl Future<Output = ()> + Send + 'static) {
         if !self.background.spawn(job) {
-            crate::trace::left_to_expire(place.as_str(), "too many releases are under way");
+            crate::trace::left_to_expire(keys.first().as_str(), "too many releases are under way");
         }
     }
 }
@@ -90,6 +144,8 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         self.registry.stop();
+        // So that the wardens see that there is nothing left to look after.
+        self.standings.suspect_all();
     }
 }
 

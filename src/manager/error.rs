@@ -165,6 +165,7 @@ pub struct NoQuorum {
     pub(super) needed: usize,
     pub(super) nodes: usize,
     pub(super) failures: Vec<NodeFailure>,
+    pub(super) retry_after: Option<Duration>,
 }
 
 impl NoQuorum {
@@ -178,6 +179,13 @@ impl NoQuorum {
     #[must_use]
     pub const fn nodes(&self) -> usize {
         self.nodes
+    }
+
+    /// After how long a quorum of nodes should vote again, if it is quarantines that keep them from it (see
+    /// [`RestartGuard`](crate::RestartGuard)); `None` if nobody knows.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
     }
 
     /// The nodes that did not answer, and why.
@@ -293,102 +301,3 @@ impl fmt::Display for NoEntropy {
 }
 
 impl std::error::Error for NoEntropy {}
-
-/// Why a lock ended before its guard did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LossReason {
-    /// Validity ended without a successful extension.
-    Expired,
-    /// So many nodes hold another's token that no quorum can be ours.
-    Taken,
-    /// It was held for as long as the manager's `max_hold` allows.
-    MaxHold,
-    /// The manager was shut down.
-    Shutdown,
-    /// The guard has released it. Only a handle that outlives its guard sees this.
-    Released,
-}
-
-impl fmt::Display for LossReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Expired => "its validity ended without a successful extension",
-            Self::Taken => "another holder has taken too many nodes",
-            Self::MaxHold => "it was held for as long as max_hold allows",
-            Self::Shutdown => "the lock manager was shut down",
-            Self::Released => "it was released",
-        })
-    }
-}
-
-/// Why [`LockManager::run`](crate::LockManager::run) did not run the work to its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RunError {
-    /// The lock was not acquired; the work did not begin.
-    Acquire(AcquireError),
-    /// The lock was lost; the work was dropped half-way and its outcome is unknown.
-    Lost(LossReason),
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Acquire(error) => error.fmt(f),
-            Self::Lost(reason) => write!(f, "the lock was lost while the work ran: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
-impl From<AcquireError> for RunError {
-    fn from(error: AcquireError) -> Self {
-        Self::Acquire(error)
-    }
-}
-
-/// Why a release is not certain to have freed the lock. The lock is given up all the same, and its ttl ends
-/// what could not be released.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReleaseError {
-    /// The lock had been lost before it was released.
-    Lost(LossReason),
-    /// Fewer nodes than a quorum confirmed within the node time-out; the rest is tried on in the background.
-    Unconfirmed(Unconfirmed),
-}
-
-impl fmt::Display for ReleaseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost(reason) => {
-                write!(f, "the lock had been lost before it was released: {reason}")
-            }
-            Self::Unconfirmed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ReleaseError {}
-
-/// Fewer nodes than a quorum confirmed a release in time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Unconfirmed {
-    pub(super) confirmed: usize,
-    pub(super) needed: usize,
-}
-
-impl fmt::Display for Unconfirmed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the release was confirmed by {} nodes where {} are needed; the lock may stay until its ttl ends",
-            self.confirmed, self.needed
-        )
-    }
-}
-
-impl std::error::Error for Unconfirmed {}

@@ -9,13 +9,14 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 use tokio::sync::futures::OwnedNotified;
 
-use super::baton::Baton;
+use super::baton::{Baton, Turn, Turns};
 use super::core::Core;
-use super::error::{LossReason, ReleaseError};
+use super::ending::{LossReason, ReleaseError};
 use super::hold::Hold;
 use super::releaser::Release;
 use crate::lease::Lease;
 use crate::lock_key::LockKey;
+use crate::token::{FencingToken, OwnerHash};
 
 /// A lock that is held, and released when this is dropped.
 ///
@@ -65,10 +66,38 @@ impl LockGuard {
         self.handle.clone()
     }
 
-    /// What is locked.
+    /// As [`LockHandle::key`].
     #[must_use]
     pub fn key(&self) -> &LockKey {
         self.handle.key()
+    }
+
+    /// As [`LockHandle::keys`].
+    #[must_use]
+    pub fn keys(&self) -> &[LockKey] {
+        self.handle.keys()
+    }
+
+    /// As [`LockHandle::fence`].
+    #[must_use]
+    pub fn fence(&self) -> Option<FencingToken> {
+        self.handle.fence()
+    }
+
+    /// As [`LockHandle::owner_hash`].
+    #[must_use]
+    pub fn owner_hash(&self) -> OwnerHash {
+        self.handle.owner_hash()
+    }
+
+    /// One more guard of the same lock, for a part of the same work that may outlast this one: the lock is released
+    /// when the last of them goes. It has the same deadline and the same fencing token, and asks no node.
+    ///
+    /// # Errors
+    ///
+    /// Why the lock has ended, or is about to, if so.
+    pub fn reenter(&self) -> Result<Self, LossReason> {
+        self.handle.reenter(&self.core)
     }
 
     /// As [`LockHandle::is_lost`].
@@ -127,14 +156,32 @@ impl LockGuard {
             None => outcome.map_err(ReleaseError::Unconfirmed),
         }
     }
+
+    /// Releases the lock and keeps the right to go for its key; `None` if the lock was lost, and the right with it.
+    pub(super) async fn into_turn(mut self) -> Option<Turn> {
+        let hold = self.hold.take()?;
+        self.core.registry.remove(&hold);
+        let mut owed = hold.let_go();
+        let turns = owed.turns.take();
+        // Not confirmed in time: it goes on in the background, and the next round meets its leavings.
+        let _ = Release::of(&self.core, &hold, &mut owed).quorum().await;
+        turns.map(Turns::into_first)
+    }
 }
 
 /// Ends a holder's time: passes the lock to the next who waits in this process, or else ends the care for it and
 /// prepares its release.
 fn let_go(core: &Arc<Core>, hold: &Arc<Hold>) -> Option<(Release, Option<LossReason>)> {
+    if !hold.leave() {
+        // Others share it.
+        return None;
+    }
     if let Some(number) = hold.succeed(&core.hand_off) {
         let next = LockGuard::new(Arc::clone(core), Arc::clone(hold), number);
-        match core.queue.hand_over(hold.place.as_str(), Baton::Lock(next)) {
+        match core
+            .queue
+            .hand_over(hold.keys.first().as_str(), Baton::Lock(next))
+        {
             Ok(()) => return None,
             // They all left in between. It is this call that releases now.
             Err(Baton::Lock(mut next)) => next.hold = None,
@@ -176,10 +223,42 @@ pub struct LockHandle {
 }
 
 impl LockHandle {
-    /// What is locked.
+    /// What is locked; the first of several keys.
     #[must_use]
     pub fn key(&self) -> &LockKey {
-        &self.hold.lease.key
+        self.hold.lease.key()
+    }
+
+    /// All keys that are locked, sorted.
+    #[must_use]
+    pub fn keys(&self) -> &[LockKey] {
+        self.hold.lease.keys.as_slice()
+    }
+
+    /// The number of this holder, for the resource: see [`FencingToken`]. `None` if the manager was told not to number
+    /// holders ([`Fencing::OFF`](crate::Fencing::OFF)).
+    ///
+    /// It is greater than that of every holder before, also of those in other processes and those who still believe
+    /// that they hold the lock.
+    #[must_use]
+    pub fn fence(&self) -> Option<FencingToken> {
+        let first = self.hold.lease.fence?;
+        Some(first.handed_on(self.number))
+    }
+
+    /// A hash that tells this owner from every other: kept beside the number, it makes a second holder with the same
+    /// number, which only lost counters on too many nodes could bring about, as visible as a lower one.
+    #[must_use]
+    pub fn owner_hash(&self) -> OwnerHash {
+        OwnerHash::of(&self.hold.lease.token)
+    }
+
+    /// One more guard of the observed lock.
+    pub(super) fn reenter(&self, core: &Arc<Core>) -> Result<LockGuard, LossReason> {
+        self.hold.share(self.number)?;
+        let mut guard = LockGuard::new(Arc::clone(core), Arc::clone(&self.hold), self.number);
+        guard.handle.waited = self.waited;
+        Ok(guard)
     }
 
     /// The grant as it was made. Renewals are not seen in it.
@@ -265,7 +344,7 @@ impl Future for Lost {
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lost")
-            .field("key", &self.hold.lease.key)
+            .field("key", self.hold.lease.key())
             .finish_non_exhaustive()
     }
 }

@@ -1,11 +1,11 @@
-//! [`Listening`]: one contender's subscriptions to the releases of its key, on all nodes.
+//! [`Listening`]: one contender's subscriptions to the releases of its keys, on all nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::namespace::NodeKey;
+use crate::namespace::NodeKeys;
 use crate::node::{Ears, Heard, Node, Subscription};
 
 /// Subscriptions on all nodes that can announce releases. Dropped, they end.
@@ -17,11 +17,16 @@ pub(super) struct Listening {
 
 impl Listening {
     /// Begins to listen; whether and when each node is heard shows later.
-    pub(super) fn start(nodes: &[Arc<dyn Node>], place: &NodeKey) -> Self {
+    ///
+    /// A release of any of several keys is heard: which of them was in the way is not known, and may change.
+    pub(super) fn start(nodes: &[Arc<dyn Node>], keys: &NodeKeys) -> Self {
         let ears = Ears::new(nodes.len());
-        let subscriptions = nodes.iter().enumerate().filter_map(|(index, node)| {
-            let notifier = node.notifier()?;
-            Some(notifier.subscribe(place, ears.ear(index)))
+        let notifiers = nodes.iter().enumerate();
+        let notifiers = notifiers.filter_map(|(index, node)| Some((index, node.notifier()?)));
+        let subscriptions = notifiers.flat_map(|(index, notifier)| {
+            let ears = &ears;
+            let keys = keys.as_slice().iter();
+            keys.map(move |key| notifier.subscribe(key, ears.ear(index)))
         });
         Self {
             _subscriptions: subscriptions.collect(),

@@ -19,8 +19,11 @@ mod baton;
 mod connect;
 mod core;
 mod courtesy;
+mod ending;
+mod entry;
 mod error;
 mod fanout;
+mod fencing;
 mod guard;
 mod hand_off;
 mod hold;
@@ -28,9 +31,11 @@ mod listening;
 mod options;
 mod queue;
 mod releaser;
+mod restart_guard;
 mod shutdown;
 mod sync;
 mod waiter;
+mod warden;
 mod watchdog;
 
 use std::fmt;
@@ -39,19 +44,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::core::Core;
-use self::waiter::acquire;
+use self::entry::acquire;
+use crate::clock::Clock as _;
 use crate::lock_key::{KeyError, LockKey};
+use crate::lock_keys::LockKeys;
 use crate::node::NodeState;
 
+pub use self::ending::{LossReason, ReleaseError, RunError, Unconfirmed};
 pub use self::error::{
-    AcquireError, Contended, LossReason, NoEntropy, NoQuorum, NodeFailure, QueueFull, ReleaseError,
-    RunError, ShuttingDown, TooSlow, Unconfirmed, WaitTimeout,
+    AcquireError, Contended, NoEntropy, NoQuorum, NodeFailure, QueueFull, ShuttingDown, TooSlow,
+    WaitTimeout,
 };
+pub use self::fencing::Fencing;
 pub use self::guard::{LockGuard, LockHandle, Lost};
 pub use self::hand_off::HandOff;
 pub use self::options::{ConfigError, ConnectError, Misconfigured};
 pub(crate) use self::options::{Options, Settings};
+pub use self::restart_guard::RestartGuard;
 pub use self::shutdown::ShutdownReport;
+pub use self::warden::NodeStanding;
 
 /// Takes and gives back locks over a set of nodes.
 ///
@@ -160,8 +171,61 @@ impl LockManager {
         K: TryInto<LockKey>,
         K::Error: Into<KeyError>,
     {
-        let key = key.try_into().map_err(Into::into)?;
-        acquire(&self.core, key, max_wait.min(self.core.max_wait)).await
+        let key: LockKey = key.try_into().map_err(Into::into)?;
+        self.acquire_keys(key.into(), max_wait).await
+    }
+
+    /// Acquires all of `keys` or none, waiting up to the manager's `max_wait` while others hold some of them.
+    ///
+    /// They are sorted, each is taken once, and there may be 1 to [`LockKeys::MAX`] of them. On each node they are
+    /// taken in one step, so that two callers whose keys overlap never wait for each other, in whatever order they
+    /// name them. The lock has one ttl, one fencing token and one guard; it is never handed on inside the process. A
+    /// caller that wants many keys can be overtaken for long by callers that want a few of them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = tower_redlock::LockManager::builder().memory(5).connect().await?;
+    /// let guard = locks.acquire_all(["account:7", "account:3"]).await?;
+    /// assert!(locks.try_acquire("account:3").await.is_err());
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire_all<I>(&self, keys: I) -> Result<LockGuard, AcquireError>
+    where
+        I: IntoIterator,
+        I::Item: TryInto<LockKey>,
+        <I::Item as TryInto<LockKey>>::Error: Into<KeyError>,
+    {
+        let keys = LockKeys::new(keys)?;
+        self.acquire_keys(keys, self.core.max_wait).await
+    }
+
+    /// Acquires all of `keys` or none, as [`acquire_all`](Self::acquire_all) does, waiting up to `max_wait`, or the
+    /// manager's `max_wait` if that is less. Zero: does not wait.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire_within`](Self::acquire_within).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    pub async fn acquire_keys(
+        &self,
+        keys: LockKeys,
+        max_wait: Duration,
+    ) -> Result<LockGuard, AcquireError> {
+        acquire(&self.core, keys, max_wait.min(self.core.max_wait)).await
     }
 
     /// Acquires `key` as [`acquire`](Self::acquire) does, runs `work` under the lock, and releases it.
@@ -238,21 +302,27 @@ impl LockManager {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let load = self.core.queue.load();
+        let (agreed, written_back) = self.core.numbers.get();
         Snapshot {
             held: self.core.registry.len(),
             keys: load.keys,
             waiting: load.waiting,
+            numbers_agreed: agreed,
+            numbers_written_back: written_back,
+            nodes: self.nodes(),
         }
     }
 
     /// The nodes and what is known of each right now.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
-        let nodes = self.core.nodes.iter();
+        let now = self.core.clock.now();
+        let nodes = self.core.nodes.iter().enumerate();
         nodes
-            .map(|node| NodeStatus {
+            .map(|(index, node)| NodeStatus {
                 name: node.name().to_owned(),
                 state: node.state(),
+                standing: self.core.standings.show(index, now),
             })
             .collect()
     }
@@ -269,7 +339,7 @@ impl fmt::Debug for LockManager {
 }
 
 /// What a manager has to do with locks at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
     /// Locks that are held.
@@ -278,6 +348,12 @@ pub struct Snapshot {
     pub keys: usize,
     /// Callers that wait in line behind them.
     pub waiting: usize,
+    /// Grants so far whose fencing token the nodes agreed on at once.
+    pub numbers_agreed: u64,
+    /// Grants so far whose fencing token took a second round trip.
+    pub numbers_written_back: u64,
+    /// The nodes and what is known of each.
+    pub nodes: Vec<NodeStatus>,
 }
 
 /// One node and what is known of it.
@@ -286,6 +362,8 @@ pub struct Snapshot {
 pub struct NodeStatus {
     /// The node's name.
     pub name: String,
-    /// What is known of it.
+    /// What is known of its connection.
     pub state: NodeState,
+    /// Whether its word counts.
+    pub standing: NodeStanding,
 }

@@ -1,12 +1,16 @@
 //! The settings of a manager, checked.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{NoQuorum, NodeFailure, list};
+use super::fencing::Fencing;
 use super::hand_off::HandOff;
 use super::queue::Bounds;
+use super::restart_guard::RestartGuard;
 use crate::namespace::{Namespace, NamespaceError};
+use crate::node::{Charter, Node};
 use crate::protocol::quorum::Quorum;
 use crate::protocol::renewal::Terms;
 use crate::protocol::validity::Drift;
@@ -24,6 +28,9 @@ pub(crate) struct Settings {
     pub(crate) max_waiters_per_key: usize,
     pub(crate) max_waiters: usize,
     pub(crate) hand_off: HandOff,
+    pub(crate) fencing: Fencing,
+    pub(crate) guard: RestartGuard,
+    pub(crate) bootstrap: bool,
     pub(crate) connect_timeout: Duration,
 }
 
@@ -40,6 +47,9 @@ impl Default for Settings {
             max_waiters_per_key: 64,
             max_waiters: 10_000,
             hand_off: HandOff::default(),
+            fencing: Fencing::default(),
+            guard: RestartGuard::default(),
+            bootstrap: false,
             connect_timeout: Duration::from_secs(5),
         }
     }
@@ -54,6 +64,28 @@ pub(crate) struct Options {
     pub(crate) max_wait: Duration,
     pub(super) bounds: Bounds,
     pub(super) hand_off: HandOff,
+    pub(super) fencing: Fencing,
+    pub(super) guard: RestartGuard,
+    pub(super) vouched: bool,
+    pub(super) connect_timeout: Duration,
+    // How many losses the quorum masks.
+    masked: usize,
+}
+
+impl Options {
+    /// What all processes that share `nodes` must agree on; `None` without the restart guard.
+    pub(super) fn charter(&self, nodes: &[Arc<dyn Node>]) -> Option<Arc<Charter>> {
+        self.guard.max_clock_skew?;
+        let mut names: Vec<&str> = nodes.iter().map(|node| node.name()).collect();
+        names.sort_unstable();
+        let text = format!(
+            "nodes {}; quorum {}; losses masked {}",
+            names.join(", "),
+            self.terms.quorum.needed(),
+            self.masked
+        );
+        Some(Arc::new(Charter::new(text, self.terms.ttl)))
+    }
 }
 
 impl Settings {
@@ -93,6 +125,11 @@ impl Settings {
             max_wait: self.max_wait,
             bounds: self.bounds()?,
             hand_off: self.hand_off.checked(max_hold)?,
+            fencing: self.fencing.checked(ttl)?,
+            guard: self.guard.checked()?,
+            vouched: self.bootstrap,
+            connect_timeout: self.connect_timeout,
+            masked: self.masked,
         })
     }
 
@@ -121,6 +158,24 @@ impl HandOff {
             Duration::ZERO,
             max_hold,
         )?;
+        Ok(self)
+    }
+}
+
+impl Fencing {
+    fn checked(self, ttl: Duration) -> Result<Self, ConfigError> {
+        if let Some(keep) = self.keep {
+            check_range("the time that fencing keeps counters", keep, ttl, MAX_KEEP)?;
+        }
+        Ok(self)
+    }
+}
+
+impl RestartGuard {
+    fn checked(self) -> Result<Self, ConfigError> {
+        if let Some(skew) = self.max_clock_skew {
+            check_range("max_clock_skew", skew, Duration::ZERO, MAX_SKEW)?;
+        }
         Ok(self)
     }
 }
@@ -247,6 +302,9 @@ const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);
 const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
 const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(60);
 const MAX_NODES: usize = 32;
+/// A hundred years; the servers count milliseconds in 63 bits.
+const MAX_KEEP: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+const MAX_SKEW: Duration = Duration::from_secs(60 * 60);
 /// Holders of one grant are numbered by ten bits.
 const MAX_PASSES: u32 = 1_023;
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::baton::Turn;
+use super::baton::Turns;
 use super::core::{Core, random};
-use super::error::Unconfirmed;
+use super::ending::Unconfirmed;
 use super::fanout::Fanout;
 use super::hold::{Hold, Owed};
 use crate::clock::Clock as _;
 use crate::moment::Moment;
-use crate::namespace::NodeKey;
+use crate::namespace::NodeKeys;
 use crate::node::{NodeError, NodeErrorKind, NodeFuture, ReleaseReply, ReleaseRequest};
 use crate::protocol::backoff::{Backoff, give_way};
 use crate::token::OwnerToken;
@@ -27,8 +27,10 @@ pub(super) struct Release {
 /// What is to be released, and until when it matters.
 #[derive(Clone, Debug)]
 pub(super) struct Debt {
-    place: NodeKey,
+    keys: NodeKeys,
     token: OwnerToken,
+    // When the first command of this owner was sent.
+    since: Moment,
     // By then the ttl has ended it on its own.
     until: Moment,
     // Whether those who wait are told.
@@ -38,10 +40,17 @@ pub(super) struct Debt {
 }
 
 impl Debt {
-    pub(super) fn new(core: &Core, place: &NodeKey, token: OwnerToken, announce: bool) -> Self {
+    pub(super) fn new(
+        core: &Core,
+        keys: &NodeKeys,
+        token: OwnerToken,
+        since: Moment,
+        announce: bool,
+    ) -> Self {
         Self {
-            place: place.clone(),
+            keys: keys.clone(),
             token,
+            since,
             until: core.clock.now() + core.terms.ttl,
             announce,
             hold: None,
@@ -49,7 +58,7 @@ impl Debt {
     }
 
     fn request(&self) -> ReleaseRequest {
-        ReleaseRequest::new(self.place.clone(), self.token, self.announce)
+        ReleaseRequest::new(self.keys.clone(), self.token, self.announce).since(self.since)
     }
 }
 
@@ -69,7 +78,7 @@ impl Release {
                 failed: Vec::new(),
                 free,
                 listeners: 0,
-                turn: None,
+                turns: None,
             }),
         }
     }
@@ -77,10 +86,10 @@ impl Release {
     /// The release of a lock that was held. Nodes with a command under way are asked when that is answered, and
     /// count like the others: a node that was slow to grant must not make the release depend on all the rest.
     pub(super) fn of(core: &Arc<Core>, hold: &Arc<Hold>, owed: &mut Owed) -> Self {
-        let debt = Debt::new(core, &hold.place, hold.lease.token, true);
+        let debt = Debt::new(core, &hold.keys, hold.lease.token, hold.lease.started, true);
         let mut release = Self::new(core, debt, &owed.nodes, owed.free);
         if let Some(work) = &mut release.work {
-            work.turn = owed.turn.take();
+            work.turns = owed.turns.take();
             if !owed.busy.is_empty() {
                 work.debt.hold = Some(Arc::clone(hold));
             }
@@ -107,8 +116,8 @@ impl Drop for Release {
         if work.fanout.is_empty() && work.failed.is_empty() {
             return;
         }
-        let (core, place) = (Arc::clone(&work.core), work.debt.place.clone());
-        core.settle(&place, work.rest());
+        let (core, keys) = (Arc::clone(&work.core), work.debt.keys.clone());
+        core.settle(&keys, work.rest());
     }
 }
 
@@ -125,8 +134,8 @@ struct Work {
     free: usize,
     // How many others were told of it, by the node that told most.
     listeners: u32,
-    // The right to go for the key: it passes to the next in this process when a quorum is free.
-    turn: Option<Turn>,
+    // The right to go for the keys: it passes to the next in this process when a quorum is free.
+    turns: Option<Turns>,
 }
 
 impl Work {
@@ -172,20 +181,22 @@ impl Work {
 
     /// Lets the next go for the key: others, if they were waiting, and then who waits in this process.
     fn pass_on(&mut self) {
-        let Some(turn) = self.turn.take() else { return };
+        let Some(turns) = self.turns.take() else {
+            return;
+        };
         if self.listeners > 0 {
             let now = self.core.clock.now();
             let pause = give_way(self.listeners, now.since(self.sent));
-            self.core
-                .courtesy
-                .stand_back(self.debt.place.shared(), now, pause);
+            for key in self.debt.keys.as_slice() {
+                self.core.courtesy.stand_back(key.shared(), now, pause);
+            }
         }
-        drop(turn);
+        drop(turns);
     }
 
     /// Waits for the releases under way, then tries the failed ones again until the ttl has ended them.
     async fn rest(mut self) {
-        if self.turn.is_some() {
+        if self.turns.is_some() {
             // What is not free by then is tried again below.
             let _ = self.quorum().await;
         }
@@ -265,13 +276,12 @@ async fn retry(core: Arc<Core>, index: usize, debt: Debt) {
         }
         sleep(backoff.next(random())).await;
     }
-    crate::trace::left_to_expire(debt.place.as_str(), "a node did not answer in time");
+    crate::trace::left_to_expire(debt.keys.first().as_str(), "a node did not answer in time");
 }
 
 impl Core {
     fn refused(&self, node: usize, error: &NodeError) {
-        let name = self.nodes.get(node).map_or("?", |node| node.name());
-        crate::trace::command_failed(name, "release", error);
+        crate::trace::command_failed(self.name_of(node), "release", error);
     }
 }
 

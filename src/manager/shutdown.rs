@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::LockManager;
-use super::error::LossReason;
+use super::ending::LossReason;
 use super::fanout::Fanout;
 
 /// What [`LockManager::shutdown`] found.

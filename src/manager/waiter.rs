@@ -1,4 +1,4 @@
-//! From asking for a lock to having it: the queue of this process, then the nodes.
+//! [`Contender`]: the one caller of this process that asks the nodes for its keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,145 +6,24 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::attempt::Attempt;
-use super::baton::{Baton, Note, Turn};
+use super::baton::{Note, Turns};
 use super::core::{Core, random};
-use super::error::{AcquireError, Contended, QueueFull, ShuttingDown, WaitTimeout};
+use super::entry::Wait;
+use super::error::{AcquireError, ShuttingDown};
 use super::guard::LockGuard;
 use super::listening::Listening;
-use super::queue::{Closed, Entered, Refused, Seat};
 use crate::clock::Clock as _;
-use crate::lock_key::LockKey;
-use crate::moment::Moment;
-use crate::namespace::NodeKey;
+use crate::lock_keys::LockKeys;
+use crate::namespace::NodeKeys;
 use crate::protocol::backoff::{Backoff, after_split};
 use crate::protocol::round::Verdict;
 
-/// How long a caller waits for a busy lock.
-#[derive(Clone, Copy, Debug)]
-struct Wait {
-    began: Moment,
-    limit: Duration,
-}
-
-impl Wait {
-    const fn is_patient(&self) -> bool {
-        !self.limit.is_zero()
-    }
-
-    fn waited(&self, core: &Core) -> Duration {
-        core.clock.now().since(self.began)
-    }
-
-    fn left(&self, core: &Core) -> Duration {
-        self.limit.saturating_sub(self.waited(core))
-    }
-
-    fn busy(&self, core: &Core, remaining: Option<Duration>) -> AcquireError {
-        if self.is_patient() {
-            let waited = self.waited(core);
-            AcquireError::WaitTimeout(WaitTimeout { remaining, waited })
-        } else {
-            AcquireError::Contended(Contended { remaining })
-        }
-    }
-}
-
-/// Gets in line, and goes for the lock when its turn has come.
-pub(super) async fn acquire(
-    core: &Arc<Core>,
-    key: LockKey,
-    limit: Duration,
-) -> Result<LockGuard, AcquireError> {
-    let place = core.namespace.place(&key);
-    let began = core.clock.now();
-    let wait = Wait { began, limit };
-    let mut queued = false;
-    loop {
-        let turn = match core.queue.enter(place.shared(), wait.is_patient()) {
-            Ok(Entered::Turn(turn)) => turn,
-            Ok(Entered::Seat(seat)) => match called(core, &place, seat, wait).await? {
-                Baton::Turn(turn) => {
-                    queued = true;
-                    turn
-                }
-                Baton::Lock(guard) if guard.is_lost() => {
-                    // Lost between the pass and this look; the turn went on to the next. Who comes back has waited.
-                    queued = true;
-                    drop(guard);
-                    continue;
-                }
-                Baton::Lock(guard) => return Ok(guard.waited_for(wait.waited(core))),
-            },
-            Err(refused) => return Err(core.refuse_entry(refused, wait)),
-        };
-        let contender = Contender {
-            core,
-            place,
-            key,
-            turn,
-            wait,
-            queued,
-            listening: None,
-            splits: 0,
-            deaf: Backoff::new(FIRST_POLL, SLOWEST_POLL),
-            hearing: Backoff::new(FIRST_POLL_HEARING, SLOWEST_POLL_HEARING),
-        };
-        // Boxed, so that the many who wait are small: only one per key goes for it.
-        return Box::pin(contender.contend()).await;
-    }
-}
-
-/// Waits in the queue. Who does not wait at all is here only because the lock is being given back, which takes a
-/// node time-out at most.
-async fn called(
-    core: &Core,
-    place: &NodeKey,
-    seat: Seat<Baton>,
-    wait: Wait,
-) -> Result<Baton, AcquireError> {
-    let limit = if wait.is_patient() {
-        wait.left(core)
-    } else {
-        core.node_timeout
-    };
-    match timeout(limit, seat).await {
-        Ok(Ok(baton)) => Ok(baton),
-        Ok(Err(Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
-        Err(_) => {
-            let note = core.queue.note(place.shared());
-            Err(wait.busy(core, core.remaining(note.as_ref())))
-        }
-    }
-}
-
-impl Core {
-    fn remaining(&self, note: Option<&Note>) -> Option<Duration> {
-        note.and_then(|note| note.remaining(&*self.clock))
-    }
-
-    fn refuse_entry(&self, refused: Refused<Note>, wait: Wait) -> AcquireError {
-        let bounds = self.queue.bounds();
-        match refused {
-            Refused::InUse(note) => wait.busy(self, self.remaining(note.as_ref())),
-            Refused::KeyFull => AcquireError::QueueFull(QueueFull {
-                limit: bounds.per_key,
-                of_key: true,
-            }),
-            Refused::Full => AcquireError::QueueFull(QueueFull {
-                limit: bounds.total,
-                of_key: false,
-            }),
-            Refused::Closed => AcquireError::ShuttingDown(ShuttingDown),
-        }
-    }
-}
-
-/// The one caller of this process that asks the nodes for a key.
-struct Contender<'a> {
+/// The one caller of this process that asks the nodes for its keys.
+pub(super) struct Contender<'a> {
     core: &'a Arc<Core>,
-    place: NodeKey,
-    key: LockKey,
-    turn: Turn,
+    keys: NodeKeys,
+    names: LockKeys,
+    turns: Turns,
     wait: Wait,
     // Whether it waited in the queue before.
     queued: bool,
@@ -156,9 +35,31 @@ struct Contender<'a> {
     hearing: Backoff,
 }
 
-impl Contender<'_> {
+impl<'a> Contender<'a> {
+    /// The contender that has the `turns` of its keys; `queued` if it waited for them.
+    pub(super) fn new(
+        core: &'a Arc<Core>,
+        (names, keys): (LockKeys, NodeKeys),
+        turns: Turns,
+        wait: Wait,
+        queued: bool,
+    ) -> Self {
+        Self {
+            core,
+            keys,
+            names,
+            turns,
+            wait,
+            queued,
+            listening: None,
+            splits: 0,
+            deaf: Backoff::new(FIRST_POLL, SLOWEST_POLL),
+            hearing: Backoff::new(FIRST_POLL_HEARING, SLOWEST_POLL_HEARING),
+        }
+    }
+
     /// Rounds until the lock is won, out of reach, or the wait is over.
-    async fn contend(mut self) -> Result<LockGuard, AcquireError> {
+    pub(super) async fn contend(mut self) -> Result<LockGuard, AcquireError> {
         if self.wait.is_patient() {
             self.stand_back().await?;
         }
@@ -175,7 +76,7 @@ impl Contender<'_> {
             if let Some(listening) = &self.listening {
                 listening.forget();
             }
-            let mut attempt = Attempt::new(self.core, &self.place)?;
+            let mut attempt = Attempt::new(self.core, &self.keys)?;
             let decided = match deadline {
                 Some(left) => timeout(left, attempt.decide()).await.ok(),
                 None => Some(attempt.decide().await),
@@ -185,7 +86,7 @@ impl Contender<'_> {
             };
             let round_trip = self.core.clock.now().since(attempt.sent());
             match verdict {
-                Verdict::Granted => return self.won(attempt),
+                Verdict::Granted => return self.won(attempt).await,
                 Verdict::NoQuorum => return Err(AcquireError::NoQuorum(attempt.no_quorum())),
                 Verdict::Split {
                     contenders,
@@ -218,16 +119,14 @@ impl Contender<'_> {
     }
 
     fn busy(&self) -> AcquireError {
-        let note = self.core.queue.note(self.place.shared());
-        self.wait
-            .busy(self.core, self.core.remaining(note.as_ref()))
+        self.wait.busy(self.core, self.keys.first())
     }
 
     /// Tells those who do not wait how long the holder's lease goes on.
     fn note(&self, remaining: Option<Duration>) {
         if let Some(remaining) = remaining {
-            self.turn
-                .note(Note::Until(self.core.clock.now() + remaining));
+            self.turns
+                .note(&Note::Until(self.core.clock.now() + remaining));
         }
     }
 
@@ -241,9 +140,10 @@ impl Contender<'_> {
             || self.wait.waited(self.core) >= self.core.node_timeout * SPLIT_TIMEOUTS
     }
 
-    /// Puts a granted round under the care of the watchdog.
-    fn won(self, attempt: Attempt) -> Result<LockGuard, AcquireError> {
-        let hold = attempt.win(self.key, self.turn)?;
+    /// Numbers a granted round and puts it under the care of the watchdog.
+    async fn won(self, mut attempt: Attempt) -> Result<LockGuard, AcquireError> {
+        attempt.number().await.map_err(AcquireError::NoQuorum)?;
+        let hold = attempt.win(self.names, self.turns)?;
         let inserted = self.core.registry.insert(&hold);
         let guard = LockGuard::new(Arc::clone(self.core), hold, 0);
         if !inserted {
@@ -280,7 +180,9 @@ impl Contender<'_> {
     /// After a release that others waited for, by this process: they go first.
     async fn stand_back(&mut self) -> Result<(), AcquireError> {
         let now = self.core.clock.now();
-        let Some(pause) = self.core.courtesy.pause(self.place.shared(), now) else {
+        let keys = self.keys.as_slice().iter();
+        let pauses = keys.filter_map(|key| self.core.courtesy.pause(key.shared(), now));
+        let Some(pause) = pauses.max() else {
             return Ok(());
         };
         // They will be a while; to listen from now on saves a round trip afterwards.
@@ -298,9 +200,9 @@ impl Contender<'_> {
     }
 
     fn listen(&mut self) {
-        let (core, place) = (self.core, &self.place);
+        let (core, keys) = (self.core, &self.keys);
         self.listening
-            .get_or_insert_with(|| Listening::start(&core.nodes, place));
+            .get_or_insert_with(|| Listening::start(&core.nodes, keys));
     }
 
     /// Sleeps until there is reason to ask again: releases, the end of the holder's lease, or a look now and then.

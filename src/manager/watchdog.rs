@@ -8,11 +8,11 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::core::Core;
-use super::error::LossReason;
+use super::ending::LossReason;
 use super::hold::Hold;
 use crate::clock::Clock as _;
 use crate::moment::Moment;
-use crate::node::{ExtendReply, ExtendRequest, NodeError};
+use crate::node::{ExtendReply, ExtendRequest, NodeError, NodeErrorKind};
 
 /// All locks that are held, by the moment at which each needs attention.
 #[derive(Debug)]
@@ -216,12 +216,7 @@ fn turn(core: &Arc<Core>) {
         for node in nodes {
             if let Some(batch) = batches.get_mut(node) {
                 batch.push(Due {
-                    request: ExtendRequest::new(
-                        hold.place.clone(),
-                        hold.lease.token,
-                        hold.lease.ttl,
-                        true,
-                    ),
+                    request: renewal(core, &hold),
                     hold: Arc::clone(&hold),
                 });
             }
@@ -234,6 +229,13 @@ fn turn(core: &Arc<Core>) {
             core.background.spawn_anyway(job);
         }
     }
+}
+
+fn renewal(core: &Core, hold: &Hold) -> ExtendRequest {
+    let lease = &hold.lease;
+    ExtendRequest::new(hold.keys.clone(), lease.token, lease.ttl, true)
+        .under(core.charter.clone())
+        .numbered(lease.fence.map(|token| core.fence(token)))
 }
 
 /// One lock in a batch.
@@ -261,6 +263,11 @@ async fn extend(core: Arc<Core>, index: usize, batch: Vec<Due>, sent: Moment) {
     for (due, answer) in batch.iter().zip(answers) {
         due.hold.answered(index, |holding| match answer {
             Ok(ExtendReply::Extended | ExtendReply::Refilled) => holding.confirm(index, sent),
+            Ok(ExtendReply::Quarantined) => {
+                // It is there, to be carried when the node votes again, and counts for nothing until then.
+                core.standings.suspect(index);
+                holding.unknown(index);
+            }
             Ok(ExtendReply::Absent) => holding.absent(index, sent),
             Ok(ExtendReply::Held(_)) => holding.foreign(index, sent),
             Err(error) => note_failure(&core, holding, index, &error),
@@ -277,8 +284,11 @@ fn note_failure(
     if error.outcome_unknown() {
         holding.unknown(index);
     }
-    if error.kind() == crate::node::NodeErrorKind::Rejected {
-        let name = core.nodes.get(index).map_or("?", |node| node.name());
-        crate::trace::command_failed(name, "extend", error);
+    core.heard(index, error);
+    if matches!(
+        error.kind(),
+        NodeErrorKind::Rejected | NodeErrorKind::Misconfigured
+    ) {
+        crate::trace::command_failed(core.name_of(index), "extend", error);
     }
 }

@@ -8,6 +8,7 @@ pub mod memory;
 mod notifier;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod request;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,11 +18,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::namespace::NodeKey;
-use crate::token::OwnerToken;
 
 pub use self::notifier::{Ear, Ears, Heard, Notifier, Subscription};
-pub use crate::protocol::reply::{AcquireReply, ExtendReply, Holder, ReleaseReply};
+pub use self::request::{
+    AcquireRequest, Charter, CheckIn, Entry, ExtendRequest, Fence, Promotion, RaiseRequest,
+    ReleaseRequest, VerifyRequest,
+};
+pub use crate::protocol::reply::{
+    AcquireReply, ExtendReply, Holder, RaiseReply, ReleaseReply, Standing, VerifyReply,
+};
 
 /// What the methods of a [`Node`] return.
 pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -30,7 +35,7 @@ pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 ///
 /// # What an implementation owes
 ///
-/// * Every command is atomic on the node.
+/// * Every command is atomic on the node, also one on several keys: all of them or none.
 /// * A command does nothing until its future is first polled. A future may be dropped at any time; then the
 ///   outcome is unknown, and a `release` that is started afterwards must take effect after the command (or the
 ///   command must not take effect at all) as long as the connection lives.
@@ -38,6 +43,9 @@ pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 /// * There is no time-out of its own on a command: the caller brings the deadline.
 /// * Errors say whether the command can have taken effect ([`NodeError::outcome_unknown`]), and never contain
 ///   credentials or tokens.
+/// * A node that may have lost keys does not grant, and answers [`NodeErrorKind::Quarantined`], until it was
+///   [promoted](Node::promote). The default methods are for nodes that cannot forget.
+/// * Where it is asked for a number it counts, as [`Fence`] says, and never counts backwards.
 pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// A stable name, unique in a manager, fit for logs.
     fn name(&self) -> &str;
@@ -58,14 +66,43 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// ([`NodeErrorKind::Misconfigured`]), or the node was closed.
     fn ready(&self) -> NodeFuture<Result<(), NodeError>>;
 
-    /// Sets the key to the token for a ttl, if the key is free.
+    /// Sets the keys to the token for a ttl, if all of them are free.
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>>;
 
     /// Sets the ttl of many locks anew where we still own them, with one answer per lock, in order.
     fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies>;
 
-    /// Deletes the key if it holds the token, and announces it if the request says so.
+    /// Deletes the keys that hold the token, and announces it if the request says so.
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>>;
+
+    /// Raises the counters of keys that hold the token to the lock's number.
+    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
+        drop(request);
+        let error = NodeError::new(NodeErrorKind::Rejected, "it does not number holders");
+        Box::pin(std::future::ready(Err(error)))
+    }
+
+    /// Looks whether another owner, known by the hash of its token, holds the keys, and for how long yet.
+    fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
+        drop(request);
+        let error = NodeError::new(NodeErrorKind::Rejected, "it does not verify owners");
+        Box::pin(std::future::ready(Err(error)))
+    }
+
+    /// Asks whether the node may vote; if it may have forgotten something, its quarantine begins with this.
+    fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
+        let standing = Standing::Voting {
+            max_lease: request.charter.max_lease,
+            high_water: None,
+        };
+        Box::pin(std::future::ready(Ok(standing)))
+    }
+
+    /// Ends the node's quarantine, if it is the one that is meant. Tells whether it was.
+    fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
+        drop(request);
+        Box::pin(std::future::ready(Ok(true)))
+    }
 
     /// Stops re-connecting, lets queued commands out, and closes the connection.
     fn close(&self) -> NodeFuture<()>;
@@ -103,78 +140,6 @@ impl NodeContext {
             roster,
             ttl,
             node_timeout: Duration::from_millis(200),
-        }
-    }
-}
-
-/// A request to take one lock on one node.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct AcquireRequest {
-    /// What to lock.
-    pub key: NodeKey,
-    /// Who locks.
-    pub token: OwnerToken,
-    /// For how long.
-    pub ttl: Duration,
-}
-
-impl AcquireRequest {
-    /// A request for `key` as `token` for `ttl`.
-    #[must_use]
-    pub const fn new(key: NodeKey, token: OwnerToken, ttl: Duration) -> Self {
-        Self { key, token, ttl }
-    }
-}
-
-/// A request to lengthen one lock on one node.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ExtendRequest {
-    /// What is locked.
-    pub key: NodeKey,
-    /// Who locks.
-    pub token: OwnerToken,
-    /// For how long from now on.
-    pub ttl: Duration,
-    /// Whether to set the key where it is absent.
-    pub refill: bool,
-}
-
-impl ExtendRequest {
-    /// A request to extend `key` of `token` to `ttl`, and to set it where it is absent if `refill`.
-    #[must_use]
-    pub const fn new(key: NodeKey, token: OwnerToken, ttl: Duration, refill: bool) -> Self {
-        Self {
-            key,
-            token,
-            ttl,
-            refill,
-        }
-    }
-}
-
-/// A request to give one lock back on one node.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ReleaseRequest {
-    /// What is locked.
-    pub key: NodeKey,
-    /// Who locks.
-    pub token: OwnerToken,
-    /// Whether those who wait are told. Not when a contender takes back what it got of a lock that it did not win:
-    /// contenders would wake each other for nothing.
-    pub announce: bool,
-}
-
-impl ReleaseRequest {
-    /// A request to release `key` of `token`, and to announce it if `announce`.
-    #[must_use]
-    pub const fn new(key: NodeKey, token: OwnerToken, announce: bool) -> Self {
-        Self {
-            key,
-            token,
-            announce,
         }
     }
 }
@@ -251,9 +216,26 @@ pub enum NodeErrorKind {
     Garbled,
     /// The server cannot serve as a node: wrong role, eviction, missing rights, listed twice.
     Misconfigured,
+    /// It may have forgotten locks that it granted, and does not grant before those have ended. It had no effect.
+    Quarantined,
     /// The node was closed.
     Closed,
 }
+
+/// Says that a node is under another charter than ours.
+pub(crate) fn foreign_charter(theirs: &str, ours: &str) -> String {
+    let theirs: String = theirs
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(LONGEST_CHARTER)
+        .collect();
+    format!(
+        "it serves processes that agreed on [{theirs}], and this one has [{ours}]; give all processes the same nodes and settings, or change the members as the docs of `RestartGuard` say"
+    )
+}
+
+/// How much of a charter is shown that came from a node.
+const LONGEST_CHARTER: usize = 1_000;
 
 /// The servers of one manager, so that one server is never counted as two nodes.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,8 @@
 //!        │                                    │                               │
 //!        ▼                                    ▼                               ▼
 //!     [round] ── quorum reached? ──► granted: [validity] gives ──► [renewal] keeps the deadline,
-//!        │                           the deadline                  tells when to extend and what is owed
+//!        │                           the deadline, [fence] the     tells when to extend and what is owed
+//!        │                           number
 //!        ├──► contended ┐
 //!        ├──► split     ├──► [backoff] tells how long to stand back
 //!        └──► no quorum ┘
@@ -16,6 +17,7 @@
 //! alike, and a verdict is taken as soon as the missing replies can no longer change it.
 
 pub(crate) mod backoff;
+pub(crate) mod fence;
 pub(crate) mod quorum;
 pub(crate) mod renewal;
 pub(crate) mod reply;

@@ -2,27 +2,82 @@
 
 use std::time::Duration;
 
+use crate::token::FencingToken;
+
 /// A node's answer to an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireReply {
-    /// The key was free (or held this very token) and now holds our token for a full ttl.
-    Granted,
-    /// The key holds another token. Nothing was changed.
+    /// The keys were free (or held this very token) and now hold our token for a full ttl.
+    Granted {
+        /// What the counters of the keys were set to; `None` if no number was asked for.
+        fence: Option<FencingToken>,
+    },
+    /// A key holds another token. Nothing was changed.
     Held(Holder),
+}
+
+/// A node's answer to a raise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RaiseReply {
+    /// The keys hold our token and their counters are at least at the number.
+    Raised,
+    /// A key was absent or held another token. Nothing was changed.
+    NotOwner,
+}
+
+/// A node's answer to a verify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum VerifyReply {
+    /// The owner holds all keys, for at least so long yet unless it extends or releases them.
+    Owner {
+        /// How long yet.
+        remaining: Duration,
+    },
+    /// A key is absent or held by another.
+    NotOwner,
+}
+
+/// Whether a node may vote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Standing {
+    /// It has forgotten nothing since it was promoted.
+    Voting {
+        /// The longest lease that it was told of.
+        max_lease: Duration,
+        /// The highest value that any of its counters ever had; `None` if there was none.
+        high_water: Option<FencingToken>,
+    },
+    /// It may have forgotten something.
+    Quarantined {
+        /// What its present quarantine is called.
+        id: String,
+        /// The longest lease that it was told of, as far as it remembers.
+        max_lease: Duration,
+    },
+    /// It serves processes that agreed on something else.
+    Foreign {
+        /// What they agreed on, as shown to people.
+        charter: String,
+    },
 }
 
 /// A node's answer to one lock of an extend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExtendReply {
-    /// The key held our token and its ttl was set anew.
+    /// The keys held our token and their ttl was set anew.
     Extended,
-    /// The key was absent and, as asked for, now holds our token for a full ttl.
+    /// A key was absent and, as asked for, now holds our token for a full ttl.
     Refilled,
-    /// The key was absent and was left so.
+    /// The same as either on a node in quarantine: the lock is there and does not count.
+    Quarantined,
+    /// A key was absent and was left so.
     Absent,
-    /// The key holds another token. Nothing was changed.
+    /// A key holds another token. Nothing was changed.
     Held(Holder),
 }
 
@@ -30,12 +85,12 @@ pub enum ExtendReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseReply {
-    /// The key held our token and is gone; so many subscribers were told.
+    /// A key held our token at least, and none does any more; so many subscribers were told.
     Released {
         /// How many connections listened for this release.
         listeners: u32,
     },
-    /// The key was absent or held another token. Nothing was changed.
+    /// No key held our token. Nothing was changed.
     NotOwner,
 }
 

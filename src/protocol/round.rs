@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use super::quorum::Quorum;
 use super::reply::Holder;
+use crate::token::FencingToken;
 
 /// What one node's answer means for the round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vote {
-    /// The node holds our token now.
-    Granted,
+    /// The node holds our token now, and numbered it so.
+    Granted(Option<FencingToken>),
     /// The node holds another token.
     Refused(Holder),
     /// The node gave no answer; `owed` tells whether it may hold our token all the same.
@@ -80,7 +81,7 @@ impl Round {
                 .filter(|vote| wanted(vote))
                 .count()
         };
-        let granted = count(|vote| matches!(vote, Vote::Granted));
+        let granted = count(|vote| matches!(vote, Vote::Granted(_)));
         let refused = count(|vote| matches!(vote, Vote::Refused(_)));
         let failed = count(|vote| matches!(vote, Vote::Failed { .. }));
 
@@ -102,6 +103,15 @@ impl Round {
         self.votes.get(node).copied().flatten()
     }
 
+    /// What the nodes that granted numbered us, where they did.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = (usize, FencingToken)> {
+        let votes = self.votes.iter().enumerate();
+        votes.filter_map(|(node, vote)| match vote {
+            Some(Vote::Granted(Some(number))) => Some((node, *number)),
+            _ => None,
+        })
+    }
+
     /// Notes that what `node` granted is being released by someone else.
     pub(crate) fn settle(&mut self, node: usize) {
         if let Some(slot) = self.votes.get_mut(node) {
@@ -112,7 +122,7 @@ impl Round {
     /// Whether `node` owes us a release should we not take the lock: it granted, may have, or has yet to answer.
     pub(crate) fn owes(&self, node: usize) -> bool {
         match self.vote(node) {
-            Some(Vote::Granted) | None => node < self.votes.len(),
+            Some(Vote::Granted(_)) | None => node < self.votes.len(),
             Some(Vote::Failed { owed }) => owed,
             Some(Vote::Refused(_)) => false,
         }
@@ -171,14 +181,15 @@ mod tests {
         round.verdict()
     }
 
+    const GRANTED: Vote = Vote::Granted(None);
     const DOWN: Vote = Vote::Failed { owed: false };
     const LATE: Vote = Vote::Failed { owed: true };
 
     #[test]
     fn three_of_five_grant() {
-        assert_eq!(verdict(&[Vote::Granted, Vote::Granted]), None);
+        assert_eq!(verdict(&[GRANTED, GRANTED]), None);
         assert_eq!(
-            verdict(&[Vote::Granted, DOWN, Vote::Granted, LATE, Vote::Granted]),
+            verdict(&[GRANTED, DOWN, GRANTED, LATE, GRANTED]),
             Some(Verdict::Granted)
         );
     }
@@ -222,13 +233,7 @@ mod tests {
     #[test]
     fn two_two_one_is_a_split() {
         assert_eq!(
-            verdict(&[
-                Vote::Granted,
-                Vote::Granted,
-                held(7, 9),
-                held(7, 8),
-                held(8, 7)
-            ]),
+            verdict(&[GRANTED, GRANTED, held(7, 9), held(7, 8), held(8, 7)]),
             Some(Verdict::Split {
                 contenders: 3,
                 remaining: Some(Duration::from_millis(7))
@@ -239,13 +244,7 @@ mod tests {
     #[test]
     fn a_holder_with_a_quorum_is_contention_even_if_others_try() {
         assert!(matches!(
-            verdict(&[
-                Vote::Granted,
-                held(2, 1),
-                held(1, 5),
-                held(1, 5),
-                held(1, 5)
-            ]),
+            verdict(&[GRANTED, held(2, 1), held(1, 5), held(1, 5), held(1, 5)]),
             Some(Verdict::Contended { .. })
         ));
     }
@@ -254,7 +253,7 @@ mod tests {
     fn too_many_failures_are_no_quorum_whatever_the_rest_says() {
         assert_eq!(verdict(&[DOWN, LATE, DOWN]), Some(Verdict::NoQuorum));
         assert_eq!(
-            verdict(&[Vote::Granted, Vote::Granted, DOWN, DOWN, DOWN]),
+            verdict(&[GRANTED, GRANTED, DOWN, DOWN, DOWN]),
             Some(Verdict::NoQuorum)
         );
     }
@@ -276,7 +275,7 @@ mod tests {
             round.record(node, held(1, 5));
         }
         let before = round.verdict();
-        round.record(3, Vote::Granted);
+        round.record(3, GRANTED);
         round.record(4, DOWN);
         assert_eq!(round.verdict(), before);
         assert_eq!(
@@ -287,7 +286,7 @@ mod tests {
 
     fn any_vote() -> impl Strategy<Value = Vote> {
         prop_oneof![
-            3 => Just(Vote::Granted),
+            3 => Just(GRANTED),
             3 => (0_u64..3, 0_u64..50).prop_map(|(tag, ms)| held(tag, ms)),
             1 => Just(DOWN),
             1 => Just(LATE),
@@ -309,7 +308,7 @@ mod tests {
                     Just((0..q.nodes()).collect::<Vec<_>>()).prop_shuffle(),
                 ))
         ) {
-            let grants = votes.iter().filter(|v| **v == Vote::Granted).count();
+            let grants = votes.iter().filter(|v| **v == GRANTED).count();
             let failures = votes.iter().filter(|v| matches!(v, Vote::Failed { .. })).count();
             let mut round = Round::new(quorum);
             let mut seen = 0;
@@ -317,7 +316,7 @@ mod tests {
             for node in order {
                 prop_assert!(round.owes(node), "a pending node is owed for");
                 round.record(node, votes[node]);
-                seen += usize::from(votes[node] == Vote::Granted);
+                seen += usize::from(votes[node] == GRANTED);
                 match (first, round.verdict()) {
                     (None, Some(verdict)) => {
                         prop_assert_eq!(verdict == Verdict::Granted, seen >= quorum.needed());
@@ -336,7 +335,7 @@ mod tests {
                 prop_assert!(failures > quorum.spare());
             }
             for (node, vote) in votes.iter().enumerate() {
-                let may_hold = matches!(vote, Vote::Granted | Vote::Failed { owed: true });
+                let may_hold = matches!(vote, Vote::Granted(_) | Vote::Failed { owed: true });
                 prop_assert_eq!(round.owes(node), may_hold);
             }
         }

@@ -10,7 +10,12 @@ use crate::{Cluster, MS};
 
 async fn misconfigured(urls: Vec<String>) -> Misconfigured {
     let began = Instant::now();
-    match LockManager::builder().redis(urls).connect().await {
+    match LockManager::builder()
+        .bootstrap(true)
+        .redis(urls)
+        .connect()
+        .await
+    {
         Err(ConnectError::Misconfigured(error)) => {
             assert!(began.elapsed() < Duration::from_secs(4), "not a time-out");
             error
@@ -89,7 +94,7 @@ async fn two_unreachable_of_five_do_not_matter_and_are_named() {
 }
 
 async fn no_quorum(urls: &[String]) -> NoQuorum {
-    let builder = LockManager::builder().redis(urls);
+    let builder = LockManager::builder().bootstrap(true).redis(urls);
     match builder.connect_timeout(300 * MS).connect().await {
         Err(ConnectError::NoQuorum(error)) => error,
         other => panic!("{other:?}"),
@@ -143,6 +148,7 @@ async fn a_server_listed_twice_is_a_mistake_before_anything_is_connected() {
             format!("redis://h:{port}"),
         ];
         let error = LockManager::builder()
+            .bootstrap(true)
             .redis(urls)
             .connect()
             .await

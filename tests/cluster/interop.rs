@@ -67,14 +67,17 @@ async fn locks_exclude_each_other_on_a_key_in_a_namespace() {
 }
 
 #[tokio::test]
-async fn on_the_server_a_lock_is_a_string_with_an_expiry_and_nothing_else() {
+async fn on_the_server_a_lock_is_a_string_with_an_expiry_beside_its_counter_and_the_marker() {
     let cluster = Cluster::start();
     let locks = cluster.manager().await;
     let _guard = locks.acquire("order:42").await.unwrap();
     eventually("everywhere", || cluster.holding("order:42") == 5).await;
     let token = cluster.token("order:42");
     for server in &cluster.servers {
-        assert_eq!(server.run("KEYS *"), "lk:order:42");
+        assert_eq!(server.locks(), ["lk:order:42"]);
+        let beside = ["TYPE lk!fence:order:42", "TYPE lk!node"].map(|line| server.run(line));
+        assert_eq!(beside, ["string", "hash"]);
+        assert_eq!(server.run("DBSIZE"), "3");
         assert_eq!(server.run("TYPE lk:order:42"), "string");
         assert_eq!(server.run("GET lk:order:42"), token);
         let left: u128 = server.run("PTTL lk:order:42").parse().unwrap();

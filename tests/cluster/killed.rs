@@ -43,6 +43,7 @@ impl Drop for Holder {
 /// What the process does that is to be killed.
 async fn hold(servers: &str) {
     let locks = LockManager::builder()
+        .bootstrap(true)
         .redis(servers.split(' '))
         .ttl(TTL)
         .node_timeout(200 * MS);

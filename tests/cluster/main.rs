@@ -27,7 +27,7 @@ use std::time::Duration;
 use support::eventually;
 use support::server::{Kind, Server};
 use tower_redlock::node::NodeState;
-use tower_redlock::{AcquireError, LockManager, LockManagerBuilder};
+use tower_redlock::{AcquireError, LockManager, LockManagerBuilder, NodeStanding, NodeStatus};
 
 const MS: Duration = Duration::from_millis(1);
 /// A ttl that no test outlives: a key that goes away was released.
@@ -61,7 +61,7 @@ impl Cluster {
     /// A builder on these servers with a ttl that no test outlives, and a node time-out that a busy machine does not
     /// reach.
     fn builder(&self) -> LockManagerBuilder {
-        let builder = LockManager::builder().redis(self.urls());
+        let builder = LockManager::builder().bootstrap(true).redis(self.urls());
         builder.ttl(LONG).node_timeout(1_000 * MS)
     }
 
@@ -79,14 +79,13 @@ impl Cluster {
         nodes.into_iter().for_each(|n| act(&self.servers[n]));
     }
 
-    /// The keys on all servers, each with the number of its server.
+    /// The locks on all servers, each with the number of its server.
     fn keys(&self) -> Vec<(usize, String)> {
         let servers = self.servers.iter().enumerate();
         servers
             .flat_map(|(n, server)| {
-                let keys = server.run("KEYS *");
-                let keys = keys.lines().map(|key| (n, key.to_owned()));
-                keys.collect::<Vec<_>>()
+                let locks = server.locks().into_iter();
+                locks.map(|key| (n, key)).collect::<Vec<_>>()
             })
             .collect()
     }
@@ -126,7 +125,11 @@ async fn connected(builder: LockManagerBuilder) -> LockManager {
 
 async fn all_up(locks: &LockManager) {
     eventually("all nodes up", || {
-        locks.nodes().iter().all(|node| node.state == NodeState::Up)
+        let nodes = locks.nodes();
+        let votes = |node: &NodeStatus| node.standing == NodeStanding::Voting;
+        nodes
+            .iter()
+            .all(|node| node.state == NodeState::Up && votes(node))
     })
     .await;
 }

@@ -24,7 +24,10 @@ async fn no_text_holds_a_password_or_a_token() {
         .collect();
     let urls = || servers.iter().map(|s| s.url_as("default", PASSWORD));
     let secrets = [PASSWORD];
-    let builder = LockManager::builder().redis(urls()).namespace("");
+    let builder = LockManager::builder()
+        .bootstrap(true)
+        .redis(urls())
+        .namespace("");
     assert_kept(&builder, "", &secrets);
     let locks = builder.connect().await.unwrap();
     assert_kept(&locks, "", &secrets);
@@ -66,7 +69,7 @@ async fn no_text_holds_a_password_or_a_token() {
     assert_kept(&locks, "", &secrets);
 
     let urls = servers.iter().map(|s| s.url_as("default", PASSWORD));
-    let builder = LockManager::builder().redis(urls);
+    let builder = LockManager::builder().bootstrap(true).redis(urls);
     let error = builder.connect_timeout(50 * MS).connect().await;
     let error = error.unwrap_err();
     assert_kept(&error, &error.to_string(), &secrets);

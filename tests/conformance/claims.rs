@@ -33,7 +33,7 @@ pub(crate) trait Remote: Bench {
 async fn holder(node: &dyn Node, name: &str) -> Option<Holder> {
     match node.acquire(acquire(name, u32::MAX)).await.unwrap() {
         AcquireReply::Held(holder) => Some(holder),
-        AcquireReply::Granted => {
+        AcquireReply::Granted { fence: None } => {
             node.release(release(name, u32::MAX)).await.unwrap();
             None
         }
@@ -56,7 +56,7 @@ pub(crate) async fn a_free_key_is_granted(bench: &impl Bench) {
     let node = bench.node();
     assert_eq!(
         node.acquire(acquire("k", 1)).await,
-        Ok(AcquireReply::Granted)
+        Ok(AcquireReply::Granted { fence: None })
     );
     let held = holder(&*node, "k").await.unwrap();
     let remaining = held.remaining.unwrap();
@@ -95,7 +95,7 @@ pub(crate) async fn the_same_token_is_granted_again_for_a_full_ttl(bench: &impl 
     node.acquire(short).await.unwrap();
     assert_eq!(
         node.acquire(acquire("k", 1)).await,
-        Ok(AcquireReply::Granted)
+        Ok(AcquireReply::Granted { fence: None })
     );
     let remaining = holder(&*node, "k").await.unwrap().remaining.unwrap();
     assert!(remaining > Duration::from_secs(5), "{remaining:?}");
@@ -292,7 +292,7 @@ pub(crate) async fn keys_do_not_touch_each_other(bench: &impl Bench) {
     let names: HashSet<_> = ["k", "K", "k:", "k ", "kk", "ключ"].into();
     for name in &names {
         let reply = node.acquire(acquire(name, 1)).await;
-        assert_eq!(reply, Ok(AcquireReply::Granted), "{name}");
+        assert_eq!(reply, Ok(AcquireReply::Granted { fence: None }), "{name}");
     }
     assert!(released(&*node, "k", 1).await);
     for name in names {
@@ -343,7 +343,7 @@ pub(crate) async fn nothing_happens_before_the_first_poll(bench: &impl Bench) {
     let node = bench.node();
     let attempt = node.acquire(acquire("k", 1));
     assert_eq!(holder(&*node, "k").await, None);
-    assert_eq!(attempt.await, Ok(AcquireReply::Granted));
+    assert_eq!(attempt.await, Ok(AcquireReply::Granted { fence: None }));
 }
 
 pub(crate) async fn a_closed_node_says_so(bench: &impl Remote) {

@@ -117,7 +117,7 @@ async fn a_node_that_forgot_is_refilled() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_taken_by_another_is_lost_at_the_next_renewal() {
     let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (a, b) = (nodes.forgetful(), nodes.forgetful());
     let guard = a.try_acquire("order:1").await.unwrap();
     nodes.each([0, 1, 2], MemoryNode::forget);
     let _thief = b.try_acquire("order:1").await.unwrap();

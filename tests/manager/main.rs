@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{AcquireError, LockGuard, LockManager, LockManagerBuilder};
+use tower_redlock::{AcquireError, LockGuard, LockManager, LockManagerBuilder, RestartGuard};
 
 const TTL: Duration = Duration::from_secs(10);
 const MS: Duration = Duration::from_millis(1);
@@ -43,6 +43,16 @@ impl Nodes {
             .nodes(self.0.iter().cloned())
             .clock(TokioClock::new())
             .ttl(TTL)
+    }
+
+    /// A builder of managers that do not mind what nodes may have forgotten.
+    fn unguarded(&self) -> LockManagerBuilder {
+        self.builder().restart_guard(RestartGuard::OFF)
+    }
+
+    /// A manager that does not mind what these nodes may have forgotten.
+    fn forgetful(&self) -> LockManager {
+        self.unguarded().lazy().unwrap()
     }
 
     /// A manager over these nodes. All managers of a test share the nodes' clock, which the first one brings.

@@ -256,11 +256,11 @@ async fn a_lock_held_for_too_long_lets_the_next_go_though_its_guard_lives_on() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_taken_lets_the_next_go_though_its_guard_lives_on() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_wait(6 * TTL).lazy().unwrap();
+    let locks = nodes.unguarded().max_wait(6 * TTL).lazy().unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let waiter = wait_for(&locks, "order:1").await;
     nodes.each(0..5, MemoryNode::forget);
-    let thief = nodes.manager().try_acquire("order:1").await.unwrap();
+    let thief = nodes.forgetful().try_acquire("order:1").await.unwrap();
     assert_eq!(guard.lost().await, LossReason::Taken);
     let before = Instant::now();
     tokio::time::sleep(MS).await;

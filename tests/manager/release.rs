@@ -91,7 +91,7 @@ async fn nodes_that_were_slow_to_grant_count_for_the_release() {
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_lost_its_lock_never_releases_the_next_holders() {
     let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (a, b) = (nodes.forgetful(), nodes.forgetful());
     let guard = a.try_acquire("order:1").await.unwrap();
     nodes.each(0..5, MemoryNode::forget);
     let next = b.try_acquire("order:1").await.unwrap();

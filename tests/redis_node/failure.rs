@@ -54,7 +54,7 @@ async fn a_node_that_is_down_fails_at_the_first_poll() {
     server.restart();
     settled(&node).await.unwrap();
     let granted = node.acquire(acquire("k", 1)).await;
-    assert_eq!(granted, Ok(AcquireReply::Granted));
+    assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
 }
 
 #[tokio::test]
@@ -75,7 +75,11 @@ async fn a_killed_server_interrupts_and_a_new_one_serves() {
         server.restart();
         settled(&node).await.unwrap();
         let granted = node.acquire(acquire("k", 1)).await;
-        assert_eq!(granted, Ok(AcquireReply::Granted), "the scripts are back");
+        assert_eq!(
+            granted,
+            Ok(AcquireReply::Granted { fence: None }),
+            "the scripts are back"
+        );
     }
 }
 
@@ -102,7 +106,7 @@ async fn a_frozen_server_is_down_until_it_thaws() {
     server.thaw();
     settled(&node).await.unwrap();
     let granted = node.acquire(acquire("k", 1)).await;
-    assert_eq!(granted, Ok(AcquireReply::Granted));
+    assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
 }
 
 #[tokio::test]
@@ -217,7 +221,7 @@ async fn lost_scripts_are_loaded_again() {
         let node = ready(&server.url()).await;
         server.run("SCRIPT FLUSH");
         let granted = node.acquire(acquire("k", 1)).await;
-        assert_eq!(granted, Ok(AcquireReply::Granted));
+        assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
         server.run("SCRIPT FLUSH");
         let batch: Vec<_> = (0..250).map(|_| extend("k", 1)).collect();
         let replies = node.extend(batch.into()).await.unwrap();
@@ -242,7 +246,7 @@ async fn closing_lets_queued_commands_out() {
     }
     node.close().await;
     for attempt in attempts {
-        assert_eq!(attempt.await, Ok(AcquireReply::Granted));
+        assert_eq!(attempt.await, Ok(AcquireReply::Granted { fence: None }));
     }
     assert_eq!(server.run("DBSIZE"), "100");
     drop(node);
@@ -285,7 +289,7 @@ async fn the_connection_ends_with_the_last_clone_and_command() {
     drop(node);
     let attempt = clone.acquire(acquire("k", 1));
     drop(clone);
-    assert_eq!(attempt.await, Ok(AcquireReply::Granted));
+    assert_eq!(attempt.await, Ok(AcquireReply::Granted { fence: None }));
     eventually("disconnected", || connections(&server) == 0).await;
 }
 

@@ -61,7 +61,7 @@ async fn a_senseless_answer_is_garbled() {
         ":-1\r\n",
         "*0\r\n",
         "*1\r\n$1\r\nx\r\n",
-        "*3\r\n:0\r\n:1\r\n$-1\r\n",
+        "*3\r\n:0\r\n:5\r\n$-1\r\n",
         "%1\r\n+a\r\n+b\r\n",
         ",nan\r\n",
     ] {

@@ -128,7 +128,7 @@ async fn a_demoted_master_is_noticed_by_the_first_command() {
         server.run("REPLICAOF NO ONE");
         eventually("up", || node.state() == NodeState::Up).await;
         let granted = node.acquire(acquire("k", 1)).await;
-        assert_eq!(granted, Ok(AcquireReply::Granted));
+        assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
     }
 }
 

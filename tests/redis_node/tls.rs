@@ -61,7 +61,7 @@ async fn a_server_of_the_given_authority_is_taken() {
     let node = trusting(&server.url(), &authority.root);
     settled(&node).await.unwrap();
     let granted = node.acquire(acquire("k", 1)).await;
-    assert_eq!(granted, Ok(AcquireReply::Granted));
+    assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
     assert!(!format!("{node:?}").contains("CERTIFICATE"));
 }
 

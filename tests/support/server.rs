@@ -180,6 +180,13 @@ impl Server {
         self.command(&words)
     }
 
+    /// The locks on the server: all keys but those that are kept beside them.
+    pub fn locks(&self) -> Vec<String> {
+        let keys = self.run("KEYS *");
+        let is_lock = |key: &&str| !key.split(':').next().unwrap().contains('!');
+        keys.lines().filter(is_lock).map(str::to_owned).collect()
+    }
+
     /// A connection that listens to `channel`.
     pub fn subscribe(&self, channel: &str) -> Raw {
         let mut raw = self.raw();

@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::MutexGuard;
 
 use super::Hold;
-use crate::manager::baton::Turn;
-use crate::manager::error::LossReason;
+use crate::manager::baton::Turns;
+use crate::manager::ending::LossReason;
 use crate::moment::Moment;
 use crate::protocol::renewal::Holding;
 
@@ -17,7 +17,9 @@ pub(super) struct Inner {
     // When the watchdog looks at this lock again.
     pub(super) due: Moment,
     // The right to go for the key: it passes to the next in this process when the lock is lost or given back.
-    pub(super) turn: Option<Turn>,
+    pub(super) turns: Option<Turns>,
+    // How many guards share it: those of the present tenant.
+    pub(super) guards: u32,
 }
 
 /// The inside of a hold, and what is to be done once its mutex is unlocked: fields drop in order.
@@ -32,7 +34,7 @@ pub(super) struct After<'a> {
     pub(super) ended: bool,
     pub(super) settled: bool,
     pub(super) lost: Option<LossReason>,
-    pub(super) passed: Option<Turn>,
+    pub(super) passed: Option<Turns>,
 }
 
 impl<'a> Locked<'a> {
@@ -60,7 +62,7 @@ impl Drop for After<'_> {
         }
         drop(self.passed.take());
         if let Some(reason) = self.lost {
-            crate::trace::lock_lost(self.hold.lease.key.as_str(), &reason);
+            crate::trace::lock_lost(self.hold.lease.key().as_str(), &reason);
         }
     }
 }

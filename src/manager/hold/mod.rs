@@ -21,13 +21,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use self::inner::{Inner, Locked, Phase};
-use super::baton::Turn;
-use super::error::LossReason;
+use super::baton::Turns;
+use super::ending::LossReason;
 use super::hand_off::HandOff;
 use crate::clock::Clock;
 use crate::lease::Lease;
 use crate::moment::Moment;
-use crate::namespace::NodeKey;
+use crate::namespace::NodeKeys;
 use crate::protocol::renewal::{Holding, Step};
 
 /// One lock that this process holds.
@@ -35,7 +35,7 @@ use crate::protocol::renewal::{Holding, Step};
 pub(super) struct Hold {
     pub(super) id: u64,
     pub(super) lease: Lease,
-    pub(super) place: NodeKey,
+    pub(super) keys: NodeKeys,
     clock: Arc<dyn Clock>,
     // The deadline in nanoseconds, for checks without the mutex. Changed under the mutex only.
     deadline: AtomicU64,
@@ -59,8 +59,8 @@ pub(super) struct Owed {
     pub(super) free: usize,
     /// Why the lock had been lost, if it had.
     pub(super) lost: Option<LossReason>,
-    /// The right to go for the key, unless the loss has passed it on.
-    pub(super) turn: Option<Turn>,
+    /// The right to go for the keys, unless the loss has passed it on.
+    pub(super) turns: Option<Turns>,
 }
 
 impl Hold {
@@ -68,22 +68,23 @@ impl Hold {
     pub(super) fn new(
         id: u64,
         lease: Lease,
-        place: NodeKey,
+        keys: NodeKeys,
         clock: Arc<dyn Clock>,
         holding: Holding,
-        turn: Turn,
+        turns: Turns,
     ) -> Self {
         Self {
             id,
             deadline: AtomicU64::new(lease.deadline.as_nanos()),
             lease,
-            place,
+            keys,
             clock,
             inner: Mutex::new(Inner {
                 holding,
                 phase: Phase::Held,
                 due: Moment::from_nanos(u64::MAX),
-                turn: Some(turn),
+                turns: Some(turns),
+                guards: 1,
             }),
             tenant: AtomicU32::new(0),
             ended: Arc::new(Notify::new()),
@@ -175,7 +176,7 @@ impl Hold {
         if let Phase::Lost(reason) = phase {
             self.deadline.store(0, Ordering::Release);
             // The guard may live on, but others can have the lock now: also others in this process.
-            inner.after.passed = inner.turn.take();
+            inner.after.passed = inner.turns.take();
             inner.after.lost = Some(reason);
         }
         inner.after.ended = true;
@@ -189,7 +190,7 @@ impl Hold {
         let now = self.clock.now();
         let comfortable = self.end().since(now) >= self.lease.ttl / 2;
         let passes = number < terms.max_passes && now.since(self.lease.started) < terms.max_time;
-        let wanted = || inner.turn.as_ref().is_some_and(Turn::is_waited_for);
+        let wanted = || inner.turns.as_ref().is_some_and(Turns::can_hand_off);
         if inner.phase != Phase::Held || !comfortable || !passes || !wanted() {
             return None;
         }
@@ -197,6 +198,7 @@ impl Hold {
         self.deadline
             .store(inner.holding.deadline().as_nanos(), Ordering::Release);
         let number = number + 1;
+        inner.guards = 1;
         self.tenant.store(number, Ordering::Release);
         inner.after.ended = true;
         Some(number)
@@ -302,6 +304,27 @@ impl Hold {
         true
     }
 
+    /// Lets one more guard of the tenant `number` share the lock, if it is still to be relied on.
+    pub(super) fn share(&self, number: u32) -> Result<(), LossReason> {
+        if let Some(reason) = self.ended_because(number) {
+            return Err(reason);
+        }
+        let mut inner = self.inner();
+        // The last guard may have left in between.
+        if self.tenant.load(Ordering::Acquire) != number || inner.phase != Phase::Held {
+            return Err(LossReason::Released);
+        }
+        inner.guards += 1;
+        Ok(())
+    }
+
+    /// Notes that one of the guards that share the lock has left; whether it was the last.
+    pub(super) fn leave(&self) -> bool {
+        let mut inner = self.inner();
+        inner.guards = inner.guards.saturating_sub(1);
+        inner.guards == 0
+    }
+
     /// Lets go of the lock: from here on the watchdog leaves it alone.
     pub(super) fn let_go(&self) -> Owed {
         let mut inner = self.inner();
@@ -322,10 +345,10 @@ impl Hold {
                 .filter(|n| inner.holding.owes(*n) && !inner.holding.busy(*n))
                 .collect(),
             lost,
-            turn: inner.turn.take(),
+            turns: inner.turns.take(),
         };
-        if let Some(turn) = &owed.turn {
-            turn.leave();
+        if let Some(turns) = &owed.turns {
+            turns.leave();
         }
         inner.phase = Phase::Released;
         self.deadline.store(0, Ordering::Release);

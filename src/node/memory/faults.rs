@@ -122,9 +122,12 @@ impl MemoryNode {
         }
     }
 
-    /// Loses every key, as a restart without persistence does.
+    /// Loses every key, the counters and the memory of having voted, as a restart without persistence does.
     pub fn forget(&self) {
-        self.shared.store().entries.clear();
+        let mut store = self.shared.store();
+        store.entries.clear();
+        store.counters.clear();
+        store.markers.forget();
     }
 
     /// The secret that holds `key` (as the node knows it, with its namespace) right now.

@@ -1,8 +1,10 @@
 //! [`MemoryNode`]: a node inside the process, for development, tests and single-process services.
 
+mod counters;
 #[cfg(feature = "test-util")]
 mod faults;
 mod listeners;
+mod markers;
 mod store;
 
 use std::fmt;
@@ -10,8 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use self::store::Store;
 use super::{
-    AcquireReply, AcquireRequest, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError,
-    NodeFuture, NodeState, Notifier, ReleaseReply, ReleaseRequest,
+    AcquireReply, AcquireRequest, CheckIn, ExtendReplies, ExtendRequest, Node, NodeContext,
+    NodeError, NodeFuture, NodeState, Notifier, Promotion, RaiseReply, RaiseRequest, ReleaseReply,
+    ReleaseRequest, Standing, VerifyReply, VerifyRequest,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::moment::Moment;
@@ -70,12 +73,20 @@ impl MemoryNode {
         &self,
         command: impl FnOnce(&mut Store, Moment) -> T + Send + 'static,
     ) -> NodeFuture<Result<T, NodeError>> {
+        self.try_run(move |store, now| Ok(command(store, now)))
+    }
+
+    /// The same for a command that can be refused.
+    fn try_run<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(&mut Store, Moment) -> Result<T, NodeError> + Send + 'static,
+    ) -> NodeFuture<Result<T, NodeError>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             #[cfg(feature = "test-util")]
-            return shared.run_if_well(command).await;
+            return shared.run_if_well(command).await?;
             #[cfg(not(feature = "test-util"))]
-            return Ok(shared.execute(command));
+            return shared.execute(command);
         })
     }
 }
@@ -87,6 +98,12 @@ impl Shared {
             .now()
     }
 
+    fn unix_micros(&self) -> u64 {
+        self.clock
+            .get_or_init(|| Arc::new(SystemClock::new()))
+            .unix_micros()
+    }
+
     fn store(&self) -> MutexGuard<'_, Store> {
         // A panic inside the store's short methods leaves it whole, so poison means nothing here.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
@@ -95,7 +112,6 @@ impl Shared {
     fn execute<T>(&self, command: impl FnOnce(&mut Store, Moment) -> T) -> T {
         let now = self.now();
         let mut store = self.store();
-        store.count_command();
         command(&mut store, now)
     }
 }
@@ -125,20 +141,47 @@ impl Node for MemoryNode {
     }
 
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.run(move |store, now| store.acquire(&request, now))
+        let shared = Arc::clone(&self.shared);
+        self.try_run(move |store, now| store.acquire(&request, now, shared.unix_micros()))
     }
 
     fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
         self.run(move |store, now| {
+            store.count_command();
             requests
                 .iter()
-                .map(|request| Ok(store.extend(request, now)))
+                .map(|request| store.extend(request, now))
                 .collect()
         })
     }
 
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
         self.run(move |store, now| store.release(&request, now))
+    }
+
+    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
+        self.run(move |store, now| store.raise(&request, now))
+    }
+
+    fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
+        self.try_run(move |store, now| store.verify(&request, now))
+    }
+
+    fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
+        self.run(move |store, _| {
+            let high_water = store.counters.mark(&request.namespace);
+            store.markers.check_in(&request, high_water)
+        })
+    }
+
+    fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
+        self.run(move |store, _| {
+            let promoted = store.markers.promote(&request);
+            if let (true, Some(floor)) = (promoted, request.floor) {
+                store.counters.raise_mark(&request.namespace, floor.get());
+            }
+            promoted
+        })
     }
 
     /// Does nothing: a memory node has no connection, and other managers may share it.

@@ -1,16 +1,18 @@
 //! The keys of one memory node, and what the commands do to them.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use super::super::{
-    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Holder, ReleaseReply, ReleaseRequest,
+    AcquireReply, AcquireRequest, Charter, ExtendReply, ExtendRequest, Fence, Holder, NodeError,
+    RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, VerifyReply, VerifyRequest,
 };
+use super::counters::Counters;
 use super::listeners::Listeners;
+use super::markers::Markers;
 use crate::moment::Moment;
-use crate::namespace::NodeKey;
-use crate::token::OwnerToken;
+use crate::namespace::{NodeKey, NodeKeys};
+use crate::token::{OwnerHash, OwnerToken};
 
 /// The keys of one node.
 #[derive(Default)]
@@ -18,6 +20,8 @@ pub(super) struct Store {
     pub(super) entries: HashMap<NodeKey, Entry>,
     // Sweep when the map has grown to this.
     sweep_at: usize,
+    pub(super) counters: Counters,
+    pub(super) markers: Markers,
     pub(super) listeners: Listeners,
     #[cfg(feature = "test-util")]
     pub(super) commands: u64,
@@ -31,17 +35,14 @@ pub(super) struct Entry {
 
 impl Entry {
     fn holder(&self, now: Moment) -> Holder {
-        let mut hasher = DefaultHasher::new();
-        self.token.hash(&mut hasher);
-        Holder::new(hasher.finish(), Some(self.expires.since(now)))
+        let tag = OwnerHash::of(&self.token).tag();
+        Holder::new(tag, Some(self.expires.since(now)))
     }
 }
 
 impl Store {
-    fn live(&mut self, key: &NodeKey, now: Moment) -> Option<&mut Entry> {
-        self.entries
-            .get_mut(key)
-            .filter(|entry| entry.expires > now)
+    fn live(&self, key: &NodeKey, now: Moment) -> Option<&Entry> {
+        self.entries.get(key).filter(|entry| entry.expires > now)
     }
 
     fn set(&mut self, key: NodeKey, token: OwnerToken, ttl: Duration, now: Moment) {
@@ -54,45 +55,133 @@ impl Store {
         self.entries.insert(key, Entry { token, expires });
     }
 
-    pub(super) fn acquire(&mut self, request: &AcquireRequest, now: Moment) -> AcquireReply {
-        if let Some(entry) = self.live(&request.key, now)
-            && entry.token != request.token
-        {
-            return AcquireReply::Held(entry.holder(now));
-        }
-        self.set(request.key.clone(), request.token, request.ttl, now);
-        AcquireReply::Granted
+    /// Another's entry among `keys`.
+    fn rival(&self, keys: &NodeKeys, token: &OwnerToken, now: Moment) -> Option<Holder> {
+        let mut live = keys.as_slice().iter().filter_map(|key| self.live(key, now));
+        live.find(|entry| entry.token != *token)
+            .map(|entry| entry.holder(now))
     }
 
-    pub(super) fn extend(&mut self, request: &ExtendRequest, now: Moment) -> ExtendReply {
-        match self.live(&request.key, now) {
-            Some(entry) if entry.token == request.token => {
-                entry.expires = now + request.ttl;
-                ExtendReply::Extended
-            }
-            Some(entry) => ExtendReply::Held(entry.holder(now)),
-            None if request.refill => {
-                self.set(request.key.clone(), request.token, request.ttl, now);
-                ExtendReply::Refilled
-            }
-            None => ExtendReply::Absent,
+    fn holds_all(&self, keys: &NodeKeys, token: &OwnerToken, now: Moment) -> bool {
+        let ours = |key| {
+            self.live(key, now)
+                .is_some_and(|entry| entry.token == *token)
+        };
+        keys.as_slice().iter().all(ours)
+    }
+
+    pub(super) fn acquire(
+        &mut self,
+        request: &AcquireRequest,
+        now: Moment,
+        unix_micros: u64,
+    ) -> Result<AcquireReply, NodeError> {
+        self.count_command();
+        if let Some(charter) = &request.charter {
+            self.markers
+                .admit(request.keys.namespace(), charter, Some(request.ttl))?;
         }
+        if let Some(holder) = self.rival(&request.keys, &request.token, now) {
+            return Ok(AcquireReply::Held(holder));
+        }
+        let number = |fence| {
+            self.counters
+                .advance(&request.keys, fence, now, unix_micros)
+        };
+        let fence = request.fence.map(number);
+        for key in request.keys.as_slice() {
+            self.set(key.clone(), request.token, request.ttl, now);
+        }
+        Ok(AcquireReply::Granted { fence })
+    }
+
+    pub(super) fn extend(
+        &mut self,
+        request: &ExtendRequest,
+        now: Moment,
+    ) -> Result<ExtendReply, NodeError> {
+        let voting = match &request.charter {
+            Some(charter) => self.votes(request, charter)?,
+            None => true,
+        };
+        if let Some(holder) = self.rival(&request.keys, &request.token, now) {
+            return Ok(ExtendReply::Held(holder));
+        }
+        let held = self.holds_all(&request.keys, &request.token, now);
+        if !held && !request.refill {
+            return Ok(ExtendReply::Absent);
+        }
+        self.raise_counters(&request.keys, request.fence, now);
+        for key in request.keys.as_slice() {
+            self.set(key.clone(), request.token, request.ttl, now);
+        }
+        Ok(match (voting, held) {
+            (false, _) => ExtendReply::Quarantined,
+            (true, true) => ExtendReply::Extended,
+            (true, false) => ExtendReply::Refilled,
+        })
+    }
+
+    fn votes(&self, request: &ExtendRequest, charter: &Charter) -> Result<bool, NodeError> {
+        self.markers.is_voting(request.keys.namespace(), charter)
+    }
+
+    fn raise_counters(&mut self, keys: &NodeKeys, fence: Option<Fence>, now: Moment) {
+        if let Some(fence) = fence {
+            self.counters.raise(keys, fence, now);
+        }
+    }
+
+    pub(super) fn raise(&mut self, request: &RaiseRequest, now: Moment) -> RaiseReply {
+        self.count_command();
+        if !self.holds_all(&request.keys, &request.token, now) {
+            return RaiseReply::NotOwner;
+        }
+        self.counters.raise(&request.keys, request.fence, now);
+        RaiseReply::Raised
+    }
+
+    pub(super) fn verify(
+        &self,
+        request: &VerifyRequest,
+        now: Moment,
+    ) -> Result<VerifyReply, NodeError> {
+        if let Some(charter) = &request.charter {
+            self.markers
+                .admit(request.keys.namespace(), charter, None)?;
+        }
+        let mut remaining = Duration::MAX;
+        for key in request.keys.as_slice() {
+            match self.live(key, now) {
+                Some(entry) if OwnerHash::of(&entry.token) == request.owner => {
+                    remaining = remaining.min(entry.expires.since(now));
+                }
+                _ => return Ok(VerifyReply::NotOwner),
+            }
+        }
+        Ok(VerifyReply::Owner { remaining })
     }
 
     pub(super) fn release(&mut self, request: &ReleaseRequest, now: Moment) -> ReleaseReply {
-        let ours = self
-            .live(&request.key, now)
-            .is_some_and(|entry| entry.token == request.token);
-        if !ours {
-            return ReleaseReply::NotOwner;
+        self.count_command();
+        let (mut ours, mut told) = (false, 0);
+        for key in request.keys.as_slice() {
+            if !self
+                .live(key, now)
+                .is_some_and(|entry| entry.token == request.token)
+            {
+                continue;
+            }
+            ours = true;
+            self.entries.remove(key);
+            if request.announce {
+                told = told.max(self.listeners.announce(key));
+            }
         }
-        self.entries.remove(&request.key);
-        ReleaseReply::Released {
-            listeners: if request.announce {
-                self.listeners.announce(&request.key)
-            } else {
-                0
-            },
+        if ours {
+            ReleaseReply::Released { listeners: told }
+        } else {
+            ReleaseReply::NotOwner
         }
     }
 

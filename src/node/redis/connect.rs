@@ -8,7 +8,7 @@ use super::connection::{Core, Setback};
 use super::error::{is_missing_right, is_not_ready, server_text};
 use super::info::Info;
 use super::link::Link;
-use super::scripts::{ACQUIRE, EXTEND, RELEASE};
+use super::scripts;
 use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
 /// How many commands wait in the client's channel before callers wait outside it.
@@ -28,6 +28,8 @@ pub(super) async fn connect(
     context: &NodeContext,
     former: &mut Option<Former>,
 ) -> Result<(Link, watch::Receiver<()>), Setback> {
+    // Before anything can be sent on it: to leave a tombstone too many does no harm.
+    let since = context.clock.now();
     // It carries no subscriptions, so nothing is pushed but its own end.
     let (mut connection, lost) = open(core, |_| ()).await?;
     let (info, client_id) = look(core, &mut connection).await?;
@@ -44,7 +46,8 @@ pub(super) async fn connect(
         run_id: info.run_id().to_owned(),
         client_id,
     });
-    Ok((Link::new(connection), lost))
+    let link = Link::new(connection, info.run_id().to_owned(), since);
+    Ok((link, lost))
 }
 
 /// Opens a connection. The receiver hears when it ends, `hear` all that is pushed before.
@@ -80,11 +83,10 @@ async fn look(
     connection: &mut MultiplexedConnection,
 ) -> Result<(Info, Option<i64>), Setback> {
     let mut pipeline = redis::pipe();
-    pipeline
-        .cmd("INFO")
-        .add_command(ACQUIRE.load())
-        .add_command(EXTEND.load())
-        .add_command(RELEASE.load());
+    pipeline.cmd("INFO");
+    for script in scripts::ALL {
+        pipeline.add_command(script.load());
+    }
     // The rest is a courtesy to operators and a precaution; an ACL may forbid it.
     pipeline.cmd("CLIENT").arg("SETNAME").arg("tower-redlock");
     pipeline.cmd("CLIENT").arg("ID");
@@ -99,7 +101,7 @@ async fn look(
     let info: String = redis::from_redis_value(info).unwrap_or_default();
     let info = Info::parse(&info);
     info.check().map_err(Setback::Refused)?;
-    for _ in 0..3 {
+    for _ in scripts::ALL {
         next().map_err(|error| setback(core, &error, "run `SCRIPT LOAD`"))?;
     }
     // Named or not.

@@ -1,38 +1,89 @@
 -- Sets the ttl of many locks anew, each only where its owner still holds it.
--- KEYS[i] a lock; ARGV[3i-2] its owner token; ARGV[3i-1] its ttl in milliseconds; ARGV[3i] '1' to set it where absent.
--- Answers one item per lock: 1 extended, 2 set anew, 0 absent, {remaining milliseconds, tag of the holder} held by
--- another, or a text: the error. All calls are protected, so that one failure does not hide the other locks' answers.
-local function extend(key, token, ttl, refill)
-  local holder = redis.pcall('GET', key)
-  if type(holder) == 'table' then
-    return holder.err
-  end
-  if holder == token then
-    local done = redis.pcall('PEXPIRE', key, ttl)
-    if type(done) == 'table' then
-      return done.err
-    end
-    return 1
-  end
-  if holder then
-    local left = redis.pcall('PTTL', key)
-    if type(left) == 'table' then
-      return left.err
-    end
-    return {left, redis.sha1hex(holder)}
-  end
-  if refill ~= '1' then
-    return 0
-  end
-  local done = redis.pcall('SET', key, token, 'NX', 'PX', ttl)
-  if type(done) == 'table' and done.err then
-    return done.err
-  end
-  return 2
+-- KEYS: the marker, then for each lock its owner's tombstone and, for each of its keys, the key and its counter.
+-- ARGV: 1 who the server is ('' if it need not be known), 2 the digest of the charter, then for each lock: how many
+-- keys it has, its owner token, its ttl in milliseconds, '1' to set it where absent, its number ('' for none), how
+-- long counters live.
+-- Answers {1 if the node may vote or else 0, then one item per lock: 1 extended, 2 set anew, 0 absent,
+-- {remaining milliseconds, tag of the holder} held by another, or a text: the error}; or {-2, charter} under another
+-- charter. The calls on locks are protected, so that one failure does not hide the other locks' answers.
+local known, refusal = standing(KEYS[1], ARGV[1], ARGV[2])
+if refusal and refusal[1] == -2 then
+  return refusal
 end
 
-local answers = {}
-for i = 1, #KEYS do
-  answers[i] = extend(KEYS[i], ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i])
+local function failed(answer)
+  return type(answer) == 'table' and answer.err
+end
+
+-- Raises the counters of `count` keys from `first` on, and keeps them; an error where one could not be written.
+local function count_up(first, count, number, keep)
+  local trouble = false
+  for i = first, first + 2 * (count - 1), 2 do
+    local seen = redis.pcall('GET', KEYS[i + 1])
+    local done
+    if failed(seen) then
+      done = seen
+    elseif seen and not less(seen, number) then
+      done = redis.pcall('PEXPIRE', KEYS[i + 1], keep)
+    else
+      done = redis.pcall('SET', KEYS[i + 1], number, 'PX', keep)
+    end
+    trouble = trouble or failed(done)
+  end
+  return trouble
+end
+
+local function extend(tomb, first, count, token, ttl, refill, number, keep)
+  local last = first + 2 * (count - 1)
+  local absent = false
+  for i = first, last, 2 do
+    local holder = redis.pcall('GET', KEYS[i])
+    if failed(holder) then
+      return holder.err
+    end
+    if not holder then
+      absent = true
+    elseif holder ~= token then
+      local left = redis.pcall('PTTL', KEYS[i])
+      return failed(left) or {left, redis.sha1hex(holder)}
+    end
+  end
+  if absent and (refill ~= '1' or redis.call('EXISTS', tomb) == 1) then
+    return 0
+  end
+  if number ~= '' then
+    local trouble = count_up(first, count, number, keep)
+    -- Without memory to raise a counter the lock goes on all the same; what is set anew needs its number.
+    if trouble and absent then
+      return trouble
+    end
+    if not trouble and less(known[4] or '', number) then
+      redis.pcall('HSET', KEYS[1], 'hwm', number)
+      known[4] = number
+    end
+  end
+  for i = first, last, 2 do
+    local done
+    if absent then
+      done = redis.pcall('SET', KEYS[i], token, 'PX', ttl)
+    else
+      done = redis.pcall('PEXPIRE', KEYS[i], ttl)
+    end
+    if failed(done) then
+      return done.err
+    end
+  end
+  return absent and 2 or 1
+end
+
+local answers = {refusal and 0 or 1}
+local key, arg = 2, 3
+while key <= #KEYS do
+  local count = tonumber(ARGV[arg])
+  answers[#answers + 1] = extend(
+    KEYS[key], key + 1, count, ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4], ARGV[arg + 5]
+  )
+  key = key + 1 + 2 * count
+  arg = arg + 6
 end
 return answers

@@ -11,6 +11,7 @@ use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Notify;
 
 use super::error;
+use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
 /// One connection that has passed the checks. Cheap to clone.
@@ -20,7 +21,16 @@ use crate::node::{NodeError, NodeErrorKind};
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     connection: MultiplexedConnection,
-    signals: Arc<Signals>,
+    shared: Arc<Shared>,
+}
+
+/// What all clones of a link have.
+#[derive(Debug)]
+struct Shared {
+    signals: Signals,
+    // Who the server at the other end is, as the scripts are told.
+    identity: String,
+    since: Moment,
 }
 
 /// What the users of a link and its supervisor tell each other.
@@ -37,21 +47,36 @@ pub(super) struct Signals {
 }
 
 impl Link {
-    pub(super) fn new(connection: MultiplexedConnection) -> Self {
+    /// A link to the server known as `identity`, there since `since`.
+    pub(super) fn new(connection: MultiplexedConnection, identity: String, since: Moment) -> Self {
         Self {
             connection,
-            signals: Arc::new(Signals::default()),
+            shared: Arc::new(Shared {
+                signals: Signals::default(),
+                identity,
+                since,
+            }),
         }
     }
 
     pub(super) fn signals(&self) -> &Signals {
-        &self.signals
+        &self.shared.signals
+    }
+
+    /// Who the server is. A connection cannot outlive its server, so it holds for every command on this link.
+    pub(super) fn identity(&self) -> &str {
+        &self.shared.identity
+    }
+
+    /// Since when it is there: what was sent before may still arrive.
+    pub(super) fn since(&self) -> Moment {
+        self.shared.since
     }
 
     /// Ends all waiting for answers on this link.
     pub(super) fn condemn(&self) {
-        self.signals.condemned.store(true, Ordering::Release);
-        self.signals.bell.notify_waiters();
+        self.signals().condemned.store(true, Ordering::Release);
+        self.signals().bell.notify_waiters();
     }
 
     /// Sends one command and waits for its answer. Errors from the server are errors.
@@ -62,7 +87,7 @@ impl Link {
             let answer = ready!(answer.as_mut().poll(cx));
             Poll::Ready(answer.and_then(Value::extract_error))
         });
-        self.signals.attended(answer).await
+        self.shared.signals.attended(answer).await
     }
 
     /// Sends many commands at once and waits for all answers. Errors from the server are among the values.
@@ -70,12 +95,12 @@ impl Link {
         let answers = self
             .connection
             .send_packed_commands(pipeline, 0, pipeline.len());
-        self.signals.attended(answers).await
+        self.shared.signals.attended(answers).await
     }
 
     /// See [`Signals::look_at`].
     pub(super) fn look_at(&self, error: &RedisError) {
-        self.signals.look_at(error);
+        self.signals().look_at(error);
     }
 
     /// The same for the answers to one chunk of an extend, where the errors of single locks are items.
@@ -86,7 +111,7 @@ impl Link {
                 .is_err_and(|error| error::is_read_only(&error.to_string()))
         };
         if answers.iter().any(demoted) {
-            self.signals.recheck.notify_one();
+            self.signals().recheck.notify_one();
         }
     }
 }

@@ -8,14 +8,17 @@
 //!
 //! The lock `order:42` in the namespace `lk` is the string key `lk:order:42`; it holds the owner's token and
 //! expires by itself. That is the form every Redlock client uses, so a foreign client on the same key excludes us
-//! and is excluded. Nothing else is stored. Releases are announced on the channel `lk!free:order:42`.
+//! and is excluded (it knows nothing of the restart guard and the counters, though). Beside the locks stand
+//! `lk!fence:order:42`, the counter of the lock's holders, which expires; one hash `lk!node`, by which the server is
+//! known to remember its locks; and for a minute `lk!dead:..`, an owner whose commands were given up with a
+//! connection. Releases are announced on the channel `lk!free:order:42`.
 //!
 //! # Rights
 //!
 //! A user that may do this and nothing else is enough, here for the namespace `lk`:
 //!
 //! ```text
-//! ACL SETUSER locks reset on >PASSWORD ~lk:* resetchannels &lk!free:* -@all +evalsha +script|load +set +get +del +pexpire +pttl +publish +subscribe +unsubscribe +pubsub|numsub +info +ping
+//! ACL SETUSER locks reset on >PASSWORD ~lk:* ~lk!* resetchannels &lk!free:* -@all +evalsha +script|load +set +get +del +exists +pexpire +pttl +incrby +hget +hset +hmget +hdel +time +publish +subscribe +unsubscribe +pubsub|numsub +info +ping
 //! ```
 //!
 //! Worth having, but not needed: `+client|id +client|kill`, so that commands of a lost connection cannot run after
@@ -44,6 +47,7 @@
 //! | the connection for release notices breaks | waiters are told that they may have missed one and ask again once it is back; commands see nothing of it |
 //! | a key of another type | [`Rejected`](super::NodeErrorKind::Rejected) |
 
+mod answers;
 mod connect;
 mod connection;
 mod error;
@@ -62,15 +66,15 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::namespace::NodeKey;
 use crate::node::{
-    AcquireReply, AcquireRequest, Ear, ExtendReplies, ExtendReply, ExtendRequest, Node,
-    NodeContext, NodeError, NodeFuture, NodeState, Notifier, ReleaseReply, ReleaseRequest,
-    Subscription,
+    AcquireReply, AcquireRequest, CheckIn, Ear, ExtendReplies, ExtendReply, ExtendRequest, Node,
+    NodeContext, NodeError, NodeFuture, NodeState, Notifier, Promotion, RaiseReply, RaiseRequest,
+    ReleaseReply, ReleaseRequest, Standing, Subscription, VerifyReply, VerifyRequest,
 };
 
 use connection::Core;
 pub use error::NodeUrlError;
 use link::Link;
-use scripts::{EXTEND_CHUNK, Script};
+use scripts::Script;
 use url::{Certificates, Target};
 
 /// How long one attempt to connect may take, unless set.
@@ -126,6 +130,21 @@ impl RedisNode {
         }
     }
 
+    /// Runs one script once it is polled: `cmd` for the link it goes out on, its answer read by `read`.
+    fn command<T: 'static>(
+        &self,
+        script: &'static Script,
+        cmd: impl FnOnce(&Link) -> Cmd + Send + 'static,
+        read: impl FnOnce(&Value) -> Result<T, NodeError> + Send + 'static,
+    ) -> NodeFuture<Result<T, NodeError>> {
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move {
+            let mut link = handle.core.link()?;
+            let cmd = cmd(&link);
+            read(&run(&mut link, script, &cmd).await?)
+        })
+    }
+
     /// Where the node is, the same for two URLs of one address; without credentials.
     #[allow(
         dead_code,
@@ -159,13 +178,12 @@ impl Node for RedisNode {
     }
 
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        let handle = Arc::clone(&self.handle);
-        Box::pin(async move {
-            let mut link = handle.core.link()?;
-            let cmd = scripts::acquire(&request);
-            let answer = run(&mut link, &scripts::ACQUIRE, &cmd).await;
-            scripts::read_acquire(&answer.map_err(|error| error::failed(&error))?)
-        })
+        let charter = request.charter.clone();
+        self.command(
+            &scripts::ACQUIRE,
+            move |link| scripts::acquire(&request, link.identity()),
+            move |answer| answers::read_acquire(answer, charter.as_deref()),
+        )
     }
 
     fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
@@ -182,12 +200,35 @@ impl Node for RedisNode {
     }
 
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        let handle = Arc::clone(&self.handle);
-        Box::pin(async move {
-            let mut link = handle.core.link()?;
-            let answer = run(&mut link, &scripts::RELEASE, &scripts::release(&request)).await;
-            scripts::read_release(&answer.map_err(|error| error::failed(&error))?)
-        })
+        self.command(
+            &scripts::RELEASE,
+            move |link| scripts::release(&request, link.since()),
+            answers::read_release,
+        )
+    }
+
+    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
+        let cmd = move |_: &Link| scripts::raise(&request);
+        self.command(&scripts::RAISE, cmd, answers::read_raise)
+    }
+
+    fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
+        let charter = request.charter.clone();
+        self.command(
+            &scripts::VERIFY,
+            move |link| scripts::verify(&request, link.identity()),
+            move |answer| answers::read_verify(answer, charter.as_deref()),
+        )
+    }
+
+    fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
+        let cmd = move |link: &Link| scripts::check_in(&request, link.identity());
+        self.command(&scripts::CHECK_IN, cmd, answers::read_check_in)
+    }
+
+    fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
+        let cmd = move |link: &Link| scripts::promote(&request, link.identity());
+        self.command(&scripts::PROMOTE, cmd, answers::read_promote)
     }
 
     fn close(&self) -> NodeFuture<()> {
@@ -301,14 +342,15 @@ impl Drop for Handle {
 }
 
 /// Runs one script, and loads it first where the server has lost it.
-async fn run(link: &mut Link, script: &Script, cmd: &Cmd) -> Result<Value, RedisError> {
-    match link.call(cmd).await {
-        Err(error) if is_unknown_script(error.kind()) => {
-            link.call(&script.load()).await?;
-            link.call(cmd).await
-        }
+async fn run(link: &mut Link, script: &Script, cmd: &Cmd) -> Result<Value, NodeError> {
+    let answer = match link.call(cmd).await {
+        Err(error) if is_unknown_script(error.kind()) => match link.call(&script.load()).await {
+            Ok(_) => link.call(cmd).await,
+            Err(error) => Err(error),
+        },
         result => result,
-    }
+    };
+    answer.map_err(|error| error::failed(&error))
 }
 
 const fn is_unknown_script(kind: ErrorKind) -> bool {
@@ -320,10 +362,10 @@ async fn extend(
     link: &mut Link,
     requests: &[ExtendRequest],
 ) -> Result<Vec<Result<ExtendReply, NodeError>>, RedisError> {
-    let chunks: Vec<&[ExtendRequest]> = requests.chunks(EXTEND_CHUNK).collect();
+    let chunks: Vec<&[ExtendRequest]> = scripts::chunks(requests).collect();
     let mut pipeline = redis::pipe();
     for chunk in &chunks {
-        pipeline.add_command(scripts::extend(chunk));
+        pipeline.add_command(scripts::extend(chunk, link.identity()));
     }
     let mut answers = link.call_all(&pipeline).await?;
     if answers.iter().any(is_lost_script) {
@@ -340,7 +382,10 @@ async fn extend(
                 link.look_at(&error);
                 error::failed(&error)
             })
-            .and_then(|answer| scripts::read_extend(&answer, chunk.len()));
+            .and_then(|answer| {
+                let ours = chunk.first().and_then(|request| request.charter.as_deref());
+                answers::read_extend(&answer, chunk.len(), ours)
+            });
         match read {
             Ok(items) => {
                 link.look_at_locks(&items);

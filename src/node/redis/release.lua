@@ -1,29 +1,42 @@
--- Gives a lock back, if it is still ours, and announces it.
--- KEYS[1] the lock; ARGV[1] the owner token; ARGV[2] the channel of its releases, or '' to tell nobody.
--- Answers {1, how many were told} if it was ours, else {0}.
-local holder = redis.pcall('GET', KEYS[1])
-if type(holder) == 'table' then
-  if string.find(holder.err, 'WRONGTYPE', 1, true) then
-    -- Whatever it is, it is not our lock.
-    return {0}
-  end
-  return holder
+-- Gives a lock back, as far as it is still ours, and announces it.
+-- KEYS: the owner's tombstone, then the lock's keys.
+-- ARGV: 1 the owner token, 2 how long the tombstone stands in milliseconds ('' for none), then for each key the channel
+-- of its releases, or '' to tell nobody.
+-- Answers {1, how many were told} if any of it was ours, else {0}.
+if ARGV[2] ~= '' then
+  -- Without memory for it, a late command of the owner may yet set the lock, for one ttl.
+  redis.pcall('SET', KEYS[1], '', 'PX', ARGV[2])
 end
-if holder ~= ARGV[1] then
-  return {0}
-end
-redis.call('DEL', KEYS[1])
-if ARGV[2] == '' then
-  return {1, 0}
-end
+
 -- The notice is a hint. A user without the right to publish must still be able to release.
 -- It carries how many listen, so that they can spread their next attempts; nothing if this user may not ask.
-local listeners = redis.pcall('PUBSUB', 'NUMSUB', ARGV[2])[2]
-if listeners == 0 then
-  return {1, 0}
+local function announce(channel)
+  if channel == '' then
+    return 0
+  end
+  local listeners = redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
+  if listeners == 0 then
+    return 0
+  end
+  local heard = redis.pcall('PUBLISH', channel, listeners or '')
+  return type(heard) == 'number' and heard or 0
 end
-local heard = redis.pcall('PUBLISH', ARGV[2], listeners or '')
-if type(heard) ~= 'number' then
-  heard = 0
+
+local ours, told = 0, 0
+for i = 2, #KEYS do
+  local holder = redis.pcall('GET', KEYS[i])
+  if type(holder) == 'table' then
+    -- Of another type: whatever it is, it is not our lock.
+    if not string.find(holder.err, 'WRONGTYPE', 1, true) then
+      return holder
+    end
+  elseif holder == ARGV[1] then
+    ours = 1
+    redis.call('DEL', KEYS[i])
+    told = math.max(told, announce(ARGV[i + 1]))
+  end
 end
-return {1, heard}
+if ours == 0 then
+  return {0}
+end
+return {1, told}

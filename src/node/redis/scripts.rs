@@ -6,17 +6,23 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 
-use super::error::{garbled, rejected};
+use super::answers::millis;
+use crate::moment::Moment;
 use crate::node::{
-    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Holder, NodeError, ReleaseReply,
-    ReleaseRequest,
+    AcquireRequest, Charter, CheckIn, Entry, ExtendRequest, Promotion, RaiseRequest,
+    ReleaseRequest, VerifyRequest,
 };
+use crate::token::FencingToken;
 
 /// How many locks one run of the extend script covers. A script holds up everybody else on the server, so a big
 /// batch goes out as several short runs (in one pipeline).
 pub(super) const EXTEND_CHUNK: usize = 100;
+
+/// How long a node remembers that an owner is gone: longer than a command can stand in the socket of a connection that
+/// was given up, as far as that can be told.
+const TOMBSTONE: Duration = Duration::from_secs(60);
 
 /// One script: its text and the hash it is run by.
 #[derive(Debug)]
@@ -28,11 +34,10 @@ pub(super) struct Script {
 macro_rules! script {
     ($file:literal) => {
         Script {
-            source: include_str!($file),
+            source: concat!(include_str!("prelude.lua"), include_str!($file)),
             hash: LazyLock::new(|| {
-                redis::Script::new(include_str!($file))
-                    .get_hash()
-                    .to_owned()
+                let source = concat!(include_str!("prelude.lua"), include_str!($file));
+                redis::Script::new(source).get_hash().to_owned()
             }),
         }
     };
@@ -41,6 +46,15 @@ macro_rules! script {
 pub(super) static ACQUIRE: Script = script!("acquire.lua");
 pub(super) static EXTEND: Script = script!("extend.lua");
 pub(super) static RELEASE: Script = script!("release.lua");
+pub(super) static RAISE: Script = script!("raise.lua");
+pub(super) static VERIFY: Script = script!("verify.lua");
+pub(super) static CHECK_IN: Script = script!("check_in.lua");
+pub(super) static PROMOTE: Script = script!("promote.lua");
+
+/// All of them.
+pub(super) static ALL: [&Script; 7] = [
+    &ACQUIRE, &EXTEND, &RELEASE, &RAISE, &VERIFY, &CHECK_IN, &PROMOTE,
+];
 
 impl Script {
     /// The command that makes the script known to the server.
@@ -52,184 +66,163 @@ impl Script {
 
     /// The start of a run over `keys` keys; keys and arguments are to be added.
     fn run(&self, keys: usize, capacity: usize) -> Cmd {
-        let mut cmd = Cmd::with_capacity(3 + capacity, 64 + 64 * capacity);
+        let mut cmd = Cmd::with_capacity(3 + capacity, 64 + 40 * capacity);
         cmd.arg("EVALSHA").arg(self.hash.as_str()).arg(keys);
         cmd
     }
 }
 
-/// The command for an acquire.
-pub(super) fn acquire(request: &AcquireRequest) -> Cmd {
-    let mut cmd = ACQUIRE.run(1, 3);
-    cmd.arg(request.key.as_str())
-        .arg(request.token.expose())
-        .arg(millis(request.ttl));
+/// The command for an acquire on the server known as `identity`.
+pub(super) fn acquire(request: &AcquireRequest, identity: &str) -> Cmd {
+    let keys = request.keys.as_slice();
+    let namespace = request.keys.namespace();
+    let mut cmd = ACQUIRE.run(2 + 2 * keys.len(), 11 + 2 * keys.len());
+    cmd.arg(namespace.marker())
+        .arg(namespace.tombstone(&request.token));
+    for key in keys {
+        cmd.arg(key.as_str()).arg(key.counter());
+    }
+    cmd.arg(request.token.expose()).arg(millis(request.ttl));
+    charter(&mut cmd, request.charter.as_deref(), identity);
+    match request.fence {
+        Some(fence) => {
+            let proposal = fence.token.get();
+            cmd.arg(proposal)
+                .arg(proposal.saturating_sub(FencingToken::STEP))
+                .arg(proposal / FencingToken::STEP / 1_000_000)
+                .arg(millis(fence.keep))
+                .arg(FencingToken::STEP);
+        }
+        None => {
+            cmd.arg("");
+        }
+    }
     cmd
 }
 
-/// The command for a release.
-pub(super) fn release(request: &ReleaseRequest) -> Cmd {
-    let mut cmd = RELEASE.run(1, 3);
-    cmd.arg(request.key.as_str()).arg(request.token.expose());
-    if request.announce {
-        cmd.arg(request.key.channel());
+/// The command for a raise.
+pub(super) fn raise(request: &RaiseRequest) -> Cmd {
+    let keys = request.keys.as_slice();
+    let mut cmd = RAISE.run(1 + 2 * keys.len(), 4 + 2 * keys.len());
+    cmd.arg(request.keys.namespace().marker());
+    for key in keys {
+        cmd.arg(key.as_str()).arg(key.counter());
+    }
+    cmd.arg(request.token.expose())
+        .arg(request.fence.token.get())
+        .arg(millis(request.fence.keep));
+    cmd
+}
+
+/// The command for a release on a connection that is there since `connected`.
+pub(super) fn release(request: &ReleaseRequest, connected: Moment) -> Cmd {
+    let keys = request.keys.as_slice();
+    let mut cmd = RELEASE.run(1 + keys.len(), 3 + 2 * keys.len());
+    cmd.arg(request.keys.namespace().tombstone(&request.token));
+    for key in keys {
+        cmd.arg(key.as_str());
+    }
+    cmd.arg(request.token.expose());
+    if request.since.is_some_and(|since| since <= connected) {
+        cmd.arg(millis(TOMBSTONE));
     } else {
         cmd.arg("");
     }
+    for key in keys {
+        if request.announce {
+            cmd.arg(key.channel());
+        } else {
+            cmd.arg("");
+        }
+    }
     cmd
 }
 
-/// The command for one chunk of an extend.
-pub(super) fn extend(requests: &[ExtendRequest]) -> Cmd {
-    let mut cmd = EXTEND.run(requests.len(), 4 * requests.len());
+/// The command for one chunk of an extend: locks of one namespace and one charter.
+pub(super) fn extend(requests: &[ExtendRequest], identity: &str) -> Cmd {
+    let keys: usize = requests
+        .iter()
+        .map(|r| 1 + 2 * r.keys.as_slice().len())
+        .sum();
+    let mut cmd = EXTEND.run(1 + keys, 3 + keys + 6 * requests.len());
+    let Some(first) = requests.first() else {
+        return cmd;
+    };
+    cmd.arg(first.keys.namespace().marker());
     for request in requests {
-        cmd.arg(request.key.as_str());
+        cmd.arg(request.keys.namespace().tombstone(&request.token));
+        for key in request.keys.as_slice() {
+            cmd.arg(key.as_str()).arg(key.counter());
+        }
     }
+    charter(&mut cmd, first.charter.as_deref(), identity);
     for request in requests {
-        cmd.arg(request.token.expose())
+        cmd.arg(request.keys.as_slice().len())
+            .arg(request.token.expose())
             .arg(millis(request.ttl))
             .arg(u8::from(request.refill));
+        match request.fence {
+            Some(fence) => cmd.arg(fence.token.get()).arg(millis(fence.keep)),
+            None => cmd.arg("").arg(""),
+        };
     }
     cmd
 }
 
-/// Reads the answer to an acquire.
-pub(super) fn read_acquire(answer: &Value) -> Result<AcquireReply, NodeError> {
-    match items(answer) {
-        Some([Value::Int(1)]) => Ok(AcquireReply::Granted),
-        Some([Value::Int(0), remaining, tag]) => holder(remaining, tag)
-            .map(AcquireReply::Held)
-            .ok_or_else(|| garbled("an acquire")),
-        _ => Err(garbled("an acquire")),
-    }
-}
-
-/// Reads the answer to a release.
-pub(super) fn read_release(answer: &Value) -> Result<ReleaseReply, NodeError> {
-    match items(answer) {
-        Some([Value::Int(0)]) => Ok(ReleaseReply::NotOwner),
-        Some([Value::Int(1), Value::Int(listeners)]) => Ok(ReleaseReply::Released {
-            listeners: u32::try_from((*listeners).max(0)).unwrap_or(u32::MAX),
-        }),
-        _ => Err(garbled("a release")),
-    }
-}
-
-/// Reads the answer to one chunk of an extend, which must have `expected` items.
-pub(super) fn read_extend(
-    answer: &Value,
-    expected: usize,
-) -> Result<Vec<Result<ExtendReply, NodeError>>, NodeError> {
-    let answers = items(answer)
-        .filter(|answers| answers.len() == expected)
-        .ok_or_else(|| garbled("an extend"))?;
-    Ok(answers.iter().map(read_one_extend).collect())
-}
-
-fn read_one_extend(answer: &Value) -> Result<ExtendReply, NodeError> {
-    match answer {
-        Value::Int(0) => Ok(ExtendReply::Absent),
-        Value::Int(1) => Ok(ExtendReply::Extended),
-        Value::Int(2) => Ok(ExtendReply::Refilled),
-        Value::BulkString(text) => Err(rejected(&String::from_utf8_lossy(text))),
-        other => match items(other) {
-            Some([remaining, tag]) => holder(remaining, tag)
-                .map(ExtendReply::Held)
-                .ok_or_else(|| garbled("an extend")),
-            _ => Err(garbled("an extend")),
-        },
-    }
-}
-
-fn items(answer: &Value) -> Option<&[Value]> {
-    match answer {
-        Value::Array(items) => Some(items),
-        _ => None,
-    }
-}
-
-/// The holder behind an answer's remaining milliseconds (-1: no expiry) and hash.
-fn holder(remaining: &Value, tag: &Value) -> Option<Holder> {
-    let (Value::Int(remaining), Value::BulkString(tag)) = (remaining, tag) else {
-        return None;
+/// The requests in chunks that fit one run of the script each.
+pub(super) fn chunks(requests: &[ExtendRequest]) -> impl Iterator<Item = &[ExtendRequest]> {
+    let alike = |a: &ExtendRequest, b: &ExtendRequest| {
+        a.keys.namespace() == b.keys.namespace() && a.charter == b.charter
     };
-    let tag = std::str::from_utf8(tag.get(..16)?).ok()?;
-    let tag = u64::from_str_radix(tag, 16).ok()?;
-    let remaining = match *remaining {
-        -1 => None,
-        millis => Some(Duration::from_millis(u64::try_from(millis).unwrap_or(0))),
+    requests
+        .chunk_by(alike)
+        .flat_map(|same| same.chunks(EXTEND_CHUNK))
+}
+
+/// The command for a verify.
+pub(super) fn verify(request: &VerifyRequest, identity: &str) -> Cmd {
+    let keys = request.keys.as_slice();
+    let mut cmd = VERIFY.run(1 + keys.len(), 4 + keys.len());
+    cmd.arg(request.keys.namespace().marker());
+    for key in keys {
+        cmd.arg(key.as_str());
+    }
+    charter(&mut cmd, request.charter.as_deref(), identity);
+    cmd.arg(request.owner.as_str());
+    cmd
+}
+
+/// The command for a check-in.
+pub(super) fn check_in(request: &CheckIn, identity: &str) -> Cmd {
+    let mut cmd = CHECK_IN.run(1, 7);
+    cmd.arg(request.namespace.marker())
+        .arg(identity)
+        .arg(&request.charter.digest)
+        .arg(&request.charter.text)
+        .arg(millis(request.charter.max_lease))
+        .arg(&request.fresh)
+        .arg(u8::from(request.entry == Entry::Adopt));
+    cmd
+}
+
+/// The command for a promotion.
+pub(super) fn promote(request: &Promotion, identity: &str) -> Cmd {
+    let mut cmd = PROMOTE.run(1, 5);
+    cmd.arg(request.namespace.marker())
+        .arg(identity)
+        .arg(&request.charter.digest)
+        .arg(&request.quarantine);
+    match request.floor {
+        Some(floor) => cmd.arg(floor.get()),
+        None => cmd.arg(""),
     };
-    Some(Holder::new(tag, remaining))
+    cmd
 }
 
-/// Whole milliseconds, rounded up: the server must never keep a key for less than was asked for.
-fn millis(ttl: Duration) -> u64 {
-    let millis = ttl.as_nanos().div_ceil(1_000_000).max(1);
-    u64::try_from(millis).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::node::NodeErrorKind;
-
-    #[test]
-    fn a_ttl_is_rounded_up_and_never_zero() {
-        assert_eq!(millis(Duration::ZERO), 1);
-        assert_eq!(millis(Duration::from_micros(1_001)), 2);
-        assert_eq!(millis(Duration::from_secs(3)), 3_000);
-        assert_eq!(millis(Duration::MAX), u64::MAX);
-    }
-
-    #[test]
-    fn answers_that_make_no_sense_are_garbled() {
-        let tag = || Value::BulkString(b"0123456789abcdef0123".to_vec());
-        let nonsense = [
-            Value::Nil,
-            Value::Okay,
-            Value::Int(1),
-            Value::Array(vec![]),
-            Value::Array(vec![Value::Int(7)]),
-            Value::Array(vec![Value::Int(0), tag(), tag()]),
-            Value::Array(vec![
-                Value::Int(0),
-                Value::Int(5),
-                Value::BulkString(b"short".to_vec()),
-            ]),
-            Value::Array(vec![
-                Value::Int(0),
-                Value::Int(5),
-                Value::BulkString(vec![0xFF; 40]),
-            ]),
-            Value::Array(vec![Value::Int(1), Value::Int(1), Value::Int(1)]),
-        ];
-        for value in &nonsense {
-            let acquire = read_acquire(value).unwrap_err();
-            assert_eq!(acquire.kind(), NodeErrorKind::Garbled, "{value:?}");
-            let release = read_release(value).unwrap_err();
-            assert_eq!(release.kind(), NodeErrorKind::Garbled, "{value:?}");
-            let extend = read_extend(value, 2).unwrap_err();
-            assert_eq!(extend.kind(), NodeErrorKind::Garbled, "{value:?}");
-        }
-        let odd = Value::Array(vec![Value::Int(1), Value::Nil]);
-        let answers = read_extend(&odd, 2).unwrap();
-        assert_eq!(answers[0], Ok(ExtendReply::Extended));
-        assert_eq!(
-            answers[1].as_ref().unwrap_err().kind(),
-            NodeErrorKind::Garbled
-        );
-    }
-
-    #[test]
-    fn a_holder_is_read_with_its_tag_and_time() {
-        let tag = || Value::BulkString(b"00000000000000ff99999999".to_vec());
-        let of = |remaining| {
-            let answer = Value::Array(vec![Value::Int(0), Value::Int(remaining), tag()]);
-            read_acquire(&answer).unwrap()
-        };
-        let held = |remaining| AcquireReply::Held(Holder::new(255, remaining));
-        assert_eq!(of(1_500), held(Some(Duration::from_millis(1_500))));
-        assert_eq!(of(-1), held(None));
-        assert_eq!(of(-2), held(Some(Duration::ZERO)));
-    }
+/// Who the server is and what it must agree to, or that neither matters.
+fn charter(cmd: &mut Cmd, charter: Option<&Charter>, identity: &str) {
+    match charter {
+        Some(charter) => cmd.arg(identity).arg(&charter.digest),
+        None => cmd.arg("").arg(""),
+    };
 }

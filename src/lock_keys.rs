@@ -1,0 +1,153 @@
+//! [`LockKeys`]: several keys that are locked together.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::lock_key::{KeyError, LockKey};
+
+/// One or several keys that are locked together: each once, in order.
+///
+/// The order in which they are given does not matter.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct LockKeys(OneOrMany<LockKey>);
+
+impl LockKeys {
+    /// The most keys that can be locked together.
+    pub const MAX: usize = 64;
+
+    /// These keys, sorted, each once.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if a key is none, or if there is no key or more than [`LockKeys::MAX`].
+    pub fn new<I>(keys: I) -> Result<Self, KeyError>
+    where
+        I: IntoIterator,
+        I::Item: TryInto<LockKey>,
+        <I::Item as TryInto<LockKey>>::Error: Into<KeyError>,
+    {
+        let mut list: Vec<LockKey> = Vec::new();
+        for key in keys {
+            let key = key.try_into().map_err(Into::into)?;
+            // Kept sorted on the way, so that a list without end is refused before it is whole.
+            if let Err(place) = list.binary_search(&key) {
+                if list.len() == Self::MAX {
+                    return Err(KeyError::too_many(Self::MAX));
+                }
+                list.insert(place, key);
+            }
+        }
+        if list.is_empty() {
+            return Err(KeyError::no_key());
+        }
+        Ok(Self(OneOrMany::new(list)))
+    }
+
+    /// The keys, sorted.
+    #[must_use]
+    pub fn as_slice(&self) -> &[LockKey] {
+        self.0.as_slice()
+    }
+
+    /// The first of them.
+    #[must_use]
+    pub fn first(&self) -> &LockKey {
+        self.0.first()
+    }
+
+    /// Whether there is more than one.
+    #[must_use]
+    pub fn are_several(&self) -> bool {
+        self.as_slice().len() > 1
+    }
+}
+
+impl From<LockKey> for LockKeys {
+    fn from(key: LockKey) -> Self {
+        Self(OneOrMany::One(key))
+    }
+}
+
+impl fmt::Debug for LockKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.as_slice()).finish()
+    }
+}
+
+/// A list that is never empty, cheap to clone, and without an allocation where it holds one item.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum OneOrMany<T> {
+    One(T),
+    // Two at least.
+    Many(Arc<[T]>),
+}
+
+impl<T> OneOrMany<T> {
+    /// The items of `list`, which must not be empty.
+    fn new(mut list: Vec<T>) -> Self {
+        match list.pop() {
+            Some(only) if list.is_empty() => Self::One(only),
+            last => {
+                list.extend(last);
+                Self::Many(Arc::from(list))
+            }
+        }
+    }
+
+    pub(crate) fn map<U>(&self, each: impl Fn(&T) -> U) -> OneOrMany<U> {
+        match self {
+            Self::One(item) => OneOrMany::One(each(item)),
+            Self::Many(items) => OneOrMany::Many(items.iter().map(each).collect()),
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[T] {
+        match self {
+            Self::One(item) => std::slice::from_ref(item),
+            Self::Many(items) => items,
+        }
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "never empty")]
+    pub(crate) fn first(&self) -> &T {
+        match self {
+            Self::One(item) => item,
+            Self::Many(items) => &items[0],
+        }
+    }
+}
+
+impl LockKeys {
+    pub(crate) fn map<U>(&self, each: impl Fn(&LockKey) -> U) -> OneOrMany<U> {
+        self.0.map(each)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_sorted_and_each_is_there_once() {
+        let keys = LockKeys::new(["b", "a", "b", "c", "a"]).unwrap();
+        let texts: Vec<&str> = keys.as_slice().iter().map(LockKey::as_str).collect();
+        assert_eq!(texts, ["a", "b", "c"]);
+        assert_eq!(keys.first().as_str(), "a");
+        assert!(keys.are_several());
+        let one = LockKeys::new(["a", "a"]).unwrap();
+        assert_eq!(one, LockKeys::from(LockKey::new("a").unwrap()));
+        assert!(!one.are_several());
+    }
+
+    #[test]
+    fn there_is_at_least_one_key_and_there_are_not_too_many() {
+        assert!(LockKeys::new([""; 0]).is_err());
+        assert!(LockKeys::new(["a", ""]).is_err());
+        let many = |count: usize| LockKeys::new((0..count).map(|n| n.to_string()));
+        assert_eq!(many(64).unwrap().as_slice().len(), 64);
+        let error = many(65).unwrap_err().to_string();
+        assert!(error.contains("at most 64"), "{error}");
+        // An endless list ends.
+        assert!(LockKeys::new((0_u64..).map(|n| n.to_string())).is_err());
+    }
+}

@@ -1,0 +1,285 @@
+//! What a manager knows of its nodes' right to vote.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::moment::Moment;
+use crate::node::{NodeError, NodeErrorKind};
+
+/// Whether a node's word counts, as far as a manager knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeStanding {
+    /// Not known yet: the node has not been asked, or has not answered.
+    Unknown,
+    /// It votes. Also where the restart guard is off, and nobody asks.
+    Voting,
+    /// It may have forgotten locks and does not vote before they have ended.
+    Quarantined {
+        /// For how long yet, as far as is known.
+        remaining: Duration,
+        /// Whether enough other nodes remember the fencing tokens. If not, the clock decides how they go on.
+        remembered: bool,
+    },
+    /// It serves processes with other nodes or settings.
+    Foreign {
+        /// What is said of it.
+        reason: String,
+    },
+}
+
+/// The standings of all nodes of a manager.
+#[derive(Debug)]
+pub(in crate::manager) struct Standings {
+    slots: Vec<Slot>,
+    // Something became known.
+    changed: Notify,
+    // Until then it is taken on trust that nodes which are seen for the first time have nothing to forget.
+    vouched: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    state: Mutex<State>,
+    // Look at it now.
+    bell: Notify,
+    // The next look takes it over from processes with another charter.
+    adopt: AtomicBool,
+    // The next look ends its quarantine: no lock can be held.
+    trusted: AtomicBool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Unknown,
+    Voting,
+    Quarantined(Quarantine),
+    Foreign(String),
+}
+
+/// A quarantine as this process sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Quarantine {
+    pub(super) id: String,
+    /// When this process first saw it, by its own clock.
+    pub(super) since: Moment,
+    pub(super) until: Moment,
+    pub(super) remembered: bool,
+    /// Seen before anything else of the node.
+    pub(super) first: bool,
+}
+
+/// While it lives, nodes are trusted to have nothing to forget.
+pub(super) struct Trust<'a>(&'a Standings);
+
+impl Drop for Trust<'_> {
+    fn drop(&mut self) {
+        for slot in &self.0.slots {
+            slot.trusted.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Standings {
+    /// The standings of so many nodes; all vote where nobody is to ask.
+    pub(in crate::manager) fn new(nodes: usize, guarded: bool) -> Self {
+        let state = if guarded {
+            State::Unknown
+        } else {
+            State::Voting
+        };
+        let slot = || Slot {
+            state: Mutex::new(state.clone()),
+            bell: Notify::new(),
+            adopt: AtomicBool::new(false),
+            trusted: AtomicBool::new(false),
+        };
+        Self {
+            slots: (0..nodes).map(|_| slot()).collect(),
+            changed: Notify::new(),
+            vouched: AtomicBool::new(false),
+        }
+    }
+
+    fn state(&self, node: usize) -> Option<MutexGuard<'_, State>> {
+        let slot = self.slots.get(node)?;
+        Some(slot.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What is known of `node`.
+    pub(super) fn get(&self, node: usize) -> State {
+        self.state(node)
+            .map_or(State::Unknown, |state| state.clone())
+    }
+
+    /// Notes what is known of `node` now; tells what was known before.
+    pub(super) fn set(&self, node: usize, state: State) -> State {
+        let before = match self.state(node) {
+            Some(mut slot) => std::mem::replace(&mut *slot, state),
+            None => State::Unknown,
+        };
+        self.changed.notify_waiters();
+        before
+    }
+
+    /// Has `node` looked at again soon.
+    pub(in crate::manager) fn suspect(&self, node: usize) {
+        if let Some(slot) = self.slots.get(node) {
+            slot.bell.notify_one();
+        }
+    }
+
+    /// Has all nodes looked at.
+    pub(in crate::manager) fn suspect_all(&self) {
+        (0..self.slots.len()).for_each(|node| self.suspect(node));
+    }
+
+    /// Waits until `node` is suspected.
+    pub(super) async fn suspected(&self, node: usize) {
+        match self.slots.get(node) {
+            Some(slot) => slot.bell.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for news of any node. To be made before the look that it follows.
+    pub(in crate::manager) fn news(&self) -> tokio::sync::futures::Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Whether nodes that are seen for the first time are trusted to have nothing to forget.
+    pub(in crate::manager) fn vouch(&self, vouched: bool) {
+        self.vouched.store(vouched, Ordering::Release);
+    }
+
+    /// Trusts all nodes to have nothing to forget, until this is dropped.
+    pub(super) fn trust_all(&self) -> Trust<'_> {
+        for slot in &self.slots {
+            slot.trusted.store(true, Ordering::Release);
+        }
+        self.suspect_all();
+        Trust(self)
+    }
+
+    /// Takes all nodes over from processes with another charter.
+    pub(super) fn adopt_all(&self) {
+        for slot in &self.slots {
+            slot.adopt.store(true, Ordering::Release);
+        }
+        self.suspect_all();
+    }
+
+    pub(super) fn is_trusted(&self, node: usize, quarantine: &Quarantine) -> bool {
+        let slot = self.slots.get(node);
+        let trusted = slot.is_some_and(|slot| slot.trusted.load(Ordering::Acquire));
+        trusted || quarantine.first && self.vouched.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_adopted(&self, node: usize) -> bool {
+        let slot = self.slots.get(node);
+        slot.is_some_and(|slot| slot.adopt.load(Ordering::Acquire))
+    }
+
+    /// Notes that what `node` was to be looked at for is done.
+    pub(super) fn done(&self, node: usize, adopted: bool) {
+        if let Some(slot) = self.slots.get(node) {
+            let flag = if adopted { &slot.adopt } else { &slot.trusted };
+            flag.store(false, Ordering::Release);
+        }
+    }
+
+    /// Whether a node has yet to be looked at for something.
+    pub(super) fn is_pending(&self) -> bool {
+        let wanted = |flag: &AtomicBool| flag.load(Ordering::Acquire);
+        let mut slots = self.slots.iter();
+        slots.any(|slot| wanted(&slot.adopt) || wanted(&slot.trusted))
+    }
+
+    /// What is known of `node`, for people.
+    pub(in crate::manager) fn show(&self, node: usize, now: Moment) -> NodeStanding {
+        match self.get(node) {
+            State::Unknown => NodeStanding::Unknown,
+            State::Voting => NodeStanding::Voting,
+            State::Quarantined(quarantine) => NodeStanding::Quarantined {
+                remaining: quarantine.until.since(now),
+                remembered: quarantine.remembered,
+            },
+            State::Foreign(reason) => NodeStanding::Foreign { reason },
+        }
+    }
+
+    /// Why `node` does not grant.
+    pub(in crate::manager) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
+        match self.show(node, now) {
+            NodeStanding::Quarantined {
+                remaining,
+                remembered,
+            } => Some(NodeError::new(
+                NodeErrorKind::Quarantined,
+                format!(
+                    "it restarted or lost its data, and does not vote for another {remaining:.1?}, until the locks that it may have forgotten have ended{}",
+                    if remembered {
+                        ""
+                    } else {
+                        "; fewer than a quorum of nodes remember theirs"
+                    }
+                ),
+            )),
+            _ => None,
+        }
+    }
+
+    /// The nodes of which `reason` can be said.
+    pub(in crate::manager) fn foreign(&self) -> Vec<(usize, NodeError)> {
+        let nodes = (0..self.slots.len()).filter_map(|node| match self.get(node) {
+            State::Foreign(reason) => {
+                let error = NodeError::new(NodeErrorKind::Misconfigured, reason);
+                Some((node, error))
+            }
+            _ => None,
+        });
+        nodes.collect()
+    }
+
+    /// How many nodes vote.
+    pub(in crate::manager) fn voting(&self) -> usize {
+        self.count(|state| *state == State::Voting)
+    }
+
+    /// Of how many nodes it is known whether they vote, and not to be changed by what is vouched for.
+    pub(in crate::manager) fn settled(&self) -> usize {
+        let vouched = self.vouched.load(Ordering::Acquire);
+        self.count(|state| match state {
+            State::Unknown => false,
+            State::Quarantined(quarantine) => !(vouched && quarantine.first),
+            State::Voting | State::Foreign(_) => true,
+        })
+    }
+
+    /// How many nodes vote or will.
+    pub(in crate::manager) fn promising(&self) -> usize {
+        self.count(|state| matches!(state, State::Voting | State::Quarantined(_)))
+    }
+
+    fn count(&self, wanted: impl Fn(&State) -> bool) -> usize {
+        let nodes = 0..self.slots.len();
+        nodes.filter(|node| wanted(&self.get(*node))).count()
+    }
+
+    /// After how long `needed` nodes vote, if it is quarantines that keep them from it.
+    pub(in crate::manager) fn quorum_in(&self, needed: usize, now: Moment) -> Option<Duration> {
+        let missing = needed.checked_sub(self.voting())?;
+        let states = (0..self.slots.len()).map(|node| self.get(node));
+        let mut waits: Vec<Duration> = states
+            .filter_map(|state| match state {
+                State::Quarantined(quarantine) => Some(quarantine.until.since(now)),
+                _ => None,
+            })
+            .collect();
+        waits.sort_unstable();
+        waits.get(missing.checked_sub(1)?).copied()
+    }
+}

@@ -1,0 +1,261 @@
+//! How the answers of the scripts are read.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::error::{foreign, garbled, quarantined, rejected};
+use crate::node::{
+    AcquireReply, Charter, ExtendReply, Holder, NodeError, NodeErrorKind, RaiseReply, ReleaseReply,
+    Standing, VerifyReply,
+};
+use crate::token::{FencingToken, OwnerHash};
+
+/// Reads the answer to an acquire.
+pub(super) fn read_acquire(
+    answer: &Value,
+    ours: Option<&Charter>,
+) -> Result<AcquireReply, NodeError> {
+    match items(answer) {
+        Some([Value::Int(1), number]) => {
+            let fence = number_of(number, "an acquire")?;
+            Ok(AcquireReply::Granted { fence })
+        }
+        Some([Value::Int(0), remaining, tag]) => holder(remaining, tag)
+            .map(AcquireReply::Held)
+            .ok_or_else(|| garbled("an acquire")),
+        Some([Value::Int(-3)]) => Err(quarantined(
+            "it has not been told yet of leases as long as ours",
+        )),
+        Some([Value::Int(-4)]) => Err(NodeError::new(
+            NodeErrorKind::Rejected,
+            "the attempt was given up before it arrived",
+        )),
+        other => Err(refusal(other, ours, "an acquire")),
+    }
+}
+
+/// Reads the answer to a raise.
+pub(super) fn read_raise(answer: &Value) -> Result<RaiseReply, NodeError> {
+    match answer {
+        Value::Int(1) => Ok(RaiseReply::Raised),
+        Value::Int(0) => Ok(RaiseReply::NotOwner),
+        _ => Err(garbled("a raise")),
+    }
+}
+
+/// Reads the answer to a release.
+pub(super) fn read_release(answer: &Value) -> Result<ReleaseReply, NodeError> {
+    match items(answer) {
+        Some([Value::Int(0)]) => Ok(ReleaseReply::NotOwner),
+        Some([Value::Int(1), Value::Int(listeners)]) => Ok(ReleaseReply::Released {
+            listeners: u32::try_from((*listeners).max(0)).unwrap_or(u32::MAX),
+        }),
+        _ => Err(garbled("a release")),
+    }
+}
+
+/// Reads the answer to one chunk of an extend, which must have `expected` items.
+pub(super) fn read_extend(
+    answer: &Value,
+    expected: usize,
+    ours: Option<&Charter>,
+) -> Result<Vec<Result<ExtendReply, NodeError>>, NodeError> {
+    let answers = items(answer).ok_or_else(|| garbled("an extend"))?;
+    let (voting, answers) = match answers {
+        [Value::Int(1), answers @ ..] => (true, answers),
+        [Value::Int(0), answers @ ..] => (false, answers),
+        other => return Err(refusal(Some(other), ours, "an extend")),
+    };
+    if answers.len() != expected {
+        return Err(garbled("an extend"));
+    }
+    Ok(answers
+        .iter()
+        .map(|answer| read_one_extend(answer, voting))
+        .collect())
+}
+
+fn read_one_extend(answer: &Value, voting: bool) -> Result<ExtendReply, NodeError> {
+    match answer {
+        Value::Int(0) => Ok(ExtendReply::Absent),
+        Value::Int(1 | 2) if !voting => Ok(ExtendReply::Quarantined),
+        Value::Int(1) => Ok(ExtendReply::Extended),
+        Value::Int(2) => Ok(ExtendReply::Refilled),
+        Value::BulkString(text) => Err(rejected(&String::from_utf8_lossy(text))),
+        other => match items(other) {
+            Some([remaining, tag]) => holder(remaining, tag)
+                .map(ExtendReply::Held)
+                .ok_or_else(|| garbled("an extend")),
+            _ => Err(garbled("an extend")),
+        },
+    }
+}
+
+/// Reads the answer to a verify.
+pub(super) fn read_verify(
+    answer: &Value,
+    ours: Option<&Charter>,
+) -> Result<VerifyReply, NodeError> {
+    match items(answer) {
+        Some([Value::Int(0)]) => Ok(VerifyReply::NotOwner),
+        Some([Value::Int(1), Value::Int(millis)]) => Ok(VerifyReply::Owner {
+            // A key without expiry is not one of our locks.
+            remaining: Duration::from_millis(u64::try_from(*millis).unwrap_or(0)),
+        }),
+        other => Err(refusal(other, ours, "a verify")),
+    }
+}
+
+/// Reads the answer to a check-in.
+pub(super) fn read_check_in(answer: &Value) -> Result<Standing, NodeError> {
+    let lease = |value: &i64| Duration::from_millis(u64::try_from(*value).unwrap_or(0));
+    match items(answer) {
+        Some([Value::Int(1), Value::Int(longest), number]) => Ok(Standing::Voting {
+            max_lease: lease(longest),
+            high_water: number_of(number, "a check-in")?,
+        }),
+        Some([Value::Int(2), Value::BulkString(id), Value::Int(longest)]) => {
+            Ok(Standing::Quarantined {
+                id: String::from_utf8_lossy(id).into_owned(),
+                max_lease: lease(longest),
+            })
+        }
+        Some([Value::Int(-2), Value::BulkString(charter)]) => Ok(Standing::Foreign {
+            charter: String::from_utf8_lossy(charter).into_owned(),
+        }),
+        _ => Err(garbled("a check-in")),
+    }
+}
+
+/// Reads the answer to a promotion.
+pub(super) fn read_promote(answer: &Value) -> Result<bool, NodeError> {
+    match answer {
+        Value::Int(1) => Ok(true),
+        Value::Int(0) => Ok(false),
+        _ => Err(garbled("a promotion")),
+    }
+}
+
+/// What an answer to `command` means with which the node keeps out of it.
+fn refusal(answer: Option<&[Value]>, ours: Option<&Charter>, command: &str) -> NodeError {
+    match (answer, ours) {
+        (Some([Value::Int(-1)]), _) => {
+            quarantined("it may have forgotten locks and does not vote before those have ended")
+        }
+        (Some([Value::Int(-2), Value::BulkString(theirs)]), Some(ours)) => {
+            foreign(&String::from_utf8_lossy(theirs), &ours.text)
+        }
+        _ => garbled(command),
+    }
+}
+
+/// The number in the digits of an answer to `command`, if there is one.
+fn number_of(value: &Value, command: &str) -> Result<Option<FencingToken>, NodeError> {
+    let Value::BulkString(digits) = value else {
+        return Err(garbled(command));
+    };
+    if digits.is_empty() {
+        return Ok(None);
+    }
+    let digits = std::str::from_utf8(digits).unwrap_or_default();
+    digits.parse().map(Some).map_err(|_| garbled(command))
+}
+
+fn items(answer: &Value) -> Option<&[Value]> {
+    match answer {
+        Value::Array(items) => Some(items),
+        _ => None,
+    }
+}
+
+/// The holder behind an answer's remaining milliseconds (-1: no expiry) and hash.
+fn holder(remaining: &Value, tag: &Value) -> Option<Holder> {
+    let (Value::Int(remaining), Value::BulkString(tag)) = (remaining, tag) else {
+        return None;
+    };
+    let tag = OwnerHash::parse(tag)?.tag();
+    let remaining = match *remaining {
+        -1 => None,
+        millis => Some(Duration::from_millis(u64::try_from(millis).unwrap_or(0))),
+    };
+    Some(Holder::new(tag, remaining))
+}
+
+/// Whole milliseconds, rounded up: the server must never keep a key for less than was asked for.
+pub(super) fn millis(ttl: Duration) -> u64 {
+    let millis = ttl.as_nanos().div_ceil(1_000_000).max(1);
+    u64::try_from(millis).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::NodeErrorKind;
+
+    #[test]
+    fn a_ttl_is_rounded_up_and_never_zero() {
+        assert_eq!(millis(Duration::ZERO), 1);
+        assert_eq!(millis(Duration::from_micros(1_001)), 2);
+        assert_eq!(millis(Duration::from_secs(3)), 3_000);
+        assert_eq!(millis(Duration::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn answers_that_make_no_sense_are_garbled() {
+        let tag = || Value::BulkString(b"0123456789abcdef0123456789abcdef01234567".to_vec());
+        let nonsense = [
+            Value::Nil,
+            Value::Okay,
+            Value::Int(1),
+            Value::Array(vec![]),
+            Value::Array(vec![Value::Int(7)]),
+            Value::Array(vec![Value::Int(0), tag(), tag()]),
+            Value::Array(vec![
+                Value::Int(0),
+                Value::Int(5),
+                Value::BulkString(b"short".to_vec()),
+            ]),
+            Value::Array(vec![
+                Value::Int(0),
+                Value::Int(5),
+                Value::BulkString(vec![0xFF; 40]),
+            ]),
+            Value::Array(vec![Value::Int(1), Value::Int(1), Value::Int(1)]),
+        ];
+        for value in &nonsense {
+            let acquire = read_acquire(value, None).unwrap_err();
+            assert_eq!(acquire.kind(), NodeErrorKind::Garbled, "{value:?}");
+            let release = read_release(value).unwrap_err();
+            assert_eq!(release.kind(), NodeErrorKind::Garbled, "{value:?}");
+            assert!(read_raise(value).is_err() || *value == Value::Int(1));
+            assert!(read_promote(value).is_err() || *value == Value::Int(1));
+            let verify = read_verify(value, None).unwrap_err();
+            assert_eq!(verify.kind(), NodeErrorKind::Garbled, "{value:?}");
+            let check_in = read_check_in(value).unwrap_err();
+            assert_eq!(check_in.kind(), NodeErrorKind::Garbled, "{value:?}");
+            let extend = read_extend(value, 3, None).unwrap_err();
+            assert_eq!(extend.kind(), NodeErrorKind::Garbled, "{value:?}");
+        }
+        let odd = Value::Array(vec![Value::Int(1), Value::Int(1), Value::Nil]);
+        let answers = read_extend(&odd, 2, None).unwrap();
+        assert_eq!(answers[0], Ok(ExtendReply::Extended));
+        assert_eq!(
+            answers[1].as_ref().unwrap_err().kind(),
+            NodeErrorKind::Garbled
+        );
+    }
+
+    #[test]
+    fn a_holder_is_read_with_its_tag_and_time() {
+        let tag = || Value::BulkString(b"00000000000000ff999999999999999999999999".to_vec());
+        let of = |remaining| {
+            let answer = Value::Array(vec![Value::Int(0), Value::Int(remaining), tag()]);
+            read_acquire(&answer, None).unwrap()
+        };
+        let held = |remaining| AcquireReply::Held(Holder::new(255, remaining));
+        assert_eq!(of(1_500), held(Some(Duration::from_millis(1_500))));
+        assert_eq!(of(-1), held(None));
+        assert_eq!(of(-2), held(Some(Duration::ZERO)));
+    }
+}

@@ -1,0 +1,309 @@
+//! What a node can be asked for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::moment::Moment;
+use crate::namespace::{Namespace, NodeKeys};
+use crate::token::{FencingToken, OwnerHash, OwnerToken};
+
+/// What all processes that share the nodes must agree on, and what a node remembers of it.
+///
+/// Two processes with different lists of nodes would both get a majority of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Charter {
+    /// A hash of [`text`](Self::text), to be compared.
+    pub digest: String,
+    /// The nodes' names, the quorum and the losses it masks, as shown to people.
+    pub text: String,
+    /// The longest lease that this process takes.
+    pub max_lease: Duration,
+}
+
+impl Charter {
+    /// The charter of this text.
+    #[must_use]
+    pub fn new(text: String, max_lease: Duration) -> Self {
+        let digest = sha1_smol::Sha1::from(&text).digest().to_string();
+        Self {
+            digest,
+            text,
+            max_lease,
+        }
+    }
+}
+
+/// A number for the holder of a lock, and how long its counters are kept.
+///
+/// Each key has a counter on each node. A grant sets the counters of all its keys to one value: the least that is at
+/// least [`token`](Self::token) and at least [`FencingToken::STEP`] above each of them. A counter that is missing
+/// counts as the *high-water mark*, the highest value that any counter of the node and namespace ever had. A token that
+/// is more than an hour ahead of the node's clock is taken for a mistake and not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fence {
+    /// In an acquire: what the client proposes. Else: the number of the lock.
+    pub token: FencingToken,
+    /// How long a counter is kept after its last use.
+    pub keep: Duration,
+}
+
+impl Fence {
+    /// A fence of `token`, kept for `keep`.
+    #[must_use]
+    pub const fn new(token: FencingToken, keep: Duration) -> Self {
+        Self { token, keep }
+    }
+}
+
+/// A request to take a lock on one node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AcquireRequest {
+    /// What to lock.
+    pub keys: NodeKeys,
+    /// Who locks.
+    pub token: OwnerToken,
+    /// For how long.
+    pub ttl: Duration,
+    /// What the node must agree to; `None`: it grants whatever it may have forgotten.
+    pub charter: Option<Arc<Charter>>,
+    /// Which number is proposed; `None`: holders are not numbered.
+    pub fence: Option<Fence>,
+}
+
+impl AcquireRequest {
+    /// A request for `keys` as `token` for `ttl`, without a charter and a number.
+    #[must_use]
+    pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration) -> Self {
+        Self {
+            keys: keys.into(),
+            token,
+            ttl,
+            charter: None,
+            fence: None,
+        }
+    }
+
+    /// The same under `charter`.
+    #[must_use]
+    pub fn under(mut self, charter: Option<Arc<Charter>>) -> Self {
+        self.charter = charter;
+        self
+    }
+
+    /// The same with a number.
+    #[must_use]
+    pub const fn numbered(mut self, fence: Option<Fence>) -> Self {
+        self.fence = fence;
+        self
+    }
+}
+
+/// A request to lengthen one lock on one node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ExtendRequest {
+    /// What is locked.
+    pub keys: NodeKeys,
+    /// Who locks.
+    pub token: OwnerToken,
+    /// For how long from now on.
+    pub ttl: Duration,
+    /// Whether to set keys where they are absent. Not where a [tombstone](ReleaseRequest::since) says that the owner
+    /// is gone.
+    pub refill: bool,
+    /// As for an acquire. A node in quarantine is written all the same, and says so.
+    pub charter: Option<Arc<Charter>>,
+    /// The number of the lock: lower counters are raised to it.
+    pub fence: Option<Fence>,
+}
+
+impl ExtendRequest {
+    /// A request to extend `keys` of `token` to `ttl`, and to set them where they are absent if `refill`; without a
+    /// charter and a number.
+    #[must_use]
+    pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration, refill: bool) -> Self {
+        Self {
+            keys: keys.into(),
+            token,
+            ttl,
+            refill,
+            charter: None,
+            fence: None,
+        }
+    }
+
+    /// The same under `charter`.
+    #[must_use]
+    pub fn under(mut self, charter: Option<Arc<Charter>>) -> Self {
+        self.charter = charter;
+        self
+    }
+
+    /// The same with a number.
+    #[must_use]
+    pub const fn numbered(mut self, fence: Option<Fence>) -> Self {
+        self.fence = fence;
+        self
+    }
+}
+
+/// A request to give a lock back on one node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ReleaseRequest {
+    /// What is locked.
+    pub keys: NodeKeys,
+    /// Who locks.
+    pub token: OwnerToken,
+    /// Whether those who wait are told. Not when a contender takes back what it got of a lock that it did not win:
+    /// contenders would wake each other for nothing.
+    pub announce: bool,
+    /// When the first command of this owner was sent. A node whose connection is younger must leave a *tombstone*:
+    /// commands that still stand in the old connection's socket must find it and do nothing.
+    pub since: Option<Moment>,
+}
+
+impl ReleaseRequest {
+    /// A request to release `keys` of `token`, and to announce it if `announce`.
+    #[must_use]
+    pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, announce: bool) -> Self {
+        Self {
+            keys: keys.into(),
+            token,
+            announce,
+            since: None,
+        }
+    }
+
+    /// The same for an owner whose first command was sent at `since`.
+    #[must_use]
+    pub const fn since(mut self, since: Moment) -> Self {
+        self.since = Some(since);
+        self
+    }
+}
+
+/// A request to write the number of a lock back to one node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RaiseRequest {
+    /// What is locked.
+    pub keys: NodeKeys,
+    /// Who locks.
+    pub token: OwnerToken,
+    /// The number of the lock.
+    pub fence: Fence,
+}
+
+impl RaiseRequest {
+    /// A request to raise the counters of `keys` of `token` to the number of `fence`.
+    #[must_use]
+    pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, fence: Fence) -> Self {
+        Self {
+            keys: keys.into(),
+            token,
+            fence,
+        }
+    }
+}
+
+/// A question for the owner of keys.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct VerifyRequest {
+    /// What is locked.
+    pub keys: NodeKeys,
+    /// Who should hold all of it.
+    pub owner: OwnerHash,
+    /// As for an acquire: a node that may have forgotten something cannot tell.
+    pub charter: Option<Arc<Charter>>,
+}
+
+impl VerifyRequest {
+    /// The question whether `owner` holds `keys`.
+    #[must_use]
+    pub fn new(keys: impl Into<NodeKeys>, owner: OwnerHash, charter: Option<Arc<Charter>>) -> Self {
+        Self {
+            keys: keys.into(),
+            owner,
+            charter,
+        }
+    }
+}
+
+/// The question whether a node may vote.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CheckIn {
+    /// Whose locks.
+    pub namespace: Namespace,
+    /// What the node must agree to. It remembers the longest `max_lease` it was told of.
+    pub charter: Arc<Charter>,
+    /// What a quarantine is called that begins with this: random.
+    pub fresh: String,
+    /// How a node is met that knows another charter or none.
+    pub entry: Entry,
+}
+
+/// How a node is met that knows another charter or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Entry {
+    /// One without a charter is put into quarantine; one with another is left alone.
+    Normal,
+    /// Both are put into quarantine: the members are being changed.
+    Adopt,
+}
+
+impl CheckIn {
+    /// The question of a process under `charter` for its locks in `namespace`.
+    #[must_use]
+    pub const fn new(
+        namespace: Namespace,
+        charter: Arc<Charter>,
+        fresh: String,
+        entry: Entry,
+    ) -> Self {
+        Self {
+            namespace,
+            charter,
+            fresh,
+            entry,
+        }
+    }
+}
+
+/// The end of a node's quarantine.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Promotion {
+    /// Whose locks.
+    pub namespace: Namespace,
+    /// What the node must agree to.
+    pub charter: Arc<Charter>,
+    /// The quarantine that ends. If it is another by now, nothing is done.
+    pub quarantine: String,
+    /// The least that its high-water mark becomes.
+    pub floor: Option<FencingToken>,
+}
+
+impl Promotion {
+    /// The end of `quarantine`, with a high-water mark of `floor` at least.
+    #[must_use]
+    pub const fn new(
+        namespace: Namespace,
+        charter: Arc<Charter>,
+        quarantine: String,
+        floor: Option<FencingToken>,
+    ) -> Self {
+        Self {
+            namespace,
+            charter,
+            quarantine,
+            floor,
+        }
+    }
+}
