@@ -15,6 +15,8 @@ const NODES: usize = 5;
 /// What happens to the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scene {
+    /// No node forgets anything.
+    Calm,
     /// Killed, and started again with nothing.
     KillRestartEmpty,
     /// Everything is deleted; the process and its connections live on.
@@ -112,7 +114,7 @@ impl Cluster {
             } else {
                 self.dice.millis(400, 600)
             };
-            if Instant::now() + pause >= end {
+            if self.scene == Scene::Calm || Instant::now() + pause >= end {
                 thread::sleep(end.saturating_duration_since(Instant::now()));
                 return faults;
             }
@@ -150,6 +152,7 @@ impl Cluster {
 impl Node {
     fn forget(&mut self, scene: Scene, left: Left, cut: u64) {
         match scene {
+            Scene::Calm => {}
             Scene::KillRestartEmpty => self.server.restart(),
             Scene::FlushAll => {
                 assert_eq!(self.server.run("FLUSHALL SYNC"), "OK");

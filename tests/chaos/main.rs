@@ -37,6 +37,11 @@ fn unguarded(builder: LockManagerBuilder) -> LockManagerBuilder {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_overlaps_while_no_node_forgets() {
+    assert_no_overlap(Scene::Calm, guarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_without_data_is_masked() {
     assert_no_overlap(Scene::KillRestartEmpty, guarded).await;
 }

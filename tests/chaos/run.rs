@@ -12,8 +12,8 @@ use crate::cluster::{Cluster, Faults, Scene};
 
 /// For how long the whole binary torments servers, in seconds.
 const SECONDS: &str = "REDLOCK_SOAK_SECONDS";
-/// Five scenes, each with the guard and without.
-const RUNS: u32 = 10;
+/// Five scenes, each with the guard and without, and one in which nothing happens.
+const RUNS: u32 = 11;
 /// How often a scene without the guard is tried if it does not show anything.
 const TRIES: u32 = 4;
 
