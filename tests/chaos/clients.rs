@@ -74,7 +74,7 @@ async fn contend(client: usize, locks: LockManager, stop: Arc<AtomicBool>) -> Ve
         // Whatever is wrong with the nodes, it is tried again.
         if let Ok(guard) = outcome {
             let start = Instant::now();
-            let most = if dice.chance(1, 2) { 60 } else { 400 };
+            let most = if dice.chance(1, 3) { 60 } else { 400 };
             let end = hold(&guard, dice.millis(0, most)).await;
             intervals.push(Interval {
                 key,

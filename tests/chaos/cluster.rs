@@ -103,22 +103,15 @@ impl Cluster {
     /// Makes nodes forget, again and again, for that long. Blocks.
     ///
     /// One node at a time leaves a guard a majority that remembers. When three forget at once, nothing may be granted
-    /// until no lease from before can be left. The pauses are long enough for some work in between.
+    /// until no lease from before can be left. Most pauses are long enough for some work in between; some are so short
+    /// that the next fault comes before the nodes have recovered.
     pub(crate) fn torment(&mut self, time: Duration) -> Faults {
         let end = Instant::now() + time;
         let mut faults = Faults::default();
-        loop {
-            let is_majority = self.dice.chance(2, 3);
-            let pause = if is_majority {
-                self.dice.millis(700, 1_000)
-            } else {
-                self.dice.millis(400, 600)
-            };
-            if self.scene == Scene::Calm || Instant::now() + pause >= end {
-                thread::sleep(end.saturating_duration_since(Instant::now()));
-                return faults;
-            }
+        let mut pause = self.dice.millis(400, 600);
+        while self.scene != Scene::Calm && Instant::now() + pause < end {
             thread::sleep(pause);
+            let is_majority = self.dice.chance(2, 3);
             if is_majority {
                 self.strike(NODES / 2 + 1);
                 faults.majority += 1;
@@ -126,23 +119,37 @@ impl Cluster {
                 self.strike(1);
                 faults.single += 1;
             }
+            pause = match (is_majority, self.dice.chance(1, 6)) {
+                (_, true) => self.dice.millis(50, 350),
+                (true, false) => self.dice.millis(700, 1_000),
+                (false, false) => self.dice.millis(400, 600),
+            };
         }
+        thread::sleep(end.saturating_duration_since(Instant::now()));
+        faults
     }
 
-    /// Makes `count` nodes forget at the same time.
+    /// Makes `count` nodes forget, together or in short succession.
     fn strike(&mut self, count: usize) {
         let scene = self.scene;
-        let left = match self.dice.below(4) {
+        let left = match self.dice.below(6) {
             0 => Left::All,
-            1 => Left::Some,
+            1 | 2 => Left::Some,
             _ => Left::Nothing,
         };
+        // What a log takes in about half a second.
         let cut = 256 + self.dice.below(8 * 1024) as u64;
+        let most = if self.dice.chance(1, 3) { 40 } else { 0 };
+        let gap = self.dice.millis(0, most);
         let chosen = self.dice.choose(count, NODES);
         thread::scope(|scope| {
             for (index, node) in self.nodes.iter_mut().enumerate() {
-                if chosen.contains(&index) {
-                    scope.spawn(move || node.forget(scene, left, cut));
+                if let Some(before) = chosen.iter().position(|&chosen| chosen == index) {
+                    let wait = gap * u32::try_from(before).unwrap();
+                    scope.spawn(move || {
+                        thread::sleep(wait);
+                        node.forget(scene, left, cut);
+                    });
                 }
             }
         });
