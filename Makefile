@@ -1,6 +1,7 @@
 # What a developer runs. `make test` needs nothing beforehand but Rust and, for the servers, apt or Python.
 #
 #   make test     everything that can fail, on real servers
+#   make soak     servers that forget under load, for ten minutes instead of one; prints what it counted
 #   make lint     formatting and clippy, for every feature alone too
 #   make doc      the docs, as docs are published, with warnings denied
 #   make demo     the example service, driving itself
@@ -22,7 +23,7 @@ PLATFORM := $(shell echo "$$(uname -s | tr A-Z a-z)-$$(uname -m)")
 # Root needs no sudo, and sudo must not ask for a password: nobody may be there to type it.
 ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null && echo sudo -n; })
 
-.PHONY: all servers redis-server test lint doc bench demo deny
+.PHONY: all servers redis-server test soak lint doc bench demo deny
 all: lint doc test
 
 servers: redis-server $(VALKEY)
@@ -59,6 +60,11 @@ test: servers
 	$(CARGO) $$run --all-features; \
 	$(CARGO) test --all-features --doc; \
 	$(CARGO) test --no-default-features --lib
+
+soak: export REDLOCK_SOAK_SECONDS ?= 600
+soak: servers
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --profile soak --all-features; \
+	else set -x; $(CARGO) test --all-features --test chaos -- --nocapture --test-threads 1; fi
 
 # Each feature by itself, because features only add and nobody tries them alone.
 lint:

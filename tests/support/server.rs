@@ -80,13 +80,20 @@ impl Server {
 
     /// Starts `count` servers at the same time.
     pub fn start_many(kind: Kind, count: usize) -> Vec<Self> {
-        let starts: Vec<_> = (0..count)
-            .map(|_| thread::spawn(move || Self::start(kind, &[])))
-            .collect();
-        starts
-            .into_iter()
-            .map(|start| start.join().unwrap())
-            .collect()
+        Self::start_many_with(kind, count, &[])
+    }
+
+    /// Starts `count` servers with further arguments at the same time.
+    pub fn start_many_with(kind: Kind, count: usize, args: &[&str]) -> Vec<Self> {
+        thread::scope(|scope| {
+            let starts: Vec<_> = (0..count)
+                .map(|_| scope.spawn(|| Self::start(kind, args)))
+                .collect();
+            starts
+                .into_iter()
+                .map(|start| start.join().unwrap())
+                .collect()
+        })
     }
 
     fn start_in(dir: PathBuf, kind: Kind, args: &[&str], tls: bool) -> Self {
@@ -137,6 +144,11 @@ impl Server {
         self.dir.join("socket")
     }
 
+    /// Where its files are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Ends the process with SIGKILL.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -157,11 +169,18 @@ impl Server {
         self.signal(Signal::CONT);
     }
 
-    /// Starts the server again at its port, with nothing left of its data.
+    /// Starts the server again at its port, with what its files hold: nothing, unless its arguments say otherwise.
     pub fn restart(&mut self) {
-        self.kill();
-        self.spawn();
-        assert!(self.answers(), "no restart: {}", self.log());
+        // While it was away, a client's connection may have got its port as the client's own, for a moment.
+        for _ in 0..5 {
+            self.kill();
+            self.spawn();
+            if self.answers() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        panic!("no restart: {}", self.log());
     }
 
     /// A connection of its own, through the socket.

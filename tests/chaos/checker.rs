@@ -1,0 +1,132 @@
+//! Whether two contenders held one key at the same time.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// How long one contender held one key: from when it was told so until it began the release or lost the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interval {
+    pub(crate) key: &'static str,
+    pub(crate) client: usize,
+    pub(crate) start: Instant,
+    pub(crate) end: Instant,
+}
+
+/// Two that held the same key at the same time; the first one got it earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overlap(Interval, Interval);
+
+impl Overlap {
+    /// For how long.
+    pub(crate) fn length(&self) -> Duration {
+        self.0.end.min(self.1.end) - self.1.start
+    }
+}
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(first, second) = self;
+        let since = |time: Instant| time - first.start;
+        write!(
+            f,
+            "{}: client {} held it for {:?}, client {} from {:?} to {:?} of that: both for {:?}",
+            first.key,
+            first.client,
+            since(first.end),
+            second.client,
+            since(second.start),
+            since(second.end),
+            self.length()
+        )
+    }
+}
+
+/// Every pair that overlaps, in order of the later grant.
+pub(crate) fn overlaps(intervals: &[Interval]) -> Vec<Overlap> {
+    let mut sorted: Vec<Interval> = intervals
+        .iter()
+        .copied()
+        .filter(|interval| interval.start < interval.end)
+        .collect();
+    sorted.sort_unstable_by_key(|interval| (interval.start, interval.end));
+    let mut found = Vec::new();
+    let mut open: Vec<Interval> = Vec::new();
+    for interval in sorted {
+        open.retain(|earlier| earlier.end > interval.start);
+        let same_key = open.iter().filter(|earlier| earlier.key == interval.key);
+        found.extend(same_key.map(|earlier| Overlap(*earlier, interval)));
+        open.push(interval);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One interval per key, client, first and last millisecond.
+    fn intervals(all: &[(&'static str, usize, u64, u64)]) -> Vec<Interval> {
+        let origin = Instant::now();
+        let at = |millis| origin + Duration::from_millis(millis);
+        let all = all.iter().map(|&(key, client, start, end)| Interval {
+            key,
+            client,
+            start: at(start),
+            end: at(end),
+        });
+        all.collect()
+    }
+
+    #[track_caller]
+    fn assert_overlaps(all: &[(&'static str, usize, u64, u64)], expected: &[(usize, usize)]) {
+        let found = overlaps(&intervals(all));
+        let found: Vec<_> = found.iter().map(|o| (o.0.client, o.1.client)).collect();
+        assert_eq!(found, expected, "{all:?}");
+    }
+
+    #[test]
+    fn turns_that_touch_or_lie_apart_do_not_overlap() {
+        assert_overlaps(&[], &[]);
+        assert_overlaps(&[("a", 1, 0, 10), ("a", 2, 10, 20), ("a", 3, 25, 30)], &[]);
+        assert_overlaps(&[("a", 3, 25, 30), ("a", 2, 10, 20), ("a", 1, 0, 10)], &[]);
+    }
+
+    #[test]
+    fn another_key_is_another_matter() {
+        assert_overlaps(&[("a", 1, 0, 10), ("b", 2, 5, 15)], &[]);
+    }
+
+    #[test]
+    fn a_grant_that_was_lost_at_once_covers_nothing() {
+        assert_overlaps(&[("a", 1, 0, 10), ("a", 2, 5, 5), ("a", 3, 7, 6)], &[]);
+    }
+
+    #[test]
+    fn planted_overlaps_are_found_in_whatever_order_they_are_recorded() {
+        assert_overlaps(&[("a", 1, 0, 10), ("a", 2, 9, 20)], &[(1, 2)]);
+        assert_overlaps(&[("a", 2, 9, 20), ("a", 1, 0, 10)], &[(1, 2)]);
+        assert_overlaps(&[("a", 1, 0, 10), ("a", 2, 0, 10)], &[(1, 2)]);
+    }
+
+    #[test]
+    fn a_long_turn_overlaps_with_all_inside_it_and_not_only_with_its_neighbour() {
+        let all = [
+            ("a", 1, 0, 100),
+            ("b", 9, 15, 95),
+            ("a", 2, 10, 20),
+            ("a", 3, 30, 40),
+            ("a", 4, 35, 120),
+            ("a", 5, 120, 130),
+        ];
+        assert_overlaps(&all, &[(1, 2), (1, 3), (1, 4), (3, 4)]);
+    }
+
+    #[test]
+    fn the_length_is_what_both_have_in_common() {
+        let length = |all: &[_]| overlaps(&intervals(all))[0].length();
+        let partly = [("a", 1, 0, 10), ("a", 2, 7, 20)];
+        assert_eq!(length(&partly), Duration::from_millis(3));
+        let inside = [("a", 1, 0, 100), ("a", 2, 10, 20)];
+        assert_eq!(length(&inside), Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,114 @@
+//! Contenders, each with a manager and connections of its own, as if it were a process. One process runs them all, so
+//! that one clock stamps what they see.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tower_redlock::node::NodeState;
+use tower_redlock::{LockGuard, LockManager, LockManagerBuilder, LossReason};
+
+use crate::checker::Interval;
+use crate::dice::Dice;
+use crate::support::eventually;
+
+/// The ttl of all contenders.
+pub(crate) const TTL: Duration = Duration::from_millis(300);
+const KEYS: [&str; 2] = ["order:1", "order:2"];
+const COUNT: usize = 8;
+/// How often a holder looks whether it still holds.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Contenders at work.
+pub(crate) struct Clients {
+    stop: Arc<AtomicBool>,
+    tasks: JoinSet<Vec<Interval>>,
+}
+
+impl Clients {
+    /// Connects all of them and then lets them go.
+    pub(crate) async fn start(
+        urls: &[String],
+        mode: impl Fn(LockManagerBuilder) -> LockManagerBuilder,
+    ) -> Self {
+        let mut connecting = JoinSet::new();
+        for _ in 0..COUNT {
+            let builder = LockManager::builder().redis(urls).ttl(TTL);
+            // Enough for a busy machine, and what is left of the ttl is enough for a lock.
+            let builder = builder.node_timeout(Duration::from_millis(60));
+            connecting.spawn(mode(builder).connect());
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut tasks = JoinSet::new();
+        for (client, locks) in connecting.join_all().await.into_iter().enumerate() {
+            let locks = locks.unwrap();
+            eventually("all nodes up", || {
+                locks.nodes().iter().all(|node| node.state == NodeState::Up)
+            })
+            .await;
+            tasks.spawn(contend(client, locks, Arc::clone(&stop)));
+        }
+        Self { stop, tasks }
+    }
+
+    /// Ends the work, and tells who held what when.
+    pub(crate) async fn stop(self) -> Vec<Interval> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.tasks.join_all().await.concat()
+    }
+}
+
+async fn contend(client: usize, locks: LockManager, stop: Arc<AtomicBool>) -> Vec<Interval> {
+    let mut dice = Dice::new();
+    let mut intervals = Vec::new();
+    while !stop.load(Ordering::SeqCst) {
+        let key = KEYS[dice.below(KEYS.len())];
+        // Some wait their turn, some ask again and again: they are the first to find what a node has forgotten.
+        let outcome = if dice.chance(1, 4) {
+            locks.acquire_within(key, dice.millis(50, 500)).await
+        } else {
+            locks.try_acquire(key).await
+        };
+        // Whatever is wrong with the nodes, it is tried again.
+        if let Ok(guard) = outcome {
+            let start = Instant::now();
+            let most = if dice.chance(1, 3) { 60 } else { 400 };
+            let end = hold(&guard, dice.millis(0, most)).await;
+            intervals.push(Interval {
+                key,
+                client,
+                start,
+                end,
+            });
+            // It is confirmed by too few while servers are away, and goes on in the background.
+            let _ = guard.release().await;
+        }
+        sleep(dice.millis(2, 12)).await;
+    }
+    intervals
+}
+
+/// Holds for `time`, or until the lock is lost. Answers until when it was held for certain, never a later time.
+async fn hold(guard: &LockGuard, time: Duration) -> Instant {
+    let began = Instant::now();
+    let mut certain = began;
+    let mut promised = began;
+    loop {
+        let now = Instant::now();
+        let left = guard.remaining();
+        if left.is_zero() {
+            // What was promised holds if nothing but time has ended it.
+            return match guard.lost().await {
+                LossReason::Expired => promised.min(now),
+                _ => certain,
+            };
+        }
+        (certain, promised) = (now, now + left);
+        if now - began >= time {
+            return certain;
+        }
+        sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,92 @@
+//! The restart guard against servers that forget: eight contenders with a short ttl, five real servers, and one kind
+//! of amnesia after the other, inflicted on one node or on a majority at once while locks are held.
+//!
+//! Each scene runs twice. With the guard no two holders may ever overlap, and the work must go on. Without it overlaps
+//! must be found: that shows that the scene, the contenders and the checker can find what they look for.
+#![cfg(feature = "redis")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a panic is how a test fails, in its helpers too; the counts are for whoever reads the run"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod checker;
+mod clients;
+mod cluster;
+mod dice;
+mod forwarder;
+mod run;
+
+use tower_redlock::LockManagerBuilder;
+
+use cluster::Scene;
+use run::{assert_no_overlap, assert_overlaps_are_found};
+
+/// A contender that minds which nodes have forgotten. All contenders connect before the first lock is taken.
+fn guarded(builder: LockManagerBuilder) -> LockManagerBuilder {
+    builder
+}
+
+/// A contender that trusts every node.
+fn unguarded(builder: LockManagerBuilder) -> LockManagerBuilder {
+    builder
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_overlaps_while_no_node_forgets() {
+    assert_no_overlap(Scene::Calm, guarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_without_data_is_masked() {
+    assert_no_overlap(Scene::KillRestartEmpty, guarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_without_data_would_show() {
+    assert_overlaps_are_found(Scene::KillRestartEmpty, unguarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flush_is_masked() {
+    assert_no_overlap(Scene::FlushAll, guarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flush_would_show() {
+    assert_overlaps_are_found(Scene::FlushAll, unguarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_from_a_damaged_log_is_masked() {
+    assert_no_overlap(Scene::AofRestart, guarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_from_a_damaged_log_would_show() {
+    assert_overlaps_are_found(Scene::AofRestart, unguarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_to_a_replica_is_masked() {
+    assert_no_overlap(Scene::ReplicaFailover, guarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_to_a_replica_would_show() {
+    assert_overlaps_are_found(Scene::ReplicaFailover, unguarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endpoint_that_moves_is_masked() {
+    assert_no_overlap(Scene::EndpointMoved, guarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endpoint_that_moves_would_show() {
+    assert_overlaps_are_found(Scene::EndpointMoved, unguarded).await;
+}

@@ -1,0 +1,94 @@
+//! One scene from the first grant to the verdict.
+
+use std::env;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use tower_redlock::LockManagerBuilder;
+
+use crate::checker::{Overlap, overlaps};
+use crate::clients::Clients;
+use crate::cluster::{Cluster, Faults, Scene};
+
+/// For how long the whole binary torments servers, in seconds.
+const SECONDS: &str = "REDLOCK_SOAK_SECONDS";
+/// Five scenes, each with the guard and without, and one in which nothing happens.
+const RUNS: u32 = 11;
+/// How often a scene without the guard is tried if it does not show anything.
+const TRIES: u32 = 4;
+
+/// What a contender is made with.
+type Mode = fn(LockManagerBuilder) -> LockManagerBuilder;
+
+/// What was seen.
+struct Outcome {
+    holds: usize,
+    faults: Faults,
+    overlaps: Vec<Overlap>,
+}
+
+/// How long one run takes.
+fn time() -> Duration {
+    let seconds = env::var(SECONDS).map_or(60, |text| {
+        let seconds = text.parse();
+        seconds.unwrap_or_else(|_| panic!("{SECONDS} is `{text}`, not a number of seconds"))
+    });
+    Duration::from_secs(seconds) / RUNS
+}
+
+async fn run(scene: Scene, mode: Mode) -> Outcome {
+    let mut cluster = Cluster::start(scene).await;
+    let clients = Clients::start(&cluster.urls(), mode).await;
+    let torment = tokio::task::spawn_blocking(move || (cluster.torment(time()), cluster));
+    let (faults, _cluster) = torment.await.unwrap();
+    let intervals = clients.stop().await;
+    Outcome {
+        holds: intervals.len(),
+        faults,
+        overlaps: overlaps(&intervals),
+    }
+}
+
+/// One line for the table, and one for each of the first overlaps.
+fn report(scene: Scene, mode: &str, outcome: &Outcome) -> String {
+    let Faults { single, majority } = outcome.faults;
+    let mut text = format!(
+        "{scene:?}, {mode} the guard, {:.1} s: {} holds, {single} faults of one node, {majority} of a majority, {} overlaps",
+        time().as_secs_f64(),
+        outcome.holds,
+        outcome.overlaps.len()
+    );
+    for overlap in outcome.overlaps.iter().take(5) {
+        write!(text, "\n  {overlap}").unwrap();
+    }
+    text
+}
+
+/// That the work goes on between the faults: a harness in which nobody holds anything finds nothing.
+fn assert_progress(outcome: &Outcome, report: &str) {
+    let least = 4 * usize::try_from(time().as_secs()).unwrap();
+    assert!(outcome.holds > least, "hardly any work was done: {report}");
+}
+
+/// That nobody notices what the nodes forget.
+pub(crate) async fn assert_no_overlap(scene: Scene, mode: Mode) {
+    let outcome = run(scene, mode).await;
+    let report = report(scene, "with", &outcome);
+    println!("{report}");
+    assert_progress(&outcome, &report);
+    assert!(outcome.overlaps.is_empty(), "two holders at once: {report}");
+}
+
+/// That what the nodes forget is noticed.
+pub(crate) async fn assert_overlaps_are_found(scene: Scene, mode: Mode) {
+    for _ in 0..TRIES {
+        let outcome = run(scene, mode).await;
+        let report = report(scene, "without", &outcome);
+        println!("{report}");
+        assert_progress(&outcome, &report);
+        if !outcome.overlaps.is_empty() {
+            return;
+        }
+    }
+    panic!("{scene:?} shows nothing without the guard, so it says nothing about the guard");
+}
