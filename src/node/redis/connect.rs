@@ -9,6 +9,7 @@ use super::error::{is_missing_right, is_not_ready, server_text};
 use super::info::Info;
 use super::link::Link;
 use super::scripts::{ACQUIRE, EXTEND, RELEASE};
+use super::url::Way;
 use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
 /// How many commands wait in the client's channel before callers wait outside it.
@@ -28,6 +29,9 @@ pub(super) async fn connect(
     context: &NodeContext,
     former: &mut Option<Former>,
 ) -> Result<(Link, watch::Receiver<()>), Setback> {
+    if let Some(replicas) = &core.replicas {
+        replicas.check(context).map_err(Setback::Refused)?;
+    }
     // It carries no subscriptions, so nothing is pushed but its own end.
     let (mut connection, lost) = open(core, |_| ()).await?;
     let (info, client_id) = look(core, &mut connection).await?;
@@ -44,7 +48,7 @@ pub(super) async fn connect(
         run_id: info.run_id().to_owned(),
         client_id,
     });
-    Ok((Link::new(connection), lost))
+    Ok((Link::new(connection, info), lost))
 }
 
 /// Opens a connection. The receiver hears when it ends, `hear` all that is pushed before.
@@ -65,9 +69,14 @@ pub(super) async fn open(
             }
             Ok::<(), String>(())
         });
-    let connection = core
-        .target
-        .client
+    let client = match &core.target.way {
+        Way::Direct(client) => client.clone(),
+        Way::Sentinels(sentinels) => {
+            let clean = |text: &str| core.clean(text);
+            sentinels.master(core.connect_timeout, clean).await?
+        }
+    };
+    let connection = client
         .get_multiplexed_async_connection_with_config(&config)
         .await
         .map_err(|error| setback(core, &error, "connect (`HELLO`, `AUTH`, `SELECT`)"))?;
@@ -80,6 +89,10 @@ async fn look(
     connection: &mut MultiplexedConnection,
 ) -> Result<(Info, Option<i64>), Setback> {
     let mut pipeline = redis::pipe();
+    if core.replicas.is_some() {
+        // It waits for nobody, and shows whether we may.
+        pipeline.cmd("WAIT").arg(0).arg(1);
+    }
     pipeline
         .cmd("INFO")
         .add_command(ACQUIRE.load())
@@ -95,10 +108,20 @@ async fn look(
     let mut answers = answers.into_iter().map(Value::extract_error);
     let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
 
+    let may_wait = core.replicas.as_ref().map(|_| next());
     let info = next().map_err(|error| setback(core, &error, "run `INFO`"))?;
     let info: String = redis::from_redis_value(info).unwrap_or_default();
     let info = Info::parse(&info);
+    if matches!(core.target.way, Way::Sentinels(_)) && info.is_replica() {
+        return Err(Setback::Down(NodeError::new(
+            NodeErrorKind::Unavailable,
+            "the server that Sentinel calls the master is a replica; a failover may be under way",
+        )));
+    }
     info.check().map_err(Setback::Refused)?;
+    if let Some(Err(error)) = may_wait {
+        return Err(setback(core, &error, "run `WAIT`"));
+    }
     for _ in 0..3 {
         next().map_err(|error| setback(core, &error, "run `SCRIPT LOAD`"))?;
     }

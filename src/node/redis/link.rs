@@ -8,9 +8,10 @@ use std::task::{Poll, ready};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, MutexGuard, Notify};
 
 use super::error;
+use super::info::Info;
 use crate::node::{NodeError, NodeErrorKind};
 
 /// One connection that has passed the checks. Cheap to clone.
@@ -24,12 +25,18 @@ pub(super) struct Link {
 }
 
 /// What the users of a link and its supervisor tell each other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Signals {
     /// A command was given up or broke: is the server still there?
     pub(super) suspect: Notify,
     /// The server's nature has changed: look at it anew.
     pub(super) recheck: Notify,
+    /// Another connection of the node was told so.
+    pub(super) warned: Notify,
+    // What the server was when this connection was made.
+    info: Info,
+    // Who may have the server hold this connection up.
+    turn: Mutex<()>,
     // The supervisor has given the link up; nobody need wait for answers any more. A flag and a bell, because every
     // command listens: a watch channel would cost each of them several times as much.
     condemned: AtomicBool,
@@ -37,11 +44,30 @@ pub(super) struct Signals {
 }
 
 impl Link {
-    pub(super) fn new(connection: MultiplexedConnection) -> Self {
+    pub(super) fn new(connection: MultiplexedConnection, info: Info) -> Self {
         Self {
             connection,
-            signals: Arc::new(Signals::default()),
+            signals: Arc::new(Signals {
+                suspect: Notify::new(),
+                recheck: Notify::new(),
+                warned: Notify::new(),
+                info,
+                turn: Mutex::new(()),
+                condemned: AtomicBool::new(false),
+                bell: Notify::new(),
+            }),
         }
+    }
+
+    /// What the server said of itself on this connection, which cannot outlive its process.
+    #[allow(dead_code, reason = "the restart guard compares it with the marker")]
+    pub(super) fn info(&self) -> &Info {
+        &self.signals.info
+    }
+
+    /// The signals, for whoever uses the link meanwhile.
+    pub(super) fn share(&self) -> Arc<Signals> {
+        Arc::clone(&self.signals)
     }
 
     pub(super) fn signals(&self) -> &Signals {
@@ -92,6 +118,11 @@ impl Link {
 }
 
 impl Signals {
+    /// Waits for the turn to have the server hold this connection up.
+    pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
     /// Waits for `answer`, until the link is condemned. Dropped halfway, or failed, it raises suspicion.
     async fn attended<T>(
         &self,

@@ -44,19 +44,22 @@
 //! | the connection for release notices breaks | waiters are told that they may have missed one and ask again once it is back; commands see nothing of it |
 //! | a key of another type | [`Rejected`](super::NodeErrorKind::Rejected) |
 
+mod builder;
 mod connect;
 mod connection;
 mod error;
 mod hub;
 mod info;
+mod lanes;
 mod link;
 mod listener;
+mod replicas;
 mod scripts;
+mod sentinel;
 mod url;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
@@ -67,14 +70,12 @@ use crate::node::{
     Subscription,
 };
 
+pub use builder::RedisNodeBuilder;
 use connection::Core;
 pub use error::NodeUrlError;
 use link::Link;
+use replicas::Replicas;
 use scripts::{EXTEND_CHUNK, Script};
-use url::{Certificates, Target};
-
-/// How long one attempt to connect may take, unless set.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A Redis or Valkey server as a node. See the [module](self) for what the server must be.
 ///
@@ -118,12 +119,48 @@ impl RedisNode {
 
     /// A node at `url` with settings of its own.
     pub fn builder(url: &str) -> RedisNodeBuilder {
-        RedisNodeBuilder {
-            url: url.to_owned(),
-            name: None,
-            connect_timeout: CONNECT_TIMEOUT,
-            certificates: Certificates::default(),
-        }
+        RedisNodeBuilder::new(url)
+    }
+
+    /// A node at `url` with replicas, which must acknowledge what is granted here: by default one of them. See
+    /// [Replicas](self#replicas).
+    pub fn replicated(url: &str) -> RedisNodeBuilder {
+        Self::builder(url).require(1)
+    }
+
+    /// The node that is whatever server the Sentinels at `urls` (`redis://[[user]:password@]host[:port]`, port 6379
+    /// unless given, or `rediss://..` for TLS to them and to the server) call `master`. See
+    /// [Sentinel](self#sentinel).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_redlock::node::Node as _;
+    /// use tower_redlock::node::redis::RedisNode;
+    ///
+    /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379", "redis://10.0.0.3:26379"];
+    /// let node = RedisNode::sentinel(sentinels, "mymaster")
+    ///     .password("secret")
+    ///     .require(2)
+    ///     .within(Duration::from_millis(20))
+    ///     .build()?;
+    /// assert_eq!(node.name(), "sentinel:mymaster");
+    /// # Ok::<(), tower_redlock::node::redis::NodeUrlError>(())
+    /// ```
+    pub fn sentinel<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        master: &str,
+    ) -> RedisNodeBuilder {
+        let urls = urls.into_iter().map(|url| url.as_ref().to_owned());
+        RedisNodeBuilder::sentinel(urls.collect(), master)
+    }
+
+    /// Whether another server can take this one's place without its connections being lost, so that the scripts have
+    /// to look themselves on which one they run.
+    #[allow(dead_code, reason = "the restart guard chooses its scripts by it")]
+    pub(crate) fn reads_identity_itself(&self) -> bool {
+        self.handle.core.reads_identity_itself()
     }
 
     /// Where the node is, the same for two URLs of one address; without credentials.
@@ -144,8 +181,14 @@ impl Node for RedisNode {
     fn start(&self, context: NodeContext) {
         let core = Arc::clone(&self.handle.core);
         if core.begin() {
+            if let Some(replicas) = &core.replicas {
+                replicas.begin(&context);
+            }
             tokio::spawn(listener::listen(Arc::clone(&core)));
-            tokio::spawn(connection::supervise(core, context));
+            for lane in 0..core.lanes.count() {
+                let core = Arc::clone(&core);
+                tokio::spawn(connection::supervise(core, lane, context.clone()));
+            }
         }
     }
 
@@ -161,7 +204,10 @@ impl Node for RedisNode {
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            let mut link = handle.core.link()?;
+            let mut link = handle.core.link(&request.token)?;
+            if let Some(replicas) = &handle.core.replicas {
+                return replicas::acquire(&mut link, replicas, &request).await;
+            }
             let cmd = scripts::acquire(&request);
             let answer = run(&mut link, &scripts::ACQUIRE, &cmd).await;
             scripts::read_acquire(&answer.map_err(|error| error::failed(&error))?)
@@ -174,8 +220,11 @@ impl Node for RedisNode {
             if requests.is_empty() {
                 return Ok(Vec::new());
             }
-            let mut link = handle.core.link()?;
-            extend(&mut link, &requests)
+            if handle.core.lanes.count() > 1 {
+                return Ok(replicas::extend(&handle.core, &requests).await);
+            }
+            let mut link = handle.core.lanes.link(0)?;
+            extend(&mut link, &requests, handle.core.replicas.as_ref())
                 .await
                 .map_err(|error| error::failed(&error))
         })
@@ -184,7 +233,7 @@ impl Node for RedisNode {
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            let mut link = handle.core.link()?;
+            let mut link = handle.core.link(&request.token)?;
             let answer = run(&mut link, &scripts::RELEASE, &scripts::release(&request)).await;
             scripts::read_release(&answer.map_err(|error| error::failed(&error))?)
         })
@@ -219,76 +268,6 @@ impl fmt::Debug for RedisNode {
     }
 }
 
-/// Builds a [`RedisNode`] with settings of its own. Made by [`RedisNode::builder`].
-#[must_use = "a builder does nothing until `build`"]
-#[derive(Clone)]
-pub struct RedisNodeBuilder {
-    url: String,
-    name: Option<String>,
-    connect_timeout: Duration,
-    certificates: Certificates,
-}
-
-impl RedisNodeBuilder {
-    /// How the node is called in logs and errors. Unless set: `host:port`, with `/database` unless that is 0, or
-    /// the path of the socket.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// How long one attempt to connect may take, handshakes and checks included. Unless set: 1 s.
-    pub const fn connect_timeout(mut self, limit: Duration) -> Self {
-        self.connect_timeout = limit;
-        self
-    }
-
-    /// The certificate (PEM) of the authority that vouches for the server, in place of the public ones.
-    #[cfg(feature = "tls")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
-    pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.certificates.root = Some(pem.into());
-        self
-    }
-
-    /// The certificate and private key (PEM) that we show to a server that asks for them.
-    #[cfg(feature = "tls")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
-    pub fn client_certificate(
-        mut self,
-        certificate: impl Into<Vec<u8>>,
-        key: impl Into<Vec<u8>>,
-    ) -> Self {
-        self.certificates.client = Some((certificate.into(), key.into()));
-        self
-    }
-
-    /// The node.
-    ///
-    /// # Errors
-    ///
-    /// [`NodeUrlError`] if the URL or the certificates cannot be used.
-    pub fn build(self) -> Result<RedisNode, NodeUrlError> {
-        let target = Target::parse(&self.url, &self.certificates)?;
-        let name = self.name.unwrap_or_else(|| target.name.clone());
-        Ok(RedisNode {
-            handle: Arc::new(Handle {
-                core: Arc::new(Core::new(name, target, self.connect_timeout)),
-            }),
-        })
-    }
-}
-
-impl fmt::Debug for RedisNodeBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the URL, nor the certificates: they are secret.
-        f.debug_struct("RedisNodeBuilder")
-            .field("name", &self.name)
-            .field("connect_timeout", &self.connect_timeout)
-            .finish_non_exhaustive()
-    }
-}
-
 /// What nodes and their commands hold. The supervisor holds only the core, so when the last of these is gone it ends.
 struct Handle {
     core: Arc<Core>,
@@ -319,18 +298,15 @@ const fn is_unknown_script(kind: ErrorKind) -> bool {
 async fn extend(
     link: &mut Link,
     requests: &[ExtendRequest],
+    replicas: Option<&Replicas>,
 ) -> Result<Vec<Result<ExtendReply, NodeError>>, RedisError> {
     let chunks: Vec<&[ExtendRequest]> = requests.chunks(EXTEND_CHUNK).collect();
     let mut pipeline = redis::pipe();
     for chunk in &chunks {
         pipeline.add_command(scripts::extend(chunk));
     }
-    let mut answers = link.call_all(&pipeline).await?;
-    if answers.iter().any(is_lost_script) {
-        // All of it again: to extend twice does no harm.
-        link.call(&scripts::EXTEND.load()).await?;
-        answers = link.call_all(&pipeline).await?;
-    }
+    replicas::append_wait(&mut pipeline, replicas);
+    let answers = replicas::call_all(link, &scripts::EXTEND, &pipeline).await?;
     let mut replies = Vec::with_capacity(requests.len());
     let mut answers = answers.into_iter();
     for chunk in chunks {
@@ -349,9 +325,8 @@ async fn extend(
             Err(error) => replies.extend(chunk.iter().map(|_| Err(error.clone()))),
         }
     }
+    if let Some(replicas) = replicas {
+        replicas::discount(&mut replies, answers.next(), replicas);
+    }
     Ok(replies)
-}
-
-fn is_lost_script(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
