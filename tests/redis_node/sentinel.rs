@@ -1,5 +1,7 @@
 //! Nodes whose master is found through a real Sentinel.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use tower_redlock::node::redis::RedisNode;
@@ -107,33 +109,41 @@ async fn granted_anew(node: &RedisNode, name: &str) {
     panic!("no new master: {node:?}");
 }
 
+/// Kills the master of a node, which then goes to the next.
+async fn follow(kind: Kind) {
+    let mut master = Server::start(kind, &[]);
+    let replica = Server::replica_of(&master, &[]);
+    let sentinel = Sentinel::start(kind, &master, 1);
+    let node = RedisNode::sentinel([sentinel.url()], "mymaster")
+        .require(1)
+        .within(Duration::from_millis(150))
+        .build()
+        .unwrap();
+    node.start(context());
+    settled(&node).await.unwrap();
+    node.acquire(acquire("k", 1)).await.unwrap();
+    let (before, history) = (master.info("run_id"), master.info("master_replid"));
+    master.kill();
+    eventually("promoted", || sentinel.master() == Some(replica.port())).await;
+    eventually("up", || node.state() == NodeState::Up).await;
+    assert_ne!(replica.info("run_id"), before);
+    assert_ne!(replica.info("master_replid"), history);
+    // It was acknowledged, so it is there; and without a replica nothing is granted any more.
+    assert!(holds(&replica, "k"));
+    let error = node.acquire(acquire("other", 2)).await.unwrap_err();
+    assert_eq!(error.kind(), NodeErrorKind::NotReplicated, "{error}");
+    let _second = Server::replica_of(&replica, &[]);
+    granted_anew(&node, "other").await;
+}
+
 #[tokio::test]
 async fn a_node_follows_to_the_new_master() {
-    for kind in Kind::ALL {
-        let mut master = Server::start(kind, &[]);
-        let replica = Server::replica_of(&master, &[]);
-        let sentinel = Sentinel::start(kind, &master, 1);
-        let node = RedisNode::sentinel([sentinel.url()], "mymaster")
-            .require(1)
-            .within(Duration::from_millis(150))
-            .build()
-            .unwrap();
-        node.start(context());
-        settled(&node).await.unwrap();
-        node.acquire(acquire("k", 1)).await.unwrap();
-        let (before, history) = (master.info("run_id"), master.info("master_replid"));
-        master.kill();
-        eventually("promoted", || sentinel.master() == Some(replica.port())).await;
-        eventually("up", || node.state() == NodeState::Up).await;
-        assert_ne!(replica.info("run_id"), before);
-        assert_ne!(replica.info("master_replid"), history);
-        // It was acknowledged, so it is there; and without a replica nothing is granted any more.
-        assert!(holds(&replica, "k"));
-        let error = node.acquire(acquire("other", 2)).await.unwrap_err();
-        assert_eq!(error.kind(), NodeErrorKind::NotReplicated, "{error}");
-        let _second = Server::replica_of(&replica, &[]);
-        granted_anew(&node, "other").await;
-    }
+    follow(Kind::Redis).await;
+}
+
+#[tokio::test]
+async fn a_node_follows_to_the_new_valkey_master() {
+    follow(Kind::Valkey).await;
 }
 
 #[tokio::test]
@@ -158,4 +168,34 @@ async fn a_demoted_master_is_left() {
     master.run("REPLICAOF NO ONE");
     eventually("up", || node.state() == NodeState::Up).await;
     granted_anew(&node, "k").await;
+}
+
+#[tokio::test]
+async fn a_master_that_does_not_know_that_it_was_replaced_is_left() {
+    let (old, new) = (
+        Server::start(Kind::Redis, &[]),
+        Server::start(Kind::Redis, &[]),
+    );
+    let named = Arc::new(AtomicU16::new(old.port()));
+    let answer = Arc::clone(&named);
+    let fake = Fake::start(move |_| {
+        let port = answer.load(Ordering::SeqCst).to_string();
+        format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())
+    })
+    .await;
+    let builder = RedisNode::sentinel([fake.url()], "mymaster");
+    let node = builder.connections(4).build().unwrap();
+    node.start(context());
+    settled(&node).await.unwrap();
+    named.store(new.port(), Ordering::SeqCst);
+    let ours = |server: &Server| {
+        server
+            .run("CLIENT LIST")
+            .matches("name=tower-redlock ")
+            .count()
+    };
+    eventually("all have left", || ours(&old) == 0 && ours(&new) == 4).await;
+    settled(&node).await.unwrap();
+    node.acquire(acquire("k", 1)).await.unwrap();
+    assert!(holds(&new, "k"));
 }

@@ -95,8 +95,46 @@ impl RedisNodeBuilder {
         self
     }
 
-    /// How many replicas must acknowledge a lock before it counts as granted or renewed, at least 1. See
-    /// [Replicas](super::redis#replicas) for what that proves.
+    /// How many replicas must acknowledge a lock before it counts as granted or renewed, at least 1.
+    ///
+    /// Behind each acquire and each renewal, in the same message, goes a `WAIT` for so many replicas
+    /// [`within`](Self::within) a time. If fewer acknowledge, the node has not granted: the error is
+    /// [`NotReplicated`](crate::node::NodeErrorKind::NotReplicated), and the key is released. A renewal of that kind
+    /// does not count, and the lock stays where it is.
+    ///
+    /// # What it proves
+    ///
+    /// That so many replicas had received the lock, in memory. It is no consensus: nothing obliges a failover to
+    /// choose one of those, unless all that can be chosen are required. So require *all* replicas and lose the node
+    /// with the first of them, or fewer and bear that a failover may forget locks. A manager of several such
+    /// nodes, or one that [masks losses](crate::LockManagerBuilder::mask_losses), does not rest on one of them.
+    ///
+    /// Without it, one master with one replica does this (`tests/cluster/failover.rs` plays it on real servers):
+    ///
+    /// | | master has | replica has | who believes to hold the lock |
+    /// |---|---|---|---|
+    /// | the replica's link breaks, A acquires: granted | A | – | A |
+    /// | the master is killed, the replica takes its place | | – | A |
+    /// | B acquires: granted | | B | A and B |
+    ///
+    /// With `require(1)` A is told "0 of 1 replicas acknowledged" in the first line, and holds nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use tower_redlock::LockManager;
+    /// use tower_redlock::node::redis::RedisNode;
+    ///
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut nodes = Vec::new();
+    /// for url in ["redis://10.0.0.1", "redis://10.0.1.1", "redis://10.0.2.1"] {
+    ///     let node = RedisNode::replicated(url).require(1).within(Duration::from_millis(20));
+    ///     nodes.push(node.build()?);
+    /// }
+    /// let locks = LockManager::builder().redis_nodes(nodes).connect().await?;
+    /// # Ok(()) }
+    /// ```
     pub const fn require(mut self, replicas: u32) -> Self {
         self.require = Some(replicas);
         self

@@ -192,7 +192,11 @@ async fn serve(core: &Core, lane: usize, context: &NodeContext) {
             Ok(Ok((link, lost))) => {
                 let since = context.clock.now();
                 core.publish(lane, NodeState::Up, Some(link.clone()));
-                let setback = watch_over(&link, lost, limit).await;
+                let setback = tokio::select! {
+                    biased;
+                    setback = watch_over(&link, lost, limit) => setback,
+                    () = core.replaced(lane, &link) => Setback::Changed,
+                };
                 settled = context.clock.now().since(since) >= HEALTHY;
                 if settled {
                     backoff = NEW_BACKOFF;
@@ -220,7 +224,7 @@ async fn serve(core: &Core, lane: usize, context: &NodeContext) {
             Setback::Changed | Setback::Warned => {
                 let reason = NodeError::new(
                     NodeErrorKind::Unavailable,
-                    "it no longer takes writes and is being looked at again",
+                    "it is no longer the master and is being looked at again",
                 );
                 core.publish(lane, NodeState::Down(reason), None);
                 // At once, unless it says so again and again while it looks fit to serve.

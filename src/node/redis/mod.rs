@@ -27,9 +27,26 @@
 //!
 //! # Connections
 //!
-//! One connection carries all commands. A second one is made when somebody waits for a lock for the first time; it
-//! carries the subscriptions to releases and nothing else, and is made anew only while somebody waits. On the server
-//! they are called `tower-redlock` and `tower-redlock-notices`.
+//! One connection carries all commands of a plain node. A second one is made when somebody waits for a lock for the
+//! first time; it carries the subscriptions to releases and nothing else, and is made anew only while somebody waits.
+//! On the server they are called `tower-redlock` and `tower-redlock-notices`.
+//!
+//! A node with [replicas](#replicas) has a few connections for commands, and all that belongs to one attempt at a
+//! lock goes over one of them. [`state`](Node::state) is then that of the connection that is worst off.
+//!
+//! # Replicas
+//!
+//! A master that dies takes with it what its replicas have not got yet, and the one that takes its place grants the
+//! same lock again. [`RedisNode::replicated`] asks for more than the master's word: acquires and renewals count only
+//! if replicas acknowledge them in time (`WAIT`, for which the user needs the right `+wait`). What that proves, and
+//! what it does not, is said at [`RedisNodeBuilder::require`].
+//!
+//! # Sentinel
+//!
+//! [`RedisNode::sentinel`] is one node wherever its master is: at each connect it asks the Sentinels in turn, and takes
+//! only a server that calls itself a master. It leaves one that is demoted, at its first `READONLY`, and one that does
+//! not know that it was replaced, once most Sentinels name another. A failover is to be taken for *a node that forgot
+//! its locks*: Sentinel chooses the new master without asking what it has.
 //!
 //! # How it fails
 //!
@@ -39,7 +56,8 @@
 //! | the connection breaks | [`Interrupted`](super::NodeErrorKind::Interrupted); new attempts after 0 to 50 ms, the bound doubling up to 2 s |
 //! | the server stops answering | commands wait for their callers' deadline; one that is given up leads to a `PING`, and without an answer in 200 ms the node is down |
 //! | a restart, `SCRIPT FLUSH` | the scripts are loaded again; nothing is seen of it |
-//! | the master becomes a replica | [`Rejected`](super::NodeErrorKind::Rejected) once, then the node is refused |
+//! | the master becomes a replica | [`Rejected`](super::NodeErrorKind::Rejected) once, then the node is refused, or with Sentinel down until there is a master |
+//! | too few replicas acknowledge | [`NotReplicated`](super::NodeErrorKind::NotReplicated) for acquires, which are released, and renewals; releases work |
 //! | out of memory | acquires are [`Rejected`](super::NodeErrorKind::Rejected); extensions and releases work |
 //! | the connection for release notices breaks | waiters are told that they may have missed one and ask again once it is back; commands see nothing of it |
 //! | a key of another type | [`Rejected`](super::NodeErrorKind::Rejected) |
@@ -122,15 +140,19 @@ impl RedisNode {
         RedisNodeBuilder::new(url)
     }
 
-    /// A node at `url` with replicas, which must acknowledge what is granted here: by default one of them. See
-    /// [Replicas](self#replicas).
+    /// A node at `url` with replicas, which must acknowledge what is granted here: by default one of them, in a third
+    /// of the manager's node time-out. See [Replicas](self#replicas).
     pub fn replicated(url: &str) -> RedisNodeBuilder {
         Self::builder(url).require(1)
     }
 
-    /// The node that is whatever server the Sentinels at `urls` (`redis://[[user]:password@]host[:port]`, port 6379
-    /// unless given, or `rediss://..` for TLS to them and to the server) call `master`. See
-    /// [Sentinel](self#sentinel).
+    /// The node that is whatever server the Sentinels at `urls` call `master`. See [Sentinel](self#sentinel).
+    ///
+    /// A URL is `redis://[[user]:password@]host:port`, or `rediss://..` for TLS to the Sentinels and to the server,
+    /// whose certificate must then be good for the address that they tell. Its credentials are those for the Sentinel,
+    /// where `+sentinel` is the right that is needed; those for the server are set with
+    /// [`user`](RedisNodeBuilder::user) and [`password`](RedisNodeBuilder::password). List every Sentinel: most of
+    /// those listed decide when a master is left that does not know that it was replaced.
     ///
     /// # Examples
     ///

@@ -3,17 +3,24 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion,
     RedisConnectionInfo, RedisError,
 };
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::connection::Setback;
+use super::connection::{Core, Setback, random};
 use super::error::{NodeUrlError, is_not_ready, server_text};
+use super::info::Info;
+use super::link::Link;
 use super::url::{Access, Certificates, Target, Way, address_of, client, read};
 use crate::node::{NodeError, NodeErrorKind};
+use crate::protocol::backoff::jitter;
+
+/// How often the Sentinels are asked whether the master is another by now, more or less by half.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The Sentinels that watch one master, and how to get to that.
 pub(super) struct Sentinels {
@@ -141,6 +148,19 @@ impl Sentinels {
         })
     }
 
+    /// Where most of the Sentinels say that the master is.
+    async fn most(&self, limit: Duration) -> Option<(String, u16)> {
+        let count = self.sentinels.len();
+        let share = limit / u32::try_from(count).unwrap_or(u32::MAX);
+        let mut answers = Vec::new();
+        for (_, sentinel) in &self.sentinels {
+            if let Ok(Ok(Some(answer))) = timeout(share, ask(sentinel, &self.master)).await {
+                answers.push(answer);
+            }
+        }
+        agreed(&answers, count).cloned()
+    }
+
     fn client(&self, host: String, port: u16) -> Result<Client, Setback> {
         let addr = if self.tls {
             ConnectionAddr::TcpTls {
@@ -167,14 +187,64 @@ impl Sentinels {
     }
 }
 
-/// Asks one Sentinel where the master is; `None` if it knows none of that name.
-async fn ask(sentinel: &Client, master: &str) -> Result<Option<(String, u16)>, RedisError> {
+impl Core {
+    /// Waits until most Sentinels name another server as the master, and that takes itself for it.
+    ///
+    /// A master that is cut off from its Sentinels goes on as if nothing had happened, with us if we still reach it.
+    /// One Sentinel alone may be cut off itself. The first lane looks for all of them.
+    pub(super) async fn replaced(&self, lane: usize, link: &Link) {
+        let (Way::Sentinels(sentinels), 0) = (&self.target.way, lane) else {
+            return std::future::pending().await;
+        };
+        let limit = self.connect_timeout;
+        let mut known = None;
+        loop {
+            sleep(LOOK / 2 + jitter(random(), LOOK)).await;
+            let named = sentinels.most(limit).await;
+            if named.is_none() || named == known {
+                continue;
+            }
+            let Some((host, port)) = named.clone() else {
+                continue;
+            };
+            let Ok(client) = sentinels.client(host, port) else {
+                continue;
+            };
+            match timeout(limit, info_of(&client)).await {
+                Ok(Ok(info)) if info.run_id() == link.info().run_id() => known = named,
+                // It may be on its way to become the master.
+                Ok(Ok(info)) if !info.is_replica() => return,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What the server at the end of `client` says of itself.
+async fn info_of(client: &Client) -> Result<Info, RedisError> {
+    let mut connection = connection(client).await?;
+    let text: String = redis::cmd("INFO").query_async(&mut connection).await?;
+    Ok(Info::parse(&text))
+}
+
+/// What more than half of `count` Sentinels answered alike.
+fn agreed(answers: &[(String, u16)], count: usize) -> Option<&(String, u16)> {
+    let votes = |answer: &(String, u16)| answers.iter().filter(|other| *other == answer).count();
+    answers.iter().find(|answer| votes(answer) > count / 2)
+}
+
+async fn connection(client: &Client) -> Result<MultiplexedConnection, RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None);
-    let mut connection = sentinel
+    client
         .get_multiplexed_async_connection_with_config(&config)
-        .await?;
+        .await
+}
+
+/// Asks one Sentinel where the master is; `None` if it knows none of that name.
+async fn ask(sentinel: &Client, master: &str) -> Result<Option<(String, u16)>, RedisError> {
+    let mut connection = connection(sentinel).await?;
     let mut question = redis::cmd("SENTINEL");
     question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
     question.query_async(&mut connection).await
@@ -208,6 +278,15 @@ mod tests {
         assert_eq!(target.name, "sentinel:mymaster");
         assert_eq!(target.address, "sentinel:mymaster@s1:26379,s2:26379");
         assert_eq!(target.secrets, ["pw"]);
+    }
+
+    #[test]
+    fn half_of_the_sentinels_are_not_most() {
+        let answers = [1, 2, 2].map(|port| ("h".to_owned(), port));
+        assert_eq!(agreed(&answers, 3), Some(&answers[1]));
+        assert_eq!(agreed(&answers, 4), None);
+        assert_eq!(agreed(&answers[..1], 1), Some(&answers[0]));
+        assert_eq!(agreed(&[], 1), None);
     }
 
     #[test]
