@@ -4,34 +4,44 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
 use tower_redlock::node::{
-    AcquireReply, ExtendReply, Node, NodeError, NodeErrorKind, NodeState, ReleaseReply,
+    AcquireReply, ExtendReply, Node, NodeContext, NodeError, NodeErrorKind, NodeState, ReleaseReply,
 };
 
 use crate::kind_of;
-use crate::support::eventually;
 use crate::support::nodes::{
     acquire, context, extend, key, refill, refusal, release, settled, token,
 };
 use crate::support::server::{Kind, Server};
+use crate::support::{PATIENCE, eventually};
 
-/// Longer than a healthy replica takes on a busy machine, and less than the node time-out of the tests.
-const WITHIN: Duration = Duration::from_millis(150);
+/// Longer than a healthy replica takes on a busy machine.
+const LONG: Duration = Duration::from_secs(5);
+/// Likewise, but not so long that a test may not wait for it.
+const SHORT: Duration = Duration::from_millis(250);
+
+/// What a manager with patience gives its nodes.
+fn patient() -> NodeContext {
+    let mut context = context();
+    context.node_timeout = 2 * PATIENCE;
+    context
+}
 
 /// A started node that takes commands.
 async fn ready(builder: RedisNodeBuilder) -> RedisNode {
     let node = builder.build().unwrap();
-    node.start(context());
+    node.start(patient());
     settled(&node).await.unwrap();
     node
 }
 
 /// A master, its replica, and a node that requires one.
-async fn pair(kind: Kind) -> (Server, Server, RedisNode) {
+async fn pair(kind: Kind, within: Duration) -> (Server, Server, RedisNode) {
     let master = Server::start(kind, &[]);
     let replica = Server::replica_of(&master, &[]);
-    let node = ready(RedisNode::replicated(&master.url()).within(WITHIN)).await;
+    let node = ready(RedisNode::replicated(&master.url()).within(within)).await;
     (master, replica, node)
 }
 
@@ -48,7 +58,7 @@ fn assert_not_replicated(error: &NodeError, words: &str) {
 #[tokio::test]
 async fn what_is_granted_is_on_the_replica() {
     for kind in Kind::ALL {
-        let (master, replica, node) = pair(kind).await;
+        let (master, replica, node) = pair(kind, LONG).await;
         for owner in 0..20 {
             let name = format!("k{owner}");
             let granted = node.acquire(acquire(&name, owner)).await;
@@ -69,11 +79,11 @@ async fn what_is_granted_is_on_the_replica() {
 #[tokio::test]
 async fn a_lock_that_a_frozen_replica_does_not_have_is_not_granted() {
     for kind in Kind::ALL {
-        let (master, replica, node) = pair(kind).await;
+        let (master, replica, node) = pair(kind, SHORT).await;
         node.acquire(acquire("old", 1)).await.unwrap();
         replica.freeze();
         let error = node.acquire(acquire("k", 2)).await.unwrap_err();
-        assert_not_replicated(&error, "0 of 1 replicas acknowledged within 150ms");
+        assert_not_replicated(&error, "0 of 1 replicas acknowledged within 250ms");
         assert!(!exists(&master, "k"), "it was released");
         assert_eq!(node.state(), NodeState::Up);
         // What is held stays held, but the renewal does not count.
@@ -94,11 +104,11 @@ async fn a_lock_that_a_frozen_replica_does_not_have_is_not_granted() {
 
 #[tokio::test]
 async fn as_many_replicas_as_required_must_acknowledge() {
-    let (master, first, one) = pair(Kind::Redis).await;
+    let (master, first, one) = pair(Kind::Redis, SHORT).await;
     let two = ready(
         RedisNode::replicated(&master.url())
             .require(2)
-            .within(WITHIN)
+            .within(SHORT)
             .name("two"),
     )
     .await;
@@ -113,11 +123,10 @@ async fn as_many_replicas_as_required_must_acknowledge() {
     assert_eq!(granted, Ok(AcquireReply::Granted));
 }
 
-/// The server's name for the connection that ran a command last, by how long it has been idle, is no evidence: the
-/// log of commands names the address of each.
+/// The server's log of commands names the connection of each.
 #[tokio::test]
 async fn what_belongs_to_one_token_takes_one_connection() {
-    let (master, _replica, node) = pair(Kind::Redis).await;
+    let (master, _replica, node) = pair(Kind::Redis, LONG).await;
     assert_eq!(commands(&master), 4, "connections of their own");
     let mut monitor = master.raw();
     monitor.command(&["MONITOR"]).unwrap();
@@ -178,39 +187,33 @@ async fn a_wait_holds_up_its_own_connection_only() {
     let master = Server::start(Kind::Redis, &[]);
     let replica = Server::replica_of(&master, &[]);
     let builder = RedisNode::replicated(&master.url()).connections(32);
-    let node = ready(builder.within(WITHIN)).await;
-    for owner in 0..64 {
-        let name = format!("k{owner}");
-        node.acquire(acquire(&name, owner)).await.unwrap();
-    }
+    let node = ready(builder.within(PATIENCE)).await;
+    let batch: Vec<_> = (0..64).map(|n| refill(&format!("k{n}"), n)).collect();
+    node.extend(batch.into()).await.unwrap();
     replica.freeze();
-    let waiting = node.acquire(acquire("late", 1_000));
-    tokio::pin!(waiting);
-    let mut freed = 0;
-    // Whatever shares the connection with the wait comes after it; all others are free at once.
-    let releases = async {
-        for owner in 0..64 {
-            let name = format!("k{owner}");
-            let reply = node.release(release(&name, owner));
-            if tokio::time::timeout(WITHIN / 10, reply).await.is_ok() {
-                freed += 1;
-            }
-        }
-    };
-    let first = tokio::select! {
-        biased;
-        _ = &mut waiting => "wait",
-        () = releases => "releases",
-    };
-    // On one connection none would be free before the wait ends.
-    assert!(freed > 0 || first == "releases", "none got past the wait");
+    let mut waiting = node.acquire(acquire("late", 1_000));
+    let mut releases = JoinSet::new();
+    // Polled before the releases can begin.
+    let early = tokio::time::timeout(Duration::from_millis(1), &mut waiting).await;
+    assert!(early.is_err(), "{early:?}");
+    for owner in 0..64 {
+        let reply = node.release(release(&format!("k{owner}"), owner));
+        releases.spawn(reply);
+    }
+    // Those that share the connection come after the wait, which lasts for as long as this test may.
+    for _ in 0..32 {
+        let reply = tokio::time::timeout(PATIENCE / 2, releases.join_next()).await;
+        reply.unwrap().unwrap().unwrap().unwrap();
+    }
+    replica.thaw();
+    assert_eq!(waiting.await, Ok(AcquireReply::Granted));
 }
 
 #[tokio::test]
 async fn acquires_in_a_row_do_not_pile_up_waits() {
-    let (master, replica, _) = pair(Kind::Redis).await;
+    let (master, replica, _) = pair(Kind::Redis, SHORT).await;
     let builder = RedisNode::replicated(&master.url()).connections(1);
-    let node = ready(builder.within(WITHIN)).await;
+    let node = ready(builder.within(SHORT)).await;
     node.acquire(acquire("held", 0)).await.unwrap();
     replica.freeze();
     let calls = |master: &Server| {
@@ -236,7 +239,7 @@ async fn acquires_in_a_row_do_not_pile_up_waits() {
 
 #[tokio::test]
 async fn lost_scripts_are_loaded_again() {
-    let (master, replica, node) = pair(Kind::Redis).await;
+    let (master, replica, node) = pair(Kind::Redis, LONG).await;
     master.run("SCRIPT FLUSH");
     let granted = node.acquire(acquire("k", 1)).await;
     assert_eq!(granted, Ok(AcquireReply::Granted));
@@ -248,7 +251,7 @@ async fn lost_scripts_are_loaded_again() {
 
 #[tokio::test]
 async fn a_lost_connection_is_the_business_of_its_own_locks() {
-    let (master, _replica, node) = pair(Kind::Redis).await;
+    let (master, _replica, node) = pair(Kind::Redis, LONG).await;
     let batch: Vec<_> = (0..40).map(|n| refill(&format!("k{n}"), n)).collect();
     node.extend(batch.clone().into()).await.unwrap();
     let list = master.run("CLIENT LIST");
@@ -270,8 +273,8 @@ async fn a_user_needs_the_right_to_wait() {
     let _replica = Server::replica_of(&master, &[]);
     master.run("ACL SETUSER u on >p ~* &* +@all -wait");
     let url = master.url_as("u", "p");
-    let node = RedisNode::replicated(&url).within(WITHIN).build().unwrap();
-    node.start(context());
+    let node = RedisNode::replicated(&url).within(LONG).build().unwrap();
+    node.start(patient());
     let error = refusal(&node).await;
     let text = error.to_string();
     assert!(text.contains("ACL") && text.contains("WAIT"), "{text}");
@@ -303,7 +306,7 @@ fn numbers_that_make_no_sense_are_named() {
         (builder().within(Duration::ZERO), "`within`"),
         (builder().connections(0), "1 to 32"),
         (builder().connections(33), "1 to 32"),
-        (plain.clone().within(WITHIN), "`require`"),
+        (plain.clone().within(SHORT), "`require`"),
     ] {
         let error = builder.build().unwrap_err();
         assert!(error.to_string().contains(word), "{error}");

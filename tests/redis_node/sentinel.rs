@@ -116,10 +116,12 @@ async fn follow(kind: Kind) {
     let sentinel = Sentinel::start(kind, &master, 1);
     let node = RedisNode::sentinel([sentinel.url()], "mymaster")
         .require(1)
-        .within(Duration::from_millis(150))
+        .within(Duration::from_millis(500))
         .build()
         .unwrap();
-    node.start(context());
+    let mut patient = context();
+    patient.node_timeout = Duration::from_secs(2);
+    node.start(patient);
     settled(&node).await.unwrap();
     node.acquire(acquire("k", 1)).await.unwrap();
     let (before, history) = (master.info("run_id"), master.info("master_replid"));
