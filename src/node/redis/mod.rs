@@ -228,7 +228,8 @@ impl Node for RedisNode {
         Box::pin(async move {
             let mut link = handle.core.link(&request.token)?;
             if let Some(replicas) = &handle.core.replicas {
-                return replicas::acquire(&mut link, replicas, &request).await;
+                // In a box, so that the futures of plain nodes stay small.
+                return Box::pin(replicas::acquire(&mut link, replicas, &request)).await;
             }
             let cmd = scripts::acquire(&request);
             let answer = run(&mut link, &scripts::ACQUIRE, &cmd).await;
@@ -243,7 +244,7 @@ impl Node for RedisNode {
                 return Ok(Vec::new());
             }
             if handle.core.lanes.count() > 1 {
-                return Ok(replicas::extend(&handle.core, &requests).await);
+                return Ok(Box::pin(replicas::extend(&handle.core, &requests)).await);
             }
             let mut link = handle.core.lanes.link(0)?;
             extend(&mut link, &requests, handle.core.replicas.as_ref())
