@@ -133,6 +133,7 @@ impl RedisNodeBuilder {
     ///     nodes.push(node.build()?);
     /// }
     /// let locks = LockManager::builder().redis_nodes(nodes).connect().await?;
+    /// # drop(locks);
     /// # Ok(()) }
     /// ```
     pub const fn require(mut self, replicas: u32) -> Self {

@@ -97,9 +97,9 @@ use scripts::{EXTEND_CHUNK, Script};
 
 /// A Redis or Valkey server as a node. See the [module](self) for what the server must be.
 ///
-/// It connects once its manager starts it, with one connection for all commands, and keeps it up until
-/// [`close`](Node::close) or until the last clone and the last command are gone. Clones are the same node: give it
-/// to one manager only, for the first that shuts down closes it.
+/// It connects once its manager starts it, with one connection for all commands unless it has replicas, and keeps it
+/// up until [`close`](Node::close) or until the last clone and the last command are gone. Clones are the same node:
+/// give it to one manager only, for the first that shuts down closes it.
 ///
 /// # Examples
 ///
