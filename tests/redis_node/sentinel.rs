@@ -53,7 +53,7 @@ async fn a_sentinel_that_is_gone_or_silent_is_passed_over() {
 async fn the_masters_user_and_database_are_its_own() {
     let master = Server::start(Kind::Redis, &[]);
     master.run("ACL SETUSER u on >p@s/s ~* &* +@all");
-    let sentinel = Sentinel::start_as(Kind::Redis, &master, 0, Some("s3cret"));
+    let sentinel = Sentinel::start_as(Kind::Redis, &master, "s3cret");
     let url = sentinel.url().replace("//", "//:s3cret@");
     let builder = RedisNode::sentinel([url], "mymaster").user("u");
     let node = builder

@@ -1,6 +1,6 @@
 //! A real Sentinel as a process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -13,6 +13,7 @@ use super::server::{Kind, Server, free_port, new_dir};
 pub struct Sentinel {
     dir: PathBuf,
     port: u16,
+    tls: bool,
     password: Option<String>,
     child: Child,
 }
@@ -20,13 +21,40 @@ pub struct Sentinel {
 impl Sentinel {
     /// Watches `master` by the name `mymaster`, and waits until so many replicas of it are known.
     pub fn start(kind: Kind, master: &Server, replicas: usize) -> Self {
-        Self::start_as(kind, master, replicas, None)
+        Self::start_with(kind, master, replicas, None, "")
     }
 
     /// The same with a password that it wants.
-    pub fn start_as(kind: Kind, master: &Server, replicas: usize, password: Option<&str>) -> Self {
+    pub fn start_as(kind: Kind, master: &Server, password: &str) -> Self {
+        let line = format!("requirepass {password}");
+        Self::start_with(kind, master, 0, Some(password), &line)
+    }
+
+    /// The same with TLS on all sides: the certificate (for localhost), its key and the authority's are files.
+    pub fn start_tls(
+        kind: Kind,
+        master: &Server,
+        certificate: &Path,
+        key: &Path,
+        root: &Path,
+    ) -> Self {
+        let (certificate, key, root) = (certificate.display(), key.display(), root.display());
+        let lines = format!(
+            "tls-cert-file {certificate}\ntls-key-file {key}\ntls-ca-cert-file {root}\n\
+            tls-replication yes\ntls-auth-clients no"
+        );
+        Self::start_with(kind, master, 0, None, &lines)
+    }
+
+    fn start_with(
+        kind: Kind,
+        master: &Server,
+        replicas: usize,
+        password: Option<&str>,
+        more: &str,
+    ) -> Self {
         for _ in 0..5 {
-            let mut sentinel = Self::spawn(kind, master, password);
+            let mut sentinel = Self::spawn(kind, master, password, more);
             if sentinel.knows(replicas) {
                 return sentinel;
             }
@@ -34,15 +62,20 @@ impl Sentinel {
         panic!("the Sentinel does not start");
     }
 
-    fn spawn(kind: Kind, master: &Server, password: Option<&str>) -> Self {
-        let (dir, port) = (new_dir(), free_port());
-        let more = password.map_or(String::new(), |word| format!("requirepass {word}"));
-        let master = master.port();
+    fn spawn(kind: Kind, master: &Server, password: Option<&str>, more: &str) -> Self {
+        let (dir, port, master) = (new_dir(), free_port(), master.port());
+        let tls = more.starts_with("tls");
+        let (ports, host) = if tls {
+            (format!("port 0\ntls-port {port}"), "localhost")
+        } else {
+            (format!("port {port}"), "127.0.0.1")
+        };
         let config = format!(
-            "port {port}\nbind 127.0.0.1\ndir {}\nunixsocket {}\nlogfile log\n\
-            sentinel monitor mymaster 127.0.0.1 {master} 1\n\
+            "{ports}\nbind 127.0.0.1\ndir {}\nunixsocket {}\nlogfile log\n\
+            sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n{more}\n\
+            sentinel monitor mymaster {host} {master} 1\n\
             sentinel down-after-milliseconds mymaster 300\n\
-            sentinel failover-timeout mymaster 2000\n{more}\n",
+            sentinel failover-timeout mymaster 2000\n",
             dir.display(),
             dir.join("socket").display(),
         );
@@ -60,14 +93,20 @@ impl Sentinel {
         Self {
             dir,
             port,
+            tls,
             password: password.map(str::to_owned),
             child,
         }
     }
 
-    /// `redis://127.0.0.1:port`.
+    /// `redis://127.0.0.1:port`, or `rediss://localhost:port` for TLS.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        let start = if self.tls {
+            "rediss://localhost"
+        } else {
+            "redis://127.0.0.1"
+        };
+        format!("{start}:{}", self.port)
     }
 
     /// The port of the master that it tells now.

@@ -181,7 +181,12 @@ impl Server {
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.dir.join("socket")
+        self.file("socket")
+    }
+
+    /// A file of the server's.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 
     /// Ends the process with SIGKILL.
