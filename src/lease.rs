@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
 use crate::moment::Moment;
-use crate::token::{FencingToken, OwnerToken};
+use crate::token::{FencingToken, Owner};
 
 /// One granted lock as a value: what, to whom, and until when.
 ///
@@ -16,11 +16,12 @@ use crate::token::{FencingToken, OwnerToken};
 pub struct Lease {
     /// What is locked.
     pub keys: LockKeys,
-    // The secret that the nodes hold for it: not for handlers, which have the lease through their handle.
-    pub(crate) token: OwnerToken,
+    // With the secret that the nodes hold for it: not for handlers, which have the lease through their handle.
+    pub(crate) owner: Owner,
     /// The number of the first holder, if holders are numbered. Others to whom the lock is handed on have higher ones.
     pub fence: Option<FencingToken>,
-    /// The time to live that was sent to the nodes. It never changes during a lease.
+    /// The time to live that was sent to the nodes. It never changes during a lease. Of a borrowed lock: what the
+    /// borrower's manager would have sent.
     pub ttl: Duration,
     /// When the attempt that won began.
     pub started: Moment,

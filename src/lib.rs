@@ -87,14 +87,14 @@ pub use lease::Lease;
 pub use lock_key::{KeyError, LockKey};
 pub use lock_keys::LockKeys;
 pub use manager::{
-    AcquireError, ConfigError, ConnectError, Contended, Fencing, HandOff, LockGuard, LockHandle,
-    LockManager, LossReason, Lost, Misconfigured, NoEntropy, NoQuorum, NodeFailure, NodeStanding,
-    NodeStatus, QueueFull, ReleaseError, RestartGuard, RunError, ShutdownReport, ShuttingDown,
-    Snapshot, TooSlow, Unconfirmed, WaitTimeout,
+    AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, LendError,
+    Loan, LockGuard, LockHandle, LockManager, LossReason, Lost, Misconfigured, NoEntropy, NoQuorum,
+    NodeFailure, NodeStanding, NodeStatus, QueueFull, ReleaseError, RestartGuard, RunError,
+    ShutdownReport, ShuttingDown, Snapshot, TooSlow, Unconfirmed, WaitTimeout,
 };
 pub use middleware::{BusyStatus, RedlockLayer};
 pub use moment::Moment;
-pub use token::{FencingToken, OwnerHash};
+pub use token::{FencingToken, LoanProof, OwnerHash};
 
 /// Where lock keys come from: [`key::header`], [`key::query`] and their like, to be put together with
 /// [`prefix`](key::Key::prefix), [`and`](key::Key::and), [`optional`](key::Key::optional) and

@@ -1,4 +1,5 @@
-//! [`OwnerToken`]: the secret that proves who holds a lock; and [`FencingToken`]: the number that orders holders.
+//! [`OwnerToken`]: the secret that proves who holds a lock; [`FencingToken`]: the number that orders holders; and
+//! [`LoanProof`]: what one service shows to another to run under its lock.
 
 use std::fmt;
 use std::num::{NonZeroU64, ParseIntError};
@@ -216,6 +217,112 @@ impl fmt::Debug for OwnerHash {
     }
 }
 
+/// Whose lock it is, and what we know of them: without the token a lock can be neither extended nor released.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Owner {
+    /// Ours.
+    Us(OwnerToken),
+    /// Another's, who lent it to us.
+    Lender(OwnerHash),
+}
+
+impl Owner {
+    pub(crate) fn hash(&self) -> OwnerHash {
+        match self {
+            Self::Us(token) => OwnerHash::of(token),
+            Self::Lender(hash) => *hash,
+        }
+    }
+}
+
+/// What one service shows to another that is to run under its lock: a hash of the owner token and the fencing token.
+///
+/// It is text of one line without spaces, [`v1;9514e1..;1843200000000000000`](Self::expose), and goes with the call,
+/// in HTTP in the header [`LOAN_HEADER`](crate::middleware::LOAN_HEADER). It does not name the keys: the borrower
+/// derives them from the call itself, so that a proof for one order is worth nothing for another.
+///
+/// Whoever knows it can run under the lock as long as its owner has it, wherever loans are taken from them. So `Debug`
+/// does not show it and it has no `Display`. It cannot extend or release anything.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LoanProof {
+    owner: OwnerHash,
+    fence: Option<FencingToken>,
+}
+
+impl LoanProof {
+    pub(crate) const fn new(owner: OwnerHash, fence: Option<FencingToken>) -> Self {
+        Self { owner, fence }
+    }
+
+    /// The owner of the lock.
+    #[must_use]
+    pub const fn owner(&self) -> OwnerHash {
+        self.owner
+    }
+
+    /// The number of the lender, by its own word: the nodes do not vouch for it. A resource that keeps the number
+    /// together with the hash of the owner does. `None` if the lender is not numbered.
+    #[must_use]
+    pub const fn fence(&self) -> Option<FencingToken> {
+        self.fence
+    }
+
+    /// The text that goes with the call. Not for logs.
+    #[must_use]
+    pub fn expose(&self) -> String {
+        let (version, owner) = (Self::VERSION, self.owner);
+        match self.fence {
+            Some(fence) => format!("{version};{owner};{fence}"),
+            None => format!("{version};{owner}"),
+        }
+    }
+
+    const VERSION: &str = "v1";
+}
+
+impl FromStr for LoanProof {
+    type Err = LoanProofError;
+
+    /// Reads what [`expose`](Self::expose) writes, and nothing else.
+    fn from_str(text: &str) -> Result<Self, LoanProofError> {
+        let read = || {
+            let mut parts = text.split(';');
+            if parts.next()? != Self::VERSION {
+                return None;
+            }
+            let owner = OwnerHash::parse(parts.next()?.as_bytes())?;
+            let fence = match parts.next() {
+                Some(fence) => Some(fence.parse().ok()?),
+                None => None,
+            };
+            Some(Self::new(owner, fence))
+        };
+        // One text for one proof: no second sign, no leading zero, no part too many.
+        let proof = read().filter(|proof| proof.expose() == text);
+        proof.ok_or(LoanProofError(()))
+    }
+}
+
+impl fmt::Debug for LoanProof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LoanProof(secret)")
+    }
+}
+
+/// A text that is no [`LoanProof`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoanProofError(());
+
+impl fmt::Display for LoanProofError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a proof of a loan is `v1;`, 40 hexadecimal digits and, after another `;`, a fencing token if there is one",
+        )
+    }
+}
+
+impl std::error::Error for LoanProofError {}
+
 /// Writes `bytes` as hexadecimal digits.
 fn hex_into(text: &mut [u8], bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -255,6 +362,41 @@ mod tests {
         assert_eq!(OwnerHash::parse(b"short"), None);
         assert_eq!(OwnerHash::parse(&[b'X'; 40]), None);
         assert!(!format!("{hash:?}").contains(hash.as_str()));
+    }
+
+    #[test]
+    fn a_proof_of_a_loan_is_one_text_that_debug_hides() {
+        let owner = OwnerHash::of(&OwnerToken::from_entropy([0; OwnerToken::ENTROPY_LEN]));
+        let numbered = "v1;9514e18b679622b8d59991a6298559cb03099d64;1843200000000000000";
+        let bare = "v1;9514e18b679622b8d59991a6298559cb03099d64";
+        for (text, fence) in [
+            (numbered, FencingToken::new(1_843_200_000_000_000_000)),
+            (bare, None),
+        ] {
+            let proof = LoanProof::new(owner, fence);
+            assert_eq!(proof.expose(), text);
+            assert_eq!(text.parse(), Ok(proof));
+            assert!(!format!("{proof:?}").contains("9514e1"));
+        }
+        let upper = bare.to_uppercase().replace('V', "v");
+        let bad = [
+            "".to_owned(),
+            bare.replace("v1", "v2"),
+            bare.replace("v1;", ""),
+            upper,
+            format!("{bare};"),
+            format!("{bare};0"),
+            format!("{bare};+5"),
+            format!("{bare};05"),
+            format!("{numbered};1"),
+            format!(" {bare}"),
+            format!("{bare}\n"),
+            bare[..42].to_owned(),
+        ];
+        for text in bad {
+            let error = text.parse::<LoanProof>().unwrap_err().to_string();
+            assert!(!error.contains("9514e1"), "{text:?}: {error}");
+        }
     }
 
     #[test]

@@ -72,7 +72,7 @@ mod table {
         AcquireReply, AcquireRequest, Ear, Ears, ExtendReply, ExtendRequest, Heard, Holder, Node, NodeContext,
         NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier, ReleaseReply, ReleaseRequest, Roster, Subscription,
     };
-    use tower_redlock::token::OwnerToken;
+    use tower_redlock::token::{LoanProof, LoanProofError, OwnerToken};
     use tower_redlock::middleware::{
         BodyLockLost, BusyStatus, DefaultResponseForRejection, HoldUntil, NotARefusal, OnLost, OnNoQuorum,
         RedlockService, Rejection, RejectionKind, ReleaseMode, ResponseBody, ResponseFuture, Unlocked,
@@ -80,10 +80,10 @@ mod table {
     };
     use tower_redlock::node::memory::MemoryNode;
     use tower_redlock::{
-        AcquireError, ConfigError, ConnectError, Contended, HandOff, KeyError, LockGuard, LockHandle, LockKey,
-        LockManager, LockManagerBuilder, LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure,
-        NodeStatus, QueueFull, RedlockLayer, ReleaseError, RunError, ShutdownReport, ShuttingDown, Snapshot, TooSlow,
-        Unconfirmed, WaitTimeout, key,
+        AcquireError, BorrowError, ConfigError, ConnectError, Contended, HandOff, KeyError, LendError, Loan, LockGuard,
+        LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LossReason, Lost, Misconfigured, Moment,
+        NoEntropy, NoQuorum, NodeFailure, NodeStatus, QueueFull, RedlockLayer, ReleaseError, RunError, ShutdownReport,
+        ShuttingDown, Snapshot, TooSlow, Unconfirmed, WaitTimeout, key,
     };
 
     auto_traits! {
@@ -91,6 +91,8 @@ mod table {
         LockKey:            yes  yes  yes   yes        yes;
         KeyError:           yes  yes  yes   yes        yes;
         Moment:             yes  yes  yes   yes        yes;
+        LoanProof:          yes  yes  yes   yes        yes;
+        LoanProofError:     yes  yes  yes   yes        yes;
         OwnerToken:         yes  yes  yes   yes        yes;
         Lease:              yes  yes  yes   yes        yes;
         Namespace:          yes  yes  yes   yes        yes;
@@ -135,6 +137,8 @@ mod table {
         TooSlow:            yes  yes  yes   yes        yes;
         ShuttingDown:       yes  yes  yes   yes        yes;
         NoEntropy:          yes  yes  yes   yes        yes;
+        BorrowError:        yes  yes  yes   yes        yes;
+        LendError:          yes  yes  yes   yes        yes;
         Unconfirmed:        yes  yes  yes   yes        yes;
         Misconfigured:      yes  yes  yes   yes        yes;
         NodeStatus:         yes  yes  yes   yes        yes;
@@ -148,6 +152,7 @@ mod table {
         LockManager:        yes  yes  yes   no         no;
         LockGuard:          yes  yes  yes   no         no;
         LockHandle:         yes  yes  yes   no         no;
+        Loan:               yes  yes  yes   no         no;
         // To be pinned: it is in the list of those that wait.
         Lost:               yes  yes  no    no         no;
     }
@@ -226,6 +231,10 @@ mod table {
         assert_future_is_send(|locks: &'static LockManager| locks.shutdown(Duration::ZERO));
         assert_future_is_send(LockManagerBuilder::connect);
         assert_future_is_send(LockGuard::release);
+        assert_future_is_send(|(locks, keys, proof): (&'static LockManager, LockKeys, &'static LoanProof)| {
+            locks.borrow_keys(keys, proof)
+        });
+        assert_future_is_send(|loan: Loan| loan.run(std::future::ready(Ok::<(), ()>(()))));
     }
 }
 

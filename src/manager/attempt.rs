@@ -22,7 +22,7 @@ use crate::node::{
 use crate::protocol::fence::{Numbering, numbering};
 use crate::protocol::renewal::Holding;
 use crate::protocol::round::{Round, Verdict, Vote};
-use crate::token::{FencingToken, OwnerToken};
+use crate::token::{FencingToken, Owner, OwnerToken};
 
 /// One round over the nodes with one owner token.
 ///
@@ -213,7 +213,7 @@ impl Attempt {
         }
         let lease = Lease {
             keys: names,
-            token: self.token,
+            owner: Owner::Us(self.token),
             fence: self.fence,
             ttl: core.terms.ttl,
             started: self.sent,
@@ -223,7 +223,7 @@ impl Attempt {
         let keys = self.keys.clone();
         let hold = Arc::new_cyclic(|hold| {
             turns.note(&Note::Held(hold.clone()));
-            Hold::new(core.next_id(), lease, keys, clock, holding, turns)
+            Hold::new(core.next_id(), lease, keys, clock, holding, Some(turns))
         });
         self.won = true;
         if self.fanout.is_empty() {

@@ -12,6 +12,8 @@ pub enum LossReason {
     Expired,
     /// So many nodes hold another's token that no quorum can be ours.
     Taken,
+    /// It was borrowed, and so many nodes do not have the lender's token any more that no quorum can have it.
+    Lender,
     /// It was held for as long as the manager's `max_hold` allows.
     MaxHold,
     /// The manager was shut down.
@@ -25,6 +27,7 @@ impl fmt::Display for LossReason {
         f.write_str(match self {
             Self::Expired => "its validity ended without a successful extension",
             Self::Taken => "another holder has taken too many nodes",
+            Self::Lender => "its lender does not hold it any more",
             Self::MaxHold => "it was held for as long as max_hold allows",
             Self::Shutdown => "the lock manager was shut down",
             Self::Released => "it was released",

@@ -131,7 +131,8 @@ impl LockGuard {
 
     /// Releases the lock and waits until a quorum of nodes is free of it, so that whoever is told afterwards
     /// can take it at once. Waits for the node time-out at most. If another caller of this manager waits for the
-    /// key, the lock may pass to it instead ([`HandOff`](crate::HandOff)), which takes no time.
+    /// key, the lock may pass to it instead ([`HandOff`](crate::HandOff)), which takes no time. It takes none either
+    /// while the lock is shared or [lent](Self::lend): then it is released when the last of them has ended.
     ///
     /// # Errors
     ///
@@ -147,7 +148,7 @@ impl LockGuard {
         let Some(hold) = self.hold.take() else {
             return Ok(());
         };
-        let Some((release, lost)) = let_go(&self.core, &hold) else {
+        let Some((release, lost)) = let_go(&self.core, &hold, self.handle.number) else {
             return Ok(());
         };
         let outcome = release.quorum().await;
@@ -171,7 +172,11 @@ impl LockGuard {
 
 /// Ends a holder's time: passes the lock to the next who waits in this process, or else ends the care for it and
 /// prepares its release.
-fn let_go(core: &Arc<Core>, hold: &Arc<Hold>) -> Option<(Release, Option<LossReason>)> {
+fn let_go(
+    core: &Arc<Core>,
+    hold: &Arc<Hold>,
+    number: u32,
+) -> Option<(Release, Option<LossReason>)> {
     if !hold.leave() {
         // Others share it.
         return None;
@@ -188,16 +193,26 @@ fn let_go(core: &Arc<Core>, hold: &Arc<Hold>) -> Option<(Release, Option<LossRea
             Err(Baton::Turn(_)) => {}
         }
     }
+    if hold.park(core) {
+        // A borrower is at work: the last loan goes on from here.
+        let lost = hold.is_lost(number).then(|| hold.ended_because(number));
+        return Some((Release::nothing(), lost.flatten()));
+    }
+    Some(finish(core, hold))
+}
+
+/// Ends the care for a lock and prepares its release.
+pub(super) fn finish(core: &Arc<Core>, hold: &Arc<Hold>) -> (Release, Option<LossReason>) {
     core.registry.remove(hold);
     let mut owed = hold.let_go();
-    Some((Release::of(core, hold, &mut owed), owed.lost))
+    (Release::of(core, hold, &mut owed), owed.lost)
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if let Some(hold) = self.hold.take() {
             // A release that is dropped goes on in the background.
-            drop(let_go(&self.core, &hold));
+            drop(let_go(&self.core, &hold, self.handle.number));
         }
     }
 }
@@ -246,11 +261,16 @@ impl LockHandle {
         Some(first.handed_on(self.number))
     }
 
-    /// A hash that tells this owner from every other: kept beside the number, it makes a second holder with the same
+    /// A hash that tells this owner from every other, and is the same for a lender and who borrowed from it: kept beside the number, it makes a second holder with the same
     /// number, which only lost counters on too many nodes could bring about, as visible as a lower one.
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
-        OwnerHash::of(&self.hold.lease.token)
+        self.hold.lease.owner.hash()
+    }
+
+    /// The lock, and which of its holders this observes.
+    pub(super) const fn tenancy(&self) -> (&Arc<Hold>, u32) {
+        (&self.hold, self.number)
     }
 
     /// One more guard of the observed lock.

@@ -8,7 +8,8 @@
 //!        │                │ won            │
 //!        │                ▼                │
 //!        │              hold ◄── guard ────┘               (one held lock)
-//!        │                ▲
+//!        │                ▲  ▲
+//!        │                │  └── borrow, loan            (another's lock, and what is lent to others)
 //!        ├── watchdog ────┘ extend, top up, announce loss  (one task, one timer)
 //!        └── background: late answers, releases            (what outlives its caller)
 //! ```
@@ -16,6 +17,7 @@
 mod attempt;
 mod background;
 mod baton;
+mod borrow;
 mod connect;
 mod core;
 mod courtesy;
@@ -28,6 +30,7 @@ mod guard;
 mod hand_off;
 mod hold;
 mod listening;
+mod loan;
 mod options;
 mod queue;
 mod releaser;
@@ -50,6 +53,7 @@ use crate::lock_key::{KeyError, LockKey};
 use crate::lock_keys::LockKeys;
 use crate::node::NodeState;
 
+pub use self::borrow::BorrowError;
 pub use self::ending::{LossReason, ReleaseError, RunError, Unconfirmed};
 pub use self::error::{
     AcquireError, Contended, NoEntropy, NoQuorum, NodeFailure, QueueFull, ShuttingDown, TooSlow,
@@ -58,6 +62,7 @@ pub use self::error::{
 pub use self::fencing::Fencing;
 pub use self::guard::{LockGuard, LockHandle, Lost};
 pub use self::hand_off::HandOff;
+pub use self::loan::{LendError, Loan};
 pub use self::options::{ConfigError, ConnectError, Misconfigured};
 pub(crate) use self::options::{Options, Settings};
 pub use self::restart_guard::RestartGuard;

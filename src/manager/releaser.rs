@@ -15,7 +15,7 @@ use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::node::{NodeError, NodeErrorKind, NodeFuture, ReleaseReply, ReleaseRequest};
 use crate::protocol::backoff::{Backoff, give_way};
-use crate::token::OwnerToken;
+use crate::token::{Owner, OwnerToken};
 
 /// One release on several nodes. Dropped at any point it goes on in the background.
 #[derive(Debug)]
@@ -83,10 +83,19 @@ impl Release {
         }
     }
 
+    /// A release that has nothing to do, now or ever.
+    pub(super) const fn nothing() -> Self {
+        Self { work: None }
+    }
+
     /// The release of a lock that was held. Nodes with a command under way are asked when that is answered, and
     /// count like the others: a node that was slow to grant must not make the release depend on all the rest.
     pub(super) fn of(core: &Arc<Core>, hold: &Arc<Hold>, owed: &mut Owed) -> Self {
-        let debt = Debt::new(core, &hold.keys, hold.lease.token, hold.lease.started, true);
+        let Owner::Us(token) = hold.lease.owner else {
+            // It is the lender's to release.
+            return Self::nothing();
+        };
+        let debt = Debt::new(core, &hold.keys, token, hold.lease.started, true);
         let mut release = Self::new(core, debt, &owed.nodes, owed.free);
         if let Some(work) = &mut release.work {
             work.turns = owed.turns.take();

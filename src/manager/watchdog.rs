@@ -7,12 +7,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
+use super::borrow::follow;
 use super::core::Core;
 use super::ending::LossReason;
 use super::hold::Hold;
 use crate::clock::Clock as _;
 use crate::moment::Moment;
 use crate::node::{ExtendReply, ExtendRequest, NodeError, NodeErrorKind};
+use crate::token::{Owner, OwnerToken};
 
 /// All locks that are held, by the moment at which each needs attention.
 #[derive(Debug)]
@@ -214,11 +216,16 @@ fn turn(core: &Arc<Core>) {
     for hold in core.registry.due(sent) {
         let (next, nodes) = hold.tick(sent);
         for node in nodes {
-            if let Some(batch) = batches.get_mut(node) {
-                batch.push(Due {
-                    request: renewal(core, &hold),
+            match (hold.lease.owner, batches.get_mut(node)) {
+                (Owner::Us(token), Some(batch)) => batch.push(Due {
+                    request: renewal(core, &hold, token),
                     hold: Arc::clone(&hold),
-                });
+                }),
+                (Owner::Lender(owner), _) => {
+                    let look = follow(Arc::clone(core), node, Arc::clone(&hold), owner, sent);
+                    core.background.spawn_anyway(look);
+                }
+                (Owner::Us(_), None) => {}
             }
         }
         core.registry.reschedule(&hold, next);
@@ -231,9 +238,9 @@ fn turn(core: &Arc<Core>) {
     }
 }
 
-fn renewal(core: &Core, hold: &Hold) -> ExtendRequest {
+fn renewal(core: &Core, hold: &Hold, token: OwnerToken) -> ExtendRequest {
     let lease = &hold.lease;
-    ExtendRequest::new(hold.keys.clone(), lease.token, lease.ttl, true)
+    ExtendRequest::new(hold.keys.clone(), token, lease.ttl, true)
         .under(core.charter.clone())
         .numbered(lease.fence.map(|token| core.fence(token)))
 }

@@ -35,7 +35,7 @@ enum Place {
     Clear,
     /// Perhaps our token: a command that may have set it was never answered.
     Unknown,
-    /// Our token; confirmed by a command sent at this moment.
+    /// Our token; confirmed by a command sent at this moment. Of a lock that is followed: its owner's, until then.
     Held(Moment),
     /// Another's token, when we last heard.
     Foreign,
@@ -53,6 +53,18 @@ pub(crate) struct Holding {
     top_up: Option<Moment>,
     // The latest deadline that `max_hold` allows.
     cap: Moment,
+    care: Care,
+}
+
+/// What is done to keep a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Care {
+    /// It is extended.
+    Extend,
+    /// It is another's, and looked at to see whether they have extended it.
+    Follow,
+    /// Nothing: it ends by itself.
+    Nothing,
 }
 
 /// What the watchdog should do with a lock now.
@@ -81,6 +93,24 @@ impl Holding {
             round: sent,
             top_up: None,
             cap: sent + terms.max_hold,
+            care: Care::Extend,
+        }
+    }
+
+    /// A lock of another's, first looked at by a round sent at `sent`. What is told afterwards are the nodes that
+    /// [vouch](Self::vouch) for it.
+    pub(crate) fn following(terms: Terms, sent: Moment) -> Self {
+        Self {
+            care: Care::Follow,
+            ..Self::new(terms, sent)
+        }
+    }
+
+    /// From now on nothing is sent that could make it last longer.
+    pub(crate) fn cease(&mut self) {
+        if self.care == Care::Extend {
+            self.care = Care::Nothing;
+            self.top_up = None;
         }
     }
 
@@ -113,6 +143,15 @@ impl Holding {
         }
     }
 
+    /// `node` says, by the answer to a look sent at `sent`, that the owner of a lock that is
+    /// [followed](Self::following) has so much time left there.
+    ///
+    /// What is left beyond our own ttl, where the owner has a longer one, is not relied on before the next look.
+    pub(crate) fn vouch(&mut self, node: usize, sent: Moment, remaining: Duration) {
+        // The end, and not the moment so long before it at which a ttl began: that may be before the clock did.
+        self.confirm(node, sent + remaining.min(self.terms.ttl));
+    }
+
     /// `node` holds another's token, by the answer to a command sent at `sent`.
     pub(crate) fn foreign(&mut self, node: usize, sent: Moment) {
         self.set(node, sent, Place::Foreign);
@@ -133,7 +172,9 @@ impl Holding {
     fn set(&mut self, node: usize, sent: Moment, to: Place) {
         if let Some(place) = self.places.get_mut(node) {
             // An answer that was overtaken by that to a later command is old news.
-            if !matches!(place, Place::Held(later) if *later > sent) {
+            let overtaken =
+                self.care != Care::Follow && matches!(place, Place::Held(later) if *later > sent);
+            if !overtaken {
                 *place = to;
             }
         }
@@ -145,13 +186,16 @@ impl Holding {
             Place::Held(sent) => Some(*sent),
             _ => None,
         });
-        deadline(
-            confirmed,
-            self.terms.quorum.needed(),
-            self.terms.ttl,
-            self.terms.drift,
-        )
-        .map_or(Moment::ORIGIN, |end| end.min(self.cap))
+        let Terms {
+            quorum, ttl, drift, ..
+        } = self.terms;
+        let end = if self.care == Care::Follow {
+            let end = deadline(confirmed, quorum.needed(), Duration::ZERO, drift);
+            end.map(|end| end.saturating_sub(drift.of(ttl)))
+        } else {
+            deadline(confirmed, quorum.needed(), ttl, drift)
+        };
+        end.map_or(Moment::ORIGIN, |end| end.min(self.cap))
     }
 
     /// Whether the end of the lock is that of `max_hold`.
@@ -201,6 +245,9 @@ impl Holding {
 
     /// Asks for a top-up of the missing nodes at `at`.
     pub(crate) fn plan_top_up(&mut self, at: Moment) {
+        if self.care != Care::Extend {
+            return;
+        }
         self.top_up = Some(self.top_up.map_or(at, |before| before.min(at)));
     }
 
@@ -227,7 +274,11 @@ impl Holding {
 
     /// When to ask for the next step.
     pub(crate) fn due(&self) -> Moment {
-        let renewal = self.renew_at().map(|at| self.on_grid(at));
+        let renewal = self.renew_at().map(|at| match self.care {
+            Care::Extend => self.on_grid(at),
+            // The owner's ttl may be far shorter than ours.
+            Care::Follow | Care::Nothing => at,
+        });
         let due = [renewal, self.top_up].into_iter().flatten();
         due.fold(self.announce_at(), Moment::min)
     }
@@ -239,8 +290,12 @@ impl Holding {
     /// A third of the ttl after the last round if a quorum confirmed that one, else soon after it. Never once
     /// the cap is reached: nothing can be won by extending beyond it.
     fn renew_at(&self) -> Option<Moment> {
-        if self.capped() {
+        if self.capped() || self.care == Care::Nothing {
             return None;
+        }
+        if self.care == Care::Follow {
+            // As often as an owner with so much left would extend, and ever more often if they do not.
+            return Some(self.round + self.deadline().since(self.round) / 3);
         }
         let confirmed = self
             .places
@@ -392,6 +447,47 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_of_anothers_lasts_as_long_as_a_quorum_vouches_for_it() {
+        let mut holding = Holding::following(terms(), at(5_000));
+        for (node, left) in [9_000, 7_000, 6_000, 100].into_iter().enumerate() {
+            holding.vouch(node, at(5_000), Duration::from_millis(left));
+        }
+        assert_eq!(holding.deadline(), at(5_000 + 6_000 - 102));
+        assert_eq!(holding.due(), at(5_000) + Duration::from_millis(5_898) / 3);
+        assert_eq!(holding.step(at(7_000)), Step::Renew);
+        // They have not extended it: looked at sooner than before.
+        assert_eq!(holding.due(), at(7_000) + Duration::from_millis(3_898) / 3);
+        holding.vouch(3, at(7_000), Duration::from_secs(60));
+        holding.vouch(2, at(7_000), Duration::from_secs(60));
+        holding.vouch(1, at(7_000), Duration::from_secs(60));
+        assert_eq!(
+            holding.deadline(),
+            at(7_000 + 9_898),
+            "no longer than our own ttl"
+        );
+        holding.plan_top_up(at(7_100));
+        assert_eq!(holding.step(at(7_200)), Step::Wait, "nothing is topped up");
+        for node in 0..3 {
+            holding.foreign(node, at(8_000));
+        }
+        assert!(holding.taken());
+    }
+
+    #[test]
+    fn what_has_ceased_is_neither_extended_nor_topped_up() {
+        let mut holding = granted_on(0..4);
+        holding.plan_top_up(at(100));
+        holding.cease();
+        holding.plan_top_up(at(200));
+        assert_eq!(holding.step(at(5_000)), Step::Wait);
+        assert_eq!(holding.due(), at(9_893));
+        // What was under way still counts, for it is on the nodes.
+        (0..3).for_each(|node| holding.confirm(node, at(3_000)));
+        assert_eq!(holding.deadline(), at(12_898));
+        assert_eq!(holding.step(at(12_894)), Step::Ending);
+    }
+
+    #[test]
     fn nodes_with_commands_under_way_are_busy() {
         let mut holding = granted_on(0..3);
         holding.begin(3);
@@ -404,6 +500,17 @@ mod tests {
         assert!(!holding.owes(3));
         holding.unknown(3);
         assert!(holding.owes(3));
+    }
+
+    #[test]
+    fn what_is_followed_near_the_origin_of_the_clock_does_not_last_longer() {
+        let soon = Moment::ORIGIN + Duration::from_millis(1);
+        let mut holding = Holding::following(terms(), soon);
+        (0..5).for_each(|node| holding.vouch(node, soon, Duration::from_millis(500)));
+        assert_eq!(holding.deadline(), soon + Duration::from_millis(398));
+        let mut holding = Holding::following(terms(), soon);
+        (0..5).for_each(|node| holding.vouch(node, soon, Duration::from_millis(50)));
+        assert_eq!(holding.deadline(), Moment::ORIGIN);
     }
 
     proptest! {

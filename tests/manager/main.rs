@@ -12,6 +12,7 @@ mod deadline;
 mod fairness;
 mod hand_off;
 mod hold;
+mod loans;
 mod queue;
 mod release;
 mod settings;

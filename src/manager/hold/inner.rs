@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::MutexGuard;
 
 use super::Hold;
+use super::loans::Loans;
 use crate::manager::baton::Turns;
 use crate::manager::ending::LossReason;
 use crate::moment::Moment;
@@ -20,6 +21,7 @@ pub(super) struct Inner {
     pub(super) turns: Option<Turns>,
     // How many guards share it: those of the present tenant.
     pub(super) guards: u32,
+    pub(super) loans: Loans,
 }
 
 /// The inside of a hold, and what is to be done once its mutex is unlocked: fields drop in order.

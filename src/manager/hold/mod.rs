@@ -13,6 +13,7 @@
 //! own, told apart by its number. For all but the present tenant the lock has ended.
 
 mod inner;
+mod loans;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use self::inner::{Inner, Locked, Phase};
+use self::loans::Loans;
 use super::baton::Turns;
 use super::ending::LossReason;
 use super::hand_off::HandOff;
@@ -64,14 +66,15 @@ pub(super) struct Owed {
 }
 
 impl Hold {
-    /// A lock that a quorum granted, with what is known of every node.
+    /// A lock that a quorum granted, with what is known of every node. Without turns: one that another lent us, and
+    /// that a quorum vouched for.
     pub(super) fn new(
         id: u64,
         lease: Lease,
         keys: NodeKeys,
         clock: Arc<dyn Clock>,
         holding: Holding,
-        turns: Turns,
+        turns: Option<Turns>,
     ) -> Self {
         Self {
             id,
@@ -83,8 +86,9 @@ impl Hold {
                 holding,
                 phase: Phase::Held,
                 due: Moment::from_nanos(u64::MAX),
-                turns: Some(turns),
+                turns,
                 guards: 1,
+                loans: Loans::default(),
             }),
             tenant: AtomicU32::new(0),
             ended: Arc::new(Notify::new()),
@@ -190,8 +194,9 @@ impl Hold {
         let now = self.clock.now();
         let comfortable = self.end().since(now) >= self.lease.ttl / 2;
         let passes = number < terms.max_passes && now.since(self.lease.started) < terms.max_time;
+        let ours = !inner.loans.ever();
         let wanted = || inner.turns.as_ref().is_some_and(Turns::can_hand_off);
-        if inner.phase != Phase::Held || !comfortable || !passes || !wanted() {
+        if inner.phase != Phase::Held || !comfortable || !passes || !ours || !wanted() {
             return None;
         }
         inner.holding.begin_anew(now);
@@ -267,7 +272,12 @@ impl Hold {
             Phase::Held => {
                 let end = inner.holding.deadline();
                 if inner.holding.taken() || end <= self.clock.now() {
-                    self.leave_held(&mut inner, Phase::Lost(LossReason::Taken));
+                    let reason = if self.is_borrowed() {
+                        LossReason::Lender
+                    } else {
+                        LossReason::Taken
+                    };
+                    self.leave_held(&mut inner, Phase::Lost(reason));
                 } else {
                     self.deadline.store(end.as_nanos(), Ordering::Release);
                 }
@@ -311,11 +321,18 @@ impl Hold {
         }
         let mut inner = self.inner();
         // The last guard may have left in between.
-        if self.tenant.load(Ordering::Acquire) != number || inner.phase != Phase::Held {
+        if !self.is_guarded(&inner, number) {
             return Err(LossReason::Released);
         }
         inner.guards += 1;
         Ok(())
+    }
+
+    /// Whether a guard of the tenant `number` is there, and the lock is held.
+    fn is_guarded(&self, inner: &Inner, number: u32) -> bool {
+        self.tenant.load(Ordering::Acquire) == number
+            && inner.phase == Phase::Held
+            && inner.guards > 0
     }
 
     /// Notes that one of the guards that share the lock has left; whether it was the last.
@@ -337,7 +354,9 @@ impl Hold {
             Phase::Held | Phase::Ending(_) => None,
             Phase::Released => Some(LossReason::Released),
         };
-        let nodes = 0..inner.holding.nodes();
+        // A lock that is left to expire keeps its nodes, and nobody is told that they are about to be free.
+        let left = inner.loans.is_abandoned();
+        let nodes = 0..if left { 0 } else { inner.holding.nodes() };
         let owed = Owed {
             free: nodes.clone().filter(|n| inner.holding.is_clear(*n)).count(),
             busy: nodes.clone().filter(|n| inner.holding.busy(*n)).collect(),
@@ -347,7 +366,7 @@ impl Hold {
             lost,
             turns: inner.turns.take(),
         };
-        if let Some(turns) = &owed.turns {
+        if let Some(turns) = owed.turns.as_ref().filter(|_| !left) {
             turns.leave();
         }
         inner.phase = Phase::Released;

@@ -164,7 +164,10 @@ impl Node for MemoryNode {
     }
 
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
-        self.try_run(move |store, now| store.verify(&request, now))
+        self.try_run(move |store, now| {
+            store.count_command();
+            store.verify(&request, now)
+        })
     }
 
     fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {

@@ -1,0 +1,92 @@
+//! What a hold knows of its loans: while one is out, the lock is neither handed on nor released.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Hold;
+use crate::manager::core::Core;
+use crate::manager::ending::LossReason;
+use crate::token::Owner;
+
+/// The loans of one lock.
+#[derive(Debug, Default)]
+pub(super) struct Loans {
+    out: u32,
+    // Whether there was one. The proof fits all who have the lock after this tenant, and a copy of the call may come
+    // late, so such a lock is not handed on even when all loans are back.
+    ever: bool,
+    // A borrower never answered: it may still be at work, so the lock is left to expire.
+    abandoned: bool,
+    // The guards have gone, and the last loan releases the lock through this.
+    parked: Option<Parked>,
+}
+
+/// The manager, for a release that waits. Its `Debug` shows nothing: the manager knows the lock in turn.
+struct Parked(Arc<Core>);
+
+impl fmt::Debug for Parked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Parked")
+    }
+}
+
+impl Loans {
+    pub(super) const fn ever(&self) -> bool {
+        self.ever
+    }
+
+    pub(super) const fn is_abandoned(&self) -> bool {
+        self.abandoned
+    }
+}
+
+impl Hold {
+    /// Whether it is the lock of another, who lent it to us.
+    pub(in crate::manager) const fn is_borrowed(&self) -> bool {
+        matches!(self.lease.owner, Owner::Lender(_))
+    }
+
+    /// Notes one loan of the tenant `number`, if the lock is still to be relied on.
+    pub(in crate::manager) fn lend(&self, number: u32) -> Result<(), LossReason> {
+        if let Some(reason) = self.ended_because(number) {
+            return Err(reason);
+        }
+        let mut inner = self.inner();
+        // The last guard may have left in between, or left the lock to the loans that are out.
+        if !self.is_guarded(&inner, number) {
+            return Err(LossReason::Released);
+        }
+        inner.loans.out += 1;
+        inner.loans.ever = true;
+        Ok(())
+    }
+
+    /// Leaves the release to the last loan, if one is out; whether it does. For a lock whose last guard has left.
+    pub(in crate::manager) fn park(&self, core: &Arc<Core>) -> bool {
+        let mut inner = self.inner();
+        if inner.loans.out == 0 {
+            return false;
+        }
+        inner.loans.parked = Some(Parked(Arc::clone(core)));
+        true
+    }
+
+    /// Notes the end of one loan. If the guards have gone and it was the last, the lock is to be let go now, through
+    /// the manager that is returned.
+    ///
+    /// Without an answer nobody knows whether the borrower is still at work: from here on the lock is not extended,
+    /// and it is never released.
+    pub(in crate::manager) fn loan_ended(&self, answered: bool) -> Option<Arc<Core>> {
+        let mut inner = self.inner();
+        inner.loans.out = inner.loans.out.saturating_sub(1);
+        if !answered {
+            inner.loans.abandoned = true;
+            inner.holding.cease();
+        }
+        if inner.loans.out > 0 {
+            return None;
+        }
+        let parked = inner.loans.parked.take();
+        parked.map(|Parked(core)| core)
+    }
+}

@@ -1,0 +1,169 @@
+//! [`Loan`]: a lock that is lent to another service for the time of one call.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::ending::LossReason;
+use super::guard::{LockGuard, LockHandle, finish};
+use super::hold::Hold;
+use crate::token::LoanProof;
+
+impl LockHandle {
+    /// Lends the lock to another service, which then runs under it: see [`Loan`].
+    ///
+    /// # Errors
+    ///
+    /// [`LendError::Ended`] if the lock has ended or is about to, or its guard has gone; [`LendError::Borrowed`] if it
+    /// is not ours to lend.
+    pub fn lend(&self) -> Result<Loan, LendError> {
+        if self.is_borrowed() {
+            return Err(LendError::Borrowed);
+        }
+        let (hold, number) = self.tenancy();
+        hold.lend(number).map_err(LendError::Ended)?;
+        Ok(Loan {
+            hold: Arc::clone(hold),
+            proof: LoanProof::new(self.owner_hash(), self.fence()),
+            answered: false,
+        })
+    }
+
+    /// Whether the lock is that of another service which [lent](Self::lend) it. It ends with the lender's, and its
+    /// number is the lender's too, by the word of the proof.
+    #[must_use]
+    pub fn is_borrowed(&self) -> bool {
+        self.tenancy().0.is_borrowed()
+    }
+}
+
+impl LockGuard {
+    /// As [`LockHandle::lend`].
+    ///
+    /// # Errors
+    ///
+    /// As for that.
+    pub fn lend(&self) -> Result<Loan, LendError> {
+        self.handle().lend()
+    }
+
+    /// As [`LockHandle::is_borrowed`].
+    #[must_use]
+    pub fn is_borrowed(&self) -> bool {
+        self.handle().is_borrowed()
+    }
+}
+
+/// A lock that is lent to another service for the time of one call. Made by [`LockHandle::lend`].
+///
+/// The call carries the [`proof`](Self::proof). The other service, which must use the same nodes, the same namespace
+/// and the same keys, [borrows](crate::LockManager::borrow_keys) with it: it asks the nodes whether the owner of the
+/// proof still holds the keys, and then runs under this lock, without waiting for it and never for longer than it is
+/// held here. For calls by HTTP, [`loan_header`](crate::middleware::loan_header) makes a header of the proof and a
+/// [`RedlockLayer`](crate::RedlockLayer::borrow_from) borrows.
+///
+/// As long as a loan is out, the lock is extended here as usual, even if the guard has gone, up to
+/// [`max_hold`](crate::LockManagerBuilder::max_hold), and it is not released. A lock that was ever lent is not handed
+/// on inside the process.
+///
+/// # How a loan ends
+///
+/// * [`returned`](Self::returned), when the borrower has answered: its work is done. If the guard has gone meanwhile
+///   and this was the last loan, the lock is released now.
+/// * Dropped without that, because the call was cancelled, timed out or failed: nobody knows whether the borrower
+///   still works. So the lock is *left to expire*: it is not extended any more, under a guard that lives on it is lost
+///   when its validity ends, and nothing is released on the nodes. Others get it when its ttl is over.
+///
+/// [`run`](Self::run) does the right one of the two.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn call_billing(proof: String) -> Result<(), std::io::Error> { Ok(()) }
+/// # let locks = tower_redlock::LockManager::builder().memory(5).connect().await?;
+/// let guard = locks.acquire("order:42").await?;
+/// let loan = guard.lend()?;
+/// let proof = loan.proof().expose();
+/// let answer = loan.run(call_billing(proof)).await?;
+/// # Ok(answer) }
+/// ```
+#[must_use = "a loan that is dropped without `returned` leaves the lock to expire"]
+#[clippy::has_significant_drop]
+pub struct Loan {
+    hold: Arc<Hold>,
+    proof: LoanProof,
+    answered: bool,
+}
+
+impl Loan {
+    /// What the call is to carry.
+    #[must_use]
+    pub const fn proof(&self) -> LoanProof {
+        self.proof
+    }
+
+    /// Says that the borrower has answered, or that the call was never made: nobody works under the loan any more.
+    ///
+    /// A borrower that holds its lock until the end of its body
+    /// ([`HoldUntil::BodyEnd`](crate::middleware::HoldUntil::BodyEnd)) has answered when that has ended.
+    pub fn returned(mut self) {
+        self.answered = true;
+    }
+
+    /// Awaits the call, and returns the loan if that is `Ok`: the borrower has answered.
+    ///
+    /// An `Err` is no answer. A call that timed out or whose connection broke may still be worked on, so the loan is
+    /// dropped and the lock left to expire. Where the error says that the call was never made, use
+    /// [`returned`](Self::returned) instead of this.
+    ///
+    /// # Errors
+    ///
+    /// That of the call.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the call is too, and the loan with it: the lock is left to expire.
+    pub async fn run<T, E>(self, call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        let answer = call.await?;
+        self.returned();
+        Ok(answer)
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some(core) = self.hold.loan_ended(self.answered) {
+            // The guards have gone. A release that is dropped goes on in the background.
+            drop(finish(&core, &self.hold));
+        }
+    }
+}
+
+impl fmt::Debug for Loan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loan")
+            .field("key", self.hold.lease.key())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a lock was not lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LendError {
+    /// It has ended, or is about to, for this reason.
+    Ended(LossReason),
+    /// It is borrowed itself. Its lender waits for our answer only, and could not know of a third at work.
+    Borrowed,
+}
+
+impl fmt::Display for LendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended(reason) => write!(f, "the lock cannot be lent, it has ended: {reason}"),
+            Self::Borrowed => f.write_str("the lock cannot be lent, it is borrowed itself"),
+        }
+    }
+}
+
+impl std::error::Error for LendError {}
