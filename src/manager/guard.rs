@@ -261,8 +261,9 @@ impl LockHandle {
         Some(first.handed_on(self.number))
     }
 
-    /// A hash that tells this owner from every other, and is the same for a lender and who borrowed from it: kept beside the number, it makes a second holder with the same
-    /// number, which only lost counters on too many nodes could bring about, as visible as a lower one.
+    /// A hash that tells this owner from every other: kept beside the number, it makes a second holder with the same
+    /// number, which only lost counters on too many nodes could bring about, as visible as a lower one. A lender and
+    /// who borrowed from it have the same.
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
         self.hold.lease.owner.hash()

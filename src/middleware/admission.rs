@@ -9,6 +9,7 @@ use http::request::Parts;
 use crate::manager::{AcquireError, LockGuard, LockHandle};
 
 use super::key_extractor::KeyExtractor;
+use super::loan::{self, Shown};
 use super::options::{OnNoQuorum, Options, Unlocked, UnlockedReason};
 use super::rejection::Rejection;
 
@@ -24,7 +25,7 @@ pub(super) enum Verdict {
     Refuse(Rejection),
 }
 
-/// Extracts the key and acquires its lock.
+/// Extracts the key and acquires its lock, or borrows it where the request shows a loan that may be taken.
 ///
 /// # Cancel safety
 ///
@@ -33,14 +34,26 @@ pub(super) async fn admit<K: KeyExtractor>(
     options: Arc<Options>,
     extractor: Arc<K>,
     mut parts: Parts,
+    shown: Option<Shown>,
 ) -> Verdict {
     let key = match extractor.extract(&mut parts).await {
         Ok(Some(key)) => key,
         Ok(None) => return unlocked(parts, UnlockedReason::NoKey),
         Err(error) => return refuse(&options, AcquireError::InvalidKey(error)),
     };
-    let max_wait = options.max_wait_of(&parts);
-    match options.locks.acquire_within(key, max_wait).await {
+    let acquired = match (&options.borrow_from, shown) {
+        (Some(trusts), Some(shown)) => {
+            match loan::borrow(&options.locks, &**trusts, &parts, key, shown).await {
+                Ok(borrowed) => borrowed,
+                Err(error) => return Verdict::Refuse(Rejection::of_loan(&options, error)),
+            }
+        }
+        _ => {
+            let max_wait = options.max_wait_of(&parts);
+            options.locks.acquire_within(key, max_wait).await
+        }
+    };
+    match acquired {
         Ok(guard) => {
             parts.extensions.remove::<Unlocked>();
             parts.extensions.insert(guard.handle());

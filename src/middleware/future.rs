@@ -14,6 +14,7 @@ use crate::manager::{LockGuard, Lost};
 
 use super::admission::{Admission, Verdict};
 use super::body::ResponseBody;
+use super::loan;
 use super::options::{HoldUntil, OnLost, Options, ReleaseMode};
 use super::rejection::Rejection;
 
@@ -135,6 +136,7 @@ where
                 }
                 StateProj::Running { inner, lost, guard } => {
                     if let Poll::Ready(result) = inner.poll(cx) {
+                        let result = result.map(loan::strip);
                         let guard = guard.take();
                         // The inner future goes first, then the lock.
                         state.set(State::Done);

@@ -126,6 +126,52 @@ impl<K> RedlockLayer<K> {
         self.with(|options| options.on_no_quorum = on_no_quorum)
     }
 
+    /// Runs a request under the lock of the service that sent it, if that [lent](crate::LockHandle::lend) it and
+    /// shows so by the header [`LOAN_HEADER`](super::LOAN_HEADER). Off by default.
+    ///
+    /// `trusts` is asked for every request with the header, after its key was made and before the header is read; the
+    /// parts that it sees are without it. It decides whose proofs are taken: by the peer's certificate, the address
+    /// behind which only your own services are, a signature. A request of others is answered 403 `loan-refused`, for
+    /// what a proof is made of also stands wherever resources keep the owner's hash, and headers are easily added.
+    ///
+    /// Then the nodes are asked whether the lender holds this request's key, which is made as of any other request; the
+    /// lender must have locked the same text under the same namespace. If so the request runs without waiting for
+    /// anybody, until the response is out or the lender's validity ends: then the inner future is dropped as after
+    /// any [loss](Self::on_lost). The handler finds a [`LockHandle`](crate::LockHandle) that
+    /// [is borrowed](crate::LockHandle::is_borrowed), with the lender's number and owner hash. If the lender does not
+    /// hold it, the answer is 412 `loan-ended`, and 400 `invalid-loan` for a header that cannot be read or comes twice.
+    ///
+    /// A request without the header takes its own lock. Of several layers the outermost takes the header.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::net::IpAddr;
+    /// use http::request::Parts;
+    /// use tower_redlock::{LockManager, RedlockLayer, key};
+    ///
+    /// /// Put into the extensions by the server.
+    /// #[derive(Clone, Copy)]
+    /// struct Peer(IpAddr);
+    ///
+    /// # let locks = LockManager::builder().memory(5).connect().await?;
+    /// let layer = RedlockLayer::new(locks, key::header("x-order-id").prefix("order"))
+    ///     .borrow_from(|parts: &Parts| {
+    ///         let peer = parts.extensions.get::<Peer>();
+    ///         peer.is_some_and(|Peer(address)| address.is_loopback())
+    ///     });
+    /// # let _ = layer;
+    /// # Ok(()) }
+    /// ```
+    pub fn borrow_from<F>(self, trusts: F) -> Self
+    where
+        F: Fn(&Parts) -> bool + Send + Sync + 'static,
+    {
+        let trusts = Arc::new(trusts);
+        self.with(|options| options.borrow_from = Some(trusts))
+    }
+
     /// Makes the answers to refused requests. Default: `application/problem+json`,
     /// [`DefaultResponseForRejection`](super::DefaultResponseForRejection).
     pub fn rejection(self, responder: impl ResponseForRejection) -> Self {

@@ -65,6 +65,18 @@
 //! [`Unlocked`] that says why there is none. axum handlers take them as `Held`. The handle also tells how long the
 //! request [waited](crate::LockHandle::waited). Once the response is out it says that the lock is lost.
 //!
+//! # Services that call services
+//!
+//! A handler that calls another service over the same nodes can have it run under its own lock, where that would find
+//! the key held otherwise: it [lends](crate::LockHandle::lend) the lock and sends the [header](loan_header) with the
+//! call. The other service takes it from those whom it [trusts](RedlockLayer::borrow_from), asks the nodes, and drops
+//! the work when the lender's lock ends. The lender does not release what is lent before the answer is there; see
+//! [`Loan`](crate::Loan) for when there is none.
+//!
+//! The header proves to the nodes that its sender knew the lock; whoever reads it can show it as well. It is never in
+//! what this crate logs or answers. Let nothing else log it: a layer around this one that traces requests sees it, and
+//! [`LOAN_HEADER`] belongs to what such a layer is told to hide.
+//!
 //! # How it fails
 //!
 //! | event | answer by default | `type` after `urn:tower-redlock:problem:` |
@@ -76,6 +88,9 @@
 //! | too few nodes answer | 503, `Retry-After`; [or it runs unlocked](RedlockLayer::on_no_quorum) | `no-quorum` |
 //! | lost while the handler runs | 503, the handler is dropped; [or it goes on](RedlockLayer::on_lost) | `lock-lost` |
 //! | the manager shuts down | 503, `Retry-After` | `shutting-down` |
+//! | a loan that cannot be read, or several | 400 | `invalid-loan` |
+//! | a loan from a sender that is not [trusted](RedlockLayer::borrow_from) | 403 | `loan-refused` |
+//! | a loan whose lender does not hold the lock (any more) | 412 | `loan-ended` |
 //! | a path parameter is asked for outside of any router | 500 | `misconfigured` |
 //!
 //! Bodies are `application/problem+json`; [`RedlockLayer::rejection`] replaces them.
@@ -86,18 +101,22 @@ mod future;
 pub(crate) mod key;
 mod key_extractor;
 mod layer;
+mod loan;
 mod options;
 mod prefer;
 mod rejection;
+mod rejection_kind;
 mod service;
 
 pub use body::{BodyLockLost, BoxError, ResponseBody};
 pub use future::ResponseFuture;
 pub use key_extractor::{IntoKey, KeyExtractor};
 pub use layer::RedlockLayer;
+pub use loan::{LOAN_HEADER, loan_header};
 pub use options::{
     BusyStatus, HoldUntil, NotARefusal, OnLost, OnNoQuorum, ReleaseMode, Unlocked, UnlockedReason,
 };
 pub use prefer::prefer_wait;
-pub use rejection::{DefaultResponseForRejection, Rejection, RejectionKind, ResponseForRejection};
+pub use rejection::{DefaultResponseForRejection, Rejection, ResponseForRejection};
+pub use rejection_kind::RejectionKind;
 pub use service::RedlockService;

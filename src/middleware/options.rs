@@ -9,6 +9,7 @@ use http::{Method, StatusCode};
 
 use crate::manager::LockManager;
 
+use super::loan::Trusts;
 use super::rejection::{DefaultResponseForRejection, ResponseForRejection};
 
 /// Until when the lock of a request is held.
@@ -210,6 +211,7 @@ pub(super) struct Options {
     pub(super) release: ReleaseMode,
     pub(super) on_lost: OnLost,
     pub(super) on_no_quorum: OnNoQuorum,
+    pub(super) borrow_from: Option<Arc<Trusts>>,
     pub(super) responder: Arc<dyn ResponseForRejection>,
 }
 
@@ -226,6 +228,7 @@ impl Options {
             release: ReleaseMode::default(),
             on_lost: OnLost::default(),
             on_no_quorum: OnNoQuorum::default(),
+            borrow_from: None,
             responder: Arc::new(DefaultResponseForRejection::default()),
         }
     }
@@ -254,6 +257,7 @@ impl fmt::Debug for Options {
             .field("release", &self.release)
             .field("on_lost", &self.on_lost)
             .field("on_no_quorum", &self.on_no_quorum)
+            .field("borrow_from", &self.borrow_from.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -15,7 +15,9 @@ use crate::manager::{AcquireError, LossReason};
 use crate::trace;
 
 use super::body::ResponseBody;
+use super::loan::LoanError;
 use super::options::{BusyStatus, Options};
+use super::rejection_kind::RejectionKind;
 
 /// Why a request was refused or ended by a [`RedlockLayer`](super::RedlockLayer), and what it is answered by
 /// default.
@@ -33,94 +35,8 @@ pub struct Rejection {
 enum Cause {
     InvalidKey(KeyError),
     NotAcquired(AcquireError),
+    Loan(LoanError),
     Lost(LossReason),
-}
-
-/// The kinds of [`Rejection`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RejectionKind {
-    /// The request has no key, or none that can be used: 400.
-    InvalidKey,
-    /// The key was asked for where it can never be; a mistake in the program: 500.
-    Misconfigured,
-    /// Another request holds the lock, and this one does not wait: the layer's [`BusyStatus`].
-    Contended,
-    /// Others held the lock for as long as this request waits: the layer's [`BusyStatus`].
-    WaitTimeout,
-    /// As many requests wait already as may, for this lock or for all together: 503.
-    QueueFull,
-    /// Too few nodes answered in time: 503.
-    NoQuorum,
-    /// The lock was lost while the request ran. Whether it took effect is unknown: 503.
-    LockLost,
-    /// The lock manager is shutting down: 503.
-    ShuttingDown,
-}
-
-impl RejectionKind {
-    /// The kind as a word, the last part of [`Rejection::problem_type`].
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidKey => "invalid-key",
-            Self::Misconfigured => "misconfigured",
-            Self::Contended => "contended",
-            Self::WaitTimeout => "wait-timeout",
-            Self::QueueFull => "queue-full",
-            Self::NoQuorum => "no-quorum",
-            Self::LockLost => "lock-lost",
-            Self::ShuttingDown => "shutting-down",
-        }
-    }
-
-    const fn title(self) -> &'static str {
-        match self {
-            Self::InvalidKey => "Invalid lock key",
-            Self::Misconfigured => "Lock layer misconfigured",
-            Self::Contended => "Locked by another request",
-            Self::WaitTimeout => "Timed out waiting for the lock",
-            Self::QueueFull => "Too many requests wait",
-            Self::NoQuorum => "Locks unavailable",
-            Self::LockLost => "Lock lost",
-            Self::ShuttingDown => "Shutting down",
-        }
-    }
-
-    const fn detail(self) -> &'static str {
-        match self {
-            Self::InvalidKey => "The lock key of this request cannot be used.",
-            Self::Misconfigured => "The lock layer of this server is in the wrong place.",
-            Self::Contended => {
-                "Another request holds the lock on this resource. This request was not processed."
-            }
-            Self::WaitTimeout => {
-                "Other requests held the lock on this resource for as long as this request may wait. \
-                 This request was not processed."
-            }
-            Self::QueueFull => {
-                "As many requests as may wait for a lock on this server do so already. \
-                 This request was not processed."
-            }
-            Self::NoQuorum => {
-                "Too few lock nodes answered in time, so the resource could not be locked. \
-                 This request was not processed."
-            }
-            Self::LockLost => {
-                "The lock on this resource was lost while the request was processed. \
-                 Whether the request took effect is unknown."
-            }
-            Self::ShuttingDown => {
-                "This server is shutting down and takes no new locks. This request was not processed."
-            }
-        }
-    }
-}
-
-impl fmt::Display for RejectionKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 impl Rejection {
@@ -132,6 +48,10 @@ impl Rejection {
                 error => Cause::NotAcquired(error),
             },
         )
+    }
+
+    pub(super) fn of_loan(options: &Options, error: LoanError) -> Self {
+        Self::new(options, Cause::Loan(error))
     }
 
     pub(super) fn lost(options: &Options, reason: LossReason) -> Self {
@@ -147,6 +67,7 @@ impl Rejection {
         let reason: &dyn fmt::Display = match &rejection.cause {
             Cause::InvalidKey(error) => error,
             Cause::NotAcquired(error) => error,
+            Cause::Loan(error) => error,
             Cause::Lost(reason) => reason,
         };
         trace::rejected(rejection.kind().as_str(), reason);
@@ -166,6 +87,9 @@ impl Rejection {
             Cause::InvalidKey(error) if error.is_misplaced() => RejectionKind::Misconfigured,
             Cause::InvalidKey(_) => RejectionKind::InvalidKey,
             Cause::Lost(_) => RejectionKind::LockLost,
+            Cause::Loan(LoanError::Untrusted) => RejectionKind::LoanRefused,
+            Cause::Loan(LoanError::Malformed) => RejectionKind::InvalidLoan,
+            Cause::Loan(LoanError::Ended(_)) => RejectionKind::LoanEnded,
             Cause::NotAcquired(AcquireError::Contended(_)) => RejectionKind::Contended,
             Cause::NotAcquired(AcquireError::WaitTimeout(_)) => RejectionKind::WaitTimeout,
             Cause::NotAcquired(AcquireError::QueueFull(_)) => RejectionKind::QueueFull,
@@ -179,7 +103,9 @@ impl Rejection {
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.kind() {
-            RejectionKind::InvalidKey => StatusCode::BAD_REQUEST,
+            RejectionKind::InvalidKey | RejectionKind::InvalidLoan => StatusCode::BAD_REQUEST,
+            RejectionKind::LoanRefused => StatusCode::FORBIDDEN,
+            RejectionKind::LoanEnded => StatusCode::PRECONDITION_FAILED,
             RejectionKind::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
             RejectionKind::Contended | RejectionKind::WaitTimeout => self.busy_status.as_status(),
             RejectionKind::QueueFull
@@ -190,13 +116,16 @@ impl Rejection {
     }
 
     /// When it makes sense to send the request again: what the layer was told, or `None` where a retry does not
-    /// help (the key is wrong) or is not safe without a look first (the lock was lost).
+    /// help (the key is wrong, a loan was not taken) or is not safe without a look first (the lock was lost).
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.kind() {
-            RejectionKind::InvalidKey | RejectionKind::Misconfigured | RejectionKind::LockLost => {
-                None
-            }
+            RejectionKind::InvalidKey
+            | RejectionKind::InvalidLoan
+            | RejectionKind::LoanRefused
+            | RejectionKind::LoanEnded
+            | RejectionKind::Misconfigured
+            | RejectionKind::LockLost => None,
             RejectionKind::Contended
             | RejectionKind::WaitTimeout
             | RejectionKind::QueueFull
@@ -229,16 +158,7 @@ impl Rejection {
     /// an address to fetch.
     #[must_use]
     pub const fn problem_type(&self) -> &'static str {
-        match self.kind() {
-            RejectionKind::InvalidKey => "urn:tower-redlock:problem:invalid-key",
-            RejectionKind::Misconfigured => "urn:tower-redlock:problem:misconfigured",
-            RejectionKind::Contended => "urn:tower-redlock:problem:contended",
-            RejectionKind::WaitTimeout => "urn:tower-redlock:problem:wait-timeout",
-            RejectionKind::QueueFull => "urn:tower-redlock:problem:queue-full",
-            RejectionKind::NoQuorum => "urn:tower-redlock:problem:no-quorum",
-            RejectionKind::LockLost => "urn:tower-redlock:problem:lock-lost",
-            RejectionKind::ShuttingDown => "urn:tower-redlock:problem:shutting-down",
-        }
+        self.kind().urn()
     }
 
     /// The `detail` of the default answer: one or two sentences for the client.
@@ -287,7 +207,7 @@ impl fmt::Display for Rejection {
         match self.cause {
             Cause::Lost(reason) => write!(f, " ({reason})"),
             // The source speaks for itself.
-            Cause::InvalidKey(_) | Cause::NotAcquired(_) => Ok(()),
+            Cause::InvalidKey(_) | Cause::NotAcquired(_) | Cause::Loan(_) => Ok(()),
         }
     }
 }
@@ -297,6 +217,7 @@ impl Error for Rejection {
         match &self.cause {
             Cause::InvalidKey(error) => Some(error),
             Cause::NotAcquired(error) => Some(error),
+            Cause::Loan(error) => Some(error),
             Cause::Lost(_) => None,
         }
     }

@@ -13,6 +13,7 @@ use super::admission;
 use super::body::ResponseBody;
 use super::future::ResponseFuture;
 use super::key_extractor::KeyExtractor;
+use super::loan;
 use super::options::{Options, Unlocked, UnlockedReason};
 
 /// A service whose requests hold a lock while they run. Made by [`RedlockLayer`](super::RedlockLayer).
@@ -88,6 +89,8 @@ where
 
     fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
         let options = Arc::clone(&self.options);
+        // Whether it is looked at or not: nobody behind this is to pass it on.
+        let shown = loan::take(request.headers_mut());
         if !options.cover(request.method()) {
             admission::mark_unlocked(
                 request.extensions_mut(),
@@ -101,7 +104,8 @@ where
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         let (parts, body) = request.into_parts();
-        let admission = admission::admit(Arc::clone(&options), Arc::clone(&self.extractor), parts);
+        let extractor = Arc::clone(&self.extractor);
+        let admission = admission::admit(Arc::clone(&options), extractor, parts, shown);
         ResponseFuture::locked(Box::pin(admission), ready, body, options)
     }
 }

@@ -8,6 +8,7 @@
 )]
 
 mod acquire;
+mod borrowing;
 mod deadline;
 mod fairness;
 mod hand_off;

@@ -17,6 +17,7 @@ mod held;
 #[cfg(feature = "axum")]
 mod http_wire;
 mod keys;
+mod loans;
 mod loss;
 mod queue;
 mod release;

@@ -8,6 +8,7 @@
 )]
 
 mod load;
+mod loans;
 mod paths;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,0 +1,154 @@
+//! Loans that travel with requests: the header, and who may borrow by it.
+
+use std::error::Error;
+use std::fmt;
+
+use http::header::HeaderName;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response};
+
+use crate::lock_key::LockKey;
+use crate::manager::{AcquireError, BorrowError, Loan, LockGuard, LockManager};
+use crate::token::LoanProof;
+
+/// The request header that carries the proof of a loan: `redlock-loan`. See [`loan_header`] and
+/// [`RedlockLayer::borrow_from`](super::RedlockLayer::borrow_from).
+///
+/// A layer takes it off every request, whether it borrows or not, and off every response, so that no handler or proxy
+/// behind it passes it on by accident.
+pub const LOAN_HEADER: HeaderName = HeaderName::from_static("redlock-loan");
+
+/// The header that makes the service which is called run under this lock. It is marked as
+/// [sensitive](HeaderValue::is_sensitive), so that `Debug` does not show it; send it over connections that nobody
+/// listens to, and to peers that you trust.
+///
+/// # Examples
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use tower::{Service, ServiceExt};
+/// use tower_redlock::LockHandle;
+/// use tower_redlock::middleware::loan_header;
+///
+/// async fn bill<C>(lock: &LockHandle, client: C) -> Result<Response<Bytes>, Box<dyn std::error::Error>>
+/// where
+///     C: Service<Request<Bytes>, Response = Response<Bytes>, Error: std::error::Error + 'static>,
+/// {
+///     let loan = lock.lend()?;
+///     let mut request = Request::post("http://billing/orders/42").body(Bytes::new())?;
+///     let (name, value) = loan_header(&loan);
+///     request.headers_mut().insert(name, value);
+///     // An answer of any status returns the loan, an error or a time-out leaves the lock to expire.
+///     Ok(loan.run(client.oneshot(request)).await?)
+/// }
+/// ```
+#[must_use]
+pub fn loan_header(loan: &Loan) -> (HeaderName, HeaderValue) {
+    let proof = loan.proof().expose();
+    // Digits, letters and semicolons only.
+    let mut value = HeaderValue::try_from(proof).unwrap_or(HeaderValue::from_static(""));
+    value.set_sensitive(true);
+    (LOAN_HEADER, value)
+}
+
+/// Whether a peer may run under the locks whose proofs it shows.
+pub(super) type Trusts = dyn Fn(&Parts) -> bool + Send + Sync;
+
+/// What a request shows of a loan, taken off it.
+pub(super) enum Shown {
+    Proof(HeaderValue),
+    /// More than one header.
+    Several,
+}
+
+/// Takes the headers of loans off a request, for a layer that borrows and for one that does not.
+pub(super) fn take(headers: &mut HeaderMap) -> Option<Shown> {
+    let several = headers.get_all(LOAN_HEADER).iter().nth(1).is_some();
+    let value = headers.remove(LOAN_HEADER)?;
+    Some(if several {
+        Shown::Several
+    } else {
+        Shown::Proof(value)
+    })
+}
+
+/// Takes the headers of loans off a response.
+pub(super) fn strip<B>(mut response: Response<B>) -> Response<B> {
+    response.headers_mut().remove(LOAN_HEADER);
+    response
+}
+
+/// Why a request that shows a loan does not run under it.
+#[derive(Clone, Debug)]
+pub(super) enum LoanError {
+    /// It comes from a peer whose proofs the layer does not take.
+    Untrusted,
+    /// The header cannot be read, or there is more than one.
+    Malformed,
+    /// The lender does not hold the lock of this request, or not for long enough.
+    Ended(BorrowError),
+}
+
+impl fmt::Display for LoanError {
+    // What the peer sent is not in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Untrusted => f.write_str("loans of this peer are not taken"),
+            Self::Malformed => f.write_str("the header of the loan is malformed or repeated"),
+            Self::Ended(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for LoanError {}
+
+/// Borrows `key` by what the request showed. Where that fails as any lock would, the inner error says so.
+///
+/// # Cancel safety
+///
+/// May be dropped at any point: nothing is written to the nodes.
+pub(super) async fn borrow(
+    locks: &LockManager,
+    trusts: &Trusts,
+    parts: &Parts,
+    key: LockKey,
+    shown: Shown,
+) -> Result<Result<LockGuard, AcquireError>, LoanError> {
+    // Before anything is read of it: strangers are not told what a proof looks like.
+    if !trusts(parts) {
+        return Err(LoanError::Untrusted);
+    }
+    let Shown::Proof(value) = shown else {
+        return Err(LoanError::Malformed);
+    };
+    let proof = read(&value).ok_or(LoanError::Malformed)?;
+    match locks.borrow_keys(key.into(), &proof).await {
+        Ok(guard) => Ok(Ok(guard)),
+        Err(BorrowError::InvalidKey(error)) => Ok(Err(AcquireError::InvalidKey(error))),
+        Err(BorrowError::NoQuorum(error)) => Ok(Err(AcquireError::NoQuorum(error))),
+        Err(BorrowError::ShuttingDown(error)) => Ok(Err(AcquireError::ShuttingDown(error))),
+        Err(error @ (BorrowError::NotOwner | BorrowError::TooLate)) => Err(LoanError::Ended(error)),
+    }
+}
+
+fn read(value: &HeaderValue) -> Option<LoanProof> {
+    value.to_str().ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_taken_off_whole() {
+        let mut headers = HeaderMap::new();
+        assert!(take(&mut headers).is_none());
+        headers.append(LOAN_HEADER, HeaderValue::from_static("a"));
+        assert!(matches!(take(&mut headers), Some(Shown::Proof(value)) if value == "a"));
+        headers.append(LOAN_HEADER, HeaderValue::from_static("a"));
+        headers.append("Redlock-Loan", HeaderValue::from_static("a"));
+        assert!(matches!(take(&mut headers), Some(Shown::Several)));
+        assert!(headers.is_empty());
+    }
+}

@@ -1,0 +1,130 @@
+//! [`RejectionKind`]: why a request was refused, in a word, and how a client is told.
+
+use std::fmt;
+
+/// The kinds of [`Rejection`](super::Rejection).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RejectionKind {
+    /// The request has no key, or none that can be used: 400.
+    InvalidKey,
+    /// The request shows a loan that cannot be read, or several: 400.
+    InvalidLoan,
+    /// The request shows a loan and does not come from where
+    /// [loans are taken from](super::RedlockLayer::borrow_from): 403.
+    LoanRefused,
+    /// The request shows a loan, and the lender does not hold the lock any more, or never did: 412.
+    LoanEnded,
+    /// The key was asked for where it can never be; a mistake in the program: 500.
+    Misconfigured,
+    /// Another request holds the lock, and this one does not wait: the layer's [`BusyStatus`](super::BusyStatus).
+    Contended,
+    /// Others held the lock for as long as this request waits: the layer's [`BusyStatus`](super::BusyStatus).
+    WaitTimeout,
+    /// As many requests wait already as may, for this lock or for all together: 503.
+    QueueFull,
+    /// Too few nodes answered in time: 503.
+    NoQuorum,
+    /// The lock was lost while the request ran. Whether it took effect is unknown: 503.
+    LockLost,
+    /// The lock manager is shutting down: 503.
+    ShuttingDown,
+}
+
+impl RejectionKind {
+    /// The kind as a word, the last part of [`Rejection::problem_type`](super::Rejection::problem_type).
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidKey => "invalid-key",
+            Self::InvalidLoan => "invalid-loan",
+            Self::LoanRefused => "loan-refused",
+            Self::LoanEnded => "loan-ended",
+            Self::Misconfigured => "misconfigured",
+            Self::Contended => "contended",
+            Self::WaitTimeout => "wait-timeout",
+            Self::QueueFull => "queue-full",
+            Self::NoQuorum => "no-quorum",
+            Self::LockLost => "lock-lost",
+            Self::ShuttingDown => "shutting-down",
+        }
+    }
+
+    pub(super) const fn urn(self) -> &'static str {
+        match self {
+            Self::InvalidKey => "urn:tower-redlock:problem:invalid-key",
+            Self::InvalidLoan => "urn:tower-redlock:problem:invalid-loan",
+            Self::LoanRefused => "urn:tower-redlock:problem:loan-refused",
+            Self::LoanEnded => "urn:tower-redlock:problem:loan-ended",
+            Self::Misconfigured => "urn:tower-redlock:problem:misconfigured",
+            Self::Contended => "urn:tower-redlock:problem:contended",
+            Self::WaitTimeout => "urn:tower-redlock:problem:wait-timeout",
+            Self::QueueFull => "urn:tower-redlock:problem:queue-full",
+            Self::NoQuorum => "urn:tower-redlock:problem:no-quorum",
+            Self::LockLost => "urn:tower-redlock:problem:lock-lost",
+            Self::ShuttingDown => "urn:tower-redlock:problem:shutting-down",
+        }
+    }
+
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::InvalidKey => "Invalid lock key",
+            Self::InvalidLoan => "Invalid loan",
+            Self::LoanRefused => "Loan refused",
+            Self::LoanEnded => "Loan ended",
+            Self::Misconfigured => "Lock layer misconfigured",
+            Self::Contended => "Locked by another request",
+            Self::WaitTimeout => "Timed out waiting for the lock",
+            Self::QueueFull => "Too many requests wait",
+            Self::NoQuorum => "Locks unavailable",
+            Self::LockLost => "Lock lost",
+            Self::ShuttingDown => "Shutting down",
+        }
+    }
+
+    pub(super) const fn detail(self) -> &'static str {
+        match self {
+            Self::InvalidKey => "The lock key of this request cannot be used.",
+            Self::InvalidLoan => {
+                "The loan that this request shows cannot be read, or there are several. \
+                 This request was not processed."
+            }
+            Self::LoanRefused => {
+                "This request shows a loan, and none is taken from its sender. It was not processed."
+            }
+            Self::LoanEnded => {
+                "The sender does not hold the lock that this request was to run under. \
+                 This request was not processed."
+            }
+            Self::Misconfigured => "The lock layer of this server is in the wrong place.",
+            Self::Contended => {
+                "Another request holds the lock on this resource. This request was not processed."
+            }
+            Self::WaitTimeout => {
+                "Other requests held the lock on this resource for as long as this request may wait. \
+                 This request was not processed."
+            }
+            Self::QueueFull => {
+                "As many requests as may wait for a lock on this server do so already. \
+                 This request was not processed."
+            }
+            Self::NoQuorum => {
+                "Too few lock nodes answered in time, so the resource could not be locked. \
+                 This request was not processed."
+            }
+            Self::LockLost => {
+                "The lock on this resource was lost while the request was processed. \
+                 Whether the request took effect is unknown."
+            }
+            Self::ShuttingDown => {
+                "This server is shutting down and takes no new locks. This request was not processed."
+            }
+        }
+    }
+}
+
+impl fmt::Display for RejectionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
