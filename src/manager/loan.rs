@@ -79,7 +79,7 @@ impl LockGuard {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # async fn call_billing(proof: String) -> Result<(), std::io::Error> { Ok(()) }
+/// # async fn call_billing(_proof: String) -> Result<(), std::io::Error> { Ok(()) }
 /// # let locks = tower_redlock::LockManager::builder().memory(5).connect().await?;
 /// let guard = locks.acquire("order:42").await?;
 /// let loan = guard.lend()?;

@@ -236,19 +236,45 @@ async fn a_borrower_is_lost_at_once_when_too_many_nodes_have_lost_the_lender() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_missed_an_extension_does_not_shorten_the_loan() {
+    for missing in [0..2, 1..3, 2..4, 3..5] {
+        let nodes = Nodes::five();
+        let (a, b) = (nodes.manager(), nodes.manager());
+        let guard = a.try_acquire(KEY).await.unwrap();
+        nodes.each(missing.clone(), MemoryNode::go_down);
+        sleep(9_800 * MS).await;
+        nodes.each(missing, MemoryNode::come_up);
+        let loan = guard.lend().unwrap();
+        let borrowed = borrow(&b, &loan.proof()).await.unwrap();
+        assert!(
+            borrowed.remaining() > 6 * SECOND,
+            "{:?}",
+            borrowed.remaining()
+        );
+        loan.returned();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_borrowed_while_the_manager_shuts_down_is_refused() {
     let nodes = Nodes::five();
     let (a, b) = (nodes.manager(), nodes.manager());
     let guard = a.try_acquire(KEY).await.unwrap();
-    nodes.each(3..5, MemoryNode::freeze);
-    sleep(9_800 * MS).await;
-    nodes.each(3..5, MemoryNode::thaw);
     let loan = guard.lend().unwrap();
-    let borrowed = borrow(&b, &loan.proof()).await.unwrap();
-    assert!(
-        borrowed.remaining() > 6 * SECOND,
-        "{:?}",
-        borrowed.remaining()
-    );
+    let proof = loan.proof();
+    nodes.each(0..5, MemoryNode::freeze);
+    let asking = {
+        let b = b.clone();
+        tokio::spawn(async move { borrow(&b, &proof).await })
+    };
+    sleep(10 * MS).await;
+    let shutdown = tokio::spawn(async move { b.shutdown(Duration::ZERO).await });
+    sleep(10 * MS).await;
+    nodes.each(0..5, MemoryNode::thaw);
+    let refused = asking.await.unwrap().unwrap_err();
+    assert!(matches!(refused, BorrowError::ShuttingDown(_)), "{refused}");
+    let report = shutdown.await.unwrap();
+    assert_eq!((report.lost, report.held), (0, 0));
+    assert!(!guard.is_lost());
     loan.returned();
 }
 

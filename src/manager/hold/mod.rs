@@ -354,7 +354,7 @@ impl Hold {
             Phase::Held | Phase::Ending(_) => None,
             Phase::Released => Some(LossReason::Released),
         };
-        // A lock that is left to expire keeps its nodes, and nobody is told that they are about to be free.
+        // A lock that is left to expire keeps its nodes.
         let left = inner.loans.is_abandoned();
         let nodes = 0..if left { 0 } else { inner.holding.nodes() };
         let owed = Owed {
@@ -366,7 +366,7 @@ impl Hold {
             lost,
             turns: inner.turns.take(),
         };
-        if let Some(turns) = owed.turns.as_ref().filter(|_| !left) {
+        if let Some(turns) = &owed.turns {
             turns.leave();
         }
         inner.phase = Phase::Released;
