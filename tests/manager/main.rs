@@ -14,6 +14,7 @@ mod hand_off;
 mod hold;
 mod queue;
 mod release;
+mod scope;
 mod settings;
 mod shutdown;
 mod slow;
