@@ -38,8 +38,8 @@ pub struct LockGuard {
     // Only `release` takes it.
     hold: Option<Arc<Hold>>,
     handle: LockHandle,
-    // Guards of other locks that the same work needs at the same time.
-    others: Vec<LockGuard>,
+    // The guard of another lock that the same work needs at the same time, which may have one more.
+    other: Option<Box<Self>>,
 }
 
 impl LockGuard {
@@ -54,13 +54,16 @@ impl LockGuard {
             core,
             hold: Some(hold),
             handle,
-            others: Vec::new(),
+            other: None,
         }
     }
 
     /// Keeps `others` for as long as this one.
     pub(super) fn along_with(mut self, others: Vec<Self>) -> Self {
-        self.others.extend(others);
+        for mut other in others {
+            other.other = self.other.take();
+            self.other = Some(Box::new(other));
+        }
         self
     }
 
@@ -158,7 +161,7 @@ impl LockGuard {
             return Ok(());
         };
         let lost_before = self.handle.lost_before();
-        let others = std::mem::take(&mut self.others);
+        let other = self.other.take();
         let mut outcome = match let_go(&self.core, &hold) {
             Some((release, Some(reason))) => {
                 let _ = release.quorum().await;
@@ -168,7 +171,7 @@ impl LockGuard {
             // Handed on, or shared by others.
             None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
         };
-        for other in others {
+        if let Some(other) = other {
             outcome = outcome.and(Box::pin(other.release()).await);
         }
         outcome

@@ -10,6 +10,7 @@
 mod acquire;
 mod deadline;
 mod fairness;
+mod fence;
 mod hand_off;
 mod hold;
 mod queue;
