@@ -88,9 +88,10 @@ pub use lock_key::{KeyError, LockKey};
 pub use lock_keys::LockKeys;
 pub use manager::{
     AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, LendError,
-    Loan, LockGuard, LockHandle, LockManager, LossReason, Lost, Misconfigured, NoEntropy, NoQuorum,
-    NodeFailure, NodeStanding, NodeStatus, QueueFull, ReleaseError, RestartGuard, RunError,
-    ShutdownReport, ShuttingDown, Snapshot, TooSlow, Unconfirmed, WaitTimeout,
+    Loan, LockGuard, LockHandle, LockManager, LockScope, LossReason, Lost, Misconfigured,
+    NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, QueueFull, ReleaseError,
+    RestartGuard, RunError, ShutdownReport, ShuttingDown, Snapshot, TooSlow, Unconfirmed,
+    WaitTimeout,
 };
 pub use middleware::{BusyStatus, RedlockLayer};
 pub use moment::Moment;

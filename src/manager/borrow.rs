@@ -29,9 +29,11 @@ impl LockManager {
     /// `keys` come from the call, not from the proof, and must be the lender's, or some of them. The borrowed lock:
     ///
     /// * waits for nobody and takes no place in the queue: the lender has excluded all others;
-    /// * lasts as long as a quorum of the nodes says that the lender's does, less the drift. The watchdog asks again
+    /// * lasts as long as a quorum of the nodes keeps the lender's token for, less the drift. The watchdog asks again
     ///   and again, so it follows the lender's extensions, and is *lost* when they end, for
-    ///   [`LossReason::Lender`](crate::LossReason::Lender) at once when too many nodes do not have the lender's token;
+    ///   [`LossReason::Lender`](crate::LossReason::Lender) at once when too many nodes do not have the lender's token.
+    ///   The lender counts from when it sent its last extension and the nodes from when that came, so the lender is
+    ///   told of the end first, by as long as that took; nobody else can have the lock by then;
     /// * is never extended by us, never handed on and never released: to drop the guard ends the work under it only;
     /// * has the lender's number ([`LockHandle::fence`](crate::LockHandle::fence)) by the word of the proof. What
     ///   judges it is the resource, by the number together with
@@ -63,7 +65,7 @@ impl LockManager {
     /// // In another service over the same nodes:
     /// let proof = loan.proof().expose().parse()?;
     /// let borrowed = locks.borrow_keys(LockKey::new("order:42")?.into(), &proof).await?;
-    /// assert!(borrowed.is_borrowed() && borrowed.remaining() <= guard.remaining());
+    /// assert_eq!((borrowed.is_borrowed(), borrowed.fence()), (true, guard.fence()));
     /// drop(borrowed);
     /// loan.returned();
     /// # Ok(()) }
@@ -97,7 +99,14 @@ impl LockManager {
             deadline: holding.deadline(),
         };
         let clock = Arc::clone(&core.clock);
-        let hold = Hold::new(core.next_id(), lease, keys, clock, holding, None);
+        let hold = Hold::new(
+            (core.serial, core.next_id()),
+            lease,
+            keys,
+            clock,
+            holding,
+            None,
+        );
         let hold = Arc::new(hold);
         let inserted = core.registry.insert(&hold);
         let guard = LockGuard::new(Arc::clone(core), Arc::clone(&hold), 0);

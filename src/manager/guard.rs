@@ -1,21 +1,18 @@
-//! [`LockGuard`], [`LockHandle`] and [`Lost`]: a held lock as the user sees it.
+//! [`LockGuard`] and [`LockHandle`]: a held lock as the user sees it.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
-
-use pin_project_lite::pin_project;
-use tokio::sync::futures::OwnedNotified;
 
 use super::baton::{Baton, Turn, Turns};
 use super::core::Core;
 use super::ending::{LossReason, ReleaseError};
 use super::hold::Hold;
+use super::lost::Lost;
 use super::releaser::Release;
 use crate::lease::Lease;
 use crate::lock_key::LockKey;
+use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
 
 /// A lock that is held, and released when this is dropped.
@@ -37,6 +34,8 @@ pub struct LockGuard {
     // Only `release` takes it.
     hold: Option<Arc<Hold>>,
     handle: LockHandle,
+    // The guard of another lock that the same work needs at the same time, which may have one more.
+    other: Option<Box<Self>>,
 }
 
 impl LockGuard {
@@ -51,7 +50,17 @@ impl LockGuard {
             core,
             hold: Some(hold),
             handle,
+            other: None,
         }
+    }
+
+    /// Keeps `others` for as long as this one.
+    pub(super) fn along_with(mut self, others: Vec<Self>) -> Self {
+        for mut other in others {
+            other.other = self.other.take();
+            self.other = Some(Box::new(other));
+        }
+        self
     }
 
     /// Notes how long it was waited for.
@@ -148,14 +157,21 @@ impl LockGuard {
         let Some(hold) = self.hold.take() else {
             return Ok(());
         };
-        let Some((release, lost)) = let_go(&self.core, &hold, self.handle.number) else {
-            return Ok(());
+        let lost_before = self.handle.lost_before();
+        let other = self.other.take();
+        let mut outcome = match let_go(&self.core, &hold) {
+            Some((release, Some(reason))) => {
+                let _ = release.quorum().await;
+                Err(ReleaseError::Lost(reason))
+            }
+            Some((release, None)) => release.quorum().await.map_err(ReleaseError::Unconfirmed),
+            // Handed on, shared by others, or lent.
+            None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
         };
-        let outcome = release.quorum().await;
-        match lost {
-            Some(reason) => Err(ReleaseError::Lost(reason)),
-            None => outcome.map_err(ReleaseError::Unconfirmed),
+        if let Some(other) = other {
+            outcome = outcome.and(Box::pin(other.release()).await);
         }
+        outcome
     }
 
     /// Releases the lock and keeps the right to go for its key; `None` if the lock was lost, and the right with it.
@@ -172,11 +188,7 @@ impl LockGuard {
 
 /// Ends a holder's time: passes the lock to the next who waits in this process, or else ends the care for it and
 /// prepares its release.
-fn let_go(
-    core: &Arc<Core>,
-    hold: &Arc<Hold>,
-    number: u32,
-) -> Option<(Release, Option<LossReason>)> {
+fn let_go(core: &Arc<Core>, hold: &Arc<Hold>) -> Option<(Release, Option<LossReason>)> {
     if !hold.leave() {
         // Others share it.
         return None;
@@ -195,8 +207,7 @@ fn let_go(
     }
     if hold.park(core) {
         // A borrower is at work: the last loan goes on from here.
-        let lost = hold.is_lost(number).then(|| hold.ended_because(number));
-        return Some((Release::nothing(), lost.flatten()));
+        return None;
     }
     Some(finish(core, hold))
 }
@@ -212,7 +223,7 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         if let Some(hold) = self.hold.take() {
             // A release that is dropped goes on in the background.
-            drop(let_go(&self.core, &hold, self.handle.number));
+            drop(let_go(&self.core, &hold));
         }
     }
 }
@@ -274,6 +285,32 @@ impl LockHandle {
         (&self.hold, self.number)
     }
 
+    /// Whether the lock is one of the manager `core`.
+    pub(super) fn is_of(&self, core: &Core) -> bool {
+        self.hold.belongs_to(core.serial)
+    }
+
+    /// Whether `key` is one of those that are locked.
+    pub(super) fn covers(&self, key: &LockKey) -> bool {
+        self.keys().binary_search(key).is_ok()
+    }
+
+    /// The last of the keys as the nodes know them.
+    pub(super) fn last_place(&self) -> Option<&str> {
+        self.hold.keys.as_slice().last().map(NodeKey::as_str)
+    }
+
+    /// Why the lock has been lost, if it has.
+    fn lost_before(&self) -> Option<LossReason> {
+        self.is_lost()
+            .then(|| self.hold.ended_because(self.number))?
+    }
+
+    /// Whether the guard has given it up.
+    pub(super) fn is_released(&self) -> bool {
+        self.hold.ended_because(self.number) == Some(LossReason::Released)
+    }
+
     /// One more guard of the observed lock.
     pub(super) fn reenter(&self, core: &Arc<Core>) -> Result<LockGuard, LossReason> {
         self.hold.share(self.number)?;
@@ -317,11 +354,7 @@ impl LockHandle {
     ///
     /// Dropping the future changes nothing; a new one fires all the same.
     pub fn lost(&self) -> Lost {
-        Lost {
-            ended: Arc::clone(&self.hold.ended).notified_owned(),
-            hold: Arc::clone(&self.hold),
-            number: self.number,
-        }
+        Lost::new(Arc::clone(&self.hold), self.number)
     }
 }
 
@@ -330,42 +363,6 @@ impl fmt::Debug for LockHandle {
         f.debug_struct("LockHandle")
             .field("key", self.key())
             .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
-    }
-}
-
-pin_project! {
-    /// The future of [`LockHandle::lost`]. It owns what it needs and can be stored.
-    #[must_use = "futures do nothing unless polled"]
-    pub struct Lost {
-        hold: Arc<Hold>,
-        number: u32,
-        #[pin]
-        ended: OwnedNotified,
-    }
-}
-
-impl Future for Lost {
-    type Output = LossReason;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LossReason> {
-        let mut this = self.project();
-        loop {
-            // No wake-up can be lost between this check and the poll: the notification was created before both.
-            if let Some(reason) = this.hold.ended_because(*this.number) {
-                return Poll::Ready(reason);
-            }
-            ready!(this.ended.as_mut().poll(cx));
-            this.ended
-                .set(Arc::clone(&this.hold.ended).notified_owned());
-        }
-    }
-}
-
-impl fmt::Debug for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lost")
-            .field("key", self.hold.lease.key())
             .finish_non_exhaustive()
     }
 }

@@ -57,9 +57,9 @@ impl LockGuard {
 ///
 /// The call carries the [`proof`](Self::proof). The other service, which must use the same nodes, the same namespace
 /// and the same keys, [borrows](crate::LockManager::borrow_keys) with it: it asks the nodes whether the owner of the
-/// proof still holds the keys, and then runs under this lock, without waiting for it and never for longer than it is
-/// held here. For calls by HTTP, [`loan_header`](crate::middleware::loan_header) makes a header of the proof and a
-/// [`RedlockLayer`](crate::RedlockLayer::borrow_from) borrows.
+/// proof still holds the keys, and then runs under this lock, without waiting for it and never for longer than the
+/// nodes keep it for us. For calls by HTTP, [`loan_header`](crate::middleware::loan_header) makes a header of the
+/// proof and a [`RedlockLayer`](crate::RedlockLayer::borrow_from) borrows.
 ///
 /// As long as a loan is out, the lock is extended here as usual, even if the guard has gone, up to
 /// [`max_hold`](crate::LockManagerBuilder::max_hold), and it is not released. A lock that was ever lent is not handed

@@ -31,10 +31,12 @@ mod hand_off;
 mod hold;
 mod listening;
 mod loan;
+mod lost;
 mod options;
 mod queue;
 mod releaser;
 mod restart_guard;
+mod scope;
 mod shutdown;
 mod sync;
 mod waiter;
@@ -60,12 +62,14 @@ pub use self::error::{
     WaitTimeout,
 };
 pub use self::fencing::Fencing;
-pub use self::guard::{LockGuard, LockHandle, Lost};
+pub use self::guard::{LockGuard, LockHandle};
 pub use self::hand_off::HandOff;
 pub use self::loan::{LendError, Loan};
+pub use self::lost::Lost;
 pub use self::options::{ConfigError, ConnectError, Misconfigured};
 pub(crate) use self::options::{Options, Settings};
 pub use self::restart_guard::RestartGuard;
+pub use self::scope::LockScope;
 pub use self::shutdown::ShutdownReport;
 pub use self::warden::NodeStanding;
 

@@ -37,9 +37,9 @@ use std::time::Duration;
 /// # What it does not see
 ///
 /// A clock of a server that is set forward ends leases early; a virtual machine that is set back to an earlier state
-/// comes back with its old marker, and so does a server whose address led to another one for a while. A quorum that masks such losses
-/// ([`mask_losses`](crate::LockManagerBuilder::mask_losses)) needs no guard for them. Clients of other libraries on the
-/// same keys know nothing of the marker.
+/// comes back with its old marker, and so does a server whose address led to another one for a while. A quorum that
+/// masks such losses ([`mask_losses`](crate::LockManagerBuilder::mask_losses)) needs no guard for them. Clients of
+/// other libraries on the same keys know nothing of the marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartGuard {
     // `None`: off.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::Extensions;
 use http::request::Parts;
 
-use crate::manager::{AcquireError, LockGuard, LockHandle};
+use crate::manager::{AcquireError, LockGuard, LockHandle, LockScope};
 
 use super::key_extractor::KeyExtractor;
 use super::loan::{self, Shown};
@@ -41,16 +41,22 @@ pub(super) async fn admit<K: KeyExtractor>(
         Ok(None) => return unlocked(parts, UnlockedReason::NoKey),
         Err(error) => return refuse(&options, AcquireError::InvalidKey(error)),
     };
+    // What layers further out hold for this request is shared, not waited for.
+    let scope = parts
+        .extensions
+        .get_or_insert_default::<LockScope>()
+        .clone();
     let acquired = match (&options.borrow_from, shown) {
         (Some(trusts), Some(shown)) => {
-            match loan::borrow(&options.locks, &**trusts, &parts, key, shown).await {
+            match loan::borrow(&options.locks, &scope, &**trusts, &parts, key, shown).await {
                 Ok(borrowed) => borrowed,
                 Err(error) => return Verdict::Refuse(Rejection::of_loan(&options, error)),
             }
         }
         _ => {
             let max_wait = options.max_wait_of(&parts);
-            options.locks.acquire_within(key, max_wait).await
+            let acquired = options.locks.acquire_in(&scope, key.into(), max_wait);
+            acquired.await
         }
     };
     match acquired {

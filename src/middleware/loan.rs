@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response};
 
 use crate::lock_key::LockKey;
-use crate::manager::{AcquireError, BorrowError, Loan, LockGuard, LockManager};
+use crate::manager::{AcquireError, BorrowError, Loan, LockGuard, LockManager, LockScope};
 use crate::token::LoanProof;
 
 /// The request header that carries the proof of a loan: `redlock-loan`. See [`loan_header`] and
@@ -110,6 +110,7 @@ impl Error for LoanError {}
 /// May be dropped at any point: nothing is written to the nodes.
 pub(super) async fn borrow(
     locks: &LockManager,
+    scope: &LockScope,
     trusts: &Trusts,
     parts: &Parts,
     key: LockKey,
@@ -124,7 +125,11 @@ pub(super) async fn borrow(
     };
     let proof = read(&value).ok_or(LoanError::Malformed)?;
     match locks.borrow_keys(key.into(), &proof).await {
-        Ok(guard) => Ok(Ok(guard)),
+        Ok(guard) => {
+            // Layers further in share it.
+            scope.note(guard.handle());
+            Ok(Ok(guard))
+        }
         Err(BorrowError::InvalidKey(error)) => Ok(Err(AcquireError::InvalidKey(error))),
         Err(BorrowError::NoQuorum(error)) => Ok(Err(AcquireError::NoQuorum(error))),
         Err(BorrowError::ShuttingDown(error)) => Ok(Err(AcquireError::ShuttingDown(error))),

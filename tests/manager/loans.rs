@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LendError, LossReason, ReleaseError};
+use tower_redlock::{LendError, LockKey, LockKeys, LockScope, LossReason, ReleaseError};
 
 use super::borrowing::borrow;
 use super::{MS, Nodes, TTL, assert_idle, wait_for};
@@ -218,4 +218,26 @@ async fn a_shutdown_ends_borrowed_locks_and_releases_no_lent_one() {
     drop(loan);
     sleep(TTL).await;
     assert_eq!(nodes.holding(KEY), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_takes_up_again_what_it_left_to_a_loan() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let scope = LockScope::new();
+    let key: LockKeys = LockKey::new(KEY).unwrap().into();
+    let first = locks.acquire_in(&scope, key.clone(), TTL).await.unwrap();
+    let loan = first.lend().unwrap();
+    drop(first);
+    let again = locks.acquire_in(&scope, key, TTL).await.unwrap();
+    loan.returned();
+    sleep(3 * TTL).await;
+    assert!(!again.is_lost(), "the loan leaves it to the guard");
+    let loan = again.lend().unwrap();
+    drop(again);
+    sleep(MS).await;
+    assert_eq!(nodes.holding(KEY), 5);
+    loan.returned();
+    nodes.settle_free(KEY).await;
+    assert_idle(&locks).await;
 }

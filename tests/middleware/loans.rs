@@ -286,3 +286,22 @@ async fn the_work_is_dropped_when_the_lender_loses_the_lock() {
     assert_eq!(Arc::strong_count(&running), 1, "the work is gone");
     loan.returned();
 }
+
+#[tokio::test(start_paused = true)]
+async fn layers_further_in_share_what_is_borrowed() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    let guard = a.try_acquire(KEY).await.unwrap();
+    let loan = guard.lend().unwrap();
+    let (_, value) = loan_header(&loan);
+    let inner = service_fn(|request: Request<Empty<Bytes>>| async move {
+        let lock = request.extensions().get::<LockHandle>().unwrap();
+        assert!(lock.is_borrowed() && !lock.is_lost());
+        Ok::<_, std::convert::Infallible>(ok("done"))
+    });
+    let inner = layer(&b).layer(inner);
+    let answer = trusting(&b).layer(inner).oneshot(showing([&value]));
+    assert_eq!(answer.await.unwrap().status(), 200);
+    assert_eq!(nodes.holding(KEY), 5);
+    loan.returned();
+}

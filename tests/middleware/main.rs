@@ -19,6 +19,7 @@ mod http_wire;
 mod keys;
 mod loans;
 mod loss;
+mod nested;
 mod queue;
 mod release;
 #[cfg(feature = "axum")]

@@ -35,6 +35,11 @@ impl Loans {
         self.ever
     }
 
+    /// Takes back what was left to the last loan; whether anything was.
+    pub(super) fn take_up(&mut self) -> bool {
+        self.parked.take().is_some()
+    }
+
     pub(super) const fn is_abandoned(&self) -> bool {
         self.abandoned
     }
@@ -53,7 +58,7 @@ impl Hold {
         }
         let mut inner = self.inner();
         // The last guard may have left in between, or left the lock to the loans that are out.
-        if !self.is_guarded(&inner, number) {
+        if !self.is_held_by(&inner, number) || inner.guards == 0 {
             return Err(LossReason::Released);
         }
         inner.loans.out += 1;

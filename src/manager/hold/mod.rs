@@ -36,6 +36,8 @@ use crate::protocol::renewal::{Holding, Step};
 #[derive(Debug)]
 pub(super) struct Hold {
     pub(super) id: u64,
+    // The manager it is held with.
+    manager: u64,
     pub(super) lease: Lease,
     pub(super) keys: NodeKeys,
     clock: Arc<dyn Clock>,
@@ -69,7 +71,7 @@ impl Hold {
     /// A lock that a quorum granted, with what is known of every node. Without turns: one that another lent us, and
     /// that a quorum vouched for.
     pub(super) fn new(
-        id: u64,
+        (manager, id): (u64, u64),
         lease: Lease,
         keys: NodeKeys,
         clock: Arc<dyn Clock>,
@@ -78,6 +80,7 @@ impl Hold {
     ) -> Self {
         Self {
             id,
+            manager,
             deadline: AtomicU64::new(lease.deadline.as_nanos()),
             lease,
             keys,
@@ -314,25 +317,27 @@ impl Hold {
         true
     }
 
+    /// Whether it is held with the manager of this serial number.
+    pub(super) const fn belongs_to(&self, manager: u64) -> bool {
+        self.manager == manager
+    }
+
     /// Lets one more guard of the tenant `number` share the lock, if it is still to be relied on.
     pub(super) fn share(&self, number: u32) -> Result<(), LossReason> {
         if let Some(reason) = self.ended_because(number) {
             return Err(reason);
         }
         let mut inner = self.inner();
-        // The last guard may have left in between.
-        if !self.is_guarded(&inner, number) {
+        // The last guard may have left in between; but what it left to a loan is taken up again.
+        if !self.is_held_by(&inner, number) || (inner.guards == 0 && !inner.loans.take_up()) {
             return Err(LossReason::Released);
         }
         inner.guards += 1;
         Ok(())
     }
 
-    /// Whether a guard of the tenant `number` is there, and the lock is held.
-    fn is_guarded(&self, inner: &Inner, number: u32) -> bool {
-        self.tenant.load(Ordering::Acquire) == number
-            && inner.phase == Phase::Held
-            && inner.guards > 0
+    fn is_held_by(&self, inner: &Inner, number: u32) -> bool {
+        self.tenant.load(Ordering::Acquire) == number && inner.phase == Phase::Held
     }
 
     /// Notes that one of the guards that share the lock has left; whether it was the last.
