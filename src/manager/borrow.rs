@@ -32,8 +32,8 @@ impl LockManager {
     /// * lasts as long as a quorum of the nodes keeps the lender's token for, less the drift. The watchdog asks again
     ///   and again, so it follows the lender's extensions, and is *lost* when they end, for
     ///   [`LossReason::Lender`](crate::LossReason::Lender) at once when too many nodes do not have the lender's token.
-    ///   The lender counts from when it sent its last extension and the nodes from when that came, so the lender is
-    ///   told of the end first, by as long as that took; nobody else can have the lock by then;
+    ///   The lender may be told of the end first: it counts from when it sent an extension and the nodes from when that
+    ///   came, and an extension that was not answered it does not count at all. Nobody else can have the lock by then;
     /// * is never extended by us, never handed on and never released: to drop the guard ends the work under it only;
     /// * has the lender's number ([`LockHandle::fence`](crate::LockHandle::fence)) by the word of the proof. What
     ///   judges it is the resource, by the number together with

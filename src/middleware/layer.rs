@@ -141,7 +141,8 @@ impl<K> RedlockLayer<K> {
     /// [is borrowed](crate::LockHandle::is_borrowed), with the lender's number and owner hash. If the lender does not
     /// hold it, the answer is 412 `loan-ended`, and 400 `invalid-loan` for a header that cannot be read or comes twice.
     ///
-    /// A request without the header takes its own lock. Of several layers the outermost takes the header.
+    /// A request without the header takes its own lock, and one that needs none by its method or key runs without,
+    /// whatever it shows. Of several layers the outermost takes the header.
     ///
     /// # Examples
     ///
