@@ -4,7 +4,7 @@
 #   make soak     servers that forget under load, for ten minutes instead of one; prints what it counted
 #   make lint     formatting and clippy, for every feature alone too
 #   make doc      the docs, as docs are published, with warnings denied
-#   make demo     the example service, driving itself
+#   make demo     the examples: a service driving itself, and fencing at a database
 #   make bench    the benchmarks
 #   make servers  only fetch the servers
 #   make deny     licences and advisories, if cargo-deny is installed
@@ -86,6 +86,7 @@ bench:
 
 demo:
 	$(CARGO) run --example orders -- --demo
+	$(CARGO) run --example fencing
 
 deny:
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \
