@@ -6,10 +6,10 @@ use std::time::Duration;
 ///
 /// A server that restarts without its data, is flushed, or is replaced by another under the same address has
 /// forgotten the locks that it granted, and would grant them a second time: two holders at once. With the guard,
-/// which is on unless it is switched off, every node carries a *marker* that says who it is. A node whose marker is missing or
-/// is another's is in *quarantine*: it grants nothing until every lease that it may have forgotten has ended and it has
-/// learnt from the other nodes how high the fencing tokens have come. It takes no operator and no clock of the servers;
-/// any process that uses the nodes sees to it.
+/// which is on unless it is switched off, every node carries a *marker* that says who it is. A node whose marker is
+/// missing or is another's is in *quarantine*: it grants nothing until every lease that it may have forgotten has
+/// ended and it has learnt from the other nodes how high the fencing tokens have come. It takes no operator and no
+/// clock of the servers; any process that uses the nodes sees to it.
 ///
 /// The locks that are held meanwhile are not touched: they live on with the quorum that remembers them.
 ///
@@ -37,9 +37,9 @@ use std::time::Duration;
 /// # What it does not see
 ///
 /// A clock of a server that is set forward ends leases early; a virtual machine that is set back to an earlier state
-/// comes back with its old marker. A quorum that masks such losses
-/// ([`mask_losses`](crate::LockManagerBuilder::mask_losses)) needs no guard for them. Clients of other libraries on the
-/// same keys know nothing of the marker.
+/// comes back with its old marker, and so does a server whose address led to another one for a while. A quorum that
+/// masks such losses ([`mask_losses`](crate::LockManagerBuilder::mask_losses)) needs no guard for them. Clients of
+/// other libraries on the same keys know nothing of the marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartGuard {
     // `None`: off.

@@ -187,7 +187,10 @@ impl NodeError {
     pub const fn outcome_unknown(&self) -> bool {
         matches!(
             self.kind,
-            NodeErrorKind::Interrupted | NodeErrorKind::TimedOut | NodeErrorKind::Garbled
+            NodeErrorKind::Interrupted
+                | NodeErrorKind::TimedOut
+                | NodeErrorKind::Garbled
+                | NodeErrorKind::NotReplicated
         )
     }
 }
@@ -212,6 +215,8 @@ pub enum NodeErrorKind {
     TimedOut,
     /// The server refused the command; it had no effect.
     Rejected,
+    /// The server has the lock, but too few of its replicas acknowledged it in time: it does not count.
+    NotReplicated,
     /// The server's answer made no sense.
     Garbled,
     /// The server cannot serve as a node: wrong role, eviction, missing rights, listed twice.

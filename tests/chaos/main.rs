@@ -21,19 +21,23 @@ mod dice;
 mod forwarder;
 mod run;
 
-use tower_redlock::LockManagerBuilder;
+use std::time::Duration;
+
+use tower_redlock::{LockManagerBuilder, RestartGuard};
 
 use cluster::Scene;
 use run::{assert_no_overlap, assert_overlaps_are_found};
 
 /// A contender that minds which nodes have forgotten. All contenders connect before the first lock is taken.
 fn guarded(builder: LockManagerBuilder) -> LockManagerBuilder {
-    builder
+    // All clocks are one here.
+    let guard = RestartGuard::max_clock_skew(Duration::from_millis(10));
+    builder.bootstrap(true).restart_guard(guard)
 }
 
 /// A contender that trusts every node.
 fn unguarded(builder: LockManagerBuilder) -> LockManagerBuilder {
-    builder
+    builder.restart_guard(RestartGuard::OFF)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,6 +14,7 @@ mod commands;
 mod connect;
 mod crash;
 mod exclusion;
+mod failover;
 mod freeze;
 mod hold;
 mod interop;

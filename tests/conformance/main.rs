@@ -13,6 +13,7 @@ mod claims;
 use std::sync::Arc;
 
 use claims::{Bench, Remote};
+use support::PATIENCE;
 use support::nodes;
 use support::server::{Kind, Server};
 use tower_redlock::node::memory::MemoryNode;
@@ -23,13 +24,36 @@ use tower_redlock::node::{Ears, Node, Notifier};
 struct Real {
     server: Server,
     node: RedisNode,
+    // Only there to acknowledge.
+    _replica: Option<Server>,
 }
 
 impl Real {
     async fn start(kind: Kind) -> Self {
         let server = Server::start(kind, &[]);
         let node = nodes::ready(&server.url()).await;
-        Self { server, node }
+        Self {
+            server,
+            node,
+            _replica: None,
+        }
+    }
+
+    /// The same with a replica that must acknowledge.
+    async fn replicated(kind: Kind) -> Self {
+        let server = Server::start(kind, &[]);
+        let replica = Server::replica_of(&server, &[]);
+        let builder = RedisNode::replicated(&server.url());
+        let node = builder.within(PATIENCE).build().unwrap();
+        let mut context = nodes::context();
+        context.node_timeout = 2 * PATIENCE;
+        node.start(context);
+        nodes::settled(&node).await.unwrap();
+        Self {
+            server,
+            node,
+            _replica: Some(replica),
+        }
     }
 }
 
@@ -133,6 +157,7 @@ all_claims! {
     memory: memory();
     redis: Real::start(Kind::Redis).await;
     valkey: Real::start(Kind::Valkey).await;
+    replicated: Real::replicated(Kind::Redis).await;
 }
 
 remote_claims! {

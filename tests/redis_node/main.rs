@@ -14,7 +14,9 @@ mod failure;
 mod nonsense;
 mod notices;
 mod refused;
+mod replicas;
 mod rights;
+mod sentinel;
 #[cfg(feature = "tls")]
 mod tls;
 

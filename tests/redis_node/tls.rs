@@ -6,6 +6,7 @@ use tower_redlock::node::{AcquireReply, Node, NodeErrorKind, NodeState};
 
 use crate::support::eventually;
 use crate::support::nodes::{acquire, context, refusal, settled, started};
+use crate::support::sentinel::Sentinel;
 use crate::support::server::{Kind, Server};
 
 /// An authority and a certificate of it, for localhost.
@@ -63,6 +64,29 @@ async fn a_server_of_the_given_authority_is_taken() {
     let granted = node.acquire(acquire("k", 1)).await;
     assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
     assert!(!format!("{node:?}").contains("CERTIFICATE"));
+}
+
+#[tokio::test]
+async fn a_master_behind_a_sentinel_is_reached_with_tls() {
+    let authority = authority();
+    let server = Server::start_tls(
+        Kind::Redis,
+        &authority.certificate,
+        &authority.key,
+        Some(&authority.root),
+    );
+    let [certificate, key, root] = ["certificate", "key", "root"].map(|name| server.file(name));
+    let sentinel = Sentinel::start_tls(Kind::Redis, &server, &certificate, &key, &root);
+    let chain = (authority.certificate, authority.key);
+    let node = RedisNode::sentinel([sentinel.url()], "mymaster")
+        .root_certificate(authority.root)
+        .client_certificate(chain.0, chain.1)
+        .build()
+        .unwrap();
+    node.start(context());
+    settled(&node).await.unwrap();
+    let granted = node.acquire(acquire("k", 1)).await;
+    assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 pub mod fake;
 pub mod nodes;
 pub mod resp;
+pub mod sentinel;
 pub mod server;
 
 use std::time::Duration;

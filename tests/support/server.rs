@@ -21,7 +21,7 @@ impl Kind {
     pub const ALL: [Self; 2] = [Self::Redis, Self::Valkey];
 
     /// Where its binary is. A missing server fails the test: a skipped test proves nothing.
-    fn binary(self) -> PathBuf {
+    pub fn binary(self) -> PathBuf {
         let (variable, name) = match self {
             Self::Redis => ("REDIS_SERVER", "redis-server"),
             Self::Valkey => ("VALKEY_SERVER", "valkey-server"),
@@ -76,6 +76,53 @@ impl Server {
         fs::write(dir.join("key"), key).unwrap();
         fs::write(dir.join("root"), clients.unwrap_or_default()).unwrap();
         Self::start_in(dir, kind, &args, true)
+    }
+
+    /// Starts a replica of `master` with further arguments, and waits until it follows.
+    pub fn replica_of(master: &Self, args: &[&str]) -> Self {
+        let port = master.port.to_string();
+        let mut all = vec!["--replicaof", "127.0.0.1", &port];
+        // It would wait for others to follow at the same time.
+        master.run("CONFIG SET repl-diskless-sync-delay 0");
+        all.extend(args);
+        let replica = Self::start(master.kind, &all);
+        replica.wait_to_follow(master);
+        replica
+    }
+
+    /// Waits until this server, and all other replicas of `master`, have what that has.
+    pub fn wait_to_follow(&self, master: &Self) {
+        let begin = Instant::now();
+        while !(self
+            .run("INFO replication")
+            .contains("master_link_status:up")
+            && master.is_followed_by(self))
+        {
+            assert!(
+                begin.elapsed() < super::PATIENCE,
+                "it does not follow: {}",
+                self.log()
+            );
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A replica that is online may have to acknowledge something before it is sent the first command.
+    fn is_followed_by(&self, replica: &Self) -> bool {
+        let known = format!("port={},state=online", replica.port);
+        let replicas = self.info("connected_slaves");
+        let mut raw = self.raw();
+        raw.command(&["PUBLISH", "nobody", "listens"]).unwrap();
+        let acknowledged = raw.command(&["WAIT", &replicas, "100"]).unwrap();
+        self.run("INFO replication").contains(&known) && acknowledged == replicas
+    }
+
+    /// A field of `INFO`.
+    pub fn info(&self, field: &str) -> String {
+        let text = self.run("INFO everything");
+        let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+        let found = fields.find(|(name, _)| *name == field);
+        found.unwrap().1.trim().to_owned()
     }
 
     /// Starts `count` servers at the same time.
@@ -141,7 +188,12 @@ impl Server {
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.dir.join("socket")
+        self.file("socket")
+    }
+
+    /// A file of the server's.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 
     /// Where its files are.
@@ -275,7 +327,7 @@ impl Drop for Server {
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// A fresh directory with a short path: a socket's path has at most 107 bytes.
-fn new_dir() -> PathBuf {
+pub fn new_dir() -> PathBuf {
     let dir = dir(COUNT.fetch_add(1, Ordering::Relaxed));
     fs::create_dir_all(&dir).unwrap();
     dir

@@ -9,12 +9,16 @@ use super::error::{is_missing_right, is_not_ready, server_text};
 use super::info::Info;
 use super::link::Link;
 use super::scripts;
+use super::url::Way;
 use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
 /// How many commands wait in the client's channel before callers wait outside it.
 const QUEUE: usize = 1024;
 
 const NO_RESP3: &str = "it does not speak RESP3 (`HELLO 3`); locks need Redis 6.2 or later, or Valkey, with `HELLO` not renamed and no proxy in front";
+
+/// Has the scripts ask the server who it is.
+const ASK: &str = "ask";
 
 /// A connection of the past, by which the server knows it.
 pub(super) struct Former {
@@ -28,6 +32,9 @@ pub(super) async fn connect(
     context: &NodeContext,
     former: &mut Option<Former>,
 ) -> Result<(Link, watch::Receiver<()>), Setback> {
+    if let Some(replicas) = &core.replicas {
+        replicas.check(context).map_err(Setback::Refused)?;
+    }
     // Before anything can be sent on it: to leave a tombstone too many does no harm.
     let since = context.clock.now();
     // It carries no subscriptions, so nothing is pushed but its own end.
@@ -46,8 +53,13 @@ pub(super) async fn connect(
         run_id: info.run_id().to_owned(),
         client_id,
     });
-    let link = Link::new(connection, info.run_id().to_owned(), since);
-    Ok((link, lost))
+    let identity = if core.reads_identity_itself() {
+        ASK
+    } else {
+        info.run_id()
+    };
+    let identity = identity.to_owned();
+    Ok((Link::new(connection, info, identity, since), lost))
 }
 
 /// Opens a connection. The receiver hears when it ends, `hear` all that is pushed before.
@@ -68,9 +80,14 @@ pub(super) async fn open(
             }
             Ok::<(), String>(())
         });
-    let connection = core
-        .target
-        .client
+    let client = match &core.target.way {
+        Way::Direct(client) => client.clone(),
+        Way::Sentinels(sentinels) => {
+            let clean = |text: &str| core.clean(text);
+            sentinels.master(core.connect_timeout, clean).await?
+        }
+    };
+    let connection = client
         .get_multiplexed_async_connection_with_config(&config)
         .await
         .map_err(|error| setback(core, &error, "connect (`HELLO`, `AUTH`, `SELECT`)"))?;
@@ -83,6 +100,10 @@ async fn look(
     connection: &mut MultiplexedConnection,
 ) -> Result<(Info, Option<i64>), Setback> {
     let mut pipeline = redis::pipe();
+    if core.replicas.is_some() {
+        // It waits for nobody, and shows whether we may.
+        pipeline.cmd("WAIT").arg(0).arg(1);
+    }
     pipeline.cmd("INFO");
     for script in scripts::ALL {
         pipeline.add_command(script.load());
@@ -97,10 +118,20 @@ async fn look(
     let mut answers = answers.into_iter().map(Value::extract_error);
     let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
 
+    let may_wait = core.replicas.as_ref().map(|_| next());
     let info = next().map_err(|error| setback(core, &error, "run `INFO`"))?;
     let info: String = redis::from_redis_value(info).unwrap_or_default();
     let info = Info::parse(&info);
+    if matches!(core.target.way, Way::Sentinels(_)) && info.is_replica() {
+        return Err(Setback::Down(NodeError::new(
+            NodeErrorKind::Unavailable,
+            "the server that Sentinel calls the master is a replica; a failover may be under way",
+        )));
+    }
     info.check().map_err(Setback::Refused)?;
+    if let Some(Err(error)) = may_wait {
+        return Err(setback(core, &error, "run `WAIT`"));
+    }
     for _ in scripts::ALL {
         next().map_err(|error| setback(core, &error, "run `SCRIPT LOAD`"))?;
     }

@@ -10,10 +10,13 @@ use tokio::time::{sleep, timeout};
 use super::connect::connect;
 use super::error::scrub;
 use super::hub::Hub;
-use super::link::{Link, no_link};
+use super::lanes::{Lanes, closed};
+use super::link::Link;
+use super::replicas::Replicas;
 use super::url::Target;
 use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
 use crate::protocol::backoff::{Backoff, jitter};
+use crate::token::OwnerToken;
 
 /// The pauses between attempts to connect: the bound doubles from 50 ms to 2 s.
 pub(super) const NEW_BACKOFF: Backoff =
@@ -40,16 +43,12 @@ pub(super) struct Core {
     pub(super) connect_timeout: Duration,
     /// Who listens to releases.
     pub(super) hub: Arc<Hub>,
-    status: watch::Sender<Status>,
+    /// What a lock needs besides the server's word.
+    pub(super) replicas: Option<Replicas>,
+    /// The connections that carry commands.
+    pub(super) lanes: Lanes,
     closing: watch::Sender<bool>,
     started: AtomicBool,
-}
-
-/// The state, and the link while it is up.
-#[derive(Clone)]
-struct Status {
-    state: NodeState,
-    link: Option<Link>,
 }
 
 /// Why there is no link, or no longer.
@@ -58,108 +57,89 @@ pub(super) enum Setback {
     Down(NodeError),
     /// Somebody has to mend it.
     Refused(NodeError),
-    /// It must be looked at again at once.
+    /// It must be looked at again at once, because of an answer on this connection.
     Changed,
+    /// The same, because of an answer on another connection.
+    Warned,
 }
 
 impl Core {
-    pub(super) fn new(name: String, target: Target, connect_timeout: Duration) -> Self {
+    pub(super) fn new(
+        name: String,
+        target: Target,
+        connect_timeout: Duration,
+        replicas: Option<Replicas>,
+        lanes: usize,
+    ) -> Self {
         Self {
             name,
             target,
             connect_timeout,
+            replicas,
             hub: Arc::default(),
-            status: watch::Sender::new(Status {
-                state: NodeState::Connecting,
-                link: None,
-            }),
+            lanes: Lanes::new(lanes),
             closing: watch::Sender::new(false),
             started: AtomicBool::new(false),
         }
     }
 
     pub(super) fn state(&self) -> NodeState {
-        self.status.borrow().state.clone()
+        self.lanes.state()
     }
 
-    /// The link that commands go out on, or why there is none.
-    pub(super) fn link(&self) -> Result<Link, NodeError> {
-        let status = self.status.borrow();
-        Err(match (&status.state, &status.link) {
-            (NodeState::Up, Some(link)) => return Ok(link.clone()),
-            (NodeState::Down(reason), _) => no_link(reason),
-            (NodeState::Refused(reason), _) => reason.clone(),
-            (NodeState::Closed, _) => closed(),
-            (NodeState::Connecting | NodeState::Up, _) => {
-                NodeError::new(NodeErrorKind::Unavailable, "it is not connected yet")
-            }
-        })
+    /// The link that commands of `token` go out on, or why there is none.
+    pub(super) fn link(&self, token: &OwnerToken) -> Result<Link, NodeError> {
+        self.lanes.link_for(token)
     }
 
-    /// Waits for a link, or for news that there will be none.
+    /// Waits for all links, or for news that there will be none.
     pub(super) async fn ready(&self) -> Result<(), NodeError> {
-        let mut status = self.status.subscribe();
-        let settled = status
-            .wait_for(|status| !matches!(status.state, NodeState::Connecting | NodeState::Down(_)))
-            .await;
-        match settled.as_deref() {
-            Ok(Status {
-                state: NodeState::Up,
-                ..
-            }) => Ok(()),
-            Ok(Status {
-                state: NodeState::Refused(reason),
-                ..
-            }) => Err(reason.clone()),
+        let is_settled =
+            |state: &NodeState| !matches!(state, NodeState::Connecting | NodeState::Down(_));
+        match self.lanes.wait_for(is_settled).await {
+            NodeState::Up => Ok(()),
+            NodeState::Refused(reason) => Err(reason),
             _ => Err(closed()),
         }
     }
 
     /// Waits until the node takes commands.
     pub(super) async fn up(&self) {
-        let mut status = self.status.subscribe();
-        // The sender lives in `self`, so this cannot fail.
-        let _ = status
-            .wait_for(|status| status.state == NodeState::Up)
-            .await;
+        self.lanes.wait_for(|state| *state == NodeState::Up).await;
     }
 
     /// Waits until the node is to be closed.
     pub(super) async fn closing(&self) {
         let mut closing = self.closing.subscribe();
-        // Likewise.
+        // The sender lives in `self`, so this cannot fail.
         let _ = closing.wait_for(|closing| *closing).await;
     }
 
-    /// Whether this is the first call; the supervisor is started once.
+    /// Whether this is the first call; the supervisors are started once.
     pub(super) fn begin(&self) -> bool {
         !self.started.swap(true, Ordering::AcqRel)
     }
 
-    /// Asks the supervisor to end.
+    /// Asks the supervisors to end.
     pub(super) fn stop(&self) {
         self.closing.send_replace(true);
         if self.begin() {
-            // There is no supervisor, and there will be none.
-            self.publish(NodeState::Closed, None);
+            // There are no supervisors, and there will be none.
+            for lane in 0..self.lanes.count() {
+                self.publish(lane, NodeState::Closed, None);
+            }
         }
     }
 
-    /// Waits until the supervisor has ended.
+    /// Waits until the supervisors have ended.
     pub(super) async fn stopped(&self) {
-        let mut status = self.status.subscribe();
-        // The sender lives in `self`, so this cannot fail.
-        let _ = status
-            .wait_for(|status| matches!(status.state, NodeState::Closed) && status.link.is_none())
-            .await;
+        self.lanes.ended().await;
     }
 
-    fn publish(&self, state: NodeState, link: Option<Link>) {
-        let news = self.status.borrow().state != state;
-        if news {
+    fn publish(&self, lane: usize, state: NodeState, link: Option<Link>) {
+        if let Some(state) = self.lanes.publish(lane, state, link) {
             self.changed(&state);
         }
-        self.status.send_replace(Status { state, link });
     }
 
     /// Every change of the state passes here, once.
@@ -175,48 +155,48 @@ impl Core {
 
     /// A text fit for logs: without tokens, and without the password whoever quotes it.
     pub(super) fn clean(&self, text: &str) -> String {
-        match &self.target.secret {
-            Some(secret) => scrub(&text.replace(secret.as_str(), "…")),
-            None => scrub(text),
-        }
+        let secrets = self.target.secrets.iter();
+        let text = secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "…"));
+        scrub(&text)
     }
 }
 
-fn closed() -> NodeError {
-    NodeError::new(NodeErrorKind::Closed, "the node was closed")
-}
-
-/// Keeps the node connected until it is told to stop.
-pub(super) async fn supervise(core: Arc<Core>, context: NodeContext) {
+/// Keeps one lane of the node connected until it is told to stop.
+pub(super) async fn supervise(core: Arc<Core>, lane: usize, context: NodeContext) {
     // Also when the runtime drops this task: whoever waits for the end must see it.
-    let _end = End(&core);
+    let _end = End(&core, lane);
     tokio::select! {
         biased;
         () = core.closing() => {}
-        () = serve(&core, &context) => {}
+        () = serve(&core, lane, &context) => {}
     }
-    drain(&core).await;
+    drain(&core, lane).await;
 }
 
-struct End<'a>(&'a Core);
+struct End<'a>(&'a Core, usize);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        self.0.publish(NodeState::Closed, None);
+        self.0.publish(self.1, NodeState::Closed, None);
     }
 }
 
-async fn serve(core: &Core, context: &NodeContext) {
+async fn serve(core: &Core, lane: usize, context: &NodeContext) {
     let mut backoff = NEW_BACKOFF;
     let mut former = None;
+    let limit = PING_LIMIT.max(context.node_timeout) + core.hold_up();
     loop {
         let mut settled = false;
         let setback = match timeout(core.connect_timeout, connect(core, context, &mut former)).await
         {
             Ok(Ok((link, lost))) => {
                 let since = context.clock.now();
-                core.publish(NodeState::Up, Some(link.clone()));
-                let setback = watch_over(&link, lost, PING_LIMIT.max(context.node_timeout)).await;
+                core.publish(lane, NodeState::Up, Some(link.clone()));
+                let setback = tokio::select! {
+                    biased;
+                    setback = watch_over(&link, lost, limit) => setback,
+                    () = core.replaced(lane, &link) => Setback::Changed,
+                };
                 settled = context.clock.now().since(since) >= HEALTHY;
                 if settled {
                     backoff = NEW_BACKOFF;
@@ -229,21 +209,24 @@ async fn serve(core: &Core, context: &NodeContext) {
                 format!("no connection within {:?}", core.connect_timeout),
             )),
         };
+        if matches!(setback, Setback::Changed) {
+            core.lanes.warn_others(lane);
+        }
         let pause = match setback {
             Setback::Down(reason) => {
-                core.publish(NodeState::Down(reason), None);
+                core.publish(lane, NodeState::Down(reason), None);
                 backoff.next(random())
             }
             Setback::Refused(reason) => {
-                core.publish(NodeState::Refused(reason), None);
+                core.publish(lane, NodeState::Refused(reason), None);
                 SLOW_PAUSE / 2 + jitter(random(), SLOW_PAUSE)
             }
-            Setback::Changed => {
+            Setback::Changed | Setback::Warned => {
                 let reason = NodeError::new(
                     NodeErrorKind::Unavailable,
-                    "it no longer takes writes and is being looked at again",
+                    "it is no longer the master and is being looked at again",
                 );
-                core.publish(NodeState::Down(reason), None);
+                core.publish(lane, NodeState::Down(reason), None);
                 // At once, unless it says so again and again while it looks fit to serve.
                 if settled {
                     Duration::ZERO
@@ -257,10 +240,10 @@ async fn serve(core: &Core, context: &NodeContext) {
 }
 
 /// Lets what is queued out, then ends the link.
-async fn drain(core: &Core) {
-    let link = core.status.borrow().link.clone();
+async fn drain(core: &Core, lane: usize) {
+    let link = core.lanes.last_link(lane);
     // New commands are refused from here on; the link stays so that `stopped` waits for the rest.
-    core.publish(NodeState::Closed, link.clone());
+    core.publish(lane, NodeState::Closed, link.clone());
     if let Some(mut link) = link {
         // Answers come in order: once this one is there, so are those of all commands before it.
         let _ = timeout(DRAIN_LIMIT, link.call(&redis::cmd("PING"))).await;
@@ -277,6 +260,7 @@ async fn watch_over(link: &Link, mut lost: watch::Receiver<()>, limit: Duration)
             // An error says that the client's task is gone, which is the same.
             _ = lost.changed() => return disconnected(),
             () = signals.recheck.notified() => return Setback::Changed,
+            () = signals.warned.notified() => return Setback::Warned,
             () = signals.suspect.notified() => {}
             () = sleep(TICK) => {}
         }

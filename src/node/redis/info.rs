@@ -13,6 +13,7 @@ pub(super) struct Info {
     cluster: String,
     version: String,
     run_id: String,
+    replid: String,
 }
 
 impl Info {
@@ -29,6 +30,7 @@ impl Info {
                 "cluster_enabled" => &mut info.cluster,
                 "redis_version" => &mut info.version,
                 "run_id" => &mut info.run_id,
+                "master_replid" => &mut info.replid,
                 _ => continue,
             };
             value.trim().clone_into(field);
@@ -39,6 +41,17 @@ impl Info {
     /// The identity of the server process; it changes with every restart.
     pub(super) fn run_id(&self) -> &str {
         &self.run_id
+    }
+
+    /// The identity of the history of writes; it changes when a replica becomes a master.
+    #[allow(dead_code, reason = "the restart guard compares it with the marker")]
+    pub(super) fn master_replid(&self) -> &str {
+        &self.replid
+    }
+
+    /// Whether it follows a master.
+    pub(super) fn is_replica(&self) -> bool {
+        self.role == "slave"
     }
 
     /// Whether a lock is safe with this server.
@@ -97,13 +110,15 @@ fn shown(value: &str) -> String {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\n\r\n# Memory\r\nmaxmemory_policy:noeviction\r\nrole:master\r\ncluster_enabled:0\r\n";
+    const GOOD: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\n\r\n# Memory\r\nmaxmemory_policy:noeviction\r\nrole:master\r\ncluster_enabled:0\r\nmaster_replid:def\r\n";
 
     #[test]
     fn a_plain_master_is_accepted() {
         let info = Info::parse(GOOD);
         assert_eq!(info.check(), Ok(()));
         assert_eq!(info.run_id(), "abc");
+        assert_eq!(info.master_replid(), "def");
+        assert!(!info.is_replica());
         assert_eq!(
             Info::parse(&GOOD.replace("7.0.15", "6.2.0")).check(),
             Ok(())

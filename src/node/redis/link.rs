@@ -8,9 +8,10 @@ use std::task::{Poll, ready};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, MutexGuard, Notify};
 
 use super::error;
+use super::info::Info;
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
@@ -21,25 +22,25 @@ use crate::node::{NodeError, NodeErrorKind};
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     connection: MultiplexedConnection,
-    shared: Arc<Shared>,
-}
-
-/// What all clones of a link have.
-#[derive(Debug)]
-struct Shared {
-    signals: Signals,
-    // Who the server at the other end is, as the scripts are told.
-    identity: String,
-    since: Moment,
+    signals: Arc<Signals>,
 }
 
 /// What the users of a link and its supervisor tell each other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Signals {
     /// A command was given up or broke: is the server still there?
     pub(super) suspect: Notify,
     /// The server's nature has changed: look at it anew.
     pub(super) recheck: Notify,
+    /// Another connection of the node was told so.
+    pub(super) warned: Notify,
+    // What the server was when this connection was made.
+    info: Info,
+    // Who the server at the other end is, as the scripts are told.
+    identity: String,
+    since: Moment,
+    // Who may have the server hold this connection up.
+    turn: Mutex<()>,
     // The supervisor has given the link up; nobody need wait for answers any more. A flag and a bell, because every
     // command listens: a watch channel would cost each of them several times as much.
     condemned: AtomicBool,
@@ -47,36 +48,57 @@ pub(super) struct Signals {
 }
 
 impl Link {
-    /// A link to the server known as `identity`, there since `since`.
-    pub(super) fn new(connection: MultiplexedConnection, identity: String, since: Moment) -> Self {
+    /// A link to the server that said `info` of itself and is known to the scripts as `identity`, there since `since`.
+    pub(super) fn new(
+        connection: MultiplexedConnection,
+        info: Info,
+        identity: String,
+        since: Moment,
+    ) -> Self {
         Self {
             connection,
-            shared: Arc::new(Shared {
-                signals: Signals::default(),
+            signals: Arc::new(Signals {
+                suspect: Notify::new(),
+                recheck: Notify::new(),
+                warned: Notify::new(),
+                info,
                 identity,
                 since,
+                turn: Mutex::new(()),
+                condemned: AtomicBool::new(false),
+                bell: Notify::new(),
             }),
         }
     }
 
+    /// What the server said of itself on this connection, which cannot outlive its process.
+    pub(super) fn info(&self) -> &Info {
+        &self.signals.info
+    }
+
+    /// The signals, for whoever uses the link meanwhile.
+    pub(super) fn share(&self) -> Arc<Signals> {
+        Arc::clone(&self.signals)
+    }
+
     pub(super) fn signals(&self) -> &Signals {
-        &self.shared.signals
+        &self.signals
     }
 
     /// Who the server is. A connection cannot outlive its server, so it holds for every command on this link.
     pub(super) fn identity(&self) -> &str {
-        &self.shared.identity
+        &self.signals.identity
     }
 
     /// Since when it is there: what was sent before may still arrive.
     pub(super) fn since(&self) -> Moment {
-        self.shared.since
+        self.signals.since
     }
 
     /// Ends all waiting for answers on this link.
     pub(super) fn condemn(&self) {
-        self.signals().condemned.store(true, Ordering::Release);
-        self.signals().bell.notify_waiters();
+        self.signals.condemned.store(true, Ordering::Release);
+        self.signals.bell.notify_waiters();
     }
 
     /// Sends one command and waits for its answer. Errors from the server are errors.
@@ -87,7 +109,7 @@ impl Link {
             let answer = ready!(answer.as_mut().poll(cx));
             Poll::Ready(answer.and_then(Value::extract_error))
         });
-        self.shared.signals.attended(answer).await
+        self.signals.attended(answer).await
     }
 
     /// Sends many commands at once and waits for all answers. Errors from the server are among the values.
@@ -95,12 +117,12 @@ impl Link {
         let answers = self
             .connection
             .send_packed_commands(pipeline, 0, pipeline.len());
-        self.shared.signals.attended(answers).await
+        self.signals.attended(answers).await
     }
 
     /// See [`Signals::look_at`].
     pub(super) fn look_at(&self, error: &RedisError) {
-        self.signals().look_at(error);
+        self.signals.look_at(error);
     }
 
     /// The same for the answers to one chunk of an extend, where the errors of single locks are items.
@@ -111,12 +133,17 @@ impl Link {
                 .is_err_and(|error| error::is_read_only(&error.to_string()))
         };
         if answers.iter().any(demoted) {
-            self.signals().recheck.notify_one();
+            self.signals.recheck.notify_one();
         }
     }
 }
 
 impl Signals {
+    /// Waits for the turn to have the server hold this connection up.
+    pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
     /// Waits for `answer`, until the link is condemned. Dropped halfway, or failed, it raises suspicion.
     async fn attended<T>(
         &self,

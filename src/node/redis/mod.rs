@@ -30,9 +30,26 @@
 //!
 //! # Connections
 //!
-//! One connection carries all commands. A second one is made when somebody waits for a lock for the first time; it
-//! carries the subscriptions to releases and nothing else, and is made anew only while somebody waits. On the server
-//! they are called `tower-redlock` and `tower-redlock-notices`.
+//! One connection carries all commands of a plain node. A second one is made when somebody waits for a lock for the
+//! first time; it carries the subscriptions to releases and nothing else, and is made anew only while somebody waits.
+//! On the server they are called `tower-redlock` and `tower-redlock-notices`.
+//!
+//! A node with [replicas](#replicas) has a few connections for commands, and all that belongs to one attempt at a
+//! lock goes over one of them. [`state`](Node::state) is then that of the connection that is worst off.
+//!
+//! # Replicas
+//!
+//! A master that dies takes with it what its replicas have not got yet, and the one that takes its place grants the
+//! same lock again. [`RedisNode::replicated`] asks for more than the master's word: acquires and renewals count only
+//! if replicas acknowledge them in time (`WAIT`, for which the user needs the right `+wait`). What that proves, and
+//! what it does not, is said at [`RedisNodeBuilder::require`].
+//!
+//! # Sentinel
+//!
+//! [`RedisNode::sentinel`] is one node wherever its master is: at each connect it asks the Sentinels in turn, and takes
+//! only a server that calls itself a master. It leaves one that is demoted, at its first `READONLY`, and one that does
+//! not know that it was replaced, once most Sentinels name another. A failover is to be taken for *a node that forgot
+//! its locks*: Sentinel chooses the new master without asking what it has.
 //!
 //! # How it fails
 //!
@@ -42,25 +59,29 @@
 //! | the connection breaks | [`Interrupted`](super::NodeErrorKind::Interrupted); new attempts after 0 to 50 ms, the bound doubling up to 2 s |
 //! | the server stops answering | commands wait for their callers' deadline; one that is given up leads to a `PING`, and without an answer in 200 ms the node is down |
 //! | a restart, `SCRIPT FLUSH` | the scripts are loaded again; nothing is seen of it |
-//! | the master becomes a replica | [`Rejected`](super::NodeErrorKind::Rejected) once, then the node is refused |
+//! | the master becomes a replica | [`Rejected`](super::NodeErrorKind::Rejected) once, then the node is refused, or with Sentinel down until there is a master |
+//! | too few replicas acknowledge | [`NotReplicated`](super::NodeErrorKind::NotReplicated) for acquires, which are released, and renewals; releases work |
 //! | out of memory | acquires are [`Rejected`](super::NodeErrorKind::Rejected); extensions and releases work |
 //! | the connection for release notices breaks | waiters are told that they may have missed one and ask again once it is back; commands see nothing of it |
 //! | a key of another type | [`Rejected`](super::NodeErrorKind::Rejected) |
 
 mod answers;
+mod builder;
 mod connect;
 mod connection;
 mod error;
 mod hub;
 mod info;
+mod lanes;
 mod link;
 mod listener;
+mod replicas;
 mod scripts;
+mod sentinel;
 mod url;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
@@ -70,21 +91,20 @@ use crate::node::{
     NodeContext, NodeError, NodeFuture, NodeState, Notifier, Promotion, RaiseReply, RaiseRequest,
     ReleaseReply, ReleaseRequest, Standing, Subscription, VerifyReply, VerifyRequest,
 };
+use crate::token::OwnerToken;
 
+pub use builder::RedisNodeBuilder;
 use connection::Core;
 pub use error::NodeUrlError;
 use link::Link;
+use replicas::Replicas;
 use scripts::Script;
-use url::{Certificates, Target};
-
-/// How long one attempt to connect may take, unless set.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A Redis or Valkey server as a node. See the [module](self) for what the server must be.
 ///
-/// It connects once its manager starts it, with one connection for all commands, and keeps it up until
-/// [`close`](Node::close) or until the last clone and the last command are gone. Clones are the same node: give it
-/// to one manager only, for the first that shuts down closes it.
+/// It connects once its manager starts it, with one connection for all commands unless it has replicas, and keeps it
+/// up until [`close`](Node::close) or until the last clone and the last command are gone. Clones are the same node:
+/// give it to one manager only, for the first that shuts down closes it.
 ///
 /// # Examples
 ///
@@ -122,24 +142,62 @@ impl RedisNode {
 
     /// A node at `url` with settings of its own.
     pub fn builder(url: &str) -> RedisNodeBuilder {
-        RedisNodeBuilder {
-            url: url.to_owned(),
-            name: None,
-            connect_timeout: CONNECT_TIMEOUT,
-            certificates: Certificates::default(),
-        }
+        RedisNodeBuilder::new(url)
     }
 
-    /// Runs one script once it is polled: `cmd` for the link it goes out on, its answer read by `read`.
+    /// A node at `url` with replicas, which must acknowledge what is granted here: by default one of them, in a third
+    /// of the manager's node time-out. See [Replicas](self#replicas).
+    pub fn replicated(url: &str) -> RedisNodeBuilder {
+        Self::builder(url).require(1)
+    }
+
+    /// The node that is whatever server the Sentinels at `urls` call `master`. See [Sentinel](self#sentinel).
+    ///
+    /// A URL is `redis://[[user]:password@]host:port`, or `rediss://..` for TLS to the Sentinels and to the server,
+    /// whose certificate must then be good for the address that they tell. Its credentials are those for the Sentinel,
+    /// where `+sentinel` is the right that is needed; those for the server are set with
+    /// [`user`](RedisNodeBuilder::user) and [`password`](RedisNodeBuilder::password). List every Sentinel: most of
+    /// those listed decide when a master is left that does not know that it was replaced.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_redlock::node::Node as _;
+    /// use tower_redlock::node::redis::RedisNode;
+    ///
+    /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379", "redis://10.0.0.3:26379"];
+    /// let node = RedisNode::sentinel(sentinels, "mymaster")
+    ///     .password("secret")
+    ///     .require(2)
+    ///     .within(Duration::from_millis(20))
+    ///     .build()?;
+    /// assert_eq!(node.name(), "sentinel:mymaster");
+    /// # Ok::<(), tower_redlock::node::redis::NodeUrlError>(())
+    /// ```
+    pub fn sentinel<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        master: &str,
+    ) -> RedisNodeBuilder {
+        let urls = urls.into_iter().map(|url| url.as_ref().to_owned());
+        RedisNodeBuilder::sentinel(urls.collect(), master)
+    }
+
+    /// Runs one script once it is polled: `cmd` for the link it goes out on, which is that of `token` if there is one,
+    /// and its answer read by `read`.
     fn command<T: 'static>(
         &self,
+        token: Option<OwnerToken>,
         script: &'static Script,
         cmd: impl FnOnce(&Link) -> Cmd + Send + 'static,
         read: impl FnOnce(&Value) -> Result<T, NodeError> + Send + 'static,
     ) -> NodeFuture<Result<T, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            let mut link = handle.core.link()?;
+            let mut link = match &token {
+                Some(token) => handle.core.link(token)?,
+                None => handle.core.lanes.link(0)?,
+            };
             let cmd = cmd(&link);
             read(&run(&mut link, script, &cmd).await?)
         })
@@ -163,8 +221,14 @@ impl Node for RedisNode {
     fn start(&self, context: NodeContext) {
         let core = Arc::clone(&self.handle.core);
         if core.begin() {
+            if let Some(replicas) = &core.replicas {
+                replicas.begin(&context);
+            }
             tokio::spawn(listener::listen(Arc::clone(&core)));
-            tokio::spawn(connection::supervise(core, context));
+            for lane in 0..core.lanes.count() {
+                let core = Arc::clone(&core);
+                tokio::spawn(connection::supervise(core, lane, context.clone()));
+            }
         }
     }
 
@@ -178,12 +242,17 @@ impl Node for RedisNode {
     }
 
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        let charter = request.charter.clone();
-        self.command(
-            &scripts::ACQUIRE,
-            move |link| scripts::acquire(&request, link.identity()),
-            move |answer| answers::read_acquire(answer, charter.as_deref()),
-        )
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move {
+            let mut link = handle.core.link(&request.token)?;
+            if let Some(replicas) = &handle.core.replicas {
+                // In a box, so that the futures of plain nodes stay small.
+                return Box::pin(replicas::acquire(&mut link, replicas, &request)).await;
+            }
+            let cmd = scripts::acquire(&request, link.identity());
+            let answer = run(&mut link, &scripts::ACQUIRE, &cmd).await?;
+            answers::read_acquire(&answer, request.charter.as_deref())
+        })
     }
 
     fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
@@ -192,43 +261,43 @@ impl Node for RedisNode {
             if requests.is_empty() {
                 return Ok(Vec::new());
             }
-            let mut link = handle.core.link()?;
-            extend(&mut link, &requests)
+            if handle.core.lanes.count() > 1 {
+                return Ok(Box::pin(replicas::extend(&handle.core, &requests)).await);
+            }
+            let mut link = handle.core.lanes.link(0)?;
+            extend(&mut link, &requests, handle.core.replicas.as_ref())
                 .await
                 .map_err(|error| error::failed(&error))
         })
     }
 
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        self.command(
-            &scripts::RELEASE,
-            move |link| scripts::release(&request, link.since()),
-            answers::read_release,
-        )
+        let token = Some(request.token);
+        let cmd = move |link: &Link| scripts::release(&request, link.since());
+        self.command(token, &scripts::RELEASE, cmd, answers::read_release)
     }
 
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
+        let token = Some(request.token);
         let cmd = move |_: &Link| scripts::raise(&request);
-        self.command(&scripts::RAISE, cmd, answers::read_raise)
+        self.command(token, &scripts::RAISE, cmd, answers::read_raise)
     }
 
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
         let charter = request.charter.clone();
-        self.command(
-            &scripts::VERIFY,
-            move |link| scripts::verify(&request, link.identity()),
-            move |answer| answers::read_verify(answer, charter.as_deref()),
-        )
+        let cmd = move |link: &Link| scripts::verify(&request, link.identity());
+        let read = move |answer: &Value| answers::read_verify(answer, charter.as_deref());
+        self.command(None, &scripts::VERIFY, cmd, read)
     }
 
     fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
         let cmd = move |link: &Link| scripts::check_in(&request, link.identity());
-        self.command(&scripts::CHECK_IN, cmd, answers::read_check_in)
+        self.command(None, &scripts::CHECK_IN, cmd, answers::read_check_in)
     }
 
     fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
         let cmd = move |link: &Link| scripts::promote(&request, link.identity());
-        self.command(&scripts::PROMOTE, cmd, answers::read_promote)
+        self.command(None, &scripts::PROMOTE, cmd, answers::read_promote)
     }
 
     fn close(&self) -> NodeFuture<()> {
@@ -256,76 +325,6 @@ impl fmt::Debug for RedisNode {
         f.debug_struct("RedisNode")
             .field("name", &self.handle.core.name)
             .field("state", &self.handle.core.state())
-            .finish_non_exhaustive()
-    }
-}
-
-/// Builds a [`RedisNode`] with settings of its own. Made by [`RedisNode::builder`].
-#[must_use = "a builder does nothing until `build`"]
-#[derive(Clone)]
-pub struct RedisNodeBuilder {
-    url: String,
-    name: Option<String>,
-    connect_timeout: Duration,
-    certificates: Certificates,
-}
-
-impl RedisNodeBuilder {
-    /// How the node is called in logs and errors. Unless set: `host:port`, with `/database` unless that is 0, or
-    /// the path of the socket.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// How long one attempt to connect may take, handshakes and checks included. Unless set: 1 s.
-    pub const fn connect_timeout(mut self, limit: Duration) -> Self {
-        self.connect_timeout = limit;
-        self
-    }
-
-    /// The certificate (PEM) of the authority that vouches for the server, in place of the public ones.
-    #[cfg(feature = "tls")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
-    pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.certificates.root = Some(pem.into());
-        self
-    }
-
-    /// The certificate and private key (PEM) that we show to a server that asks for them.
-    #[cfg(feature = "tls")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
-    pub fn client_certificate(
-        mut self,
-        certificate: impl Into<Vec<u8>>,
-        key: impl Into<Vec<u8>>,
-    ) -> Self {
-        self.certificates.client = Some((certificate.into(), key.into()));
-        self
-    }
-
-    /// The node.
-    ///
-    /// # Errors
-    ///
-    /// [`NodeUrlError`] if the URL or the certificates cannot be used.
-    pub fn build(self) -> Result<RedisNode, NodeUrlError> {
-        let target = Target::parse(&self.url, &self.certificates)?;
-        let name = self.name.unwrap_or_else(|| target.name.clone());
-        Ok(RedisNode {
-            handle: Arc::new(Handle {
-                core: Arc::new(Core::new(name, target, self.connect_timeout)),
-            }),
-        })
-    }
-}
-
-impl fmt::Debug for RedisNodeBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the URL, nor the certificates: they are secret.
-        f.debug_struct("RedisNodeBuilder")
-            .field("name", &self.name)
-            .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()
     }
 }
@@ -361,18 +360,15 @@ const fn is_unknown_script(kind: ErrorKind) -> bool {
 async fn extend(
     link: &mut Link,
     requests: &[ExtendRequest],
+    replicas: Option<&Replicas>,
 ) -> Result<Vec<Result<ExtendReply, NodeError>>, RedisError> {
     let chunks: Vec<&[ExtendRequest]> = scripts::chunks(requests).collect();
     let mut pipeline = redis::pipe();
     for chunk in &chunks {
         pipeline.add_command(scripts::extend(chunk, link.identity()));
     }
-    let mut answers = link.call_all(&pipeline).await?;
-    if answers.iter().any(is_lost_script) {
-        // All of it again: to extend twice does no harm.
-        link.call(&scripts::EXTEND.load()).await?;
-        answers = link.call_all(&pipeline).await?;
-    }
+    replicas::append_wait(&mut pipeline, replicas);
+    let answers = replicas::call_all(link, &scripts::EXTEND, &pipeline).await?;
     let mut replies = Vec::with_capacity(requests.len());
     let mut answers = answers.into_iter();
     for chunk in chunks {
@@ -394,9 +390,8 @@ async fn extend(
             Err(error) => replies.extend(chunk.iter().map(|_| Err(error.clone()))),
         }
     }
+    if let Some(replicas) = replicas {
+        replicas::discount(&mut replies, answers.next(), replicas);
+    }
     Ok(replies)
-}
-
-fn is_lost_script(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }

@@ -1,9 +1,13 @@
 //! From a URL to a client that can connect, and to names that are fit to be shown.
 
 use redis::io::tcp::TcpSettings;
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo,
+};
 
 use super::error::NodeUrlError;
+use super::sentinel::Sentinels;
 
 /// The certificates of a TLS connection, as PEM.
 #[derive(Clone, Default)]
@@ -25,46 +29,57 @@ pub(super) struct Target {
     /// The address and, unless it is 0, the database.
     pub(super) name: String,
     /// What must not be seen in any text.
-    pub(super) secret: Option<String>,
-    /// Makes the connections.
-    pub(super) client: Client,
+    pub(super) secrets: Vec<String>,
+    pub(super) way: Way,
+}
+
+/// How connections are made.
+pub(super) enum Way {
+    /// To one address.
+    Direct(Client),
+    /// To where the master is.
+    Sentinels(Sentinels),
+}
+
+/// Who we are to the server and what we use of it, where that is not said by the URL.
+#[derive(Clone, Default)]
+pub(super) struct Access {
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) database: Option<u32>,
+}
+
+impl Access {
+    pub(super) fn apply(&self, mut settings: RedisConnectionInfo) -> RedisConnectionInfo {
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = &self.password {
+            settings = settings.set_password(password);
+        }
+        match self.database {
+            Some(database) => settings.set_db(i64::from(database)),
+            None => settings,
+        }
+    }
 }
 
 impl Target {
     /// Reads `url`.
-    pub(super) fn parse(url: &str, certificates: &Certificates) -> Result<Self, NodeUrlError> {
-        let scheme = url.split_once("://").map(|(scheme, _)| scheme);
-        let tls = match scheme {
-            Some("rediss" | "valkeys") => true,
-            Some("redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix") => false,
-            _ => return Err(NodeUrlError::new(UNKNOWN_SCHEME)),
-        };
-        if tls && cfg!(not(feature = "tls")) {
-            return Err(NodeUrlError::new(TLS_IS_OFF));
-        }
-        if !tls && !certificates.is_empty() {
-            return Err(NodeUrlError::new(CERTIFICATES_WITHOUT_TLS));
-        }
-        if url.contains("#insecure") {
-            return Err(NodeUrlError::new(INSECURE));
-        }
-        // The client's own error may quote parts of the URL, so it is not passed on.
-        let info = url
-            .into_connection_info()
-            .map_err(|_| NodeUrlError::new(MALFORMED))?;
-        let settings = info.redis_settings().clone();
-        if settings.db() < 0 {
-            return Err(NodeUrlError::new(MALFORMED));
-        }
+    pub(super) fn parse(
+        url: &str,
+        access: &Access,
+        certificates: &Certificates,
+    ) -> Result<Self, NodeUrlError> {
+        let (info, tls) = read(url, certificates)?;
+        let settings = access.apply(info.redis_settings().clone());
         let address = address_of(info.addr());
         let name = match settings.db() {
             0 => address.clone(),
             db => format!("{address}/{db}"),
         };
-        let secret = settings
-            .password()
-            .filter(|password| !password.is_empty())
-            .map(str::to_owned);
+        let password = settings.password().filter(|password| !password.is_empty());
+        let secrets = password.map(str::to_owned).into_iter().collect();
         let info = info
             // Only RESP3 tells of a lost connection without traffic.
             .set_redis_settings(
@@ -76,13 +91,44 @@ impl Target {
         Ok(Self {
             address,
             name,
-            secret,
-            client: client(info, tls, certificates)?,
+            secrets,
+            way: Way::Direct(client(info, tls, certificates)?),
         })
     }
 }
 
-fn address_of(addr: &ConnectionAddr) -> String {
+/// Reads a URL of any server; tells, too, whether it speaks TLS.
+pub(super) fn read(
+    url: &str,
+    certificates: &Certificates,
+) -> Result<(ConnectionInfo, bool), NodeUrlError> {
+    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
+    let tls = match scheme {
+        Some("rediss" | "valkeys") => true,
+        Some("redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix") => false,
+        _ => return Err(NodeUrlError::new(UNKNOWN_SCHEME)),
+    };
+    if tls && cfg!(not(feature = "tls")) {
+        return Err(NodeUrlError::new(TLS_IS_OFF));
+    }
+    if !tls && !certificates.is_empty() {
+        return Err(NodeUrlError::new(CERTIFICATES_WITHOUT_TLS));
+    }
+    if url.contains("#insecure") {
+        return Err(NodeUrlError::new(INSECURE));
+    }
+    // The client's own error may quote parts of the URL, so it is not passed on.
+    let info = url
+        .into_connection_info()
+        .map_err(|_| NodeUrlError::new(MALFORMED))?;
+    if info.redis_settings().db() < 0 {
+        return Err(NodeUrlError::new(MALFORMED));
+    }
+    Ok((info, tls))
+}
+
+/// `host:port` in lower case, or the path of a socket.
+pub(super) fn address_of(addr: &ConnectionAddr) -> String {
     match addr {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
             let host = host.to_ascii_lowercase();
@@ -96,8 +142,9 @@ fn address_of(addr: &ConnectionAddr) -> String {
     }
 }
 
+/// What connects to the server at `info`.
 #[cfg(feature = "tls")]
-fn client(
+pub(super) fn client(
     info: ConnectionInfo,
     tls: bool,
     certificates: &Certificates,
@@ -134,7 +181,7 @@ fn client(
 }
 
 #[cfg(not(feature = "tls"))]
-fn client(
+pub(super) fn client(
     info: ConnectionInfo,
     _tls: bool,
     _certificates: &Certificates,
@@ -161,7 +208,7 @@ mod tests {
     use super::*;
 
     fn parse(url: &str) -> Result<Target, NodeUrlError> {
-        Target::parse(url, &Certificates::default())
+        Target::parse(url, &Access::default(), &Certificates::default())
     }
 
     #[test]
@@ -183,7 +230,7 @@ mod tests {
             assert_eq!(target.address, address, "{url}");
         }
         let target = parse("redis://:a%40b@h").unwrap();
-        assert_eq!(target.secret.as_deref(), Some("a@b"));
+        assert_eq!(target.secrets, ["a@b"]);
     }
 
     #[test]
@@ -221,12 +268,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_set_beside_the_url_comes_before_it() {
+        let access = Access {
+            user: None,
+            password: Some("p@:/".to_owned()),
+            database: Some(7),
+        };
+        let target = Target::parse("redis://u:old@h/3", &access, &Certificates::default()).unwrap();
+        assert_eq!(target.name, "h:6379/7");
+        assert_eq!(target.secrets, ["p@:/"]);
+    }
+
+    #[test]
     fn certificates_need_a_tls_url() {
         let certificates = Certificates {
             root: Some(b"-----BEGIN CERTIFICATE-----".to_vec()),
             client: None,
         };
-        let error = Target::parse("redis://h", &certificates).err().unwrap();
+        let error = Target::parse("redis://h", &Access::default(), &certificates)
+            .err()
+            .unwrap();
         assert!(error.to_string().contains("rediss://"), "{error}");
     }
 }

@@ -1,0 +1,234 @@
+//! [`RedisNodeBuilder`]: where a node is, and what it is to be like.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::connection::Core;
+use super::error::NodeUrlError;
+use super::replicas::Replicas;
+use super::sentinel;
+use super::url::{Access, Certificates, Target};
+use super::{Handle, RedisNode};
+
+/// How long one attempt to connect may take, unless set.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The connections of a node with replicas, unless set.
+const CONNECTIONS: usize = 4;
+/// The most connections that carry commands.
+const MOST_CONNECTIONS: usize = 32;
+
+/// Builds a [`RedisNode`] with settings of its own. Made by [`RedisNode::builder`].
+#[must_use = "a builder does nothing until `build`"]
+#[derive(Clone)]
+pub struct RedisNodeBuilder {
+    place: Place,
+    access: Access,
+    name: Option<String>,
+    connect_timeout: Duration,
+    certificates: Certificates,
+    require: Option<u32>,
+    within: Option<Duration>,
+    connections: Option<usize>,
+}
+
+/// Where the server is.
+#[derive(Clone)]
+enum Place {
+    Url(String),
+    Sentinels { urls: Vec<String>, master: String },
+}
+
+impl RedisNodeBuilder {
+    pub(super) fn new(url: &str) -> Self {
+        Self::at(Place::Url(url.to_owned()))
+    }
+
+    pub(super) fn sentinel(urls: Vec<String>, master: &str) -> Self {
+        Self::at(Place::Sentinels {
+            urls,
+            master: master.to_owned(),
+        })
+    }
+
+    fn at(place: Place) -> Self {
+        Self {
+            place,
+            access: Access::default(),
+            name: None,
+            connect_timeout: CONNECT_TIMEOUT,
+            certificates: Certificates::default(),
+            require: None,
+            within: None,
+            connections: None,
+        }
+    }
+
+    /// How the node is called in logs and errors. Unless set: `host:port`, with `/database` unless that is 0, or
+    /// the path of the socket, or `sentinel:` and the name of the master.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How long one attempt to connect may take, handshakes and checks included. Unless set: 1 s.
+    pub const fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// The user on the server, in place of the one in the URL.
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.access.user = Some(user.into());
+        self
+    }
+
+    /// The password on the server, in place of the one in the URL, and as it is: nothing is percent-encoded.
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.access.password = Some(password.into());
+        self
+    }
+
+    /// The database on the server, in place of the one in the URL.
+    pub const fn database(mut self, database: u32) -> Self {
+        self.access.database = Some(database);
+        self
+    }
+
+    /// How many replicas must acknowledge a lock before it counts as granted or renewed, at least 1.
+    ///
+    /// Behind each acquire and each renewal, in the same message, goes a `WAIT` for so many replicas
+    /// [`within`](Self::within) a time. If fewer acknowledge, the node has not granted: the error is
+    /// [`NotReplicated`](crate::node::NodeErrorKind::NotReplicated), and the key is released. A renewal of that kind
+    /// does not count, and the lock stays where it is.
+    ///
+    /// # What it proves
+    ///
+    /// That so many replicas had received the lock, in memory. It is no consensus: nothing obliges a failover to
+    /// choose one of those, unless all that can be chosen are required. So require *all* replicas and lose the node
+    /// with the first of them, or fewer and bear that a failover may forget locks. A manager of several such
+    /// nodes, or one that [masks losses](crate::LockManagerBuilder::mask_losses), does not rest on one of them.
+    ///
+    /// Without it, one master with one replica does this (`tests/cluster/failover.rs` plays it on real servers):
+    ///
+    /// | | master has | replica has | who believes to hold the lock |
+    /// |---|---|---|---|
+    /// | the replica's link breaks, A acquires: granted | A | – | A |
+    /// | the master is killed, the replica takes its place | | – | A |
+    /// | B acquires: granted | | B | A and B |
+    ///
+    /// With `require(1)` A is told "0 of 1 replicas acknowledged" in the first line, and holds nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use tower_redlock::LockManager;
+    /// use tower_redlock::node::redis::RedisNode;
+    ///
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut nodes = Vec::new();
+    /// for url in ["redis://10.0.0.1", "redis://10.0.1.1", "redis://10.0.2.1"] {
+    ///     let node = RedisNode::replicated(url).require(1).within(Duration::from_millis(20));
+    ///     nodes.push(node.build()?);
+    /// }
+    /// let locks = LockManager::builder().redis_nodes(nodes).connect().await?;
+    /// # drop(locks);
+    /// # Ok(()) }
+    /// ```
+    pub const fn require(mut self, replicas: u32) -> Self {
+        self.require = Some(replicas);
+        self
+    }
+
+    /// How long the [required](Self::require) replicas may take to acknowledge, at least 1 ms; parts of a millisecond
+    /// are dropped. It must be less than the manager's
+    /// [`node_timeout`](crate::LockManagerBuilder::node_timeout), or the node is refused. Unless set: a third of that.
+    pub const fn within(mut self, limit: Duration) -> Self {
+        self.within = Some(limit);
+        self
+    }
+
+    /// How many connections carry commands, from 1 to 32. Unless set: 4 if replicas are
+    /// [required](Self::require), else 1, which is best then.
+    ///
+    /// With replicas each carries one acquire at a time, so this and the round trips bound how many locks this
+    /// process can take in a second: 4 connections and 1 ms to the server and on to its replica make 4,000.
+    pub const fn connections(mut self, count: usize) -> Self {
+        self.connections = Some(count);
+        self
+    }
+
+    /// The certificate (PEM) of the authority that vouches for the server, in place of the public ones.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.certificates.root = Some(pem.into());
+        self
+    }
+
+    /// The certificate and private key (PEM) that we show to a server that asks for them.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub fn client_certificate(
+        mut self,
+        certificate: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.certificates.client = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// The node.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeUrlError`] if the URLs, the certificates or the numbers cannot be used.
+    pub fn build(self) -> Result<RedisNode, NodeUrlError> {
+        let replicas = match (self.require, self.within) {
+            (Some(0), _) => return Err(NodeUrlError::new(NO_REPLICAS)),
+            (_, Some(within)) if within < Duration::from_millis(1) => {
+                return Err(NodeUrlError::new(NO_TIME));
+            }
+            (None, Some(_)) => return Err(NodeUrlError::new(WITHIN_ALONE)),
+            (require, within) => require.map(|require| Replicas::new(require, within)),
+        };
+        let usual = if replicas.is_some() { CONNECTIONS } else { 1 };
+        let connections = self.connections.unwrap_or(usual);
+        if !(1..=MOST_CONNECTIONS).contains(&connections) {
+            return Err(NodeUrlError::new(BAD_CONNECTIONS));
+        }
+        let (access, certificates) = (&self.access, &self.certificates);
+        let target = match &self.place {
+            Place::Url(url) => Target::parse(url, access, certificates)?,
+            Place::Sentinels { urls, master } => {
+                sentinel::target(urls, master, access, certificates)?
+            }
+        };
+        let name = self.name.unwrap_or_else(|| target.name.clone());
+        let core = Core::new(name, target, self.connect_timeout, replicas, connections);
+        Ok(RedisNode {
+            handle: Arc::new(Handle {
+                core: Arc::new(core),
+            }),
+        })
+    }
+}
+
+impl fmt::Debug for RedisNodeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the URLs, nor the credentials and certificates: they are secret.
+        f.debug_struct("RedisNodeBuilder")
+            .field("name", &self.name)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("require", &self.require)
+            .field("within", &self.within)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+const NO_REPLICAS: &str = "`require` was given 0 replicas; it must be at least 1, or use `RedisNode::builder`, which asks for none";
+const NO_TIME: &str = "`within` must be at least 1 ms: replicas need time to acknowledge";
+const WITHIN_ALONE: &str = "`within` was given but no number of replicas; set it with `require`";
+const BAD_CONNECTIONS: &str = "`connections` must be from 1 to 32";

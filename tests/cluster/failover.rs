@@ -1,0 +1,166 @@
+//! A master that is killed, and the replica that takes its place.
+
+use std::time::Duration;
+
+use tower_redlock::node::NodeState;
+use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
+use tower_redlock::{AcquireError, LockManager, RestartGuard};
+
+use crate::support::sentinel::Sentinel;
+use crate::support::server::{Kind, Server};
+use crate::support::{PATIENCE, eventually};
+use crate::{LONG, MS, all_up, connected, is_contended};
+
+/// One node: a master, its replica, and the Sentinel that watches them.
+struct Scene {
+    master: Server,
+    replica: Server,
+    sentinel: Sentinel,
+}
+
+impl Scene {
+    fn start(kind: Kind) -> Self {
+        let master = Server::start(kind, &[]);
+        let replica = Server::replica_of(&master, &[]);
+        let sentinel = Sentinel::start(kind, &master, 1);
+        Self {
+            master,
+            replica,
+            sentinel,
+        }
+    }
+
+    /// The node as one that takes the master's word.
+    fn plain(&self) -> RedisNodeBuilder {
+        RedisNode::sentinel([self.sentinel.url()], "mymaster")
+    }
+
+    /// The node as one that needs the replica's word, too.
+    fn strict(&self) -> RedisNodeBuilder {
+        self.plain().require(1).within(300 * MS)
+    }
+
+    /// Cuts the replica off: what the master takes from now on does not reach it, not even late.
+    fn cut_off(&self) {
+        self.replica.freeze();
+        self.master.run("CLIENT KILL TYPE replica");
+    }
+
+    /// Kills the master and waits until the replica has taken its place.
+    async fn fail_over(&mut self) {
+        self.master.kill();
+        self.replica.thaw();
+        let port = self.replica.port();
+        eventually("promoted", || self.sentinel.master() == Some(port)).await;
+    }
+}
+
+/// A process of its own that takes locks on this one node, whatever that may have forgotten.
+async fn process(node: RedisNodeBuilder) -> LockManager {
+    let builder = LockManager::builder().redis_nodes([node.build().unwrap()]);
+    let builder = builder.restart_guard(RestartGuard::OFF);
+    connected(builder.ttl(LONG).node_timeout(1_000 * MS)).await
+}
+
+/// The same, but the node has to sit out what it may have forgotten.
+async fn guarded(node: RedisNodeBuilder, ttl: Duration) -> LockManager {
+    let builder = LockManager::builder().redis_nodes([node.build().unwrap()]);
+    let guard = RestartGuard::max_clock_skew(10 * MS);
+    let builder = builder.bootstrap(true).restart_guard(guard);
+    connected(builder.ttl(ttl).node_timeout(300 * MS)).await
+}
+
+/// Tries until the node gives an answer: whether the lock was free.
+async fn is_free(locks: &LockManager) -> bool {
+    let asked = async {
+        loop {
+            match locks.try_acquire("order:1").await {
+                Ok(_) => return true,
+                Err(error) if is_contended(&error) => return false,
+                Err(AcquireError::NoQuorum(_)) => tokio::time::sleep(5 * MS).await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, asked).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_lock_that_the_replica_has_outlives_the_master() {
+    for kind in Kind::ALL {
+        let mut scene = Scene::start(kind);
+        let first = process(scene.strict()).await;
+        let second = process(scene.plain()).await;
+        let guard = first.acquire("order:1").await.unwrap();
+        assert!(!is_free(&second).await);
+        scene.fail_over().await;
+        assert!(!is_free(&second).await, "{kind:?}: a second holder");
+        assert!(!guard.is_lost());
+        all_up(&first).await;
+        guard.release().await.unwrap();
+        assert!(is_free(&second).await, "it could be had all the time");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_the_replica_does_not_have_is_not_granted() {
+    let mut scene = Scene::start(Kind::Redis);
+    let first = process(scene.strict()).await;
+    let second = process(scene.plain()).await;
+    scene.cut_off();
+    let error = first.try_acquire("order:1").await.unwrap_err();
+    let AcquireError::NoQuorum(reasons) = &error else {
+        panic!("{error}");
+    };
+    let text = reasons.to_string();
+    assert!(text.contains("0 of 1 replicas acknowledged"), "{text}");
+    assert_eq!(scene.master.locks(), [""; 0], "it was released");
+    scene.fail_over().await;
+    assert!(is_free(&second).await, "nobody was told that they hold it");
+}
+
+/// Why it needs the replica's word: the same scene as above without it.
+#[tokio::test]
+async fn without_the_replicas_word_a_failover_makes_two_holders() {
+    let mut scene = Scene::start(Kind::Redis);
+    let first = process(scene.plain()).await;
+    let second = process(scene.plain()).await;
+    scene.cut_off();
+    let guard = first.acquire("order:1").await.unwrap();
+    scene.fail_over().await;
+    assert!(is_free(&second).await, "the test no longer shows anything");
+    assert!(!guard.is_lost(), "and nobody tells the first");
+}
+
+/// The same scene once more: the guard takes the replica for a node that forgot, and so it is one.
+#[tokio::test]
+async fn without_the_replicas_word_the_guard_keeps_a_second_holder_out() {
+    let mut scene = Scene::start(Kind::Redis);
+    let ttl = Duration::from_secs(4);
+    let first = guarded(scene.plain(), ttl).await;
+    let second = guarded(scene.plain(), ttl).await;
+    scene.cut_off();
+    let guard = first.acquire("order:1").await.unwrap();
+    scene.fail_over().await;
+    all_up_again(&second).await;
+    assert!(!guard.is_lost(), "too late to show anything");
+    let mut refused = 0;
+    let got = loop {
+        let early = !guard.is_lost();
+        match second.try_acquire("order:1").await {
+            // Asked for before the first had lost it, it is not granted after.
+            Ok(got) => break (got, early),
+            Err(AcquireError::NoQuorum(_)) => refused += 1,
+            Err(error) => assert!(is_contended(&error), "{error}"),
+        }
+        tokio::time::sleep(5 * MS).await;
+    };
+    assert!(!got.1 && guard.is_lost(), "a second holder");
+    assert!(refused > 0);
+    assert!(got.0.fence() > guard.fence(), "and a later one");
+}
+
+async fn all_up_again(locks: &LockManager) {
+    let up = || locks.nodes().iter().all(|node| node.state == NodeState::Up);
+    eventually("the new master is used", up).await;
+}

@@ -1,0 +1,315 @@
+//! Locks that count only once replicas have them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
+use tower_redlock::node::{
+    AcquireReply, ExtendReply, Node, NodeContext, NodeError, NodeErrorKind, NodeState, ReleaseReply,
+};
+
+use crate::kind_of;
+use crate::support::nodes::{
+    acquire, context, extend, key, refill, refusal, release, settled, token,
+};
+use crate::support::server::{Kind, Server};
+use crate::support::{PATIENCE, eventually};
+
+/// Longer than a healthy replica takes on a busy machine.
+const LONG: Duration = Duration::from_secs(5);
+/// Likewise, but not so long that a test may not wait for it.
+const SHORT: Duration = Duration::from_millis(250);
+
+/// What a manager with patience gives its nodes.
+fn patient() -> NodeContext {
+    let mut context = context();
+    context.node_timeout = 2 * PATIENCE;
+    context
+}
+
+/// A started node that takes commands.
+async fn ready(builder: RedisNodeBuilder) -> RedisNode {
+    let node = builder.build().unwrap();
+    node.start(patient());
+    settled(&node).await.unwrap();
+    node
+}
+
+/// A master, its replica, and a node that requires one.
+async fn pair(kind: Kind, within: Duration) -> (Server, Server, RedisNode) {
+    let master = Server::start(kind, &[]);
+    let replica = Server::replica_of(&master, &[]);
+    let node = ready(RedisNode::replicated(&master.url()).within(within)).await;
+    (master, replica, node)
+}
+
+fn exists(server: &Server, name: &str) -> bool {
+    server.command(&["EXISTS", key(name).as_str()]) == "1"
+}
+
+fn assert_not_replicated(error: &NodeError, words: &str) {
+    assert_eq!(error.kind(), NodeErrorKind::NotReplicated, "{error}");
+    assert!(error.outcome_unknown(), "a release is owed");
+    assert!(error.to_string().contains(words), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_granted_is_on_the_replica() {
+    for kind in Kind::ALL {
+        let (master, replica, node) = pair(kind, LONG).await;
+        for owner in 0..20 {
+            let name = format!("k{owner}");
+            let granted = node.acquire(acquire(&name, owner)).await;
+            assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
+            assert!(exists(&replica, &name), "{kind:?}: {name}");
+            let held = node.acquire(acquire(&name, 99)).await;
+            assert!(matches!(held, Ok(AcquireReply::Held(_))), "{held:?}");
+        }
+        let batch: Vec<_> = (0..20).map(|n| extend(&format!("k{n}"), n)).collect();
+        let replies = node.extend(batch.into()).await.unwrap();
+        assert_eq!(replies, vec![Ok(ExtendReply::Extended); 20]);
+        let reply = node.release(release("k7", 7)).await;
+        assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 0 }));
+        assert!(!exists(&master, "k7"));
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_a_frozen_replica_does_not_have_is_not_granted() {
+    for kind in Kind::ALL {
+        let (master, replica, node) = pair(kind, SHORT).await;
+        node.acquire(acquire("old", 1)).await.unwrap();
+        replica.freeze();
+        let error = node.acquire(acquire("k", 2)).await.unwrap_err();
+        assert_not_replicated(&error, "0 of 1 replicas acknowledged within 250ms");
+        assert!(!exists(&master, "k"), "it was released");
+        assert_eq!(node.state(), NodeState::Up);
+        // What is held stays held, but the renewal does not count.
+        let batch = Arc::from([extend("old", 1), refill("new", 3), extend("none", 4)]);
+        let replies = node.extend(batch).await.unwrap();
+        assert_not_replicated(replies[0].as_ref().unwrap_err(), "0 of 1");
+        assert_not_replicated(replies[1].as_ref().unwrap_err(), "0 of 1");
+        assert_eq!(replies[2], Ok(ExtendReply::Absent));
+        assert!(exists(&master, "old"));
+        let reply = node.release(release("old", 1)).await;
+        assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 0 }));
+
+        replica.thaw();
+        let granted = node.acquire(acquire("k", 5)).await;
+        assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
+    }
+}
+
+#[tokio::test]
+async fn as_many_replicas_as_required_must_acknowledge() {
+    let (master, first, one) = pair(Kind::Redis, SHORT).await;
+    let two = ready(
+        RedisNode::replicated(&master.url())
+            .require(2)
+            .within(SHORT)
+            .name("two"),
+    )
+    .await;
+    let error = two.acquire(acquire("k", 1)).await.unwrap_err();
+    assert_not_replicated(&error, "1 of 2 replicas");
+    let second = Server::replica_of(&master, &[]);
+    let granted = two.acquire(acquire("k", 1)).await;
+    assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
+    assert!(exists(&first, "k") && exists(&second, "k"));
+    second.freeze();
+    let granted = one.acquire(acquire("other", 1)).await;
+    assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
+}
+
+/// The server's log of commands names the connection of each.
+#[tokio::test]
+async fn what_belongs_to_one_token_takes_one_connection() {
+    let (master, _replica, node) = pair(Kind::Redis, LONG).await;
+    assert_eq!(commands(&master), 4, "connections of their own");
+    let mut monitor = master.raw();
+    monitor.command(&["MONITOR"]).unwrap();
+    for owner in 0..12 {
+        let name = format!("k{owner}");
+        node.acquire(acquire(&name, owner)).await.unwrap();
+        let all: Vec<_> = (0..=owner).map(|n| extend(&format!("k{n}"), n)).collect();
+        node.extend(all.into()).await.unwrap();
+    }
+    for owner in 0..12 {
+        let name = format!("k{owner}");
+        node.release(release(&name, owner)).await.unwrap();
+    }
+    master.run("SET end 1");
+    let mut lanes = HashSet::new();
+    let mut of_owner = vec![HashSet::new(); 12];
+    let mut seen = [0; 12];
+    loop {
+        let line = monitor.answer().unwrap();
+        if line.contains("\"end\"") {
+            break;
+        }
+        let Some((_, address)) = line.split_once('[') else {
+            continue;
+        };
+        let address = address.split(']').next().unwrap().to_owned();
+        if !line.contains("\"EVALSHA\"") {
+            continue;
+        }
+        lanes.insert(address.clone());
+        for (owner, connections) in of_owner.iter_mut().enumerate() {
+            let number = u32::try_from(owner).unwrap();
+            let token = String::from_utf8(token(number).expose().to_vec()).unwrap();
+            if line.contains(&token) {
+                connections.insert(address.clone());
+                seen[owner] += 1;
+            }
+        }
+    }
+    assert!(
+        lanes.len() > 1,
+        "all of them took one connection: {lanes:?}"
+    );
+    for (owner, connections) in of_owner.iter().enumerate() {
+        assert_eq!(connections.len(), 1, "owner {owner}: {connections:?}");
+        assert_eq!(seen[owner], 14 - owner, "owner {owner}");
+    }
+}
+
+/// How many of our connections carry commands.
+fn commands(server: &Server) -> usize {
+    let list = server.run("CLIENT LIST");
+    list.matches("name=tower-redlock ").count()
+}
+
+#[tokio::test]
+async fn a_wait_holds_up_its_own_connection_only() {
+    let master = Server::start(Kind::Redis, &[]);
+    let replica = Server::replica_of(&master, &[]);
+    let builder = RedisNode::replicated(&master.url()).connections(32);
+    let node = ready(builder.within(PATIENCE)).await;
+    let batch: Vec<_> = (0..64).map(|n| refill(&format!("k{n}"), n)).collect();
+    node.extend(batch.into()).await.unwrap();
+    replica.freeze();
+    let mut waiting = node.acquire(acquire("late", 1_000));
+    let mut releases = JoinSet::new();
+    // Polled before the releases can begin.
+    let early = tokio::time::timeout(Duration::from_millis(1), &mut waiting).await;
+    assert!(early.is_err(), "{early:?}");
+    for owner in 0..64 {
+        let reply = node.release(release(&format!("k{owner}"), owner));
+        releases.spawn(reply);
+    }
+    // Those that share the connection come after the wait, which lasts for as long as this test may.
+    for _ in 0..32 {
+        let reply = tokio::time::timeout(PATIENCE / 2, releases.join_next()).await;
+        reply.unwrap().unwrap().unwrap().unwrap();
+    }
+    replica.thaw();
+    assert_eq!(waiting.await, Ok(AcquireReply::Granted { fence: None }));
+}
+
+#[tokio::test]
+async fn acquires_in_a_row_do_not_pile_up_waits() {
+    let (master, replica, _) = pair(Kind::Redis, SHORT).await;
+    let builder = RedisNode::replicated(&master.url()).connections(1);
+    let node = ready(builder.within(SHORT)).await;
+    node.acquire(acquire("held", 0)).await.unwrap();
+    replica.freeze();
+    let calls = |master: &Server| {
+        let stats = master.run("INFO commandstats");
+        let wait = stats.lines().find(|line| line.starts_with("cmdstat_wait:"));
+        let calls = wait.unwrap().split_once("calls=").unwrap().1;
+        calls.split(',').next().unwrap().parse::<u32>().unwrap()
+    };
+    let before = calls(&master);
+    let crowd: Vec<_> = (1..=20)
+        .map(|owner| {
+            let node = node.clone();
+            tokio::spawn(async move { node.acquire(acquire("held", owner)).await })
+        })
+        .collect();
+    // The release is sent after all of them, and overtakes those that wait for their turn.
+    tokio::task::yield_now().await;
+    node.release(release("held", 0)).await.unwrap();
+    let after = calls(&master);
+    assert!(after - before <= 3, "{} waits came first", after - before);
+    crowd.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn lost_scripts_are_loaded_again() {
+    let (master, replica, node) = pair(Kind::Redis, LONG).await;
+    master.run("SCRIPT FLUSH");
+    let granted = node.acquire(acquire("k", 1)).await;
+    assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
+    assert!(exists(&replica, "k"));
+    master.run("SCRIPT FLUSH");
+    let replies = node.extend(Arc::from([extend("k", 1)])).await.unwrap();
+    assert_eq!(replies, [Ok(ExtendReply::Extended)]);
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_the_business_of_its_own_locks() {
+    let (master, _replica, node) = pair(Kind::Redis, LONG).await;
+    let batch: Vec<_> = (0..40).map(|n| refill(&format!("k{n}"), n)).collect();
+    node.extend(batch.clone().into()).await.unwrap();
+    let list = master.run("CLIENT LIST");
+    let ours = list
+        .lines()
+        .find(|line| line.contains("name=tower-redlock "));
+    let id = ours.unwrap().split(['=', ' ']).nth(1).unwrap();
+    master.run(&format!("CLIENT KILL ID {id}"));
+    let replies = node.extend(batch.into()).await.unwrap();
+    let failed = replies.iter().filter(|reply| reply.is_err()).count();
+    assert!(failed > 0 && failed < 40, "{failed} of 40");
+    eventually("mended", || node.state() == NodeState::Up).await;
+    assert_eq!(commands(&master), 4);
+}
+
+#[tokio::test]
+async fn a_user_needs_the_right_to_wait() {
+    let master = Server::start(Kind::Redis, &[]);
+    let _replica = Server::replica_of(&master, &[]);
+    master.run("ACL SETUSER u on >p ~* &* +@all -wait");
+    let url = master.url_as("u", "p");
+    let node = RedisNode::replicated(&url).within(LONG).build().unwrap();
+    node.start(patient());
+    let error = refusal(&node).await;
+    let text = error.to_string();
+    assert!(text.contains("ACL") && text.contains("WAIT"), "{text}");
+    master.run("ACL SETUSER u +wait");
+    eventually("up", || node.state() == NodeState::Up).await;
+    let granted = node.acquire(acquire("k", 1)).await;
+    assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
+}
+
+#[tokio::test]
+async fn a_wait_as_long_as_the_managers_patience_is_refused() {
+    let master = Server::start(Kind::Redis, &[]);
+    let builder = RedisNode::replicated(&master.url());
+    let node = builder.within(context().node_timeout).build().unwrap();
+    node.start(context());
+    let error = refusal(&node).await;
+    assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
+    assert!(error.to_string().contains("`node_timeout`"), "{error}");
+    let answer = node.acquire(acquire("k", 1)).await;
+    assert_eq!(kind_of(answer), NodeErrorKind::Misconfigured);
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_named() {
+    let builder = || RedisNode::replicated("redis://10.0.0.1");
+    let plain = RedisNode::builder("redis://10.0.0.1");
+    for (builder, word) in [
+        (builder().require(0), "0 replicas"),
+        (builder().within(Duration::ZERO), "`within`"),
+        (builder().connections(0), "1 to 32"),
+        (builder().connections(33), "1 to 32"),
+        (plain.clone().within(SHORT), "`require`"),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    assert!(plain.connections(2).build().is_ok());
+}
