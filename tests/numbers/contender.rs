@@ -14,10 +14,11 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tower_redlock::{LockGuard, LockManager};
+use tower_redlock::clock::{Clock, SystemClock};
+use tower_redlock::{LockGuard, LockManager, Moment};
 
 use crate::checker::Acquisition;
-use crate::{TTL, builder, connected};
+use crate::{SKEW, TTL, builder, connected};
 
 /// Tells a contender where the servers are, and which of the contenders it is.
 const SERVERS: &str = "TOWER_REDLOCK_TEST_SERVERS";
@@ -129,12 +130,29 @@ impl Contender {
     }
 }
 
+/// A clock that people have set so many microseconds too far. Without that, the clock alone would order the holders,
+/// and counters that do not count would go unnoticed.
+#[derive(Debug)]
+struct AheadClock(u64);
+
+impl Clock for AheadClock {
+    fn now(&self) -> Moment {
+        SystemClock::new().now()
+    }
+
+    fn unix_micros(&self) -> u64 {
+        SystemClock::new().unix_micros() + self.0
+    }
+}
+
 /// Does the work of a contender if this process is one. Tells whether it is.
 pub(crate) async fn contend() -> bool {
     let (Ok(servers), Ok(index)) = (env::var(SERVERS), env::var(INDEX)) else {
         return false;
     };
-    let locks = connected(builder(servers.split(' '))).await;
+    let ahead = SKEW * index.parse().unwrap();
+    let clock = AheadClock(u64::try_from(ahead.as_micros()).unwrap());
+    let locks = connected(builder(servers.split(' ')).clock(clock)).await;
     loop {
         // Blocks nobody: between two works there is nothing to do.
         let mut line = String::new();

@@ -30,6 +30,8 @@ use checker::{Acquisition, violations};
 use contender::{Contender, Counts, Work, contend};
 
 const TTL: Duration = Duration::from_millis(400);
+/// By how much the clock of each process is ahead of that of the one before.
+const SKEW: Duration = Duration::from_millis(10);
 const SERVERS: usize = 5;
 const PROCESSES: usize = 8;
 /// How often locks are taken unless the environment says otherwise.
@@ -41,7 +43,7 @@ fn builder<'a>(servers: impl Iterator<Item = &'a str>) -> LockManagerBuilder {
         .ttl(TTL)
         .node_timeout(Duration::from_millis(150))
         .max_wait(Duration::from_secs(5))
-        .restart_guard(RestartGuard::max_clock_skew(Duration::from_millis(10)))
+        .restart_guard(RestartGuard::max_clock_skew(10 * SKEW))
 }
 
 /// A manager that is connected to all of its nodes, all of which vote.
@@ -84,7 +86,8 @@ async fn strike(servers: &mut [Server], number: usize) {
     for server in &struck {
         servers[*server].kill();
     }
-    // Sometimes they are back before anybody has missed them.
+    // Sometimes they are back before anybody has missed them. A process that pauses before it connects again may see
+    // fewer than a majority after the next strike: then its attempts fail, and locks it holds may be lost.
     sleep(Duration::from_millis([0, 30, 150][number / 3 % 3])).await;
     for server in &struck {
         servers[*server].restart();
