@@ -28,7 +28,7 @@ const RECORD: &str = "@record ";
 const DONE: &str = "@done ";
 /// How many keys all contenders share, and how many each has for itself.
 const SHARED_KEYS: usize = 64;
-const OWN_KEYS: usize = 8;
+const OWN_KEYS: usize = 4;
 const TASKS: usize = 12;
 
 /// What the contenders do.

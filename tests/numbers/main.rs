@@ -23,8 +23,9 @@ use std::time::{Duration, Instant};
 use support::eventually;
 use support::server::{Kind, Server};
 use tokio::time::sleep;
+use tower_redlock::clock::{Clock, SystemClock};
 use tower_redlock::node::NodeState;
-use tower_redlock::{LockManager, LockManagerBuilder, NodeStanding, RestartGuard};
+use tower_redlock::{LockManager, LockManagerBuilder, Moment, NodeStanding, RestartGuard};
 
 use checker::{Acquisition, violations};
 use contender::{Contender, Counts, Work, contend};
@@ -49,6 +50,11 @@ fn builder<'a>(servers: impl Iterator<Item = &'a str>) -> LockManagerBuilder {
 /// A manager that is connected to all of its nodes, all of which vote.
 async fn connected(builder: LockManagerBuilder) -> LockManager {
     let locks = builder.connect().await.unwrap();
+    all_vote(&locks).await;
+    locks
+}
+
+async fn all_vote(locks: &LockManager) {
     eventually("all nodes vote", || {
         let nodes = locks.nodes();
         let up = nodes.iter().all(|node| node.state == NodeState::Up);
@@ -57,7 +63,6 @@ async fn connected(builder: LockManagerBuilder) -> LockManager {
             .all(|node| node.standing == NodeStanding::Voting)
     })
     .await;
-    locks
 }
 
 /// Has all contenders take locks `count` times in all, and waits until they have.
@@ -77,25 +82,31 @@ async fn all(
     (records, counts, begin.elapsed())
 }
 
-/// Kills one or two servers, brings them back without their data, and waits until they vote again.
+/// Has one or two servers come back empty.
 async fn strike(servers: &mut [Server], number: usize) {
     let mut struck = vec![number % SERVERS];
     if number % 3 > 0 {
         struck.push((number + 2) % SERVERS);
     }
-    for server in &struck {
-        servers[*server].kill();
-    }
     // Sometimes they are back before anybody has missed them. A process that pauses before it connects again may see
     // fewer than a majority after the next strike: then its attempts fail, and locks it holds may be lost.
-    sleep(Duration::from_millis([0, 30, 150][number / 3 % 3])).await;
-    for server in &struck {
+    let away = Duration::from_millis([0, 30, 150][number / 3 % 3]);
+    come_back_empty(servers, &struck, away).await;
+    sleep(Duration::from_millis(50)).await;
+}
+
+/// Kills servers, brings them back without their data, and waits until they vote again.
+async fn come_back_empty(servers: &mut [Server], struck: &[usize], away: Duration) {
+    for server in struck {
+        servers[*server].kill();
+    }
+    sleep(away).await;
+    for server in struck {
         servers[*server].restart();
     }
     // The marker is the contenders' work: nobody else writes it.
     let votes = |server: &usize| servers[*server].run("HEXISTS lk!node identity") == "1";
     eventually("they vote again", || struck.iter().all(votes)).await;
-    sleep(Duration::from_millis(50)).await;
 }
 
 fn report(what: &str, records: &[Acquisition], counts: Counts, took: Duration) {
@@ -155,4 +166,41 @@ async fn numbers_grow_strictly_while_a_minority_forgets_again_and_again() {
     assert!(found.is_empty(), "{} violations: {first:#?}", found.len());
     assert!(records.len() > wanted - 2 * PROCESSES && strikes > 0);
     assert!(healthy.share() >= 0.95, "{healthy:?}");
+}
+
+/// A clock that has been stopped: what it proposes is the same for ever.
+#[derive(Debug)]
+struct StoppedClock;
+
+impl Clock for StoppedClock {
+    fn now(&self) -> Moment {
+        SystemClock::new().now()
+    }
+
+    fn unix_micros(&self) -> u64 {
+        1_700_000_000_000_000
+    }
+}
+
+#[tokio::test]
+async fn numbers_go_on_after_those_who_knew_them_have_forgotten_one_after_the_other() {
+    let mut servers = Server::start_many(Kind::Redis, SERVERS);
+    let urls: Vec<String> = servers.iter().map(Server::url).collect();
+    let locks = builder(urls.iter().map(String::as_str)).clock(StoppedClock);
+    let locks = connected(locks.bootstrap(true)).await;
+    let number = async || {
+        let guard = locks.acquire("order:1").await.unwrap();
+        let number = guard.fence().unwrap();
+        guard.release().await.unwrap();
+        number
+    };
+    let first = number().await;
+    for struck in [[0, 1], [2, 3]] {
+        come_back_empty(&mut servers, &struck, Duration::ZERO).await;
+        all_vote(&locks).await;
+    }
+    // The only one that has never forgotten. The others know what they were told when they began to vote again.
+    servers[4].kill();
+    let second = number().await;
+    assert!(second > first, "{first}, {second}");
 }
