@@ -361,19 +361,19 @@ mod tests {
     fn another_owner_with_the_same_token_does_not_enter() {
         let database = Database::create(Check::Enter).unwrap();
         let account = database.open().unwrap();
-        let enter = |fence, owner: &str| {
+        let enters = |fence, owner: &str| {
             let owner = owner.to_owned();
             let holder = Holder {
                 name: "x",
                 fence,
                 owner,
             };
-            super::enter(&account.connection, &holder).unwrap()
+            enter(&account.connection, &holder).unwrap()
         };
-        assert!(enter(34, "a"));
-        assert!(enter(34, "a"), "once more");
-        assert!(!enter(34, "b"));
-        assert!(!enter(33, "a"));
-        assert!(enter(35, "b"));
+        assert!(enters(34, "a"));
+        assert!(enters(34, "a"), "once more");
+        assert!(!enters(34, "b"));
+        assert!(!enters(33, "a"));
+        assert!(enters(35, "b"));
     }
 }

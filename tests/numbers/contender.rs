@@ -225,7 +225,7 @@ async fn take_turns(
             }
         };
         let start = now();
-        if keys.len() > 1 && turn % 199 == 0 {
+        if keys.len() > 1 && turn.is_multiple_of(199) {
             // Long enough to be renewed, and to be filled into nodes that have forgotten it.
             sleep(TTL * 3 / 2).await;
         }

@@ -85,7 +85,7 @@ async fn all(
 /// Has one or two servers come back empty.
 async fn strike(servers: &mut [Server], number: usize) {
     let mut struck = vec![number % SERVERS];
-    if number % 3 > 0 {
+    if !number.is_multiple_of(3) {
         struck.push((number + 2) % SERVERS);
     }
     // Sometimes they are back before anybody has missed them. A process that pauses before it connects again may see
