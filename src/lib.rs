@@ -88,9 +88,9 @@ pub use lock_key::{KeyError, LockKey};
 pub use lock_keys::LockKeys;
 pub use manager::{
     AcquireError, ConfigError, ConnectError, Contended, Fencing, HandOff, LockGuard, LockHandle,
-    LockManager, LossReason, Lost, Misconfigured, NoEntropy, NoQuorum, NodeFailure, NodeStanding,
-    NodeStatus, QueueFull, ReleaseError, RestartGuard, RunError, ShutdownReport, ShuttingDown,
-    Snapshot, TooSlow, Unconfirmed, WaitTimeout,
+    LockManager, LockScope, LossReason, Lost, Misconfigured, NoEntropy, NoQuorum, NodeFailure,
+    NodeStanding, NodeStatus, QueueFull, ReleaseError, RestartGuard, RunError, ShutdownReport,
+    ShuttingDown, Snapshot, TooSlow, Unconfirmed, WaitTimeout,
 };
 pub use middleware::{BusyStatus, RedlockLayer};
 pub use moment::Moment;

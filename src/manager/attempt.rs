@@ -223,7 +223,14 @@ impl Attempt {
         let keys = self.keys.clone();
         let hold = Arc::new_cyclic(|hold| {
             turns.note(&Note::Held(hold.clone()));
-            Hold::new(core.next_id(), lease, keys, clock, holding, turns)
+            Hold::new(
+                (core.serial, core.next_id()),
+                lease,
+                keys,
+                clock,
+                holding,
+                turns,
+            )
         });
         self.won = true;
         if self.fanout.is_empty() {

@@ -43,6 +43,8 @@ pub(super) struct Core {
     // Attempts under way: a shutdown waits for them, because they may yet be granted.
     pub(super) attempts: Gauge,
     pub(super) registry: Arc<Registry>,
+    // Tells managers apart.
+    pub(super) serial: u64,
     next_id: AtomicU64,
 }
 
@@ -73,6 +75,7 @@ impl Core {
             background,
             attempts: Gauge::new(),
             registry: Arc::new(Registry::new()),
+            serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             next_id: AtomicU64::new(0),
         }
     }
@@ -148,6 +151,8 @@ impl Drop for Core {
         self.standings.suspect_all();
     }
 }
+
+static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
 
 /// A fresh owner token.
 pub(super) fn token() -> Result<OwnerToken, AcquireError> {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::ending::LossReason;
 use crate::lock_key::KeyError;
 use crate::node::NodeError;
 
@@ -22,6 +23,9 @@ pub enum AcquireError {
     NoQuorum(NoQuorum),
     /// The lock was granted, and by then its validity was over.
     TooSlow(TooSlow),
+    /// The work holds a lock on the key already, and has lost it. Only where locks are shared within a
+    /// [`LockScope`](crate::LockScope).
+    Lost(LossReason),
     /// The manager is shutting down.
     ShuttingDown(ShuttingDown),
     /// The operating system gave no random bytes for an owner token.
@@ -37,6 +41,9 @@ impl fmt::Display for AcquireError {
             Self::QueueFull(error) => error.fmt(f),
             Self::NoQuorum(error) => error.fmt(f),
             Self::TooSlow(error) => error.fmt(f),
+            Self::Lost(reason) => {
+                write!(f, "the lock that this work holds already is lost: {reason}")
+            }
             Self::ShuttingDown(error) => error.fmt(f),
             Self::NoEntropy(error) => error.fmt(f),
         }

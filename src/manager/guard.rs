@@ -16,6 +16,7 @@ use super::hold::Hold;
 use super::releaser::Release;
 use crate::lease::Lease;
 use crate::lock_key::LockKey;
+use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
 
 /// A lock that is held, and released when this is dropped.
@@ -37,6 +38,8 @@ pub struct LockGuard {
     // Only `release` takes it.
     hold: Option<Arc<Hold>>,
     handle: LockHandle,
+    // The guard of another lock that the same work needs at the same time, which may have one more.
+    other: Option<Box<Self>>,
 }
 
 impl LockGuard {
@@ -51,7 +54,17 @@ impl LockGuard {
             core,
             hold: Some(hold),
             handle,
+            other: None,
         }
+    }
+
+    /// Keeps `others` for as long as this one.
+    pub(super) fn along_with(mut self, others: Vec<Self>) -> Self {
+        for mut other in others {
+            other.other = self.other.take();
+            self.other = Some(Box::new(other));
+        }
+        self
     }
 
     /// Notes how long it was waited for.
@@ -147,14 +160,21 @@ impl LockGuard {
         let Some(hold) = self.hold.take() else {
             return Ok(());
         };
-        let Some((release, lost)) = let_go(&self.core, &hold) else {
-            return Ok(());
+        let lost_before = self.handle.lost_before();
+        let other = self.other.take();
+        let mut outcome = match let_go(&self.core, &hold) {
+            Some((release, Some(reason))) => {
+                let _ = release.quorum().await;
+                Err(ReleaseError::Lost(reason))
+            }
+            Some((release, None)) => release.quorum().await.map_err(ReleaseError::Unconfirmed),
+            // Handed on, or shared by others.
+            None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
         };
-        let outcome = release.quorum().await;
-        match lost {
-            Some(reason) => Err(ReleaseError::Lost(reason)),
-            None => outcome.map_err(ReleaseError::Unconfirmed),
+        if let Some(other) = other {
+            outcome = outcome.and(Box::pin(other.release()).await);
         }
+        outcome
     }
 
     /// Releases the lock and keeps the right to go for its key; `None` if the lock was lost, and the right with it.
@@ -251,6 +271,32 @@ impl LockHandle {
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
         OwnerHash::of(&self.hold.lease.token)
+    }
+
+    /// Whether the lock is one of the manager `core`.
+    pub(super) fn is_of(&self, core: &Core) -> bool {
+        self.hold.belongs_to(core.serial)
+    }
+
+    /// Whether `key` is one of those that are locked.
+    pub(super) fn covers(&self, key: &LockKey) -> bool {
+        self.keys().binary_search(key).is_ok()
+    }
+
+    /// The last of the keys as the nodes know them.
+    pub(super) fn last_place(&self) -> Option<&str> {
+        self.hold.keys.as_slice().last().map(NodeKey::as_str)
+    }
+
+    /// Why the lock has been lost, if it has.
+    fn lost_before(&self) -> Option<LossReason> {
+        self.is_lost()
+            .then(|| self.hold.ended_because(self.number))?
+    }
+
+    /// Whether the guard has given it up.
+    pub(super) fn is_released(&self) -> bool {
+        self.hold.ended_because(self.number) == Some(LossReason::Released)
     }
 
     /// One more guard of the observed lock.

@@ -32,6 +32,7 @@ mod options;
 mod queue;
 mod releaser;
 mod restart_guard;
+mod scope;
 mod shutdown;
 mod sync;
 mod waiter;
@@ -61,6 +62,7 @@ pub use self::hand_off::HandOff;
 pub use self::options::{ConfigError, ConnectError, Misconfigured};
 pub(crate) use self::options::{Options, Settings};
 pub use self::restart_guard::RestartGuard;
+pub use self::scope::LockScope;
 pub use self::shutdown::ShutdownReport;
 pub use self::warden::NodeStanding;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::Extensions;
 use http::request::Parts;
 
-use crate::manager::{AcquireError, LockGuard, LockHandle};
+use crate::manager::{AcquireError, LockGuard, LockHandle, LockScope};
 
 use super::key_extractor::KeyExtractor;
 use super::options::{OnNoQuorum, Options, Unlocked, UnlockedReason};
@@ -40,7 +40,13 @@ pub(super) async fn admit<K: KeyExtractor>(
         Err(error) => return refuse(&options, AcquireError::InvalidKey(error)),
     };
     let max_wait = options.max_wait_of(&parts);
-    match options.locks.acquire_within(key, max_wait).await {
+    // What layers further out hold for this request is shared, not waited for.
+    let scope = parts
+        .extensions
+        .get_or_insert_default::<LockScope>()
+        .clone();
+    let acquired = options.locks.acquire_in(&scope, key.into(), max_wait);
+    match acquired.await {
         Ok(guard) => {
             parts.extensions.remove::<Unlocked>();
             parts.extensions.insert(guard.handle());

@@ -29,8 +29,16 @@
 //! [`HoldUntil::BodyEnd`] it lasts until the response has been passed on. A client that sends or reads slowly holds
 //! the lock as long as it likes, up to the manager's `max_hold`. Put a time-out inside, or read the body outside.
 //!
-//! A lock is not re-entrant: a second layer with the same key, or a handler that asks for the key of its own
-//! request, finds it held by another, and if it waits it waits for itself.
+//! # Layers inside layers
+//!
+//! A request shares what it holds: a second layer with the same key, or a handler that asks for it with the request's
+//! [`LockScope`](crate::LockScope) by [`acquire_in`](crate::LockManager::acquire_in), has the same lease, which is
+//! released when the last of them is done. A handler that asks by [`acquire`](crate::LockManager::acquire) is another
+//! to the lock, and if it waits it waits for itself.
+//!
+//! A request that holds a lock waits only for keys that sort after it; for others it tries once, and is refused if they
+//! are held. So routes whose layers take the same locks in opposite orders never wait for each other. Copies of a
+//! request that keep its extensions share its locks, too: a hedging layer belongs outside of this one.
 //!
 //! # Waiting
 //!

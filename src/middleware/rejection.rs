@@ -129,6 +129,8 @@ impl Rejection {
             options,
             match error {
                 AcquireError::InvalidKey(error) => Cause::InvalidKey(error),
+                // By a layer further out, which has run this request up to here.
+                AcquireError::Lost(reason) => Cause::Lost(reason),
                 error => Cause::NotAcquired(error),
             },
         )
@@ -189,19 +191,30 @@ impl Rejection {
         }
     }
 
-    /// When it makes sense to send the request again: what the layer was told, or `None` where a retry does not
-    /// help (the key is wrong) or is not safe without a look first (the lock was lost).
+    /// When it makes sense to send the request again: what the layer was told, or the rest of a quarantine where that
+    /// is the cause and takes longer; `None` where a retry does not help (the key is wrong) or is not safe without a
+    /// look first (the lock was lost).
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.kind() {
             RejectionKind::InvalidKey | RejectionKind::Misconfigured | RejectionKind::LockLost => {
                 None
             }
+            RejectionKind::NoQuorum => Some(self.after_quarantine()),
             RejectionKind::Contended
             | RejectionKind::WaitTimeout
             | RejectionKind::QueueFull
-            | RejectionKind::NoQuorum
             | RejectionKind::ShuttingDown => Some(self.retry_after),
+        }
+    }
+
+    const fn after_quarantine(&self) -> Duration {
+        match &self.cause {
+            Cause::NotAcquired(AcquireError::NoQuorum(error)) => match error.retry_after() {
+                Some(rest) if rest.as_nanos() > self.retry_after.as_nanos() => rest,
+                _ => self.retry_after,
+            },
+            _ => self.retry_after,
         }
     }
 

@@ -10,10 +10,12 @@
 mod acquire;
 mod deadline;
 mod fairness;
+mod fence;
 mod hand_off;
 mod hold;
 mod queue;
 mod release;
+mod scope;
 mod settings;
 mod shutdown;
 mod slow;

@@ -18,6 +18,7 @@ mod held;
 mod http_wire;
 mod keys;
 mod loss;
+mod nested;
 mod queue;
 mod release;
 #[cfg(feature = "axum")]

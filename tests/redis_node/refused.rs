@@ -37,6 +37,16 @@ async fn a_server_that_evicts_is_refused() {
 }
 
 #[tokio::test]
+async fn a_server_that_evicts_can_be_accepted() {
+    let server = Server::start(Kind::Redis, &["--maxmemory-policy", "allkeys-lru"]);
+    let node = RedisNode::builder(&server.url()).accept_eviction(true);
+    let node = node.build().unwrap();
+    node.start(context_with(Roster::new()));
+    settled(&node).await.unwrap();
+    node.acquire(acquire("k", 1)).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_cluster_is_refused() {
     for kind in Kind::ALL {
         let error = refused_with(kind, &["--cluster-enabled", "yes"]).await;

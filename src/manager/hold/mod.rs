@@ -34,6 +34,8 @@ use crate::protocol::renewal::{Holding, Step};
 #[derive(Debug)]
 pub(super) struct Hold {
     pub(super) id: u64,
+    // The manager it is held with.
+    manager: u64,
     pub(super) lease: Lease,
     pub(super) keys: NodeKeys,
     clock: Arc<dyn Clock>,
@@ -66,7 +68,7 @@ pub(super) struct Owed {
 impl Hold {
     /// A lock that a quorum granted, with what is known of every node.
     pub(super) fn new(
-        id: u64,
+        (manager, id): (u64, u64),
         lease: Lease,
         keys: NodeKeys,
         clock: Arc<dyn Clock>,
@@ -75,6 +77,7 @@ impl Hold {
     ) -> Self {
         Self {
             id,
+            manager,
             deadline: AtomicU64::new(lease.deadline.as_nanos()),
             lease,
             keys,
@@ -302,6 +305,11 @@ impl Hold {
         }
         inner.holding.plan_top_up(at);
         true
+    }
+
+    /// Whether it is held with the manager of this serial number.
+    pub(super) const fn belongs_to(&self, manager: u64) -> bool {
+        self.manager == manager
     }
 
     /// Lets one more guard of the tenant `number` share the lock, if it is still to be relied on.

@@ -30,6 +30,7 @@ pub struct RedisNodeBuilder {
     require: Option<u32>,
     within: Option<Duration>,
     connections: Option<usize>,
+    accept_eviction: bool,
 }
 
 /// Where the server is.
@@ -61,6 +62,7 @@ impl RedisNodeBuilder {
             require: None,
             within: None,
             connections: None,
+            accept_eviction: false,
         }
     }
 
@@ -159,6 +161,18 @@ impl RedisNodeBuilder {
         self
     }
 
+    /// Takes the server although its `maxmemory-policy` lets it throw keys away when it is full. Unless set: such a
+    /// server is refused.
+    ///
+    /// Every lock that is thrown away can be granted a second time, and neither the lock's holder nor the
+    /// [restart guard](crate::RestartGuard) sees it, which watches over the server's memory as a whole. For managed
+    /// servers whose policy cannot be set, and which are never full; a quorum that
+    /// [masks losses](crate::LockManagerBuilder::mask_losses) bears with some.
+    pub const fn accept_eviction(mut self, accept: bool) -> Self {
+        self.accept_eviction = accept;
+        self
+    }
+
     /// The certificate (PEM) of the authority that vouches for the server, in place of the public ones.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
@@ -206,7 +220,13 @@ impl RedisNodeBuilder {
             }
         };
         let name = self.name.unwrap_or_else(|| target.name.clone());
-        let core = Core::new(name, target, self.connect_timeout, replicas, connections);
+        let core = Core::new(
+            name,
+            target,
+            self.connect_timeout,
+            replicas,
+            (connections, self.accept_eviction),
+        );
         Ok(RedisNode {
             handle: Arc::new(Handle {
                 core: Arc::new(core),

@@ -128,7 +128,7 @@ async fn look(
             "the server that Sentinel calls the master is a replica; a failover may be under way",
         )));
     }
-    info.check().map_err(Setback::Refused)?;
+    info.check(core.accept_eviction).map_err(Setback::Refused)?;
     if let Some(Err(error)) = may_wait {
         return Err(setback(core, &error, "run `WAIT`"));
     }

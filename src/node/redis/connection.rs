@@ -45,6 +45,8 @@ pub(super) struct Core {
     pub(super) hub: Arc<Hub>,
     /// What a lock needs besides the server's word.
     pub(super) replicas: Option<Replicas>,
+    /// Whether the server may throw keys away when it is full.
+    pub(super) accept_eviction: bool,
     /// The connections that carry commands.
     pub(super) lanes: Lanes,
     closing: watch::Sender<bool>,
@@ -69,13 +71,14 @@ impl Core {
         target: Target,
         connect_timeout: Duration,
         replicas: Option<Replicas>,
-        lanes: usize,
+        (lanes, accept_eviction): (usize, bool),
     ) -> Self {
         Self {
             name,
             target,
             connect_timeout,
             replicas,
+            accept_eviction,
             hub: Arc::default(),
             lanes: Lanes::new(lanes),
             closing: watch::Sender::new(false),

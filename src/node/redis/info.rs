@@ -54,14 +54,14 @@ impl Info {
         self.role == "slave"
     }
 
-    /// Whether a lock is safe with this server.
-    pub(super) fn check(&self) -> Result<(), NodeError> {
-        self.refusal().map_or(Ok(()), |text| {
+    /// Whether a lock is safe with this server; with `eviction`, whether it would be if the server evicted nothing.
+    pub(super) fn check(&self, eviction: bool) -> Result<(), NodeError> {
+        self.refusal(eviction).map_or(Ok(()), |text| {
             Err(NodeError::new(NodeErrorKind::Misconfigured, text))
         })
     }
 
-    fn refusal(&self) -> Option<String> {
+    fn refusal(&self, eviction: bool) -> Option<String> {
         if self.version.is_empty() || self.run_id.is_empty() || self.role.is_empty() {
             return Some(
                 "its INFO lacks `redis_version`, `run_id` or `role`, without which nothing can be told of it; use the server itself, not a proxy in front of it".to_owned(),
@@ -85,9 +85,9 @@ impl Info {
                 "it runs in cluster mode, which moves keys between servers; use independent servers with `cluster-enabled no`".to_owned(),
             );
         }
-        if self.policy != "noeviction" {
+        if self.policy != "noeviction" && !eviction {
             return Some(format!(
-                "its `maxmemory-policy` is `{}`, so it may throw locks away; set it to `noeviction`",
+                "its `maxmemory-policy` is `{}`, so it may throw locks away; set it to `noeviction`, or accept that with `accept_eviction`",
                 shown(&self.policy)
             ));
         }
@@ -115,15 +115,18 @@ mod tests {
     #[test]
     fn a_plain_master_is_accepted() {
         let info = Info::parse(GOOD);
-        assert_eq!(info.check(), Ok(()));
+        assert_eq!(info.check(false), Ok(()));
         assert_eq!(info.run_id(), "abc");
         assert_eq!(info.master_replid(), "def");
         assert!(!info.is_replica());
         assert_eq!(
-            Info::parse(&GOOD.replace("7.0.15", "6.2.0")).check(),
+            Info::parse(&GOOD.replace("7.0.15", "6.2.0")).check(false),
             Ok(())
         );
-        assert_eq!(Info::parse(&GOOD.replace("7.0.15", "10.0")).check(), Ok(()));
+        assert_eq!(
+            Info::parse(&GOOD.replace("7.0.15", "10.0")).check(false),
+            Ok(())
+        );
     }
 
     #[test]
@@ -141,10 +144,16 @@ mod tests {
             ("7.0.15", "nonsense", "6.2"),
             ("run_id:abc", "run:abc", "run_id"),
         ] {
-            let error = Info::parse(&GOOD.replace(from, to)).check().unwrap_err();
+            let error = Info::parse(&GOOD.replace(from, to))
+                .check(false)
+                .unwrap_err();
             assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
             assert!(error.to_string().contains(word), "{error}");
         }
-        assert!(Info::parse("").check().is_err());
+        assert!(Info::parse("").check(false).is_err());
+        let evicting = Info::parse(&GOOD.replace("noeviction", "volatile-lru"));
+        assert_eq!(evicting.check(true), Ok(()));
+        let replica = Info::parse(&GOOD.replace("role:master", "role:slave"));
+        assert!(replica.check(true).is_err());
     }
 }

@@ -1,0 +1,129 @@
+//! [`LockScope`]: what one piece of work holds already, so that its parts share it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::LockManager;
+use super::entry::acquire;
+use super::error::AcquireError;
+use super::guard::{LockGuard, LockHandle};
+use crate::lock_key::LockKey;
+use crate::lock_keys::LockKeys;
+
+/// The locks that one piece of work holds, a request for instance, so that its parts share them instead of waiting for
+/// each other.
+///
+/// A [`RedlockLayer`](crate::RedlockLayer) keeps one in the extensions of each request. Clones are the same scope.
+/// What belongs to a scope is decided by who is given it, never by the thread or the task that runs.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use tower_redlock::{LockKey, LockManager, LockScope};
+///
+/// let locks = LockManager::builder().memory(5).connect().await?;
+/// let scope = LockScope::new();
+/// let order = LockKey::new("order:42")?;
+/// let outer = locks.acquire_in(&scope, order.clone().into(), Duration::ZERO).await?;
+/// let inner = locks.acquire_in(&scope, order.into(), Duration::ZERO).await?;
+/// assert_eq!(outer.fence(), inner.fence());
+/// outer.release().await?;
+/// // Released when the last of them goes.
+/// assert!(locks.try_acquire("order:42").await.is_err());
+/// drop(inner);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Default)]
+pub struct LockScope {
+    held: Arc<Mutex<Vec<LockHandle>>>,
+}
+
+impl LockScope {
+    /// A scope that holds nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<LockHandle>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The locks that have not been released.
+    fn live(&self) -> Vec<LockHandle> {
+        let mut held = self.held();
+        held.retain(|handle| !handle.is_released());
+        held.clone()
+    }
+}
+
+impl fmt::Debug for LockScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.held().iter()).finish()
+    }
+}
+
+impl LockManager {
+    /// Acquires all of `keys` or none for a part of the work that `scope` stands for.
+    ///
+    /// Keys that the work holds already are shared: the guard asks no node, has the same deadline and fencing token,
+    /// and the lock is released when the last of its guards goes. If only some of `keys` are held, the guard is that
+    /// of a lock on the others, and shares those.
+    ///
+    /// Work that holds locks waits only for keys that sort after all of these, for up to `max_wait` or the manager's
+    /// `max_wait` if that is less; for others it tries once. So pieces of work that take the same locks in opposite
+    /// orders never wait for each other.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire_within`](Self::acquire_within); [`AcquireError::Lost`] if the work has lost a lock on one of
+    /// the keys.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    pub async fn acquire_in(
+        &self,
+        scope: &LockScope,
+        keys: LockKeys,
+        max_wait: Duration,
+    ) -> Result<LockGuard, AcquireError> {
+        let live = scope.live();
+        let ours = live.iter().filter(|handle| handle.is_of(&self.core));
+        let shared: Vec<&LockHandle> = ours
+            .filter(|handle| keys.as_slice().iter().any(|key| handle.covers(key)))
+            .collect();
+        let mut guards = Vec::with_capacity(shared.len());
+        for handle in &shared {
+            guards.push(handle.reenter(&self.core).map_err(AcquireError::Lost)?);
+        }
+        let is_held = |key: &&LockKey| shared.iter().any(|handle| handle.covers(key));
+        let missing = keys.as_slice().iter().filter(|key| !is_held(key));
+        let Ok(missing) = LockKeys::new(missing) else {
+            // Nothing is missing.
+            return match guards.pop() {
+                Some(guard) => Ok(guard.along_with(guards)),
+                None => acquire(&self.core, keys, Duration::ZERO).await,
+            };
+        };
+        let limit = if self.comes_after(&missing, &live)? {
+            max_wait.min(self.core.max_wait)
+        } else {
+            Duration::ZERO
+        };
+        let guard = acquire(&self.core, missing, limit).await?;
+        scope.held().push(guard.handle());
+        Ok(guard.along_with(guards))
+    }
+
+    /// Whether all of `keys` sort after everything that is held, here or with another manager.
+    fn comes_after(&self, keys: &LockKeys, live: &[LockHandle]) -> Result<bool, AcquireError> {
+        let places = self.core.namespace.place_all(keys)?;
+        let first = places.first().as_str();
+        let last = live.iter().filter_map(LockHandle::last_place).max();
+        Ok(last.is_none_or(|last| first > last))
+    }
+}

@@ -1,0 +1,252 @@
+//! The numbers of holders.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tower_redlock::clock::{Clock, TokioClock};
+use tower_redlock::namespace::Namespace;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::{
+    AcquireReply, AcquireRequest, ExtendReplies, ExtendRequest, Fence, Node, NodeContext,
+    NodeError, NodeFuture, NodeState, ReleaseReply, ReleaseRequest,
+};
+use tower_redlock::token::OwnerToken;
+use tower_redlock::{
+    AcquireError, Fencing, FencingToken, LockKey, LockManager, Moment, RestartGuard,
+};
+
+use super::{MS, Nodes, TTL, wait_for};
+
+/// Tokio's time, and a date that the test sets.
+#[derive(Clone, Debug)]
+struct Dated {
+    clock: TokioClock,
+    micros: Arc<AtomicU64>,
+}
+
+impl Clock for Dated {
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    fn unix_micros(&self) -> u64 {
+        self.micros.load(Ordering::SeqCst)
+    }
+}
+
+/// Managers whose processes believe in a date that the test sets. The nodes' date is the system's.
+fn dated(nodes: &Nodes, micros: u64) -> (LockManager, Arc<AtomicU64>) {
+    let micros = Arc::new(AtomicU64::new(micros));
+    let clock = Dated {
+        clock: TokioClock::new(),
+        micros: Arc::clone(&micros),
+    };
+    (nodes.builder().clock(clock).lazy().unwrap(), micros)
+}
+
+/// In the year 2001.
+const PAST: u64 = 1_000_000_000_000_000;
+/// In the year 2200.
+const FAR: u64 = 7_258_118_400_000_000;
+
+async fn fence(locks: &LockManager, key: &str) -> u64 {
+    let guard = locks.try_acquire(key).await.unwrap();
+    let fence = guard.fence().unwrap().get();
+    guard.release().await.unwrap();
+    fence
+}
+
+/// Has one node count `key` up to `value`.
+async fn count_up(node: &MemoryNode, key: &str, value: u64) {
+    let place = Namespace::default().place(&LockKey::new(key).unwrap());
+    let owner = OwnerToken::from_entropy([7; OwnerToken::ENTROPY_LEN]);
+    let number = Fence::new(FencingToken::new(value).unwrap(), TTL);
+    let request = AcquireRequest::new(place.clone(), owner, TTL);
+    node.acquire(request.numbered(Some(number))).await.unwrap();
+    let release = ReleaseRequest::new(place, owner, false);
+    node.release(release).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_holder_has_a_higher_number_than_those_before() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    let mut last = 0;
+    for round in 0..100 {
+        let locks = if round % 3 == 0 { &b } else { &a };
+        let next = fence(locks, "order:1").await;
+        assert!(next >= last + FencingToken::STEP, "{last} {next}");
+        last = next;
+    }
+    let guard = a.try_acquire("order:1").await.unwrap();
+    let (hash, handle) = (guard.owner_hash(), guard.handle());
+    assert_eq!((handle.fence(), handle.owner_hash()), (guard.fence(), hash));
+    assert!(b.try_acquire("order:2").await.unwrap().owner_hash() != hash);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_handed_the_lock_has_the_next_number() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let mut guard = locks.acquire("order:1").await.unwrap();
+    let first = guard.fence().unwrap().get();
+    for passes in 1..=5 {
+        let waiter = wait_for(&locks, "order:1").await;
+        let before = guard.handle();
+        guard.release().await.unwrap();
+        guard = waiter.await.unwrap().unwrap();
+        assert_eq!(guard.fence().unwrap().get(), first + passes);
+        assert_eq!(before.fence().unwrap().get(), first + passes - 1);
+    }
+    guard.release().await.unwrap();
+    assert!(fence(&locks, "order:1").await >= first + FencingToken::STEP);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_agree_take_one_round_and_others_a_second() {
+    let nodes = Nodes::five();
+    let (locks, _) = dated(&nodes, PAST);
+    let start = PAST << 10;
+    fence(&locks, "order:1").await;
+    assert_eq!(locks.snapshot().numbers_agreed, 1);
+    // One that is ahead of a majority that agrees changes nothing.
+    count_up(&nodes.0[0], "order:1", start + (1 << 30)).await;
+    let second = fence(&locks, "order:1").await;
+    assert!(second < start + (1 << 30), "{second}");
+    // Three that differ do.
+    for (node, ahead) in [(1, 31), (2, 32), (3, 33)] {
+        count_up(&nodes.0[node], "order:1", start + (1 << ahead)).await;
+    }
+    let before = nodes.commands();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let third = guard.fence().unwrap().get();
+    assert!(
+        nodes.commands() >= before + 7,
+        "two at least are written to"
+    );
+    let snapshot = locks.snapshot();
+    assert_eq!(
+        (snapshot.numbers_agreed, snapshot.numbers_written_back),
+        (2, 1)
+    );
+    guard.release().await.unwrap();
+    // Whichever quorum answers next, it knows.
+    for away in [[0, 1], [2, 3], [3, 4], [0, 4]] {
+        nodes.each(away, MemoryNode::go_down);
+        let next = fence(&locks, "order:1").await;
+        assert!(next > third, "without {away:?}: {next} after {third}");
+        nodes.each(away, MemoryNode::come_up);
+    }
+}
+
+/// A node that counts and cannot be written back to.
+#[derive(Debug)]
+struct Stubborn(MemoryNode);
+
+impl Node for Stubborn {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn start(&self, context: NodeContext) {
+        self.0.start(context);
+    }
+
+    fn state(&self) -> NodeState {
+        self.0.state()
+    }
+
+    fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
+        self.0.ready()
+    }
+
+    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        self.0.acquire(request)
+    }
+
+    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
+        self.0.extend(requests)
+    }
+
+    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
+        self.0.release(request)
+    }
+
+    fn close(&self) -> NodeFuture<()> {
+        self.0.close()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_cannot_be_written_back_is_not_handed_out() {
+    let nodes = Nodes::five();
+    let stubborn = nodes.0.iter().cloned().map(Stubborn);
+    let builder = LockManager::builder().nodes(stubborn);
+    let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+    assert!(fence(&locks, "order:1").await > 0, "agreed upon at once");
+    // Two agree; the third that is needed has another number.
+    let now = fence(&locks, "order:2").await;
+    for (node, ahead) in [(0, 37), (1, 38), (2, 39), (3, 40)] {
+        count_up(&nodes.0[node], "order:1", now + (1 << ahead)).await;
+    }
+    let error = locks.try_acquire("order:1").await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum(_)), "{error}");
+    nodes.settle_free("order:1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_goes_backwards_or_mad_breaks_no_order() {
+    let nodes = Nodes::five();
+    // The nodes have the clock of their first manager.
+    let _sane = nodes.manager();
+    let (locks, micros) = dated(&nodes, PAST);
+    let mut last = 0;
+    for date in [PAST, PAST - 1_000_000, 0, PAST, FAR, u64::MAX, PAST + 5] {
+        micros.store(date, Ordering::SeqCst);
+        let next = fence(&locks, "order:1").await;
+        assert!(next >= last + FencingToken::STEP, "{date}: {last} {next}");
+        assert!(
+            next < (PAST + 1_000_000) << 10,
+            "{date}: the numbers are used up"
+        );
+        last = next;
+    }
+    // Nor is a key that nobody has counted yet spoilt.
+    micros.store(FAR, Ordering::SeqCst);
+    assert!(fence(&locks, "order:2").await < (PAST + 1_000_000) << 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_that_has_expired_goes_on_from_the_highest_number() {
+    let nodes = Nodes::five();
+    let builder = nodes.builder().fencing(Fencing::keep(TTL));
+    let clock = Dated {
+        clock: TokioClock::new(),
+        micros: Arc::new(AtomicU64::new(PAST)),
+    };
+    let locks = builder.clock(clock).lazy().unwrap();
+    let last = fence(&locks, "order:1").await;
+    // A lock that is held for longer than that keeps its counter.
+    let held = locks.try_acquire("order:2").await.unwrap();
+    tokio::time::sleep(3 * TTL).await;
+    let number = held.fence().unwrap().get();
+    held.release().await.unwrap();
+    assert!(fence(&locks, "order:1").await > last);
+    assert!(fence(&locks, "order:2").await > number);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_fencing_there_are_no_numbers() {
+    let nodes = Nodes::five();
+    let locks = nodes.builder().fencing(Fencing::OFF).lazy().unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    assert_eq!(guard.fence(), None);
+    drop(guard);
+    tokio::time::sleep(MS).await;
+    let unguarded = nodes.builder().restart_guard(RestartGuard::OFF);
+    assert!(fence(&unguarded.lazy().unwrap(), "order:1").await > 0);
+    let error = nodes.builder().fencing(Fencing::keep(Duration::ZERO));
+    let error = error.lazy().unwrap_err().to_string();
+    assert!(error.contains("at least 10s"), "{error}");
+}

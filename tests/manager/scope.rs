@@ -1,0 +1,163 @@
+//! Locks that parts of one piece of work share.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tower_redlock::{
+    AcquireError, LockGuard, LockKey, LockKeys, LockManager, LockScope, LossReason,
+};
+
+use super::{MS, Nodes, TTL, wait_for};
+
+fn keys(names: &[&str]) -> LockKeys {
+    LockKeys::new(names.iter().copied()).unwrap()
+}
+
+async fn take(
+    locks: &LockManager,
+    scope: &LockScope,
+    names: &[&str],
+) -> Result<LockGuard, AcquireError> {
+    locks.acquire_in(scope, keys(names), TTL).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_already_is_shared_and_costs_no_command() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let scope = LockScope::new();
+    let outer = take(&locks, &scope, &["order:1"]).await.unwrap();
+    nodes
+        .settle("everywhere", |n| n.holding("order:1") == 5)
+        .await;
+    let before = nodes.commands();
+    let inner = take(&locks, &scope, &["order:1"]).await.unwrap();
+    let third = outer.reenter().unwrap();
+    assert_eq!(nodes.commands(), before);
+    assert_eq!(inner.fence(), outer.fence());
+    assert_eq!(inner.remaining(), outer.remaining());
+    // Another piece of work is kept out as ever.
+    let other = locks.try_acquire("order:1").await.unwrap_err();
+    assert!(matches!(other, AcquireError::Contended(_)));
+
+    outer.release().await.unwrap();
+    drop(third);
+    tokio::time::sleep(MS).await;
+    assert_eq!(nodes.holding("order:1"), 5, "one of the three is left");
+    assert!(!inner.is_lost());
+    inner.release().await.unwrap();
+    nodes.settle_free("order:1").await;
+    // What was released is not held any more.
+    let again = take(&locks, &scope, &["order:1"]).await.unwrap();
+    assert!(!again.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lock_is_not_shared_and_not_taken_anew() {
+    let nodes = Nodes::five();
+    let locks = nodes.builder().max_hold(TTL).lazy().unwrap();
+    let scope = LockScope::new();
+    let outer = take(&locks, &scope, &["order:1"]).await.unwrap();
+    outer.lost().await;
+    let error = take(&locks, &scope, &["order:1"]).await.unwrap_err();
+    assert_eq!(error, AcquireError::Lost(LossReason::MaxHold));
+    assert_eq!(outer.reenter().unwrap_err(), LossReason::MaxHold);
+    drop(outer);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_passes_on_only_when_the_last_has_left() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let outer = locks.acquire("order:1").await.unwrap();
+    let inner = outer.reenter().unwrap();
+    let waiter = wait_for(&locks, "order:1").await;
+    outer.release().await.unwrap();
+    tokio::time::sleep(20 * MS).await;
+    assert!(!waiter.is_finished(), "the other has it still");
+    drop(inner);
+    let next = waiter.await.unwrap().unwrap();
+    assert!(!next.is_lost());
+    // The next has one guard of its own, whatever those before had.
+    drop(next);
+    nodes.settle_free("order:1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subset_is_shared_and_what_is_missing_is_added() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let scope = LockScope::new();
+    let both = take(&locks, &scope, &["a", "b"]).await.unwrap();
+    let part = take(&locks, &scope, &["b"]).await.unwrap();
+    assert_eq!(part.fence(), both.fence());
+    let more = take(&locks, &scope, &["b", "c"]).await.unwrap();
+    assert_eq!(more.keys(), [LockKey::new("c").unwrap()]);
+    drop(both);
+    drop(part);
+    tokio::time::sleep(MS).await;
+    let held = ["a", "b", "c"].map(|key| nodes.holding(key));
+    assert_eq!(held, [5; 3], "the last guard shares a and b");
+    more.release().await.unwrap();
+    for key in ["a", "b", "c"] {
+        nodes.settle_free(key).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_holds_something_waits_only_for_what_sorts_after_it() {
+    let nodes = Nodes::five();
+    let (locks, other) = (nodes.manager(), nodes.manager());
+    let scope = LockScope::new();
+    let _b = take(&locks, &scope, &["b"]).await.unwrap();
+    let a = other.acquire("a").await.unwrap();
+    let c = other.acquire("c").await.unwrap();
+    let began = Instant::now();
+    let error = take(&locks, &scope, &["a"]).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Contended(_)), "{error}");
+    assert!(began.elapsed() < 100 * MS, "{:?}", began.elapsed());
+    let waiting = take(&locks, &scope, &["c"]);
+    let releasing = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        c.release().await.unwrap();
+    };
+    let (got, ()) = tokio::join!(waiting, releasing);
+    assert!(got.unwrap().waited() >= Duration::from_secs(1));
+    // A free one is had all the same.
+    a.release().await.unwrap();
+    drop(take(&locks, &scope, &["a"]).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_pieces_of_work_that_cross_do_not_wait_for_each_other() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let (one, two) = (LockScope::new(), LockScope::new());
+    let a = take(&locks, &one, &["a"]).await.unwrap();
+    let b = take(&locks, &two, &["b"]).await.unwrap();
+    let began = Instant::now();
+    let first = async {
+        let both = take(&locks, &one, &["b"]).await;
+        drop(a);
+        both
+    };
+    let second = async {
+        let both = take(&locks, &two, &["a"]).await;
+        drop(b);
+        both
+    };
+    let (first, second) = tokio::join!(first, second);
+    drop(first.unwrap());
+    assert!(matches!(second, Err(AcquireError::Contended(_))));
+    assert!(began.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_tells_managers_apart() {
+    let nodes = Nodes::five();
+    let (locks, other) = (nodes.manager(), nodes.manager());
+    let scope = LockScope::new();
+    let _held = take(&locks, &scope, &["order:1"]).await.unwrap();
+    let error = take(&other, &scope, &["order:1"]).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Contended(_)), "{error}");
+}
