@@ -1,6 +1,6 @@
-//! The numbers of holders on five real servers: eight processes take locks while a minority of the servers is killed and
-//! comes back empty, again and again. Numbers must grow strictly in the order in which holders came, key by key, and
-//! nodes that are well must agree on them without a second round trip.
+//! The numbers of holders on five real servers: eight processes take locks while a minority of the servers is killed
+//! and comes back empty, again and again. Numbers must grow strictly in the order in which holders came, key by key,
+//! and nodes that are well must agree on them without a second round trip.
 //!
 //! `REDLOCK_SOAK_ACQUISITIONS` is how often locks are taken in all; `make soak` sets it.
 #![cfg(feature = "redis")]
