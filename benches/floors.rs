@@ -13,8 +13,22 @@ use tokio::net::TcpStream;
 
 use crate::support::server::Server;
 
-pub(crate) const ACQUIRE: &str = include_str!("../src/node/redis/acquire.lua");
-pub(crate) const RELEASE: &str = include_str!("../src/node/redis/release.lua");
+/// What a lock without numbers and without a restart guard needs.
+pub(crate) const ACQUIRE: &str = "
+if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+  return {1}
+end
+return {0, redis.call('PTTL', KEYS[1])}";
+/// The same for its release, announced to those who listen.
+pub(crate) const RELEASE: &str = "
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return {0}
+end
+redis.call('DEL', KEYS[1])
+if redis.call('PUBSUB', 'NUMSUB', ARGV[2])[2] == 0 then
+  return {1, 0}
+end
+return {1, redis.call('PUBLISH', ARGV[2], '')}";
 const TOKEN: &str = "00112233445566778899aabbccddeeff00112233";
 
 /// Compare and delete, as the Redlock page has it.
@@ -111,7 +125,7 @@ impl Socket {
     }
 }
 
-/// Floor 2: redis-rs as it comes, with our scripts, each until a majority has answered.
+/// Floor 2: redis-rs as it comes, with the plainest scripts, each until a majority has answered.
 #[derive(Clone)]
 pub(crate) struct Fanout {
     nodes: Vec<MultiplexedConnection>,

@@ -39,7 +39,7 @@ impl Charter {
 /// Each key has a counter on each node. A grant sets the counters of all its keys to one value: the least that is at
 /// least [`token`](Self::token) and at least [`FencingToken::STEP`] above each of them. A counter that is missing
 /// counts as the *high-water mark*, the highest value that any counter of the node and namespace ever had. A token that
-/// is more than an hour ahead of the node's clock is taken for a mistake and not looked at.
+/// is more than an hour ahead both of that and of the node's clock is taken for a mistake and not looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fence {

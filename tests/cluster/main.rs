@@ -19,6 +19,7 @@ mod freeze;
 mod hold;
 mod interop;
 mod killed;
+mod limits;
 mod release;
 mod secrets;
 mod waiting;

@@ -67,7 +67,7 @@ async fn the_documented_rights_are_enough() {
 /// Does to a node with a held lock `held` all that a manager does.
 async fn serves(node: &RedisNode) -> Result<(), NodeError> {
     let charter = Arc::new(Charter::new("nodes a".to_owned(), LONG));
-    let fence = Some(Fence::new(FencingToken::new(1 << 40).unwrap(), LONG));
+    let fence = Some(Fence::new(FencingToken::new(1 << 60).unwrap(), LONG));
     let full = |name, owner| {
         let request = acquire(name, owner).numbered(fence);
         request.under(Some(Arc::clone(&charter)))
@@ -86,7 +86,7 @@ async fn serves(node: &RedisNode) -> Result<(), NodeError> {
     node.acquire(full("k", 1)).await?;
     // Again without the counter's being behind the proposal.
     node.acquire(full("k", 1)).await?;
-    let higher = Fence::new(FencingToken::new(1 << 41).unwrap(), LONG);
+    let higher = Fence::new(FencingToken::new(1 << 61).unwrap(), LONG);
     node.raise(RaiseRequest::new(key("k"), token(1), higher))
         .await?;
     node.acquire(full("held", 1)).await?;

@@ -1,5 +1,6 @@
 //! Real servers, one process each, that the tests start, kill, freeze and restart.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,6 +55,9 @@ pub struct Server {
     child: Option<Child>,
 }
 
+/// The file by which the clock of a server is stepped.
+const OFFSET: &str = "clock-offset";
+
 impl Server {
     /// Starts a server with further arguments, and waits until it answers.
     pub fn start(kind: Kind, args: &[&str]) -> Self {
@@ -76,6 +80,20 @@ impl Server {
         fs::write(dir.join("key"), key).unwrap();
         fs::write(dir.join("root"), clients.unwrap_or_default()).unwrap();
         Self::start_in(dir, kind, &args, true)
+    }
+
+    /// Starts a server whose wall clock can be stepped.
+    pub fn start_clocked(kind: Kind) -> Self {
+        let dir = new_dir();
+        fs::write(dir.join(OFFSET), 0_i64.to_ne_bytes()).unwrap();
+        Self::start_in(dir, kind, &[], false)
+    }
+
+    /// Sets the wall clock of a server that was started for it so many seconds ahead.
+    pub fn step_clock(&self, seconds: i64) {
+        let path = self.dir.join(OFFSET);
+        let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all(&seconds.to_ne_bytes()).unwrap();
     }
 
     /// Starts a replica of `master` with further arguments, and waits until it follows.
@@ -290,6 +308,11 @@ impl Server {
             .stderr(Stdio::null());
         if let Some(tls) = tls {
             command.args(["--tls-port", tls]);
+        }
+        let offset = self.dir.join(OFFSET);
+        if offset.exists() {
+            command.env("LD_PRELOAD", super::clock::library(&self.dir));
+            command.env("CLOCK_OFFSET", offset);
         }
         self.child = Some(command.args(&self.args).spawn().unwrap());
     }

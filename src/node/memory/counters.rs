@@ -56,7 +56,7 @@ impl Counters {
             .unwrap_or(mark);
         let next = base.saturating_add(FencingToken::STEP);
         let value = match fence.token.get() {
-            proposal if is_absurd(proposal, unix_micros) => next,
+            proposal if is_absurd(proposal, mark, unix_micros) => next,
             proposal => proposal.max(next),
         };
         self.set(keys, value, fence.keep, now);
@@ -91,9 +91,10 @@ impl Counters {
     }
 }
 
-/// Whether a proposal is of a clock that is more than an hour ahead.
-fn is_absurd(proposal: u64, unix_micros: u64) -> bool {
-    proposal / FencingToken::STEP > unix_micros.saturating_add(HOUR)
+/// Whether a proposal is of a clock that is more than an hour ahead of ours, and of all that was counted before.
+fn is_absurd(proposal: u64, mark: u64, unix_micros: u64) -> bool {
+    let ahead = |of: u64| proposal / FencingToken::STEP > of.saturating_add(HOUR);
+    ahead(mark / FencingToken::STEP) && ahead(unix_micros)
 }
 
 /// In microseconds.

@@ -48,7 +48,7 @@ local function extend(tomb, first, count, token, ttl, refill, number, keep)
       return failed(left) or {left, redis.sha1hex(holder)}
     end
   end
-  if absent and (refill ~= '1' or redis.call('EXISTS', tomb) == 1) then
+  if absent and (refill ~= '1' or redis.call('GET', tomb)) then
     return 0
   end
   if number ~= '' then

@@ -1,4 +1,4 @@
--- What the scripts share. It stands in front of each of them.
+-- What most scripts share. It stands in front of them.
 
 -- Whether the number in the digits of `a` is below that of `b`. Lua's own numbers are too short for fencing tokens.
 local function less(a, b)
@@ -19,16 +19,17 @@ local function identity(told)
   return run .. '/' .. data
 end
 
--- Whether the node may vote; if not, the answer that says so. `told` is '' where nobody asks.
+-- What the marker knows: who the node was, under which charter, for leases of what length, up to which number. And, if
+-- the node may not vote, the answer that says so. `told` is '' where nobody asks.
 local function standing(marker, told, digest)
-  local known = redis.call('HMGET', marker, 'identity', 'digest', 'max_lease', 'hwm', 'charter')
+  local known = redis.call('HMGET', marker, 'identity', 'digest', 'max_lease', 'hwm')
   if told == '' then
     return known
   end
-  if known[2] and known[2] ~= digest then
-    return known, {-2, known[5] or ''}
+  if known[2] ~= digest and known[2] then
+    return known, {-2, redis.call('HGET', marker, 'charter') or ''}
   end
-  if not known[2] or known[1] ~= identity(told) then
+  if known[2] ~= digest or known[1] ~= identity(told) then
     return known, {-1}
   end
   return known

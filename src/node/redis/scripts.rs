@@ -24,6 +24,10 @@ pub(super) const EXTEND_CHUNK: usize = 100;
 /// was given up, as far as that can be told.
 const TOMBSTONE: Duration = Duration::from_secs(60);
 
+/// How much a number grows in a second and in an hour.
+const SECOND: u64 = 1_000_000 * FencingToken::STEP;
+const HOUR: u64 = 3_600 * SECOND;
+
 /// One script: its text and the hash it is run by.
 #[derive(Debug)]
 pub(super) struct Script {
@@ -33,19 +37,22 @@ pub(super) struct Script {
 
 macro_rules! script {
     ($file:literal) => {
+        script!(@ concat!(include_str!("prelude.lua"), include_str!($file)))
+    };
+    ($file:literal, alone) => {
+        script!(@ include_str!($file))
+    };
+    (@ $source:expr) => {
         Script {
-            source: concat!(include_str!("prelude.lua"), include_str!($file)),
-            hash: LazyLock::new(|| {
-                let source = concat!(include_str!("prelude.lua"), include_str!($file));
-                redis::Script::new(source).get_hash().to_owned()
-            }),
+            source: $source,
+            hash: LazyLock::new(|| redis::Script::new($source).get_hash().to_owned()),
         }
     };
 }
 
 pub(super) static ACQUIRE: Script = script!("acquire.lua");
 pub(super) static EXTEND: Script = script!("extend.lua");
-pub(super) static RELEASE: Script = script!("release.lua");
+pub(super) static RELEASE: Script = script!("release.lua", alone);
 pub(super) static RAISE: Script = script!("raise.lua");
 pub(super) static VERIFY: Script = script!("verify.lua");
 pub(super) static CHECK_IN: Script = script!("check_in.lua");
@@ -93,7 +100,8 @@ pub(super) fn acquire(request: &AcquireRequest, identity: &str) -> Cmd {
                 // Below every number, as a proposal of less than a step is below every next one.
                 None => cmd.arg(""),
             };
-            cmd.arg(proposal / FencingToken::STEP / 1_000_000)
+            cmd.arg(proposal.saturating_sub(HOUR))
+                .arg(proposal / SECOND)
                 .arg(millis(fence.keep))
                 .arg(FencingToken::STEP);
         }
