@@ -67,12 +67,13 @@ mod table {
     use std::time::Duration;
     use tower_redlock::clock::{Clock, SystemClock};
     use tower_redlock::lease::Lease;
-    use tower_redlock::namespace::{Namespace, NamespaceError, NodeKey};
+    use tower_redlock::namespace::{Namespace, NamespaceError, NodeKey, NodeKeys};
     use tower_redlock::node::{
-        AcquireReply, AcquireRequest, Ear, Ears, ExtendReply, ExtendRequest, Heard, Holder, Node, NodeContext,
+        AcquireReply, AcquireRequest, Charter, CheckIn, Entry, Fence, Promotion, RaiseReply, RaiseRequest, Standing,
+        VerifyReply, VerifyRequest, Ear, Ears, ExtendReply, ExtendRequest, Heard, Holder, Node, NodeContext,
         NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier, ReleaseReply, ReleaseRequest, Roster, Subscription,
     };
-    use tower_redlock::token::OwnerToken;
+    use tower_redlock::token::{FencingToken, FencingTokenError, OwnerHash, OwnerToken};
     use tower_redlock::middleware::{
         BodyLockLost, BusyStatus, DefaultResponseForRejection, HoldUntil, NotARefusal, OnLost, OnNoQuorum,
         RedlockService, Rejection, RejectionKind, ReleaseMode, ResponseBody, ResponseFuture, Unlocked,
@@ -80,7 +81,7 @@ mod table {
     };
     use tower_redlock::node::memory::MemoryNode;
     use tower_redlock::{
-        AcquireError, ConfigError, ConnectError, Contended, HandOff, KeyError, LockGuard, LockHandle, LockKey,
+        AcquireError, ConfigError, ConnectError, Contended, Fencing, HandOff, KeyError, LockKeys, NodeStanding, RestartGuard, LockGuard, LockHandle, LockKey, LockScope,
         LockManager, LockManagerBuilder, LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure,
         NodeStatus, QueueFull, RedlockLayer, ReleaseError, RunError, ShutdownReport, ShuttingDown, Snapshot, TooSlow,
         Unconfirmed, WaitTimeout, key,
@@ -92,6 +93,21 @@ mod table {
         KeyError:           yes  yes  yes   yes        yes;
         Moment:             yes  yes  yes   yes        yes;
         OwnerToken:         yes  yes  yes   yes        yes;
+        OwnerHash:          yes  yes  yes   yes        yes;
+        FencingToken:       yes  yes  yes   yes        yes;
+        FencingTokenError:  yes  yes  yes   yes        yes;
+        LockKeys:           yes  yes  yes   yes        yes;
+        NodeKeys:           yes  yes  yes   yes        yes;
+        Charter:            yes  yes  yes   yes        yes;
+        CheckIn:            yes  yes  yes   yes        yes;
+        Entry:              yes  yes  yes   yes        yes;
+        Fence:              yes  yes  yes   yes        yes;
+        Promotion:          yes  yes  yes   yes        yes;
+        RaiseRequest:       yes  yes  yes   yes        yes;
+        RaiseReply:         yes  yes  yes   yes        yes;
+        Standing:           yes  yes  yes   yes        yes;
+        VerifyRequest:      yes  yes  yes   yes        yes;
+        VerifyReply:        yes  yes  yes   yes        yes;
         Lease:              yes  yes  yes   yes        yes;
         Namespace:          yes  yes  yes   yes        yes;
         NamespaceError:     yes  yes  yes   yes        yes;
@@ -139,6 +155,9 @@ mod table {
         Misconfigured:      yes  yes  yes   yes        yes;
         NodeStatus:         yes  yes  yes   yes        yes;
         HandOff:            yes  yes  yes   yes        yes;
+        Fencing:            yes  yes  yes   yes        yes;
+        RestartGuard:       yes  yes  yes   yes        yes;
+        NodeStanding:       yes  yes  yes   yes        yes;
         Snapshot:           yes  yes  yes   yes        yes;
         LossReason:         yes  yes  yes   yes        yes;
         ShutdownReport:     yes  yes  yes   yes        yes;
@@ -147,6 +166,7 @@ mod table {
         LockManagerBuilder: yes  yes  yes   no         no;
         LockManager:        yes  yes  yes   no         no;
         LockGuard:          yes  yes  yes   no         no;
+        LockScope:          yes  yes  yes   yes        yes;
         LockHandle:         yes  yes  yes   no         no;
         // To be pinned: it is in the list of those that wait.
         Lost:               yes  yes  no    no         no;
