@@ -81,7 +81,8 @@ mod table {
     };
     use tower_redlock::node::memory::MemoryNode;
     use tower_redlock::{
-        AcquireError, ConfigError, ConnectError, Contended, Fencing, HandOff, KeyError, LockKeys, NodeStanding, RestartGuard, LockGuard, LockHandle, LockKey, LockScope,
+        AcquireError, ConfigError, ConnectError, Contended, Fencing, HandOff, KeyError, LockKeys,
+        NodeStanding, RestartGuard, LockGuard, LockHandle, LockKey, LockScope,
         LockManager, LockManagerBuilder, LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure,
         NodeStatus, QueueFull, RedlockLayer, ReleaseError, RunError, ShutdownReport, ShuttingDown, Snapshot, TooSlow,
         Unconfirmed, WaitTimeout, key,
