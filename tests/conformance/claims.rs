@@ -19,6 +19,9 @@ pub(crate) trait Bench {
 
     fn node(&self) -> Arc<dyn Node>;
 
+    /// Has it lose all it knows.
+    fn forget(&self);
+
     /// Listens to the releases of a key until the value is dropped.
     fn listen(&self, name: &str) -> Box<dyn Send>;
 }
@@ -27,10 +30,13 @@ pub(crate) trait Bench {
 pub(crate) trait Remote: Bench {
     /// Puts a value that never expires in the place of a lock.
     fn set_forever(&self, name: &str);
+
+    /// Ends the node's connections.
+    fn disconnect(&self);
 }
 
 /// Who holds the key, seen by a contender of no importance.
-async fn holder(node: &dyn Node, name: &str) -> Option<Holder> {
+pub(crate) async fn holder(node: &dyn Node, name: &str) -> Option<Holder> {
     match node.acquire(acquire(name, u32::MAX)).await.unwrap() {
         AcquireReply::Held(holder) => Some(holder),
         AcquireReply::Granted { fence: None } => {
@@ -41,13 +47,13 @@ async fn holder(node: &dyn Node, name: &str) -> Option<Holder> {
     }
 }
 
-async fn extend_one(node: &dyn Node, request: ExtendRequest) -> ExtendReply {
+pub(crate) async fn extend_one(node: &dyn Node, request: ExtendRequest) -> ExtendReply {
     let mut replies = node.extend(Arc::from([request])).await.unwrap();
     assert_eq!(replies.len(), 1);
     replies.remove(0).unwrap()
 }
 
-async fn released(node: &dyn Node, name: &str, owner: u32) -> bool {
+pub(crate) async fn released(node: &dyn Node, name: &str, owner: u32) -> bool {
     let reply = node.release(release(name, owner)).await.unwrap();
     matches!(reply, ReleaseReply::Released { .. })
 }

@@ -9,6 +9,8 @@
 mod support;
 
 mod claims;
+mod numbers;
+mod standing;
 
 use std::sync::Arc;
 
@@ -64,6 +66,10 @@ impl Bench for Real {
         Arc::new(self.node.clone())
     }
 
+    fn forget(&self) {
+        self.server.run("FLUSHALL");
+    }
+
     fn listen(&self, name: &str) -> Box<dyn Send> {
         Box::new(self.server.subscribe(&nodes::key(name).channel()))
     }
@@ -74,6 +80,11 @@ impl Remote for Real {
         self.server
             .command(&["SET", nodes::key(name).as_str(), "foreign"]);
     }
+
+    fn disconnect(&self) {
+        let ended = self.server.run("CLIENT KILL TYPE normal");
+        assert_ne!(ended, "0", "it was not connected");
+    }
 }
 
 impl Bench for MemoryNode {
@@ -81,6 +92,10 @@ impl Bench for MemoryNode {
 
     fn node(&self) -> Arc<dyn Node> {
         Arc::new(self.clone())
+    }
+
+    fn forget(&self) {
+        Self::forget(self);
     }
 
     fn listen(&self, name: &str) -> Box<dyn Send> {
@@ -101,16 +116,16 @@ fn memory() -> MemoryNode {
 
 /// Makes a module of tests, one per claim, each over a fresh bench.
 macro_rules! hold {
-    ($module:ident, $bench:expr, [$($claim:ident,)*]) => {
+    ($module:ident, $bench:expr, $($claims:ident: [$($claim:ident,)*])*) => {
         mod $module {
             use super::*;
 
-            $(
+            $($(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $claim() {
-                    claims::$claim(&$bench).await;
+                    $claims::$claim(&$bench).await;
                 }
-            )*
+            )*)*
         }
     };
 }
@@ -118,7 +133,7 @@ macro_rules! hold {
 macro_rules! all_claims {
     ($($module:ident: $bench:expr;)*) => {
         $(
-            hold!($module, $bench, [
+            hold!($module, $bench, claims: [
                 a_free_key_is_granted,
                 a_held_key_is_refused_and_tells_how_long,
                 a_tag_tells_holders_apart,
@@ -136,6 +151,31 @@ macro_rules! all_claims {
                 keys_do_not_touch_each_other,
                 a_dropped_acquire_and_a_release_leave_no_key,
                 nothing_happens_before_the_first_poll,
+            ] numbers: [
+                a_grant_counts_one_step_up_or_to_the_proposal,
+                a_refused_acquire_counts_nothing,
+                a_missing_counter_counts_as_the_highest_there_ever_was,
+                a_counter_is_kept_for_as_long_as_was_asked,
+                an_extend_keeps_a_counter_that_is_high_enough,
+                a_proposal_of_a_clock_that_is_far_ahead_is_not_looked_at,
+                a_raise_counts_up_where_the_lock_is_owned,
+                a_raise_never_counts_down,
+                a_raise_of_what_is_not_owned_does_nothing,
+                several_keys_get_one_number,
+                an_extend_raises_lower_counters,
+                a_refill_writes_the_counter,
+                no_digit_is_lost,
+                nothing_is_counted_unless_asked,
+            ] standing: [
+                a_node_that_forgot_grants_nothing,
+                a_quarantine_keeps_its_name_until_it_is_over,
+                a_promotion_raises_the_mark_and_never_lowers_it,
+                a_node_under_another_charter_keeps_out_and_shows_both,
+                a_lease_is_refused_that_is_longer_than_the_node_was_told,
+                a_node_that_forgets_again_is_back_in_quarantine,
+                a_node_in_quarantine_is_written_and_does_not_count,
+                a_node_in_quarantine_releases,
+                a_release_on_the_same_connection_is_no_farewell,
             ]);
         )*
     };
@@ -145,9 +185,11 @@ macro_rules! all_claims {
 macro_rules! remote_claims {
     ($($module:ident: $bench:expr;)*) => {
         $(
-            hold!($module, $bench, [
+            hold!($module, $bench, claims: [
                 a_foreign_key_without_expiry_has_no_remaining_time,
                 a_closed_node_says_so,
+            ] standing: [
+                what_comes_late_on_an_old_connection_is_void,
             ]);
         )*
     };

@@ -11,9 +11,10 @@ use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::middleware::{
     BusyStatus, KeyExtractor, OnNoQuorum, Rejection, RejectionKind, Unlocked, UnlockedReason,
 };
+use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{LockHandle, RedlockLayer, key};
 
-use super::{KEY, Nodes, layer, ok, post, request};
+use super::{KEY, MS, Nodes, layer, ok, post, request};
 
 /// What the layer makes of `request`; the handler says how it ran.
 async fn answer<K: KeyExtractor>(
@@ -188,6 +189,22 @@ async fn no_quorum() {
         "locked",
         "no restart is needed"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_quorum_while_nodes_sit_out_what_they_forgot() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    assert_eq!(answer(layer(&locks), post()).await.2, "locked");
+    nodes.0[..3].iter().for_each(MemoryNode::forget);
+    // The first to come finds it out; the wardens look at once.
+    answer(layer(&locks), post()).await;
+    tokio::time::sleep(MS).await;
+    // A ttl of 10 s, its drift of 102 ms, and twice the second by which clocks may differ.
+    let told = answer(layer(&locks), post()).await;
+    assert_problem(&told, 503, Some("13"), &no_quorum_body());
+    tokio::time::sleep(Duration::from_millis(12_150)).await;
+    assert_eq!(answer(layer(&locks), post()).await.2, "locked");
 }
 
 #[tokio::test(start_paused = true)]

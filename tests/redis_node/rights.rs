@@ -244,7 +244,13 @@ async fn a_server_without_memory_extends_and_releases() {
         assert_eq!(error.kind(), NodeErrorKind::Rejected);
         assert!(error.to_string().contains("maxmemory"), "{error}");
         // The refill comes first: a script that has written is not stopped any more.
-        let batch = Arc::from([refill("new", 1), extend("k", 1), extend("other", 1)]);
+        let number = Some(Fence::new(FencingToken::new(1 << 60).unwrap(), LONG));
+        let batch = Arc::from([
+            refill("new", 1).numbered(number),
+            // There is no room for its counter, and it is extended all the same.
+            extend("k", 1).numbered(number),
+            extend("other", 1),
+        ]);
         let replies = node.extend(batch).await.unwrap();
         assert_eq!(kind_of(replies[0].clone()), NodeErrorKind::Rejected);
         assert_eq!(replies[1], Ok(ExtendReply::Extended));

@@ -12,17 +12,16 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
     let mut alive = BTreeSet::new();
     for target in &tree.package.targets {
         let reached = reach(&target.path, &tree.files);
-        if target.kind == "test" {
-            let path = &target.path;
-            if !target.tested {
-                complaints.push(format!("{path}: `test = false`, so it never runs"));
-            }
-            if !reached
-                .keys()
-                .any(|file| tests_something(&tree.files[file]))
-            {
-                complaints.push(format!("{path}: a test target without a test"));
-            }
+        let path = &target.path;
+        let is_test = target.kind == "test";
+        let has_tests = reached
+            .keys()
+            .any(|file| tests_something(&tree.files[file]));
+        if !target.tested && (is_test || has_tests) {
+            complaints.push(format!("{path}: not `test = true`, so it never runs"));
+        }
+        if is_test && !has_tests {
+            complaints.push(format!("{path}: a test target without a test"));
         }
         alive.extend(reached.into_keys());
     }
@@ -232,11 +231,17 @@ mod tests {
                 ("tests/lost/case.rs", "#[test] fn t() {}"),
                 ("tests/off.rs", "#[test] fn t() {}"),
                 ("benches/lost/bench.rs", ""),
+                ("examples/off.rs", "#[test] fn t() {}"),
+                ("examples/on.rs", "#[test] fn t() {}"),
+                ("examples/none.rs", "fn main() {}"),
             ],
             &[
                 ("src/lib.rs", "lib", true),
                 ("tests/empty.rs", "test", true),
                 ("tests/off.rs", "test", false),
+                ("examples/off.rs", "example", false),
+                ("examples/on.rs", "example", true),
+                ("examples/none.rs", "example", false),
             ],
         );
         let found = check(&tree);
@@ -247,6 +252,7 @@ mod tests {
             named.collect::<BTreeSet<_>>(),
             BTreeSet::from([
                 "benches/lost/bench.rs",
+                "examples/off.rs",
                 "src/a/orphan.rs",
                 "src/one.lua",
                 "tests/empty.rs",

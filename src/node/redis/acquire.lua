@@ -5,7 +5,8 @@
 -- second, 9 how long counters live in milliseconds, 10 one step.
 -- Answers {1, number or ''} if the lock is ours now; {0, remaining milliseconds, tag of the holder} if a key is held;
 -- {-1} in quarantine, {-2, charter} under another charter, {-3} if our leases are longer than it knows of; {-4} if the
--- owner is gone. All is decided before the first write, and the owner is written last.
+-- owner is gone. All else is decided before the first write, and the owner is written last: numbers that were used for
+-- nothing do no harm.
 local call = redis.call
 local token, ttl, proposal = ARGV[1], ARGV[2], ARGV[5]
 local known, refusal = standing(KEYS[1], ARGV[3], ARGV[4])
@@ -57,7 +58,9 @@ for i = 3, #KEYS, 2 do
   -- What is no string looked absent.
   if not found[i - 1] and not call('SET', KEYS[i], token, 'NX', 'PX', ttl) then
     for j = 3, i - 2, 2 do
-      call('DEL', KEYS[j])
+      if not found[j - 1] then
+        call('DEL', KEYS[j])
+      end
     end
     return redis.error_reply('WRONGTYPE the key holds no lock')
   end

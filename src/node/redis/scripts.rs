@@ -94,9 +94,13 @@ pub(super) fn acquire(request: &AcquireRequest, identity: &str) -> Cmd {
     match request.fence {
         Some(fence) => {
             let proposal = fence.token.get();
-            cmd.arg(proposal)
-                .arg(proposal.saturating_sub(FencingToken::STEP))
-                .arg(proposal.saturating_sub(HOUR))
+            cmd.arg(proposal);
+            match proposal.checked_sub(FencingToken::STEP) {
+                Some(lowered) => cmd.arg(lowered),
+                // Below every number, as a proposal of less than a step is below every next one.
+                None => cmd.arg(""),
+            };
+            cmd.arg(proposal.saturating_sub(HOUR))
                 .arg(proposal / SECOND)
                 .arg(millis(fence.keep))
                 .arg(FencingToken::STEP);

@@ -1,0 +1,325 @@
+//! What every node must do with the numbers of holders.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tower_redlock::namespace::{Namespace, NodeKeys};
+use tower_redlock::node::{
+    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Fence, Node, RaiseReply,
+    RaiseRequest, ReleaseRequest,
+};
+use tower_redlock::token::{FencingToken, OwnerToken};
+use tower_redlock::{LockKey, LockKeys};
+
+use crate::claims::{Bench, extend_one, released};
+use crate::support::nodes::{LONG, acquire, extend, key, refill, release, token};
+
+const STEP: u64 = FencingToken::STEP;
+/// A proposal that is lower than every counter.
+const LOW: u64 = 1;
+/// Some number of about the size that a clock gives.
+const HIGH: u64 = 1_800_000_000_000_000_000;
+
+fn fence(number: u64) -> Option<Fence> {
+    fence_for(number, LONG)
+}
+
+fn fence_for(number: u64, keep: Duration) -> Option<Fence> {
+    Some(Fence::new(FencingToken::new(number).unwrap(), keep))
+}
+
+/// Takes a free lock, proposing a number; returns what it got.
+async fn number(node: &dyn Node, request: AcquireRequest) -> u64 {
+    match node.acquire(request).await.unwrap() {
+        AcquireReply::Granted { fence: Some(fence) } => fence.get(),
+        other => panic!("not granted with a number: {other:?}"),
+    }
+}
+
+/// Takes the free lock `name`, proposing a number, and releases it; returns what it got.
+async fn pass(node: &dyn Node, name: &str, proposal: u64) -> u64 {
+    let got = number(node, acquire(name, 9).numbered(fence(proposal))).await;
+    assert!(released(node, name, 9).await);
+    got
+}
+
+/// Sets the counter of `name`, which has no counter yet, to a value that may be below the high-water mark.
+async fn set_counter(node: &dyn Node, name: &str, value: u64) {
+    let request = refill(name, 9).numbered(fence(value));
+    assert_eq!(extend_one(node, request).await, ExtendReply::Refilled);
+    assert!(released(node, name, 9).await);
+}
+
+pub(crate) async fn a_grant_counts_one_step_up_or_to_the_proposal(bench: &impl Bench) {
+    let node = bench.node();
+    assert_eq!(pass(&*node, "k", HIGH).await, HIGH, "the proposal");
+    assert_eq!(pass(&*node, "k", LOW).await, HIGH + STEP, "below");
+    let same = HIGH + STEP;
+    assert_eq!(pass(&*node, "k", same).await, HIGH + 2 * STEP, "as high");
+    let close = HIGH + 3 * STEP - 1;
+    assert_eq!(pass(&*node, "k", close).await, HIGH + 3 * STEP, "too close");
+    let exact = HIGH + 4 * STEP;
+    assert_eq!(pass(&*node, "k", exact).await, exact, "one step");
+    let above = HIGH + 9 * STEP + 5;
+    assert_eq!(pass(&*node, "k", above).await, above, "more than a step");
+}
+
+pub(crate) async fn a_refused_acquire_counts_nothing(bench: &impl Bench) {
+    let node = bench.node();
+    number(&*node, acquire("k", 1).numbered(fence(HIGH))).await;
+    let refused = acquire("k", 2).numbered(fence(HIGH + 50 * STEP));
+    let reply = node.acquire(refused).await.unwrap();
+    assert!(matches!(reply, AcquireReply::Held(_)), "{reply:?}");
+    assert!(released(&*node, "k", 1).await);
+    assert_eq!(pass(&*node, "k", LOW).await, HIGH + STEP);
+    assert_eq!(pass(&*node, "new", LOW).await, HIGH + 2 * STEP, "the mark");
+}
+
+pub(crate) async fn a_missing_counter_counts_as_the_highest_there_ever_was(bench: &impl Bench) {
+    let node = bench.node();
+    assert_eq!(pass(&*node, "first", LOW).await, STEP, "of nothing");
+    assert_eq!(pass(&*node, "high", HIGH).await, HIGH);
+    assert_eq!(pass(&*node, "new", LOW).await, HIGH + STEP);
+    assert_eq!(pass(&*node, "first", LOW).await, 2 * STEP, "it has its own");
+    assert_eq!(pass(&*node, "newer", LOW).await, HIGH + 2 * STEP);
+}
+
+pub(crate) async fn a_counter_is_kept_for_as_long_as_was_asked(bench: &impl Bench) {
+    let node = bench.node();
+    let brief = fence_for(STEP, Duration::from_millis(30));
+    for name in ["brief", "extended", "raised"] {
+        number(&*node, acquire(name, 1).numbered(brief)).await;
+    }
+    // A use of the counter keeps it, whatever it was before.
+    let request = extend("extended", 1).numbered(fence(2 * STEP));
+    extend_one(&*node, request).await;
+    raise(&*node, key("raised").into(), 1, 1_000 * STEP).await;
+    assert_eq!(pass(&*node, "high", HIGH).await, HIGH);
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    for name in ["brief", "extended", "raised"] {
+        assert!(released(&*node, name, 1).await);
+    }
+    assert_eq!(pass(&*node, "extended", LOW).await, 3 * STEP);
+    assert_eq!(pass(&*node, "raised", LOW).await, 1_001 * STEP);
+    assert_eq!(pass(&*node, "brief", LOW).await, HIGH + STEP, "it is gone");
+}
+
+pub(crate) async fn an_extend_keeps_a_counter_that_is_high_enough(bench: &impl Bench) {
+    let node = bench.node();
+    let brief = fence_for(5 * STEP, Duration::from_millis(40));
+    number(&*node, acquire("k", 1).numbered(brief)).await;
+    let request = extend("k", 1).numbered(fence(5 * STEP));
+    extend_one(&*node, request).await;
+    assert_eq!(pass(&*node, "high", HIGH).await, HIGH);
+    tokio::time::sleep(Duration::from_millis(80)).await;
+    assert!(released(&*node, "k", 1).await);
+    assert_eq!(pass(&*node, "k", LOW).await, 6 * STEP);
+}
+
+/// What a clock that is `ahead` would propose now.
+fn proposal_ahead(ahead: Duration) -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let micros = (now.unwrap() + ahead).as_micros();
+    u64::try_from(micros).unwrap() * STEP
+}
+
+pub(crate) async fn a_proposal_of_a_clock_that_is_far_ahead_is_not_looked_at(bench: &impl Bench) {
+    let node = bench.node();
+    let minutes = |minutes: u64| proposal_ahead(Duration::from_secs(60 * minutes));
+    assert_eq!(pass(&*node, "k", minutes(70)).await, STEP);
+    assert_eq!(pass(&*node, "k", i64::MAX.cast_unsigned()).await, 2 * STEP);
+    let tolerated = minutes(50);
+    assert_eq!(pass(&*node, "k", tolerated).await, tolerated);
+    // What is not far ahead of a number that was given is not far ahead.
+    assert_eq!(pass(&*node, "k", minutes(115)).await, tolerated + STEP);
+    let next = minutes(100);
+    assert_eq!(pass(&*node, "k", next).await, next);
+}
+
+async fn raise(node: &dyn Node, keys: NodeKeys, owner: u32, to: u64) -> RaiseReply {
+    let request = RaiseRequest::new(keys, token(owner), fence(to).unwrap());
+    node.raise(request).await.unwrap()
+}
+
+pub(crate) async fn a_raise_counts_up_where_the_lock_is_owned(bench: &impl Bench) {
+    let node = bench.node();
+    let k = || key("k").into();
+    number(&*node, acquire("k", 1).numbered(fence(HIGH))).await;
+    assert_eq!(
+        raise(&*node, k(), 1, HIGH + 7 * STEP).await,
+        RaiseReply::Raised
+    );
+    assert!(released(&*node, "k", 1).await);
+    assert_eq!(pass(&*node, "new", LOW).await, HIGH + 8 * STEP, "the mark");
+    assert_eq!(pass(&*node, "k", LOW).await, HIGH + 8 * STEP);
+}
+
+pub(crate) async fn a_raise_never_counts_down(bench: &impl Bench) {
+    let node = bench.node();
+    number(&*node, acquire("k", 1).numbered(fence(HIGH))).await;
+    let raised = raise(&*node, key("k").into(), 1, HIGH - 1).await;
+    assert_eq!(raised, RaiseReply::Raised, "it is at least at that");
+    assert!(released(&*node, "k", 1).await);
+    assert_eq!(pass(&*node, "k", LOW).await, HIGH + STEP);
+    assert_eq!(pass(&*node, "new", LOW).await, HIGH + 2 * STEP, "the mark");
+}
+
+pub(crate) async fn a_raise_of_what_is_not_owned_does_nothing(bench: &impl Bench) {
+    let node = bench.node();
+    assert_eq!(pass(&*node, "free", HIGH).await, HIGH);
+    number(
+        &*node,
+        acquire("taken", 2).numbered(fence(HIGH + 10 * STEP)),
+    )
+    .await;
+    number(&*node, acquire("ours", 1).numbered(fence(HIGH + 20 * STEP))).await;
+    for others in ["free", "taken"] {
+        let reply = raise(&*node, key(others).into(), 1, HIGH + 90 * STEP).await;
+        assert_eq!(reply, RaiseReply::NotOwner, "{others}");
+        let reply = raise(&*node, keys(&["ours", others]), 1, HIGH + 90 * STEP).await;
+        assert_eq!(reply, RaiseReply::NotOwner, "ours and {others}");
+    }
+    assert!(released(&*node, "taken", 2).await && released(&*node, "ours", 1).await);
+    assert_eq!(pass(&*node, "free", LOW).await, HIGH + STEP);
+    assert_eq!(pass(&*node, "taken", LOW).await, HIGH + 11 * STEP);
+    assert_eq!(pass(&*node, "ours", LOW).await, HIGH + 21 * STEP);
+    assert_eq!(pass(&*node, "new", LOW).await, HIGH + 22 * STEP, "the mark");
+}
+
+/// Several keys of the default namespace.
+fn keys(names: &[&str]) -> NodeKeys {
+    let names = names.iter().map(|name| LockKey::new(*name).unwrap());
+    let keys = LockKeys::new(names).unwrap();
+    Namespace::default().place_all(&keys).unwrap()
+}
+
+pub(crate) async fn several_keys_get_one_number(bench: &impl Bench) {
+    let node = bench.node();
+    let owner: OwnerToken = token(1);
+    let together = |proposal| {
+        AcquireRequest::new(keys(&["a", "b", "new"]), owner, LONG).numbered(fence(proposal))
+    };
+    set_counter(&*node, "a", HIGH).await;
+    set_counter(&*node, "b", HIGH + 10 * STEP).await;
+    // The key without a counter counts as the highest, which is that of `b`.
+    let got = number(&*node, together(HIGH + 2 * STEP)).await;
+    assert_eq!(got, HIGH + 11 * STEP);
+    let request = ReleaseRequest::new(keys(&["a", "b", "new"]), owner, false);
+    node.release(request.clone()).await.unwrap();
+    for name in ["a", "b", "new"] {
+        assert_eq!(pass(&*node, name, LOW).await, HIGH + 12 * STEP, "{name}");
+    }
+    // The mark is of no interest to keys that have counters, however high it is.
+    assert_eq!(
+        pass(&*node, "other", HIGH + 90 * STEP).await,
+        HIGH + 90 * STEP
+    );
+    assert_eq!(pass(&*node, "b", LOW).await, HIGH + 13 * STEP);
+    assert_eq!(number(&*node, together(LOW)).await, HIGH + 14 * STEP);
+    let raised = raise(&*node, keys(&["a", "b", "new"]), 1, HIGH + 20 * STEP).await;
+    assert_eq!(raised, RaiseReply::Raised);
+    node.release(request).await.unwrap();
+    for name in ["a", "b", "new"] {
+        assert_eq!(pass(&*node, name, LOW).await, HIGH + 21 * STEP, "{name}");
+    }
+}
+
+pub(crate) async fn an_extend_raises_lower_counters(bench: &impl Bench) {
+    let node = bench.node();
+    let extended = async |name: &str, owner, to| {
+        let request = extend(name, owner).numbered(fence(to));
+        extend_one(&*node, request).await
+    };
+    number(&*node, acquire("k", 1).numbered(fence(HIGH))).await;
+    assert_eq!(
+        extended("k", 1, HIGH + 5 * STEP).await,
+        ExtendReply::Extended
+    );
+    assert_eq!(extended("k", 1, HIGH).await, ExtendReply::Extended);
+    let refused = extended("k", 2, HIGH + 90 * STEP).await;
+    assert!(matches!(refused, ExtendReply::Held(_)), "{refused:?}");
+    let absent = extended("absent", 1, HIGH + 90 * STEP).await;
+    assert_eq!(absent, ExtendReply::Absent);
+    assert!(released(&*node, "k", 1).await);
+    assert_eq!(pass(&*node, "new", LOW).await, HIGH + 6 * STEP, "the mark");
+    assert_eq!(pass(&*node, "k", LOW).await, HIGH + 6 * STEP);
+}
+
+pub(crate) async fn a_refill_writes_the_counter(bench: &impl Bench) {
+    let node = bench.node();
+    assert_eq!(pass(&*node, "high", HIGH).await, HIGH);
+    let refilled = async |name: &str, to| {
+        let request: ExtendRequest = refill(name, 1).numbered(fence(to));
+        assert_eq!(extend_one(&*node, request).await, ExtendReply::Refilled);
+        assert!(released(&*node, name, 1).await);
+    };
+    refilled("k", HIGH - 50 * STEP).await;
+    assert_eq!(pass(&*node, "k", LOW).await, HIGH - 49 * STEP);
+    refilled("k", HIGH - 90 * STEP).await;
+    let never_down = pass(&*node, "k", LOW).await;
+    assert_eq!(never_down, HIGH - 48 * STEP);
+    refilled("k", HIGH + 9 * STEP).await;
+    assert_eq!(pass(&*node, "new", LOW).await, HIGH + 10 * STEP, "the mark");
+}
+
+pub(crate) async fn no_digit_is_lost(bench: &impl Bench) {
+    let node = bench.node();
+    let mut dice = Dice(0x5EED);
+    for case in 0..300_u32 {
+        let name = format!("k{case}");
+        let counter = match case % 3 {
+            // Where one has a digit more than the other.
+            0 => 1_000_000_000_000_000_000 - 1_500 + dice.below(3_000),
+            _ => HIGH - dice.below(100_000_000_000_000_000),
+        };
+        // Most differ in the last digits only, which is what a floating point number would lose.
+        let near = |dice: &mut Dice| counter - 1_500 + dice.below(4_000);
+        let (raised, proposal) = (near(&mut dice), near(&mut dice));
+        let far = HIGH - dice.below(900_000_000_000_000_000);
+        let proposal = if case % 5 == 0 { far } else { proposal };
+        set_counter(&*node, &name, counter).await;
+        let claim = format!("case {case}: {counter}, {raised}, {proposal}");
+
+        let got = number(&*node, acquire(&name, 1).numbered(fence(proposal))).await;
+        let wanted = proposal.max(counter + STEP);
+        assert_eq!(got, wanted, "{claim}");
+        let owner = raise(&*node, key(&name).into(), 1, raised).await;
+        assert_eq!(owner, RaiseReply::Raised);
+        let request = extend(&name, 1).numbered(fence(proposal + 700));
+        assert_eq!(extend_one(&*node, request).await, ExtendReply::Extended);
+        node.release(release(&name, 1)).await.unwrap();
+        let wanted = wanted.max(raised).max(proposal + 700) + STEP;
+        assert_eq!(pass(&*node, &name, LOW).await, wanted, "{claim}");
+    }
+}
+
+/// Numbers that are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (x ^ (x >> 31)) % bound
+    }
+}
+
+pub(crate) async fn nothing_is_counted_unless_asked(bench: &impl Bench) {
+    let node = bench.node();
+    let unnumbered = Ok(AcquireReply::Granted { fence: None });
+    assert_eq!(node.acquire(acquire("k", 1)).await, unnumbered);
+    assert!(released(&*node, "k", 1).await);
+    assert_eq!(pass(&*node, "k", LOW).await, STEP, "of nothing");
+    assert_eq!(node.acquire(acquire("k", 1)).await, unnumbered);
+    let replies = node.extend(Arc::from([extend("k", 1), refill("new", 1)]));
+    let replies = replies.await.unwrap();
+    assert_eq!(
+        replies,
+        [Ok(ExtendReply::Extended), Ok(ExtendReply::Refilled)]
+    );
+    assert!(released(&*node, "k", 1).await && released(&*node, "new", 1).await);
+    assert_eq!(pass(&*node, "k", LOW).await, 2 * STEP);
+    assert_eq!(pass(&*node, "new", LOW).await, 3 * STEP, "the mark");
+}

@@ -1,0 +1,319 @@
+//! What every node must do about its right to vote, and about owners that are gone.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tower_redlock::OwnerHash;
+use tower_redlock::clock::{Clock as _, SystemClock};
+use tower_redlock::namespace::Namespace;
+use tower_redlock::node::{
+    AcquireReply, AcquireRequest, Charter, CheckIn, Entry, ExtendReply, ExtendRequest, Fence, Node,
+    NodeError, NodeErrorKind, Promotion, ReleaseReply, Standing, VerifyReply, VerifyRequest,
+};
+use tower_redlock::token::FencingToken;
+
+use crate::claims::{Bench, Remote, extend_one, holder, released};
+use crate::support::PATIENCE;
+use crate::support::nodes::{LONG, acquire, extend, key, refill, release, token};
+
+const GRANTED: Result<AcquireReply, NodeError> = Ok(AcquireReply::Granted { fence: None });
+const OURS: &str = "nodes a, b, c";
+const THEIRS: &str = "nodes c, d, e";
+
+fn charter(text: &str, max_lease: Duration) -> Arc<Charter> {
+    Arc::new(Charter::new(text.to_owned(), max_lease))
+}
+
+fn ours() -> Arc<Charter> {
+    charter(OURS, LONG)
+}
+
+fn theirs() -> Arc<Charter> {
+    charter(THEIRS, LONG)
+}
+
+async fn check_in(node: &dyn Node, charter: Arc<Charter>, fresh: &str) -> Standing {
+    enter(node, charter, fresh, Entry::Normal).await
+}
+
+async fn enter(node: &dyn Node, charter: Arc<Charter>, fresh: &str, entry: Entry) -> Standing {
+    let request = CheckIn::new(Namespace::default(), charter, fresh.to_owned(), entry);
+    node.check_in(request).await.unwrap()
+}
+
+async fn promote(node: &dyn Node, charter: Arc<Charter>, quarantine: &str, floor: u64) -> bool {
+    let floor = FencingToken::new(floor);
+    let request = Promotion::new(Namespace::default(), charter, quarantine.to_owned(), floor);
+    node.promote(request).await.unwrap()
+}
+
+/// What the quarantine is called that a check-in finds or begins.
+async fn quarantine(node: &dyn Node, charter: Arc<Charter>, fresh: &str) -> String {
+    match check_in(node, charter, fresh).await {
+        Standing::Quarantined { id, .. } => id,
+        other => panic!("not in quarantine: {other:?}"),
+    }
+}
+
+/// Has a node that has forgotten everything vote under `charter`.
+async fn voting(bench: &impl Bench, charter: Arc<Charter>) -> Arc<dyn Node> {
+    bench.forget();
+    let node = bench.node();
+    let id = quarantine(&*node, Arc::clone(&charter), "first").await;
+    assert!(promote(&*node, charter, &id, 0).await);
+    node
+}
+
+fn acquire_under(charter: Arc<Charter>, name: &str, owner: u32) -> AcquireRequest {
+    acquire(name, owner).under(Some(charter))
+}
+
+fn extend_under(charter: Arc<Charter>, name: &str, owner: u32) -> ExtendRequest {
+    extend(name, owner).under(Some(charter))
+}
+
+fn refill_under(charter: Arc<Charter>, name: &str, owner: u32) -> ExtendRequest {
+    refill(name, owner).under(Some(charter))
+}
+
+/// Whether `owner` is seen to hold `name` on a node that may vote.
+async fn verify(
+    node: &dyn Node,
+    name: &str,
+    owner: OwnerHash,
+) -> Result<VerifyReply, NodeErrorKind> {
+    let request = VerifyRequest::new(key(name), owner, Some(ours()));
+    node.verify(request).await.map_err(|error| error.kind())
+}
+
+fn kind<T: Debug>(result: Result<T, NodeError>) -> NodeErrorKind {
+    result.unwrap_err().kind()
+}
+
+pub(crate) async fn a_node_that_forgot_grants_nothing(bench: &impl Bench) {
+    bench.forget();
+    let node = bench.node();
+    let any = OwnerHash::parse(&[b'0'; 40]).unwrap();
+    for looked_at in [false, true] {
+        if looked_at {
+            quarantine(&*node, ours(), "first").await;
+        }
+        let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
+        assert_eq!(kind(reply), NodeErrorKind::Quarantined);
+        let reply = verify(&*node, "k", any).await;
+        assert_eq!(reply, Err(NodeErrorKind::Quarantined));
+        assert_eq!(holder(&*node, "k").await, None, "nothing is set");
+    }
+}
+
+pub(crate) async fn a_quarantine_keeps_its_name_until_it_is_over(bench: &impl Bench) {
+    bench.forget();
+    let node = bench.node();
+    let id = quarantine(&*node, ours(), "first").await;
+    assert!(id.ends_with("first"), "{id}");
+    assert_eq!(quarantine(&*node, ours(), "second").await, id);
+    let wrong = id.replace("first", "second");
+    assert!(!promote(&*node, ours(), &wrong, 0).await);
+    assert!(!promote(&*node, ours(), "", 0).await);
+    assert!(!promote(&*node, theirs(), &id, 0).await);
+    assert_eq!(quarantine(&*node, ours(), "third").await, id);
+    let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
+    assert_eq!(kind(reply), NodeErrorKind::Quarantined);
+
+    assert!(promote(&*node, ours(), &id, 0).await);
+    assert!(!promote(&*node, ours(), &id, 0).await, "it is over");
+    let standing = check_in(&*node, ours(), "fourth").await;
+    let votes = Standing::Voting {
+        max_lease: LONG,
+        high_water: None,
+    };
+    assert_eq!(standing, votes);
+    assert_eq!(
+        node.acquire(acquire_under(ours(), "k", 1)).await,
+        GRANTED,
+        "promoted"
+    );
+}
+
+pub(crate) async fn a_promotion_raises_the_mark_and_never_lowers_it(bench: &impl Bench) {
+    const FLOOR: u64 = 1_800_000_000_000_000_123;
+    let step = FencingToken::STEP;
+    let number = |number| Some(Fence::new(FencingToken::new(number).unwrap(), LONG));
+    let node = bench.node();
+    for written in [FLOOR - 5_000, FLOOR + 5_000] {
+        bench.forget();
+        let id = quarantine(&*node, ours(), "first").await;
+        let request = refill_under(ours(), "written", 1).numbered(number(written));
+        assert_eq!(extend_one(&*node, request).await, ExtendReply::Quarantined);
+        assert!(promote(&*node, ours(), &id, FLOOR).await);
+        let mark = FLOOR.max(written);
+        let Standing::Voting { high_water, .. } = check_in(&*node, ours(), "x").await else {
+            panic!("promoted");
+        };
+        assert_eq!(high_water, FencingToken::new(mark));
+        let request = acquire_under(ours(), "new", 1).numbered(number(1));
+        let fence = FencingToken::new(mark + step);
+        assert_eq!(
+            node.acquire(request).await,
+            Ok(AcquireReply::Granted { fence })
+        );
+    }
+}
+
+fn assert_shows_both(error: &NodeError, known: &str, ours: &str) {
+    assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
+    let text = error.to_string();
+    assert!(text.contains(known) && text.contains(ours), "{text}");
+}
+
+/// The refusal of one lock or of the whole batch.
+async fn extend_refused(node: &dyn Node, request: ExtendRequest) -> NodeError {
+    match node.extend(Arc::from([request])).await {
+        Ok(mut answers) => answers.remove(0).unwrap_err(),
+        Err(error) => error,
+    }
+}
+
+pub(crate) async fn a_node_under_another_charter_keeps_out_and_shows_both(bench: &impl Bench) {
+    let node = voting(bench, ours()).await;
+    let held = AcquireRequest::new(key("k"), token(1), LONG / 2);
+    assert_eq!(node.acquire(held.under(Some(ours()))).await, GRANTED);
+    for (name, owner) in [("free", 2), ("k", 1)] {
+        let reply = node.acquire(acquire_under(theirs(), name, owner)).await;
+        assert_shows_both(&reply.unwrap_err(), OURS, THEIRS);
+        for request in [extend_under, refill_under] {
+            let error = extend_refused(&*node, request(theirs(), name, owner)).await;
+            assert_shows_both(&error, OURS, THEIRS);
+        }
+    }
+    let left = holder(&*node, "k").await.unwrap().remaining.unwrap();
+    assert!(left <= LONG / 2, "not extended: {left:?}");
+    assert_eq!(holder(&*node, "free").await, None, "nothing is set");
+    let foreign = |text: &str| Standing::Foreign {
+        charter: text.to_owned(),
+    };
+    assert_eq!(check_in(&*node, theirs(), "x").await, foreign(OURS));
+    assert_eq!(
+        node.acquire(acquire_under(ours(), "mine", 1)).await,
+        GRANTED,
+        "nothing has changed"
+    );
+    // Until its members are changed, for which it is quarantined.
+    let adopted = enter(&*node, theirs(), "adopted", Entry::Adopt).await;
+    assert!(
+        matches!(adopted, Standing::Quarantined { .. }),
+        "{adopted:?}"
+    );
+    let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
+    assert_shows_both(&reply.unwrap_err(), THEIRS, OURS);
+    let id = quarantine(&*node, theirs(), "later").await;
+    assert!(promote(&*node, theirs(), &id, 0).await);
+    assert_eq!(
+        node.acquire(acquire_under(theirs(), "free", 2)).await,
+        GRANTED
+    );
+}
+
+pub(crate) async fn a_lease_is_refused_that_is_longer_than_the_node_was_told(bench: &impl Bench) {
+    let node = voting(bench, charter(OURS, LONG / 2)).await;
+    let longest = async |lease| match check_in(&*node, charter(OURS, lease), "x").await {
+        Standing::Voting { max_lease, .. } => max_lease,
+        other => panic!("{other:?}"),
+    };
+    let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
+    assert_eq!(kind(reply), NodeErrorKind::Quarantined);
+    assert_eq!(holder(&*node, "k").await, None, "nothing is set");
+    let short = AcquireRequest::new(key("short"), token(1), LONG / 2);
+    assert_eq!(node.acquire(short.under(Some(ours()))).await, GRANTED);
+    assert_eq!(longest(LONG / 4).await, LONG / 2, "never shorter");
+    assert_eq!(longest(LONG).await, LONG);
+    assert_eq!(node.acquire(acquire_under(ours(), "k", 1)).await, GRANTED);
+}
+
+pub(crate) async fn a_node_that_forgets_again_is_back_in_quarantine(bench: &impl Bench) {
+    let node = voting(bench, ours()).await;
+    assert_eq!(node.acquire(acquire_under(ours(), "k", 1)).await, GRANTED);
+    bench.forget();
+    let reply = node.acquire(acquire_under(ours(), "k", 2)).await;
+    assert_eq!(kind(reply), NodeErrorKind::Quarantined);
+    let first = quarantine(&*node, ours(), "again").await;
+    bench.forget();
+    let second = quarantine(&*node, ours(), "once more").await;
+    assert!(
+        !promote(&*node, ours(), &first, 0).await,
+        "it forgot meanwhile"
+    );
+    assert!(promote(&*node, ours(), &second, 0).await);
+    assert_eq!(node.acquire(acquire_under(ours(), "k", 2)).await, GRANTED);
+}
+
+pub(crate) async fn a_node_in_quarantine_is_written_and_does_not_count(bench: &impl Bench) {
+    bench.forget();
+    let node = bench.node();
+    let id = quarantine(&*node, ours(), "first").await;
+    let reply = extend_one(&*node, extend_under(ours(), "k", 1)).await;
+    assert_eq!(reply, ExtendReply::Absent);
+    let reply = extend_one(&*node, refill_under(ours(), "k", 1)).await;
+    assert_eq!(reply, ExtendReply::Quarantined);
+    let left = holder(&*node, "k").await.unwrap().remaining.unwrap();
+    assert!(left > LONG / 2, "{left:?}");
+    let reply = extend_one(&*node, extend_under(ours(), "k", 1)).await;
+    assert_eq!(reply, ExtendReply::Quarantined);
+    let reply = extend_one(&*node, refill_under(ours(), "k", 2)).await;
+    assert!(matches!(reply, ExtendReply::Held(_)), "{reply:?}");
+    assert!(promote(&*node, ours(), &id, 0).await);
+    let reply = extend_one(&*node, extend_under(ours(), "k", 1)).await;
+    assert_eq!(reply, ExtendReply::Extended);
+    let reply = node.acquire(acquire_under(ours(), "k", 2)).await;
+    assert!(matches!(reply, Ok(AcquireReply::Held(_))), "{reply:?}");
+}
+
+pub(crate) async fn a_node_in_quarantine_releases(bench: &impl Bench) {
+    bench.forget();
+    let node = bench.node();
+    quarantine(&*node, ours(), "first").await;
+    extend_one(&*node, refill_under(ours(), "k", 1)).await;
+    assert!(!released(&*node, "k", 2).await);
+    assert!(released(&*node, "k", 1).await);
+    assert_eq!(holder(&*node, "k").await, None);
+}
+
+pub(crate) async fn a_release_on_the_same_connection_is_no_farewell(bench: &impl Bench) {
+    let node = bench.node();
+    let since = SystemClock::new().now();
+    assert_eq!(node.acquire(acquire("k", 1)).await, GRANTED);
+    let reply = node.release(release("k", 1).since(since)).await;
+    assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 0 }));
+    assert_eq!(node.acquire(acquire("k", 1)).await, GRANTED);
+}
+
+pub(crate) async fn what_comes_late_on_an_old_connection_is_void(bench: &impl Remote) {
+    let node = bench.node();
+    let since = SystemClock::new().now();
+    assert_eq!(node.acquire(acquire("k", 1)).await, GRANTED);
+    bench.disconnect();
+    let begin = Instant::now();
+    // The old connection is dead, so what is answered went out on a new one.
+    let reply = loop {
+        match node.release(release("k", 1).since(since)).await {
+            Ok(reply) => break reply,
+            Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
+        }
+        sleep(Duration::from_millis(1)).await;
+    };
+    assert_eq!(reply, ReleaseReply::Released { listeners: 0 });
+    for name in ["k", "another"] {
+        let late = node.acquire(acquire(name, 1)).await;
+        assert_eq!(kind(late), NodeErrorKind::Rejected, "{name}");
+        let late = extend_one(&*node, refill(name, 1)).await;
+        assert_eq!(late, ExtendReply::Absent, "{name}");
+        assert_eq!(holder(&*node, name).await, None, "{name}");
+    }
+    assert_eq!(
+        node.acquire(acquire("k", 2)).await,
+        GRANTED,
+        "another owner"
+    );
+}
