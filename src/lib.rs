@@ -123,8 +123,8 @@ pub mod key {
     pub use crate::extract::key::{PathParam, RoutePath, matched_path, path, routed};
     pub use crate::lock_key::{KeyError, KeyParts, LockKey};
     pub use crate::middleware::key::{
-        And, Collected, FromFn, Header, IntoKeyPart, Key, KeySource, KeyValue, Method, Optional,
-        Parsed, Prefix, Query, When, from_fn, header, method, query,
+        Also, And, Collected, FromFn, Header, IntoKeyPart, Key, KeySource, KeyValue, Method,
+        Optional, Parsed, Prefix, Query, When, from_fn, header, method, query,
     };
 }
 

@@ -36,8 +36,8 @@ pub(super) async fn admit<K: KeyExtractor>(
     mut parts: Parts,
     shown: Option<Shown>,
 ) -> Verdict {
-    let key = match extractor.extract(&mut parts).await {
-        Ok(Some(key)) => key,
+    let keys = match extractor.extract(&mut parts).await {
+        Ok(Some(keys)) => keys,
         Ok(None) => return unlocked(parts, UnlockedReason::NoKey),
         Err(error) => return refuse(&options, AcquireError::InvalidKey(error)),
     };
@@ -48,14 +48,14 @@ pub(super) async fn admit<K: KeyExtractor>(
         .clone();
     let acquired = match (&options.borrow_from, shown) {
         (Some(trusts), Some(shown)) => {
-            match loan::borrow(&options.locks, &scope, &**trusts, &parts, key, shown).await {
+            match loan::borrow(&options.locks, &scope, &**trusts, &parts, keys, shown).await {
                 Ok(borrowed) => borrowed,
                 Err(error) => return Verdict::Refuse(Rejection::of_loan(&options, error)),
             }
         }
         _ => {
             let max_wait = options.max_wait_of(&parts);
-            let acquired = options.locks.acquire_in(&scope, key.into(), max_wait);
+            let acquired = options.locks.acquire_in(&scope, keys, max_wait);
             acquired.await
         }
     };

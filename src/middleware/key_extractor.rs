@@ -1,12 +1,13 @@
-//! [`KeyExtractor`]: from the head of a request to the key of its lock.
+//! [`KeyExtractor`]: from the head of a request to the keys of its lock.
 
 use http::request::Parts;
 
 use crate::lock_key::{KeyError, KeyParts, LockKey};
+use crate::lock_keys::LockKeys;
 
 use super::key::{Collected, Key, KeySource};
 
-/// Finds the key of the lock that a request needs.
+/// Finds the key of the lock that a request needs, or the keys, if it needs several at once.
 ///
 /// The ready-made ones are in [`key`](crate::key). A closure over the request's head is one too, if it returns
 /// what [`IntoKey`] takes. What a client sent belongs through [`LockKey::join`], which escapes it; `key`'s own
@@ -17,23 +18,26 @@ use super::key::{Collected, Key, KeySource};
 /// ```
 /// use http::request::Parts;
 /// use tower_redlock::middleware::KeyExtractor;
-/// use tower_redlock::{KeyError, LockKey};
+/// use tower_redlock::{KeyError, LockKey, key};
 ///
 /// fn takes_an_extractor(_: impl KeyExtractor) {}
 ///
 /// takes_an_extractor(|parts: &Parts| -> Result<LockKey, KeyError> {
 ///     LockKey::join([parts.method.as_str(), parts.uri.path()])
 /// });
+///
+/// // Both accounts of a transfer.
+/// takes_an_extractor(key::header("x-from").prefix("account").also(key::header("x-to").prefix("account")));
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot extract a lock key from a request",
     label = "must be a `KeyExtractor`",
     note = "use one of `tower_redlock::key`, such as `key::header(\"x-order-id\").prefix(\"order\")`",
-    note = "a closure `Fn(&http::request::Parts) -> R` is one where `R` is a `LockKey`, or an `Option` or `Result` \
-            of it; annotate its argument: `|parts: &Parts| ..`"
+    note = "a closure `Fn(&http::request::Parts) -> R` is one where `R` is a `LockKey` or `LockKeys`, or an `Option` or \
+            `Result` of one; annotate its argument: `|parts: &Parts| ..`"
 )]
 pub trait KeyExtractor: Send + Sync + 'static {
-    /// The key of the request, or `None` if it needs no lock.
+    /// The keys of the request, or `None` if it needs no lock.
     ///
     /// # Errors
     ///
@@ -46,7 +50,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     fn extract(
         &self,
         parts: &mut Parts,
-    ) -> impl Future<Output = Result<Option<LockKey>, KeyError>> + Send;
+    ) -> impl Future<Output = Result<Option<LockKeys>, KeyError>> + Send;
 }
 
 impl<F, R> KeyExtractor for F
@@ -57,56 +61,63 @@ where
     fn extract(
         &self,
         parts: &mut Parts,
-    ) -> impl Future<Output = Result<Option<LockKey>, KeyError>> + Send {
+    ) -> impl Future<Output = Result<Option<LockKeys>, KeyError>> + Send {
         std::future::ready(self(parts).into_key())
     }
 }
 
 impl<S: KeySource> KeyExtractor for Key<S> {
-    async fn extract(&self, parts: &mut Parts) -> Result<Option<LockKey>, KeyError> {
+    async fn extract(&self, parts: &mut Parts) -> Result<Option<LockKeys>, KeyError> {
         let mut key = KeyParts::new();
         match self.source().collect(parts, &mut key).await? {
-            Collected::Parts => key.finish().map(Some),
+            Collected::Parts => Ok(Some(key.finish()?.into())),
             Collected::NoLock => Ok(None),
         }
     }
 }
 
-/// What a closure that is a [`KeyExtractor`] may return: a [`LockKey`], or an `Option` or a `Result` of it.
+/// What a closure that is a [`KeyExtractor`] may return: a [`LockKey`] or [`LockKeys`], or an `Option` or a `Result` of
+/// one.
 #[diagnostic::on_unimplemented(
     message = "a key extractor cannot return `{Self}`",
-    note = "return a `LockKey`, `Option<LockKey>`, `Result<LockKey, KeyError>` or \
-            `Result<Option<LockKey>, KeyError>`"
+    note = "return a `LockKey` or `LockKeys`, or an `Option<_>`, `Result<_, KeyError>` or \
+            `Result<Option<_>, KeyError>` of one"
 )]
 pub trait IntoKey: Send {
-    /// The key, if there is one.
+    /// The keys, if there are any.
     ///
     /// # Errors
     ///
     /// The error that the closure returned.
-    fn into_key(self) -> Result<Option<LockKey>, KeyError>;
+    fn into_key(self) -> Result<Option<LockKeys>, KeyError>;
 }
 
-impl IntoKey for LockKey {
-    fn into_key(self) -> Result<Option<LockKey>, KeyError> {
-        Ok(Some(self))
-    }
+macro_rules! into_key {
+    ($($keys:ty),*) => {$(
+        impl IntoKey for $keys {
+            fn into_key(self) -> Result<Option<LockKeys>, KeyError> {
+                Ok(Some(self.into()))
+            }
+        }
+
+        impl IntoKey for Option<$keys> {
+            fn into_key(self) -> Result<Option<LockKeys>, KeyError> {
+                Ok(self.map(Into::into))
+            }
+        }
+
+        impl IntoKey for Result<$keys, KeyError> {
+            fn into_key(self) -> Result<Option<LockKeys>, KeyError> {
+                self.map(|keys| Some(keys.into()))
+            }
+        }
+
+        impl IntoKey for Result<Option<$keys>, KeyError> {
+            fn into_key(self) -> Result<Option<LockKeys>, KeyError> {
+                Ok(self?.map(Into::into))
+            }
+        }
+    )*};
 }
 
-impl IntoKey for Option<LockKey> {
-    fn into_key(self) -> Result<Option<LockKey>, KeyError> {
-        Ok(self)
-    }
-}
-
-impl IntoKey for Result<LockKey, KeyError> {
-    fn into_key(self) -> Result<Option<LockKey>, KeyError> {
-        self.map(Some)
-    }
-}
-
-impl IntoKey for Result<Option<LockKey>, KeyError> {
-    fn into_key(self) -> Result<Option<LockKey>, KeyError> {
-        self
-    }
-}
+into_key!(LockKey, LockKeys);

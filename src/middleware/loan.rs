@@ -7,7 +7,7 @@ use http::header::HeaderName;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response};
 
-use crate::lock_key::LockKey;
+use crate::lock_keys::LockKeys;
 use crate::manager::{AcquireError, BorrowError, Loan, LockGuard, LockManager, LockScope};
 use crate::token::LoanProof;
 
@@ -103,7 +103,7 @@ impl fmt::Display for LoanError {
 
 impl Error for LoanError {}
 
-/// Borrows `key` by what the request showed. Where that fails as any lock would, the inner error says so.
+/// Borrows `keys` by what the request showed. Where that fails as any lock would, the inner error says so.
 ///
 /// # Cancel safety
 ///
@@ -113,7 +113,7 @@ pub(super) async fn borrow(
     scope: &LockScope,
     trusts: &Trusts,
     parts: &Parts,
-    key: LockKey,
+    keys: LockKeys,
     shown: Shown,
 ) -> Result<Result<LockGuard, AcquireError>, LoanError> {
     // Before anything is read of it: strangers are not told what a proof looks like.
@@ -124,7 +124,7 @@ pub(super) async fn borrow(
         return Err(LoanError::Malformed);
     };
     let proof = read(&value).ok_or(LoanError::Malformed)?;
-    match locks.borrow_keys(key.into(), &proof).await {
+    match locks.borrow_keys(keys, &proof).await {
         Ok(guard) => {
             // Layers further in share it.
             scope.note(guard.handle());

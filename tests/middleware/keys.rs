@@ -5,9 +5,9 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request};
 use proptest::prelude::*;
 use tower_redlock::middleware::KeyExtractor;
-use tower_redlock::{KeyError, LockKey, key};
+use tower_redlock::{KeyError, LockKey, LockKeys, key};
 
-/// The key that `extractor` makes of `request`; nothing here ever pends.
+/// The keys that `extractor` makes of `request`; nothing here ever pends.
 fn extract(
     extractor: &impl KeyExtractor,
     request: http::request::Builder,
@@ -15,10 +15,14 @@ fn extract(
     let mut parts = request.body(()).unwrap().into_parts().0;
     let mut future = std::pin::pin!(extractor.extract(&mut parts));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    let std::task::Poll::Ready(key) = future.as_mut().poll(&mut context) else {
+    let std::task::Poll::Ready(keys) = future.as_mut().poll(&mut context) else {
         panic!("a key that waits");
     };
-    key.map(|key| key.map(|key| key.to_string()))
+    let text = |keys: LockKeys| {
+        let keys: Vec<&str> = keys.as_slice().iter().map(LockKey::as_str).collect();
+        keys.join(" ")
+    };
+    keys.map(|keys| keys.map(text))
         .map_err(|error| error.to_string())
 }
 
@@ -28,6 +32,40 @@ fn found(key: &str) -> Result<Option<String>, String> {
 
 fn fault(text: &str) -> Result<Option<String>, String> {
     Err(text.to_owned())
+}
+
+#[test]
+fn several_keys_are_those_of_all_extractors() {
+    let account = |header| key::header(header).parse::<u64>().prefix("account");
+    let both = account("x-from").also(account("x-to"));
+    let transfer = |from: &str, to_: &str| {
+        let request = to("/").header("x-from", from);
+        request.header("x-to", to_)
+    };
+    assert_eq!(
+        extract(&both, transfer("7", "3")),
+        found("account:3 account:7")
+    );
+    assert_eq!(extract(&both, transfer("7", "07")), found("account:7"));
+    assert!(extract(&both, to("/").header("x-from", "7")).is_err());
+    let maybe = account("x-from").also(account("x-to").optional());
+    let one = to("/").header("x-from", "7");
+    assert_eq!(extract(&maybe, one), found("account:7"));
+    let neither = key::header("x-a").optional();
+    let neither = neither.also(key::header("x-b").optional());
+    assert_eq!(extract(&neither, to("/")), Ok(None));
+    let three = account("x-from").also(account("x-to")).also(method_only);
+    assert_eq!(
+        extract(&three, transfer("1", "2")),
+        found("POST account:1 account:2")
+    );
+    let many = |_: &Parts| LockKeys::new((0..65).map(|n| n.to_string()));
+    let error = extract(&many, to("/")).unwrap_err();
+    assert!(error.contains("at most 64"), "{error}");
+}
+
+fn method_only(parts: &Parts) -> Option<LockKey> {
+    LockKey::new(parts.method.as_str()).ok()
 }
 
 #[test]

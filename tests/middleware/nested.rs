@@ -9,7 +9,7 @@ use http::{Request, StatusCode};
 use http_body_util::Empty;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::middleware::{HoldUntil, KeyExtractor};
-use tower_redlock::{KeyError, LockHandle, LockKey, LockScope};
+use tower_redlock::{KeyError, LockHandle, LockKey, LockKeys, LockScope, key};
 
 use super::{KEY, MS, Nodes, keyed, layer, ok, post, text};
 
@@ -17,9 +17,9 @@ use super::{KEY, MS, Nodes, keyed, layer, ok, post, text};
 struct Slow(&'static str);
 
 impl KeyExtractor for Slow {
-    async fn extract(&self, parts: &mut Parts) -> Result<Option<LockKey>, KeyError> {
+    async fn extract(&self, parts: &mut Parts) -> Result<Option<LockKeys>, KeyError> {
         tokio::time::sleep(MS).await;
-        LockKey::new(parts.headers[self.0].to_str().unwrap()).map(Some)
+        LockKeys::new([parts.headers[self.0].to_str().unwrap()]).map(Some)
     }
 }
 
@@ -63,6 +63,37 @@ async fn two_layers_with_one_key_share_one_lease() {
     let response = service.oneshot(post()).await.unwrap();
     // The outer layer is done with it, the inner one holds it for the body.
     assert_eq!(nodes.holding(KEY), 5);
+    assert_eq!(text(response).await, "ran");
+    nodes.settle_free().await;
+    assert_eq!(nodes.commands() - before, 10, "one acquire and one release");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_with_several_keys_locks_all_of_them_and_an_inner_one_shares() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let inner = service_fn({
+        let nodes = nodes.clone();
+        move |request: Request<Empty<Bytes>>| {
+            let held = nodes.keys();
+            async move {
+                let handle = request.extensions().get::<LockHandle>().unwrap();
+                // The inner layer shares the lock, which is one on both.
+                let both = ["1", "2"].map(|key| LockKey::new(key).unwrap());
+                assert_eq!(handle.keys(), both);
+                assert_eq!(held, ["lk:1", "lk:2"].repeat(5));
+                Ok::<_, Infallible>(ok("ran"))
+            }
+        }
+    });
+    let both = key::header("x-a").also(key::header("x-b"));
+    let service = ServiceBuilder::new()
+        .layer(keyed(&locks, both))
+        .layer(keyed(&locks, Slow("x-b")))
+        .service(inner);
+    let before = nodes.commands();
+    let response = service.oneshot(with("1", "2")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(text(response).await, "ran");
     nodes.settle_free().await;
     assert_eq!(nodes.commands() - before, 10, "one acquire and one release");

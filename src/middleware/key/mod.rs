@@ -1,5 +1,6 @@
 //! Where lock keys come from, and how they are put together.
 
+mod also;
 mod combine;
 mod value;
 
@@ -11,6 +12,7 @@ use http::request::Parts;
 
 use crate::lock_key::{KeyError, KeyParts};
 
+pub use self::also::Also;
 pub use self::combine::{
     And, FromFn, IntoKeyPart, Method, Optional, Prefix, When, from_fn, method,
 };
