@@ -17,6 +17,8 @@ mod queue;
 mod release;
 mod scope;
 mod settings;
+mod several;
+mod several_leaving;
 mod shutdown;
 mod slow;
 mod waiting;
