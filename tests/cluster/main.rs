@@ -19,8 +19,10 @@ mod freeze;
 mod hold;
 mod interop;
 mod killed;
+mod members;
 mod release;
 mod secrets;
+mod transfer;
 mod waiting;
 
 use std::time::Duration;
