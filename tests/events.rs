@@ -183,6 +183,103 @@ async fn a_lost_lock_is_told_once_and_no_event_holds_its_token() {
     assert!(!book.lines().concat().contains(&token));
 }
 
+/// Lets a manager notice what became of its nodes.
+async fn looked_at() {
+    tokio::time::sleep(Duration::from_millis(1_001)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_forgot_is_told_when_it_is_noticed_and_when_it_votes_again() {
+    let book = Book::default();
+    let _listening = tracing::subscriber::set_default(book.clone());
+    let (nodes, builder) = five();
+    let locks = builder
+        .ttl(Duration::from_secs(10))
+        .connect()
+        .await
+        .unwrap();
+    assert_eq!(book.lines(), [""; 0], "nothing to tell of a start");
+    nodes[2].forget();
+    looked_at().await;
+    looked_at().await;
+    let line = book.line("restarted or lost its data");
+    assert!(line.starts_with("WARN") && line.contains("n2"), "{line}");
+    assert!(
+        line.contains("wait=10.102s") && line.contains("remembered=true"),
+        "{line}"
+    );
+    assert_eq!(book.lines().len(), 1);
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let line = book.line("votes again");
+    assert!(line.starts_with("INFO") && line.contains("n2"), "{line}");
+    assert_eq!(book.lines().len(), 2);
+    // Said anew of the next time.
+    nodes[2].forget();
+    looked_at().await;
+    let lines = book.lines();
+    assert!(
+        lines.len() == 3 && lines[2].contains("restarted or lost its data"),
+        "{lines:#?}"
+    );
+    drop(locks);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fencing_tokens_that_nobody_remembers_are_told_as_an_error() {
+    let book = Book::default();
+    let _listening = tracing::subscriber::set_default(book.clone());
+    let (nodes, builder) = five();
+    let locks = builder
+        .ttl(Duration::from_secs(10))
+        .connect()
+        .await
+        .unwrap();
+    nodes[..3].iter().for_each(MemoryNode::forget);
+    looked_at().await;
+    let lines = book.lines();
+    let told = |line: &String| line.starts_with("WARN") && line.contains("remembered=false");
+    assert!(lines.len() == 3 && lines.iter().all(told), "{lines:#?}");
+    assert!(
+        lines.iter().all(|line| line.contains("wait=12.102s")),
+        "{lines:#?}"
+    );
+    tokio::time::sleep(Duration::from_secs(13)).await;
+    // The first that votes makes a quorum with the two that remember, so it alone is at risk.
+    let line = book.line("they may repeat");
+    assert!(line.starts_with("ERROR") && line.contains("n0"), "{line}");
+    // Where somebody says that no lock is held there is no risk, and no error.
+    nodes[..3].iter().for_each(MemoryNode::forget);
+    looked_at().await;
+    locks.bootstrap().await.unwrap();
+    book.line("they may repeat");
+    let again = |line: &&String| line.contains("votes again") && line.starts_with("INFO");
+    assert_eq!(book.lines().iter().filter(again).count(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_of_other_processes_is_told_once_with_both_lists() {
+    let book = Book::default();
+    let (nodes, builder) = five();
+    let _locks = builder.connect().await.unwrap();
+    let _listening = tracing::subscriber::set_default(book.clone());
+    let few = LockManager::builder().nodes(nodes[..2].iter().cloned());
+    let few = few.clock(TokioClock::new()).lazy().unwrap();
+    for _ in 0..3 {
+        looked_at().await;
+        few.try_acquire("order:1").await.unwrap_err();
+    }
+    for name in ["n0", "n1"] {
+        let line = book.line(&format!("cannot serve this process node=\"{name}\""));
+        assert!(line.starts_with("ERROR"), "{line}");
+        assert!(
+            line.contains("[nodes n0, n1, n2, n3, n4; quorum 3"),
+            "{line}"
+        );
+        assert!(line.contains("[nodes n0, n1; quorum 2"), "{line}");
+    }
+    assert_eq!(book.lines().len(), 2, "{:#?}", book.lines());
+}
+
 #[tokio::test]
 async fn a_server_that_does_not_let_us_listen_is_named_once() {
     let book = Book::default();

@@ -34,8 +34,10 @@ impl Turns {
         self.rest.push(turn);
     }
 
-    /// The right to go for the first key alone; the others are given back.
-    pub(super) fn into_first(self) -> Turn {
+    /// The right to go for the first key alone, to be kept: who does not wait is refused again. The others are given
+    /// back.
+    pub(super) fn stay(self) -> Turn {
+        self.first.set_leaving(false);
         self.first
     }
 
@@ -58,7 +60,7 @@ impl Turns {
     /// Lets those in who do not wait: the keys are being given back.
     pub(super) fn leave(&self) {
         for turn in self.all() {
-            turn.leave();
+            turn.set_leaving(true);
         }
     }
 }

@@ -116,7 +116,21 @@ impl LockManager {
             }
         };
         let _ = timeout(core.node_timeout.max(STRAGGLERS), others).await;
-        Ok(())
+        // A process may share but one node with those that have another list, and have a quorum without it.
+        self.none_foreign()
+    }
+
+    /// Checks that no node is known to serve processes with another charter.
+    fn none_foreign(&self) -> Result<(), ConnectError> {
+        let foreign = self.core.standings.foreign();
+        if foreign.is_empty() {
+            return Ok(());
+        }
+        let failures = foreign.into_iter();
+        let failures = failures.map(|(node, error)| self.core.failure(node, error));
+        Err(ConnectError::Misconfigured(Misconfigured {
+            failures: failures.collect(),
+        }))
     }
 
     async fn quorum_votes(
@@ -127,14 +141,7 @@ impl LockManager {
         let core = &self.core;
         loop {
             let news = core.standings.news();
-            let foreign = core.standings.foreign();
-            if !foreign.is_empty() {
-                let failures = foreign.into_iter();
-                let failures = failures.map(|(node, error)| core.failure(node, error));
-                return Err(ConnectError::Misconfigured(Misconfigured {
-                    failures: failures.collect(),
-                }));
-            }
+            self.none_foreign()?;
             if core.standings.voting() >= needed {
                 return Ok(());
             }

@@ -15,7 +15,7 @@ use super::warden::Standings;
 use super::watchdog::Registry;
 use crate::clock::Clock;
 use crate::namespace::{Namespace, NodeKeys};
-use crate::node::{Charter, Fence, Node, NodeError, NodeErrorKind};
+use crate::node::{Charter, Fence, Node, NodeError, NodeErrorKind, NodeState};
 use crate::protocol::renewal::Terms;
 use crate::token::{FencingToken, OwnerToken};
 
@@ -104,13 +104,18 @@ impl Core {
 
     /// After how long a quorum votes again, if it is quarantines that keep it from that.
     pub(super) fn quorum_in(&self) -> Option<Duration> {
-        self.standings
-            .quorum_in(self.terms.quorum.needed(), self.clock.now())
+        let needed = self.terms.quorum.needed();
+        let up = |node: usize| {
+            let node = self.nodes.get(node);
+            node.is_some_and(|node| node.state() == NodeState::Up)
+        };
+        self.standings.quorum_in(needed, self.clock.now(), up)
     }
 
     /// Takes in what an error of `node` says of the node itself.
     pub(super) fn heard(&self, node: usize, error: &NodeError) {
-        if error.kind() == NodeErrorKind::Quarantined {
+        // Else every caller would have it looked at, and all others asked about it.
+        if !self.standings.knows(node, error.kind()) {
             self.standings.suspect(node);
         }
     }

@@ -114,15 +114,19 @@ async fn turn(
             drop(guard);
         } else if !several {
             return Ok(Baton::Lock(guard));
-        } else if let Some(turn) = guard.into_turn().await {
+        } else {
             // A lock of one key is no part of a lock of several.
-            return Ok(Baton::Turn(turn));
+            match timeout(wait.left(core), guard.into_turn()).await {
+                Ok(Some(turn)) => return Ok(Baton::Turn(turn)),
+                Ok(None) => {}
+                Err(_) => return Err(wait.busy(core, key)),
+            }
         }
     }
 }
 
 /// Waits in the queue. Who does not wait at all is here only because the lock is being given back, which takes a
-/// node time-out at most.
+/// node time-out at most; that is its patience for all of its keys.
 async fn called(
     core: &Core,
     key: &NodeKey,
@@ -132,7 +136,7 @@ async fn called(
     let limit = if wait.is_patient() {
         wait.left(core)
     } else {
-        core.node_timeout
+        core.node_timeout.saturating_sub(wait.waited(core))
     };
     match timeout(limit, seat).await {
         Ok(Ok(baton)) => Ok(baton),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::baton::{Baton, Turn, Turns};
+use super::baton::{Baton, Turn};
 use super::core::Core;
 use super::ending::{LossReason, ReleaseError};
 use super::hold::Hold;
@@ -179,10 +179,9 @@ impl LockGuard {
         let hold = self.hold.take()?;
         self.core.registry.remove(&hold);
         let mut owed = hold.let_go();
-        let turns = owed.turns.take();
         // Not confirmed in time: it goes on in the background, and the next round meets its leavings.
-        let _ = Release::of(&self.core, &hold, &mut owed).quorum().await;
-        turns.map(Turns::into_first)
+        let turns = Release::of(&self.core, &hold, &mut owed).reclaim().await?;
+        Some(turns.stay())
     }
 }
 

@@ -117,6 +117,13 @@ impl Release {
             None => Ok(()),
         }
     }
+
+    /// The same, but the right to go for the keys does not pass on. If this is dropped half-way, it does.
+    pub(super) async fn reclaim(mut self) -> Option<Turns> {
+        let work = self.work.as_mut()?;
+        work.freed().await;
+        work.turns.take()
+    }
 }
 
 impl Drop for Release {
@@ -149,6 +156,20 @@ struct Work {
 
 impl Work {
     async fn quorum(&mut self) -> Result<(), Unconfirmed> {
+        self.freed().await;
+        self.pass_on();
+        let needed = self.core.terms.quorum.needed();
+        if self.free >= needed {
+            return Ok(());
+        }
+        Err(Unconfirmed {
+            confirmed: self.free,
+            needed,
+        })
+    }
+
+    /// Waits until a quorum of nodes is free, or does not answer in time.
+    async fn freed(&mut self) {
         let needed = self.core.terms.quorum.needed();
         let timer = sleep(self.core.node_timeout);
         tokio::pin!(timer);
@@ -165,14 +186,6 @@ impl Work {
         while let Some((node, answer)) = self.fanout.take_ready() {
             self.note(node, answer);
         }
-        self.pass_on();
-        if self.free >= needed {
-            return Ok(());
-        }
-        Err(Unconfirmed {
-            confirmed: self.free,
-            needed,
-        })
     }
 
     fn note(&mut self, node: usize, answer: Result<ReleaseReply, NodeError>) {

@@ -42,7 +42,7 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// Where the notices of several nodes about one key come together.
+/// Where the notices of several nodes about one key, or about some keys that are wanted together, come together.
 ///
 /// For one listener: [`changed`](Self::changed) wakes one task.
 #[derive(Debug)]
@@ -65,8 +65,17 @@ struct Lines {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
-    open: bool,
+    // How many ears there are for the node, and a bit for each that is open.
+    ears: u32,
+    open: u64,
     released: bool,
+}
+
+impl Line {
+    /// Whether no ear of the node may miss anything.
+    const fn is_open(&self) -> bool {
+        self.ears > 0 && self.open.count_ones() == self.ears
+    }
 }
 
 /// What was heard since the last [`Ears::forget`].
@@ -77,7 +86,7 @@ pub struct Heard {
     pub released: usize,
     /// How many listened to the releases, as far as the nodes tell.
     pub listeners: Option<u32>,
-    /// How many subscriptions work right now.
+    /// On how many nodes all subscriptions work right now.
     pub open: usize,
     /// How many there were when there were fewest: what was released then, those that were missing did not hear.
     pub least_open: usize,
@@ -99,12 +108,18 @@ impl Ears {
         }
     }
 
-    /// The ear for one node.
+    /// One more ear for one node: one for each key. There may be 64.
     #[must_use]
     pub fn ear(&self, node: usize) -> Ear {
+        let mut bit = 0;
+        self.shared.change(node, |line| {
+            bit = line.ears.min(u64::BITS - 1);
+            line.ears = bit + 1;
+        });
         Ear {
             shared: Arc::clone(&self.shared),
             node,
+            bit: 1 << bit,
         }
     }
 
@@ -115,7 +130,7 @@ impl Ears {
         Heard {
             released: lines.count(|line| line.released),
             listeners: lines.listeners,
-            open: lines.count(|line| line.open),
+            open: lines.count(Line::is_open),
             least_open: lines.least_open,
         }
     }
@@ -128,7 +143,7 @@ impl Ears {
             .iter_mut()
             .for_each(|line| line.released = false);
         lines.listeners = None;
-        lines.least_open = lines.count(|line| line.open);
+        lines.least_open = lines.count(Line::is_open);
     }
 
     /// Waits until something changes.
@@ -147,27 +162,23 @@ impl Shared {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, node: usize, change: impl FnOnce(&mut Lines, &mut Line)) {
-        {
-            let mut lines = self.lines();
-            let Some(mut line) = lines.nodes.get(node).copied() else {
-                return;
-            };
-            change(&mut lines, &mut line);
-            lines
-                .nodes
-                .get_mut(node)
-                .into_iter()
-                .for_each(|slot| *slot = line);
-            lines.least_open = lines.least_open.min(lines.count(|line| line.open));
-        }
+    fn note(&self, node: usize, change: impl FnOnce(&mut Line)) {
+        self.change(node, change);
         self.changed.notify_one();
+    }
+
+    fn change(&self, node: usize, change: impl FnOnce(&mut Line)) {
+        let mut lines = self.lines();
+        if let Some(line) = lines.nodes.get_mut(node) {
+            change(line);
+        }
+        lines.least_open = lines.least_open.min(lines.count(Line::is_open));
     }
 }
 
 impl Lines {
-    fn count(&self, what: fn(&&Line) -> bool) -> usize {
-        self.nodes.iter().filter(what).count()
+    fn count(&self, what: fn(&Line) -> bool) -> usize {
+        self.nodes.iter().filter(|line| what(line)).count()
     }
 }
 
@@ -176,25 +187,28 @@ impl Lines {
 pub struct Ear {
     shared: Arc<Shared>,
     node: usize,
+    // Its own among those of the node.
+    bit: u64,
 }
 
 impl Ear {
     /// The subscription works from now on. What was released before, it did not hear.
     pub fn opened(&self) {
-        self.shared.note(self.node, |_, line| line.open = true);
+        self.shared.note(self.node, |line| line.open |= self.bit);
     }
 
     /// The subscription does not work any more.
     pub fn closed(&self) {
-        self.shared.note(self.node, |_, line| line.open = false);
+        self.shared.note(self.node, |line| line.open &= !self.bit);
     }
 
     /// The key was released; so many listened, if that is known.
     pub fn released(&self, listeners: Option<u32>) {
-        self.shared.note(self.node, |lines, line| {
-            line.released = true;
+        {
+            let mut lines = self.shared.lines();
             lines.listeners = lines.listeners.max(listeners);
-        });
+        }
+        self.shared.note(self.node, |line| line.released = true);
     }
 }
 
@@ -235,6 +249,33 @@ mod tests {
         assert_eq!((ears.heard().released, ears.heard().listeners), (0, None));
         // An ear too many changes nothing.
         ears.ear(9).opened();
+        assert_eq!(ears.heard().open, 1);
+    }
+
+    #[test]
+    fn a_node_is_heard_when_it_is_for_every_key() {
+        let ears = Ears::new(1);
+        let (a, b) = (ears.ear(0), ears.ear(0));
+        a.opened();
+        ears.forget();
+        assert_eq!(ears.heard().open, 0, "releases of the other are missed");
+        b.opened();
+        assert_eq!((ears.heard().open, ears.heard().least_open), (1, 0));
+        ears.forget();
+        a.closed();
+        a.closed();
+        a.opened();
+        assert_eq!((ears.heard().open, ears.heard().least_open), (1, 0));
+    }
+
+    #[test]
+    fn sixty_four_keys_are_heard() {
+        let ears = Ears::new(1);
+        let all: Vec<Ear> = (0..64).map(|_| ears.ear(0)).collect();
+        for ear in &all {
+            assert_eq!(ears.heard().open, 0);
+            ear.opened();
+        }
         assert_eq!(ears.heard().open, 1);
     }
 }

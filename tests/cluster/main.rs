@@ -20,8 +20,10 @@ mod hold;
 mod interop;
 mod killed;
 mod limits;
+mod members;
 mod release;
 mod secrets;
+mod transfer;
 mod waiting;
 
 use std::time::Duration;

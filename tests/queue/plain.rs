@@ -136,7 +136,7 @@ impl Both {
             }
             Step::BeginRelease(number) => {
                 if let Some((key, turn)) = self.pick_turn(number) {
-                    turn.leave();
+                    turn.set_leaving(true);
                     self.reference.begin_release(key);
                     self.turns.push((key, turn));
                 }

@@ -215,9 +215,9 @@ impl<B: Baton> Turn<B> {
         drop(before);
     }
 
-    /// The lock is being given back.
-    pub(super) fn leave(&self) {
-        self.queue.state().lines.set_leaving(&self.name, true);
+    /// Whether the lock is being given back.
+    pub(super) fn set_leaving(&self, leaving: bool) {
+        self.queue.state().lines.set_leaving(&self.name, leaving);
     }
 }
 

@@ -106,7 +106,9 @@ fn votes(core: &Core, index: usize) {
 
 /// Sees a node through its quarantine. Returns when to look again.
 async fn quarantined(core: &Core, index: usize, id: String, max_lease: Duration) -> Duration {
-    // What the others say is read at every look, and so after the wait, too.
+    // What the others say is read at every look. It is the look that begins after the wait that counts: what is read
+    // by one that began before may be overtaken by grants of those whom the node has forgotten.
+    let now = core.clock.now();
     let others = census(core, index).await;
     let remembered = others.intact >= core.terms.quorum.needed();
     let max_lease = max_lease.max(others.max_lease);
@@ -114,7 +116,6 @@ async fn quarantined(core: &Core, index: usize, id: String, max_lease: Duration)
     if !remembered {
         wait = wait.saturating_add(core.max_clock_skew.saturating_mul(2));
     }
-    let now = core.clock.now();
     let before = core.standings.get(index);
     let (since, first, new) = match &before {
         State::Quarantined(known) if known.id == id => (known.since, known.first, false),
@@ -245,7 +246,8 @@ impl LockManager {
 
     /// Takes the nodes over from processes that had other nodes or settings, and waits until a quorum of them votes.
     ///
-    /// All of them are quarantined for that. See [`RestartGuard`](crate::RestartGuard) for what must be done before.
+    /// All of them are quarantined for that. See [`RestartGuard`](crate::RestartGuard) for what must be done before. A
+    /// node that does not answer within the connect time-out stays with the others until this is called again.
     ///
     /// # Errors
     ///
@@ -255,7 +257,7 @@ impl LockManager {
     ///
     /// If the future is dropped, the nodes that were asked by then are taken over.
     pub async fn adopt_nodes(&self) -> Result<(), NoQuorum> {
-        self.core.standings.adopt_all();
+        let _adoption = self.core.standings.adopt_all();
         self.settled().await
     }
 

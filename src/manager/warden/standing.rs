@@ -72,13 +72,17 @@ pub(super) struct Quarantine {
     pub(super) first: bool,
 }
 
-/// While it lives, nodes are trusted to have nothing to forget.
-pub(super) struct Trust<'a>(&'a Standings);
+/// While it lives, nodes are trusted to have nothing to forget, or are taken over from others.
+#[must_use = "what is asked for ends when this is dropped"]
+pub(super) struct Wish<'a> {
+    slots: &'a [Slot],
+    flag: fn(&Slot) -> &AtomicBool,
+}
 
-impl Drop for Trust<'_> {
+impl Drop for Wish<'_> {
     fn drop(&mut self) {
-        for slot in &self.0.slots {
-            slot.trusted.store(false, Ordering::Release);
+        for slot in self.slots {
+            (self.flag)(slot).store(false, Ordering::Release);
         }
     }
 }
@@ -156,20 +160,24 @@ impl Standings {
     }
 
     /// Trusts all nodes to have nothing to forget, until this is dropped.
-    pub(super) fn trust_all(&self) -> Trust<'_> {
-        for slot in &self.slots {
-            slot.trusted.store(true, Ordering::Release);
-        }
-        self.suspect_all();
-        Trust(self)
+    pub(super) fn trust_all(&self) -> Wish<'_> {
+        self.wish(|slot| &slot.trusted)
     }
 
-    /// Takes all nodes over from processes with another charter.
-    pub(super) fn adopt_all(&self) {
+    /// Takes all nodes that answer over from processes with another charter, until this is dropped.
+    pub(super) fn adopt_all(&self) -> Wish<'_> {
+        self.wish(|slot| &slot.adopt)
+    }
+
+    fn wish(&self, flag: fn(&Slot) -> &AtomicBool) -> Wish<'_> {
         for slot in &self.slots {
-            slot.adopt.store(true, Ordering::Release);
+            flag(slot).store(true, Ordering::Release);
         }
         self.suspect_all();
+        Wish {
+            slots: &self.slots,
+            flag,
+        }
     }
 
     pub(super) fn is_trusted(&self, node: usize, quarantine: &Quarantine) -> bool {
@@ -269,17 +277,32 @@ impl Standings {
         nodes.filter(|node| wanted(&self.get(*node))).count()
     }
 
-    /// After how long `needed` nodes vote, if it is quarantines that keep them from it.
-    pub(in crate::manager) fn quorum_in(&self, needed: usize, now: Moment) -> Option<Duration> {
-        let missing = needed.checked_sub(self.voting())?;
-        let states = (0..self.slots.len()).map(|node| self.get(node));
-        let mut waits: Vec<Duration> = states
-            .filter_map(|state| match state {
+    /// After how long `needed` nodes vote, if it is quarantines that keep them from it. Only nodes that are `up` count.
+    pub(in crate::manager) fn quorum_in(
+        &self,
+        needed: usize,
+        now: Moment,
+        up: impl Fn(usize) -> bool,
+    ) -> Option<Duration> {
+        let nodes = (0..self.slots.len()).filter(|node| up(*node));
+        let mut waits: Vec<Duration> = nodes
+            .filter_map(|node| match self.get(node) {
+                State::Voting => Some(Duration::ZERO),
                 State::Quarantined(quarantine) => Some(quarantine.until.since(now)),
-                _ => None,
+                State::Unknown | State::Foreign(_) => None,
             })
             .collect();
         waits.sort_unstable();
-        waits.get(missing.checked_sub(1)?).copied()
+        let wait = waits.get(needed.checked_sub(1)?)?;
+        (!wait.is_zero()).then_some(*wait)
+    }
+
+    /// Whether it is known already what an error of this kind says of `node`.
+    pub(in crate::manager) fn knows(&self, node: usize, kind: NodeErrorKind) -> bool {
+        match kind {
+            NodeErrorKind::Quarantined => matches!(self.get(node), State::Quarantined(_)),
+            NodeErrorKind::Misconfigured => matches!(self.get(node), State::Foreign(_)),
+            _ => true,
+        }
     }
 }

@@ -309,19 +309,20 @@ mod tests {
 
     #[test]
     fn a_batch_is_one_round_trip_and_who_begins_is_in_the_next_one() {
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(2));
         let many = 2 * CHUNK + 1;
+        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(many + 1));
         let all: Vec<_> = (0..many)
-            .map(|n| hub.subscribe(&key(&format!("k{n}")), ears.ear(0)))
+            .map(|n| hub.subscribe(&key(&format!("k{n}")), ears.ear(n)))
             .collect();
         assert_eq!(turn(&hub), (CHUNK, 0));
-        assert_eq!(ears.heard().open, 1, "the first need not wait for the last");
+        let open = ears.heard().open;
+        assert_eq!(open, CHUNK, "the first need not wait for the last");
         assert_eq!((turn(&hub), turn(&hub)), ((CHUNK, 0), (1, 0)));
         drop(all);
         assert_eq!(turn(&hub), (0, CHUNK));
-        let _new = hub.subscribe(&key("new"), ears.ear(1));
+        let _new = hub.subscribe(&key("new"), ears.ear(many));
         assert_eq!(turn(&hub), (1, CHUNK), "it waits for no one who ends");
-        assert_eq!(ears.heard().open, 2);
+        assert_eq!(ears.heard().open, many + 1);
         assert_eq!((turn(&hub), turn(&hub)), ((0, 1), (0, 0)));
     }
 

@@ -1,0 +1,155 @@
+//! Money moves between accounts under locks of two keys at a time: sums are conserved, and everybody gets its turn.
+
+use std::env;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tower_redlock::LockManager;
+
+use crate::{Cluster, MS, connected};
+
+const ACCOUNTS: u64 = 16;
+const WORKERS: usize = 64;
+const MANAGERS: usize = 2;
+const START: i64 = 1_000;
+/// How long it goes on for, in seconds.
+const SECONDS: &str = "REDLOCK_SOAK_SECONDS";
+
+/// One account. Reads and writes are apart, so that two who are in at the same time lose money.
+#[derive(Default)]
+struct Account {
+    balance: AtomicI64,
+    inside: AtomicU32,
+}
+
+/// A small generator: which pairs meet is written down by its seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+}
+
+struct Bank {
+    accounts: Vec<Account>,
+    end: Instant,
+    // Grants that the lock was lost for meanwhile: nothing was written.
+    lost: AtomicU64,
+}
+
+impl Bank {
+    async fn transfer(&self, locks: &LockManager, dice: &mut Dice) -> Duration {
+        let from = dice.below(ACCOUNTS);
+        let to = (from + 1 + dice.below(ACCOUNTS - 1)) % ACCOUNTS;
+        let began = Instant::now();
+        let keys = [from, to].map(|number| format!("account:{number}"));
+        let guard = locks.acquire_all(keys).await.unwrap();
+        let waited = began.elapsed();
+        let pair = [from, to].map(|number| &self.accounts[usize::try_from(number).unwrap()]);
+        for account in pair {
+            assert_eq!(
+                account.inside.fetch_add(1, Ordering::SeqCst),
+                0,
+                "two in one account"
+            );
+        }
+        let [mut credit, mut debit] = pair.map(|account| account.balance.load(Ordering::SeqCst));
+        let amount = i64::try_from(dice.below(10)).unwrap();
+        match dice.below(4) {
+            0 => tokio::time::sleep(MS).await,
+            1 => {}
+            _ => tokio::task::yield_now().await,
+        }
+        credit -= amount;
+        debit += amount;
+        if guard.is_lost() {
+            self.lost.fetch_add(1, Ordering::SeqCst);
+        } else {
+            pair[0].balance.store(credit, Ordering::SeqCst);
+            pair[1].balance.store(debit, Ordering::SeqCst);
+        }
+        for account in pair {
+            assert_eq!(
+                account.inside.fetch_sub(1, Ordering::SeqCst),
+                1,
+                "two in one account"
+            );
+        }
+        guard.release().await.unwrap();
+        waited
+    }
+}
+
+/// The wait that so many of a thousand did not exceed.
+fn percentile(sorted: &[Duration], thousandths: usize) -> Duration {
+    sorted[(sorted.len() - 1) * thousandths / 1_000]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn money_is_conserved_and_everybody_gets_its_turn() {
+    let seconds: u64 = env::var(SECONDS).map_or(4, |text| text.parse().unwrap());
+    let cluster = Cluster::start();
+    let mut managers = Vec::new();
+    for _ in 0..MANAGERS {
+        managers.push(connected(cluster.builder().max_wait(Duration::from_secs(60))).await);
+    }
+    let new = || Account {
+        balance: AtomicI64::new(START),
+        inside: AtomicU32::new(0),
+    };
+    let bank = Arc::new(Bank {
+        accounts: (0..ACCOUNTS).map(|_| new()).collect(),
+        end: Instant::now() + Duration::from_secs(seconds),
+        lost: AtomicU64::new(0),
+    });
+    let mut workers = JoinSet::new();
+    for (number, locks) in managers.iter().cycle().take(WORKERS).enumerate() {
+        let (bank, locks) = (Arc::clone(&bank), locks.clone());
+        let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (u64::try_from(number).unwrap() + 1));
+        workers.spawn(async move {
+            let mut waits = Vec::new();
+            while Instant::now() < bank.end {
+                waits.push(bank.transfer(&locks, &mut dice).await);
+            }
+            waits
+        });
+    }
+    let mut waits = Vec::new();
+    let (mut fewest, mut most) = (usize::MAX, 0);
+    while let Some(worker) = workers.join_next().await {
+        let worker = worker.unwrap();
+        fewest = fewest.min(worker.len());
+        most = most.max(worker.len());
+        waits.extend(worker);
+    }
+    let late = bank.end.elapsed();
+    let balances = bank.accounts.iter();
+    let sum: i64 = balances
+        .map(|account| account.balance.load(Ordering::SeqCst))
+        .sum();
+    assert_eq!(sum, START * i64::try_from(ACCOUNTS).unwrap());
+    assert_eq!(
+        bank.lost.load(Ordering::SeqCst),
+        0,
+        "no lock is lost in a minute"
+    );
+    waits.sort_unstable();
+    let rate = waits.len() as u64 / seconds;
+    let [p50, p99, max] = [500, 990, 1_000].map(|thousandths| percentile(&waits, thousandths));
+    println!(
+        "{} transfers, {rate}/s, wait p50 {p50:.1?} p99 {p99:.1?} max {max:.1?}; {fewest} to {most} per worker; \
+         the last was done {late:.1?} after the end",
+        waits.len()
+    );
+    assert!(
+        fewest > 0 && late < Duration::from_secs(20),
+        "{fewest} {late:?}"
+    );
+    cluster.settle_free("all transfers").await;
+}

@@ -1,0 +1,169 @@
+//! Managers with different lists of nodes on the same nodes: only one list is served at a time.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{
+    AcquireError, ConnectError, LockManager, LockManagerBuilder, LossReason, NodeStanding,
+    NodeStatus,
+};
+
+use super::{MS, Nodes, TTL, poll_once};
+
+const SECOND: Duration = Duration::from_secs(1);
+const LONG_WAIT: Duration = Duration::from_millis(12_102);
+
+/// A builder on some of the nodes.
+fn some(nodes: &Nodes, which: &[usize]) -> LockManagerBuilder {
+    let nodes = which.iter().map(|n| nodes.0[*n].clone());
+    LockManager::builder()
+        .nodes(nodes)
+        .clock(tower_redlock::clock::TokioClock::new())
+        .ttl(TTL)
+}
+
+const FIVE: &str = "[nodes n0, n1, n2, n3, n4; quorum 3; losses masked 0]";
+
+fn voting(locks: &LockManager) -> usize {
+    let nodes = locks.nodes();
+    let nodes = nodes.iter();
+    nodes
+        .filter(|node| node.standing == NodeStanding::Voting)
+        .count()
+}
+
+fn foreign(locks: &LockManager) -> usize {
+    let nodes = locks.nodes();
+    let nodes = nodes.iter();
+    let is_foreign = |node: &&NodeStatus| match &node.standing {
+        NodeStanding::Foreign { reason } => reason.contains(FIVE),
+        _ => false,
+    };
+    nodes.filter(is_foreign).count()
+}
+
+async fn assert_refused(builder: LockManagerBuilder, ours: &str) {
+    match builder.connect().await {
+        Err(ConnectError::Misconfigured(error)) => {
+            let text = error.to_string();
+            assert!(text.contains(FIVE) && text.contains(ours), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_another_list_or_quorum_is_refused_and_both_are_told() {
+    let nodes = Nodes::five();
+    let locks = nodes.builder().connect().await.unwrap();
+    let theirs = "[nodes n0, n1, n2; quorum 2; losses masked 0]";
+    assert_refused(some(&nodes, &[2, 1, 0]), theirs).await;
+    let strict = "[nodes n0, n1, n2, n3, n4; quorum 4; losses masked 1]";
+    assert_refused(nodes.builder().mask_losses(1), strict).await;
+
+    let other = some(&nodes, &[0, 1, 2]).lazy().unwrap();
+    let AcquireError::NoQuorum(error) = other.try_acquire("order:1").await.unwrap_err() else {
+        panic!("not refused");
+    };
+    assert_eq!((error.failures().len(), error.retry_after()), (3, None));
+    let text = error.to_string();
+    assert!(text.contains(FIVE) && text.contains(theirs), "{text}");
+    sleep(MS).await;
+    assert_eq!((foreign(&other), voting(&locks)), (3, 5));
+    // The order of the list is no difference, nor is the ttl.
+    let same = some(&nodes, &[4, 2, 0, 1, 3]).ttl(2 * TTL);
+    let same = same.connect().await.unwrap();
+    let guard = same.try_acquire("order:1").await.unwrap();
+    assert!(locks.try_acquire("order:1").await.is_err());
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_shares_but_one_node_with_others_is_refused_however_slow_that_is() {
+    // With its other two it would have a quorum of its own.
+    for slow in [0, 50, 150] {
+        let nodes = Nodes((0..7).map(|n| MemoryNode::new(format!("n{n}"))).collect());
+        let _locks = some(&nodes, &[0, 1, 2, 3, 4]).connect().await.unwrap();
+        nodes.each([4], MemoryNode::freeze);
+        let shared = nodes.0[4].clone();
+        tokio::spawn(async move {
+            sleep(slow * MS).await;
+            shared.thaw();
+        });
+        let ours = "[nodes n4, n5, n6; quorum 2; losses masked 0]";
+        assert_refused(some(&nodes, &[5, 6, 4]), ours).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_nodes_are_taken_over_and_the_others_are_refused_from_then_on() {
+    let nodes = Nodes::five();
+    let old = nodes.builder().connect().await.unwrap();
+    let guard = old.try_acquire("order:1").await.unwrap();
+    let deadline = Instant::now() + guard.remaining();
+    let new = some(&nodes, &[0, 1, 2]).lazy().unwrap();
+    sleep(MS).await;
+    assert_eq!(foreign(&new), 3);
+    let before = Instant::now();
+    let mut adopting = Box::pin(new.adopt_nodes());
+    assert!(poll_once(&mut adopting).await.is_none());
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    // From now on: it is not extended, and nothing new is granted.
+    let error = old.try_acquire("order:2").await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum(_)), "{error:?}");
+    let text = error.to_string();
+    assert!(
+        text.contains(FIVE) && text.contains("[nodes n0, n1, n2; quorum 2"),
+        "{text}"
+    );
+    adopting.await.unwrap();
+    let waited = before.elapsed();
+    assert!(
+        waited >= LONG_WAIT && waited <= LONG_WAIT + 5 * MS,
+        "{waited:?}"
+    );
+    assert!(guard.is_lost() && Instant::now() > deadline);
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert_eq!(voting(&new), 3);
+    let next = new.try_acquire("order:1").await.unwrap();
+    assert!(next.fence().unwrap() > guard.fence().unwrap());
+    assert!(old.try_acquire("order:1").await.is_err());
+    assert!(old.try_acquire("order:3").await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_held_while_its_nodes_are_taken_over_is_not_extended() {
+    let nodes = Nodes::five();
+    let old = nodes.builder().connect().await.unwrap();
+    let guard = old.try_acquire("order:1").await.unwrap();
+    let began = Instant::now();
+    let new = some(&nodes, &[0, 1, 2]).lazy().unwrap();
+    let mut adopting = Box::pin(new.adopt_nodes());
+    assert!(poll_once(&mut adopting).await.is_none());
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert!(began.elapsed() < TTL, "{:?}", began.elapsed());
+    assert!(
+        poll_once(&mut adopting).await.is_none(),
+        "longer than any lease"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_not_asked_by_the_end_of_the_call_is_not_taken_over_later() {
+    let nodes = Nodes::five();
+    let old = nodes.builder().connect().await.unwrap();
+    let new = some(&nodes, &[0, 1, 2]).lazy().unwrap();
+    sleep(MS).await;
+    nodes.each([0, 1, 2], MemoryNode::go_down);
+    let mut adopting = Box::pin(new.adopt_nodes());
+    assert!(poll_once(&mut adopting).await.is_none());
+    sleep(SECOND).await;
+    drop(adopting);
+    nodes.each([0, 1, 2], MemoryNode::come_up);
+    sleep(2 * SECOND).await;
+    assert_eq!((foreign(&new), voting(&old)), (3, 5));
+    drop(old.try_acquire("order:1").await.unwrap());
+}

@@ -1,0 +1,363 @@
+//! Nodes that forget: whom the restart guard keeps from voting, for how long, and what is said of it.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{
+    AcquireError, LockManager, LossReason, NoQuorum, NodeStanding, NodeStatus, RestartGuard,
+};
+
+use super::{MS, Nodes, TTL, poll_once};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// The longest lease and its drift.
+const WAIT: Duration = Duration::from_millis(10_102);
+/// The same where fewer than a quorum remember: and twice the clock skew.
+const LONG_WAIT: Duration = Duration::from_millis(12_102);
+
+fn standings(locks: &LockManager) -> Vec<NodeStanding> {
+    let nodes = locks.nodes();
+    nodes.into_iter().map(|node| node.standing).collect()
+}
+
+fn voting(locks: &LockManager) -> usize {
+    let votes = |standing: &&NodeStanding| **standing == NodeStanding::Voting;
+    standings(locks).iter().filter(votes).count()
+}
+
+/// A manager that knows where all nodes stand, once time has passed.
+async fn manager(nodes: &Nodes) -> LockManager {
+    let locks = nodes.manager();
+    sleep(MS).await;
+    assert_eq!(voting(&locks), 5);
+    locks
+}
+
+async fn no_quorum(locks: &LockManager, key: &str) -> NoQuorum {
+    match locks.try_acquire(key).await.unwrap_err() {
+        AcquireError::NoQuorum(error) => error,
+        error => panic!("{error:?}"),
+    }
+}
+
+/// Makes `locks` see that nodes have forgotten.
+async fn noticed(locks: &LockManager, nodes: &[usize]) {
+    drop(locks.try_acquire("probe").await);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    for node in nodes {
+        let standing = standings(locks)[*node].clone();
+        assert!(
+            matches!(standing, NodeStanding::Quarantined { .. }),
+            "{standing:?}"
+        );
+    }
+}
+
+/// Whether `nodes` alone grant `key`: the others are down.
+async fn grant(nodes: &Nodes, locks: &LockManager, granting: &[usize], key: &str) -> bool {
+    let others: Vec<usize> = (0..5).filter(|node| !granting.contains(node)).collect();
+    nodes.each(others.clone(), MemoryNode::go_down);
+    let outcome = locks.try_acquire(key).await;
+    nodes.each(others, MemoryNode::come_up);
+    match outcome {
+        Ok(guard) => guard.release().await.is_ok(),
+        Err(AcquireError::NoQuorum(_)) => false,
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_forgot_votes_when_every_lease_it_may_have_forgotten_has_ended() {
+    let nodes = Nodes::five();
+    let locks = manager(&nodes).await;
+    sleep(777 * MS).await;
+    nodes.each([1], MemoryNode::forget);
+    noticed(&locks, &[1]).await;
+    let seen = Instant::now();
+    let expected = NodeStanding::Quarantined {
+        remaining: WAIT,
+        remembered: true,
+    };
+    assert_eq!(standings(&locks)[1], expected);
+    assert_eq!(locks.snapshot().nodes, locks.nodes());
+    // The others serve, and it is needed with two of them.
+    let mut served = 0;
+    while seen.elapsed() < WAIT - 50 * MS {
+        assert!(grant(&nodes, &locks, &[0, 2, 3, 4], "order:1").await);
+        assert!(!grant(&nodes, &locks, &[0, 1, 2], "order:1").await);
+        served += 1;
+        sleep(97 * MS).await;
+    }
+    assert!(served > 50);
+    sleep((WAIT - MS).saturating_sub(seen.elapsed())).await;
+    assert!(!grant(&nodes, &locks, &[0, 1, 2], "order:1").await);
+    assert_eq!(voting(&locks), 4);
+    sleep(2 * MS).await;
+    assert_eq!(voting(&locks), 5);
+    assert!(grant(&nodes, &locks, &[0, 1, 2], "order:1").await);
+}
+
+/// The counter of `key` that a node gives to its next holder, if no clock proposes anything.
+async fn next_number(node: &MemoryNode, key: &str) -> u64 {
+    use tower_redlock::node::{AcquireReply, AcquireRequest, Fence, Node as _, ReleaseRequest};
+    use tower_redlock::token::OwnerToken;
+    use tower_redlock::{FencingToken, LockKey};
+    let key = tower_redlock::namespace::Namespace::default().place(&LockKey::new(key).unwrap());
+    let token = OwnerToken::from_entropy([9; OwnerToken::ENTROPY_LEN]);
+    let fence = Fence::new(FencingToken::new(1).unwrap(), SECOND);
+    let request = AcquireRequest::new(key.clone(), token, SECOND).numbered(Some(fence));
+    let Ok(AcquireReply::Granted {
+        fence: Some(number),
+    }) = node.acquire(request).await
+    else {
+        panic!("not granted");
+    };
+    let release = ReleaseRequest::new(key, token, true);
+    node.release(release).await.unwrap();
+    number.get()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_votes_again_knows_the_highest_number_of_the_others() {
+    let nodes = Nodes::five();
+    let locks = manager(&nodes).await;
+    nodes.each([1], MemoryNode::forget);
+    noticed(&locks, &[1]).await;
+    sleep(WAIT - 20 * MS).await;
+    // Granted while it is out; the numbers run ahead of the clock, for no time passes.
+    nodes.each([0], MemoryNode::go_down);
+    let mut last = 0;
+    for _ in 0..5_000 {
+        let guard = locks.try_acquire("order:1").await.unwrap();
+        last = guard.fence().unwrap().get();
+        guard.release().await.unwrap();
+    }
+    nodes.each([0], MemoryNode::come_up);
+    assert!(next_number(&nodes.0[1], "before").await < last);
+    sleep(40 * MS).await;
+    assert_eq!(voting(&locks), 5);
+    assert!(next_number(&nodes.0[1], "new").await > last);
+    assert!(next_number(&nodes.0[1], "order:1").await > last);
+}
+
+#[tokio::test(start_paused = true)]
+async fn if_a_majority_forgets_nobody_is_granted_before_the_clocks_have_made_up_for_it() {
+    let nodes = Nodes::five();
+    let (locks, others) = (manager(&nodes).await, manager(&nodes).await);
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let fence = guard.fence().unwrap();
+    nodes.each([0, 2, 4], MemoryNode::forget);
+    noticed(&others, &[0, 2, 4]).await;
+    let seen = Instant::now();
+    while seen.elapsed() < LONG_WAIT - 500 * MS {
+        let error = no_quorum(&others, "order:2").await;
+        let left = LONG_WAIT.saturating_sub(seen.elapsed());
+        assert_eq!(error.retry_after(), Some(left));
+        assert_eq!(
+            (error.needed(), error.nodes(), error.failures().len()),
+            (3, 5, 3)
+        );
+        let text = error.to_string();
+        for node in ["n0", "n2", "n4"] {
+            let why = format!(
+                "{node} (it restarted or lost its data, and does not vote for another {left:.1?}"
+            );
+            assert!(text.contains(&why), "{text}");
+        }
+        assert!(text.contains("fewer than a quorum"), "{text}");
+        assert!(!text.contains("n1") && !text.contains("n3"), "{text}");
+        assert_eq!((voting(&others), others.snapshot().nodes.len()), (2, 5));
+        sleep(333 * MS).await;
+    }
+    sleep((LONG_WAIT - MS).saturating_sub(seen.elapsed())).await;
+    no_quorum(&others, "order:2").await;
+    no_quorum(&locks, "order:2").await;
+    sleep(2 * MS).await;
+    // What was written through to those that did not vote is there; its holder knows that it counts for nothing.
+    assert!(guard.is_lost() && others.try_acquire("order:1").await.is_err());
+    guard.release().await.unwrap_err();
+    let next = others.try_acquire("order:1").await.unwrap();
+    assert!(next.fence().unwrap() > fence);
+    assert_eq!(voting(&others), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_long_is_told_also_while_nodes_that_could_vote_are_down() {
+    let nodes = Nodes::five();
+    let locks = manager(&nodes).await;
+    nodes.each([0], MemoryNode::forget);
+    noticed(&locks, &[0]).await;
+    nodes.each([1, 2], MemoryNode::go_down);
+    sleep(SECOND).await;
+    let error = no_quorum(&locks, "order:1").await;
+    // Two are up and vote, and the third will.
+    assert!(
+        error
+            .retry_after()
+            .is_some_and(|left| left >= WAIT - SECOND),
+        "{error:?}"
+    );
+    nodes.each([3], MemoryNode::go_down);
+    let error = no_quorum(&locks, "order:1").await;
+    assert_eq!(
+        error.retry_after(),
+        None,
+        "nobody knows when they come back"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_ttl_of_any_process_counts() {
+    let nodes = Nodes::five();
+    let locks = manager(&nodes).await;
+    let slow = nodes.builder().ttl(6 * TTL).lazy().unwrap();
+    sleep(MS).await;
+    let guard = slow.try_acquire("order:1").await.unwrap();
+    // Another long lease may be forgotten, though the process has gone.
+    drop((guard, slow));
+    nodes.each([3], MemoryNode::forget);
+    noticed(&locks, &[3]).await;
+    let NodeStanding::Quarantined { remaining, .. } = standings(&locks)[3] else {
+        panic!("{:?}", standings(&locks));
+    };
+    assert_eq!(remaining, 60_602 * MS);
+    sleep(60_600 * MS).await;
+    assert_eq!(voting(&locks), 4);
+    sleep(3 * MS).await;
+    assert_eq!(voting(&locks), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_lock_lives_on_with_the_quorum_that_remembers_it() {
+    let nodes = Nodes::five();
+    let locks = nodes.builder().max_hold(60 * SECOND).lazy().unwrap();
+    sleep(MS).await;
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    nodes.each([0, 1], MemoryNode::forget);
+    for _ in 0..50 {
+        sleep(SECOND).await;
+        assert!(!guard.is_lost());
+        assert!(locks.try_acquire("order:1").await.is_err());
+    }
+    // It was written through, so it is there when they vote again: others may forget now.
+    assert_eq!((voting(&locks), nodes.holding("order:1")), (5, 5));
+    nodes.each([2, 3], MemoryNode::forget);
+    sleep(9 * SECOND).await;
+    assert!(!guard.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_without_a_quorum_that_remembers_it_is_lost_at_its_deadline() {
+    let nodes = Nodes::five();
+    let locks = manager(&nodes).await;
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let began = Instant::now();
+    sleep(MS).await;
+    nodes.each([0, 1, 2], MemoryNode::forget);
+    let deadline = guard.remaining();
+    // Long enough for a renewal, which is written through on the three and does not count.
+    sleep(4 * SECOND).await;
+    assert_eq!(nodes.holding("order:1"), 5);
+    assert_eq!(guard.remaining(), deadline - 4 * SECOND);
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    let held = began.elapsed();
+    assert!(held > TTL - 150 * MS && held < TTL - 102 * MS, "{held:?}");
+    sleep(10 * MS).await;
+    assert!(guard.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_promotion_by_another_process_is_noticed() {
+    let nodes = Nodes::five();
+    let (first, late) = (manager(&nodes).await, manager(&nodes).await);
+    nodes.each([0, 1, 2], MemoryNode::forget);
+    noticed(&first, &[0, 1, 2]).await;
+    sleep(WAIT / 2).await;
+    noticed(&late, &[0, 1, 2]).await;
+    first.bootstrap().await.unwrap();
+    assert_eq!(voting(&first), 5);
+    sleep(SECOND + MS).await;
+    assert_eq!(voting(&late), 5);
+    drop(late.try_acquire("order:1").await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn to_say_that_no_lock_is_held_ends_the_quarantines_of_now_and_no_others() {
+    let nodes = Nodes::five();
+    let locks = manager(&nodes).await;
+    nodes.each([0, 1, 2, 3], MemoryNode::forget);
+    noticed(&locks, &[0, 1, 2, 3]).await;
+    sleep(SECOND).await;
+    let before = Instant::now();
+    locks.bootstrap().await.unwrap();
+    assert_eq!((voting(&locks), before.elapsed()), (5, Duration::ZERO));
+    drop(locks.try_acquire("order:1").await.unwrap());
+    nodes.each([0, 1, 2], MemoryNode::forget);
+    sleep(2 * SECOND).await;
+    assert_eq!(voting(&locks), 2);
+    no_quorum(&locks, "order:1").await;
+    // Given up before it could reach anybody: it was said, and is not said any more.
+    nodes.each(0..5, MemoryNode::freeze);
+    let mut saying = Box::pin(locks.bootstrap());
+    assert!(poll_once(&mut saying).await.is_none());
+    drop(saying);
+    nodes.each(0..5, MemoryNode::thaw);
+    sleep(2 * SECOND).await;
+    assert_eq!(voting(&locks), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_starts_by_saying_that_no_lock_is_held_says_so_of_what_it_finds_then() {
+    let nodes = Nodes::five();
+    nodes.each(0..5, MemoryNode::forget);
+    nodes.each([4], MemoryNode::go_down);
+    let before = Instant::now();
+    let locks = nodes.builder().bootstrap(true).connect().await.unwrap();
+    assert!(before.elapsed() <= 200 * MS, "{:?}", before.elapsed());
+    assert_eq!(voting(&locks), 4);
+    // It was not there when that was said.
+    nodes.each([4], MemoryNode::come_up);
+    sleep(2 * SECOND).await;
+    assert!(matches!(
+        standings(&locks)[4],
+        NodeStanding::Quarantined { .. }
+    ));
+    // Nor had this one forgotten anything then.
+    nodes.each([0], MemoryNode::forget);
+    sleep(2 * SECOND).await;
+    assert!(matches!(
+        standings(&locks)[0],
+        NodeStanding::Quarantined { .. }
+    ));
+    assert_eq!(voting(&locks), 3);
+    sleep(LONG_WAIT).await;
+    assert_eq!(voting(&locks), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_guard_nothing_waits_and_nothing_is_refused() {
+    let nodes = Nodes::five();
+    let locks = nodes.forgetful();
+    nodes.each(0..5, MemoryNode::forget);
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    guard.release().await.unwrap();
+    let few = LockManager::builder()
+        .nodes(nodes.0[2..].iter().cloned())
+        .restart_guard(RestartGuard::OFF);
+    let few = few.connect().await.unwrap();
+    drop(few.try_acquire("order:1").await.unwrap());
+    few.bootstrap().await.unwrap();
+    few.adopt_nodes().await.unwrap();
+    let votes = |node: &NodeStatus| node.standing == NodeStanding::Voting;
+    assert!(locks.nodes().iter().chain(&few.nodes()).all(votes));
+    let guard = locks.try_acquire("order:2").await.unwrap();
+    nodes.each(0..5, MemoryNode::forget);
+    let second = few.try_acquire("order:2").await.unwrap();
+    assert!(
+        !guard.is_lost() && !second.is_lost(),
+        "what the guard is for"
+    );
+}

@@ -1,0 +1,302 @@
+//! Several keys at once: all or nothing, in any order, beside callers that want other sets of them.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{AcquireError, HandOff, LockKey, LockKeys, LockManager};
+
+use super::{MS, Nodes, Outcome, TTL, assert_idle, poll_once, wait_for};
+
+fn keys(names: &str) -> LockKeys {
+    LockKeys::new(names.split(' ')).unwrap()
+}
+
+async fn try_all(locks: &LockManager, names: &str) -> Outcome {
+    locks.acquire_keys(keys(names), Duration::ZERO).await
+}
+
+/// Starts to wait for all of `names`, and returns when it is in line, or going for them.
+async fn wait_for_all(locks: &LockManager, names: &str) -> JoinHandle<Outcome> {
+    let (locks, names) = (locks.clone(), keys(names));
+    let max_wait = locks.max_wait();
+    let waiter = tokio::spawn(async move { locks.acquire_keys(names, max_wait).await });
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    waiter
+}
+
+/// Nothing is left of anybody: no key on a node, no subscription, no place in line.
+async fn assert_nothing_left(nodes: &Nodes, managers: &[&LockManager]) {
+    let free = |nodes: &Nodes| nodes.0.iter().all(|node| node.keys().is_empty());
+    nodes.settle("every node free", free).await;
+    assert_eq!(nodes.subscriptions(), 0);
+    for locks in managers {
+        assert_idle(locks).await;
+    }
+}
+
+fn assert_contended(outcome: Outcome) {
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, AcquireError::Contended(_)), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_order_and_any_repetition_is_one_lock() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    for names in [
+        ["z", "a", "m", "a"],
+        ["a", "m", "z", "z"],
+        ["m", "m", "z", "a"],
+    ] {
+        let guard = a.acquire_all(names).await.unwrap();
+        let held: Vec<&str> = guard.keys().iter().map(LockKey::as_str).collect();
+        assert_eq!(held, ["a", "m", "z"]);
+        assert_eq!(guard.key().as_str(), "a");
+        for node in &nodes.0 {
+            assert_eq!(node.keys(), ["lk:a", "lk:m", "lk:z"]);
+            let owners: BTreeSet<_> = node.keys().iter().map(|key| node.holder(key)).collect();
+            assert_eq!(owners.len(), 1, "one owner of all");
+        }
+        assert_eq!(a.snapshot().held, 1);
+        assert_contended(try_all(&b, "z m a").await);
+        guard.release().await.unwrap();
+        assert_nothing_left(&nodes, &[&a, &b]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sets_that_overlap_exclude_each_other_and_others_do_not() {
+    let nodes = Nodes::five();
+    for managers in [
+        vec![nodes.manager()],
+        vec![nodes.manager(), nodes.manager()],
+    ] {
+        let (ours, theirs) = (&managers[0], &managers[managers.len() - 1]);
+        let guard = try_all(ours, "b c d").await.unwrap();
+        for overlap in ["a b", "d e", "c", "a b c d e", "c d", "b c d", "a d z"] {
+            assert_contended(try_all(theirs, overlap).await);
+            // What it could have had it does not keep.
+            for free in ["a", "e", "z"] {
+                assert_eq!(nodes.holding(free), 0, "{free} of {overlap}");
+            }
+        }
+        let disjoint = try_all(theirs, "a e").await.unwrap();
+        assert_contended(try_all(ours, "d e").await);
+        drop(guard);
+        nodes.settle_free("d").await;
+        assert_contended(try_all(ours, "d e").await);
+        drop(disjoint);
+        nodes.settle_free("e").await;
+        drop(try_all(ours, "d e").await.unwrap());
+        assert_nothing_left(&nodes, &[ours, theirs]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_wait_and_meets_a_local_holder_of_any_of_them_asks_no_node() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let _guard = try_all(&locks, "c").await.unwrap();
+    let (commands, before) = (nodes.commands(), Instant::now());
+    for names in ["a b c", "c d", "c"] {
+        let AcquireError::Contended(busy) = try_all(&locks, names).await.unwrap_err() else {
+            panic!("{names}");
+        };
+        assert_eq!(busy.remaining(), Some(TTL), "{names}");
+    }
+    assert_eq!(
+        (nodes.commands(), before.elapsed()),
+        (commands, Duration::ZERO)
+    );
+    assert_eq!(locks.snapshot().keys, 1, "no turn was kept");
+    drop(try_all(&locks, "a b d").await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_are_at_most_sixty_four() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let names = |count: usize| (0..count).map(|n| format!("order:{n}"));
+    let error = locks.acquire_all(names(65)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::InvalidKey(_)), "{error:?}");
+    assert!(error.to_string().contains("at most 64"), "{error}");
+    let error = locks.acquire_all([""; 0]).await.unwrap_err();
+    assert!(matches!(error, AcquireError::InvalidKey(_)), "{error:?}");
+    assert_eq!(nodes.commands(), 0);
+    let guard = locks.acquire_all(names(64).chain(names(64))).await.unwrap();
+    assert_eq!(guard.keys().len(), 64);
+    assert_eq!((nodes.commands(), nodes.0[4].keys().len()), (5, 64));
+    // Extended together, and released together.
+    tokio::time::sleep(3 * TTL).await;
+    assert!(!guard.is_lost() && nodes.0[4].keys().len() == 64);
+    guard.release().await.unwrap();
+    assert_nothing_left(&nodes, &[&locks]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_number_for_all_of_them_above_those_of_each() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    let fence = async |locks: &LockManager, names: &str| {
+        let guard = try_all(locks, names).await.unwrap();
+        let fence = guard.fence().unwrap();
+        guard.release().await.unwrap();
+        fence
+    };
+    // No time passes, so it is the counters that must grow, one after the other.
+    let mut last = fence(&a, "c").await;
+    for names in [
+        "a b c", "b", "c", "a", "a c", "b", "c d", "d", "a b c d", "d",
+    ] {
+        let next = fence(&b, names).await;
+        assert!(next > last, "{names}: {next} after {last}");
+        last = next;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_behind_a_holder_of_several_gets_its_turn_at_the_release() {
+    for waits_for in ["a", "b", "c", "a c", "c d"] {
+        let nodes = Nodes::five();
+        let locks = nodes.manager();
+        let guard = try_all(&locks, "a b c").await.unwrap();
+        let token = nodes.token("a");
+        let waiter = wait_for_all(&locks, waits_for).await;
+        let behind = wait_for_all(&locks, waits_for).await;
+        tokio::time::sleep(100 * MS).await;
+        let before = Instant::now();
+        drop(guard);
+        let next = waiter.await.unwrap().unwrap();
+        assert_eq!(before.elapsed(), Duration::ZERO);
+        let ours = nodes.token(next.key().as_str());
+        assert!(ours.is_some() && ours != token, "never handed over");
+        assert_eq!(nodes.holding("b"), if waits_for == "b" { 5 } else { 0 });
+        assert!(next.waited() >= 100 * MS);
+        drop(next);
+        drop(behind.await.unwrap().unwrap());
+        assert_nothing_left(&nodes, &[&locks]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_for_several_behind_single_holders_gets_its_turn_after_the_last() {
+    for (hand_off, order) in [
+        (HandOff::OFF, ["a", "b", "c"]),
+        (HandOff::OFF, ["c", "b", "a"]),
+        (HandOff::default(), ["a", "b", "c"]),
+        (HandOff::default(), ["b", "c", "a"]),
+    ] {
+        let nodes = Nodes::five();
+        let locks = nodes.builder().hand_off(hand_off).lazy().unwrap();
+        let mut holders = Vec::new();
+        for name in order {
+            holders.push(locks.try_acquire(name).await.unwrap());
+        }
+        let mut waiter = wait_for_all(&locks, "c a b").await;
+        for holder in holders {
+            tokio::time::sleep(10 * MS).await;
+            assert!(poll_once(&mut waiter).await.is_none(), "all or nothing");
+            drop(holder);
+        }
+        let before = Instant::now();
+        let guard = waiter.await.unwrap().unwrap();
+        assert_eq!(before.elapsed(), Duration::ZERO);
+        assert_eq!(nodes.0[0].keys(), ["lk:a", "lk:b", "lk:c"]);
+        assert_eq!(guard.waited(), 30 * MS);
+        drop(guard);
+        assert_nothing_left(&nodes, &[&locks]).await;
+    }
+}
+
+/// A waiter for `a b` that was handed the lock of `a` while `b` is held: the holder's guard of `b`, and the waiter.
+async fn handed(nodes: &Nodes, locks: &LockManager) -> (super::LockGuard, JoinHandle<Outcome>) {
+    let (first, second) = (
+        locks.try_acquire("a").await.unwrap(),
+        locks.try_acquire("b").await.unwrap(),
+    );
+    let waiter = wait_for_all(locks, "a b").await;
+    drop(first);
+    nodes.settle_free("a").await;
+    (second, waiter)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_handed_a_lock_of_its_first_key_makes_a_turn_of_it() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let (second, mut waiter) = handed(&nodes, &locks).await;
+    assert_eq!(locks.snapshot().held, 1, "that of `b`");
+    assert!(poll_once(&mut waiter).await.is_none());
+    // It has the turn: nobody gets in before it, and who does not wait is told at once.
+    let (commands, before) = (nodes.commands(), Instant::now());
+    assert_contended(try_all(&locks, "a").await);
+    assert_eq!(
+        (nodes.commands(), before.elapsed()),
+        (commands, Duration::ZERO)
+    );
+    let behind = wait_for(&locks, "a").await;
+    drop(second);
+    let guard = waiter.await.unwrap().unwrap();
+    assert_eq!((nodes.holding("a"), nodes.holding("b")), (5, 5));
+    let (commands, before) = (nodes.commands(), Instant::now());
+    assert_contended(try_all(&locks, "b").await);
+    assert_eq!(
+        (nodes.commands(), before.elapsed()),
+        (commands, Duration::ZERO)
+    );
+    let fence = guard.fence().unwrap();
+    drop(guard);
+    let next = behind.await.unwrap().unwrap();
+    assert!(next.fence().unwrap() > fence);
+    drop(next);
+    assert_nothing_left(&nodes, &[&locks]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_handed_a_lock_it_makes_a_turn_of_and_holds_it_is_no_one_that_leaves() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let (second, waiter) = handed(&nodes, &locks).await;
+    drop(second);
+    let _guard = waiter.await.unwrap().unwrap();
+    for name in ["a", "b"] {
+        let before = Instant::now();
+        assert_contended(try_all(&locks, name).await);
+        assert_eq!(
+            before.elapsed(),
+            Duration::ZERO,
+            "{name} is not being released"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_wait_is_held_up_by_the_releases_of_many_keys_no_longer_than_by_one() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let mut guards = Vec::new();
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        guards.push(locks.try_acquire(name).await.unwrap());
+    }
+    nodes.each(0..5, MemoryNode::freeze);
+    // Each release begins just before the one before it is given up.
+    let releases = tokio::spawn(async move {
+        for guard in guards {
+            drop(guard);
+            tokio::time::sleep(90 * MS).await;
+        }
+    });
+    tokio::task::yield_now().await;
+    let before = Instant::now();
+    try_all(&locks, "a b c d e f").await.unwrap_err();
+    let patience = locks.node_timeout() + MS;
+    assert!(before.elapsed() <= patience, "{:?}", before.elapsed());
+    releases.await.unwrap();
+    nodes.each(0..5, MemoryNode::thaw);
+    assert_nothing_left(&nodes, &[&locks]).await;
+}
