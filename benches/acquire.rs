@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tower_redlock::LockManager;
+use tower_redlock::{Fencing, LockManager, RestartGuard};
 
 use crate::floors::{Fanout, Sockets};
 use crate::measure::{Candidate, Watch, in_turns, print};
@@ -13,6 +13,8 @@ use crate::support::server::{Kind, Server};
 
 const TTL: Duration = Duration::from_secs(10);
 const CROWD: usize = 16;
+pub(crate) const OURS: &str = "tower-redlock";
+const BARE: &str = "  no numbers, no guard";
 
 pub(crate) async fn run() {
     for count in [1, 3, 5] {
@@ -29,6 +31,15 @@ pub(crate) async fn ours(servers: &[Server]) -> LockManager {
     builder.connect().await.unwrap()
 }
 
+/// The same without numbers and without the guard: what other Redlocks promise, and no more.
+async fn bare(servers: &[Server]) -> LockManager {
+    let builder = LockManager::builder().redis(servers.iter().map(Server::url));
+    let builder = builder
+        .fencing(Fencing::OFF)
+        .restart_guard(RestartGuard::OFF);
+    builder.ttl(TTL).connect().await.unwrap()
+}
+
 pub(crate) fn theirs(servers: &[Server]) -> rslock::LockManager {
     let mut theirs = rslock::LockManager::new(servers.iter().map(Server::url).collect());
     theirs.set_retry(1, Duration::from_millis(1));
@@ -39,7 +50,8 @@ async fn one_at_a_time(servers: &[Server]) {
     let mut candidates = [
         sockets(servers).await,
         fanout(servers).await,
-        manager(ours(servers).await),
+        manager(OURS, ours(servers).await),
+        manager(BARE, bare(servers).await),
         rslock(theirs(servers)),
     ];
     let rows = in_turns(&mut candidates, 30, 100).await;
@@ -92,9 +104,9 @@ async fn fanout(servers: &[Server]) -> Candidate {
     }
 }
 
-pub(crate) fn manager(locks: LockManager) -> Candidate {
+pub(crate) fn manager(name: &'static str, locks: LockManager) -> Candidate {
     Candidate {
-        name: "tower-redlock",
+        name,
         batch: Box::new(move |size| {
             let locks = locks.clone();
             Box::pin(async move {
@@ -137,54 +149,27 @@ async fn crowd(servers: &[Server]) {
     const CYCLES: usize = 150;
     const TURNS: usize = 8;
     let fanout = Fanout::connect(servers, "").await;
-    let (ours, theirs) = (ours(servers).await, theirs(servers));
-    let mut took = [Duration::ZERO; 3];
+    let (ours, bare) = (ours(servers).await, bare(servers).await);
+    let theirs = theirs(servers);
+    let mut took = [Duration::ZERO; 4];
     // The first turn warms up.
     for turn in 0..=TURNS {
-        let began = Instant::now();
-        at_once(|n| {
-            let mut fanout = fanout.clone();
-            fanout.key(&format!("bench:fanout:{n}"));
-            async move {
-                for _ in 0..CYCLES {
-                    fanout.acquire().await;
-                    fanout.release().await;
-                }
-            }
-        })
-        .await;
-        let first = began.elapsed();
-        at_once(|n| {
-            let locks = ours.clone();
-            async move {
-                for _ in 0..CYCLES {
-                    let guard = locks.try_acquire(format!("bench:ours:{n}")).await.unwrap();
-                    guard.release().await.unwrap();
-                }
-            }
-        })
-        .await;
-        let second = began.elapsed();
-        at_once(|n| {
-            let locks = theirs.clone();
-            async move {
-                for _ in 0..CYCLES {
-                    let lock = locks.lock(format!("bench:rslock:{n}").as_str(), TTL).await;
-                    locks.unlock(&lock.unwrap()).await;
-                }
-            }
-        })
-        .await;
+        let turns = [
+            at_once(|n| fanout_cycles(fanout.clone(), n, CYCLES)).await,
+            at_once(|n| manager_cycles(ours.clone(), n, CYCLES)).await,
+            at_once(|n| manager_cycles(bare.clone(), n, CYCLES)).await,
+            at_once(|n| rslock_cycles(theirs.clone(), n, CYCLES)).await,
+        ];
         if turn > 0 {
-            took[0] += first;
-            took[1] += second - first;
-            took[2] += began.elapsed() - second;
+            for (sum, time) in took.iter_mut().zip(turns) {
+                *sum += time;
+            }
         }
     }
     println!("\n5 nodes, {CROWD} tasks, each on a key of its own");
     #[allow(clippy::cast_precision_loss, reason = "some ten thousand")]
     let cycles = (CROWD * CYCLES * TURNS) as f64;
-    let names = ["redis-rs (floor 2)", "tower-redlock", "rslock 0.10"];
+    let names = ["redis-rs (floor 2)", OURS, BARE, "rslock 0.10"];
     for (name, time) in names.iter().zip(took) {
         let rate = cycles / time.as_secs_f64();
         let ratio = took[0].as_secs_f64() / time.as_secs_f64();
@@ -192,10 +177,35 @@ async fn crowd(servers: &[Server]) {
     }
 }
 
-async fn at_once<F: Future<Output = ()> + Send + 'static>(task: impl Fn(usize) -> F) {
+async fn fanout_cycles(mut fanout: Fanout, n: usize, cycles: usize) {
+    fanout.key(&format!("bench:fanout:{n}"));
+    for _ in 0..cycles {
+        fanout.acquire().await;
+        fanout.release().await;
+    }
+}
+
+async fn manager_cycles(locks: LockManager, n: usize, cycles: usize) {
+    for _ in 0..cycles {
+        let guard = locks.try_acquire(format!("bench:ours:{n}")).await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+async fn rslock_cycles(locks: rslock::LockManager, n: usize, cycles: usize) {
+    for _ in 0..cycles {
+        let lock = locks.lock(format!("bench:rslock:{n}").as_str(), TTL).await;
+        locks.unlock(&lock.unwrap()).await;
+    }
+}
+
+/// How long sixteen of them take.
+async fn at_once<F: Future<Output = ()> + Send + 'static>(task: impl Fn(usize) -> F) -> Duration {
+    let began = Instant::now();
     let mut tasks = JoinSet::new();
     for n in 0..CROWD {
         tasks.spawn(task(n));
     }
     tasks.join_all().await;
+    began.elapsed()
 }
