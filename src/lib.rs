@@ -51,6 +51,7 @@
 //! | `redis` | yes | Redis and Valkey servers as nodes |
 //! | `axum` | yes | the `Held` extractor, and keys from path parameters and matched paths |
 //! | `tls` | no | `rediss://` URLs, by rustls with the ring provider |
+//! | `idempotency` | no | `IdempotencyLayer`: a request that is sent again gets the first answer |
 //! | `tracing` | no | events through `tracing` |
 //! | `test-util` | no | faults for memory nodes, and a clock that follows tokio's paused time |
 //!
@@ -68,6 +69,8 @@ mod builder;
 pub mod clock;
 #[cfg(feature = "axum")]
 pub mod extract;
+#[cfg(feature = "idempotency")]
+pub mod idempotency;
 pub mod lease;
 mod lock_key;
 mod lock_keys;
@@ -77,6 +80,7 @@ mod moment;
 pub mod namespace;
 pub mod node;
 mod protocol;
+pub mod record;
 pub mod token;
 mod trace;
 

@@ -13,10 +13,15 @@ use crate::token::OwnerToken;
 /// The lock `order:42` in the namespace `lk` (the default) is the Redis key `lk:order:42`, and its releases are
 /// announced on the channel `lk!free:order:42`. What is kept beside the locks is called `lk!..` too:
 /// `lk!fence:order:42` is the counter of the lock's holders, `lk!node` the node's memory of itself, and `lk!dead:..`
-/// an owner that is gone. In the empty namespace the Redis key is the lock key itself, which is what other Redlock
+/// an owner that is gone. Requests with idempotency keys
+/// are locked as `lk!idem:..`, and what they came to is `lk!idem!record:..`. In the empty namespace the Redis key is the lock key itself, which is what other Redlock
 /// libraries use. All contenders for a lock must use the same namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Namespace(Arc<str>);
+pub struct Namespace {
+    text: Arc<str>,
+    // How much of the text is the name that was chosen.
+    root: usize,
+}
 
 impl Namespace {
     /// The longest namespace that is accepted, in bytes.
@@ -34,22 +39,44 @@ impl Namespace {
         if name.len() > Self::MAX_LEN || !name.bytes().all(allowed) {
             return Err(NamespaceError(()));
         }
-        Ok(Self(Arc::from(name)))
+        Ok(Self::root_of(name))
+    }
+
+    fn root_of(name: &str) -> Self {
+        Self {
+            text: Arc::from(name),
+            root: name.len(),
+        }
+    }
+
+    /// The namespace of the locks of idempotency keys, beside the locks of this one. No lock key leads there.
+    #[must_use]
+    pub fn of_requests(&self) -> Self {
+        Self {
+            text: Arc::from([self.root(), "!idem"].concat()),
+            root: self.root,
+        }
+    }
+
+    /// The name that was chosen: what a node remembers of itself is kept under it.
+    #[must_use]
+    pub fn root(&self) -> &str {
+        self.text.get(..self.root).unwrap_or_default()
     }
 
     /// The name.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// How `key` is called on the nodes.
     #[must_use]
     pub fn place(&self, key: &LockKey) -> NodeKey {
-        let text = if self.0.is_empty() {
+        let text = if self.text.is_empty() {
             Arc::from(key.as_str())
         } else {
-            Arc::from(format!("{}:{key}", self.0))
+            Arc::from(format!("{}:{key}", self.text))
         };
         NodeKey {
             text,
@@ -65,7 +92,7 @@ impl Namespace {
     /// the locks.
     pub fn place_all(&self, keys: &LockKeys) -> Result<NodeKeys, KeyError> {
         let reserved = |key: &LockKey| key.as_str().starts_with('!');
-        if self.0.is_empty() && keys.as_slice().iter().any(reserved) {
+        if self.text.is_empty() && keys.as_slice().iter().any(reserved) {
             return Err(KeyError::reserved());
         }
         Ok(NodeKeys(keys.map(|key| self.place(key))))
@@ -74,7 +101,7 @@ impl Namespace {
     /// The Redis key under which a node remembers whether it may vote.
     #[must_use]
     pub fn marker(&self) -> String {
-        [self.as_str(), "!node"].concat()
+        [self.root(), "!node"].concat()
     }
 
     /// The Redis key which says that an owner is gone, so that what it sent earlier and arrives later is void.
@@ -87,7 +114,7 @@ impl Namespace {
 
 impl Default for Namespace {
     fn default() -> Self {
-        Self(Arc::from("lk"))
+        Self::root_of("lk")
     }
 }
 
@@ -126,6 +153,12 @@ impl NodeKey {
     #[must_use]
     pub fn counter(&self) -> String {
         self.beside("!fence:")
+    }
+
+    /// The Redis key of what the request with this key came to.
+    #[must_use]
+    pub fn record(&self) -> String {
+        self.beside("!record:")
     }
 
     fn beside(&self, kind: &str) -> String {
@@ -216,6 +249,22 @@ mod tests {
         assert_eq!(bare.channel(), "!free:order:42");
         assert_eq!(placed.counter(), "lk!fence:order:42");
         assert_eq!(Namespace::default().marker(), "lk!node");
+    }
+
+    #[test]
+    fn requests_are_kept_beside_the_locks_and_share_the_node_s_memory_of_itself() {
+        let key = LockKey::new("5f3a").unwrap();
+        for (name, place, record) in [
+            ("lk", "lk!idem:5f3a", "lk!idem!record:5f3a"),
+            ("", "!idem:5f3a", "!idem!record:5f3a"),
+        ] {
+            let root = Namespace::new(name).unwrap();
+            let requests = root.of_requests();
+            let placed = requests.place(&key);
+            assert_eq!((placed.as_str(), &*placed.record()), (place, record));
+            assert_eq!(requests.marker(), root.marker());
+            assert_eq!(requests.root(), name);
+        }
     }
 
     #[test]

@@ -69,8 +69,8 @@ mod table {
     use tower_redlock::lease::Lease;
     use tower_redlock::namespace::{Namespace, NamespaceError, NodeKey, NodeKeys};
     use tower_redlock::node::{
-        AcquireReply, AcquireRequest, Charter, CheckIn, Entry, Fence, Promotion, RaiseReply, RaiseRequest, Standing,
-        VerifyReply, VerifyRequest, Ear, Ears, ExtendReply, ExtendRequest, Heard, Holder, Node, NodeContext,
+        AcquireReply, AcquireRequest, Charter, CheckIn, Entry, Fence, Promotion, RaiseReply, RaiseRequest, RecallRequest, Standing,
+        VerifyReply, VerifyRequest, CompleteReply, CompleteRequest, Ear, Ears, ExtendReply, ExtendRequest, Heard, Holder, Node, NodeContext,
         NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier, ReleaseReply, ReleaseRequest, Roster, Subscription,
     };
     use tower_redlock::token::{
@@ -82,6 +82,7 @@ mod table {
         UnlockedReason,
     };
     use tower_redlock::node::memory::MemoryNode;
+    use tower_redlock::record::Record;
     use tower_redlock::{
         AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, KeyError, LendError, Loan,
         LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope, LossReason, Lost,
@@ -110,6 +111,10 @@ mod table {
         Promotion:          yes  yes  yes   yes        yes;
         RaiseRequest:       yes  yes  yes   yes        yes;
         RaiseReply:         yes  yes  yes   yes        yes;
+        Record:             yes  yes  yes   yes        yes;
+        RecallRequest:      yes  yes  yes   yes        yes;
+        CompleteRequest:    yes  yes  yes   yes        yes;
+        CompleteReply:      yes  yes  yes   yes        yes;
         Standing:           yes  yes  yes   yes        yes;
         VerifyRequest:      yes  yes  yes   yes        yes;
         VerifyReply:        yes  yes  yes   yes        yes;

@@ -107,7 +107,10 @@ impl Attempt {
                 self.errors.push((node, unnumbered()));
                 Vote::Failed { owed: true }
             }
-            Ok(AcquireReply::Granted { fence }) => Vote::Granted(fence),
+            Ok(AcquireReply::Granted { fence } | AcquireReply::Adopting { fence, .. }) => {
+                Vote::Granted(fence)
+            }
+            Ok(AcquireReply::Recorded(_)) => Vote::Failed { owed: false },
             Ok(AcquireReply::Held(holder)) => Vote::Refused(holder),
             Err(error) => {
                 self.core.heard(node, &error);
@@ -342,7 +345,7 @@ async fn lost(
         tokio::select! {
             biased;
             answer = fanout.next() => match answer {
-                Some((node, Ok(AcquireReply::Granted { .. }))) => release(&[node]),
+                Some((node, Ok(AcquireReply::Granted { .. } | AcquireReply::Adopting { .. }))) => release(&[node]),
                 Some((node, Err(error))) if error.outcome_unknown() => release(&[node]),
                 Some(_) => {}
                 None => return,
@@ -380,7 +383,9 @@ async fn late(
             }
         };
         hold.answered(node, |holding| match answer {
-            Some(Ok(AcquireReply::Granted { .. })) => holding.confirm(node, sent),
+            Some(Ok(AcquireReply::Granted { .. } | AcquireReply::Adopting { .. })) => {
+                holding.confirm(node, sent);
+            }
             Some(Ok(AcquireReply::Held(_))) => holding.foreign(node, sent),
             Some(Err(error)) => {
                 core.heard(node, &error);
@@ -388,7 +393,7 @@ async fn late(
                     holding.unknown(node);
                 }
             }
-            None => {}
+            Some(Ok(AcquireReply::Recorded(_))) | None => {}
         });
     }
     core.registry

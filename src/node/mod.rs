@@ -4,6 +4,7 @@
 //! several nodes lie with the manager. The crate brings two adapters: `RedisNode` (feature `redis`) and
 //! [`MemoryNode`](memory::MemoryNode).
 
+mod completion;
 pub mod memory;
 mod notifier;
 #[cfg(feature = "redis")]
@@ -19,13 +20,15 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 
+pub use self::completion::{CompleteRequest, RecallRequest};
 pub use self::notifier::{Ear, Ears, Heard, Notifier, Subscription};
 pub use self::request::{
     AcquireRequest, Charter, CheckIn, Entry, ExtendRequest, Fence, Promotion, RaiseRequest,
     ReleaseRequest, VerifyRequest,
 };
 pub use crate::protocol::reply::{
-    AcquireReply, ExtendReply, Holder, RaiseReply, ReleaseReply, Standing, VerifyReply,
+    AcquireReply, CompleteReply, ExtendReply, Holder, RaiseReply, ReleaseReply, Standing,
+    VerifyReply,
 };
 
 /// What the methods of a [`Node`] return.
@@ -80,6 +83,18 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         drop(request);
         let error = NodeError::new(NodeErrorKind::Rejected, "it does not number holders");
         Box::pin(std::future::ready(Err(error)))
+    }
+
+    /// Takes the lock of an idempotency key, or tells of the record that its request came to.
+    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        drop(request);
+        Box::pin(std::future::ready(Err(no_records())))
+    }
+
+    /// Keeps a record and gives its lock back.
+    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
+        drop(request);
+        Box::pin(std::future::ready(Err(no_records())))
     }
 
     /// Looks whether another owner, known by the hash of its token, holds the keys, and for how long yet.
@@ -225,6 +240,10 @@ pub enum NodeErrorKind {
     Quarantined,
     /// The node was closed.
     Closed,
+}
+
+fn no_records() -> NodeError {
+    NodeError::new(NodeErrorKind::Rejected, "it keeps no records of requests")
 }
 
 /// Says that a node is under another charter than ours.

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use crate::record::Record;
 use crate::token::FencingToken;
 
 /// A node's answer to an acquire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireReply {
     /// The keys were free (or held this very token) and now hold our token for a full ttl.
@@ -15,6 +16,30 @@ pub enum AcquireReply {
     },
     /// A key holds another token. Nothing was changed.
     Held(Holder),
+    /// To a recall alone: the key has a record. Nothing was changed.
+    Recorded(Record),
+    /// To a recall that [adopts](crate::node::RecallRequest::adopt) alone: granted, and the key has a record.
+    Adopting {
+        /// As for a grant.
+        fence: Option<FencingToken>,
+        /// The record, which stays until it is overwritten.
+        record: Record,
+    },
+}
+
+/// A node's answer to a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompleteReply {
+    /// The node has the record now, or had it; with nothing to record, it has forgotten the grant. The lock is not
+    /// ours there any more.
+    Stored {
+        /// How many connections listened for the release, if there was one.
+        listeners: u32,
+    },
+    /// The node granted the lock to another since, or has a record of a higher ballot, or may not vote: nothing was
+    /// stored. The lock is not ours there any more.
+    Refused,
 }
 
 /// A node's answer to a raise.

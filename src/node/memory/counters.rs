@@ -14,7 +14,8 @@ pub(super) struct Counters {
     counts: HashMap<NodeKey, Count>,
     // Sweep when the map has grown to this.
     sweep_at: usize,
-    marks: HashMap<Namespace, u64>,
+    // By the namespaces that were chosen.
+    marks: HashMap<Box<str>, u64>,
 }
 
 struct Count {
@@ -48,7 +49,11 @@ impl Counters {
         now: Moment,
         unix_micros: u64,
     ) -> FencingToken {
-        let mark = self.marks.get(keys.namespace()).copied().unwrap_or(0);
+        let mark = self
+            .marks
+            .get(keys.namespace().root())
+            .copied()
+            .unwrap_or(0);
         let counts = keys.as_slice().iter();
         let base = counts
             .map(|key| self.count(key, now).unwrap_or(mark))
@@ -73,13 +78,13 @@ impl Counters {
 
     /// The highest value that any counter of `namespace` ever had.
     pub(super) fn mark(&self, namespace: &Namespace) -> Option<FencingToken> {
-        FencingToken::new(self.marks.get(namespace).copied()?)
+        FencingToken::new(self.marks.get(namespace.root()).copied()?)
     }
 
     pub(super) fn raise_mark(&mut self, namespace: &Namespace, value: u64) {
-        match self.marks.get_mut(namespace) {
+        match self.marks.get_mut(namespace.root()) {
             Some(mark) => *mark = value.max(*mark),
-            None => drop(self.marks.insert(namespace.clone(), value)),
+            None => drop(self.marks.insert(namespace.root().into(), value)),
         }
     }
 

@@ -128,6 +128,7 @@ impl MemoryNode {
         store.entries.clear();
         store.counters.clear();
         store.markers.forget();
+        store.records.clear();
     }
 
     /// The secret that holds `key` (as the node knows it, with its namespace) right now.

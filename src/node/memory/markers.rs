@@ -9,10 +9,10 @@ use super::super::{
 use crate::namespace::Namespace;
 use crate::token::FencingToken;
 
-/// The markers of one node, one for each namespace.
+/// The markers of one node, one for each namespace that was chosen.
 #[derive(Default)]
 pub(super) struct Markers {
-    markers: HashMap<Namespace, Marker>,
+    markers: HashMap<Box<str>, Marker>,
     // Whether there may have been locks before that are forgotten. A node that has just been made never had any.
     forgot: bool,
 }
@@ -32,7 +32,7 @@ impl Markers {
         namespace: &Namespace,
         charter: &Charter,
     ) -> Result<bool, NodeError> {
-        match self.markers.get(namespace) {
+        match self.markers.get(namespace.root()) {
             Some(marker) if marker.digest != charter.digest => Err(NodeError::new(
                 NodeErrorKind::Misconfigured,
                 foreign_charter(&marker.charter, &charter.text),
@@ -56,7 +56,7 @@ impl Markers {
                 "it may have forgotten locks and does not vote before those have ended",
             ));
         }
-        let marker = self.markers.get(namespace);
+        let marker = self.markers.get(namespace.root());
         if marker.is_some_and(|marker| lease > Some(marker.max_lease)) {
             return Err(NodeError::new(
                 NodeErrorKind::Quarantined,
@@ -73,7 +73,7 @@ impl Markers {
     ) -> Standing {
         let charter = &request.charter;
         let fresh = || self.forgot.then(|| request.fresh.clone());
-        let marker = match self.markers.get_mut(&request.namespace) {
+        let marker = match self.markers.get_mut(request.namespace.root()) {
             Some(marker) if marker.digest == charter.digest => marker,
             Some(marker) if request.entry == Entry::Adopt => {
                 marker.digest.clone_from(&charter.digest);
@@ -94,7 +94,7 @@ impl Markers {
                     quarantine: fresh(),
                 };
                 self.markers
-                    .entry(request.namespace.clone())
+                    .entry(request.namespace.root().into())
                     .or_insert(marker)
             }
         };
@@ -113,7 +113,7 @@ impl Markers {
     }
 
     pub(super) fn promote(&mut self, request: &Promotion) -> bool {
-        match self.markers.get_mut(&request.namespace) {
+        match self.markers.get_mut(request.namespace.root()) {
             Some(marker)
                 if marker.digest == request.charter.digest
                     && marker.quarantine.as_ref() == Some(&request.quarantine) =>

@@ -5,6 +5,7 @@ mod counters;
 mod faults;
 mod listeners;
 mod markers;
+mod records;
 mod store;
 
 use std::fmt;
@@ -12,9 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use self::store::Store;
 use super::{
-    AcquireReply, AcquireRequest, CheckIn, ExtendReplies, ExtendRequest, Node, NodeContext,
-    NodeError, NodeFuture, NodeState, Notifier, Promotion, RaiseReply, RaiseRequest, ReleaseReply,
-    ReleaseRequest, Standing, VerifyReply, VerifyRequest,
+    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, ExtendReplies,
+    ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier, Promotion,
+    RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, VerifyReply,
+    VerifyRequest,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::moment::Moment;
@@ -161,6 +163,15 @@ impl Node for MemoryNode {
 
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
         self.run(move |store, now| store.raise(&request, now))
+    }
+
+    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        let shared = Arc::clone(&self.shared);
+        self.try_run(move |store, now| store.recall(&request, now, shared.unix_micros()))
+    }
+
+    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
+        self.try_run(move |store, now| store.complete(&request, now))
     }
 
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {

@@ -10,6 +10,7 @@ use super::super::{
 use super::counters::Counters;
 use super::listeners::Listeners;
 use super::markers::Markers;
+use super::records::Records;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::token::{OwnerHash, OwnerToken};
@@ -22,6 +23,7 @@ pub(super) struct Store {
     sweep_at: usize,
     pub(super) counters: Counters,
     pub(super) markers: Markers,
+    pub(super) records: Records,
     pub(super) listeners: Listeners,
     #[cfg(feature = "test-util")]
     pub(super) commands: u64,
@@ -41,7 +43,7 @@ impl Entry {
 }
 
 impl Store {
-    fn live(&self, key: &NodeKey, now: Moment) -> Option<&Entry> {
+    pub(super) fn live(&self, key: &NodeKey, now: Moment) -> Option<&Entry> {
         self.entries.get(key).filter(|entry| entry.expires > now)
     }
 

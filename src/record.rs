@@ -1,0 +1,39 @@
+//! [`Record`]: what an idempotent request came to, as the nodes keep it.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::token::FencingToken;
+
+/// What a request came to, kept by the nodes beside the lock of its idempotency key.
+///
+/// The nodes agree on one record for each key as in single-decree Paxos: a grant is a promise, the
+/// [ballot](Self::ballot) is the fencing token of the lock under which the record was written, and a record that a
+/// quorum holds under one ballot is *chosen* and never changes. Source: L. Lamport, "Paxos Made Simple" (2001).
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Record {
+    /// The number of the lock under which it was written. Of two records the one with the higher ballot counts.
+    pub ballot: FencingToken,
+    /// What was written: of no meaning to the nodes.
+    pub body: Bytes,
+}
+
+impl Record {
+    /// The record `body`, written under the lock that is numbered `ballot`.
+    #[must_use]
+    pub const fn new(ballot: FencingToken, body: Bytes) -> Self {
+        Self { ballot, body }
+    }
+}
+
+// By hand: an answer is its client's own business.
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("ballot", &self.ballot)
+            .field("len", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
