@@ -93,9 +93,9 @@ pub use lock_keys::LockKeys;
 pub use manager::{
     AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, LendError,
     Loan, LockGuard, LockHandle, LockManager, LockScope, LossReason, Lost, Misconfigured,
-    NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, QueueFull, ReleaseError,
-    RestartGuard, RunError, ShutdownReport, ShuttingDown, Snapshot, TooSlow, Unconfirmed,
-    WaitTimeout,
+    NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, QueueFull, Recall, ReleaseError,
+    RestartGuard, RunError, RunGuard, ShutdownReport, ShuttingDown, Snapshot, TooSlow, Unconfirmed,
+    Unrecorded, WaitTimeout,
 };
 pub use middleware::{BusyStatus, RedlockLayer};
 pub use moment::Moment;

@@ -87,7 +87,7 @@ mod table {
         AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, KeyError, LendError, Loan,
         LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope, LossReason, Lost,
         Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, QueueFull, RedlockLayer,
-        ReleaseError, RestartGuard, RunError, ShutdownReport, ShuttingDown, Snapshot, TooSlow, Unconfirmed,
+        Recall, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport, ShuttingDown, Snapshot, TooSlow, Unconfirmed, Unrecorded,
         WaitTimeout, key,
     };
 
@@ -164,6 +164,7 @@ mod table {
         BorrowError:        yes  yes  yes   yes        yes;
         LendError:          yes  yes  yes   yes        yes;
         Unconfirmed:        yes  yes  yes   yes        yes;
+        Unrecorded:         yes  yes  yes   yes        yes;
         Misconfigured:      yes  yes  yes   yes        yes;
         NodeStatus:         yes  yes  yes   yes        yes;
         HandOff:            yes  yes  yes   yes        yes;
@@ -178,6 +179,8 @@ mod table {
         LockManagerBuilder: yes  yes  yes   no         no;
         LockManager:        yes  yes  yes   no         no;
         LockGuard:          yes  yes  yes   no         no;
+        RunGuard:           yes  yes  yes   no         no;
+        Recall:             yes  yes  yes   no         no;
         LockScope:          yes  yes  yes   yes        yes;
         LockHandle:         yes  yes  yes   no         no;
         Loan:               yes  yes  yes   no         no;

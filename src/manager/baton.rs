@@ -19,6 +19,8 @@ pub(super) type Turn = queue::Turn<Baton>;
 pub(super) struct Turns {
     first: Turn,
     rest: Vec<Turn>,
+    // Who comes next is to ask the nodes.
+    personal: bool,
 }
 
 impl Turns {
@@ -27,11 +29,18 @@ impl Turns {
         Self {
             first,
             rest: Vec::new(),
+            personal: false,
         }
     }
 
     pub(super) fn push(&mut self, turn: Turn) {
         self.rest.push(turn);
+    }
+
+    /// The same for a lock that never passes to another holder.
+    pub(super) const fn personal(mut self) -> Self {
+        self.personal = true;
+        self
     }
 
     /// The right to go for the first key alone, to be kept: who does not wait is refused again. The others are given
@@ -45,9 +54,9 @@ impl Turns {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
-    /// Whether the lock may pass to somebody who waits: only one of a single key does.
+    /// Whether the lock may pass to somebody who waits: only one of a single key does, and no personal one.
     pub(super) fn can_hand_off(&self) -> bool {
-        self.rest.is_empty() && self.first.is_waited_for()
+        !self.personal && self.rest.is_empty() && self.first.is_waited_for()
     }
 
     /// Notes what is known of the keys.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::background::{Background, Gauge};
 use super::baton::Queue;
+use super::completion::Kept;
 use super::courtesy::Courtesy;
 use super::error::{AcquireError, NoEntropy, NodeFailure};
 use super::fencing::Numbers;
@@ -25,6 +26,9 @@ pub(super) struct Core {
     pub(super) nodes: Vec<Arc<dyn Node>>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) namespace: Namespace,
+    // The namespace of requests with idempotency keys.
+    pub(super) requests: Namespace,
+    pub(super) kept: Kept,
     pub(super) terms: Terms,
     pub(super) node_timeout: Duration,
     pub(super) max_wait: Duration,
@@ -65,6 +69,8 @@ impl Core {
             numbers: Numbers::default(),
             nodes,
             clock,
+            requests: options.namespace.of_requests(),
+            kept: Kept::default(),
             namespace: options.namespace,
             terms: options.terms,
             node_timeout: options.node_timeout,
@@ -120,9 +126,8 @@ impl Core {
         }
     }
 
-    /// The number that is proposed for a grant at this moment.
-    pub(super) fn proposal(&self) -> Option<Fence> {
-        let keep = self.fencing?;
+    /// The number that is proposed for a grant at this moment, to be kept for so long.
+    pub(super) fn proposal(&self, keep: Duration) -> Option<Fence> {
         // A clock of nonsense proposes nothing that counts: the nodes go on from what they have.
         let token = FencingToken::proposed_at(self.clock.unix_micros()).or(FencingToken::new(1))?;
         Some(Fence::new(token, keep))
@@ -130,7 +135,7 @@ impl Core {
 
     /// The number of a lock, for the nodes.
     pub(super) fn fence(&self, token: FencingToken) -> Fence {
-        Fence::new(token, self.fencing.unwrap_or_default())
+        Fence::new(token, self.fencing.unwrap_or(DAY))
     }
 
     /// The error of a node that did not answer within the node time-out.
@@ -156,6 +161,9 @@ impl Drop for Core {
         self.standings.suspect_all();
     }
 }
+
+/// How long the counters of locks are kept that are numbered though holders are not.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
 

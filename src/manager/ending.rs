@@ -105,3 +105,25 @@ impl fmt::Display for Unconfirmed {
 }
 
 impl std::error::Error for Unconfirmed {}
+
+/// Fewer nodes than a quorum kept in time what came of a piece of work.
+///
+/// Whether anybody will ever be told of it is open: who asks next settles it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unrecorded {
+    pub(super) confirmed: usize,
+    pub(super) needed: usize,
+}
+
+impl fmt::Display for Unrecorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "what came of the work was kept by {} nodes where {} are needed; who asks next finds out whether it counts",
+            self.confirmed, self.needed
+        )
+    }
+}
+
+impl std::error::Error for Unrecorded {}

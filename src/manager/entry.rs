@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::attempt::Purpose;
 use super::baton::{Baton, Note, Turns};
 use super::core::Core;
 use super::error::{AcquireError, Contended, QueueFull, ShuttingDown, WaitTimeout};
 use super::guard::LockGuard;
 use super::queue::{Closed, Entered, Refused, Seat};
-use super::waiter::Contender;
+use super::waiter::{Contender, Prize};
 use crate::clock::Clock as _;
 use crate::lock_key::KeyError;
 use crate::lock_keys::LockKeys;
 use crate::moment::Moment;
-use crate::namespace::NodeKey;
+use crate::namespace::{NodeKey, NodeKeys};
 
 /// How long a caller waits for a busy lock.
 #[derive(Clone, Copy, Debug)]
@@ -54,15 +55,29 @@ impl Wait {
 }
 
 /// Gets in line, and goes for the lock when its turn has come.
-///
-/// The turns of several keys are waited for one after the other, in the order of the keys, which is the same for
-/// everybody: so nobody waits in a circle.
 pub(super) async fn acquire(
     core: &Arc<Core>,
     names: LockKeys,
     limit: Duration,
 ) -> Result<LockGuard, AcquireError> {
     let keys = core.namespace.place_all(&names)?;
+    match go(core, (names, keys), Purpose::Lock, limit).await? {
+        Prize::Lock(guard) | Prize::Adopted(guard, _) => Ok(guard),
+        // Nodes tell of records only if they are asked for them.
+        Prize::Record(_) => Err(AcquireError::NoQuorum(core.no_answer())),
+    }
+}
+
+/// Gets in line, and goes for what is wanted when the turn has come.
+///
+/// The turns of several keys are waited for one after the other, in the order of the keys, which is the same for
+/// everybody: so nobody waits in a circle.
+pub(super) async fn go(
+    core: &Arc<Core>,
+    (names, keys): (LockKeys, NodeKeys),
+    purpose: Purpose,
+    limit: Duration,
+) -> Result<Prize, AcquireError> {
     let began = core.clock.now();
     let wait = Wait { began, limit };
     let several = names.are_several();
@@ -71,18 +86,22 @@ pub(super) async fn acquire(
     for key in keys.as_slice() {
         let turn = match turn(core, key, several, wait, &mut queued).await? {
             Baton::Turn(turn) => turn,
-            Baton::Lock(guard) => return Ok(guard.waited_for(wait.waited(core))),
+            Baton::Lock(guard) => return Ok(Prize::Lock(guard.waited_for(wait.waited(core)))),
         };
         match &mut turns {
             Some(turns) => turns.push(turn),
             none => *none = Some(Turns::new(turn)),
         }
     }
-    let Some(turns) = turns else {
+    let Some(mut turns) = turns else {
         // There is always a key.
         return Err(AcquireError::InvalidKey(KeyError::no_key()));
     };
-    let contender = Contender::new(core, (names, keys), turns, wait, queued);
+    if matches!(purpose, Purpose::Recall { .. }) {
+        // The next is to look for what came of it.
+        turns = turns.personal();
+    }
+    let contender = Contender::new(core, (names, keys), purpose, turns, wait, queued);
     // Boxed, so that the many who wait are small: only one per key goes for it.
     Box::pin(contender.contend()).await
 }

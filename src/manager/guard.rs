@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::baton::{Baton, Turn};
 use super::core::Core;
 use super::ending::{LossReason, ReleaseError};
-use super::hold::Hold;
+use super::hold::{Hold, Owed};
 use super::lost::Lost;
 use super::releaser::Release;
 use crate::lease::Lease;
@@ -174,13 +174,24 @@ impl LockGuard {
         outcome
     }
 
-    /// Releases the lock and keeps the right to go for its key; `None` if the lock was lost, and the right with it.
-    pub(super) async fn into_turn(mut self) -> Option<Turn> {
+    /// Ends the care for a lock that nobody shares, without its release.
+    pub(super) fn resign(mut self) -> Option<(Arc<Hold>, Owed)> {
         let hold = self.hold.take()?;
         self.core.registry.remove(&hold);
-        let mut owed = hold.let_go();
+        let owed = hold.let_go();
+        Some((hold, owed))
+    }
+
+    pub(super) const fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// Releases the lock and keeps the right to go for its key; `None` if the lock was lost, and the right with it.
+    pub(super) async fn into_turn(self) -> Option<Turn> {
+        let core = Arc::clone(&self.core);
+        let (hold, mut owed) = self.resign()?;
         // Not confirmed in time: it goes on in the background, and the next round meets its leavings.
-        let turns = Release::of(&self.core, &hold, &mut owed).reclaim().await?;
+        let turns = Release::of(&core, &hold, &mut owed).reclaim().await?;
         Some(turns.stay())
     }
 }

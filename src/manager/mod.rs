@@ -18,6 +18,7 @@ mod attempt;
 mod background;
 mod baton;
 mod borrow;
+mod completion;
 mod connect;
 mod core;
 mod courtesy;
@@ -29,11 +30,13 @@ mod fencing;
 mod guard;
 mod hand_off;
 mod hold;
+mod insist;
 mod listening;
 mod loan;
 mod lost;
 mod options;
 mod queue;
+mod recall;
 mod releaser;
 mod restart_guard;
 mod scope;
@@ -56,7 +59,7 @@ use crate::lock_keys::LockKeys;
 use crate::node::NodeState;
 
 pub use self::borrow::BorrowError;
-pub use self::ending::{LossReason, ReleaseError, RunError, Unconfirmed};
+pub use self::ending::{LossReason, ReleaseError, RunError, Unconfirmed, Unrecorded};
 pub use self::error::{
     AcquireError, Contended, NoEntropy, NoQuorum, NodeFailure, QueueFull, ShuttingDown, TooSlow,
     WaitTimeout,
@@ -68,6 +71,7 @@ pub use self::loan::{LendError, Loan};
 pub use self::lost::Lost;
 pub use self::options::{ConfigError, ConnectError, Misconfigured};
 pub(crate) use self::options::{Options, Settings};
+pub use self::recall::{Recall, RunGuard};
 pub use self::restart_guard::RestartGuard;
 pub use self::scope::LockScope;
 pub use self::shutdown::ShutdownReport;

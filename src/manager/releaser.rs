@@ -1,20 +1,20 @@
 //! Giving a lock back on every node that may hold it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
 use super::baton::Turns;
-use super::core::{Core, random};
+use super::core::Core;
 use super::ending::Unconfirmed;
 use super::fanout::Fanout;
 use super::hold::{Hold, Owed};
+use super::insist::{Missed, insist, is_worth_another_try};
 use crate::clock::Clock as _;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
-use crate::node::{NodeError, NodeErrorKind, NodeFuture, ReleaseReply, ReleaseRequest};
-use crate::protocol::backoff::{Backoff, give_way};
+use crate::node::{Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest};
+use crate::protocol::backoff::give_way;
 use crate::token::{Owner, OwnerToken};
 
 /// One release on several nodes. Dropped at any point it goes on in the background.
@@ -197,23 +197,16 @@ impl Work {
                 }
             }
             Err(error) if is_worth_another_try(&error) => self.failed.push(node),
-            Err(error) => self.core.refused(node, &error),
+            Err(error) => self.core.refused(node, "release", &error),
         }
     }
 
-    /// Lets the next go for the key: others, if they were waiting, and then who waits in this process.
+    /// Lets the next go for the key.
     fn pass_on(&mut self) {
-        let Some(turns) = self.turns.take() else {
-            return;
-        };
-        if self.listeners > 0 {
-            let now = self.core.clock.now();
-            let pause = give_way(self.listeners, now.since(self.sent));
-            for key in self.debt.keys.as_slice() {
-                self.core.courtesy.stand_back(key.shared(), now, pause);
-            }
+        if let Some(turns) = self.turns.take() {
+            self.core
+                .pass_on(turns, &self.debt.keys, self.listeners, self.sent);
         }
-        drop(turns);
     }
 
     /// Waits for the releases under way, then tries the failed ones again until the ttl has ended them.
@@ -250,6 +243,21 @@ impl Work {
     }
 }
 
+impl Core {
+    /// Lets the next go for keys whose release was sent at `sent`: others, if they were waiting, and then who waits in
+    /// this process.
+    pub(super) fn pass_on(&self, turns: Turns, keys: &NodeKeys, listeners: u32, sent: Moment) {
+        if listeners > 0 {
+            let now = self.clock.now();
+            let pause = give_way(listeners, now.since(sent));
+            for key in keys.as_slice() {
+                self.courtesy.stand_back(key.shared(), now, pause);
+            }
+        }
+        drop(turns);
+    }
+}
+
 /// Releases one node once nothing is under way to it that could set the token anew.
 async fn when_settled(
     core: Arc<Core>,
@@ -268,49 +276,13 @@ async fn when_settled(
 
 /// Releases on one node again and again until it answers or the ttl is over.
 async fn retry(core: Arc<Core>, index: usize, debt: Debt) {
-    let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
-    // A node that is slow rather than gone must get to answer, or each of its releases would go on until the ttl.
-    let mut patience = core.node_timeout;
-    let Some(node) = core.nodes.get(index) else {
-        return;
-    };
     if let Some(hold) = &debt.hold {
         let left = debt.until.since(core.clock.now());
         let _ = timeout(left, hold.settled(index)).await;
     }
-    loop {
-        let left = debt.until.since(core.clock.now());
-        match timeout(left, node.ready()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => break,
-        }
-        patience = patience.saturating_mul(2);
-        match timeout(patience, node.release(debt.request())).await {
-            Ok(Ok(_)) => return,
-            Ok(Err(error)) if !is_worth_another_try(&error) => {
-                core.refused(index, &error);
-                return;
-            }
-            Ok(Err(_)) | Err(_) => {}
-        }
-        if core.clock.now() >= debt.until {
-            break;
-        }
-        sleep(backoff.next(random())).await;
+    let release = |node: &dyn Node| node.release(debt.request());
+    if insist(&core, index, debt.until, "release", release).await == Err(Missed::Late) {
+        let key = debt.keys.first().as_str();
+        crate::trace::left_to_expire(key, "a node did not answer in time");
     }
-    crate::trace::left_to_expire(debt.keys.first().as_str(), "a node did not answer in time");
-}
-
-impl Core {
-    fn refused(&self, node: usize, error: &NodeError) {
-        crate::trace::command_failed(self.name_of(node), "release", error);
-    }
-}
-
-/// Whether the same release may work later: not if the server refuses it or the node is closed.
-fn is_worth_another_try(error: &NodeError) -> bool {
-    !matches!(
-        error.kind(),
-        NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Closed
-    )
 }

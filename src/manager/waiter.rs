@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Purpose};
 use super::baton::{Note, Turns};
 use super::core::{Core, random};
 use super::entry::Wait;
@@ -17,12 +17,25 @@ use crate::lock_keys::LockKeys;
 use crate::namespace::NodeKeys;
 use crate::protocol::backoff::{Backoff, after_split};
 use crate::protocol::round::Verdict;
+use crate::record::Record;
+
+/// What a contender comes back with.
+#[derive(Debug)]
+pub(super) enum Prize {
+    /// The lock.
+    Lock(LockGuard),
+    /// The lock, to bring to a quorum what some nodes have.
+    Adopted(LockGuard, Record),
+    /// What a quorum has.
+    Record(Record),
+}
 
 /// The one caller of this process that asks the nodes for its keys.
 pub(super) struct Contender<'a> {
     core: &'a Arc<Core>,
     keys: NodeKeys,
     names: LockKeys,
+    purpose: Purpose,
     turns: Turns,
     wait: Wait,
     // Whether it waited in the queue before.
@@ -40,6 +53,7 @@ impl<'a> Contender<'a> {
     pub(super) fn new(
         core: &'a Arc<Core>,
         (names, keys): (LockKeys, NodeKeys),
+        purpose: Purpose,
         turns: Turns,
         wait: Wait,
         queued: bool,
@@ -48,6 +62,7 @@ impl<'a> Contender<'a> {
             core,
             keys,
             names,
+            purpose,
             turns,
             wait,
             queued,
@@ -58,8 +73,8 @@ impl<'a> Contender<'a> {
         }
     }
 
-    /// Rounds until the lock is won, out of reach, or the wait is over.
-    pub(super) async fn contend(mut self) -> Result<LockGuard, AcquireError> {
+    /// Rounds until the lock is won or not needed, out of reach, or the wait is over.
+    pub(super) async fn contend(mut self) -> Result<Prize, AcquireError> {
         if self.wait.is_patient() {
             self.stand_back().await?;
         }
@@ -76,7 +91,7 @@ impl<'a> Contender<'a> {
             if let Some(listening) = &self.listening {
                 listening.forget();
             }
-            let mut attempt = Attempt::new(self.core, &self.keys)?;
+            let mut attempt = Attempt::new(self.core, &self.keys, self.purpose)?;
             let decided = match deadline {
                 Some(left) => timeout(left, attempt.decide()).await.ok(),
                 None => Some(attempt.decide().await),
@@ -87,6 +102,18 @@ impl<'a> Contender<'a> {
             let round_trip = self.core.clock.now().since(attempt.sent());
             match verdict {
                 Verdict::Granted => return self.won(attempt).await,
+                Verdict::Replay { ballot } => {
+                    let record = attempt.replay(ballot);
+                    let record = record.ok_or_else(|| self.core.no_answer());
+                    return record.map(Prize::Record).map_err(AcquireError::NoQuorum);
+                }
+                Verdict::Adopt => {
+                    let adopting = self.purpose.adopting();
+                    let adopting =
+                        adopting.ok_or_else(|| AcquireError::NoQuorum(attempt.no_quorum()))?;
+                    self.purpose = adopting;
+                    self.give_back(attempt).await;
+                }
                 Verdict::NoQuorum => return Err(AcquireError::NoQuorum(attempt.no_quorum())),
                 Verdict::Split {
                     contenders,
@@ -141,8 +168,9 @@ impl<'a> Contender<'a> {
     }
 
     /// Numbers a granted round and puts it under the care of the watchdog.
-    async fn won(self, mut attempt: Attempt) -> Result<LockGuard, AcquireError> {
+    async fn won(self, mut attempt: Attempt) -> Result<Prize, AcquireError> {
         attempt.number().await.map_err(AcquireError::NoQuorum)?;
+        let record = attempt.highest_record();
         let hold = attempt.win(self.names, self.turns)?;
         let inserted = self.core.registry.insert(&hold);
         let guard = LockGuard::new(Arc::clone(self.core), hold, 0);
@@ -150,7 +178,11 @@ impl<'a> Contender<'a> {
             // Dropping the guard releases what was just granted.
             return Err(AcquireError::ShuttingDown(ShuttingDown));
         }
-        Ok(guard.waited_for(self.wait.waited(self.core)))
+        let guard = guard.waited_for(self.wait.waited(self.core));
+        Ok(match record {
+            Some(record) => Prize::Adopted(guard, record),
+            None => Prize::Lock(guard),
+        })
     }
 
     /// Takes back what a lost round got, so that the next does not meet its own leavings.

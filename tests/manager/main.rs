@@ -17,6 +17,8 @@ mod hold;
 mod loans;
 mod members;
 mod queue;
+mod recall;
+mod recall_histories;
 mod release;
 mod restart;
 mod scope;

@@ -1,6 +1,11 @@
 //! [`Attempt`]: one round over the nodes, from the first byte to the last debt.
 
+mod after;
+mod numbers;
+mod records;
+
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::sleep;
 
@@ -16,13 +21,35 @@ use crate::lease::Lease;
 use crate::lock_keys::LockKeys;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
-use crate::node::{
-    AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RaiseReply, RaiseRequest,
-};
-use crate::protocol::fence::{Numbering, numbering};
+use crate::node::{AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest};
 use crate::protocol::renewal::Holding;
 use crate::protocol::round::{Round, Verdict, Vote};
+use crate::record::Record;
 use crate::token::{FencingToken, Owner, OwnerToken};
+
+/// What a round is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose {
+    /// A lock.
+    Lock,
+    /// What the request of an idempotency key came to, or else the lock to run it.
+    Recall {
+        /// Whether nodes that have a record are to grant, too.
+        adopt: bool,
+        /// How long records are kept.
+        keep: Duration,
+    },
+}
+
+impl Purpose {
+    /// The same, with the lock in any case; `None` if that is asked for already.
+    pub(super) const fn adopting(self) -> Option<Self> {
+        match self {
+            Self::Recall { adopt: false, keep } => Some(Self::Recall { adopt: true, keep }),
+            Self::Lock | Self::Recall { .. } => None,
+        }
+    }
+}
 
 /// One round over the nodes with one owner token.
 ///
@@ -32,10 +59,15 @@ use crate::token::{FencingToken, Owner, OwnerToken};
 pub(super) struct Attempt {
     core: Arc<Core>,
     keys: NodeKeys,
+    purpose: Purpose,
     token: OwnerToken,
     fence: Option<FencingToken>,
     sent: Moment,
     round: Round,
+    // Numbers are kept for so long; `None`: the lock is not numbered.
+    numbered: Option<Duration>,
+    // What the nodes told of, or are to be given up for.
+    records: Vec<(usize, Record)>,
     errors: Vec<(usize, NodeError)>,
     fanout: Fanout<Result<AcquireReply, NodeError>>,
     won: bool,
@@ -47,23 +79,41 @@ pub(super) struct Attempt {
 
 impl Attempt {
     /// Prepares a round for `keys`. Nothing is sent before [`decide`](Self::decide) is polled.
-    pub(super) fn new(core: &Arc<Core>, keys: &NodeKeys) -> Result<Self, AcquireError> {
+    pub(super) fn new(
+        core: &Arc<Core>,
+        keys: &NodeKeys,
+        purpose: Purpose,
+    ) -> Result<Self, AcquireError> {
         let token = token()?;
+        let numbered = match purpose {
+            Purpose::Lock => core.fencing,
+            // A record needs its ballot, whatever users make of numbers.
+            Purpose::Recall { keep, .. } => Some(keep.max(core.fencing.unwrap_or_default())),
+        };
         let request = AcquireRequest::new(keys.clone(), token, core.terms.ttl)
             .under(core.charter.clone())
-            .numbered(core.proposal());
+            .numbered(numbered.and_then(|keep| core.proposal(keep)));
         // Before anything can leave: validity counts from here, for every node.
         let sent = core.clock.now();
-        let futures = core.nodes.iter().enumerate();
-        let futures = futures.map(|(index, node)| (index, node.acquire(request.clone())));
+        let nodes = core.nodes.iter().enumerate();
+        let futures = nodes.map(|(index, node)| match purpose {
+            Purpose::Lock => (index, node.acquire(request.clone())),
+            Purpose::Recall { adopt, .. } => {
+                let recall = RecallRequest::new(request.clone(), adopt, linger(core.terms.ttl));
+                (index, node.recall(recall))
+            }
+        });
         Ok(Self {
             fanout: Fanout::new(futures),
             core: Arc::clone(core),
             keys: keys.clone(),
+            purpose,
             token,
             fence: None,
             sent,
             round: Round::new(core.terms.quorum),
+            numbered,
+            records: Vec::new(),
             errors: Vec::new(),
             won: false,
             lost: false,
@@ -85,7 +135,7 @@ impl Attempt {
                 self.record(node, answer);
             }
             if let Some(verdict) = self.round.verdict() {
-                self.lost = matches!(verdict, Verdict::Contended { .. } | Verdict::Split { .. });
+                self.lost = !matches!(verdict, Verdict::Granted | Verdict::NoQuorum);
                 return verdict;
             }
             tokio::select! {
@@ -103,14 +153,22 @@ impl Attempt {
 
     fn record(&mut self, node: usize, answer: Result<AcquireReply, NodeError>) {
         let vote = match answer {
-            Ok(AcquireReply::Granted { fence: None }) if self.core.fencing.is_some() => {
+            Ok(
+                AcquireReply::Granted { fence: None } | AcquireReply::Adopting { fence: None, .. },
+            ) if self.numbered.is_some() => {
                 self.errors.push((node, unnumbered()));
                 Vote::Failed { owed: true }
             }
-            Ok(AcquireReply::Granted { fence } | AcquireReply::Adopting { fence, .. }) => {
+            Ok(AcquireReply::Granted { fence }) => Vote::Granted(fence),
+            Ok(AcquireReply::Adopting { fence, record }) => {
+                self.records.push((node, record));
                 Vote::Granted(fence)
             }
-            Ok(AcquireReply::Recorded(_)) => Vote::Failed { owed: false },
+            Ok(AcquireReply::Recorded(record)) => {
+                let ballot = record.ballot;
+                self.records.push((node, record));
+                Vote::Recorded(ballot)
+            }
             Ok(AcquireReply::Held(holder)) => Vote::Refused(holder),
             Err(error) => {
                 self.core.heard(node, &error);
@@ -122,74 +180,6 @@ impl Attempt {
         self.round.record(node, vote);
     }
 
-    /// Settles the number of a granted round. If the nodes do not agree on one, the highest is written back, which
-    /// takes a second round.
-    ///
-    /// # Errors
-    ///
-    /// [`NoQuorum`] if too few nodes confirmed it within the node time-out.
-    pub(super) async fn number(&mut self) -> Result<(), NoQuorum> {
-        if self.core.fencing.is_none() {
-            return Ok(());
-        }
-        let numbers: Vec<(usize, FencingToken)> = self.round.numbers().collect();
-        let tokens: Vec<FencingToken> = numbers.iter().map(|(_, token)| *token).collect();
-        match numbering(&tokens, self.core.terms.quorum.needed()) {
-            Numbering::Agreed(token) => {
-                self.fence = Some(token);
-                self.core.numbers.count(true);
-                Ok(())
-            }
-            Numbering::Open(token) => {
-                self.core.numbers.count(false);
-                self.write_back(token, &numbers).await
-            }
-            // No round is granted without numbers.
-            Numbering::None => Err(self.no_quorum()),
-        }
-    }
-
-    async fn write_back(
-        &mut self,
-        token: FencingToken,
-        numbers: &[(usize, FencingToken)],
-    ) -> Result<(), NoQuorum> {
-        let core = Arc::clone(&self.core);
-        let needed = core.terms.quorum.needed();
-        let request = RaiseRequest::new(self.keys.clone(), self.token, core.fence(token));
-        let lower = numbers.iter().filter(|(_, number)| *number < token);
-        let mut raising = Fanout::new(lower.filter_map(|(index, _)| {
-            let node = core.nodes.get(*index)?;
-            Some((*index, node.raise(request.clone())))
-        }));
-        // Those that reported it have it already.
-        let mut have = numbers
-            .iter()
-            .filter(|(_, number)| *number == token)
-            .count();
-        let timer = sleep(core.node_timeout);
-        tokio::pin!(timer);
-        while have < needed {
-            let answer = tokio::select! {
-                biased;
-                answer = raising.next() => answer,
-                () = &mut timer => {
-                    let late = raising.abandon().into_iter();
-                    self.errors.extend(late.map(|node| (node, core.timed_out())));
-                    None
-                }
-            };
-            match answer {
-                Some((_, Ok(RaiseReply::Raised))) => have += 1,
-                Some((node, Ok(RaiseReply::NotOwner))) => self.errors.push((node, expired())),
-                Some((node, Err(error))) => self.errors.push((node, error)),
-                None => return Err(self.no_quorum()),
-            }
-        }
-        self.fence = Some(token);
-        Ok(())
-    }
-
     /// Makes a lock of a granted round. If no validity is left by now, everything is released.
     pub(super) fn win(mut self, names: LockKeys, turns: Turns) -> Result<Arc<Hold>, AcquireError> {
         let core = Arc::clone(&self.core);
@@ -199,7 +189,7 @@ impl Attempt {
                 Some(Vote::Granted(_)) => holding.confirm(node, self.sent),
                 Some(Vote::Refused(_)) => holding.foreign(node, self.sent),
                 Some(Vote::Failed { owed: true }) => holding.unknown(node),
-                Some(Vote::Failed { owed: false }) | None => {}
+                Some(Vote::Failed { owed: false } | Vote::Recorded(_)) | None => {}
             }
         }
         for node in self.fanout.pending() {
@@ -243,7 +233,7 @@ impl Attempt {
             return Ok(hold);
         }
         let pending: Vec<usize> = self.fanout.pending().collect();
-        let late = late(Arc::clone(&core), Arc::clone(&hold), self.fanout.take());
+        let late = after::late(Arc::clone(&core), Arc::clone(&hold), self.fanout.take());
         if !core.background.spawn(late) {
             // No room to wait for the late answers: given up, so that a release does not wait for them either.
             for node in pending {
@@ -309,8 +299,15 @@ impl Drop for Attempt {
             return;
         }
         let debt = Debt::new(&core, &self.keys, self.token, self.sent, !self.lost);
-        self.core.settle(&self.keys, lost(core, debt, fanout, owed));
+        self.core
+            .settle(&self.keys, after::lost(core, debt, fanout, owed));
     }
+}
+
+/// For how long nodes remember a grant that came to nothing: longer than its commands can be under way, and than its
+/// holder can take it for its own.
+fn linger(ttl: Duration) -> Duration {
+    ttl.saturating_mul(4).max(Duration::from_secs(60))
 }
 
 fn unnumbered() -> NodeError {
@@ -318,84 +315,4 @@ fn unnumbered() -> NodeError {
         NodeErrorKind::Garbled,
         "it granted without a number; switch fencing off for nodes that cannot count",
     )
-}
-
-fn expired() -> NodeError {
-    NodeError::new(
-        NodeErrorKind::Rejected,
-        "the lock had ended there before it was numbered",
-    )
-}
-
-/// Settles a lost round: releases what is owed now, and what is granted late.
-async fn lost(
-    core: Arc<Core>,
-    debt: Debt,
-    mut fanout: Fanout<Result<AcquireReply, NodeError>>,
-    owed: Vec<usize>,
-) {
-    // A dropped release goes on in the background, where we are already: this only starts it.
-    let release = |nodes: &[usize]| drop(Release::new(&core, debt.clone(), nodes, 0));
-    if !owed.is_empty() {
-        release(&owed);
-    }
-    let timer = sleep(core.node_timeout);
-    tokio::pin!(timer);
-    loop {
-        tokio::select! {
-            biased;
-            answer = fanout.next() => match answer {
-                Some((node, Ok(AcquireReply::Granted { .. } | AcquireReply::Adopting { .. }))) => release(&[node]),
-                Some((node, Err(error))) if error.outcome_unknown() => release(&[node]),
-                Some(_) => {}
-                None => return,
-            },
-            () = &mut timer => {
-                let late = fanout.abandon();
-                release(&late);
-                return;
-            }
-        }
-    }
-}
-
-/// Takes in the late answers of a round that was won; plans a top-up for the nodes that are missing then.
-async fn late(
-    core: Arc<Core>,
-    hold: Arc<Hold>,
-    mut fanout: Fanout<Result<AcquireReply, NodeError>>,
-) {
-    let sent = hold.lease.started;
-    let timer = sleep(core.node_timeout);
-    tokio::pin!(timer);
-    loop {
-        let (node, answer) = tokio::select! {
-            biased;
-            answer = fanout.next() => match answer {
-                Some((node, answer)) => (node, Some(answer)),
-                None => break,
-            },
-            () = &mut timer => {
-                for node in fanout.abandon() {
-                    hold.answered(node, |holding| holding.unknown(node));
-                }
-                break;
-            }
-        };
-        hold.answered(node, |holding| match answer {
-            Some(Ok(AcquireReply::Granted { .. } | AcquireReply::Adopting { .. })) => {
-                holding.confirm(node, sent);
-            }
-            Some(Ok(AcquireReply::Held(_))) => holding.foreign(node, sent),
-            Some(Err(error)) => {
-                core.heard(node, &error);
-                if error.outcome_unknown() {
-                    holding.unknown(node);
-                }
-            }
-            Some(Ok(AcquireReply::Recorded(_))) | None => {}
-        });
-    }
-    core.registry
-        .top_up(&hold, core.clock.now() + core.node_timeout);
 }

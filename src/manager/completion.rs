@@ -1,0 +1,298 @@
+//! Writing what a request came to, and giving its lock back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::baton::Turns;
+use super::core::Core;
+use super::ending::Unrecorded;
+use super::fanout::Fanout;
+use super::hold::{Hold, Owed};
+use super::insist::{insist, is_worth_another_try};
+use crate::clock::Clock as _;
+use crate::moment::Moment;
+use crate::node::{
+    CompleteReply, CompleteRequest, Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest,
+};
+use crate::record::Record;
+use crate::token::Owner;
+
+/// For how long nodes that lack a record are waited for. One that comes back later is given it when the record is next
+/// asked for.
+const SPREAD: Duration = Duration::from_secs(60);
+/// How many bytes of records are kept here for nodes that lack them.
+const MOST_KEPT: usize = 64 << 20;
+
+/// Bytes of records that this process keeps for nodes that lack them.
+#[derive(Debug, Default)]
+pub(super) struct Kept(Arc<AtomicUsize>);
+
+impl Kept {
+    fn room_for(&self, record: &Record) -> Option<Room> {
+        let bytes = record.body.len();
+        let before = self.0.fetch_add(bytes, Ordering::AcqRel);
+        let room = Room(Arc::clone(&self.0), bytes);
+        (before.saturating_add(bytes) <= MOST_KEPT).then_some(room)
+    }
+}
+
+struct Room(Arc<AtomicUsize>, usize);
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::AcqRel);
+    }
+}
+
+/// A record on its way to nodes that lack it. A quorum has it.
+pub(super) struct Spread {
+    /// What is released with it.
+    pub(super) release: ReleaseRequest,
+    pub(super) record: Record,
+    pub(super) keep: Duration,
+    /// By then what is released has ended on its own.
+    pub(super) until: Moment,
+}
+
+/// Brings a record to `nodes` in the background: until they have it, the manager shuts down, or a minute is over.
+pub(super) fn spread(core: &Arc<Core>, job: Spread, nodes: Vec<usize>) {
+    let Some(room) = core.kept.room_for(&job.record) else {
+        // They are given it when it is asked for; but what they granted is owed a release.
+        let (core, Spread { release, until, .. }) = (Arc::clone(core), job);
+        let keys = release.keys.clone();
+        let owner = Arc::clone(&core);
+        owner.settle(
+            &keys,
+            async move { free(&core, &release, until, nodes).await },
+        );
+        return;
+    };
+    let until = core.clock.now() + SPREAD;
+    let request = CompleteRequest::new(job.release, Some(job.record), job.keep)
+        .under(core.charter.clone())
+        .chosen();
+    let (core, keys) = (Arc::clone(core), request.release.keys.clone());
+    let owner = Arc::clone(&core);
+    owner.settle(&keys, async move {
+        let _room = room;
+        tokio::select! {
+            biased;
+            () = core.registry.closing() => {}
+            _ = insist_on_all(&core, &request, until, nodes) => {}
+        }
+    });
+}
+
+/// Completes on all of `nodes`, and tells which of them have the record then.
+async fn insist_on_all(
+    core: &Arc<Core>,
+    request: &CompleteRequest,
+    until: Moment,
+    nodes: Vec<usize>,
+) -> Vec<usize> {
+    let jobs = nodes.into_iter().map(|index| {
+        let (core, request) = (Arc::clone(core), request.clone());
+        let job: NodeFuture<bool> = Box::pin(async move {
+            let complete = |node: &dyn Node| node.complete(request.clone());
+            let answer = insist(&core, index, until, "complete", complete).await;
+            matches!(answer, Ok(CompleteReply::Stored { .. }))
+        });
+        (index, job)
+    });
+    let mut jobs = Fanout::new(jobs.collect::<Vec<_>>());
+    let mut stored = Vec::new();
+    while let Some((node, done)) = jobs.next().await {
+        if done {
+            stored.push(node);
+        }
+    }
+    stored
+}
+
+async fn free(core: &Arc<Core>, release: &ReleaseRequest, until: Moment, nodes: Vec<usize>) {
+    let jobs = nodes.into_iter().map(|index| {
+        let (core, release) = (Arc::clone(core), release.clone());
+        let job: NodeFuture<()> = Box::pin(async move {
+            let release = |node: &dyn Node| -> NodeFuture<Result<ReleaseReply, NodeError>> {
+                node.release(release.clone())
+            };
+            let _ = insist(&core, index, until, "release", release).await;
+        });
+        (index, job)
+    });
+    let mut jobs = Fanout::new(jobs.collect::<Vec<_>>());
+    while jobs.next().await.is_some() {}
+}
+
+/// Writes `body` as what the request under `hold` came to, or that it may run again, and gives the lock back. Tells
+/// once a quorum of nodes has it, or too few have it within the node time-out. All of it goes on in the background,
+/// whether or not this is still waited for.
+pub(super) async fn complete(
+    core: &Arc<Core>,
+    hold: Arc<Hold>,
+    owed: Owed,
+    body: Option<Bytes>,
+    keep: Duration,
+) -> Result<(), Unrecorded> {
+    let needed = core.terms.quorum.needed();
+    let nothing = Unrecorded {
+        confirmed: 0,
+        needed,
+    };
+    let (Owner::Us(token), Some(ballot)) = (hold.lease.owner, hold.lease.fence) else {
+        return Err(nothing);
+    };
+    let release = ReleaseRequest::new(hold.keys.clone(), token, true).since(hold.lease.started);
+    let record = body.map(|body| Record::new(ballot, body));
+    let request = CompleteRequest::new(release, record, keep).under(core.charter.clone());
+    let (tell, told) = oneshot::channel();
+    let work = Completion::new(Arc::clone(core), &hold, owed, request);
+    // There are no more of them than requests that run.
+    core.background.spawn_anyway(work.run(tell));
+    told.await.unwrap_or(Err(nothing))
+}
+
+/// A completion under way.
+struct Completion {
+    core: Arc<Core>,
+    request: CompleteRequest,
+    sent: Moment,
+    fanout: Fanout<Result<CompleteReply, NodeError>>,
+    stored: Vec<usize>,
+    // Nodes to try again.
+    failed: Vec<usize>,
+    // How many others were told of the release, by the node that told most.
+    listeners: u32,
+    turns: Option<Turns>,
+}
+
+impl Completion {
+    fn new(core: Arc<Core>, hold: &Arc<Hold>, owed: Owed, request: CompleteRequest) -> Self {
+        let now = owed.nodes.iter().filter_map(|&index| {
+            let node = core.nodes.get(index)?;
+            Some((index, node.complete(request.clone())))
+        });
+        let mut fanout = Fanout::new(now);
+        for &index in &owed.busy {
+            // Not before what may set our token anew.
+            let (core, hold, request) = (Arc::clone(&core), Arc::clone(hold), request.clone());
+            let later: NodeFuture<_> = Box::pin(async move {
+                hold.settled(index).await;
+                match core.nodes.get(index) {
+                    Some(node) => node.complete(request).await,
+                    None => Ok(CompleteReply::Refused),
+                }
+            });
+            fanout.push(index, later);
+        }
+        Self {
+            sent: core.clock.now(),
+            core,
+            request,
+            fanout,
+            stored: Vec::new(),
+            failed: Vec::new(),
+            listeners: 0,
+            turns: owed.turns,
+        }
+    }
+
+    fn needed(&self) -> usize {
+        self.core.terms.quorum.needed()
+    }
+
+    async fn run(mut self, tell: oneshot::Sender<Result<(), Unrecorded>>) {
+        let timer = sleep(self.core.node_timeout);
+        tokio::pin!(timer);
+        let mut late = false;
+        while self.stored.len() < self.needed() && !late {
+            tokio::select! {
+                biased;
+                answer = self.fanout.next() => match answer {
+                    Some((node, answer)) => self.note(node, answer),
+                    None => break,
+                },
+                () = &mut timer => late = true,
+            }
+        }
+        while let Some((node, answer)) = self.fanout.take_ready() {
+            self.note(node, answer);
+        }
+        if let Some(turns) = self.turns.take() {
+            let keys = &self.request.release.keys;
+            self.core.pass_on(turns, keys, self.listeners, self.sent);
+        }
+        let outcome = if self.stored.len() >= self.needed() {
+            Ok(())
+        } else {
+            Err(Unrecorded {
+                confirmed: self.stored.len(),
+                needed: self.needed(),
+            })
+        };
+        // Nobody may be left to hear it.
+        let _ = tell.send(outcome);
+        while !late {
+            tokio::select! {
+                biased;
+                answer = self.fanout.next() => match answer {
+                    Some((node, answer)) => self.note(node, answer),
+                    None => break,
+                },
+                () = &mut timer => late = true,
+            }
+        }
+        self.failed.extend(self.fanout.abandon());
+        self.rest().await;
+    }
+
+    fn note(&mut self, node: usize, answer: Result<CompleteReply, NodeError>) {
+        match answer {
+            Ok(CompleteReply::Stored { listeners }) => {
+                self.stored.push(node);
+                self.listeners = self.listeners.max(listeners);
+            }
+            Ok(CompleteReply::Refused) => {}
+            Err(error) if is_worth_another_try(&error) => self.failed.push(node),
+            Err(error) => self.core.refused(node, "complete", &error),
+        }
+    }
+
+    /// What is to be done when the caller has been told: nodes that failed are tried again until the ttl has ended the
+    /// lock, and once a quorum has the record all others are given it.
+    async fn rest(mut self) {
+        let until = self.sent + self.core.terms.ttl;
+        let room = match &self.request.record {
+            Some(record) => self.core.kept.room_for(record),
+            None => None,
+        };
+        if self.request.record.is_some() && room.is_none() {
+            free(&self.core, &self.request.release, until, self.failed).await;
+            return;
+        }
+        if self.stored.len() < self.needed() || self.request.record.is_none() {
+            let failed = std::mem::take(&mut self.failed);
+            let more = insist_on_all(&self.core, &self.request, until, failed).await;
+            self.stored.extend(more);
+        }
+        drop(room);
+        let nodes = 0..self.core.nodes.len();
+        let lacking: Vec<usize> = nodes.filter(|node| !self.stored.contains(node)).collect();
+        if let (Some(record), false) = (self.request.record.take(), lacking.is_empty())
+            && self.stored.len() >= self.needed()
+        {
+            let job = Spread {
+                release: self.request.release,
+                record,
+                keep: self.request.keep,
+                until,
+            };
+            spread(&self.core, job, lacking);
+        }
+    }
+}

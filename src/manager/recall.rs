@@ -1,0 +1,183 @@
+//! Work that is done once: what it came to is kept on the nodes, and whoever asks again is told.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::LockManager;
+use super::attempt::Purpose;
+use super::completion::complete;
+use super::core::Core;
+use super::ending::Unrecorded;
+use super::entry::go;
+use super::error::{AcquireError, NoQuorum};
+use super::guard::{LockGuard, LockHandle};
+use super::waiter::Prize;
+use crate::lock_key::{KeyError, LockKey};
+use crate::lock_keys::LockKeys;
+use crate::namespace::NodeKeys;
+
+/// What [`LockManager::recall`] found.
+#[derive(Debug)]
+#[non_exhaustive]
+#[must_use = "work that is to run holds its lock until this is dropped"]
+pub enum Recall {
+    /// It has not been done: do it, and say what came of it.
+    Run(RunGuard),
+    /// It has been done, and this came of it.
+    Replay(Bytes),
+}
+
+/// The right to do a piece of work, and the place to say what came of it.
+///
+/// It holds the lock of the work's key, which a watchdog extends. Dropped without a word it releases the lock, and the
+/// work may be done again.
+#[must_use = "a guard that is not bound lets others do the work"]
+#[clippy::has_significant_drop]
+pub struct RunGuard {
+    guard: LockGuard,
+    keep: Duration,
+}
+
+impl RunGuard {
+    /// An observer of the lock: whether it is lost, and the [fencing token](LockHandle::fence), which is there even if
+    /// the manager does not number other holders.
+    #[must_use]
+    pub fn handle(&self) -> LockHandle {
+        self.guard.handle()
+    }
+
+    /// Writes what came of the work, and gives the lock back in the same step. From `Ok` on everybody who asks is told
+    /// this, for as long as it is kept.
+    ///
+    /// It is tried also when the lock was lost: it holds as long as nobody else was granted the lock since.
+    ///
+    /// # Errors
+    ///
+    /// [`Unrecorded`] if too few nodes have it within the node time-out: whether anybody will ever be told is not
+    /// known. Who asks next finds out, and settles it for good: it is told this, or does the work again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once polled it goes on in the background, whether the future is dropped or not. Dropped before, it releases the
+    /// lock.
+    pub async fn complete(self, came_to: impl Into<Bytes>) -> Result<(), Unrecorded> {
+        self.end(Some(came_to.into())).await
+    }
+
+    /// Gives the lock back without a word of what came of the work: whoever asks next does it again.
+    ///
+    /// # Errors
+    ///
+    /// [`Unrecorded`] if too few nodes answered within the node time-out. What is not released goes on being released
+    /// in the background until the ttl has ended it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`complete`](Self::complete).
+    pub async fn abandon(self) -> Result<(), Unrecorded> {
+        self.end(None).await
+    }
+
+    async fn end(self, came_to: Option<Bytes>) -> Result<(), Unrecorded> {
+        let Self { guard, keep } = self;
+        let core = Arc::clone(guard.core());
+        match guard.resign() {
+            Some((hold, owed)) => complete(&core, hold, owed, came_to, keep).await,
+            // It is not shared and has not been given back.
+            None => Err(Unrecorded {
+                confirmed: 0,
+                needed: core.terms.quorum.needed(),
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for RunGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunGuard")
+            .field("key", self.guard.key())
+            .field("keep", &self.keep)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LockManager {
+    /// Looks what the work called `key` came to, or else takes its lock so that it can be done: one round trip either
+    /// way. What it comes to is kept for `keep`, at least a second.
+    ///
+    /// While another does it, waits up to `max_wait`, or the manager's `max_wait` if that is less. The keys have nothing
+    /// to do with those of other locks.
+    ///
+    /// # What is promised
+    ///
+    /// While at most as many nodes as the quorum [masks](crate::LockManagerBuilder::mask_losses) lose what they have:
+    /// all who are told of `key` are told the same, whatever is slow, crashes, or is cut off; no clock matters. But
+    /// **the work may be done twice**: who did it may have crashed, or lost the lock, before it could say so.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire_within`](Self::acquire_within).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tower_redlock::{LockManager, Recall};
+    ///
+    /// let locks = LockManager::builder().memory(5).connect().await?;
+    /// let (day, at_once) = (Duration::from_secs(86_400), Duration::ZERO);
+    /// let Recall::Run(run) = locks.recall("invoice:7", day, at_once).await? else { panic!() };
+    /// run.complete("sent").await?;
+    /// let Recall::Replay(came_to) = locks.recall("invoice:7", day, at_once).await? else { panic!() };
+    /// assert_eq!(came_to, "sent");
+    /// # Ok(()) }
+    /// ```
+    pub async fn recall<K>(
+        &self,
+        key: K,
+        keep: Duration,
+        max_wait: Duration,
+    ) -> Result<Recall, AcquireError>
+    where
+        K: TryInto<LockKey>,
+        K::Error: Into<KeyError>,
+    {
+        let key: LockKey = key.try_into().map_err(Into::into)?;
+        let core = &self.core;
+        let keep = keep.max(Duration::from_secs(1));
+        let keys = NodeKeys::from(core.requests.place(&key));
+        let purpose = Purpose::Recall { adopt: false, keep };
+        let limit = max_wait.min(core.max_wait);
+        match go(core, (LockKeys::from(key), keys), purpose, limit).await? {
+            Prize::Lock(guard) => Ok(Recall::Run(RunGuard { guard, keep })),
+            Prize::Record(record) => Ok(Recall::Replay(record.body)),
+            Prize::Adopted(guard, record) => {
+                // Whether a quorum ever had it is not known; before it is told of, one must.
+                let body = record.body;
+                let settled = RunGuard { guard, keep }.complete(body.clone()).await;
+                settled.map_err(|_| AcquireError::NoQuorum(core.no_answer()))?;
+                Ok(Recall::Replay(body))
+            }
+        }
+    }
+}
+
+impl Core {
+    /// The error where too few nodes had anything to say.
+    pub(super) fn no_answer(&self) -> NoQuorum {
+        NoQuorum {
+            needed: self.terms.quorum.needed(),
+            nodes: self.nodes.len(),
+            failures: Vec::new(),
+            retry_after: self.quorum_in(),
+        }
+    }
+}
