@@ -16,10 +16,11 @@ mod standing;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::standing::{Quarantine, State};
 use super::LockManager;
+use super::connect::LOOK;
 use super::core::{Core, random};
 use super::error::NoQuorum;
 use super::fanout::Fanout;
@@ -269,20 +270,28 @@ impl LockManager {
         let needed = core.terms.quorum.needed();
         let timer = sleep(core.connect_timeout);
         tokio::pin!(timer);
+        // A quarantine may take longer; but not that of nodes which have been down for so long.
+        let mut patient = false;
         loop {
             let news = core.standings.news();
+            let before = std::mem::replace(&mut patient, core.promising() >= needed);
+            if before && !patient && timer.is_elapsed() {
+                timer.as_mut().reset(Instant::now() + core.connect_timeout);
+            }
             // In time all that answer should vote, and then a quorum will do.
             let pending = core.standings.is_pending() && !timer.is_elapsed();
             if !pending && core.standings.voting() >= needed {
                 return Ok(());
             }
-            if timer.is_elapsed() && core.standings.promising() < needed {
+            if timer.is_elapsed() && !patient {
                 return Err(self.not_standing(needed));
             }
             tokio::select! {
                 biased;
                 () = news => {}
                 () = &mut timer, if !timer.is_elapsed() => {}
+                // No news tells of a node that goes down.
+                () = sleep(LOOK) => {}
             }
         }
     }

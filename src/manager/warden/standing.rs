@@ -267,9 +267,11 @@ impl Standings {
         })
     }
 
-    /// How many nodes vote or will.
-    pub(in crate::manager) fn promising(&self) -> usize {
-        self.count(|state| matches!(state, State::Voting | State::Quarantined(_)))
+    /// How many of the nodes that are `up` vote or will.
+    pub(in crate::manager) fn promising(&self, up: impl Fn(usize) -> bool) -> usize {
+        let will = |node: &usize| matches!(self.get(*node), State::Voting | State::Quarantined(_));
+        let nodes = 0..self.slots.len();
+        nodes.filter(will).filter(|node| up(*node)).count()
     }
 
     fn count(&self, wanted: impl Fn(&State) -> bool) -> usize {
