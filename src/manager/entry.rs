@@ -25,6 +25,10 @@ pub(super) struct Wait {
 }
 
 impl Wait {
+    pub(super) const fn new(began: Moment, limit: Duration) -> Self {
+        Self { began, limit }
+    }
+
     pub(super) const fn is_patient(&self) -> bool {
         !self.limit.is_zero()
     }
@@ -64,7 +68,7 @@ pub(super) async fn acquire(
 ) -> Result<LockGuard, AcquireError> {
     let keys = core.namespace.place_all(&names)?;
     let began = core.clock.now();
-    let wait = Wait { began, limit };
+    let wait = Wait::new(began, limit);
     let several = names.are_several();
     let mut queued = false;
     let mut turns: Option<Turns> = None;
