@@ -1,6 +1,7 @@
 //! [`LockScope`]: what one piece of work holds already, so that its parts share it.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -49,8 +50,8 @@ pub struct LockScope {
 struct Work {
     held: Mutex<Vec<LockHandle>>,
     // Parts that acquire at the same time do so one after the other: else they would not know of each other's locks,
-    // and wait for them in vain.
-    turn: tokio::sync::Mutex<()>,
+    // and wait for them in vain. It guards no value that a panic could leave half-way.
+    turn: AssertUnwindSafe<tokio::sync::Mutex<()>>,
 }
 
 impl LockScope {

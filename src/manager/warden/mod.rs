@@ -59,7 +59,7 @@ async fn look(core: &Core, index: usize) -> Option<Duration> {
         Ok(Err(error)) if error.kind() == NodeErrorKind::Closed => return None,
         // It is down, slow, or refuses: what was known of it holds until it says otherwise.
         Ok(Err(error)) => {
-            refused(core, index, CHECK_IN, error);
+            refused(core, index, CHECK_IN, &error);
             return Some(SOON);
         }
         Err(_) => return Some(SOON),
@@ -103,13 +103,13 @@ fn ask(
 }
 
 /// Notes why a node does not do what it must for a vote, if that takes somebody to mend it.
-fn refused(core: &Core, index: usize, command: &'static str, error: NodeError) {
+fn refused(core: &Core, index: usize, command: &'static str, error: &NodeError) {
     let lasting = matches!(
         error.kind(),
         NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Garbled
     );
     if lasting && core.standings.refuses(index, command, error.clone()) {
-        crate::trace::command_failed(core.name_of(index), command, &error);
+        crate::trace::command_failed(core.name_of(index), command, error);
     }
 }
 
@@ -235,7 +235,7 @@ async fn promote(
         // Somebody else has promoted it, or it has forgotten once more: the next look tells.
         Ok(Ok(false)) => Duration::ZERO,
         Ok(Err(error)) => {
-            refused(core, index, PROMOTION, error);
+            refused(core, index, PROMOTION, &error);
             SOON
         }
         Err(_) => SOON,
