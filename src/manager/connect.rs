@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::LockManager;
 use super::background::Background;
@@ -21,8 +21,12 @@ use crate::node::{Node, NodeContext, NodeError, NodeErrorKind, NodeState, Roster
 impl Core {
     /// How many nodes take commands.
     fn up(&self) -> usize {
-        let up = |node: &&Arc<dyn Node>| node.state() == NodeState::Up;
-        self.nodes.iter().filter(up).count()
+        (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
+    }
+
+    /// How many nodes take commands, and vote or will.
+    pub(super) fn promising(&self) -> usize {
+        self.standings.promising(|node| self.is_up(node))
     }
 }
 
@@ -96,7 +100,8 @@ impl LockManager {
         self.standing(needed, timer).await
     }
 
-    /// Waits until a quorum of nodes votes: for as long as quarantines last, and else for what is left of the limit.
+    /// Waits until a quorum of nodes votes: for as long as quarantines last, and else for what is left of the limit,
+    /// or for all of it after a quarantine in the midst of which too many nodes went down.
     async fn standing(
         &self,
         needed: usize,
@@ -139,19 +144,25 @@ impl LockManager {
         mut timer: Pin<&mut Sleep>,
     ) -> Result<(), ConnectError> {
         let core = &self.core;
+        let mut patient = false;
         loop {
             let news = core.standings.news();
             self.none_foreign()?;
             if core.standings.voting() >= needed {
                 return Ok(());
             }
-            let patient = core.standings.promising() >= needed;
+            let before = std::mem::replace(&mut patient, core.promising() >= needed);
+            if before && !patient {
+                timer.as_mut().reset(Instant::now() + core.connect_timeout);
+            }
             tokio::select! {
                 biased;
                 () = news => {}
-                () = &mut timer, if !patient && !timer.is_elapsed() => {
+                () = &mut timer, if !patient => {
                     return Err(ConnectError::NoQuorum(self.not_standing(needed)));
                 }
+                // No news tells of a node that goes down.
+                () = sleep(LOOK) => {}
             }
         }
     }
@@ -160,8 +171,10 @@ impl LockManager {
         let core = &self.core;
         let now = core.clock.now();
         let failures = (0..core.nodes.len()).filter_map(|node| {
-            let error = match core.standings.show(node, now) {
-                NodeStanding::Voting => return None,
+            let state = core.nodes.get(node).map(|node| node.state());
+            let error = match (core.standings.show(node, now), state) {
+                (NodeStanding::Voting, _) => return None,
+                (_, Some(NodeState::Down(error) | NodeState::Refused(error))) => error,
                 _ => core.standings.explain(node, now).unwrap_or_else(untold),
             };
             Some(core.failure(node, error))
@@ -231,3 +244,5 @@ fn no_answer(limit: Duration) -> NodeError {
 
 /// How much longer than the quorum the other nodes are waited for, at least.
 const STRAGGLERS: Duration = Duration::from_millis(100);
+/// How often who waits for nodes to vote looks whether they are still there.
+pub(super) const LOOK: Duration = Duration::from_secs(1);

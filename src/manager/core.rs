@@ -111,11 +111,14 @@ impl Core {
     /// After how long a quorum votes again, if it is quarantines that keep it from that.
     pub(super) fn quorum_in(&self) -> Option<Duration> {
         let needed = self.terms.quorum.needed();
-        let up = |node: usize| {
-            let node = self.nodes.get(node);
-            node.is_some_and(|node| node.state() == NodeState::Up)
-        };
+        let up = |node: usize| self.is_up(node);
         self.standings.quorum_in(needed, self.clock.now(), up)
+    }
+
+    /// Whether `node` takes commands.
+    pub(super) fn is_up(&self, node: usize) -> bool {
+        let node = self.nodes.get(node);
+        node.is_some_and(|node| node.state() == NodeState::Up)
     }
 
     /// Takes in what an error of `node` says of the node itself.

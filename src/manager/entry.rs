@@ -26,6 +26,10 @@ pub(super) struct Wait {
 }
 
 impl Wait {
+    pub(super) const fn new(began: Moment, limit: Duration) -> Self {
+        Self { began, limit }
+    }
+
     pub(super) const fn is_patient(&self) -> bool {
         !self.limit.is_zero()
     }
@@ -79,7 +83,7 @@ pub(super) async fn go(
     limit: Duration,
 ) -> Result<Prize, AcquireError> {
     let began = core.clock.now();
-    let wait = Wait { began, limit };
+    let wait = Wait::new(began, limit);
     let several = names.are_several();
     let mut queued = false;
     let mut turns: Option<Turns> = None;

@@ -48,6 +48,10 @@ pub struct RestartGuard {
 
 impl RestartGuard {
     /// Nodes grant whatever they may have forgotten, as other Redlock libraries have it.
+    ///
+    /// A process without the guard shows the nodes no list of members either. So nobody refuses it for having another
+    /// list than the rest, and it is granted locks by nodes in quarantine: switch the guard off in all processes or in
+    /// none.
     pub const OFF: Self = Self {
         max_clock_skew: None,
     };

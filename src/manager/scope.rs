@@ -1,14 +1,19 @@
 //! [`LockScope`]: what one piece of work holds already, so that its parts share it.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::time::timeout;
+
 use super::LockManager;
-use super::entry::acquire;
+use super::ending::LossReason;
+use super::entry::{Wait, acquire};
 use super::error::AcquireError;
 use super::guard::{LockGuard, LockHandle};
-use crate::lock_key::LockKey;
+use crate::clock::Clock as _;
+use crate::lock_key::{KeyError, LockKey};
 use crate::lock_keys::LockKeys;
 
 /// The locks that one piece of work holds, a request for instance, so that its parts share them instead of waiting for
@@ -38,7 +43,15 @@ use crate::lock_keys::LockKeys;
 /// ```
 #[derive(Clone, Default)]
 pub struct LockScope {
-    held: Arc<Mutex<Vec<LockHandle>>>,
+    work: Arc<Work>,
+}
+
+#[derive(Default)]
+struct Work {
+    held: Mutex<Vec<LockHandle>>,
+    // Parts that acquire at the same time do so one after the other: else they would not know of each other's locks,
+    // and wait for them in vain. It guards no value that a panic could leave half-way.
+    turn: AssertUnwindSafe<tokio::sync::Mutex<()>>,
 }
 
 impl LockScope {
@@ -49,7 +62,10 @@ impl LockScope {
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<LockHandle>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.work
+            .held
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that the work holds this lock too.
@@ -80,7 +96,8 @@ impl LockManager {
     ///
     /// Work that holds locks waits only for keys that sort after all of these, for up to `max_wait` or the manager's
     /// `max_wait` if that is less; for others it tries once. So pieces of work that take the same locks in opposite
-    /// orders never wait for each other.
+    /// orders never wait for each other. Parts of one piece of work that acquire at the same time do so one after the
+    /// other, unless all that they want is held already.
     ///
     /// # Errors
     ///
@@ -96,26 +113,30 @@ impl LockManager {
         keys: LockKeys,
         max_wait: Duration,
     ) -> Result<LockGuard, AcquireError> {
-        let live = scope.live();
-        let ours = live.iter().filter(|handle| handle.is_of(&self.core));
-        let shared: Vec<&LockHandle> = ours
-            .filter(|handle| keys.as_slice().iter().any(|key| handle.covers(key)))
-            .collect();
-        let mut guards = Vec::with_capacity(shared.len());
-        for handle in &shared {
-            guards.push(handle.reenter(&self.core).map_err(AcquireError::Lost)?);
+        let began = self.core.clock.now();
+        let limit = max_wait.min(self.core.max_wait);
+        let Shared { guards, missing } = self.share(&scope.live(), &keys)?;
+        if missing.is_none() {
+            return together(guards);
         }
-        let is_held = |key: &&LockKey| shared.iter().any(|handle| handle.covers(key));
-        let missing = keys.as_slice().iter().filter(|key| !is_held(key));
-        let Ok(missing) = LockKeys::new(missing) else {
-            // Nothing is missing.
-            return match guards.pop() {
-                Some(guard) => Ok(guard.along_with(guards)),
-                None => acquire(&self.core, keys, Duration::ZERO).await,
-            };
+        drop(guards);
+        let patience = if limit.is_zero() {
+            self.core.node_timeout
+        } else {
+            limit
+        };
+        let wait = Wait::new(began, limit);
+        let Ok(_turn) = timeout(patience, scope.work.turn.lock()).await else {
+            let places = self.core.namespace.place_all(&keys)?;
+            return Err(wait.busy(&self.core, places.first()));
+        };
+        let live = scope.live();
+        let Shared { guards, missing } = self.share(&live, &keys)?;
+        let Some(missing) = missing else {
+            return together(guards);
         };
         let limit = if self.comes_after(&missing, &live)? {
-            max_wait.min(self.core.max_wait)
+            wait.left(&self.core)
         } else {
             Duration::ZERO
         };
@@ -124,11 +145,53 @@ impl LockManager {
         Ok(guard.along_with(guards))
     }
 
+    /// Guards of those of the locks `live` that `keys` want, and the keys that are missing.
+    fn share(&self, live: &[LockHandle], keys: &LockKeys) -> Result<Shared, AcquireError> {
+        let (mut shared, mut guards) = (Vec::new(), Vec::new());
+        for handle in live {
+            let wanted = keys.as_slice().iter().any(|key| handle.covers(key));
+            if !wanted || !handle.is_of(&self.core) {
+                continue;
+            }
+            match handle.reenter(&self.core) {
+                Ok(guard) => {
+                    guards.push(guard);
+                    shared.push(handle);
+                }
+                // Another part has just let go of it.
+                Err(LossReason::Released) => {}
+                Err(reason) => return Err(AcquireError::Lost(reason)),
+            }
+        }
+        let is_held = |key: &&LockKey| shared.iter().any(|handle| handle.covers(key));
+        let missing = keys.as_slice().iter().filter(|key| !is_held(key));
+        Ok(Shared {
+            guards,
+            // There are no locks without keys.
+            missing: LockKeys::new(missing).ok(),
+        })
+    }
+
     /// Whether all of `keys` sort after everything that is held, here or with another manager.
     fn comes_after(&self, keys: &LockKeys, live: &[LockHandle]) -> Result<bool, AcquireError> {
         let places = self.core.namespace.place_all(keys)?;
         let first = places.first().as_str();
         let last = live.iter().filter_map(LockHandle::last_place).max();
         Ok(last.is_none_or(|last| first > last))
+    }
+}
+
+/// What work has of the keys that a part of it wants.
+struct Shared {
+    guards: Vec<LockGuard>,
+    missing: Option<LockKeys>,
+}
+
+/// One guard of all.
+fn together(mut guards: Vec<LockGuard>) -> Result<LockGuard, AcquireError> {
+    match guards.pop() {
+        Some(guard) => Ok(guard.along_with(guards)),
+        // There is always a key, and it is held or missing.
+        None => Err(AcquireError::InvalidKey(KeyError::no_key())),
     }
 }

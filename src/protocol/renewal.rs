@@ -288,14 +288,14 @@ impl Holding {
     }
 
     /// A third of the ttl after the last round if a quorum confirmed that one, else soon after it. Never once
-    /// the cap is reached: nothing can be won by extending beyond it.
+    /// the cap is reached: nothing can be won by extending beyond it. But who follows looks on: the owner may end it.
     fn renew_at(&self) -> Option<Moment> {
-        if self.capped() || self.care == Care::Nothing {
-            return None;
-        }
         if self.care == Care::Follow {
             // As often as an owner with so much left would extend, and ever more often if they do not.
             return Some(self.round + self.deadline().since(self.round) / 3);
+        }
+        if self.capped() || self.care == Care::Nothing {
+            return None;
         }
         let confirmed = self
             .places
@@ -500,6 +500,26 @@ mod tests {
         assert!(!holding.owes(3));
         holding.unknown(3);
         assert!(holding.owes(3));
+    }
+
+    #[test]
+    fn what_is_followed_is_looked_at_to_the_end_that_max_hold_sets() {
+        let short = Terms {
+            max_hold: Duration::from_secs(10),
+            ..terms()
+        };
+        let mut holding = Holding::following(short, at(5_000));
+        // The owner has a ttl's worth left, which is more than may be used.
+        (0..3).for_each(|node| holding.vouch(node, at(5_900), Duration::from_secs(10)));
+        assert!(holding.capped());
+        assert_eq!(holding.deadline(), at(15_000));
+        let due = holding.due();
+        assert!(due < at(10_000), "{due:?}");
+        assert_eq!(
+            holding.step(due),
+            Step::Renew,
+            "the owner may give it up before"
+        );
     }
 
     #[test]

@@ -177,3 +177,29 @@ async fn a_bad_url_is_named_by_its_place_and_not_shown() {
         "the node URL at index 0: the node URL is malformed; it must read `redis://[[user]:password@]host[:port][/database]` or `unix:///path[?user=..&pass=..&db=..]`, with special characters in user and password percent-encoded (`@` is `%40`, `/` is `%2F`)"
     );
 }
+
+#[tokio::test]
+async fn what_keeps_a_node_from_voting_is_told() {
+    let cluster = Cluster::start();
+    for server in &cluster.servers {
+        // What locks take without a restart guard.
+        let rights = "+evalsha +script|load +set +get +del +pexpire +pttl +info +ping";
+        server.run(&format!("ACL SETUSER u on >p ~* -@all {rights}"));
+    }
+    let urls = cluster.urls();
+    let urls = urls.iter().map(|url| url.replace("//", "//u:p@"));
+    let urls: Vec<String> = urls.collect();
+    let locks = LockManager::builder().redis(&urls);
+    match locks.connect_timeout(700 * MS).connect().await {
+        Err(ConnectError::NoQuorum(error)) => {
+            let error = error.to_string();
+            assert!(error.contains("ACL"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    for server in &cluster.servers {
+        server.run("ACL SETUSER u +@all");
+    }
+    let locks = LockManager::builder().redis(&urls).bootstrap(true);
+    locks.connect().await.unwrap();
+}

@@ -290,3 +290,22 @@ async fn without_numbers_there_is_none_in_the_proof() {
     assert_eq!(borrowed.fence(), None);
     loan.returned();
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_lenders_lock_is_seen_also_close_to_our_own_max_hold() {
+    let nodes = Nodes::five();
+    let a = nodes.manager();
+    let b = nodes.builder().max_hold(TTL).lazy().unwrap();
+    let guard = a.try_acquire(KEY).await.unwrap();
+    let loan = guard.lend().unwrap();
+    sleep(SECOND).await;
+    let borrowed = borrow(&b, &loan.proof()).await.unwrap();
+    // Now there is more left of it than we may use.
+    sleep(4 * SECOND).await;
+    assert!(borrowed.remaining() <= 6 * SECOND);
+    loan.returned();
+    guard.release().await.unwrap();
+    let reason = timeout(4 * SECOND, borrowed.lost()).await.unwrap();
+    assert_eq!(reason, LossReason::Lender);
+    assert_idle(&a).await;
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{
     AcquireError, ConnectError, LockManager, LockManagerBuilder, LossReason, NodeStanding,
@@ -166,4 +166,17 @@ async fn a_node_that_was_not_asked_by_the_end_of_the_call_is_not_taken_over_late
     sleep(2 * SECOND).await;
     assert_eq!((foreign(&new), voting(&old)), (3, 5));
     drop(old.try_acquire("order:1").await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_nodes_over_is_told_when_they_go_down() {
+    let nodes = Nodes::five();
+    drop(nodes.builder().connect().await.unwrap());
+    let locks = some(&nodes, &[0, 1, 2]).connect_timeout(SECOND);
+    let locks = locks.lazy().unwrap();
+    let mut adopting = Box::pin(locks.adopt_nodes());
+    assert!(timeout(3 * SECOND, &mut adopting).await.is_err());
+    nodes.each(0..5, MemoryNode::go_down);
+    let error = timeout(3 * SECOND, adopting).await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("the node is down"), "{error}");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{
     AcquireError, LockManager, LossReason, NoQuorum, NodeStanding, NodeStatus, RestartGuard,
@@ -335,6 +335,31 @@ async fn who_starts_by_saying_that_no_lock_is_held_says_so_of_what_it_finds_then
     assert_eq!(voting(&locks), 3);
     sleep(LONG_WAIT).await;
     assert_eq!(voting(&locks), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_quarantine_is_told_when_its_nodes_go_down() {
+    // Shorter and longer than the time between two looks.
+    for limit in [300 * MS, 2 * SECOND] {
+        let nodes = Nodes::five();
+        nodes.each(0..5, MemoryNode::forget);
+        let starting = nodes.builder().connect_timeout(limit).connect();
+        let mut starting = Box::pin(starting);
+        assert!(timeout(3 * SECOND, &mut starting).await.is_err());
+        nodes.each(0..5, MemoryNode::go_down);
+        let outcome = timeout(SECOND + 2 * limit, starting).await.unwrap();
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("n0 (the node is down)"), "{error}");
+    }
+    // A moment's absence is no reason.
+    let nodes = Nodes::five();
+    nodes.each(0..5, MemoryNode::forget);
+    let starting = tokio::spawn(nodes.builder().connect_timeout(2 * SECOND).connect());
+    sleep(3 * SECOND).await;
+    nodes.each(0..5, MemoryNode::go_down);
+    sleep(1_500 * MS).await;
+    nodes.each(0..5, MemoryNode::come_up);
+    assert_eq!(voting(&starting.await.unwrap().unwrap()), 5);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{
     AcquireError, LockGuard, LockKey, LockKeys, LockManager, LockScope, LossReason,
 };
 
 use super::{MS, Nodes, TTL, wait_for};
+
+const SECOND: Duration = Duration::from_secs(1);
 
 fn keys(names: &[&str]) -> LockKeys {
     LockKeys::new(names.iter().copied()).unwrap()
@@ -42,7 +45,7 @@ async fn what_is_held_already_is_shared_and_costs_no_command() {
 
     outer.release().await.unwrap();
     drop(third);
-    tokio::time::sleep(MS).await;
+    sleep(MS).await;
     assert_eq!(nodes.holding("order:1"), 5, "one of the three is left");
     assert!(!inner.is_lost());
     inner.release().await.unwrap();
@@ -73,7 +76,7 @@ async fn a_lock_passes_on_only_when_the_last_has_left() {
     let inner = outer.reenter().unwrap();
     let waiter = wait_for(&locks, "order:1").await;
     outer.release().await.unwrap();
-    tokio::time::sleep(20 * MS).await;
+    sleep(20 * MS).await;
     assert!(!waiter.is_finished(), "the other has it still");
     drop(inner);
     let next = waiter.await.unwrap().unwrap();
@@ -95,7 +98,7 @@ async fn a_subset_is_shared_and_what_is_missing_is_added() {
     assert_eq!(more.keys(), [LockKey::new("c").unwrap()]);
     drop(both);
     drop(part);
-    tokio::time::sleep(MS).await;
+    sleep(MS).await;
     let held = ["a", "b", "c"].map(|key| nodes.holding(key));
     assert_eq!(held, [5; 3], "the last guard shares a and b");
     more.release().await.unwrap();
@@ -118,7 +121,7 @@ async fn who_holds_something_waits_only_for_what_sorts_after_it() {
     assert!(began.elapsed() < 100 * MS, "{:?}", began.elapsed());
     let waiting = take(&locks, &scope, &["c"]);
     let releasing = async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        sleep(SECOND).await;
         c.release().await.unwrap();
     };
     let (got, ()) = tokio::join!(waiting, releasing);
@@ -160,4 +163,80 @@ async fn a_scope_tells_managers_apart() {
     let _held = take(&locks, &scope, &["order:1"]).await.unwrap();
     let error = take(&other, &scope, &["order:1"]).await.unwrap_err();
     assert!(matches!(error, AcquireError::Contended(_)), "{error}");
+}
+
+/// The nodes answer nothing for a moment, so that whoever asks meanwhile does so at the same time.
+fn hold_up(nodes: &Nodes) {
+    nodes.each(0..5, MemoryNode::freeze);
+    let nodes = nodes.0.clone();
+    tokio::spawn(async move {
+        sleep(5 * MS).await;
+        nodes.iter().for_each(MemoryNode::thaw);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn parts_that_want_the_same_at_the_same_time_share_it() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let scope = LockScope::new();
+    hold_up(&nodes);
+    let before = Instant::now();
+    let (one, two) = tokio::join!(
+        locks.acquire_in(&scope, keys(&["a"]), 3 * SECOND),
+        locks.acquire_in(&scope, keys(&["a"]), Duration::ZERO),
+    );
+    assert_eq!(one.unwrap().fence(), two.unwrap().fence());
+    assert_eq!(before.elapsed(), 5 * MS);
+    nodes.settle_free("a").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn parts_that_acquire_at_the_same_time_wait_for_no_other_work_in_a_circle() {
+    let nodes = Nodes::five();
+    let (a, b) = (nodes.manager(), nodes.manager());
+    let (one, two) = (LockScope::new(), LockScope::new());
+    hold_up(&nodes);
+    let before = Instant::now();
+    let outcomes = tokio::join!(
+        a.acquire_in(&one, keys(&["a"]), 3 * SECOND),
+        a.acquire_in(&one, keys(&["b"]), 3 * SECOND),
+        b.acquire_in(&two, keys(&["b"]), 3 * SECOND),
+        b.acquire_in(&two, keys(&["a"]), 3 * SECOND),
+    );
+    // Of the two that meet the other's lock, one may wait and the other may not.
+    assert!(outcomes.0.is_ok() && outcomes.2.is_ok());
+    let refused = outcomes.3.unwrap_err();
+    assert!(matches!(refused, AcquireError::Contended(_)), "{refused:?}");
+    assert_eq!(
+        before.elapsed(),
+        3 * SECOND,
+        "its guards are kept for so long"
+    );
+    drop((outcomes.0, outcomes.1, outcomes.2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_does_not_wait_is_not_held_up_by_one_that_does() {
+    let nodes = Nodes::five();
+    let (locks, others) = (nodes.manager(), nodes.manager());
+    let scope = LockScope::new();
+    let rival = others.try_acquire("a").await.unwrap();
+    let before = Instant::now();
+    let (waits, does_not) =
+        tokio::join!(locks.acquire_in(&scope, keys(&["a"]), 3 * SECOND), async {
+            let refused = locks.acquire_in(&scope, keys(&["b"]), Duration::ZERO).await;
+            (refused.unwrap_err(), before.elapsed())
+        },);
+    assert!(matches!(does_not.0, AcquireError::Contended(_)));
+    assert_eq!(does_not.1, 100 * MS, "the node time-out");
+    waits.unwrap_err();
+    // Its turn has gone with it.
+    drop(
+        locks
+            .acquire_in(&scope, keys(&["b"]), Duration::ZERO)
+            .await
+            .unwrap(),
+    );
+    drop(rival);
 }

@@ -201,3 +201,46 @@ async fn a_master_that_does_not_know_that_it_was_replaced_is_left() {
     node.acquire(acquire("k", 1)).await.unwrap();
     assert!(holds(&new, "k"));
 }
+
+/// The connections for commands, as the server lists them.
+fn connections(server: &Server) -> Vec<String> {
+    let list = server.run("CLIENT LIST");
+    let ours = list
+        .lines()
+        .filter(|line| line.contains("name=tower-redlock "));
+    let ids = ours.filter_map(|line| line.split_once("id=")?.1.split(' ').next());
+    ids.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn no_connection_stays_behind_at_a_server_that_the_others_have_left() {
+    for stays in 0..4 {
+        let (old, new) = (
+            Server::start(Kind::Redis, &[]),
+            Server::start(Kind::Redis, &[]),
+        );
+        let named = Arc::new(AtomicU16::new(old.port()));
+        let answer = Arc::clone(&named);
+        let fake = Fake::start(move |_| {
+            let port = answer.load(Ordering::SeqCst).to_string();
+            format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())
+        })
+        .await;
+        let builder = RedisNode::sentinel([fake.url()], "mymaster");
+        let node = builder.connections(4).build().unwrap();
+        node.start(context());
+        settled(&node).await.unwrap();
+        // Some connections break, and their successors lead to the new master. The old one still takes itself for it.
+        named.store(new.port(), Ordering::SeqCst);
+        let ids = connections(&old);
+        assert_eq!(ids.len(), 4);
+        for (_, id) in ids.iter().enumerate().filter(|(n, _)| *n != stays) {
+            old.run(&format!("CLIENT KILL ID {id}"));
+        }
+        eventually("none is left behind", || {
+            connections(&old).is_empty() && connections(&new).len() == 4
+        })
+        .await;
+        settled(&node).await.unwrap();
+    }
+}

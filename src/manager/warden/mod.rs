@@ -16,15 +16,16 @@ mod standing;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::standing::{Quarantine, State};
 use super::LockManager;
+use super::connect::LOOK;
 use super::core::{Core, random};
 use super::error::NoQuorum;
 use super::fanout::Fanout;
 use crate::clock::Clock as _;
-use crate::node::{Charter, CheckIn, Entry, Node, NodeErrorKind, Promotion, Standing};
+use crate::node::{Charter, CheckIn, Entry, Node, NodeError, NodeErrorKind, Promotion, Standing};
 use crate::token::FencingToken;
 
 pub use self::standing::NodeStanding;
@@ -56,9 +57,14 @@ async fn look(core: &Core, index: usize) -> Option<Duration> {
     let standing = match answer {
         Ok(Ok(standing)) => standing,
         Ok(Err(error)) if error.kind() == NodeErrorKind::Closed => return None,
-        // It is down, or slow: what was known of it holds until it says otherwise.
-        Ok(Err(_)) | Err(_) => return Some(SOON),
+        // It is down, slow, or refuses: what was known of it holds until it says otherwise.
+        Ok(Err(error)) => {
+            refused(core, index, CHECK_IN, &error);
+            return Some(SOON);
+        }
+        Err(_) => return Some(SOON),
     };
+    core.standings.obeys(index, Some(CHECK_IN));
     if adopted {
         core.standings.done(index, true);
     }
@@ -86,7 +92,7 @@ fn ask(
     node: &Arc<dyn Node>,
     charter: &Arc<Charter>,
     entry: Entry,
-) -> crate::node::NodeFuture<Result<Standing, crate::node::NodeError>> {
+) -> crate::node::NodeFuture<Result<Standing, NodeError>> {
     let fresh = format!("{:016x}{:016x}", random(), random());
     node.check_in(CheckIn::new(
         core.namespace.clone(),
@@ -96,7 +102,19 @@ fn ask(
     ))
 }
 
+/// Notes why a node does not do what it must for a vote, if that takes somebody to mend it.
+fn refused(core: &Core, index: usize, command: &'static str, error: &NodeError) {
+    let lasting = matches!(
+        error.kind(),
+        NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Garbled
+    );
+    if lasting && core.standings.refuses(index, command, error.clone()) {
+        crate::trace::command_failed(core.name_of(index), command, error);
+    }
+}
+
 fn votes(core: &Core, index: usize) {
+    core.standings.obeys(index, None);
     core.standings.done(index, false);
     let before = core.standings.set(index, State::Voting);
     if matches!(before, State::Quarantined(_)) {
@@ -216,13 +234,20 @@ async fn promote(
         }
         // Somebody else has promoted it, or it has forgotten once more: the next look tells.
         Ok(Ok(false)) => Duration::ZERO,
-        Ok(Err(_)) | Err(_) => SOON,
+        Ok(Err(error)) => {
+            refused(core, index, PROMOTION, &error);
+            SOON
+        }
+        Err(_) => SOON,
     }
 }
 
 /// How often a node that votes is looked at, although nothing speaks against it: a restart should not be noticed only
 /// when the next lock is wanted.
 const IDLE: Duration = Duration::from_secs(1);
+/// The commands that a vote takes.
+const CHECK_IN: &str = "check-in";
+const PROMOTION: &str = "promotion";
 /// How soon a node that did not answer is asked again.
 const SOON: Duration = Duration::from_millis(50);
 
@@ -269,20 +294,28 @@ impl LockManager {
         let needed = core.terms.quorum.needed();
         let timer = sleep(core.connect_timeout);
         tokio::pin!(timer);
+        // A quarantine may take longer; but not that of nodes which have been down for so long.
+        let mut patient = false;
         loop {
             let news = core.standings.news();
+            let before = std::mem::replace(&mut patient, core.promising() >= needed);
+            if before && !patient && timer.is_elapsed() {
+                timer.as_mut().reset(Instant::now() + core.connect_timeout);
+            }
             // In time all that answer should vote, and then a quorum will do.
             let pending = core.standings.is_pending() && !timer.is_elapsed();
             if !pending && core.standings.voting() >= needed {
                 return Ok(());
             }
-            if timer.is_elapsed() && core.standings.promising() < needed {
+            if timer.is_elapsed() && !patient {
                 return Err(self.not_standing(needed));
             }
             tokio::select! {
                 biased;
                 () = news => {}
                 () = &mut timer, if !timer.is_elapsed() => {}
+                // No news tells of a node that goes down.
+                () = sleep(LOOK) => {}
             }
         }
     }

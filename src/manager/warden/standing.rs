@@ -50,6 +50,8 @@ struct Slot {
     adopt: AtomicBool,
     // The next look ends its quarantine: no lock can be held.
     trusted: AtomicBool,
+    // What it refuses to do for a vote and why, until somebody mends that.
+    trouble: Mutex<Option<(&'static str, NodeError)>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +102,7 @@ impl Standings {
             bell: Notify::new(),
             adopt: AtomicBool::new(false),
             trusted: AtomicBool::new(false),
+            trouble: Mutex::new(None),
         };
         Self {
             slots: (0..nodes).map(|_| slot()).collect(),
@@ -127,6 +130,27 @@ impl Standings {
         };
         self.changed.notify_waiters();
         before
+    }
+
+    fn trouble(&self, node: usize) -> Option<MutexGuard<'_, Option<(&'static str, NodeError)>>> {
+        let slot = self.slots.get(node)?;
+        Some(slot.trouble.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes that `node` refuses a command, and why; tells whether that is news.
+    pub(super) fn refuses(&self, node: usize, command: &'static str, error: NodeError) -> bool {
+        let trouble = Some((command, error));
+        self.trouble(node)
+            .is_some_and(|mut known| std::mem::replace(&mut *known, trouble.clone()) != trouble)
+    }
+
+    /// Notes that `node` does not refuse this command, or any.
+    pub(super) fn obeys(&self, node: usize, command: Option<&'static str>) {
+        if let Some(mut known) = self.trouble(node)
+            && (command.is_none() || command == known.as_ref().map(|(refused, _)| *refused))
+        {
+            *known = None;
+        }
     }
 
     /// Has `node` looked at again soon.
@@ -221,6 +245,11 @@ impl Standings {
 
     /// Why `node` does not grant.
     pub(in crate::manager) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
+        // As long as that is not mended, no waiting helps.
+        let trouble = self.trouble(node)?.clone();
+        if let Some((_, error)) = trouble {
+            return Some(error);
+        }
         match self.show(node, now) {
             NodeStanding::Quarantined {
                 remaining,
@@ -267,9 +296,11 @@ impl Standings {
         })
     }
 
-    /// How many nodes vote or will.
-    pub(in crate::manager) fn promising(&self) -> usize {
-        self.count(|state| matches!(state, State::Voting | State::Quarantined(_)))
+    /// How many of the nodes that are `up` vote or will.
+    pub(in crate::manager) fn promising(&self, up: impl Fn(usize) -> bool) -> usize {
+        let will = |node: &usize| matches!(self.get(*node), State::Voting | State::Quarantined(_));
+        let nodes = 0..self.slots.len();
+        nodes.filter(will).filter(|node| up(*node)).count()
     }
 
     fn count(&self, wanted: impl Fn(&State) -> bool) -> usize {

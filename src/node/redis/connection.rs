@@ -13,7 +13,7 @@ use super::hub::Hub;
 use super::lanes::{Lanes, closed};
 use super::link::Link;
 use super::replicas::Replicas;
-use super::url::Target;
+use super::url::{Target, Way};
 use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
 use crate::protocol::backoff::{Backoff, jitter};
 use crate::token::OwnerToken;
@@ -139,6 +139,20 @@ impl Core {
         self.lanes.ended().await;
     }
 
+    /// Whether other lanes must come to the server of this one. One that stayed at another would have that grant what
+    /// this one's has granted already.
+    ///
+    /// Where Sentinels tell, it is the first lane's, which looks again and again what most of them say: else one that
+    /// is cut off would have the lanes go to and fro.
+    const fn is_leading(&self, lane: usize) -> bool {
+        lane == 0 || matches!(self.target.way, Way::Direct(_))
+    }
+
+    /// Whether the link of a lane leads to the server where it must.
+    fn agrees(&self, lane: usize, link: &Link) -> bool {
+        self.is_leading(lane) || self.lanes.is_at(0, link.info().run_id())
+    }
+
     fn publish(&self, lane: usize, state: NodeState, link: Option<Link>) {
         if let Some(state) = self.lanes.publish(lane, state, link) {
             self.changed(&state);
@@ -194,12 +208,7 @@ async fn serve(core: &Core, lane: usize, context: &NodeContext) {
         {
             Ok(Ok((link, lost))) => {
                 let since = context.clock.now();
-                core.publish(lane, NodeState::Up, Some(link.clone()));
-                let setback = tokio::select! {
-                    biased;
-                    setback = watch_over(&link, lost, limit) => setback,
-                    () = core.replaced(lane, &link) => Setback::Changed,
-                };
+                let setback = keep_up(core, lane, &link, lost, limit).await;
                 settled = context.clock.now().since(since) >= HEALTHY;
                 if settled {
                     backoff = NEW_BACKOFF;
@@ -239,6 +248,35 @@ async fn serve(core: &Core, lane: usize, context: &NodeContext) {
             }
         };
         sleep(pause).await;
+    }
+}
+
+/// Lets the link carry commands, until it is of no use any more.
+async fn keep_up(
+    core: &Core,
+    lane: usize,
+    link: &Link,
+    lost: watch::Receiver<()>,
+    limit: Duration,
+) -> Setback {
+    if !core.agrees(lane, link) {
+        return Setback::Down(NodeError::new(
+            NodeErrorKind::Unavailable,
+            "its connections were led to different masters; a failover may be under way",
+        ));
+    }
+    core.publish(lane, NodeState::Up, Some(link.clone()));
+    // Again, for the first lane may have come up in between.
+    if !core.agrees(lane, link) {
+        return Setback::Warned;
+    }
+    if core.is_leading(lane) {
+        core.lanes.warn_strangers(link.info().run_id());
+    }
+    tokio::select! {
+        biased;
+        setback = watch_over(link, lost, limit) => setback,
+        () = core.replaced(lane, link) => Setback::Changed,
     }
 }
 

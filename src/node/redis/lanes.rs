@@ -101,6 +101,22 @@ impl Lanes {
         news
     }
 
+    /// Whether a lane is at the server `run_id`, as far as it is anywhere.
+    pub(super) fn is_at(&self, lane: usize, run_id: &str) -> bool {
+        let lanes = self.status.borrow();
+        let link = lanes.get(lane).and_then(|lane| lane.link.as_ref());
+        link.is_none_or(|link| link.info().run_id() == run_id)
+    }
+
+    /// Has the lanes that are at another server than `run_id` look where they belong.
+    pub(super) fn warn_strangers(&self, run_id: &str) {
+        let lanes = self.status.borrow();
+        let links = lanes.iter().filter_map(|lane| lane.link.as_ref());
+        for link in links.filter(|link| link.info().run_id() != run_id) {
+            link.signals().warned.notify_one();
+        }
+    }
+
     /// Has all other lanes look at the server again, because its nature has changed under this one.
     pub(super) fn warn_others(&self, lane: usize) {
         for (index, other) in self.status.borrow().iter().enumerate() {
