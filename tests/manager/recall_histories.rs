@@ -64,15 +64,11 @@ struct Remote {
 impl Remote {
     /// What is sent arrives some time or never, whether or not anybody waits for the answer; the worse the more often
     /// not.
-    fn send<T, E>(
+    fn send<T: Send + 'static>(
         &self,
         bad: u64,
-        command: impl FnOnce(&MemoryNode) -> NodeFuture<Result<T, E>> + Send + 'static,
-    ) -> NodeFuture<Result<T, E>>
-    where
-        T: Send + 'static,
-        E: From<NodeError> + Send + 'static,
-    {
+        command: impl FnOnce(&MemoryNode) -> NodeFuture<Result<T, NodeError>> + Send + 'static,
+    ) -> NodeFuture<Result<T, NodeError>> {
         let Self {
             node,
             dice,
@@ -81,13 +77,13 @@ impl Remote {
         Box::pin(async move {
             if crashed.load(Ordering::SeqCst) {
                 let error = NodeError::new(NodeErrorKind::Unavailable, "crashed");
-                return Err(error.into());
+                return Err(error);
             }
             let (out, back) = {
                 let mut dice = dice.lock().unwrap();
                 (dice.leg(bad), dice.leg(bad))
             };
-            let lost = || NodeError::new(NodeErrorKind::Interrupted, "lost on the way").into();
+            let lost = || NodeError::new(NodeErrorKind::Interrupted, "lost on the way");
             let out = out.ok_or_else(lost)?;
             let arrival = tokio::spawn(async move {
                 sleep(out).await;
