@@ -228,6 +228,27 @@ mod table {
         key::Key<key::When<u8, Local>>:   no   no   yes   yes        yes;
     }
 
+    #[cfg(feature = "idempotency")]
+    use tower_redlock::idempotency;
+
+    #[cfg(feature = "idempotency")]
+    auto_traits! {
+        //                                      Send Sync Unpin UnwindSafe RefUnwindSafe
+        idempotency::IdempotencyKey:            yes  yes  yes   yes        yes;
+        idempotency::IdempotencyKeyError:       yes  yes  yes   yes        yes;
+        idempotency::Scope<'static>:            yes  yes  yes   yes        yes;
+        idempotency::Fingerprint:               yes  yes  yes   yes        yes;
+        idempotency::Fingerprinter:             yes  yes  yes   yes        yes;
+        idempotency::FingerprintHeaders:        yes  yes  yes   yes        yes;
+        idempotency::caller::Caller:            yes  yes  yes   yes        yes;
+        idempotency::caller::CallerError:       yes  yes  yes   yes        yes;
+        idempotency::caller::Header:            yes  yes  yes   yes        yes;
+        idempotency::caller::Nobody:            yes  yes  yes   yes        yes;
+        idempotency::caller::FromFn<Local>:     no   no   yes   yes        yes;
+        // The type of the extension is only a name, and the closure says nothing of unwinding.
+        idempotency::caller::Extension<Local>:  yes  yes  yes   no         no;
+    }
+
     #[cfg(feature = "axum")]
     auto_traits! {
         tower_redlock::Held:                   yes yes yes no  no;
