@@ -240,6 +240,12 @@ mod table {
         idempotency::Fingerprint:               yes  yes  yes   yes        yes;
         idempotency::Fingerprinter:             yes  yes  yes   yes        yes;
         idempotency::FingerprintHeaders:        yes  yes  yes   yes        yes;
+        idempotency::RecordedHeaders:           yes  yes  yes   yes        yes;
+        idempotency::DefaultRecordPolicy:       yes  yes  yes   yes        yes;
+        idempotency::Stored:                    yes  yes  yes   yes        yes;
+        idempotency::Outcome:                   yes  yes  yes   yes        yes;
+        idempotency::Answer:                    yes  yes  yes   yes        yes;
+        idempotency::StoredError:               yes  yes  yes   yes        yes;
         idempotency::caller::Caller:            yes  yes  yes   yes        yes;
         idempotency::caller::CallerError:       yes  yes  yes   yes        yes;
         idempotency::caller::Header:            yes  yes  yes   yes        yes;

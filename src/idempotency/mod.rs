@@ -3,9 +3,15 @@
 pub mod caller;
 mod fingerprint;
 mod hashing;
+mod headers;
 mod key;
+mod policy;
+mod record;
 mod scope;
 
 pub use fingerprint::{Fingerprint, FingerprintHeaders, Fingerprinter};
+pub use headers::{IDEMPOTENT_REPLAYED, RecordedHeaders};
 pub use key::{IDEMPOTENCY_KEY, IdempotencyKey, IdempotencyKeyError};
+pub use policy::{DefaultRecordPolicy, RecordPolicy};
+pub use record::{Answer, Outcome, Stored, StoredError};
 pub use scope::Scope;
