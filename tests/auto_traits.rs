@@ -64,6 +64,7 @@ fn assert_future_is_send<A, F: Future + Send>(_method: impl FnOnce(A) -> F) {}
 mod table {
     use super::*;
     use bytes::Bytes;
+    use http_body_util::Full;
     use std::time::Duration;
     use tower_redlock::clock::{Clock, SystemClock};
     use tower_redlock::lease::Lease;
@@ -187,10 +188,11 @@ mod table {
 
     /// What a user's service may be at its worst: whatever it is not, the names-only parameters must not take away.
     type Inner = tower::util::BoxCloneSyncService<
-        http::Request<Bytes>, http::Response<http_body_util::Full<Bytes>>, std::convert::Infallible,
+        http::Request<Bytes>, http::Response<Full<Bytes>>, std::convert::Infallible,
     >;
     type Extractor = fn(&http::request::Parts) -> LockKey;
     type Local = std::rc::Rc<()>;
+    type LocalBody = std::pin::Pin<Box<dyn http_body::Body<Data = Bytes, Error = Local>>>;
 
     auto_traits! {
         //                                Send Sync Unpin UnwindSafe RefUnwindSafe
@@ -246,6 +248,10 @@ mod table {
         idempotency::Outcome:                   yes  yes  yes   yes        yes;
         idempotency::Answer:                    yes  yes  yes   yes        yes;
         idempotency::StoredError:               yes  yes  yes   yes        yes;
+        idempotency::RequestBody<LocalBody>:    no   no   yes   no         no;
+        idempotency::RequestBody<Full<Bytes>>:  yes  yes  yes   yes        yes;
+        idempotency::ResponseBody<LocalBody>:   no   no   yes   no         no;
+        idempotency::ResponseBody<Full<Bytes>>: yes  yes  yes   yes        yes;
         idempotency::caller::Caller:            yes  yes  yes   yes        yes;
         idempotency::caller::CallerError:       yes  yes  yes   yes        yes;
         idempotency::caller::Header:            yes  yes  yes   yes        yes;
