@@ -252,6 +252,9 @@ mod table {
         idempotency::RequestBody<Full<Bytes>>:  yes  yes  yes   yes        yes;
         idempotency::ResponseBody<LocalBody>:   no   no   yes   no         no;
         idempotency::ResponseBody<Full<Bytes>>: yes  yes  yes   yes        yes;
+        idempotency::IdempotencyRejection:      yes  yes  yes   yes        yes;
+        idempotency::IdempotencyRejectionKind:  yes  yes  yes   yes        yes;
+        idempotency::DefaultResponseForIdempotencyRejection: yes yes yes yes yes;
         idempotency::caller::Caller:            yes  yes  yes   yes        yes;
         idempotency::caller::CallerError:       yes  yes  yes   yes        yes;
         idempotency::caller::Header:            yes  yes  yes   yes        yes;

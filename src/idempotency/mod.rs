@@ -8,6 +8,9 @@ mod hashing;
 mod headers;
 mod key;
 mod policy;
+#[cfg_attr(not(test), expect(dead_code, reason = "for the service to come"))]
+mod problem;
+mod problem_kind;
 mod record;
 mod scope;
 
@@ -16,5 +19,9 @@ pub use fingerprint::{Fingerprint, FingerprintHeaders, Fingerprinter};
 pub use headers::{IDEMPOTENT_REPLAYED, RecordedHeaders};
 pub use key::{IDEMPOTENCY_KEY, IdempotencyKey, IdempotencyKeyError};
 pub use policy::{DefaultRecordPolicy, RecordPolicy};
+pub use problem::{
+    DefaultResponseForIdempotencyRejection, IdempotencyRejection, ResponseForIdempotencyRejection,
+};
+pub use problem_kind::IdempotencyRejectionKind;
 pub use record::{Answer, Outcome, Stored, StoredError};
 pub use scope::Scope;
