@@ -79,6 +79,7 @@ pub mod middleware;
 mod moment;
 pub mod namespace;
 pub mod node;
+mod problem;
 mod protocol;
 pub mod record;
 pub mod token;

@@ -64,6 +64,7 @@ fn assert_future_is_send<A, F: Future + Send>(_method: impl FnOnce(A) -> F) {}
 mod table {
     use super::*;
     use bytes::Bytes;
+    use http_body_util::Full;
     use std::time::Duration;
     use tower_redlock::clock::{Clock, SystemClock};
     use tower_redlock::lease::Lease;
@@ -190,10 +191,11 @@ mod table {
 
     /// What a user's service may be at its worst: whatever it is not, the names-only parameters must not take away.
     type Inner = tower::util::BoxCloneSyncService<
-        http::Request<Bytes>, http::Response<http_body_util::Full<Bytes>>, std::convert::Infallible,
+        http::Request<Bytes>, http::Response<Full<Bytes>>, std::convert::Infallible,
     >;
     type Extractor = fn(&http::request::Parts) -> LockKey;
     type Local = std::rc::Rc<()>;
+    type LocalBody = std::pin::Pin<Box<dyn http_body::Body<Data = Bytes, Error = Local>>>;
 
     auto_traits! {
         //                                Send Sync Unpin UnwindSafe RefUnwindSafe
@@ -229,6 +231,40 @@ mod table {
         key::Key<key::Optional<Local>>:   no   no   yes   yes        yes;
         key::Key<key::And<Local, u8>>:    no   no   yes   yes        yes;
         key::Key<key::When<u8, Local>>:   no   no   yes   yes        yes;
+    }
+
+    #[cfg(feature = "idempotency")]
+    use tower_redlock::idempotency;
+
+    #[cfg(feature = "idempotency")]
+    auto_traits! {
+        //                                      Send Sync Unpin UnwindSafe RefUnwindSafe
+        idempotency::IdempotencyKey:            yes  yes  yes   yes        yes;
+        idempotency::IdempotencyKeyError:       yes  yes  yes   yes        yes;
+        idempotency::Scope<'static>:            yes  yes  yes   yes        yes;
+        idempotency::Fingerprint:               yes  yes  yes   yes        yes;
+        idempotency::Fingerprinter:             yes  yes  yes   yes        yes;
+        idempotency::FingerprintHeaders:        yes  yes  yes   yes        yes;
+        idempotency::RecordedHeaders:           yes  yes  yes   yes        yes;
+        idempotency::DefaultRecordPolicy:       yes  yes  yes   yes        yes;
+        idempotency::Stored:                    yes  yes  yes   yes        yes;
+        idempotency::Outcome:                   yes  yes  yes   yes        yes;
+        idempotency::Answer:                    yes  yes  yes   yes        yes;
+        idempotency::StoredError:               yes  yes  yes   yes        yes;
+        idempotency::RequestBody<LocalBody>:    no   no   yes   no         no;
+        idempotency::RequestBody<Full<Bytes>>:  yes  yes  yes   yes        yes;
+        idempotency::ResponseBody<LocalBody>:   no   no   yes   no         no;
+        idempotency::ResponseBody<Full<Bytes>>: yes  yes  yes   yes        yes;
+        idempotency::IdempotencyRejection:      yes  yes  yes   yes        yes;
+        idempotency::IdempotencyRejectionKind:  yes  yes  yes   yes        yes;
+        idempotency::DefaultResponseForIdempotencyRejection: yes yes yes yes yes;
+        idempotency::caller::Caller:            yes  yes  yes   yes        yes;
+        idempotency::caller::CallerError:       yes  yes  yes   yes        yes;
+        idempotency::caller::Header:            yes  yes  yes   yes        yes;
+        idempotency::caller::Nobody:            yes  yes  yes   yes        yes;
+        idempotency::caller::FromFn<Local>:     no   no   yes   yes        yes;
+        // The type of the extension is only a name, and the closure says nothing of unwinding.
+        idempotency::caller::Extension<Local>:  yes  yes  yes   no         no;
     }
 
     #[cfg(feature = "axum")]

@@ -6,12 +6,11 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Response, StatusCode};
-use serde::Serialize;
+use http::{Response, StatusCode};
 
 use crate::lock_key::KeyError;
 use crate::manager::{AcquireError, LossReason};
+use crate::problem::Problem;
 use crate::trace;
 
 use super::body::ResponseBody;
@@ -191,26 +190,12 @@ impl Rejection {
         let problem = Problem {
             r#type: self.problem_type(),
             title: self.kind().title(),
-            status: self.status().as_u16(),
+            status: self.status(),
             detail: &self.detail(),
-            remaining_ms: self.remaining().map(|remaining| ceil(remaining, MILLI)),
+            remaining: self.remaining(),
+            retry_after: self.retry_after(),
         };
-        // Texts and numbers always serialise; an empty body would still carry the right status.
-        let body = serde_json::to_vec(&problem).unwrap_or_default();
-        let mut response = Response::new(Bytes::from(body));
-        *response.status_mut() = self.status();
-        let headers = response.headers_mut();
-        headers.insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Some(retry_after) = self.retry_after() {
-            // Zero would invite a client to come back at once, and keep coming.
-            let seconds = ceil(retry_after, SECOND).max(1);
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        response
+        problem.to_response()
     }
 }
 
@@ -284,22 +269,3 @@ impl ResponseForRejection for DefaultResponseForRejection {
         rejection.to_response()
     }
 }
-
-/// The members of RFC 9457, and what is left of the holder's lease.
-#[derive(Serialize)]
-struct Problem<'a> {
-    r#type: &'a str,
-    title: &'a str,
-    status: u16,
-    detail: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    remaining_ms: Option<u64>,
-}
-
-/// How many whole `unit`s cover `span`.
-fn ceil(span: Duration, unit: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(unit.as_nanos())).unwrap_or(u64::MAX)
-}
-
-const MILLI: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);

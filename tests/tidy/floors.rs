@@ -35,6 +35,7 @@ const PORTS: &[&str] = &[
     "src/node/notifier.rs",
     "src/node/request.rs",
 ];
+const PROBLEM: &[&str] = &["src/problem.rs"];
 const TRACE: &[&str] = &["src/trace.rs"];
 const MEMORY: &[&str] = &["src/node/memory.rs", "src/node/memory/"];
 const REDIS: &[&str] = &["src/node/redis/"];
@@ -54,6 +55,19 @@ const WEB: &[&str] = &[
     "tower_layer",
     "tower_service",
 ];
+/// [`WEB`], and what tells requests apart.
+const REPLAY: &[&str] = &[
+    "bytes",
+    "http",
+    "http_body",
+    "percent_encoding",
+    "pin_project_lite",
+    "serde",
+    "serde_json",
+    "sha2",
+    "tower_layer",
+    "tower_service",
+];
 
 /// The house. The first room that names a file is its room.
 #[rustfmt::skip]
@@ -63,6 +77,7 @@ const HOUSE: &[Room] = &[
     // The clocks are the operating system's and, for tests, tokio's.
     Room { floor: 2, name: "ports", files: PORTS, may_use: &[VALUES, REPLY], crates: &["rustix", "sha1_smol", "tokio"] },
     Room { floor: 2, name: "trace", files: TRACE, may_use: &[], crates: &["tracing"] },
+    Room { floor: 2, name: "problem", files: PROBLEM, may_use: &[], crates: &["bytes", "http", "serde", "serde_json"] },
     Room {
         floor: 3, name: "memory node", files: MEMORY, crates: &["tokio"],
         may_use: &[VALUES, REPLY, BACKOFF, PORTS, TRACE],
@@ -75,8 +90,11 @@ const HOUSE: &[Room] = &[
         floor: 4, name: "manager", files: MANAGER, crates: &["getrandom", "pin_project_lite", "slab", "tokio"],
         may_use: &[VALUES, PROTOCOL, PORTS, TRACE],
     },
-    Room { floor: 5, name: "middleware", files: MIDDLEWARE, may_use: &[VALUES, MANAGER, TRACE], crates: WEB },
-    Room { floor: 5, name: "idempotency", files: IDEMPOTENCY, may_use: &[VALUES, MANAGER, TRACE], crates: WEB },
+    Room { floor: 5, name: "middleware", files: MIDDLEWARE, may_use: &[VALUES, MANAGER, PROBLEM, TRACE], crates: WEB },
+    Room {
+        floor: 5, name: "idempotency", files: IDEMPOTENCY, crates: REPLAY,
+        may_use: &[VALUES, MANAGER, PROBLEM, TRACE],
+    },
     Room {
         floor: 6, name: "axum", files: EXTRACT, crates: &["axum", "http"],
         may_use: &[VALUES, MANAGER, MIDDLEWARE, IDEMPOTENCY, TRACE],

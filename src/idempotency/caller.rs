@@ -1,0 +1,347 @@
+//! Who sends a request, so that nobody gets the answer to another's.
+//!
+//! Two clients may choose the same idempotency key, by chance or on purpose. Keys are therefore kept apart by caller,
+//! and the caller is something that the client cannot choose: the account that it has proved to be, not what it says of
+//! itself. There is no default, for only the program knows where that stands.
+//!
+//! | source | for |
+//! |---|---|
+//! | [`extension`] | what an authentication layer around this one has put into the request's extensions |
+//! | [`header`] | what a proxy in front has set, and takes off what clients send |
+//! | [`from_fn`] | anything else in the request's head |
+//! | [`nobody`] | services without callers, where all clients may see each other's answers |
+
+use std::any::{Any, type_name};
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use http::request::Parts;
+
+/// Who sends a request: 1 to [`MAX_LEN`](Self::MAX_LEN) bytes, or nobody in particular.
+///
+/// `Debug` shows the length alone: an identity may be personal, or a credential.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Caller(Option<Bytes>);
+
+impl Caller {
+    /// The longest identity that is accepted, in bytes.
+    pub const MAX_LEN: usize = 512;
+
+    /// The caller that is identified by these bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`CallerError`] if there are none, or more than [`MAX_LEN`](Self::MAX_LEN).
+    pub fn new(identity: impl AsRef<[u8]>) -> Result<Self, CallerError> {
+        match identity.as_ref() {
+            [] => Err(CallerError(Fault::Empty)),
+            identity if identity.len() > Self::MAX_LEN => Err(CallerError(Fault::TooLong)),
+            identity => Ok(Self(Some(Bytes::copy_from_slice(identity)))),
+        }
+    }
+
+    /// No caller in particular: all requests of this one share their keys, and so their answers.
+    #[must_use]
+    pub const fn nobody() -> Self {
+        Self(None)
+    }
+
+    /// The bytes that identify the caller; `None` for nobody.
+    #[must_use]
+    pub fn identity(&self) -> Option<&[u8]> {
+        self.0.as_deref()
+    }
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let len = self.0.as_ref().map(Bytes::len);
+        f.debug_struct("Caller")
+            .field("len", &len)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a request has no [`Caller`]. Its text never repeats what the client sent.
+///
+/// It is answered with 403 `caller-unknown`. That is not 401: a 401 must say by `WWW-Authenticate` how to log in, and
+/// that is for the layer that does authentication. Where such a layer is, this error means that it let an anonymous
+/// request through to a route that needs to know its callers, or that it stands inside of the idempotency layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallerError(Fault);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Unknown,
+    Repeated,
+    Empty,
+    TooLong,
+}
+
+impl CallerError {
+    /// Nothing in the request says who sends it.
+    #[must_use]
+    pub const fn unknown() -> Self {
+        Self(Fault::Unknown)
+    }
+}
+
+impl fmt::Display for CallerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Fault::Unknown => f.write_str("nothing in the request says who its caller is"),
+            Fault::Repeated => f.write_str("the request names its caller more than once"),
+            Fault::Empty => f.write_str("the identity of the caller is empty"),
+            Fault::TooLong => write!(
+                f,
+                "the identity of the caller is longer than {} bytes",
+                Caller::MAX_LEN
+            ),
+        }
+    }
+}
+
+impl Error for CallerError {}
+
+/// Finds out who sends a request.
+///
+/// The ready-made sources are in [this module](self); implement the trait where finding out takes waiting.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say who the caller of a request is",
+    label = "must be a `CallerSource`",
+    note = "use one of `tower_redlock::idempotency::caller`, such as `caller::extension(|user: &User| user.id.clone())`",
+    note = "wrap a closure: `caller::from_fn(|parts: &Parts| ..)`; if there are no callers, say `caller::nobody()`"
+)]
+pub trait CallerSource: Send + Sync + 'static {
+    /// The caller of the request.
+    ///
+    /// # Errors
+    ///
+    /// [`CallerError`] if it cannot be told. The request is answered with 403 `caller-unknown` and does not run.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any point with the request; nothing is locked yet.
+    fn caller(&self, parts: &mut Parts)
+    -> impl Future<Output = Result<Caller, CallerError>> + Send;
+}
+
+/// The caller that `identify` finds in the request's head, as text or bytes; `None` if there is none.
+///
+/// # Examples
+///
+/// ```
+/// use http::request::Parts;
+/// use tower_redlock::idempotency::caller;
+///
+/// /// Put into the extensions by the server.
+/// #[derive(Clone)]
+/// struct Peer { subject: String }
+///
+/// let source = caller::from_fn(|parts: &Parts| {
+///     let peer = parts.extensions.get::<Peer>()?;
+///     Some(format!("certificate:{}", peer.subject))
+/// });
+/// # let _ = source;
+/// ```
+pub const fn from_fn<F, C>(identify: F) -> FromFn<F>
+where
+    F: Fn(&Parts) -> Option<C> + Send + Sync + 'static,
+    C: AsRef<[u8]>,
+{
+    FromFn { identify }
+}
+
+/// The caller is the value of the request header `name`.
+///
+/// Use it only behind a proxy that sets the header on every request and takes off what clients send by that name.
+/// A client that could set it would choose whose answers it gets.
+///
+/// A header that is missing, empty or repeated is answered with 403 `caller-unknown`.
+pub const fn header(name: &'static str) -> Header {
+    Header { name }
+}
+
+/// The caller is what `identify` makes of the extension `T` of the request, which an authentication layer around this
+/// one has put there. A request without is answered with 403 `caller-unknown`.
+///
+/// # Examples
+///
+/// ```
+/// use tower_redlock::idempotency::caller;
+///
+/// #[derive(Clone)]
+/// struct Account { id: u64 }
+///
+/// let source = caller::extension(|account: &Account| account.id.to_string());
+/// # let _ = source;
+/// ```
+pub fn extension<T>(identify: impl Fn(&T) -> String + Send + Sync + 'static) -> Extension<T>
+where
+    T: Any + Send + Sync,
+{
+    Extension {
+        identify: Arc::new(identify),
+    }
+}
+
+/// There is no caller: all clients share one scope.
+///
+/// Whoever sends a request with the key and the payload of another gets the other's answer. That is right where all
+/// clients are one party, or where answers hold nothing that not everybody may read.
+pub const fn nobody() -> Nobody {
+    Nobody { _priv: () }
+}
+
+/// Source of [`from_fn`].
+#[derive(Clone)]
+#[must_use = "a caller source does nothing until it is given to a layer"]
+pub struct FromFn<F> {
+    identify: F,
+}
+
+impl<F> fmt::Debug for FromFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FromFn").finish_non_exhaustive()
+    }
+}
+
+impl<F, C> CallerSource for FromFn<F>
+where
+    F: Fn(&Parts) -> Option<C> + Send + Sync + 'static,
+    C: AsRef<[u8]>,
+{
+    fn caller(
+        &self,
+        parts: &mut Parts,
+    ) -> impl Future<Output = Result<Caller, CallerError>> + Send {
+        let identity = (self.identify)(parts).ok_or(CallerError::unknown());
+        std::future::ready(identity.and_then(Caller::new))
+    }
+}
+
+/// Source of [`header`].
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a caller source does nothing until it is given to a layer"]
+pub struct Header {
+    name: &'static str,
+}
+
+impl CallerSource for Header {
+    async fn caller(&self, parts: &mut Parts) -> Result<Caller, CallerError> {
+        let mut values = parts.headers.get_all(self.name).iter();
+        let value = values.next().ok_or(CallerError::unknown())?;
+        // A proxy that adds its line behind the client's own would let the client choose.
+        if values.next().is_some() {
+            return Err(CallerError(Fault::Repeated));
+        }
+        Caller::new(HeaderValue::as_bytes(value))
+    }
+}
+
+/// Source of [`extension`].
+#[must_use = "a caller source does nothing until it is given to a layer"]
+pub struct Extension<T> {
+    identify: Arc<dyn Fn(&T) -> String + Send + Sync>,
+}
+
+// By hand: `T` is only seen from afar.
+impl<T> Clone for Extension<T> {
+    fn clone(&self) -> Self {
+        Self {
+            identify: Arc::clone(&self.identify),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Extension<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extension")
+            .field("of", &format_args!("{}", type_name::<T>()))
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Any + Send + Sync> CallerSource for Extension<T> {
+    fn caller(
+        &self,
+        parts: &mut Parts,
+    ) -> impl Future<Output = Result<Caller, CallerError>> + Send {
+        let found = parts.extensions.get::<T>().ok_or(CallerError::unknown());
+        let identity = found.map(|found| (self.identify)(found));
+        std::future::ready(identity.and_then(Caller::new))
+    }
+}
+
+/// Source of [`nobody`].
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a caller source does nothing until it is given to a layer"]
+pub struct Nobody {
+    _priv: (),
+}
+
+impl CallerSource for Nobody {
+    fn caller(&self, _: &mut Parts) -> impl Future<Output = Result<Caller, CallerError>> + Send {
+        std::future::ready(Ok(Caller::nobody()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn parts(headers: &[(&'static str, &'static str)]) -> Parts {
+        let mut request = Request::new(());
+        for (name, value) in headers {
+            let value = HeaderValue::from_static(value);
+            request.headers_mut().append(*name, value);
+        }
+        request.into_parts().0
+    }
+
+    async fn found(source: impl CallerSource, mut parts: Parts) -> Result<Caller, Fault> {
+        source.caller(&mut parts).await.map_err(|error| error.0)
+    }
+
+    #[tokio::test]
+    async fn a_header_names_one_caller_or_none() {
+        let tenant = |headers| found(header("x-tenant"), parts(headers));
+        let acme = Caller::new("acme").unwrap();
+        assert_eq!(tenant(&[("x-tenant", "acme")]).await, Ok(acme));
+        assert_eq!(tenant(&[]).await, Err(Fault::Unknown));
+        assert_eq!(tenant(&[("x-tenant", "")]).await, Err(Fault::Empty));
+        let two = tenant(&[("x-tenant", "mallory"), ("x-tenant", "acme")]).await;
+        assert_eq!(two, Err(Fault::Repeated));
+    }
+
+    #[tokio::test]
+    async fn an_extension_that_is_not_there_is_no_caller() {
+        let source = extension(|id: &u64| format!("{id}"));
+        assert_eq!(found(source.clone(), parts(&[])).await, Err(Fault::Unknown));
+        let mut parts = parts(&[]);
+        parts.extensions.insert(7_u64);
+        assert_eq!(found(source, parts).await, Ok(Caller::new("7").unwrap()));
+    }
+
+    #[tokio::test]
+    async fn a_closure_may_find_nobody_and_that_is_refused() {
+        let source = |text: Option<&'static str>| from_fn(move |_: &Parts| text);
+        let seven = Caller::new("7").unwrap();
+        assert_eq!(found(source(Some("7")), parts(&[])).await, Ok(seven));
+        assert_eq!(found(source(None), parts(&[])).await, Err(Fault::Unknown));
+        assert_eq!(found(source(Some("")), parts(&[])).await, Err(Fault::Empty));
+        assert_eq!(found(nobody(), parts(&[])).await, Ok(Caller::nobody()));
+    }
+
+    #[test]
+    fn an_identity_is_bounded_and_not_shown() {
+        assert!(Caller::new([b'x'; 512]).is_ok());
+        assert_eq!(Caller::new([b'x'; 513]), Err(CallerError(Fault::TooLong)));
+        let shown = format!("{:?}", Caller::new("alice").unwrap());
+        assert_eq!(shown, "Caller { len: Some(5), .. }");
+    }
+}

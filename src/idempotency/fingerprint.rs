@@ -1,0 +1,245 @@
+//! [`Fingerprint`]: whether a repeat is the same request.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::header::{CONTENT_TYPE, HeaderName};
+use http::request::Parts;
+use sha2::{Digest as _, Sha256};
+
+use super::hashing::{feed, feed_len, hex};
+
+/// The SHA-256 of what makes a request this request: method, path and query, chosen headers, and the body.
+///
+/// A key that comes again with another fingerprint was used for two requests, and the second is refused with 422.
+/// Trailers do not count: what stands between client and server may drop them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// The fingerprint with these bytes, as a record has kept them.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The 32 bytes of the hash.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+// The first bytes tell two fingerprints apart in a log. All of it would let a reader test guesses at a short body.
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, second, third, fourth, ..] = self.0;
+        let start = hex(&[first, second, third, fourth]);
+        write!(f, "Fingerprint({start}..)")
+    }
+}
+
+/// Makes a [`Fingerprint`] while the body comes in. It does not matter how the body is cut into chunks.
+///
+/// # Examples
+///
+/// ```
+/// use http::Request;
+/// use tower_redlock::idempotency::{FingerprintHeaders, Fingerprinter};
+///
+/// let (parts, ()) = Request::post("/orders?dry=1").body(())?.into_parts();
+/// let of = |chunks: &[&str]| {
+///     let mut fingerprint = Fingerprinter::new(&parts, &FingerprintHeaders::default());
+///     chunks.iter().for_each(|chunk| fingerprint.update(chunk.as_bytes()));
+///     fingerprint.finish()
+/// };
+/// assert_eq!(of(&["two ", "shirts"]), of(&["two shirts"]));
+/// assert_ne!(of(&["two shirts"]), of(&["ten shirts"]));
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "it is of no use until finished"]
+pub struct Fingerprinter {
+    hash: Sha256,
+}
+
+impl Fingerprinter {
+    /// Takes in the head of a request.
+    ///
+    /// The path is that of the URI as it is here: a router that nests takes its prefix off before.
+    pub fn new(parts: &Parts, headers: &FingerprintHeaders) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(VERSION);
+        feed(&mut hash, parts.method.as_str().as_bytes());
+        feed(&mut hash, parts.uri.path().as_bytes());
+        match parts.uri.query() {
+            None => hash.update([0]),
+            Some(query) => {
+                hash.update([1]);
+                feed(&mut hash, query.as_bytes());
+            }
+        }
+        feed_len(&mut hash, headers.names.len());
+        for name in &*headers.names {
+            feed(&mut hash, name.as_str().as_bytes());
+            let values = parts.headers.get_all(name);
+            feed_len(&mut hash, values.iter().count());
+            for value in values {
+                feed(&mut hash, value.as_bytes());
+            }
+        }
+        Self { hash }
+    }
+
+    /// Takes in the next bytes of the body.
+    pub fn update(&mut self, chunk: &[u8]) {
+        self.hash.update(chunk);
+    }
+
+    /// The fingerprint of a body that ends here. All before it tells its own length, so the body needs none.
+    #[must_use]
+    pub fn finish(self) -> Fingerprint {
+        Fingerprint(self.hash.finalize().into())
+    }
+}
+
+impl fmt::Debug for Fingerprinter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fingerprinter").finish_non_exhaustive()
+    }
+}
+
+/// Which request headers count for a [`Fingerprint`]. Default: `content-type` alone.
+///
+/// A header that differs between a request and its retry makes the retry another request: keep out what proxies add,
+/// times, trace ids, and credentials that are renewed. The order of different headers does not matter, the order of
+/// several values of one does. A form in parts (`multipart/form-data`) whose client draws a new boundary for the retry
+/// is another request in any case, for the boundary is in the body too.
+///
+/// # Examples
+///
+/// ```
+/// use http::header::{ACCEPT_LANGUAGE, CONTENT_TYPE};
+/// use tower_redlock::idempotency::FingerprintHeaders;
+///
+/// let headers = FingerprintHeaders::only([CONTENT_TYPE, ACCEPT_LANGUAGE]);
+/// assert_eq!(headers, FingerprintHeaders::default().also(ACCEPT_LANGUAGE));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "it does nothing until it is given to a layer"]
+pub struct FingerprintHeaders {
+    // In order and without repetition: a list means the same however it is written down.
+    names: Arc<[HeaderName]>,
+}
+
+impl FingerprintHeaders {
+    /// These headers and no others; none at all if the list is empty.
+    pub fn only(names: impl IntoIterator<Item = HeaderName>) -> Self {
+        let mut names: Vec<HeaderName> = names.into_iter().collect();
+        names.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+        names.dedup();
+        Self {
+            names: names.into(),
+        }
+    }
+
+    /// These headers and `name`.
+    pub fn also(self, name: HeaderName) -> Self {
+        Self::only(self.names.iter().cloned().chain([name]))
+    }
+}
+
+impl Default for FingerprintHeaders {
+    fn default() -> Self {
+        Self::only([CONTENT_TYPE])
+    }
+}
+
+/// Changes with what is hashed, so that a record of another version never matches by accident.
+const VERSION: &[u8] = b"tower-redlock idempotency fingerprint 1\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::header::{ACCEPT, AUTHORIZATION};
+    use http::{HeaderValue, Request};
+
+    fn parts(method: &str, uri: &str, headers: &[(HeaderName, &'static str)]) -> Parts {
+        let request = Request::builder().method(method).uri(uri).body(());
+        let mut request = request.unwrap();
+        for (name, value) in headers {
+            let value = HeaderValue::from_static(value);
+            request.headers_mut().append(name, value);
+        }
+        request.into_parts().0
+    }
+
+    fn of(parts: &Parts, headers: &FingerprintHeaders, body: &[u8]) -> Fingerprint {
+        let mut fingerprint = Fingerprinter::new(parts, headers);
+        fingerprint.update(body);
+        fingerprint.finish()
+    }
+
+    #[test]
+    fn it_stays_what_it_is() {
+        let json = [(CONTENT_TYPE, "application/json")];
+        let parts = parts("POST", "/orders?a=1", &json);
+        let found = of(&parts, &FingerprintHeaders::default(), b"{}");
+        // A change of this makes every record in use another request's: raise the version, and say so.
+        assert_eq!(
+            hex(found.as_bytes()),
+            "43a157a0d7c8153f0ebf320821265f7606a8f07b5a2a416bb038f2da96d23bf1"
+        );
+        let start = hex(&found.as_bytes()[..4]);
+        assert_eq!(format!("{found:?}"), format!("Fingerprint({start}..)"));
+        assert_eq!(Fingerprint::from_bytes(*found.as_bytes()), found);
+    }
+
+    #[test]
+    fn every_part_of_a_request_counts() {
+        let json = (CONTENT_TYPE, "application/json");
+        let headers = FingerprintHeaders::default().also(ACCEPT);
+        let of = |method, uri, given: &[_], body: &str| {
+            of(&parts(method, uri, given), &headers, body.as_bytes())
+        };
+        let all = [
+            of("POST", "/a", &[], ""),
+            of("PUT", "/a", &[], ""),
+            of("POST", "/b", &[], ""),
+            of("POST", "/a?", &[], ""),
+            of("POST", "/a?b", &[], ""),
+            of("POST", "/a", std::slice::from_ref(&json), ""),
+            of("POST", "/a", &[json.clone(), json], ""),
+            of("POST", "/a", &[(ACCEPT, "application/json")], ""),
+            of("POST", "/a", &[(CONTENT_TYPE, "")], ""),
+            of("POST", "/a", &[], "b"),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            assert!(!all[..index].contains(one), "{index}");
+        }
+    }
+
+    #[test]
+    fn the_order_of_headers_does_not_count_and_that_of_values_does() {
+        let headers = FingerprintHeaders::only([ACCEPT, CONTENT_TYPE, ACCEPT]);
+        let a = (ACCEPT, "a");
+        let b = (ACCEPT, "b");
+        let json = (CONTENT_TYPE, "json");
+        let of = |given: &[_]| of(&parts("POST", "/", given), &headers, b"");
+        let first = of(&[a.clone(), b.clone(), json.clone()]);
+        assert_eq!(first, of(&[json.clone(), a.clone(), b.clone()]));
+        assert_ne!(first, of(&[b, a, json]));
+    }
+
+    #[test]
+    fn headers_that_were_not_chosen_do_not_count() {
+        let of = |given: &[_]| {
+            of(
+                &parts("POST", "/", given),
+                &FingerprintHeaders::default(),
+                b"",
+            )
+        };
+        assert_eq!(of(&[]), of(&[(AUTHORIZATION, "Bearer renewed")]));
+    }
+}

@@ -1,0 +1,214 @@
+//! [`RecordedHeaders`]: which headers of an answer are kept for its repeats.
+
+use http::HeaderMap;
+use http::header::{self, HeaderName};
+
+/// The response header that marks an answer which was given before: `idempotent-replayed`, with the value `true`.
+pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// Which headers of an answer are kept with it and sent again. The same goes for its trailers.
+///
+/// Default: all of them but those that belong to one exchange and not to the answer.
+///
+/// | header | by default | if it is [chosen](Self::also) |
+/// |---|---|---|
+/// | `set-cookie` | not kept: a session of the first exchange | kept |
+/// | `date`, `age` | not kept: the server tells the time of the repeat | kept |
+/// | `x-request-id`, `x-correlation-id`, `traceparent`, `tracestate`, `server-timing` | not kept: they name the first exchange | kept |
+/// | `proxy-authenticate`, `proxy-authentication-info`, `alt-svc` | not kept: they are said by a connection | kept |
+/// | `connection` and what it names, `keep-alive`, `proxy-connection`, `te`, `trailer`, `transfer-encoding`, `upgrade` | not kept | not kept: they belong to a connection (RFC 9110, section 7.6.1) |
+/// | `content-length` | not kept | not kept: the length of the repeat is that of the body that is kept |
+/// | `idempotent-replayed`, `redlock-loan` | not kept | not kept: they are said by layers of this crate |
+/// | all others | kept | kept |
+///
+/// # Examples
+///
+/// ```
+/// use http::header::{CONTENT_TYPE, LOCATION, SET_COOKIE};
+/// use tower_redlock::idempotency::RecordedHeaders;
+///
+/// // Everything that is kept by default, and cookies.
+/// let with_cookies = RecordedHeaders::default().also(SET_COOKIE);
+/// // Two headers and no others.
+/// let two = RecordedHeaders::only([CONTENT_TYPE, LOCATION]);
+/// # let _ = (with_cookies, two);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "it does nothing until it is given to a layer"]
+pub struct RecordedHeaders {
+    rest: Rest,
+    chosen: Vec<HeaderName>,
+    left_out: Vec<HeaderName>,
+}
+
+/// What becomes of headers that were not named.
+#[derive(Clone, Copy, Debug)]
+enum Rest {
+    ByDefault,
+    Dropped,
+}
+
+impl RecordedHeaders {
+    /// These headers and no others; none at all if the list is empty.
+    pub fn only(names: impl IntoIterator<Item = HeaderName>) -> Self {
+        Self {
+            rest: Rest::Dropped,
+            chosen: names.into_iter().collect(),
+            left_out: Vec::new(),
+        }
+    }
+
+    /// These headers and `name`, unless it belongs to a connection: see the table above.
+    pub fn also(mut self, name: HeaderName) -> Self {
+        self.left_out.retain(|other| *other != name);
+        self.chosen.push(name);
+        self
+    }
+
+    /// These headers without `name`.
+    pub fn except(mut self, name: HeaderName) -> Self {
+        self.chosen.retain(|other| *other != name);
+        self.left_out.push(name);
+        self
+    }
+
+    /// What is kept of `headers`, in their order.
+    #[must_use]
+    pub fn keep(&self, headers: &HeaderMap) -> HeaderMap {
+        let mut kept = HeaderMap::new();
+        let kept_names = headers
+            .keys()
+            .filter(|name| self.keeps(name) && !is_named_by_connection(headers, name));
+        for name in kept_names {
+            for value in headers.get_all(name) {
+                kept.append(name, value.clone());
+            }
+        }
+        kept
+    }
+
+    fn keeps(&self, name: &HeaderName) -> bool {
+        if NEVER.contains(&name.as_str()) || self.left_out.contains(name) {
+            return false;
+        }
+        match self.rest {
+            _ if self.chosen.contains(name) => true,
+            Rest::ByDefault => !UNLESS_CHOSEN.contains(&name.as_str()),
+            Rest::Dropped => false,
+        }
+    }
+}
+
+impl Default for RecordedHeaders {
+    fn default() -> Self {
+        Self {
+            rest: Rest::ByDefault,
+            chosen: Vec::new(),
+            left_out: Vec::new(),
+        }
+    }
+}
+
+/// Whether `connection` declares the header to be meant for the next hop alone.
+fn is_named_by_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
+    let lists = headers.get_all(header::CONNECTION).iter();
+    lists
+        .flat_map(|list| list.as_bytes().split(|byte| *byte == b','))
+        .any(|item| {
+            item.trim_ascii()
+                .eq_ignore_ascii_case(name.as_str().as_bytes())
+        })
+}
+
+const NEVER: [&str; 10] = [
+    "connection",
+    "content-length",
+    "idempotent-replayed",
+    "keep-alive",
+    "proxy-connection",
+    "redlock-loan",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+const UNLESS_CHOSEN: [&str; 11] = [
+    "age",
+    "alt-svc",
+    "date",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "server-timing",
+    "set-cookie",
+    "traceparent",
+    "tracestate",
+    "x-correlation-id",
+    "x-request-id",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+    use http::header::{CONNECTION, CONTENT_LENGTH, DATE, ETAG, LOCATION, SET_COOKIE};
+
+    fn answer() -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for name in NEVER.into_iter().chain(UNLESS_CHOSEN) {
+            headers.append(name, HeaderValue::from_static("x"));
+        }
+        for (name, value) in [
+            ("location", "/1"),
+            ("link", "a"),
+            ("etag", "e"),
+            ("link", "b"),
+        ] {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn kept(headers: &RecordedHeaders, answer: &HeaderMap) -> Vec<String> {
+        let kept = headers.keep(answer);
+        let kept = kept.iter();
+        kept.map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn by_default_all_is_kept_that_belongs_to_the_answer() {
+        let kept = kept(&RecordedHeaders::default(), &answer());
+        assert_eq!(kept, ["location: /1", "link: a", "link: b", "etag: e"]);
+    }
+
+    #[test]
+    fn what_is_chosen_is_kept_unless_it_belongs_to_a_connection() {
+        let chosen = RecordedHeaders::default()
+            .also(SET_COOKIE)
+            .also(CONTENT_LENGTH)
+            .except(ETAG)
+            .except(LOCATION)
+            .also(LOCATION);
+        let expected = ["set-cookie: x", "location: /1", "link: a", "link: b"];
+        assert_eq!(kept(&chosen, &answer()), expected);
+        let only = RecordedHeaders::only([DATE, ETAG, CONNECTION]).except(ETAG);
+        assert_eq!(kept(&only, &answer()), ["date: x"]);
+        assert!(kept(&RecordedHeaders::only([]), &answer()).is_empty());
+    }
+
+    #[test]
+    fn what_connection_names_is_for_the_next_hop_alone() {
+        let mut headers = answer();
+        headers.insert(CONNECTION, HeaderValue::from_static("close, LINK"));
+        headers.append(CONNECTION, HeaderValue::from_static("etag ,"));
+        let all = RecordedHeaders::default();
+        assert_eq!(kept(&all, &headers), ["location: /1"]);
+        assert_eq!(kept(&all.also(ETAG), &headers), ["location: /1"]);
+    }
+
+    #[test]
+    fn the_marker_is_the_header_that_is_never_kept() {
+        assert!(NEVER.contains(&IDEMPOTENT_REPLAYED.as_str()));
+    }
+}

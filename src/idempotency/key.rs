@@ -1,0 +1,312 @@
+//! [`IdempotencyKey`]: by what a client tells a repeat from a new request.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::header::HeaderName;
+
+/// The request header that carries the key: `idempotency-key`.
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The key that a client gave a request, and gives it again when it repeats it.
+///
+/// It is 1 to [`MAX_LEN`](Self::MAX_LEN) characters of visible ASCII. On the wire it is a string in quotes, as
+/// draft-ietf-httpapi-idempotency-key-header has it (a String of RFC 8941, in which `\"` is a quote, `\\` a backslash,
+/// and spaces are allowed as long as they are not all of it), or the characters bare, as most clients send them. Both
+/// spellings are one key. Bare, it holds no quote, comma or semicolon: these would be the start of a list or of
+/// parameters.
+///
+/// A key is the client's text. It is bounded, and holds nothing that could break a line of a log.
+///
+/// # Examples
+///
+/// ```
+/// use tower_redlock::idempotency::IdempotencyKey;
+///
+/// let quoted = IdempotencyKey::from_value(b"\"8e03978e-40d5\"")?;
+/// let bare = IdempotencyKey::from_value(b"8e03978e-40d5")?;
+/// assert_eq!(quoted, bare);
+/// assert_eq!(bare.as_str(), "8e03978e-40d5");
+///
+/// assert!(IdempotencyKey::from_value(b"8e03978e; version=2").is_err());
+/// # Ok::<(), tower_redlock::idempotency::IdempotencyKeyError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(Arc<str>);
+
+impl IdempotencyKey {
+    /// The longest key that is accepted, in characters, without quotes and escapes.
+    pub const MAX_LEN: usize = 255;
+
+    /// The key of the request with these headers; `None` if it has none.
+    ///
+    /// # Errors
+    ///
+    /// [`IdempotencyKeyError`] if the header comes more than once, even with the same value, or is no key.
+    pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, IdempotencyKeyError> {
+        let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+        let Some(value) = values.next() else {
+            return Ok(None);
+        };
+        if values.next().is_some() {
+            return Err(IdempotencyKeyError(Fault::Repeated));
+        }
+        Self::from_value(value.as_bytes()).map(Some)
+    }
+
+    /// Reads the value of one header.
+    ///
+    /// # Errors
+    ///
+    /// [`IdempotencyKeyError`] if it is empty, too long, holds what a key does not, or goes on after the closing quote.
+    pub fn from_value(value: &[u8]) -> Result<Self, IdempotencyKeyError> {
+        let value = trim(value);
+        let key = match value.split_first() {
+            None => return Err(IdempotencyKeyError(Fault::Empty)),
+            Some((b'"', quoted)) => unquote(quoted)?,
+            Some(_) => bare(value)?,
+        };
+        if key.bytes().all(|byte| byte == b' ') {
+            return Err(IdempotencyKeyError(Fault::Empty));
+        }
+        Ok(Self(Arc::from(key)))
+    }
+
+    /// The key without quotes and escapes.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for IdempotencyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("IdempotencyKey")
+            .field(&self.as_str())
+            .finish()
+    }
+}
+
+impl fmt::Display for IdempotencyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why a header is no [`IdempotencyKey`], and what to do about it. The text never repeats what the client sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdempotencyKeyError(Fault);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Repeated,
+    Empty,
+    TooLong,
+    NotVisible,
+    Delimiter,
+    Unclosed,
+    Escape,
+    Parameters,
+    Trailing,
+}
+
+impl fmt::Display for IdempotencyKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let max = IdempotencyKey::MAX_LEN;
+        match self.0 {
+            Fault::Repeated => f.write_str("the header `Idempotency-Key` comes more than once; send one"),
+            Fault::Empty => f.write_str("the idempotency key is empty; send a new UUID for each operation"),
+            Fault::TooLong => write!(
+                f,
+                "the idempotency key is too long; send at most {max} characters"
+            ),
+            Fault::NotVisible => f.write_str(
+                "the idempotency key holds something that is not visible ASCII; send letters, digits and dashes",
+            ),
+            Fault::Delimiter => f.write_str(
+                "the idempotency key holds a quote or a comma and is not in quotes; put it between double quotes",
+            ),
+            Fault::Unclosed => f.write_str("the closing quote of the idempotency key is missing; add it"),
+            Fault::Escape => f.write_str(
+                "the idempotency key holds a backslash that escapes neither a quote nor a backslash; double it",
+            ),
+            Fault::Parameters => f.write_str(
+                "the idempotency key has parameters, and none are known; leave out the semicolon and what follows, or \
+                 put a semicolon that belongs to the key between double quotes with it",
+            ),
+            Fault::Trailing => f.write_str(
+                "something follows the closing quote of the idempotency key; send one key and nothing else",
+            ),
+        }
+    }
+}
+
+impl Error for IdempotencyKeyError {}
+
+/// What stands behind the opening quote, up to the closing one, which must be the last.
+fn unquote(quoted: &[u8]) -> Result<String, IdempotencyKeyError> {
+    let mut key = String::new();
+    let mut bytes = quoted.iter();
+    loop {
+        let byte = match bytes.next() {
+            None => return Err(IdempotencyKeyError(Fault::Unclosed)),
+            Some(b'"') => break,
+            Some(b'\\') => match bytes.next() {
+                Some(escaped @ (b'"' | b'\\')) => escaped,
+                _ => return Err(IdempotencyKeyError(Fault::Escape)),
+            },
+            Some(byte @ (b' ' | b'!'..=b'~')) => byte,
+            Some(_) => return Err(IdempotencyKeyError(Fault::NotVisible)),
+        };
+        push(&mut key, *byte)?;
+    }
+    match trim(bytes.as_slice()).first() {
+        None => Ok(key),
+        Some(b';') => Err(IdempotencyKeyError(Fault::Parameters)),
+        Some(_) => Err(IdempotencyKeyError(Fault::Trailing)),
+    }
+}
+
+/// A value without quotes. What would delimit it elsewhere is refused, lest two header lines that a proxy joined by a
+/// comma become a key of their own.
+fn bare(value: &[u8]) -> Result<String, IdempotencyKeyError> {
+    let mut key = String::new();
+    for byte in value {
+        match byte {
+            b';' => return Err(IdempotencyKeyError(Fault::Parameters)),
+            b'"' | b',' => return Err(IdempotencyKeyError(Fault::Delimiter)),
+            b'!'..=b'~' => push(&mut key, *byte)?,
+            _ => return Err(IdempotencyKeyError(Fault::NotVisible)),
+        }
+    }
+    Ok(key)
+}
+
+/// Takes off the spaces around a value that HTTP allows.
+fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+fn push(key: &mut String, byte: u8) -> Result<(), IdempotencyKeyError> {
+    if key.len() == IdempotencyKey::MAX_LEN {
+        return Err(IdempotencyKeyError(Fault::TooLong));
+    }
+    key.push(char::from(byte));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    fn text(value: &str) -> String {
+        IdempotencyKey::from_value(value.as_bytes()).map_or_else(
+            |error| format!("{:?}", error.0),
+            |key| format!("={}", key.as_str()),
+        )
+    }
+
+    #[test]
+    fn both_spellings_are_one_key() {
+        for (value, found) in [
+            ("abc", "=abc"),
+            ("\"abc\"", "=abc"),
+            (" \t\"abc\"  ", "=abc"),
+            (r#""a\"b\\c""#, r#"=a"b\c"#),
+            (r"a\b", r"=a\b"),
+            ("\"a b\"", "=a b"),
+            ("\"a;b,c\"", "=a;b,c"),
+            ("!~", "=!~"),
+            ("YWJj/+==", "=YWJj/+=="),
+        ] {
+            assert_eq!(text(value), found, "{value}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_and_told_apart() {
+        for (value, fault) in [
+            ("", "Empty"),
+            ("  ", "Empty"),
+            ("\"\"", "Empty"),
+            ("\"  \"", "Empty"),
+            ("\"abc", "Unclosed"),
+            ("\"", "Unclosed"),
+            ("\"abc\\\"", "Unclosed"),
+            ("\"abc\\", "Escape"),
+            (r#""a\bc""#, "Escape"),
+            ("\"abc\";v=1", "Parameters"),
+            ("\"abc\" ; v=1", "Parameters"),
+            ("abc;v=1", "Parameters"),
+            ("\"abc\", \"def\"", "Trailing"),
+            ("\"abc\"def", "Trailing"),
+            ("abc,def", "Delimiter"),
+            ("abc\"", "Delimiter"),
+            ("a b", "NotVisible"),
+            ("abc\n", "NotVisible"),
+            ("a\tb", "NotVisible"),
+            ("\"a\tb\"", "NotVisible"),
+            ("caf\u{e9}", "NotVisible"),
+            ("\"a\u{7f}\"", "NotVisible"),
+        ] {
+            assert_eq!(text(value), fault, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_length_is_that_of_the_key_and_not_of_its_spelling() {
+        let escaped = |count: usize| format!("\"{}\"", "\\\\".repeat(count));
+        assert_eq!(text(&"x".repeat(255)), format!("={}", "x".repeat(255)));
+        assert_eq!(text(&"x".repeat(256)), "TooLong");
+        assert_eq!(text(&escaped(255)), format!("={}", "\\".repeat(255)));
+        assert_eq!(text(&escaped(256)), "TooLong");
+    }
+
+    #[test]
+    fn one_header_line_is_one_key() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(IdempotencyKey::from_headers(&headers), Ok(None));
+        headers.append(IDEMPOTENCY_KEY, HeaderValue::from_static("abc"));
+        let key = IdempotencyKey::from_headers(&headers).unwrap();
+        assert_eq!(key.unwrap().as_str(), "abc");
+        headers.append(IDEMPOTENCY_KEY, HeaderValue::from_static("abc"));
+        let repeated = IdempotencyKeyError(Fault::Repeated);
+        assert_eq!(IdempotencyKey::from_headers(&headers), Err(repeated));
+    }
+
+    #[test]
+    fn errors_never_repeat_the_client() {
+        for value in ["SECRET;a", "\"SECRET", "SECRET SECRET", "\"SECRET\"x"] {
+            let error = IdempotencyKey::from_value(value.as_bytes()).unwrap_err();
+            assert!(!error.to_string().contains("SECRET"), "{error}");
+            assert!(!format!("{error:?}").contains("SECRET"), "{error:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_quoted_key_is_read_back(key in "[ -~]{1,255}") {
+            let quoted = format!("\"{}\"", key.replace('\\', r"\\").replace('"', "\\\""));
+            let read = IdempotencyKey::from_value(quoted.as_bytes());
+            prop_assert_eq!(read.is_err(), key.trim().is_empty());
+            if let Ok(read) = read {
+                prop_assert_eq!(read.as_str(), key);
+            }
+        }
+
+        #[test]
+        fn whatever_is_read_is_bounded_and_printable(value in prop::collection::vec(any::<u8>(), 0..300)) {
+            if let Ok(key) = IdempotencyKey::from_value(&value) {
+                prop_assert!((1..=IdempotencyKey::MAX_LEN).contains(&key.as_str().len()));
+                prop_assert!(key.as_str().bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+            }
+        }
+    }
+}
