@@ -67,6 +67,7 @@
 
 mod builder;
 pub mod clock;
+mod conduct;
 #[cfg(feature = "axum")]
 pub mod extract;
 #[cfg(feature = "idempotency")]
@@ -88,6 +89,8 @@ mod trace;
 pub use builder::LockManagerBuilder;
 #[cfg(feature = "axum")]
 pub use extract::Held;
+#[cfg(feature = "idempotency")]
+pub use idempotency::IdempotencyLayer;
 pub use lease::Lease;
 pub use lock_key::{KeyError, LockKey};
 pub use lock_keys::LockKeys;

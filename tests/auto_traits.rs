@@ -70,9 +70,9 @@ mod table {
     use tower_redlock::lease::Lease;
     use tower_redlock::namespace::{Namespace, NamespaceError, NodeKey, NodeKeys};
     use tower_redlock::node::{
-        AcquireReply, AcquireRequest, Charter, CheckIn, Entry, Fence, Promotion, RaiseReply, RaiseRequest, RecallRequest, Standing,
-        VerifyReply, VerifyRequest, CompleteReply, CompleteRequest, Ear, Ears, ExtendReply, ExtendRequest, Heard, Holder, Node, NodeContext,
-        NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier, ReleaseReply, ReleaseRequest, Roster, Subscription,
+        AcquireReply, AcquireRequest, Charter, CheckIn, Entry, Fence, Promotion, RaiseReply, RaiseRequest, Standing,
+        VerifyReply, VerifyRequest, CompleteReply, CompleteRequest, Ear, Ears, ExtendReply, ExtendRequest, Heard,
+        Holder, Node, NodeContext, RecallRequest, NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier, ReleaseReply, ReleaseRequest, Roster, Subscription,
     };
     use tower_redlock::token::{
         FencingToken, FencingTokenError, LoanProof, LoanProofError, OwnerHash, OwnerToken,
@@ -87,9 +87,9 @@ mod table {
     use tower_redlock::{
         AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, KeyError, LendError, Loan,
         LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope, LossReason, Lost,
-        Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, QueueFull, RedlockLayer,
-        Recall, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport, ShuttingDown, Snapshot, TooSlow, Unconfirmed, Unrecorded,
-        WaitTimeout, key,
+        Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, QueueFull, Recall,
+        RedlockLayer, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport, ShuttingDown, Snapshot, TooSlow,
+        Unconfirmed, Unrecorded, WaitTimeout, key,
     };
 
     auto_traits! {

@@ -4,6 +4,10 @@
 //! condition [`routed`](crate::key::routed).
 
 mod held;
+#[cfg(feature = "idempotency")]
+mod idempotent;
 pub(crate) mod key;
 
 pub use held::{Held, HeldRejection};
+#[cfg(feature = "idempotency")]
+pub use idempotent::IdempotentRejection;

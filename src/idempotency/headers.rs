@@ -6,6 +6,10 @@ use http::header::{self, HeaderName};
 /// The response header that marks an answer which was given before: `idempotent-replayed`, with the value `true`.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
+/// The response header that marks an answer which too few nodes have kept: `idempotent-unrecorded`, with the value
+/// `true`. See [`OnUnrecorded::Answer`](super::OnUnrecorded::Answer).
+pub const IDEMPOTENT_UNRECORDED: HeaderName = HeaderName::from_static("idempotent-unrecorded");
+
 /// Which headers of an answer are kept with it and sent again. The same goes for its trailers.
 ///
 /// Default: all of them but those that belong to one exchange and not to the answer.

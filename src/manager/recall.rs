@@ -18,6 +18,7 @@ use super::waiter::Prize;
 use crate::lock_key::{KeyError, LockKey};
 use crate::lock_keys::LockKeys;
 use crate::namespace::NodeKeys;
+use crate::token::FencingToken;
 
 /// What [`LockManager::recall`] found.
 #[derive(Debug)]
@@ -38,15 +39,28 @@ pub enum Recall {
 #[clippy::has_significant_drop]
 pub struct RunGuard {
     guard: LockGuard,
+    fence: FencingToken,
     keep: Duration,
 }
 
 impl RunGuard {
-    /// An observer of the lock: whether it is lost, and the [fencing token](LockHandle::fence), which is there even if
-    /// the manager does not number other holders.
+    fn new(guard: LockGuard, keep: Duration) -> Result<Self, AcquireError> {
+        // It was asked for; whoever grants without is out of order.
+        let fence = guard.fence();
+        let fence = fence.ok_or_else(|| AcquireError::NoQuorum(guard.core().no_answer()))?;
+        Ok(Self { guard, fence, keep })
+    }
+
+    /// An observer of the lock: whether it is lost, and how long it lasts.
     #[must_use]
     pub fn handle(&self) -> LockHandle {
         self.guard.handle()
+    }
+
+    /// The number of this run, greater than that of every run of the same key before.
+    #[must_use]
+    pub const fn fence(&self) -> FencingToken {
+        self.fence
     }
 
     /// Writes what came of the work, and gives the lock back in the same step. From `Ok` on everybody who asks is told
@@ -82,7 +96,7 @@ impl RunGuard {
     }
 
     async fn end(self, came_to: Option<Bytes>) -> Result<(), Unrecorded> {
-        let Self { guard, keep } = self;
+        let Self { guard, keep, .. } = self;
         let core = Arc::clone(guard.core());
         match guard.resign() {
             Some((hold, owed)) => complete(&core, hold, owed, came_to, keep).await,
@@ -108,8 +122,8 @@ impl LockManager {
     /// Looks what the work called `key` came to, or else takes its lock so that it can be done: one round trip either
     /// way. What it comes to is kept for `keep`, at least a second.
     ///
-    /// While another does it, waits up to `max_wait`, or the manager's `max_wait` if that is less. The keys have nothing
-    /// to do with those of other locks.
+    /// While another does it, waits up to `max_wait`, or the manager's `max_wait` if that is less. The keys have
+    /// nothing to do with those of other locks.
     ///
     /// # What is promised
     ///
@@ -157,12 +171,12 @@ impl LockManager {
         let purpose = Purpose::Recall { adopt: false, keep };
         let limit = max_wait.min(core.max_wait);
         match go(core, (LockKeys::from(key), keys), purpose, limit).await? {
-            Prize::Lock(guard) => Ok(Recall::Run(RunGuard { guard, keep })),
+            Prize::Lock(guard) => Ok(Recall::Run(RunGuard::new(guard, keep)?)),
             Prize::Record(record) => Ok(Recall::Replay(record.body)),
             Prize::Adopted(guard, record) => {
                 // Whether a quorum ever had it is not known; before it is told of, one must.
                 let body = record.body;
-                let settled = RunGuard { guard, keep }.complete(body.clone()).await;
+                let settled = RunGuard::new(guard, keep)?.complete(body.clone()).await;
                 settled.map_err(|_| AcquireError::NoQuorum(core.no_answer()))?;
                 Ok(Recall::Replay(body))
             }

@@ -10,12 +10,13 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use crate::conduct::OnLost;
 use crate::manager::{LockGuard, Lost};
 
 use super::admission::{Admission, Verdict};
 use super::body::ResponseBody;
 use super::loan;
-use super::options::{HoldUntil, OnLost, Options, ReleaseMode};
+use super::options::{HoldUntil, Options, ReleaseMode};
 use super::rejection::Rejection;
 
 pin_project! {

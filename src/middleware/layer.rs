@@ -8,9 +8,10 @@ use http::Method;
 use http::request::Parts;
 use tower_layer::Layer;
 
+use crate::conduct::{Methods, OnLost};
 use crate::manager::LockManager;
 
-use super::options::{BusyStatus, HoldUntil, Methods, OnLost, OnNoQuorum, Options, ReleaseMode};
+use super::options::{BusyStatus, HoldUntil, OnNoQuorum, Options, ReleaseMode};
 use super::rejection::ResponseForRejection;
 use super::service::RedlockService;
 

@@ -116,13 +116,14 @@ mod rejection;
 mod rejection_kind;
 mod service;
 
+pub use crate::conduct::OnLost;
 pub use body::{BodyLockLost, BoxError, ResponseBody};
 pub use future::ResponseFuture;
 pub use key_extractor::{IntoKey, KeyExtractor};
 pub use layer::RedlockLayer;
 pub use loan::{LOAN_HEADER, loan_header};
 pub use options::{
-    BusyStatus, HoldUntil, NotARefusal, OnLost, OnNoQuorum, ReleaseMode, Unlocked, UnlockedReason,
+    BusyStatus, HoldUntil, NotARefusal, OnNoQuorum, ReleaseMode, Unlocked, UnlockedReason,
 };
 pub use prefer::prefer_wait;
 pub use rejection::{DefaultResponseForRejection, Rejection, ResponseForRejection};

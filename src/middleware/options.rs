@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Method, StatusCode};
 
+use crate::conduct::{Methods, OnLost};
 use crate::manager::LockManager;
 
 use super::loan::Trusts;
@@ -40,18 +41,6 @@ pub enum ReleaseMode {
     /// release in this process, even if it is not to wait at all, and for a node time-out at most; on another replica
     /// it may be told that the lock is held.
     Detached,
-}
-
-/// What becomes of a request whose lock is lost while it runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum OnLost {
-    /// The inner future is dropped and the answer is `503 lock-lost`; a body that is held under the lock ends
-    /// with an error.
-    #[default]
-    Abort,
-    /// It goes on. The handler watches its [`LockHandle`](crate::LockHandle) and decides.
-    Continue,
 }
 
 /// What becomes of a request when too few nodes answer to lock anything.
@@ -174,24 +163,6 @@ impl fmt::Display for UnlockedReason {
             Self::NoKey => "the layer found no lock key in the request",
             Self::NoQuorum => "too few lock nodes answered",
         })
-    }
-}
-
-/// Which methods are locked.
-#[derive(Clone, Debug)]
-pub(super) enum Methods {
-    Unsafe,
-    All,
-    Only(Arc<[Method]>),
-}
-
-impl Methods {
-    fn cover(&self, method: &Method) -> bool {
-        match self {
-            Self::Unsafe => !method.is_safe(),
-            Self::All => true,
-            Self::Only(methods) => methods.contains(method),
-        }
     }
 }
 

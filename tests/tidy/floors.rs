@@ -35,7 +35,7 @@ const PORTS: &[&str] = &[
     "src/node/notifier.rs",
     "src/node/request.rs",
 ];
-const PROBLEM: &[&str] = &["src/problem.rs"];
+const CONDUCT: &[&str] = &["src/conduct.rs", "src/problem.rs"];
 const TRACE: &[&str] = &["src/trace.rs"];
 const MEMORY: &[&str] = &["src/node/memory.rs", "src/node/memory/"];
 const REDIS: &[&str] = &["src/node/redis/"];
@@ -55,8 +55,9 @@ const WEB: &[&str] = &[
     "tower_layer",
     "tower_service",
 ];
-/// [`WEB`], and what tells requests apart.
+/// [`WEB`], what tells requests apart, the route that matched, and tasks for requests whose client has left.
 const REPLAY: &[&str] = &[
+    "axum",
     "bytes",
     "http",
     "http_body",
@@ -65,6 +66,7 @@ const REPLAY: &[&str] = &[
     "serde",
     "serde_json",
     "sha2",
+    "tokio",
     "tower_layer",
     "tower_service",
 ];
@@ -77,7 +79,7 @@ const HOUSE: &[Room] = &[
     // The clocks are the operating system's and, for tests, tokio's.
     Room { floor: 2, name: "ports", files: PORTS, may_use: &[VALUES, REPLY], crates: &["rustix", "sha1_smol", "tokio"] },
     Room { floor: 2, name: "trace", files: TRACE, may_use: &[], crates: &["tracing"] },
-    Room { floor: 2, name: "problem", files: PROBLEM, may_use: &[], crates: &["bytes", "http", "serde", "serde_json"] },
+    Room { floor: 2, name: "conduct", files: CONDUCT, may_use: &[], crates: &["bytes", "http", "serde", "serde_json"] },
     Room {
         floor: 3, name: "memory node", files: MEMORY, crates: &["tokio"],
         may_use: &[VALUES, REPLY, BACKOFF, PORTS, TRACE],
@@ -87,13 +89,13 @@ const HOUSE: &[Room] = &[
         may_use: &[VALUES, REPLY, BACKOFF, PORTS, TRACE],
     },
     Room {
-        floor: 4, name: "manager", files: MANAGER, crates: &["getrandom", "pin_project_lite", "slab", "tokio"],
+        floor: 4, name: "manager", files: MANAGER, crates: &["bytes", "getrandom", "pin_project_lite", "slab", "tokio"],
         may_use: &[VALUES, PROTOCOL, PORTS, TRACE],
     },
-    Room { floor: 5, name: "middleware", files: MIDDLEWARE, may_use: &[VALUES, MANAGER, PROBLEM, TRACE], crates: WEB },
+    Room { floor: 5, name: "middleware", files: MIDDLEWARE, may_use: &[VALUES, MANAGER, CONDUCT, TRACE], crates: WEB },
     Room {
         floor: 5, name: "idempotency", files: IDEMPOTENCY, crates: REPLAY,
-        may_use: &[VALUES, MANAGER, PROBLEM, TRACE],
+        may_use: &[VALUES, MANAGER, CONDUCT, TRACE],
     },
     Room {
         floor: 6, name: "axum", files: EXTRACT, crates: &["axum", "http"],

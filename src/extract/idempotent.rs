@@ -1,0 +1,61 @@
+//! [`Idempotent`] as an extractor.
+
+use std::error::Error;
+use std::fmt;
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::request::Parts;
+
+use crate::idempotency::Idempotent;
+
+impl<S: Send + Sync> FromRequestParts<S> for Idempotent {
+    type Rejection = IdempotentRejection;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
+        let found = parts.extensions.get::<Self>();
+        found.cloned().ok_or(IdempotentRejection(()))
+    }
+}
+
+/// `None` for a request without a key, where the layer lets those in, and where there is no layer.
+impl<S: Send + Sync> OptionalFromRequestParts<S> for Idempotent {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        _state: &S,
+    ) -> Result<Option<Self>, Self::Rejection> {
+        Ok(parts.extensions.get::<Self>().cloned())
+    }
+}
+
+/// A handler asked for an [`Idempotent`], and its request runs without an idempotency key. Its answer is plain text
+/// with status 500: the handler and the layers around it do not fit together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdempotentRejection(());
+
+impl IdempotentRejection {
+    /// The status of the answer.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        StatusCode::INTERNAL_SERVER_ERROR
+    }
+}
+
+impl fmt::Display for IdempotentRejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "the handler needs an idempotency key and its request runs without one; put an `IdempotencyLayer` around its route, not told `optional()` and not for other methods, or take an `Option<Idempotent>`",
+        )
+    }
+}
+
+impl Error for IdempotentRejection {}
+
+impl IntoResponse for IdempotentRejection {
+    fn into_response(self) -> Response {
+        (self.status(), self.to_string()).into_response()
+    }
+}

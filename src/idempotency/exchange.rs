@@ -1,0 +1,254 @@
+//! One request with an idempotency key, from its body to its answer.
+
+use std::panic::resume_unwind;
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::body::{Collected, RequestBody, ResponseBody, collect_up_to};
+use super::caller::CallerSource;
+use super::fingerprint::{Fingerprint, Fingerprinter};
+use super::headers::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED};
+use super::idempotent::Idempotent;
+use super::key::IdempotencyKey;
+use super::options::{OnDisconnect, OnUnrecorded, Options};
+use super::problem::Cause;
+use super::record::{Answer, Outcome, Stored};
+use super::route::route_of;
+use super::scope::Scope;
+use crate::conduct::OnLost;
+use crate::manager::{Recall, RunGuard};
+use crate::trace::in_span;
+
+/// What one request is answered with.
+type Answered<B, E> = Result<Response<ResponseBody<B>>, E>;
+
+/// One request with an idempotency key.
+pub(super) struct Exchange<S, C> {
+    /// The inner service, which is ready.
+    pub(super) service: S,
+    pub(super) options: Arc<Options>,
+    pub(super) callers: Arc<C>,
+}
+
+impl<S, C> Exchange<S, C> {
+    /// Reads the request, and runs it or answers it with what it came to before.
+    pub(super) async fn answer<ReqBody, ResBody>(
+        self,
+        request: Request<ReqBody>,
+        key: IdempotencyKey,
+    ) -> Answered<ResBody, S::Error>
+    where
+        S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>> + Send + 'static,
+        S::Future: Send + 'static,
+        S::Error: Send + 'static,
+        C: CallerSource,
+        ReqBody: Body + Send + 'static,
+        ReqBody::Data: Send,
+        ReqBody::Error: Send,
+        ResBody: Body + Send + 'static,
+        ResBody::Data: Send,
+        ResBody::Error: Send,
+    {
+        let Self {
+            service,
+            options,
+            callers,
+        } = self;
+        let (mut parts, body) = request.into_parts();
+        let caller = match callers.caller(&mut parts).await {
+            Ok(caller) => caller,
+            Err(error) => return Ok(options.refuse(Cause::CallerUnknown(error))),
+        };
+        let (bytes, trailers) = match collect_up_to(body, options.max_request).await {
+            Collected::All { bytes, trailers } => (bytes, trailers),
+            Collected::TooLarge { .. } => return Ok(options.refuse(Cause::BodyTooLarge)),
+            Collected::Failed { .. } => return Ok(options.refuse(Cause::BodyUnreadable)),
+        };
+        let fingerprint = fingerprint(&options, &parts, &bytes);
+        let scope = Scope::new(&parts, route_of(&parts), &caller);
+        let name = match scope.lock_key(&key) {
+            Ok(name) => name,
+            Err(error) => return Ok(options.refuse(Cause::Unnameable(error))),
+        };
+        let recall = options
+            .locks
+            .recall(name, options.retention, options.max_wait);
+        let guard = match recall.await {
+            Ok(Recall::Run(guard)) => guard,
+            Ok(Recall::Replay(stored)) => return Ok(replay(&options, stored, fingerprint)),
+            Err(error) => return Ok(options.refuse(Cause::NotAcquired(error))),
+        };
+        parts.extensions.insert(Idempotent::new(key, &guard));
+        let request = Request::from_parts(parts, RequestBody::whole(bytes, trailers));
+        let run = Run {
+            fingerprint,
+            guard,
+            options: Arc::clone(&options),
+        };
+        match options.on_disconnect {
+            OnDisconnect::Cancel => run.run(service, request).await,
+            OnDisconnect::RunToEnd => {
+                match tokio::spawn(in_span(run.run(service, request))).await {
+                    Ok(answered) => answered,
+                    Err(error) => match error.try_into_panic() {
+                        Ok(panic) => resume_unwind(panic),
+                        // The runtime is shutting down.
+                        Err(_) => Ok(options.refuse(Cause::OutcomeUnknown)),
+                    },
+                }
+            }
+        }
+    }
+}
+
+fn fingerprint(options: &Options, parts: &Parts, body: &Bytes) -> Fingerprint {
+    let mut fingerprinter = Fingerprinter::new(parts, &options.fingerprint);
+    fingerprinter.update(body);
+    fingerprinter.finish()
+}
+
+/// The answer to a request whose key was used before, for what is `stored`.
+fn replay<B: Body>(
+    options: &Options,
+    stored: Bytes,
+    fingerprint: Fingerprint,
+) -> Response<ResponseBody<B>> {
+    let stored = match Stored::decode(stored) {
+        Ok(stored) => stored,
+        Err(error) => return options.refuse(Cause::RecordUnreadable(error)),
+    };
+    if stored.fingerprint != fingerprint {
+        return options.refuse(Cause::KeyReused);
+    }
+    match stored.outcome {
+        Outcome::NotReplayable { .. } => options.refuse(Cause::NotReplayable),
+        Outcome::Answer(answer) => {
+            let mut response = Response::new(ResponseBody::whole(answer.body, answer.trailers));
+            *response.status_mut() = answer.status;
+            *response.headers_mut() = answer.headers;
+            let yes = HeaderValue::from_static("true");
+            response.headers_mut().insert(IDEMPOTENT_REPLAYED, yes);
+            response
+        }
+    }
+}
+
+/// A request that runs.
+struct Run {
+    fingerprint: Fingerprint,
+    guard: RunGuard,
+    options: Arc<Options>,
+}
+
+impl Run {
+    async fn run<S, ReqBody, ResBody>(
+        self,
+        mut service: S,
+        request: Request<RequestBody<ReqBody>>,
+    ) -> Answered<ResBody, S::Error>
+    where
+        S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>>,
+        ReqBody: Body,
+        ResBody: Body,
+    {
+        let result = {
+            // Dropped before the lock is given up, whatever happens.
+            let mut inner = pin!(service.call(request));
+            match self.options.on_lost {
+                OnLost::Continue => inner.await,
+                OnLost::Abort => {
+                    let mut lost = pin!(self.guard.handle().lost());
+                    // An answer that exists wins.
+                    tokio::select! {
+                        biased;
+                        result = &mut inner => result,
+                        reason = &mut lost => return Ok(self.options.refuse(Cause::Lost(reason))),
+                    }
+                }
+            }
+        };
+        let response = match result {
+            Ok(response) => response,
+            Err(error) => {
+                // What is not confirmed goes on in the background.
+                let _ = self.guard.abandon().await;
+                return Err(error);
+            }
+        };
+        let (head, body) = response.into_parts();
+        if !self.options.policy.records(&head) {
+            let _ = self.guard.abandon().await;
+            return Ok(Response::from_parts(head, ResponseBody::untouched(body)));
+        }
+        let limit = self.options.max_answer;
+        let (outcome, body) = if streams(&head.headers) {
+            let status = head.status;
+            (
+                Outcome::NotReplayable { status },
+                ResponseBody::untouched(body),
+            )
+        } else {
+            let collected = collect_up_to(body, limit).await;
+            outcome(&self.options, &head, collected)
+        };
+        let stored = Stored::new(self.fingerprint, outcome).encode();
+        let mut response = Response::from_parts(head, body);
+        if self.guard.complete(stored).await.is_err() {
+            match self.options.on_unrecorded {
+                OnUnrecorded::Refuse => return Ok(self.options.refuse(Cause::OutcomeUnknown)),
+                OnUnrecorded::Answer => {
+                    let yes = HeaderValue::from_static("true");
+                    response.headers_mut().insert(IDEMPOTENT_UNRECORDED, yes);
+                }
+            }
+        }
+        Ok(response)
+    }
+}
+
+/// Whether an answer is one without an end, which must reach the client as it is made.
+fn streams(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| {
+        let kind = kind.get(..EVENT_STREAM.len());
+        kind.is_some_and(|kind| kind.eq_ignore_ascii_case(EVENT_STREAM))
+    })
+}
+
+/// What is kept of an answer, and the body that its client gets.
+fn outcome<B: Body>(
+    options: &Options,
+    head: &http::response::Parts,
+    body: Collected<B>,
+) -> (Outcome, ResponseBody<B>) {
+    let status = head.status;
+    match body {
+        Collected::All { bytes, trailers } => {
+            let headers = options.headers.keep(&head.headers);
+            let mut answer = Answer::new(status, headers, bytes.clone());
+            answer.trailers.clone_from(&trailers);
+            (
+                Outcome::Answer(answer),
+                ResponseBody::whole(bytes, trailers),
+            )
+        }
+        Collected::TooLarge { read, rest } => {
+            let body = ResponseBody::resumed(read, rest);
+            (Outcome::NotReplayable { status }, body)
+        }
+        // The request is done, and its answer is lost.
+        Collected::Failed { read, error } => {
+            let body = ResponseBody::broken(read, error);
+            (Outcome::NotReplayable { status }, body)
+        }
+    }
+}
+
+const EVENT_STREAM: &[u8] = b"text/event-stream";

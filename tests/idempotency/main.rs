@@ -1,0 +1,148 @@
+//! The idempotency layer around axum routes over memory nodes: what a client gets that sends a request again.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
+mod answers;
+mod leaving;
+mod scopes;
+mod shapes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use tokio::sync::Semaphore;
+use tower::ServiceExt as _;
+use tower_redlock::clock::TokioClock;
+use tower_redlock::idempotency::caller::{self, CallerSource, Nobody};
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{IdempotencyLayer, LockManager};
+
+const TTL: Duration = Duration::from_secs(10);
+
+fn nodes() -> Vec<MemoryNode> {
+    (0..5).map(|n| MemoryNode::new(format!("n{n}"))).collect()
+}
+
+fn manager(nodes: &[MemoryNode]) -> LockManager {
+    let builder = LockManager::builder().nodes(nodes.iter().cloned());
+    builder.clock(TokioClock::new()).ttl(TTL).lazy().unwrap()
+}
+
+fn layer(nodes: &[MemoryNode]) -> IdempotencyLayer<Nobody> {
+    IdempotencyLayer::new(manager(nodes), caller::nobody())
+}
+
+/// A shop: every order that it takes is another.
+#[derive(Clone)]
+struct Shop {
+    orders: Arc<AtomicU32>,
+    // Orders wait for leave to go on.
+    leave: Arc<Semaphore>,
+}
+
+impl Shop {
+    /// One whose orders are taken at once.
+    fn new() -> Self {
+        let shop = Self::slow();
+        shop.leave.add_permits(1_000);
+        shop
+    }
+
+    /// One whose orders wait until they are [let](Self::let_go).
+    fn slow() -> Self {
+        Self {
+            orders: Arc::default(),
+            leave: Arc::new(Semaphore::new(0)),
+        }
+    }
+
+    fn let_go(&self) {
+        self.leave.add_permits(1);
+    }
+
+    fn orders(&self) -> u32 {
+        self.orders.load(Ordering::SeqCst)
+    }
+
+    async fn order(&self, body: Bytes) -> Response {
+        let number = self.orders.fetch_add(1, Ordering::SeqCst) + 1;
+        self.leave.acquire().await.unwrap().forget();
+        let said = String::from_utf8_lossy(&body).into_owned();
+        let text = format!("order {number}: {said}");
+        (StatusCode::CREATED, [("x-order", number.to_string())], text).into_response()
+    }
+
+    /// The shop behind a layer, with one route.
+    fn open<C: CallerSource>(&self, layer: IdempotencyLayer<C>) -> Router {
+        let shop = self.clone();
+        let order = post(move |body: Bytes| async move { shop.order(body).await });
+        Router::new().route("/orders/{shop}", order).layer(layer)
+    }
+}
+
+fn request(key: &str, body: &'static str) -> Request<Body> {
+    let request = Request::post("/orders/1").header("idempotency-key", key);
+    request.body(Body::from(body)).unwrap()
+}
+
+/// An answer, whole.
+#[derive(Clone, Debug, PartialEq)]
+struct Reply {
+    status: StatusCode,
+    headers: Vec<(String, String)>,
+    body: String,
+}
+
+impl Reply {
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut found = self.headers.iter().filter(|(n, _)| n == name);
+        let value = found.next().map(|(_, value)| value.as_str());
+        assert!(found.next().is_none(), "{name} twice");
+        value
+    }
+
+    fn is_replayed(&self) -> bool {
+        self.header("idempotent-replayed") == Some("true")
+    }
+
+    /// The kind of a problem.
+    fn problem(&self) -> (u16, String) {
+        let problem: serde_json::Value = serde_json::from_str(&self.body).unwrap();
+        let kind = problem["type"].as_str().unwrap();
+        let kind = kind.strip_prefix("urn:tower-redlock:problem:").unwrap();
+        assert_eq!(problem["status"], self.status.as_u16());
+        assert_eq!(
+            self.header("content-type"),
+            Some("application/problem+json")
+        );
+        (self.status.as_u16(), kind.to_owned())
+    }
+}
+
+async fn send(app: &Router, request: Request<Body>) -> Reply {
+    let response = app.clone().oneshot(request).await.unwrap();
+    let (head, body) = response.into_parts();
+    let headers = head.headers.iter();
+    let mut headers: Vec<_> = headers
+        .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+        .collect();
+    headers.sort();
+    let body = body.collect().await.unwrap().to_bytes();
+    Reply {
+        status: head.status,
+        headers,
+        body: String::from_utf8(body.to_vec()).unwrap(),
+    }
+}
