@@ -73,11 +73,9 @@ fn records_are_read_as_they_were_written_or_not_at_all() {
             deep += 1;
             let kept = Stored::decode(read.encode()).unwrap();
             assert_eq!(kept, read, "{}", content.escape_ascii());
-            assert!(
-                read.encode().len() <= content.len() + 8,
-                "{}",
-                content.escape_ascii()
-            );
+            // Nothing that was read was left out, and nothing can be written in two ways.
+            let shown = content.escape_ascii();
+            assert_eq!(read.encode().len(), content.len() + 8, "{shown}");
         }
     }
     assert!(
@@ -300,7 +298,12 @@ impl Dice {
     fn payload(&mut self) -> Payload {
         let values = |dice: &mut Self| -> Vec<String> {
             let count = dice.below(3);
-            (0..count).map(|_| dice.text("ab", 0..3)).collect()
+            let value = |dice: &mut Self| match dice.chance(8) {
+                // Where one list ends and the next begins must not depend on what is in them.
+                true => CONTENT_TYPE.to_string(),
+                false => dice.text("ab", 0..2),
+            };
+            (0..count).map(|_| value(dice)).collect()
         };
         Payload {
             method: self.text("AB", 1..2),
