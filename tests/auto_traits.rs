@@ -72,7 +72,8 @@ mod table {
     use tower_redlock::node::{
         AcquireReply, AcquireRequest, Charter, CheckIn, Entry, Fence, Promotion, RaiseReply, RaiseRequest, Standing,
         VerifyReply, VerifyRequest, CompleteReply, CompleteRequest, Ear, Ears, ExtendReply, ExtendRequest, Heard,
-        Holder, Node, NodeContext, RecallRequest, NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier, ReleaseReply, ReleaseRequest, Roster, Subscription,
+        Holder, Node, NodeContext, RecallRequest, NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier,
+        ReleaseReply, ReleaseRequest, Roster, Subscription,
     };
     use tower_redlock::token::{
         FencingToken, FencingTokenError, LoanProof, LoanProofError, OwnerHash, OwnerToken,

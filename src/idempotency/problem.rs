@@ -39,8 +39,8 @@ use crate::trace;
 /// | `lock-lost` | 503 | no | looks before it repeats the request |
 ///
 /// `outcome-unknown` and `lock-lost` have no `Retry-After`, because clients that obey it do so without a look, and a
-/// second run cannot be excluded. Where the handler's effect is guarded, by the fencing number or by a unique key in the
-/// database, a repeat is safe after either.
+/// second run cannot be excluded. Where the handler's effect is guarded, by the fencing number or by a unique key in
+/// the database, a repeat is safe after either.
 #[derive(Clone, Debug)]
 pub struct IdempotencyRejection {
     cause: Cause,

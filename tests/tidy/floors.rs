@@ -85,7 +85,7 @@ const HOUSE: &[Room] = &[
         may_use: &[VALUES, REPLY, BACKOFF, PORTS, TRACE],
     },
     Room {
-        floor: 3, name: "redis node", files: REDIS, crates: &["getrandom", "redis", "rustls", "tokio"],
+        floor: 3, name: "redis node", files: REDIS, crates: &["bytes", "getrandom", "redis", "rustls", "tokio"],
         may_use: &[VALUES, REPLY, BACKOFF, PORTS, TRACE],
     },
     Room {

@@ -178,6 +178,21 @@ async fn a_body_that_tells_that_it_is_too_long_is_not_read() {
 }
 
 #[tokio::test]
+async fn the_length_of_what_was_read_counts_with_the_rest() {
+    let mut rest = script(&[data("cd"), Step::Trailers]);
+    rest.tells_length = true;
+    let read = Chunks::from([Bytes::from("a"), Bytes::new(), Bytes::from("b")]);
+    let body = ResponseBody::resumed(read, Box::pin(rest));
+    assert_eq!(body.size_hint().exact(), Some(4));
+    assert_eq!(drain(body).await, (b"abcd".to_vec(), true, None));
+    let body = ResponseBody::resumed(Chunks::from([Bytes::from("a")]), Box::pin(script(&[])));
+    assert_eq!(
+        (body.size_hint().lower(), body.size_hint().upper()),
+        (1, None)
+    );
+}
+
+#[tokio::test]
 async fn a_body_that_fails_gives_what_it_gave_and_then_fails() {
     let (what, body) = through(script(&[data("ab"), data("c"), Step::Fail]), 3).await;
     assert_eq!(what, "failed");

@@ -2,36 +2,71 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use redis::Value;
 
 use super::error::{foreign, garbled, quarantined, rejected};
 use crate::node::{
-    AcquireReply, Charter, ExtendReply, Holder, NodeError, NodeErrorKind, RaiseReply, ReleaseReply,
-    Standing, VerifyReply,
+    AcquireReply, Charter, CompleteReply, ExtendReply, Holder, NodeError, NodeErrorKind,
+    RaiseReply, ReleaseReply, Standing, VerifyReply,
 };
+use crate::record::Record;
 use crate::token::{FencingToken, OwnerHash};
 
-/// Reads the answer to an acquire.
+/// Reads the answer to an acquire or a recall. It is taken by value, because a record may be big.
 pub(super) fn read_acquire(
-    answer: &Value,
+    answer: Value,
     ours: Option<&Charter>,
 ) -> Result<AcquireReply, NodeError> {
-    match items(answer) {
-        Some([Value::Int(1), number]) => {
+    let Value::Array(mut items) = answer else {
+        return Err(garbled("an acquire"));
+    };
+    match items.as_mut_slice() {
+        [Value::Int(1), number] => {
             let fence = number_of(number, "an acquire")?;
             Ok(AcquireReply::Granted { fence })
         }
-        Some([Value::Int(0), remaining, tag]) => holder(remaining, tag)
+        [Value::Int(0), remaining, tag] => holder(remaining, tag)
             .map(AcquireReply::Held)
             .ok_or_else(|| garbled("an acquire")),
-        Some([Value::Int(-3)]) => Err(quarantined(
+        [Value::Int(2), ballot, body] => record(ballot, body).map(AcquireReply::Recorded),
+        [Value::Int(3), number, ballot, body] => {
+            let fence = number_of(number, "a recall")?;
+            let record = record(ballot, body)?;
+            Ok(AcquireReply::Adopting { fence, record })
+        }
+        [Value::Int(-3)] => Err(quarantined(
             "it has not been told yet of leases as long as ours",
         )),
-        Some([Value::Int(-4)]) => Err(NodeError::new(
+        [Value::Int(-4)] => Err(NodeError::new(
             NodeErrorKind::Rejected,
             "the attempt was given up before it arrived",
         )),
-        other => Err(refusal(other, ours, "an acquire")),
+        other => Err(refusal(Some(other), ours, "an acquire")),
+    }
+}
+
+/// The record in an answer to a recall.
+fn record(ballot: &Value, body: &mut Value) -> Result<Record, NodeError> {
+    match (number_of(ballot, "a recall")?, body) {
+        (Some(ballot), Value::BulkString(body)) => {
+            Ok(Record::new(ballot, Bytes::from(std::mem::take(body))))
+        }
+        _ => Err(garbled("a recall")),
+    }
+}
+
+/// Reads the answer to a completion.
+pub(super) fn read_complete(
+    answer: &Value,
+    ours: Option<&Charter>,
+) -> Result<CompleteReply, NodeError> {
+    match items(answer) {
+        Some([Value::Int(0)]) => Ok(CompleteReply::Refused),
+        Some([Value::Int(1), Value::Int(listeners)]) => Ok(CompleteReply::Stored {
+            listeners: count(*listeners),
+        }),
+        other => Err(refusal(other, ours, "a completion")),
     }
 }
 
@@ -49,7 +84,7 @@ pub(super) fn read_release(answer: &Value) -> Result<ReleaseReply, NodeError> {
     match items(answer) {
         Some([Value::Int(0)]) => Ok(ReleaseReply::NotOwner),
         Some([Value::Int(1), Value::Int(listeners)]) => Ok(ReleaseReply::Released {
-            listeners: u32::try_from((*listeners).max(0)).unwrap_or(u32::MAX),
+            listeners: count(*listeners),
         }),
         _ => Err(garbled("a release")),
     }
@@ -162,6 +197,10 @@ fn number_of(value: &Value, command: &str) -> Result<Option<FencingToken>, NodeE
     digits.parse().map(Some).map_err(|_| garbled(command))
 }
 
+fn count(listeners: i64) -> u32 {
+    u32::try_from(listeners.max(0)).unwrap_or(u32::MAX)
+}
+
 fn items(answer: &Value) -> Option<&[Value]> {
     match answer {
         Value::Array(items) => Some(items),
@@ -224,10 +263,12 @@ mod tests {
             Value::Array(vec![Value::Int(1), Value::Int(1), Value::Int(1)]),
         ];
         for value in &nonsense {
-            let acquire = read_acquire(value, None).unwrap_err();
+            let acquire = read_acquire(value.clone(), None).unwrap_err();
             assert_eq!(acquire.kind(), NodeErrorKind::Garbled, "{value:?}");
             let release = read_release(value).unwrap_err();
             assert_eq!(release.kind(), NodeErrorKind::Garbled, "{value:?}");
+            let complete = read_complete(value, None);
+            assert!(complete.is_err() || items(value).is_some_and(|items| items.len() == 2));
             assert!(read_raise(value).is_err() || *value == Value::Int(1));
             assert!(read_promote(value).is_err() || *value == Value::Int(1));
             let verify = read_verify(value, None).unwrap_err();
@@ -251,7 +292,7 @@ mod tests {
         let tag = || Value::BulkString(b"00000000000000ff999999999999999999999999".to_vec());
         let of = |remaining| {
             let answer = Value::Array(vec![Value::Int(0), Value::Int(remaining), tag()]);
-            read_acquire(&answer, None).unwrap()
+            read_acquire(answer, None).unwrap()
         };
         let held = |remaining| AcquireReply::Held(Holder::new(255, remaining));
         assert_eq!(of(1_500), held(Some(Duration::from_millis(1_500))));

@@ -55,7 +55,7 @@ pub(super) fn rejected(text: &str) -> NodeError {
             "its ACL does not allow what locks need (see the rule in the docs of `RedisNode`): {cause}"
         )
     } else if text.contains("WRONGTYPE") {
-        "the key holds something that is not a lock; use another namespace or remove it".to_owned()
+        "the key holds something that is not a lock, or not what belongs beside one; use another namespace or remove it".to_owned()
     } else if text.contains("OOM ") {
         format!("it is out of memory; raise `maxmemory` or make room: {cause}")
     } else if is_read_only(text) {

@@ -67,6 +67,7 @@
 
 mod answers;
 mod builder;
+mod commands;
 mod connect;
 mod connection;
 mod error;
@@ -83,13 +84,14 @@ mod url;
 use std::fmt;
 use std::sync::Arc;
 
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, Value};
 
 use crate::namespace::NodeKey;
 use crate::node::{
-    AcquireReply, AcquireRequest, CheckIn, Ear, ExtendReplies, ExtendReply, ExtendRequest, Node,
-    NodeContext, NodeError, NodeFuture, NodeState, Notifier, Promotion, RaiseReply, RaiseRequest,
-    ReleaseReply, ReleaseRequest, Standing, Subscription, VerifyReply, VerifyRequest,
+    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, Ear, ExtendReplies,
+    ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier, Promotion,
+    RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, Subscription,
+    VerifyReply, VerifyRequest,
 };
 use crate::token::OwnerToken;
 
@@ -97,7 +99,6 @@ pub use builder::RedisNodeBuilder;
 use connection::Core;
 pub use error::NodeUrlError;
 use link::Link;
-use replicas::Replicas;
 use scripts::Script;
 
 /// A Redis or Valkey server as a node. See the [module](self) for what the server must be.
@@ -199,7 +200,7 @@ impl RedisNode {
                 None => handle.core.lanes.link(0)?,
             };
             let cmd = cmd(&link);
-            read(&run(&mut link, script, &cmd).await?)
+            read(&commands::run(&mut link, script, &cmd).await?)
         })
     }
 
@@ -245,13 +246,15 @@ impl Node for RedisNode {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
             let mut link = handle.core.link(&request.token)?;
-            if let Some(replicas) = &handle.core.replicas {
-                // In a box, so that the futures of plain nodes stay small.
-                return Box::pin(replicas::acquire(&mut link, replicas, &request)).await;
-            }
             let cmd = scripts::acquire(&request, link.identity());
-            let answer = run(&mut link, &scripts::ACQUIRE, &cmd).await?;
-            answers::read_acquire(&answer, request.charter.as_deref())
+            commands::acquire(
+                handle.core.replicas.as_ref(),
+                &mut link,
+                &scripts::ACQUIRE,
+                cmd,
+                &request,
+            )
+            .await
         })
     }
 
@@ -265,7 +268,7 @@ impl Node for RedisNode {
                 return Ok(Box::pin(replicas::extend(&handle.core, &requests)).await);
             }
             let mut link = handle.core.lanes.link(0)?;
-            extend(&mut link, &requests, handle.core.replicas.as_ref())
+            commands::extend(&mut link, &requests, handle.core.replicas.as_ref())
                 .await
                 .map_err(|error| error::failed(&error))
         })
@@ -275,6 +278,36 @@ impl Node for RedisNode {
         let token = Some(request.token);
         let cmd = move |link: &Link| scripts::release(&request, link.since());
         self.command(token, &scripts::RELEASE, cmd, answers::read_release)
+    }
+
+    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move {
+            let mut link = handle.core.link(&request.lock.token)?;
+            let cmd = scripts::recall(&request, link.identity());
+            commands::acquire(
+                handle.core.replicas.as_ref(),
+                &mut link,
+                &scripts::RECALL,
+                cmd,
+                &request.lock,
+            )
+            .await
+        })
+    }
+
+    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move {
+            let mut link = handle.core.link(&request.release.token)?;
+            let cmd = scripts::complete(&request, link.identity(), link.since());
+            let charter = request.charter.as_deref();
+            if let Some(replicas) = &handle.core.replicas {
+                return Box::pin(replicas::complete(&mut link, replicas, cmd, charter)).await;
+            }
+            let answer = commands::run(&mut link, &scripts::COMPLETE, &cmd).await?;
+            answers::read_complete(&answer, charter)
+        })
     }
 
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
@@ -338,60 +371,4 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.core.stop();
     }
-}
-
-/// Runs one script, and loads it first where the server has lost it.
-async fn run(link: &mut Link, script: &Script, cmd: &Cmd) -> Result<Value, NodeError> {
-    let answer = match link.call(cmd).await {
-        Err(error) if is_unknown_script(error.kind()) => match link.call(&script.load()).await {
-            Ok(_) => link.call(cmd).await,
-            Err(error) => Err(error),
-        },
-        result => result,
-    };
-    answer.map_err(|error| error::failed(&error))
-}
-
-const fn is_unknown_script(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Server(ServerErrorKind::NoScript))
-}
-
-/// Extends in chunks, all in one message. An error of one chunk is the error of each of its locks.
-async fn extend(
-    link: &mut Link,
-    requests: &[ExtendRequest],
-    replicas: Option<&Replicas>,
-) -> Result<Vec<Result<ExtendReply, NodeError>>, RedisError> {
-    let chunks: Vec<&[ExtendRequest]> = scripts::chunks(requests).collect();
-    let mut pipeline = redis::pipe();
-    for chunk in &chunks {
-        pipeline.add_command(scripts::extend(chunk, link.identity()));
-    }
-    replicas::append_wait(&mut pipeline, replicas);
-    let answers = replicas::call_all(link, &scripts::EXTEND, &pipeline).await?;
-    let mut replies = Vec::with_capacity(requests.len());
-    let mut answers = answers.into_iter();
-    for chunk in chunks {
-        let answer = answers.next().unwrap_or(Value::Nil).extract_error();
-        let read = answer
-            .map_err(|error| {
-                link.look_at(&error);
-                error::failed(&error)
-            })
-            .and_then(|answer| {
-                let ours = chunk.first().and_then(|request| request.charter.as_deref());
-                answers::read_extend(&answer, chunk.len(), ours)
-            });
-        match read {
-            Ok(items) => {
-                link.look_at_locks(&items);
-                replies.extend(items);
-            }
-            Err(error) => replies.extend(chunk.iter().map(|_| Err(error.clone()))),
-        }
-    }
-    if let Some(replicas) = replicas {
-        replicas::discount(&mut replies, answers.next(), replicas);
-    }
-    Ok(replies)
 }

@@ -9,14 +9,15 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
 
 use super::answers;
+use super::commands;
 use super::connection::Core;
 use super::error::failed;
 use super::link::Link;
 use super::scripts::{self, Script};
 use super::url::Way;
 use crate::node::{
-    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, NodeContext, NodeError,
-    NodeErrorKind, ReleaseRequest,
+    AcquireReply, AcquireRequest, Charter, CompleteReply, ExtendReply, ExtendRequest, NodeContext,
+    NodeError, NodeErrorKind, ReleaseRequest,
 };
 
 /// How many replicas must have a lock before it counts, and how long they may take.
@@ -115,42 +116,71 @@ pub(super) fn discount(replies: &mut [Extended], answer: Option<Value>, replicas
     }
 }
 
-/// Acquires a lock, waits until enough replicas have it, and releases it if too few do.
-///
-/// One connection carries one such wait at a time: the server holds up everything behind a `WAIT`, so a second one
-/// in a row would hold up the releases twice as long.
+/// Runs a script that takes a lock, waits until enough replicas have it, and releases it if too few do.
 pub(super) async fn acquire(
     link: &mut Link,
     replicas: &Replicas,
+    script: &Script,
+    cmd: Cmd,
     request: &AcquireRequest,
 ) -> Result<AcquireReply, NodeError> {
+    let (answer, acknowledged) = call_and_wait(link, replicas, script, cmd).await?;
+    let reply = answers::read_acquire(answer, request.charter.as_deref())?;
+    if !matches!(
+        reply,
+        AcquireReply::Granted { .. } | AcquireReply::Adopting { .. }
+    ) {
+        return Ok(reply);
+    }
+    if let Err(error) = replicas.judge(acknowledged) {
+        // Should this fail, or be dropped half-way, the caller owes a release as well.
+        let release = ReleaseRequest::new(request.keys.clone(), request.token, false);
+        let release = scripts::release(&release, link.since());
+        let _ = commands::run(link, &scripts::RELEASE, &release).await;
+        return Err(error);
+    }
+    Ok(reply)
+}
+
+/// Completes. A record that too few replicas have does not count; it stays where it is.
+pub(super) async fn complete(
+    link: &mut Link,
+    replicas: &Replicas,
+    cmd: Cmd,
+    charter: Option<&Charter>,
+) -> Result<CompleteReply, NodeError> {
+    let script = &scripts::COMPLETE;
+    let (answer, acknowledged) = call_and_wait(link, replicas, script, cmd).await?;
+    let reply = answers::read_complete(&answer, charter)?;
+    if matches!(reply, CompleteReply::Stored { .. }) {
+        replicas.judge(acknowledged)?;
+    }
+    Ok(reply)
+}
+
+/// Runs a script and waits for the replicas: what it answered, and how many have it.
+///
+/// One connection carries one such wait at a time: the server holds up everything behind a `WAIT`, so a second one
+/// in a row would hold up the releases twice as long.
+async fn call_and_wait(
+    link: &mut Link,
+    replicas: &Replicas,
+    script: &Script,
+    cmd: Cmd,
+) -> Result<(Value, Option<Value>), NodeError> {
     let signals = link.share();
-    let turn = signals.turn().await;
+    let _turn = signals.turn().await;
     let mut pipeline = redis::pipe();
-    pipeline.add_command(scripts::acquire(request, link.identity()));
+    pipeline.add_command(cmd);
     pipeline.add_command(replicas.wait());
-    let mut answers = call_all(link, &scripts::ACQUIRE, &pipeline)
-        .await
-        .map_err(|error| failed(&error))?
-        .into_iter();
-    drop(turn);
+    let answers = call_all(link, script, &pipeline).await;
+    let mut answers = answers.map_err(|error| failed(&error))?.into_iter();
     let answer = answers.next().unwrap_or(Value::Nil).extract_error();
     let answer = answer.map_err(|error| {
         link.look_at(&error);
         failed(&error)
     })?;
-    let reply = answers::read_acquire(&answer, request.charter.as_deref())?;
-    if !matches!(reply, AcquireReply::Granted { .. }) {
-        return Ok(reply);
-    }
-    if let Err(error) = replicas.judge(answers.next()) {
-        // Should this fail, or be dropped half-way, the caller owes a release as well.
-        let release = ReleaseRequest::new(request.keys.clone(), request.token, false);
-        let release = scripts::release(&release, link.since());
-        let _ = super::run(link, &scripts::RELEASE, &release).await;
-        return Err(error);
-    }
-    Ok(reply)
+    Ok((answer, answers.next()))
 }
 
 /// Runs the whole of a pipeline of scripts, again if the server has lost the script.
@@ -222,7 +252,7 @@ type Job<'a> = Pin<Box<dyn Future<Output = Vec<(usize, Extended)>> + Send + 'a>>
 /// Extends the locks of one lane.
 async fn extend_part(core: &Core, lane: usize, requests: &[ExtendRequest]) -> Vec<Extended> {
     let replies = match core.lanes.link(lane) {
-        Ok(mut link) => super::extend(&mut link, requests, core.replicas.as_ref())
+        Ok(mut link) => commands::extend(&mut link, requests, core.replicas.as_ref())
             .await
             .map_err(|error| failed(&error)),
         Err(error) => Err(error),

@@ -11,8 +11,8 @@ use redis::Cmd;
 use super::answers::millis;
 use crate::moment::Moment;
 use crate::node::{
-    AcquireRequest, Charter, CheckIn, Entry, ExtendRequest, Promotion, RaiseRequest,
-    ReleaseRequest, VerifyRequest,
+    AcquireRequest, Charter, CheckIn, CompleteRequest, Entry, ExtendRequest, Promotion,
+    RaiseRequest, RecallRequest, ReleaseRequest, VerifyRequest,
 };
 use crate::token::FencingToken;
 
@@ -23,6 +23,9 @@ pub(super) const EXTEND_CHUNK: usize = 100;
 /// How long a node remembers that an owner is gone: longer than a command can stand in the socket of a connection that
 /// was given up, as far as that can be told.
 const TOMBSTONE: Duration = Duration::from_secs(60);
+
+/// Longer than this is forever. Servers do not know times that are much longer.
+const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
 /// How much a number grows in a second and in an hour.
 const SECOND: u64 = 1_000_000 * FencingToken::STEP;
@@ -38,6 +41,16 @@ pub(super) struct Script {
 macro_rules! script {
     ($file:literal) => {
         script!(@ concat!(include_str!("prelude.lua"), include_str!($file)))
+    };
+    // The script `inner` becomes a function of its name.
+    ($file:literal, $name:literal => $inner:literal) => {
+        script!(@ concat!(
+            include_str!("prelude.lua"),
+            "local function ", $name, "()\n",
+            include_str!($inner),
+            "end\n",
+            include_str!($file)
+        ))
     };
     ($file:literal, alone) => {
         script!(@ include_str!($file))
@@ -58,9 +71,12 @@ pub(super) static VERIFY: Script = script!("verify.lua");
 pub(super) static CHECK_IN: Script = script!("check_in.lua");
 pub(super) static PROMOTE: Script = script!("promote.lua");
 
+pub(super) static RECALL: Script = script!("recall.lua", "acquire" => "acquire.lua");
+pub(super) static COMPLETE: Script = script!("complete.lua", "release" => "release.lua");
+
 /// All of them.
-pub(super) static ALL: [&Script; 7] = [
-    &ACQUIRE, &EXTEND, &RELEASE, &RAISE, &VERIFY, &CHECK_IN, &PROMOTE,
+pub(super) static ALL: [&Script; 9] = [
+    &ACQUIRE, &EXTEND, &RELEASE, &RAISE, &VERIFY, &CHECK_IN, &PROMOTE, &RECALL, &COMPLETE,
 ];
 
 impl Script {
@@ -81,14 +97,57 @@ impl Script {
 
 /// The command for an acquire on the server known as `identity`.
 pub(super) fn acquire(request: &AcquireRequest, identity: &str) -> Cmd {
+    take(&ACQUIRE, request, None, identity)
+}
+
+/// The command for a recall on the server known as `identity`.
+pub(super) fn recall(request: &RecallRequest, identity: &str) -> Cmd {
+    let record = request.lock.keys.first().record();
+    let mut cmd = take(&RECALL, &request.lock, Some(record), identity);
+    if request.lock.fence.is_none() {
+        // In place of what else there is of a number.
+        for _ in 0..5 {
+            cmd.arg("");
+        }
+    }
+    cmd.arg(flag(request.adopt))
+        .arg(millis(request.linger.min(FOREVER)));
+    cmd
+}
+
+/// The command for a completion on the server known as `identity`, over a connection that is there since `connected`.
+pub(super) fn complete(request: &CompleteRequest, identity: &str, connected: Moment) -> Cmd {
+    let key = request.release.keys.first();
+    let beside = [key.namespace().marker(), key.record()];
+    let mut cmd = give_back(&COMPLETE, &request.release, &beside, connected);
+    charter(&mut cmd, request.charter.as_deref(), identity);
+    match &request.record {
+        Some(record) => cmd.arg(record.ballot.get()).arg(&record.body[..]),
+        None => cmd.arg("").arg(""),
+    };
+    cmd.arg(millis(request.keep.min(FOREVER)))
+        .arg(flag(request.chosen));
+    cmd
+}
+
+/// Empty for no.
+const fn flag(yes: bool) -> &'static str {
+    if yes { "1" } else { "" }
+}
+
+/// A run of `script`, which takes a lock: what it is given for that, and the key `beside` behind the lock's.
+fn take(script: &Script, request: &AcquireRequest, beside: Option<String>, identity: &str) -> Cmd {
     let keys = request.keys.as_slice();
     let namespace = request.keys.namespace();
-    let mut cmd = ACQUIRE.run(2 + 2 * keys.len(), 11 + 2 * keys.len());
+    let beside = beside.as_slice();
+    let count = 2 + 2 * keys.len() + beside.len();
+    let mut cmd = script.run(count, count + 11);
     cmd.arg(namespace.marker())
         .arg(namespace.tombstone(&request.token));
     for key in keys {
         cmd.arg(key.as_str()).arg(key.counter());
     }
+    cmd.arg(beside);
     cmd.arg(request.token.expose()).arg(millis(request.ttl));
     charter(&mut cmd, request.charter.as_deref(), identity);
     match request.fence {
@@ -128,19 +187,31 @@ pub(super) fn raise(request: &RaiseRequest) -> Cmd {
 
 /// The command for a release on a connection that is there since `connected`.
 pub(super) fn release(request: &ReleaseRequest, connected: Moment) -> Cmd {
+    give_back(&RELEASE, request, &[], connected)
+}
+
+/// A run of `script`, which gives a lock back: what it is given for that, and the keys `beside` behind the lock's.
+fn give_back(
+    script: &Script,
+    request: &ReleaseRequest,
+    beside: &[String],
+    connected: Moment,
+) -> Cmd {
     let keys = request.keys.as_slice();
-    let mut cmd = RELEASE.run(1 + keys.len(), 3 + 2 * keys.len());
+    let count = 1 + keys.len() + beside.len();
+    let mut cmd = script.run(count, count + 2 + keys.len());
     cmd.arg(request.keys.namespace().tombstone(&request.token));
     for key in keys {
         cmd.arg(key.as_str());
     }
+    cmd.arg(beside);
     cmd.arg(request.token.expose());
     if request.since.is_some_and(|since| since <= connected) {
         cmd.arg(millis(TOMBSTONE));
     } else {
         cmd.arg("");
     }
-    for key in keys {
+    for key in request.keys.as_slice() {
         if request.announce {
             cmd.arg(key.channel());
         } else {
