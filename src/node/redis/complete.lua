@@ -11,8 +11,7 @@ if refusal and refusal[1] == -2 then
   return refusal
 end
 
--- Keeps the record if it may be kept, or forgets the grant if there is none. Whether it is as it should be then, and
--- what went wrong, if anything did.
+-- Keeps the record if it may be kept, or forgets the grant if there is none. Whether it is as it should be then.
 local function settle()
   -- A node that may have forgotten whom it granted the lock keeps nothing.
   if refusal then
@@ -36,18 +35,20 @@ local function settle()
     return false
   end
   -- Written also if it is the same: replicas are waited for only with what this connection wrote.
-  local set = redis.pcall('HSET', record, 'ballot', ballot, 'body', ARGV[7])
-  if type(set) == 'table' then
-    -- No memory. The lock is to be given back all the same.
-    return false, set
-  end
+  redis.call('HSET', record, 'ballot', ballot, 'body', ARGV[7])
   if redis.call('PTTL', record) < tonumber(ARGV[8]) then
     redis.call('PEXPIRE', record, ARGV[8])
   end
   return true
 end
 
-local kept, problem = settle()
+-- Whatever goes wrong with the record must not keep the lock from being given back.
+local problem
+local done, kept = pcall(settle)
+if not done then
+  -- Older servers raise a text.
+  problem = type(kept) == 'table' and kept or redis.error_reply(tostring(kept))
+end
 local reply = release()
 if problem or reply.err then
   return problem or reply

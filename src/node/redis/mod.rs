@@ -11,14 +11,16 @@
 //! and is excluded (it knows nothing of the restart guard and the counters, though). Beside the locks stand
 //! `lk!fence:order:42`, the counter of the lock's holders, which expires; one hash `lk!node`, by which the server is
 //! known to remember its locks; and for a minute `lk!dead:..`, an owner whose commands were given up with a
-//! connection. Releases are announced on the channel `lk!free:order:42`.
+//! connection. Releases are announced on the channel `lk!free:order:42`. The locks of requests with idempotency keys are
+//! called `lk!idem:..`, with sidecars `lk!idem!..` and channels `lk!idem!free:..`, and what such a request came to is a
+//! hash `lk!idem!record:..`, of the size of its answer.
 //!
 //! # Rights
 //!
 //! A user that may do this and nothing else is enough, here for the namespace `lk`:
 //!
 //! ```text
-//! ACL SETUSER locks reset on >PASSWORD ~lk:* ~lk!* resetchannels &lk!free:* -@all +evalsha +script|load +set +get +mget +del +pexpire +pttl +incrby +hget +hset +hmget +hdel +time +publish +subscribe +unsubscribe +pubsub|numsub +info +ping
+//! ACL SETUSER locks reset on >PASSWORD ~lk:* ~lk!* resetchannels &lk!free:* &lk!idem!free:* -@all +evalsha +script|load +set +get +mget +del +pexpire +pttl +incrby +hget +hset +hmget +hdel +time +publish +subscribe +unsubscribe +pubsub|numsub +info +ping
 //! ```
 //!
 //! Worth having, but not needed: `+client|id +client|kill`, so that commands of a lost connection cannot run after

@@ -103,7 +103,7 @@ pub(super) fn acquire(request: &AcquireRequest, identity: &str) -> Cmd {
 /// The command for a recall on the server known as `identity`.
 pub(super) fn recall(request: &RecallRequest, identity: &str) -> Cmd {
     let record = request.lock.keys.first().record();
-    let mut cmd = take(&RECALL, &request.lock, Some(record), identity);
+    let mut cmd = take(&RECALL, &request.lock, Some(&record), identity);
     if request.lock.fence.is_none() {
         // In place of what else there is of a number.
         for _ in 0..5 {
@@ -136,18 +136,19 @@ const fn flag(yes: bool) -> &'static str {
 }
 
 /// A run of `script`, which takes a lock: what it is given for that, and the key `beside` behind the lock's.
-fn take(script: &Script, request: &AcquireRequest, beside: Option<String>, identity: &str) -> Cmd {
+fn take(script: &Script, request: &AcquireRequest, beside: Option<&str>, identity: &str) -> Cmd {
     let keys = request.keys.as_slice();
     let namespace = request.keys.namespace();
-    let beside = beside.as_slice();
-    let count = 2 + 2 * keys.len() + beside.len();
+    let count = 2 + 2 * keys.len() + usize::from(beside.is_some());
     let mut cmd = script.run(count, count + 11);
     cmd.arg(namespace.marker())
         .arg(namespace.tombstone(&request.token));
     for key in keys {
         cmd.arg(key.as_str()).arg(key.counter());
     }
-    cmd.arg(beside);
+    if let Some(key) = beside {
+        cmd.arg(key);
+    }
     cmd.arg(request.token.expose()).arg(millis(request.ttl));
     charter(&mut cmd, request.charter.as_deref(), identity);
     match request.fence {
