@@ -104,7 +104,6 @@ pub(crate) fn rejected(kind: &str, reason: &dyn Display) {
 }
 
 /// `work`, with what it says in the caller's span.
-#[cfg(feature = "idempotency")]
 pub(crate) fn in_span<F: Future>(work: F) -> impl Future<Output = F::Output> {
     #[cfg(feature = "tracing")]
     return tracing::Instrument::in_current_span(work);

@@ -3,14 +3,15 @@
 use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::request::Parts;
 
-use crate::manager::LockHandle;
-use crate::middleware::{Unlocked, UnlockedReason};
+use crate::manager::{LockGuard, LockHandle, LossReason};
+use crate::middleware::{Along, Unlocked, UnlockedReason};
 
 /// The lock under which the request runs, as an axum extractor.
 ///
@@ -24,13 +25,53 @@ use crate::middleware::{Unlocked, UnlockedReason};
 /// [`HeldRejection`]. `Option<Held>` is for handlers that run either way; it is `None` where the layer decided
 /// against a lock, and still an error where there is no layer.
 #[derive(Clone, Debug)]
-pub struct Held(LockHandle);
+pub struct Held {
+    handle: LockHandle,
+    along: Arc<Along>,
+}
+
+/// A [`Held`], or `None` where the layer let the request through without a lock.
+pub type OptionalHeld = Option<Held>;
 
 impl Held {
     /// The handle, to be kept.
     #[must_use]
     pub fn into_handle(self) -> LockHandle {
-        self.0
+        self.handle
+    }
+
+    /// A guard of the lock, to be taken along into a job, a WebSocket or a stream that goes on when the response is
+    /// out: the lock is released when the last of its guards goes, so the response no longer releases it.
+    ///
+    /// Whoever has it watches [`lost`](LockGuard::lost): the layer watches for as long as the request runs, and no
+    /// longer. The watchdog extends the lock for the manager's `max_hold` at most.
+    ///
+    /// # Errors
+    ///
+    /// Why the lock has ended, or is about to, if so.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tower_redlock::Held;
+    ///
+    /// async fn start(held: Held) -> StatusCode {
+    ///     let Ok(guard) = held.into_guard() else { return StatusCode::SERVICE_UNAVAILABLE };
+    ///     tokio::spawn(async move {
+    ///         tokio::select! {
+    ///             () = long_work() => {}
+    ///             _ = guard.lost() => {}
+    ///         }
+    ///         let _ = guard.release().await;
+    ///     });
+    ///     StatusCode::ACCEPTED
+    /// }
+    ///
+    /// async fn long_work() {}
+    /// ```
+    pub fn into_guard(self) -> Result<LockGuard, LossReason> {
+        self.along.guard()
     }
 }
 
@@ -38,7 +79,7 @@ impl Deref for Held {
     type Target = LockHandle;
 
     fn deref(&self) -> &LockHandle {
-        &self.0
+        &self.handle
     }
 }
 
@@ -118,8 +159,12 @@ impl IntoResponse for HeldRejection {
 }
 
 fn find(parts: &Parts) -> Result<Result<Held, Unlocked>, HeldRejection> {
-    if let Some(handle) = parts.extensions.get::<LockHandle>() {
-        return Ok(Ok(Held(handle.clone())));
+    let handle = parts.extensions.get::<LockHandle>();
+    if let (Some(handle), Some(along)) = (handle, parts.extensions.get::<Arc<Along>>()) {
+        return Ok(Ok(Held {
+            handle: handle.clone(),
+            along: Arc::clone(along),
+        }));
     }
     match parts.extensions.get::<Unlocked>() {
         Some(unlocked) => Ok(Err(*unlocked)),

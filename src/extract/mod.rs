@@ -7,7 +7,9 @@ mod held;
 #[cfg(feature = "idempotency")]
 mod idempotent;
 pub(crate) mod key;
+mod locked;
 
-pub use held::{Held, HeldRejection};
+pub use held::{Held, HeldRejection, OptionalHeld};
 #[cfg(feature = "idempotency")]
 pub use idempotent::IdempotentRejection;
+pub use locked::{AsLockKeys, Locked, LockedRejection};

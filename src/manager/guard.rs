@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::LockManager;
 use super::baton::{Baton, Turn};
 use super::core::Core;
 use super::ending::{LossReason, ReleaseError};
@@ -193,6 +194,13 @@ impl LockGuard {
         // Not confirmed in time: it goes on in the background, and the next round meets its leavings.
         let turns = Release::of(&core, &hold, &mut owed).reclaim().await?;
         Some(turns.stay())
+    }
+}
+
+impl LockManager {
+    /// One more guard of a lock of this manager that is still held.
+    pub(crate) fn reenter(&self, handle: &LockHandle) -> Result<LockGuard, LossReason> {
+        handle.reenter(&self.core)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::Extensions;
 use http::request::Parts;
 
-use crate::manager::{AcquireError, LockGuard, LockHandle, LockScope};
+use crate::manager::{AcquireError, LockGuard, LockHandle, LockManager, LockScope, LossReason};
 
 use super::key_extractor::KeyExtractor;
 use super::loan::{self, Shown};
@@ -63,6 +63,11 @@ pub(super) async fn admit<K: KeyExtractor>(
         Ok(guard) => {
             parts.extensions.remove::<Unlocked>();
             parts.extensions.insert(guard.handle());
+            let along = Along {
+                locks: options.locks.clone(),
+                handle: guard.handle(),
+            };
+            parts.extensions.insert(Arc::new(along));
             Verdict::Run(parts, Some(guard))
         }
         Err(AcquireError::NoQuorum(_) | AcquireError::TooSlow(_))
@@ -74,12 +79,27 @@ pub(super) async fn admit<K: KeyExtractor>(
     }
 }
 
+/// The way to a guard of its own, for what a request leaves behind when it is answered.
+#[derive(Debug)]
+pub(crate) struct Along {
+    locks: LockManager,
+    handle: LockHandle,
+}
+
+impl Along {
+    /// One more guard of the request's lock.
+    pub(crate) fn guard(&self) -> Result<LockGuard, LossReason> {
+        self.locks.reenter(&self.handle)
+    }
+}
+
 /// Notes in a request that it runs without a lock.
 ///
 /// The handle of a layer further out is taken away: of several layers the innermost decides, and a handler must
 /// not take another's lock for the one it was promised.
 pub(super) fn mark_unlocked(extensions: &mut Extensions, unlocked: Unlocked) {
     extensions.remove::<LockHandle>();
+    extensions.remove::<Arc<Along>>();
     extensions.insert(unlocked);
 }
 

@@ -13,6 +13,7 @@ use crate::manager::LockManager;
 
 use super::options::{BusyStatus, HoldUntil, OnNoQuorum, Options, ReleaseMode};
 use super::rejection::ResponseForRejection;
+use super::run_to_end::{RunToEnd, RunToEndLayer};
 use super::service::RedlockService;
 
 /// Runs the requests to a resource one at a time, across all replicas of a service.
@@ -120,6 +121,21 @@ impl<K> RedlockLayer<K> {
     /// What becomes of a request whose lock is lost while it runs. Default: [`OnLost::Abort`].
     pub fn on_lost(self, on_lost: OnLost) -> Self {
         self.with(|options| options.on_lost = on_lost)
+    }
+
+    /// Has a request that runs finished, under its lock, though its client has gone: a payment is not cut in half. By
+    /// default the inner future is dropped where it stands, and the lock released.
+    ///
+    /// A request that waits for its lock still gives up with its client. One that holds it runs in a task of its own,
+    /// in the tokio runtime that serves the request; values local to the request's own task are not seen in it. This
+    /// comes last: what it returns is the layer to be put around the service, whose future and response must be
+    /// `Send + 'static`.
+    pub fn on_disconnect(self, _: RunToEnd) -> RunToEndLayer<K> {
+        RunToEndLayer::new(self)
+    }
+
+    pub(super) fn lost_policy(&self) -> OnLost {
+        self.options.on_lost
     }
 
     /// What becomes of a request when too few nodes answer. Default: [`OnNoQuorum::Reject`].

@@ -114,9 +114,11 @@ mod options;
 mod prefer;
 mod rejection;
 mod rejection_kind;
+mod run_to_end;
 mod service;
 
 pub use crate::conduct::OnLost;
+pub(crate) use admission::Along;
 pub use body::{BodyLockLost, BoxError, ResponseBody};
 pub use future::ResponseFuture;
 pub use key_extractor::{IntoKey, KeyExtractor};
@@ -128,4 +130,5 @@ pub use options::{
 pub use prefer::prefer_wait;
 pub use rejection::{DefaultResponseForRejection, Rejection, ResponseForRejection};
 pub use rejection_kind::RejectionKind;
+pub use run_to_end::{Finishing, FinishingFuture, RunToEnd, RunToEndLayer};
 pub use service::RedlockService;

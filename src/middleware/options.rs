@@ -233,4 +233,4 @@ impl fmt::Debug for Options {
     }
 }
 
-const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
+pub(super) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -15,7 +15,7 @@ use crate::trace;
 
 use super::body::ResponseBody;
 use super::loan::LoanError;
-use super::options::{BusyStatus, Options};
+use super::options::{BusyStatus, DEFAULT_RETRY_AFTER, Options};
 use super::rejection_kind::RejectionKind;
 
 /// Why a request was refused or ended by a [`RedlockLayer`](super::RedlockLayer), and what it is answered by
@@ -40,15 +40,7 @@ enum Cause {
 
 impl Rejection {
     pub(super) fn not_acquired(options: &Options, error: AcquireError) -> Self {
-        Self::new(
-            options,
-            match error {
-                AcquireError::InvalidKey(error) => Cause::InvalidKey(error),
-                // By a layer further out, which has run this request up to here.
-                AcquireError::Lost(reason) => Cause::Lost(reason),
-                error => Cause::NotAcquired(error),
-            },
-        )
+        Self::new(options, cause_of(error))
     }
 
     pub(super) fn of_loan(options: &Options, error: LoanError) -> Self {
@@ -60,10 +52,14 @@ impl Rejection {
     }
 
     fn new(options: &Options, cause: Cause) -> Self {
+        Self::of(options.busy_status, options.retry_after, cause)
+    }
+
+    fn of(busy_status: BusyStatus, retry_after: Duration, cause: Cause) -> Self {
         let rejection = Self {
             cause,
-            busy_status: options.busy_status,
-            retry_after: options.retry_after,
+            busy_status,
+            retry_after,
         };
         let reason: &dyn fmt::Display = match &rejection.cause {
             Cause::InvalidKey(error) => error,
@@ -196,6 +192,29 @@ impl Rejection {
             retry_after: self.retry_after(),
         };
         problem.to_response()
+    }
+}
+
+/// As a layer with default options has it.
+impl From<AcquireError> for Rejection {
+    fn from(error: AcquireError) -> Self {
+        Self::of(BusyStatus::default(), DEFAULT_RETRY_AFTER, cause_of(error))
+    }
+}
+
+/// As a layer with default options has it.
+impl From<KeyError> for Rejection {
+    fn from(error: KeyError) -> Self {
+        AcquireError::InvalidKey(error).into()
+    }
+}
+
+fn cause_of(error: AcquireError) -> Cause {
+    match error {
+        AcquireError::InvalidKey(error) => Cause::InvalidKey(error),
+        // By a layer further out, which has run this request up to here.
+        AcquireError::Lost(reason) => Cause::Lost(reason),
+        error => Cause::NotAcquired(error),
     }
 }
 

@@ -18,8 +18,12 @@ mod held;
 mod http_wire;
 mod keys;
 mod loans;
+#[cfg(feature = "axum")]
+mod locked;
 mod loss;
 mod nested;
+#[cfg(feature = "axum")]
+mod outliving;
 mod queue;
 mod release;
 #[cfg(feature = "axum")]

@@ -52,6 +52,7 @@ const WEB: &[&str] = &[
     "pin_project_lite",
     "serde",
     "serde_json",
+    "tokio",
     "tower_layer",
     "tower_service",
 ];

@@ -1,0 +1,190 @@
+//! [`Locked`]: a lock that is taken inside the handler.
+
+use std::error::Error;
+use std::fmt;
+use std::ops::Deref;
+
+use axum::extract::{FromRef, FromRequestParts};
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+
+use crate::lock_key::KeyError;
+use crate::lock_keys::LockKeys;
+use crate::manager::{LockGuard, LockManager, LockScope};
+use crate::middleware::Rejection;
+
+/// What a value of the request is called as a lock.
+///
+/// # Examples
+///
+/// ```
+/// use tower_redlock::extract::AsLockKeys;
+/// use tower_redlock::{KeyError, LockKey, LockKeys};
+///
+/// struct OrderId(u64);
+///
+/// impl AsLockKeys for OrderId {
+///     fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+///         Ok(LockKey::join(["order", &self.0.to_string()])?.into())
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the name of a lock",
+    label = "`Locked<{Self}>` needs to know which keys to lock",
+    note = "implement `tower_redlock::extract::AsLockKeys` for `{Self}`: which keys does it stand for?",
+    note = "for a value that is taken out of the path, wrap it: `struct OrderId(u64)` with `FromRequestParts` and `AsLockKeys`"
+)]
+pub trait AsLockKeys {
+    /// The keys to lock: all of them or none.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if the value makes no key: the request is answered with `400 invalid-key`.
+    fn as_lock_keys(&self) -> Result<LockKeys, KeyError>;
+}
+
+/// A value of the request and the lock on what it names, as an axum extractor.
+///
+/// The lock is acquired when the handler's arguments are extracted, with the [`LockManager`] that the state holds, for
+/// up to the manager's `max_wait`, and released in the background when this is dropped, which is at the end of the
+/// handler unless it is passed on. [`into_parts`](Self::into_parts) gives the guard, to be released with an answer or
+/// taken along into a job.
+///
+/// It watches nothing: a handler that must not go on without its lock watches [`lost`](LockGuard::lost) itself, or
+/// stands behind a [`RedlockLayer`](crate::RedlockLayer), which does that. Keys that such a layer has locked for the
+/// same request are shared with it.
+///
+/// What is refused is answered as the layer answers it.
+///
+/// # Examples
+///
+/// ```
+/// use axum::extract::{FromRef, FromRequestParts, Path};
+/// use axum::{Router, routing::post};
+/// use http::request::Parts;
+/// use tower_redlock::extract::{AsLockKeys, Locked};
+/// use tower_redlock::{KeyError, LockKey, LockKeys, LockManager};
+///
+/// struct OrderId(u64);
+///
+/// impl<S: Send + Sync> FromRequestParts<S> for OrderId {
+///     type Rejection = axum::extract::rejection::PathRejection;
+///
+///     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+///         let Path(id) = Path::from_request_parts(parts, state).await?;
+///         Ok(Self(id))
+///     }
+/// }
+///
+/// impl AsLockKeys for OrderId {
+///     fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+///         Ok(LockKey::join(["order", &self.0.to_string()])?.into())
+///     }
+/// }
+///
+/// #[derive(Clone)]
+/// struct App { locks: LockManager }
+///
+/// impl FromRef<App> for LockManager {
+///     fn from_ref(app: &App) -> Self { app.locks.clone() }
+/// }
+///
+/// async fn pay(order: Locked<OrderId>) -> String {
+///     format!("order {} is paid", order.0)
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let locks = LockManager::builder().memory(5).connect().await?;
+/// let app: Router = Router::new().route("/orders/{id}/pay", post(pay)).with_state(App { locks });
+/// # let _ = app;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "the lock is released when this is dropped"]
+#[clippy::has_significant_drop]
+pub struct Locked<K> {
+    value: K,
+    guard: LockGuard,
+}
+
+impl<K> Locked<K> {
+    /// The lock.
+    pub const fn guard(&self) -> &LockGuard {
+        &self.guard
+    }
+
+    /// The value and the guard of its lock.
+    pub fn into_parts(self) -> (K, LockGuard) {
+        (self.value, self.guard)
+    }
+}
+
+impl<K> Deref for Locked<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.value
+    }
+}
+
+impl<S, K> FromRequestParts<S> for Locked<K>
+where
+    S: Send + Sync,
+    K: FromRequestParts<S> + AsLockKeys + Send,
+    LockManager: FromRef<S>,
+{
+    type Rejection = LockedRejection<K::Rejection>;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let value = K::from_request_parts(parts, state).await;
+        let value = value.map_err(LockedRejection::Value)?;
+        let keys = value.as_lock_keys();
+        let keys = keys.map_err(|error| LockedRejection::Lock(Rejection::from(error)))?;
+        let locks = LockManager::from_ref(state);
+        let scope = parts.extensions.get_or_insert_default::<LockScope>();
+        let scope = scope.clone();
+        let acquired = locks.acquire_in(&scope, keys, locks.max_wait()).await;
+        match acquired {
+            Ok(guard) => Ok(Self { value, guard }),
+            Err(error) => Err(LockedRejection::Lock(Rejection::from(error))),
+        }
+    }
+}
+
+/// Why a handler could not have a [`Locked`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LockedRejection<R> {
+    /// There is no such value in the request.
+    Value(R),
+    /// Its lock was not acquired.
+    Lock(Rejection),
+}
+
+impl<R: IntoResponse> IntoResponse for LockedRejection<R> {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Value(rejection) => rejection.into_response(),
+            Self::Lock(rejection) => rejection.to_response().map(axum::body::Body::from),
+        }
+    }
+}
+
+impl<R: fmt::Display> fmt::Display for LockedRejection<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(rejection) => rejection.fmt(f),
+            Self::Lock(rejection) => rejection.fmt(f),
+        }
+    }
+}
+
+impl<R: Error + 'static> Error for LockedRejection<R> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Value(rejection) => Some(rejection),
+            Self::Lock(rejection) => rejection.source(),
+        }
+    }
+}
