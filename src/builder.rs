@@ -50,8 +50,8 @@ impl LockManager {
 pub struct LockManagerBuilder {
     settings: Settings,
     nodes: Vec<Arc<dyn Node>>,
-    // Where the Redis nodes are, to find one that is listed twice.
-    addresses: Vec<String>,
+    // Where the Redis nodes are, each with its place among the nodes, to find one that is listed twice.
+    addresses: Vec<(usize, String)>,
     clock: Arc<dyn Clock>,
     // The first mistake in a list of nodes.
     problem: Option<ConfigError>,
@@ -68,8 +68,9 @@ impl LockManagerBuilder {
             match RedisNode::new(url.as_ref()) {
                 Ok(node) => self = self.redis_nodes([node]),
                 Err(error) => {
-                    let error = ConfigError::new(format!("the node URL at index {index}: {error}"));
-                    self.problem.get_or_insert(error);
+                    let text = format!("the node URL at index {index}: {error}");
+                    self.problem
+                        .get_or_insert(ConfigError::of(format!("nodes[{index}].url"), text));
                 }
             }
         }
@@ -80,7 +81,8 @@ impl LockManagerBuilder {
     #[cfg(feature = "redis")]
     pub fn redis_nodes(mut self, nodes: impl IntoIterator<Item = RedisNode>) -> Self {
         for node in nodes {
-            self.addresses.push(node.address().to_owned());
+            self.addresses
+                .push((self.nodes.len(), node.address().to_owned()));
             self.nodes.push(Arc::new(node));
         }
         self
@@ -250,28 +252,40 @@ impl LockManagerBuilder {
     }
 
     fn check(self) -> Result<Parts, ConfigError> {
-        if let Some(problem) = self.problem {
-            return Err(problem);
+        let options = self.inspect()?;
+        Ok((self.nodes, self.clock, options))
+    }
+
+    /// Looks for mistakes.
+    pub(crate) fn inspect(&self) -> Result<Options, ConfigError> {
+        if let Some(problem) = &self.problem {
+            return Err(problem.clone());
         }
         let options = self.settings.check(self.nodes.len())?;
         let mut addresses = HashSet::new();
-        for address in &self.addresses {
+        for (index, address) in &self.addresses {
             if !addresses.insert(address) {
-                return Err(ConfigError::new(format!(
+                let text = format!(
                     "the server {address} is listed twice; every node must be a server of its own"
-                )));
+                );
+                return Err(ConfigError::of(format!("nodes[{index}]"), text));
             }
         }
         let mut names = HashSet::new();
-        for node in &self.nodes {
-            if !names.insert(node.name()) {
-                return Err(ConfigError::new(format!(
-                    "two nodes are called {}; give each a name of its own",
-                    node.name()
-                )));
+        for (index, node) in self.nodes.iter().enumerate() {
+            let name = node.name();
+            if !names.insert(name) {
+                let text = format!("two nodes are called {name}; give each a name of its own");
+                return Err(ConfigError::of(format!("nodes[{index}].name"), text));
             }
         }
-        Ok((self.nodes, self.clock, options))
+        Ok(options)
+    }
+
+    /// Takes all settings at once.
+    pub(crate) fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
     }
 }
 

@@ -68,6 +68,7 @@
 mod builder;
 pub mod clock;
 mod conduct;
+mod config;
 #[cfg(feature = "axum")]
 pub mod extract;
 #[cfg(feature = "idempotency")]
@@ -87,6 +88,7 @@ pub mod token;
 mod trace;
 
 pub use builder::LockManagerBuilder;
+pub use config::{LockConfig, NodeConfig, TlsConfig};
 #[cfg(feature = "axum")]
 pub use extract::Held;
 #[cfg(feature = "idempotency")]

@@ -85,6 +85,7 @@ mod table {
     };
     use tower_redlock::node::memory::MemoryNode;
     use tower_redlock::record::Record;
+    use tower_redlock::{LockConfig, NodeConfig, TlsConfig};
     use tower_redlock::{
         AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, KeyError, LendError, Loan,
         LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope, LossReason, Lost,
@@ -155,6 +156,9 @@ mod table {
         ReleaseError:       yes  yes  yes   yes        yes;
         ConfigError:        yes  yes  yes   yes        yes;
         ConnectError:       yes  yes  yes   yes        yes;
+        LockConfig:         yes  yes  yes   yes        yes;
+        NodeConfig:         yes  yes  yes   yes        yes;
+        TlsConfig:          yes  yes  yes   yes        yes;
         NodeFailure:        yes  yes  yes   yes        yes;
         Contended:          yes  yes  yes   yes        yes;
         WaitTimeout:        yes  yes  yes   yes        yes;
@@ -298,6 +302,7 @@ mod table {
         assert_future_is_send(|locks: &'static LockManager| locks.run("key", |_lock| async {}));
         assert_future_is_send(|locks: &'static LockManager| locks.shutdown(Duration::ZERO));
         assert_future_is_send(LockManagerBuilder::connect);
+        assert_future_is_send(|config: &'static LockConfig| LockManager::from_config(config));
         assert_future_is_send(LockGuard::release);
         assert_future_is_send(|(locks, keys, proof): (&'static LockManager, LockKeys, &'static LoanProof)| {
             locks.borrow_keys(keys, proof)

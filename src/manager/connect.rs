@@ -9,10 +9,11 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::LockManager;
 use super::background::Background;
+use super::config_error::ConfigError;
 use super::core::Core;
 use super::error::{NoQuorum, NodeFailure};
 use super::fanout::Fanout;
-use super::options::{ConfigError, ConnectError, Misconfigured, Options};
+use super::options::{ConnectError, Misconfigured, Options};
 use super::warden::{NodeStanding, keep};
 use super::watchdog::watch;
 use crate::clock::Clock;

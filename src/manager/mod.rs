@@ -19,6 +19,7 @@ mod background;
 mod baton;
 mod borrow;
 mod completion;
+mod config_error;
 mod connect;
 mod core;
 mod courtesy;
@@ -59,6 +60,7 @@ use crate::lock_keys::LockKeys;
 use crate::node::NodeState;
 
 pub use self::borrow::BorrowError;
+pub use self::config_error::ConfigError;
 pub use self::ending::{LossReason, ReleaseError, RunError, Unconfirmed, Unrecorded};
 pub use self::error::{
     AcquireError, Contended, NoEntropy, NoQuorum, NodeFailure, QueueFull, ShuttingDown, TooSlow,
@@ -69,7 +71,7 @@ pub use self::guard::{LockGuard, LockHandle};
 pub use self::hand_off::HandOff;
 pub use self::loan::{LendError, Loan};
 pub use self::lost::Lost;
-pub use self::options::{ConfigError, ConnectError, Misconfigured};
+pub use self::options::{ConnectError, Misconfigured};
 pub(crate) use self::options::{Options, Settings};
 pub use self::recall::{Recall, RunGuard};
 pub use self::restart_guard::RestartGuard;

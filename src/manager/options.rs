@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::config_error::ConfigError;
 use super::error::{NoQuorum, NodeFailure, list};
 use super::fencing::Fencing;
 use super::hand_off::HandOff;
 use super::queue::Bounds;
 use super::restart_guard::RestartGuard;
-use crate::namespace::{Namespace, NamespaceError};
+use crate::namespace::Namespace;
 use crate::node::{Charter, Node};
 use crate::protocol::quorum::Quorum;
 use crate::protocol::renewal::Terms;
@@ -91,7 +92,8 @@ impl Options {
 impl Settings {
     /// Checks the settings for a manager of `nodes` nodes.
     pub(crate) fn check(&self, nodes: usize) -> Result<Options, ConfigError> {
-        let namespace = Namespace::new(&self.namespace).map_err(ConfigError::namespace)?;
+        let namespace = Namespace::new(&self.namespace)
+            .map_err(|error| ConfigError::of("namespace", error.to_string()))?;
         // The nodes count whole milliseconds; the deadline must not count more than they were told.
         let ttl = Duration::from_millis(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX));
         check_range("ttl", ttl, MIN_TTL, MAX_TTL)?;
@@ -102,7 +104,10 @@ impl Settings {
         });
         check_range("node_timeout", node_timeout, Duration::from_millis(1), ttl)?;
         let drift = Drift::new(self.drift_factor).ok_or_else(|| {
-            ConfigError::new("drift_factor is out of range: use a part of the ttl from 0.0 to 0.5")
+            ConfigError::of(
+                "drift_factor",
+                "drift_factor is out of range: use a part of the ttl from 0.0 to 0.5",
+            )
         })?;
         let max_hold = self.max_hold.unwrap_or_else(|| DEFAULT_MAX_HOLD.max(ttl));
         check_range("max_hold", max_hold, ttl, Duration::MAX)?;
@@ -136,7 +141,13 @@ impl Settings {
     fn bounds(&self) -> Result<Bounds, ConfigError> {
         let (per_key, total) = (self.max_waiters_per_key, self.max_waiters);
         if per_key == 0 || total == 0 {
-            return Err(ConfigError::new(
+            let field = if per_key == 0 {
+                "max_waiters_per_key"
+            } else {
+                "max_waiters"
+            };
+            return Err(ConfigError::of(
+                field,
                 "max_waiters_per_key and max_waiters must be at least 1; to let nobody wait, set max_wait to zero",
             ));
         }
@@ -147,17 +158,19 @@ impl Settings {
 impl HandOff {
     fn checked(self, max_hold: Duration) -> Result<Self, ConfigError> {
         if self.max_passes > MAX_PASSES {
-            return Err(ConfigError::new(format!(
+            let text = format!(
                 "hand_off allows {} passes in a row; there may be at most {MAX_PASSES}",
                 self.max_passes
-            )));
+            );
+            return Err(ConfigError::of("hand_off.max_passes", text));
         }
         check_range(
             "the time of hand_off",
             self.max_time,
             Duration::ZERO,
             max_hold,
-        )?;
+        )
+        .map_err(|error| error.moved("hand_off.max_time"))?;
         Ok(self)
     }
 }
@@ -165,7 +178,8 @@ impl HandOff {
 impl Fencing {
     fn checked(self, ttl: Duration) -> Result<Self, ConfigError> {
         if let Some(keep) = self.keep {
-            check_range("the time that fencing keeps counters", keep, ttl, MAX_KEEP)?;
+            check_range("the time that fencing keeps counters", keep, ttl, MAX_KEEP)
+                .map_err(|error| error.moved("fencing.keep"))?;
         }
         Ok(self)
     }
@@ -174,7 +188,8 @@ impl Fencing {
 impl RestartGuard {
     fn checked(self) -> Result<Self, ConfigError> {
         if let Some(skew) = self.max_clock_skew {
-            check_range("max_clock_skew", skew, Duration::ZERO, MAX_SKEW)?;
+            check_range("max_clock_skew", skew, Duration::ZERO, MAX_SKEW)
+                .map_err(|error| error.moved("restart_guard.max_clock_skew"))?;
         }
         Ok(self)
     }
@@ -182,19 +197,24 @@ impl RestartGuard {
 
 fn quorum(nodes: usize, masked: usize) -> Result<Quorum, ConfigError> {
     if nodes == 0 {
-        return Err(ConfigError::new(
+        return Err(ConfigError::of(
+            "nodes",
             "there is no node: give the builder .redis(urls), .memory(count) or .nodes(list)",
         ));
     }
     if nodes > MAX_NODES {
-        return Err(ConfigError::new(format!(
-            "there are {nodes} nodes; at most {MAX_NODES} are allowed, and 3 or 5 are usual"
-        )));
+        return Err(ConfigError::of(
+            "nodes",
+            format!(
+                "there are {nodes} nodes; at most {MAX_NODES} are allowed, and 3 or 5 are usual"
+            ),
+        ));
     }
     Quorum::masking(nodes, masked).ok_or_else(|| {
-        ConfigError::new(format!(
+        let text = format!(
             "{nodes} nodes cannot mask the losses of {masked}: use more nodes or mask fewer"
-        ))
+        );
+        ConfigError::of("mask_losses", text)
     })
 }
 
@@ -205,42 +225,15 @@ fn check_range(
     most: Duration,
 ) -> Result<(), ConfigError> {
     if value < least {
-        return Err(ConfigError::new(format!(
-            "{name} is {value:?}; it must be at least {least:?}"
-        )));
+        let text = format!("{name} is {value:?}; it must be at least {least:?}");
+        return Err(ConfigError::of(name, text));
     }
     if value > most {
-        return Err(ConfigError::new(format!(
-            "{name} is {value:?}; it must be at most {most:?}"
-        )));
+        let text = format!("{name} is {value:?}; it must be at most {most:?}");
+        return Err(ConfigError::of(name, text));
     }
     Ok(())
 }
-
-/// A setting that makes no sense. The text says which, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    text: String,
-}
-
-impl ConfigError {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into() }
-    }
-
-    #[expect(clippy::needless_pass_by_value, reason = "fits map_err")]
-    fn namespace(error: NamespaceError) -> Self {
-        Self::new(error.to_string())
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 /// Why a manager could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -43,7 +43,12 @@ const MANAGER: &[&str] = &["src/manager/"];
 const MIDDLEWARE: &[&str] = &["src/middleware/"];
 const IDEMPOTENCY: &[&str] = &["src/idempotency/"];
 const EXTRACT: &[&str] = &["src/extract/"];
-const ASSEMBLY: &[&str] = &["src/builder.rs", "src/builder/", "src/config.rs"];
+const ASSEMBLY: &[&str] = &[
+    "src/builder.rs",
+    "src/builder/",
+    "src/config.rs",
+    "src/config/",
+];
 const WEB: &[&str] = &[
     "bytes",
     "http",

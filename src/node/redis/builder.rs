@@ -73,7 +73,7 @@ impl RedisNodeBuilder {
         self
     }
 
-    /// How long one attempt to connect may take, handshakes and checks included. Unless set: 1 s.
+    /// How long one attempt to connect may take, handshakes and checks included. At least 1 ms; unless set: 1 s.
     pub const fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
@@ -200,17 +200,20 @@ impl RedisNodeBuilder {
     /// [`NodeUrlError`] if the URLs, the certificates or the numbers cannot be used.
     pub fn build(self) -> Result<RedisNode, NodeUrlError> {
         let replicas = match (self.require, self.within) {
-            (Some(0), _) => return Err(NodeUrlError::new(NO_REPLICAS)),
+            (Some(0), _) => return Err(NodeUrlError::of("require", NO_REPLICAS)),
             (_, Some(within)) if within < Duration::from_millis(1) => {
-                return Err(NodeUrlError::new(NO_TIME));
+                return Err(NodeUrlError::of("within", NO_TIME));
             }
-            (None, Some(_)) => return Err(NodeUrlError::new(WITHIN_ALONE)),
+            (None, Some(_)) => return Err(NodeUrlError::of("within", WITHIN_ALONE)),
             (require, within) => require.map(|require| Replicas::new(require, within)),
         };
         let usual = if replicas.is_some() { CONNECTIONS } else { 1 };
         let connections = self.connections.unwrap_or(usual);
         if !(1..=MOST_CONNECTIONS).contains(&connections) {
-            return Err(NodeUrlError::new(BAD_CONNECTIONS));
+            return Err(NodeUrlError::of("connections", BAD_CONNECTIONS));
+        }
+        if self.connect_timeout < Duration::from_millis(1) {
+            return Err(NodeUrlError::of("connect_timeout", NO_TIME_TO_CONNECT));
         }
         let (access, certificates) = (&self.access, &self.certificates);
         let target = match &self.place {
@@ -250,5 +253,7 @@ impl fmt::Debug for RedisNodeBuilder {
 
 const NO_REPLICAS: &str = "`require` was given 0 replicas; it must be at least 1, or use `RedisNode::builder`, which asks for none";
 const NO_TIME: &str = "`within` must be at least 1 ms: replicas need time to acknowledge";
+const NO_TIME_TO_CONNECT: &str =
+    "`connect_timeout` must be at least 1 ms; 1 s is usual, handshakes and checks included";
 const WITHIN_ALONE: &str = "`within` was given but no number of replicas; set it with `require`";
 const BAD_CONNECTIONS: &str = "`connections` must be from 1 to 32";

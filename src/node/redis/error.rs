@@ -13,17 +13,50 @@ const LONGEST_TEXT: usize = 200;
 ///
 /// The text says what to change. It never repeats the URL, which may hold a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeUrlError(&'static str);
+pub struct NodeUrlError {
+    text: &'static str,
+    // The setting, as it is called in a configuration; empty for several together.
+    about: &'static str,
+    // Which one of several.
+    index: Option<usize>,
+}
 
 impl NodeUrlError {
+    /// A mistake in the URL.
     pub(super) const fn new(text: &'static str) -> Self {
-        Self(text)
+        Self::of("url", text)
+    }
+
+    /// A mistake in another setting.
+    pub(super) const fn of(about: &'static str, text: &'static str) -> Self {
+        Self {
+            text,
+            about,
+            index: None,
+        }
+    }
+
+    /// The same, found in one of several Sentinels' URLs.
+    pub(super) fn of_sentinel(self, index: usize) -> Self {
+        if self.about != "url" {
+            return self;
+        }
+        Self {
+            about: "sentinels",
+            index: Some(index),
+            ..self
+        }
+    }
+
+    /// The setting, and which one of several.
+    pub(crate) const fn about(&self) -> (&'static str, Option<usize>) {
+        (self.about, self.index)
     }
 }
 
 impl fmt::Display for NodeUrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str(self.text)
     }
 }
 

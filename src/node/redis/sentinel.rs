@@ -42,22 +42,23 @@ pub(super) fn target(
     certificates: &Certificates,
 ) -> Result<Target, NodeUrlError> {
     if master.is_empty() {
-        return Err(NodeUrlError::new(NO_NAME));
+        return Err(NodeUrlError::of("master", NO_NAME));
     }
     let mut sentinels = Vec::new();
     let mut secrets: Vec<String> = access.password.clone().into_iter().collect();
     let mut kinds = Vec::new();
-    for url in urls {
-        let (info, tls) = read(url, certificates)?;
+    for (index, url) in urls.iter().enumerate() {
+        let here = |error: NodeUrlError| error.of_sentinel(index);
+        let (info, tls) = read(url, certificates).map_err(here)?;
         if !matches!(
             info.addr(),
             ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. }
         ) {
-            return Err(NodeUrlError::new(SOCKET));
+            return Err(here(NodeUrlError::new(SOCKET)));
         }
         let settings = info.redis_settings().clone();
         if settings.db() != 0 {
-            return Err(NodeUrlError::new(DATABASE));
+            return Err(here(NodeUrlError::new(DATABASE)));
         }
         secrets.extend(settings.password().map(str::to_owned));
         let address = address_of(info.addr());
@@ -66,14 +67,14 @@ pub(super) fn target(
                 .set_protocol(ProtocolVersion::RESP2)
                 .set_skip_set_lib_name(),
         );
-        sentinels.push((address, client(info, tls, certificates)?));
+        sentinels.push((address, client(info, tls, certificates).map_err(here)?));
         kinds.push(tls);
     }
     let Some(tls) = kinds.first().copied() else {
-        return Err(NodeUrlError::new(NO_SENTINELS));
+        return Err(NodeUrlError::of("sentinels", NO_SENTINELS));
     };
     if kinds.iter().any(|kind| *kind != tls) {
-        return Err(NodeUrlError::new(MIXED));
+        return Err(NodeUrlError::of("sentinels", MIXED));
     }
     let mut addresses: Vec<&str> = sentinels.iter().map(|(address, _)| &**address).collect();
     addresses.sort_unstable();

@@ -160,12 +160,12 @@ pub(super) fn client(
     if let Some(root) = &certificates.root
         && !is_pem(root, certificate)
     {
-        return Err(NodeUrlError::new(BAD_ROOT));
+        return Err(NodeUrlError::of("tls.root_certificate", BAD_ROOT));
     }
     if let Some((chain, key)) = &certificates.client
         && !(is_pem(chain, certificate) && is_pem(key, b"PRIVATE KEY-----"))
     {
-        return Err(NodeUrlError::new(BAD_CLIENT));
+        return Err(NodeUrlError::of("tls.client_certificate", BAD_CLIENT));
     }
     let certificates = redis::TlsCertificates {
         client_tls: certificates
@@ -177,7 +177,8 @@ pub(super) fn client(
             }),
         root_cert: certificates.root.clone(),
     };
-    Client::build_with_tls(info, certificates).map_err(|_| NodeUrlError::new(BAD_CERTIFICATES))
+    Client::build_with_tls(info, certificates)
+        .map_err(|_| NodeUrlError::of("tls", BAD_CERTIFICATES))
 }
 
 #[cfg(not(feature = "tls"))]

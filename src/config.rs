@@ -1,0 +1,321 @@
+//! [`LockConfig`]: a manager's settings as data, from a file or the environment.
+
+mod build;
+mod duration;
+mod env;
+mod node;
+mod read;
+#[cfg(feature = "redis")]
+mod redis_node;
+mod value;
+
+use std::time::Duration;
+
+use serde::de::{Deserialize, Deserializer, Error as _};
+
+use self::env::Environment;
+pub use self::node::{NodeConfig, TlsConfig};
+use self::read::Spot;
+use self::value::Root;
+use crate::manager::{
+    ConfigError, ConnectError, Fencing, HandOff, LockManager, RestartGuard, Settings,
+};
+
+/// All that a [`LockManager`] can be told, as data: from TOML, JSON and the like through `serde`, or from the
+/// [environment](Self::from_env).
+///
+/// Nothing has to be said but where the nodes are; what is left out is as the setter of the same name of
+/// [`LockManagerBuilder`](crate::LockManagerBuilder) describes it. Durations are texts of whole numbers with the units
+/// `d`, `h`, `m`, `s` and `ms`: `"10s"`, `"250ms"`, `"1m30s"`.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tower_redlock::{LockConfig, LockManager};
+///
+/// let text = r#"
+///     memory = 5                # Or `nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]`.
+///     ttl = "30s"
+///     max_wait = "2s"
+///     hand_off = { max_passes = 8, max_time = "50ms" }        # Or "off".
+/// "#;
+/// // Its `message`, and not the whole error, which may quote passwords.
+/// let config: LockConfig = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+/// let locks = LockManager::from_config(&config).await?;
+/// let guard = locks.acquire("order:42").await?;
+/// # drop(guard);
+/// # Ok(()) }
+/// ```
+///
+/// All there is, with what is usual where there is such a thing:
+///
+/// ```
+/// # #[cfg(feature = "tls")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let text = r#"
+/// namespace = "lk"
+/// ttl = "10s"
+/// node_timeout = "100ms"                  # a hundredth of the ttl, from 20ms to 200ms
+/// connect_timeout = "5s"
+/// drift_factor = 0.01
+/// mask_losses = 0
+/// max_hold = "1m"                         # or the ttl, if that is longer
+/// max_wait = "5s"
+/// max_waiters_per_key = 64
+/// max_waiters = 10000
+/// bootstrap = false
+/// hand_off = { max_passes = 32, max_time = "250ms" }          # or "off"
+/// fencing = { keep = "24h" }                                  # or "off"
+/// restart_guard = { max_clock_skew = "1s" }                   # or "off"
+///
+/// ## A node is a URL, in `nodes = ["redis://10.0.0.1", ..]`, or a table.
+/// [[nodes]]
+/// url = "redis://:secret@10.0.0.1:6379/0"
+/// name = "first"                          # host and port
+/// connect_timeout = "1s"
+/// accept_eviction = false
+///
+/// [[nodes]]
+/// url = "rediss://10.0.0.2"
+/// user = "locks"                          # in place of those in the URL
+/// password = "secret"
+/// database = 0
+/// ## These, or those of the table `tls` beside `ttl`, which are for all nodes. Paths, or the PEM text.
+/// ## tls = { root_certificate = "ca.pem", client_certificate = "client.pem", client_key = "client.key" }
+///
+/// [[nodes]]
+/// sentinels = ["redis://10.0.0.3:26379", "redis://10.0.0.4:26379", "redis://10.0.0.5:26379"]
+/// master = "mymaster"
+/// require = 2                             # replicas
+/// within = "30ms"                         # a third of the node_timeout
+/// connections = 4
+/// # "#;
+/// # let config: tower_redlock::LockConfig = toml::from_str(text)?;
+/// # let rt = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # let _runtime = rt.enter();
+/// # config.builder()?.lazy()?;
+/// # Ok(()) }
+/// # #[cfg(not(feature = "tls"))] fn main() {}
+/// ```
+///
+/// # Errors
+///
+/// What is wrong is told with its field: `nodes[1].require: must be a whole number without quotes ..`. A field that
+/// does not exist is wrong, and so are one that is there twice, `null`, and a number for a duration. What can be seen
+/// from the text alone is refused when that is read; values that do not fit, when [`builder`](Self::builder) or
+/// [`LockManager::from_config`] is called.
+///
+/// # Passwords
+///
+/// Neither `Debug` nor any error shows a password or key. For that reason a configuration cannot be serialised: with
+/// its passwords it should not be, and without them it is another.
+///
+/// What is beyond this crate: a format's own error may carry the text. That of `toml` shows all of it in `Debug`, which
+/// is what `main` prints, and lines of it in `Display`. Its `message()` has what is said here and no more.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LockConfig {
+    /// The servers that are the nodes. 3 or 5 are usual, at most 32.
+    pub nodes: Vec<NodeConfig>,
+    /// In place of `nodes`: so many nodes in the memory of this process, for development and for services of one
+    /// process.
+    pub memory: Option<usize>,
+    /// The prefix of all keys on the nodes. Default: `lk`.
+    pub namespace: String,
+    /// The time to live of a lock on the nodes. From 10 ms to 24 h; default: 10 s.
+    pub ttl: Duration,
+    /// How long a node may take to answer. At least 1 ms, and at most the ttl; default: a hundredth of the ttl, from
+    /// 20 ms to 200 ms.
+    pub node_timeout: Option<Duration>,
+    /// How long connecting waits for a quorum of nodes. From 1 ms to 24 h; default: 5 s.
+    pub connect_timeout: Duration,
+    /// Which part of the ttl is given up for clocks that do not run alike. From 0.0 to 0.5; default: 0.01.
+    pub drift_factor: f64,
+    /// How many nodes may lose everything they hold without two holders at once. Default: 0.
+    pub mask_losses: usize,
+    /// The longest a lock may be held. At least the ttl; default: 60 s, or the ttl if that is longer.
+    pub max_hold: Option<Duration>,
+    /// The longest that anyone waits for a busy lock. Zero: nobody waits. Default: 5 s.
+    pub max_wait: Duration,
+    /// How many callers may wait for one key. At least 1; default: 64.
+    pub max_waiters_per_key: usize,
+    /// How many callers may wait in all. At least 1; default: 10,000.
+    pub max_waiters: usize,
+    /// How often, and for how long, a lock may pass from caller to caller: `"off"`, or a table with `max_passes` and
+    /// `max_time`. Default: 32 times, for 250 ms.
+    pub hand_off: HandOff,
+    /// Whether holders are numbered: `"off"`, or a table that says how long to `keep` the counters, at least the ttl.
+    /// Default: 24 h.
+    pub fencing: Fencing,
+    /// Whether nodes that may have forgotten their locks are kept from granting them again: `"off"`, or a table with
+    /// `max_clock_skew`. Default: 1 s.
+    pub restart_guard: RestartGuard,
+    /// Says that no lock is held on any node, see
+    /// [`LockManagerBuilder::bootstrap`](crate::LockManagerBuilder::bootstrap). Default: `false`, and `true` does not
+    /// belong into a configuration that stays.
+    pub bootstrap: bool,
+    /// The certificates for all nodes that have none of their own; they must be reached by TLS then.
+    pub tls: TlsConfig,
+}
+
+impl Default for LockConfig {
+    /// No nodes yet, and everything else as it is usual.
+    fn default() -> Self {
+        // All fields by name, so that none of the builder's settings is left out here.
+        let Settings {
+            namespace,
+            ttl,
+            node_timeout,
+            drift_factor,
+            masked,
+            max_hold,
+            max_wait,
+            max_waiters_per_key,
+            max_waiters,
+            hand_off,
+            fencing,
+            guard,
+            bootstrap,
+            connect_timeout,
+        } = Settings::default();
+        Self {
+            nodes: Vec::new(),
+            memory: None,
+            namespace,
+            ttl,
+            node_timeout,
+            connect_timeout,
+            drift_factor,
+            mask_losses: masked,
+            max_hold,
+            max_wait,
+            max_waiters_per_key,
+            max_waiters,
+            hand_off,
+            fencing,
+            restart_guard: guard,
+            bootstrap,
+            tls: TlsConfig::default(),
+        }
+    }
+}
+
+impl LockConfig {
+    /// Reads environment variables that begin with `prefix` and `_`: `REDLOCK_TTL=30s`.
+    ///
+    /// | settings | variables with the prefix `REDLOCK` |
+    /// |---|---|
+    /// | nodes by their URLs | `REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2` |
+    /// | nodes with more settings | `REDLOCK_NODES_0_URL`, `REDLOCK_NODES_0_PASSWORD`, .. `REDLOCK_NODES_1_URL`, .. |
+    /// | Sentinels | `REDLOCK_NODES_0_SENTINELS=redis://10.0.0.3:26379,..`, `REDLOCK_NODES_0_MASTER` |
+    /// | what can be off | `REDLOCK_HAND_OFF=off`, or `REDLOCK_HAND_OFF_MAX_PASSES` and `REDLOCK_HAND_OFF_MAX_TIME` |
+    /// | all others | `REDLOCK_MEMORY=5`, `REDLOCK_TTL=30s`, `REDLOCK_TLS_ROOT_CERTIFICATE`, .. |
+    ///
+    /// A comma in a URL's password is `%2C`. A variable that begins so and is no setting is refused; the variables
+    /// that Kubernetes makes for a service called `redlock` begin so, too: call one of them otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] with the field and the variable.
+    pub fn from_env(prefix: &str) -> Result<Self, ConfigError> {
+        Self::from_vars(prefix, env::variables(prefix)?)
+    }
+
+    /// The same from variables that are not those of the process.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] with the field and the variable.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_redlock::LockConfig;
+    ///
+    /// let config = LockConfig::from_vars("REDLOCK", [("REDLOCK_MEMORY", "5"), ("HOME", "/home/me")])?;
+    /// assert_eq!(config.memory, Some(5));
+    ///
+    /// let error = LockConfig::from_vars("REDLOCK", [("REDLOCK_TTL", "10")]).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "ttl: has no unit at its end; say 10s or 10ms (environment variable REDLOCK_TTL)"
+    /// );
+    /// # Ok::<(), tower_redlock::ConfigError>(())
+    /// ```
+    pub fn from_vars<K: Into<String>, V: Into<String>>(
+        prefix: &str,
+        variables: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Self, ConfigError> {
+        let variables = variables.into_iter();
+        let variables = variables.map(|(name, value)| (name.into(), value.into()));
+        let (value, blame) = Environment::read(prefix, variables)?.into_parts();
+        Self::read(Spot::root(value)).map_err(blame)
+    }
+
+    fn read(spot: Spot) -> Result<Self, ConfigError> {
+        let mut fields = spot.fields("it must be a table")?;
+        let mut config = Self::default();
+        fields.read("nodes", &mut config.nodes)?;
+        fields.read("memory", &mut config.memory)?;
+        fields.read("namespace", &mut config.namespace)?;
+        fields.read("ttl", &mut config.ttl)?;
+        fields.read("node_timeout", &mut config.node_timeout)?;
+        fields.read("connect_timeout", &mut config.connect_timeout)?;
+        fields.read("drift_factor", &mut config.drift_factor)?;
+        fields.read("mask_losses", &mut config.mask_losses)?;
+        fields.read("max_hold", &mut config.max_hold)?;
+        fields.read("max_wait", &mut config.max_wait)?;
+        fields.read("max_waiters_per_key", &mut config.max_waiters_per_key)?;
+        fields.read("max_waiters", &mut config.max_waiters)?;
+        fields.read("hand_off", &mut config.hand_off)?;
+        fields.read("fencing", &mut config.fencing)?;
+        fields.read("restart_guard", &mut config.restart_guard)?;
+        fields.read("bootstrap", &mut config.bootstrap)?;
+        fields.read("tls", &mut config.tls)?;
+        fields.finish()?;
+        Ok(config)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            namespace: self.namespace.clone(),
+            ttl: self.ttl,
+            node_timeout: self.node_timeout,
+            drift_factor: self.drift_factor,
+            masked: self.mask_losses,
+            max_hold: self.max_hold,
+            max_wait: self.max_wait,
+            max_waiters_per_key: self.max_waiters_per_key,
+            max_waiters: self.max_waiters,
+            hand_off: self.hand_off,
+            fencing: self.fencing,
+            guard: self.restart_guard,
+            bootstrap: self.bootstrap,
+            connect_timeout: self.connect_timeout,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for LockConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Root(value) = Root::deserialize(deserializer)?;
+        Self::read(Spot::root(value)).map_err(D::Error::custom)
+    }
+}
+
+impl LockManager {
+    /// Makes the manager that `config` describes and waits until a quorum of nodes takes commands, as
+    /// [`connect`](crate::LockManagerBuilder::connect) does.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Config`] for a setting that makes no sense, with the name of its field; else those of
+    /// [`connect`](crate::LockManagerBuilder::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the connections are closed.
+    pub async fn from_config(config: &LockConfig) -> Result<Self, ConnectError> {
+        config.builder()?.connect().await
+    }
+}

@@ -1,0 +1,250 @@
+//! [`NodeConfig`] and [`TlsConfig`]: where a node is, and what it is to be like.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::read::{Fields, Setting, Spot};
+use crate::manager::ConfigError;
+
+/// A Redis or Valkey server in a [`LockConfig`](crate::LockConfig). Each field is what the setter of the same name of
+/// `RedisNodeBuilder` (feature `redis`) is told; `None` leaves it at the default.
+///
+/// In a configuration it is a URL, or a table with these fields, of which either `url` or `sentinels` and `master`
+/// are needed.
+///
+/// `Debug` shows neither passwords nor keys.
+#[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeConfig {
+    /// Where the server is: `redis://[[user]:password@]host[:port][/database]`, `rediss://..` for TLS (feature `tls`),
+    /// or `unix:///path`.
+    pub url: Option<String>,
+    /// In place of `url`: the URLs of the Sentinels that know where the server is.
+    pub sentinels: Vec<String>,
+    /// By which name the Sentinels know it.
+    pub master: Option<String>,
+    /// How the node is called in logs and errors. Default: `host:port`, or `sentinel:` and the name of the master.
+    pub name: Option<String>,
+    /// The user on the server, in place of the one in the URL.
+    pub user: Option<String>,
+    /// The password on the server, in place of the one in the URL, and as it is: nothing is percent-encoded.
+    pub password: Option<String>,
+    /// The database on the server, in place of the one in the URL.
+    pub database: Option<u32>,
+    /// How long one attempt to connect may take. At least 1 ms; default: 1 s.
+    pub connect_timeout: Option<Duration>,
+    /// How many replicas must acknowledge a lock before it counts. At least 1; default: none is asked.
+    pub require: Option<u32>,
+    /// How long they may take. At least 1 ms, and less than the manager's node time-out; default: a third of that.
+    pub within: Option<Duration>,
+    /// How many connections carry commands. From 1 to 32; default: 4 with `require`, else 1.
+    pub connections: Option<usize>,
+    /// Whether a server is taken that may throw keys away when it is full. Default: `false`.
+    pub accept_eviction: bool,
+    /// The certificates for this node. Where there are none, those of
+    /// [`LockConfig::tls`](crate::LockConfig::tls) are used.
+    pub tls: TlsConfig,
+}
+
+impl NodeConfig {
+    /// The node at `url`.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: Some(url.into()),
+            ..Self::default()
+        }
+    }
+
+    /// The node that is whatever server the Sentinels at `urls` call `master`.
+    #[must_use]
+    pub fn sentinel<U: Into<String>>(
+        urls: impl IntoIterator<Item = U>,
+        master: impl Into<String>,
+    ) -> Self {
+        Self {
+            sentinels: urls.into_iter().map(Into::into).collect(),
+            master: Some(master.into()),
+            ..Self::default()
+        }
+    }
+}
+
+impl Setting for NodeConfig {
+    fn read(spot: Spot) -> Result<Self, ConfigError> {
+        if spot.is_text() {
+            return String::read(spot).map(Self::new);
+        }
+        let mut fields: Fields = spot.fields("it must be a URL in quotes or a table with `url`")?;
+        let mut node = Self::default();
+        fields.read("url", &mut node.url)?;
+        fields.read("sentinels", &mut node.sentinels)?;
+        fields.read("master", &mut node.master)?;
+        fields.read("name", &mut node.name)?;
+        fields.read("user", &mut node.user)?;
+        fields.read("password", &mut node.password)?;
+        fields.read("database", &mut node.database)?;
+        fields.read("connect_timeout", &mut node.connect_timeout)?;
+        fields.read("require", &mut node.require)?;
+        fields.read("within", &mut node.within)?;
+        fields.read("connections", &mut node.connections)?;
+        fields.read("accept_eviction", &mut node.accept_eviction)?;
+        fields.read("tls", &mut node.tls)?;
+        fields.finish()?;
+        Ok(node)
+    }
+}
+
+/// The certificates of TLS connections. Each is the path of a PEM file, or the PEM text itself
+/// (`-----BEGIN CERTIFICATE-----` ..).
+///
+/// `Debug` shows no key.
+#[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TlsConfig {
+    /// The certificate of the authority that vouches for the servers. Default: the public ones.
+    pub root_certificate: Option<String>,
+    /// The certificate that we show to a server that asks for one. It needs `client_key`.
+    pub client_certificate: Option<String>,
+    /// The private key of `client_certificate`.
+    pub client_key: Option<String>,
+}
+
+impl TlsConfig {
+    /// Whether it says nothing.
+    #[cfg(feature = "redis")]
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Setting for TlsConfig {
+    fn read(spot: Spot) -> Result<Self, ConfigError> {
+        let mut fields = spot.fields("it must be a table with root_certificate")?;
+        let mut tls = Self::default();
+        fields.read("root_certificate", &mut tls.root_certificate)?;
+        fields.read("client_certificate", &mut tls.client_certificate)?;
+        fields.read("client_key", &mut tls.client_key)?;
+        fields.finish()?;
+        Ok(tls)
+    }
+}
+
+impl fmt::Debug for NodeConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sentinels: Vec<_> = self.sentinels.iter().map(|url| harmless(url)).collect();
+        f.debug_struct("NodeConfig")
+            .field("url", &self.url.as_deref().map(harmless))
+            .field("sentinels", &sentinels)
+            .field("master", &self.master)
+            .field("name", &self.name)
+            .field("user", &self.user)
+            .field("password", &self.password.as_ref().map(|_| HIDDEN))
+            .field("database", &self.database)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("require", &self.require)
+            .field("within", &self.within)
+            .field("connections", &self.connections)
+            .field("accept_eviction", &self.accept_eviction)
+            .field("tls", &self.tls)
+            .finish()
+    }
+}
+
+impl fmt::Debug for TlsConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Some keep certificate and key in one text.
+        let path = |place: &Option<String>| match place {
+            Some(text) if is_pem(text) => Some(HIDDEN.to_owned()),
+            other => other.clone(),
+        };
+        f.debug_struct("TlsConfig")
+            .field("root_certificate", &path(&self.root_certificate))
+            .field("client_certificate", &path(&self.client_certificate))
+            .field("client_key", &self.client_key.as_ref().map(|_| HIDDEN))
+            .finish()
+    }
+}
+
+const HIDDEN: &str = "..";
+
+/// Whether it is a PEM text, and no path.
+pub(super) fn is_pem(text: &str) -> bool {
+    text.contains("-----BEGIN")
+}
+
+/// As much of a URL as surely holds no password. A malformed one can have it anywhere.
+fn harmless(url: &str) -> String {
+    let shown = || {
+        let (scheme, rest) = url.split_once("://")?;
+        let is_path = matches!(scheme, "unix" | "redis+unix" | "valkey+unix");
+        if !(is_path || matches!(scheme, "redis" | "rediss" | "valkey" | "valkeys")) {
+            return None;
+        }
+        let (place, query) = match rest.find(['?', '#']) {
+            Some(end) => (rest.get(..end)?, "?.."),
+            None => (rest, ""),
+        };
+        let (hidden, address) = match rest.rsplit_once('@') {
+            // Which of them belongs to a password, nobody knows.
+            Some(_) if is_path || !query.is_empty() => return None,
+            Some((_, address)) => ("..@", address),
+            None => ("", place),
+        };
+        let fits = if is_path {
+            address.starts_with('/')
+        } else {
+            is_address(address)
+        };
+        fits.then(|| format!("{scheme}://{hidden}{address}{query}"))
+    };
+    shown().unwrap_or_else(|| HIDDEN.to_owned())
+}
+
+/// Whether it reads `host[:port][/database]`.
+fn is_address(text: &str) -> bool {
+    let (place, database) = text.split_once('/').unwrap_or((text, ""));
+    let (host, port) = match place.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        _ => (place, ""),
+    };
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    !host.is_empty()
+        && (host.starts_with('[') || !host.contains(':'))
+        && digits(port)
+        && digits(database)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_what_may_be_a_password() {
+        for (url, shown) in [
+            ("redis://h", "redis://h"),
+            ("redis://h:1/2", "redis://h:1/2"),
+            ("rediss://u:s3cret@h:1/2", "rediss://..@h:1/2"),
+            ("valkey://:s3@cret@[::1]:7", "valkey://..@[::1]:7"),
+            (
+                "unix:///run/r.sock?pass=s3cret&db=2",
+                "unix:///run/r.sock?..",
+            ),
+            ("redis+unix:///run/r.sock", "redis+unix:///run/r.sock"),
+            ("redis://:s3/cret@h", "redis://..@h"),
+            ("redis://:s3cret", ".."),
+            ("redis://u:s3cret", ".."),
+            ("redis://u:s3cret/h", ".."),
+            ("redis://h?pass=s3@cret", ".."),
+            ("redis://h?pass=s3cret", "redis://h?.."),
+            ("redis://:s3?cret@h", ".."),
+            ("unix://s3cret", ".."),
+            ("unix://:s3cret@/run", ".."),
+            ("s3cret", ".."),
+            ("s3cret://h", ".."),
+            ("", ".."),
+        ] {
+            assert_eq!(harmless(url), shown, "{url}");
+        }
+    }
+}

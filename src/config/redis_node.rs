@@ -1,0 +1,141 @@
+//! From a [`NodeConfig`] to a [`RedisNode`].
+
+#[cfg(feature = "tls")]
+use std::fs;
+
+#[cfg(feature = "tls")]
+use super::node::is_pem;
+use super::node::{NodeConfig, TlsConfig};
+use crate::manager::ConfigError;
+use crate::node::redis::{NodeUrlError, RedisNode, RedisNodeBuilder};
+
+/// Makes the node at `path` of a configuration, with certificates that are there for all.
+pub(super) fn build(
+    node: &NodeConfig,
+    path: &str,
+    shared: &TlsConfig,
+) -> Result<RedisNode, ConfigError> {
+    let mut builder = begin(node, path)?;
+    if let Some(name) = &node.name {
+        if name.is_empty() {
+            return Err(refuse(
+                path,
+                "name",
+                "is empty; leave it out for host and port",
+            ));
+        }
+        builder = builder.name(name);
+    }
+    if let Some(user) = &node.user {
+        builder = builder.user(user);
+    }
+    if let Some(password) = &node.password {
+        builder = builder.password(password);
+    }
+    if let Some(database) = node.database {
+        builder = builder.database(database);
+    }
+    if let Some(limit) = node.connect_timeout {
+        builder = builder.connect_timeout(limit);
+    }
+    if let Some(replicas) = node.require {
+        builder = builder.require(replicas);
+    }
+    if let Some(limit) = node.within {
+        builder = builder.within(limit);
+    }
+    if let Some(count) = node.connections {
+        builder = builder.connections(count);
+    }
+    builder = builder.accept_eviction(node.accept_eviction);
+    // Where the certificates come from.
+    let (tls, place) = match node.tls.is_empty() {
+        true => (shared, "tls".to_owned()),
+        false => (&node.tls, format!("{path}.tls")),
+    };
+    if !tls.is_empty() {
+        builder = certificates(builder, tls, &place)?;
+    }
+    builder
+        .build()
+        .map_err(|error| explain(&error, path, &place))
+}
+
+/// Where the server is.
+fn begin(node: &NodeConfig, path: &str) -> Result<RedisNodeBuilder, ConfigError> {
+    match (&node.url, &node.master) {
+        (Some(_), Some(_)) => Err(refuse(path, "master", URL_TOO)),
+        (Some(_), None) if !node.sentinels.is_empty() => Err(refuse(path, "sentinels", URL_TOO)),
+        (Some(url), None) => Ok(RedisNode::builder(url)),
+        (None, Some(master)) => Ok(RedisNode::sentinel(&node.sentinels, master)),
+        (None, None) if node.sentinels.is_empty() => Err(refuse(path, "url", NOWHERE)),
+        (None, None) => Err(refuse(path, "master", NO_MASTER)),
+    }
+}
+
+fn refuse(path: &str, field: &str, reason: &str) -> ConfigError {
+    ConfigError::of(format!("{path}.{field}"), reason)
+}
+
+/// Says which field the node's own error is about.
+fn explain(error: &NodeUrlError, path: &str, tls: &str) -> ConfigError {
+    let field = match error.about() {
+        (about, Some(index)) => format!("{path}.{about}[{index}]"),
+        (about, None) => match about.strip_prefix("tls") {
+            Some(certificate) => format!("{tls}{certificate}"),
+            None => format!("{path}.{about}"),
+        },
+    };
+    ConfigError::of(field, error.to_string())
+}
+
+#[cfg(feature = "tls")]
+fn certificates(
+    mut builder: RedisNodeBuilder,
+    tls: &TlsConfig,
+    place: &str,
+) -> Result<RedisNodeBuilder, ConfigError> {
+    let read = |field: &str, text: &str| {
+        if is_pem(text) {
+            return Ok(text.as_bytes().to_vec());
+        }
+        fs::read(text).map_err(|error| {
+            let reason =
+                format!("the file cannot be read: {error}; give its path, or the PEM text");
+            refuse(place, field, &reason)
+        })
+    };
+    if let Some(root) = &tls.root_certificate {
+        builder = builder.root_certificate(read("root_certificate", root)?);
+    }
+    match (&tls.client_certificate, &tls.client_key) {
+        (Some(certificate), Some(key)) => Ok(builder.client_certificate(
+            read("client_certificate", certificate)?,
+            read("client_key", key)?,
+        )),
+        (None, None) => Ok(builder),
+        (Some(_), None) => Err(refuse(place, "client_key", NO_KEY)),
+        (None, Some(_)) => Err(refuse(place, "client_certificate", NO_CERTIFICATE)),
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn certificates(
+    _builder: RedisNodeBuilder,
+    _tls: &TlsConfig,
+    place: &str,
+) -> Result<RedisNodeBuilder, ConfigError> {
+    Err(ConfigError::of(place, TLS_IS_OFF))
+}
+
+const URL_TOO: &str =
+    "is for nodes that Sentinels know, and this one has a `url`; leave out one of them";
+const NOWHERE: &str = "is missing; give a URL, or `sentinels` and `master`";
+const NO_MASTER: &str = "is missing: by which name do the Sentinels know the server?";
+#[cfg(feature = "tls")]
+const NO_KEY: &str = "is missing: the certificate of a client needs its private key";
+#[cfg(feature = "tls")]
+const NO_CERTIFICATE: &str = "is missing: a private key needs the certificate that it belongs to";
+#[cfg(not(feature = "tls"))]
+const TLS_IS_OFF: &str =
+    "certificates need the feature `tls` of `tower-redlock`; enable it in Cargo.toml";

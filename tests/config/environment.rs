@@ -1,0 +1,169 @@
+//! The environment: its lists, its numbers, and the variables that are none of ours.
+
+use std::process::Command;
+
+use proptest::prelude::*;
+use tower_redlock::{LockConfig, NodeConfig};
+
+use super::refused_variables;
+
+#[test]
+fn nodes_are_a_list_or_numbered() {
+    let listed = LockConfig::from_vars("A", [("A_NODES", "redis://a, redis://b")]).unwrap();
+    let numbered = [
+        ("A_NODES_1_URL", "redis://b"),
+        ("A_NODES_0", "redis://a"),
+        ("B_TTL", "nonsense"),
+        ("ATTL", "nonsense"),
+        ("A", "nonsense"),
+    ];
+    assert_eq!(LockConfig::from_vars("A", numbered).unwrap(), listed);
+    assert_eq!(
+        listed.nodes,
+        [NodeConfig::new("redis://a"), NodeConfig::new("redis://b")]
+    );
+    // Ten come after nine.
+    let many = (0..11).map(|index| (format!("A_NODES_{index}"), format!("redis://h{index}")));
+    let many = LockConfig::from_vars("A", many).unwrap();
+    assert_eq!(many.nodes[10], NodeConfig::new("redis://h10"));
+
+    let mut watched = NodeConfig::sentinel(["redis://s", "redis://t"], "m");
+    watched.require = Some(1);
+    let variables = [
+        ("A_NODES_0_SENTINELS", "redis://s,redis://t"),
+        ("A_NODES_0_MASTER", "m"),
+        ("A_NODES_0_REQUIRE", "1"),
+        ("A_NODES_0_TLS_ROOT_CERTIFICATE", "ca.pem"),
+        ("A_TLS_CLIENT_KEY", "key.pem"),
+    ];
+    watched.tls.root_certificate = Some("ca.pem".to_owned());
+    let config = LockConfig::from_vars("A", variables).unwrap();
+    assert_eq!(config.nodes, [watched]);
+    assert_eq!(config.tls.client_key.as_deref(), Some("key.pem"));
+}
+
+#[test]
+fn an_empty_namespace_means_something_and_other_empty_variables_do_not() {
+    let config = LockConfig::from_vars("A", [("A_NAMESPACE", "")]).unwrap();
+    assert_eq!(config.namespace, "");
+    assert_eq!(
+        refused_variables(&[("TTL", "")]).to_string(),
+        "ttl: is empty; unset the variable for the default (environment variable APP_TTL)"
+    );
+}
+
+type Variables = &'static [(&'static str, &'static str)];
+
+/// Variables without their prefix, the field that is wrong, and a part of the reason.
+#[rustfmt::skip]
+const REFUSED: &[(Variables, &str, &str)] = &[
+    (&[("TTLS", "1s")], "ttls", "there is no such setting; there are: nodes, memory,"),
+    (&[("ttl", "1s")], "ttl", "upper case"),
+    (&[("HAND_OFF_MAX", "1")], "hand_off.max", "there are: max_passes, max_time"),
+    (&[("HAND_OFF", "on")], "hand_off", "must be \"off\""),
+    (&[("MEMORY", "five")], "memory", "must be a whole number, as in 5"),
+    (&[("MEMORY", "+5")], "memory", "must be a whole number, as in 5"),
+    (&[("MEMORY", "-1")], "memory", "must be a whole number, as in 5"),
+    (&[("MEMORY", "99999999999999999999999999999999999999999")], "memory", "from 0 to"),
+    (&[("BOOTSTRAP", "yes")], "bootstrap", "must be `true` or `false`"),
+    (&[("DRIFT_FACTOR", "1%")], "drift_factor", "must be a number, as in 0.01"),
+    (&[("MAX_WAIT", "2")], "max_wait", "has no unit"),
+    (&[("NODES_0_URL", "x"), ("NODES_0_WITHIN", "1")], "nodes[0].within", "has no unit"),
+    (&[("NODES_1", "x")], "nodes[0]", "is missing, though there is nodes[1]"),
+    (&[("NODES_0", "x"), ("NODES_00", "y")], "nodes[0]", "given twice"),
+    (&[("NODES_0", "x"), ("NODES_0_URL", "y")], "nodes[0]", "given twice"),
+    (&[("NODES", "x"), ("NODES_0_URL", "y")], "nodes", "given twice"),
+    (&[("HAND_OFF", "off"), ("HAND_OFF_MAX_TIME", "1s")], "hand_off", "given twice"),
+    (&[("HAND_OFF_MAX_TIME", "1s"), ("HAND_OFF", "off")], "hand_off", "given twice"),
+    (&[("NODES_X_URL", "x")], "nodes_x_url", "no such setting"),
+    (&[("NODES_0_TLS_CERT", "x")], "nodes[0].tls.cert", "there are: root_certificate"),
+];
+
+#[test]
+fn a_refusal_names_the_field_and_the_variable() {
+    for (variables, field, text) in REFUSED {
+        let error = refused_variables(variables);
+        assert_eq!(error.field(), Some(*field), "{error}");
+        let shown = error.to_string();
+        assert!(shown.starts_with(&format!("{field}: ")), "{shown}");
+        assert!(shown.contains(text), "{shown}");
+        assert!(shown.contains(" (environment variable APP_"), "{shown}");
+    }
+    // The variable that is to blame, where several are read.
+    let error = refused_variables(&[("MEMORY", "5"), ("TTL", "1s"), ("MAX_HOLD", "never")]);
+    assert!(
+        error
+            .to_string()
+            .ends_with("(environment variable APP_MAX_HOLD)"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_prefix_is_needed() {
+    let error = LockConfig::from_vars("", [("_TTL", "1s")]).unwrap_err();
+    assert!(error.to_string().contains("prefix"), "{error}");
+}
+
+/// Says that this process is the child of the test below, with its environment.
+const CHILD: &str = "CONFIG_TEST_CHILD";
+
+/// The environment of a process cannot be changed safely, so a process with another one is started.
+#[test]
+fn the_variables_of_the_process_are_read() {
+    if std::env::var_os(CHILD).is_some() {
+        let config = LockConfig::from_env("CONFIG_OWN").unwrap();
+        assert_eq!(config.memory, Some(3));
+        let error = LockConfig::from_env("CONFIG_BAD").unwrap_err();
+        assert_eq!(error.field(), Some("memori"));
+        #[cfg(unix)]
+        {
+            let error = LockConfig::from_env("CONFIG_ODD").unwrap_err().to_string();
+            assert_eq!(
+                error,
+                "the environment variable CONFIG_ODD_TTL is not UTF-8"
+            );
+        }
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child
+        .args([
+            "--exact",
+            "environment::the_variables_of_the_process_are_read",
+        ])
+        .env(CHILD, "1")
+        .env("CONFIG_OWN_MEMORY", "3")
+        .env("CONFIG_BAD_MEMORI", "3");
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStrExt as _;
+        child.env("CONFIG_ODD_TTL", std::ffi::OsStr::from_bytes(b"1\xffs"));
+    }
+    let output = child.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
+}
+
+proptest! {
+    /// Whatever the environment holds, the answer is a configuration or an error.
+    #[test]
+    fn no_environment_makes_it_panic(
+        variables in proptest::collection::vec(
+            ("A_(NODES_?|HAND_OFF_?|TLS_?|FENCING_?)?[0-9A-Z_]{0,6}(_URL|_TLS_X|_SENTINELS)?", "\\PC{0,9}"), 0..6,
+        )
+    ) {
+        let _ = LockConfig::from_vars("A", variables);
+    }
+
+    #[test]
+    fn a_duration_is_read_or_refused_by_name(text in "[0-9dhms. ]{1,9}") {
+        match LockConfig::from_vars("A", [("A_MAX_WAIT", &text)]) {
+            Ok(config) => prop_assert!(config.max_wait.subsec_nanos() % 1_000_000 == 0),
+            Err(error) => prop_assert_eq!(error.field(), Some("max_wait")),
+        }
+    }
+}

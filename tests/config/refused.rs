@@ -1,0 +1,169 @@
+//! Every field with values that make no sense: the refusal begins with the field and says why.
+
+use tower_redlock::LockConfig;
+
+use super::refusal;
+
+/// Lines beside `memory = 5`, the field that is wrong, and a part of the reason.
+#[rustfmt::skip]
+const REFUSED: &[(&str, &str, &str)] = &[
+    ("namespace = 5", "namespace", "is a whole number; it must be a text"),
+    ("namespace = \"a b\"", "namespace", "has at most 64 bytes"),
+    ("ttl = 10", "ttl", "say \"10s\" or \"10ms\""),
+    ("ttl = -10", "ttl", "it must be a duration in quotes"),
+    ("ttl = 1.5", "ttl", "is a number with a fraction; it must be a duration"),
+    ("ttl = true", "ttl", "is true or false; it must be a duration"),
+    ("ttl = 2020-01-01", "ttl", "is a table; it must be a duration"),
+    ("ttl = \"\"", "ttl", "is empty; say 10s"),
+    ("ttl = \"10\"", "ttl", "has no unit"),
+    ("ttl = \"1.5s\"", "ttl", "is no duration"),
+    ("ttl = \"0s\"", "ttl", "must be at least 10ms"),
+    ("ttl = \"5ms\"", "ttl", "must be at least 10ms"),
+    ("ttl = \"2d\"", "ttl", "must be at most 86400s"),
+    ("node_timeout = 1", "node_timeout", "say \"1s\" or \"1ms\""),
+    ("node_timeout = \"0ms\"", "node_timeout", "at least 1ms"),
+    ("node_timeout = \"11s\"", "node_timeout", "at most 10s"),
+    ("connect_timeout = []", "connect_timeout", "is a list; it must be a duration"),
+    ("connect_timeout = \"0s\"", "connect_timeout", "at least 1ms"),
+    ("connect_timeout = \"25h\"", "connect_timeout", "at most 86400s"),
+    ("drift_factor = \"0.01\"", "drift_factor", "must be a number without quotes"),
+    ("drift_factor = 0.6", "drift_factor", "from 0.0 to 0.5"),
+    ("drift_factor = -1", "drift_factor", "from 0.0 to 0.5"),
+    ("drift_factor = nan", "drift_factor", "from 0.0 to 0.5"),
+    ("mask_losses = \"1\"", "mask_losses", "must be a whole number without quotes"),
+    ("mask_losses = -1", "mask_losses", "must be a whole number from 0"),
+    ("mask_losses = 5", "mask_losses", "5 nodes cannot mask the losses of 5"),
+    ("max_hold = 60", "max_hold", "say \"60s\""),
+    ("max_hold = \"9s\"", "max_hold", "at least 10s"),
+    ("max_wait = 5", "max_wait", "say \"5s\""),
+    ("max_wait = \"forever\"", "max_wait", "is no duration"),
+    ("max_waiters_per_key = 1.0", "max_waiters_per_key", "must be a whole number"),
+    ("max_waiters_per_key = 0", "max_waiters_per_key", "must be at least 1"),
+    ("max_waiters = -3", "max_waiters", "must be a whole number from 0"),
+    ("max_waiters = 0", "max_waiters", "must be at least 1"),
+    ("hand_off = true", "hand_off", "it must be \"off\" or a table"),
+    ("hand_off = \"on\"", "hand_off", "it must be \"off\" or a table"),
+    ("hand_off = { max_passes = \"8\" }", "hand_off.max_passes", "without quotes"),
+    ("hand_off = { max_passes = 4294967296 }", "hand_off.max_passes", "from 0 to 4294967295"),
+    ("hand_off = { max_passes = 1024 }", "hand_off.max_passes", "at most 1023"),
+    ("hand_off = { max_time = 5 }", "hand_off.max_time", "say \"5s\""),
+    ("hand_off = { max_time = \"61s\" }", "hand_off.max_time", "at most 60s"),
+    ("hand_off = { passes = 1 }", "hand_off.passes", "there are: max_passes, max_time"),
+    ("fencing = false", "fencing", "it must be \"off\" or a table"),
+    ("fencing = { keep = 1 }", "fencing.keep", "say \"1s\""),
+    ("fencing = { keep = \"1s\" }", "fencing.keep", "at least 10s"),
+    ("fencing = { keep = \"36501d\" }", "fencing.keep", "at most 3153600000s"),
+    ("fencing = { for = \"1s\" }", "fencing.for", "there are: keep"),
+    ("restart_guard = \"none\"", "restart_guard", "it must be \"off\" or a table"),
+    ("restart_guard = { max_clock_skew = 2 }", "restart_guard.max_clock_skew", "say \"2s\""),
+    ("restart_guard = { max_clock_skew = \"2h\" }", "restart_guard.max_clock_skew", "at most 3600s"),
+    ("restart_guard = { skew = \"2h\" }", "restart_guard.skew", "there are: max_clock_skew"),
+    ("bootstrap = 1", "bootstrap", "must be true or false"),
+    ("bootstrap = \"true\"", "bootstrap", "without quotes"),
+    ("tls = \"ca.pem\"", "tls", "must be a table"),
+    ("tls = { root_certificate = 1 }", "tls.root_certificate", "must be a text"),
+    ("tls = { client_certificate = 1 }", "tls.client_certificate", "must be a text"),
+    ("tls = { client_key = 1 }", "tls.client_key", "must be a text"),
+    ("tls = { ca = \"x\" }", "tls.ca", "there are: root_certificate"),
+    ("nodes = [\"redis://h\"]", "memory", "do not go together"),
+    ("ttls = \"1s\"", "ttls", "there is no such setting; there are: nodes, memory, namespace, ttl,"),
+];
+
+/// The same without `memory = 5`.
+#[rustfmt::skip]
+const REFUSED_NODES: &[(&str, &str, &str)] = &[
+    ("", "nodes", "there is no node"),
+    ("nodes = []", "nodes", "there is no node"),
+    ("nodes = \"redis://h\"", "nodes", "it must be a list"),
+    ("nodes = {}", "nodes", "it must be a list"),
+    ("nodes = [5]", "nodes[0]", "it must be a URL in quotes or a table"),
+    ("nodes = [\"redis://h\", {host = \"i\"}]", "nodes[1].host", "no such setting; there are: url,"),
+    ("nodes = [{url = 5}]", "nodes[0].url", "must be a text"),
+    ("memory = \"5\"", "memory", "must be a whole number without quotes"),
+    ("memory = -1", "memory", "must be a whole number from 0"),
+    ("memory = 0", "memory", "must be at least 1"),
+    ("memory = 33", "memory", "there are 33 nodes; at most 32"),
+    ("memory = 9223372036854775807", "memory", "at most 32"),
+];
+
+#[test]
+fn every_value_that_makes_no_sense_is_refused_with_its_field_and_the_reason() {
+    let beside = REFUSED
+        .iter()
+        .map(|(line, field, reason)| (format!("memory = 5\n{line}"), *field, *reason));
+    let alone = REFUSED_NODES
+        .iter()
+        .map(|(line, field, reason)| ((*line).to_owned(), *field, *reason));
+    for (text, field, reason) in beside.chain(alone) {
+        let refusal = refusal(&text);
+        let named = refusal.strip_prefix(field);
+        assert!(
+            named.is_some_and(|rest| rest.starts_with([':', ' '])),
+            "{text}: {refusal}"
+        );
+        assert!(refusal.contains(reason), "{text}: {refusal}");
+    }
+}
+
+/// A field that was added without a row above.
+#[test]
+fn every_field_has_a_row() {
+    let known = refusal("x = 1");
+    let (_, known) = known.split_once("there are: ").unwrap();
+    for field in known.split(", ") {
+        let rows = REFUSED.iter().chain(REFUSED_NODES);
+        let rows = rows.filter(|(_, name, _)| name.split(['.', '[']).next() == Some(field));
+        assert!(rows.count() > 0, "{field}");
+    }
+    assert_eq!(known.split(", ").count(), 17);
+}
+
+#[test]
+fn errors_of_json_name_the_field_too() {
+    for (text, start) in [
+        (
+            "{\"ttl\": 10}",
+            "ttl: is a number without a unit; say \"10s\" or \"10ms\"",
+        ),
+        (
+            "{\"ttl\": null}",
+            "ttl: is empty (null); it must be a duration",
+        ),
+        ("{\"ttl\": \"1s\", \"ttl\": \"2s\"}", "ttl: is given twice"),
+        (
+            "{\"tls\": {\"x\": 1, \"x\": 2}}",
+            "tls.x: there is no such setting",
+        ),
+        ("{\"max_waiters\": 99999999999999999999}", "max_waiters: "),
+    ] {
+        let error = serde_json::from_str::<LockConfig>(text)
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with(start), "{text}: {error}");
+    }
+    assert!(serde_json::from_str::<LockConfig>("[]").is_err());
+    assert!(serde_json::from_str::<LockConfig>("\"redis://:s3cret@h\"").is_err());
+}
+
+#[tokio::test]
+async fn a_manager_is_not_made_of_nonsense() {
+    use tower_redlock::{ConnectError, LockManager};
+
+    let config = toml::from_str("memory = 5\nttl = \"1ms\"").unwrap();
+    let error = LockManager::from_config(&config).await.unwrap_err();
+    assert_eq!(error.to_string(), "ttl is 1ms; it must be at least 10ms");
+    let ConnectError::Config(error) = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(error.field(), Some("ttl"));
+}
+
+#[cfg(not(feature = "redis"))]
+#[test]
+fn servers_need_the_feature() {
+    let refusal = refusal("nodes = [\"redis://:s3cret@h\"]");
+    assert!(
+        refusal.starts_with("nodes[0]: servers need the feature `redis`"),
+        "{refusal}"
+    );
+}

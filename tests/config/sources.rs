@@ -1,0 +1,278 @@
+//! The same settings from every source, and the same manager from them.
+
+use std::time::Duration;
+
+use tower_redlock::{Fencing, HandOff, LockConfig, LockManager, RestartGuard};
+
+/// Everything that can be said beside the nodes, all of it unlike what is usual.
+const TOML: &str = r#"
+memory = 4
+namespace = "shop"
+ttl = "1m30s"
+node_timeout = "150ms"
+connect_timeout = "7s"
+drift_factor = 0.08
+mask_losses = 1
+max_hold = "2h"
+max_wait = "1s500ms"
+max_waiters_per_key = 7
+max_waiters = 70
+bootstrap = true
+hand_off = { max_passes = 8, max_time = "50ms" }
+fencing = { keep = "30d" }
+restart_guard = { max_clock_skew = "2s" }
+"#;
+
+const JSON: &str = r#"{
+    "memory": 4, "namespace": "shop", "ttl": "1m30s", "node_timeout": "150ms", "connect_timeout": "7s",
+    "drift_factor": 0.08, "mask_losses": 1, "max_hold": "2h", "max_wait": "1s500ms", "max_waiters_per_key": 7,
+    "max_waiters": 70, "bootstrap": true, "hand_off": {"max_passes": 8, "max_time": "50ms"},
+    "fencing": {"keep": "30d"}, "restart_guard": {"max_clock_skew": "2s"}
+}"#;
+
+const VARIABLES: [(&str, &str); 17] = [
+    ("REDLOCK_MEMORY", "4"),
+    ("REDLOCK_NAMESPACE", "shop"),
+    ("REDLOCK_TTL", "1m30s"),
+    ("REDLOCK_NODE_TIMEOUT", "150ms"),
+    ("REDLOCK_CONNECT_TIMEOUT", "7s"),
+    ("REDLOCK_DRIFT_FACTOR", "0.08"),
+    ("REDLOCK_MASK_LOSSES", "1"),
+    ("REDLOCK_MAX_HOLD", "2h"),
+    ("REDLOCK_MAX_WAIT", "1s500ms"),
+    ("REDLOCK_MAX_WAITERS_PER_KEY", "7"),
+    ("REDLOCK_MAX_WAITERS", "70"),
+    ("REDLOCK_BOOTSTRAP", "true"),
+    ("REDLOCK_HAND_OFF_MAX_PASSES", "8"),
+    ("REDLOCK_HAND_OFF_MAX_TIME", "50ms"),
+    ("REDLOCK_FENCING_KEEP", "30d"),
+    ("REDLOCK_RESTART_GUARD_MAX_CLOCK_SKEW", "2s"),
+    ("REDLOCKS_OF_ANOTHER", "kind"),
+];
+
+fn of_toml(text: &str) -> LockConfig {
+    toml::from_str(text).unwrap()
+}
+
+/// What a builder was told. Nodes and settings are all there is in it.
+fn told(config: &LockConfig) -> String {
+    format!("{:?}", config.builder().unwrap())
+}
+
+#[test]
+fn all_sources_say_the_same() {
+    let config = of_toml(TOML);
+    assert_eq!(serde_json::from_str::<LockConfig>(JSON).unwrap(), config);
+    assert_eq!(LockConfig::from_vars("REDLOCK", VARIABLES).unwrap(), config);
+}
+
+#[test]
+fn a_configuration_tells_a_builder_what_its_setters_do() {
+    let builder = LockManager::builder()
+        .memory(4)
+        .namespace("shop")
+        .ttl(Duration::from_secs(90))
+        .node_timeout(Duration::from_millis(150))
+        .connect_timeout(Duration::from_secs(7))
+        .drift_factor(0.08)
+        .mask_losses(1)
+        .max_hold(Duration::from_secs(7_200))
+        .max_wait(Duration::from_millis(1_500))
+        .max_waiters_per_key(7)
+        .max_waiters(70)
+        .bootstrap(true)
+        .hand_off(HandOff::new(8, Duration::from_millis(50)))
+        .fencing(Fencing::keep(Duration::from_secs(30 * 24 * 60 * 60)))
+        .restart_guard(RestartGuard::max_clock_skew(Duration::from_secs(2)));
+    assert_eq!(told(&of_toml(TOML)), format!("{builder:?}"));
+}
+
+#[test]
+fn what_is_left_out_is_as_the_builder_has_it() {
+    let config = of_toml("memory = 5");
+    let builder = LockManager::builder().memory(5);
+    assert_eq!(told(&config), format!("{builder:?}"));
+    let mut default = LockConfig::default();
+    default.memory = Some(5);
+    assert_eq!(default, config);
+
+    // Empty tables say nothing; half of one says half.
+    let empty = of_toml("memory = 5\nhand_off = {}\nfencing = {}\nrestart_guard = {}\ntls = {}");
+    assert_eq!(empty, config);
+    let half = of_toml("hand_off = { max_passes = 3 }");
+    assert_eq!(half.hand_off, HandOff::new(3, Duration::from_millis(250)));
+}
+
+#[test]
+fn what_can_be_off_is_off_from_every_source() {
+    let off = of_toml("hand_off = \"off\"\nfencing = \"off\"\nrestart_guard = \"off\"");
+    assert_eq!(off.hand_off, HandOff::OFF);
+    assert_eq!(off.fencing, Fencing::OFF);
+    assert_eq!(off.restart_guard, RestartGuard::OFF);
+    let variables = [
+        ("A_HAND_OFF", "off"),
+        ("A_FENCING", "off"),
+        ("A_RESTART_GUARD", "off"),
+    ];
+    assert_eq!(LockConfig::from_vars("A", variables).unwrap(), off);
+}
+
+#[test]
+fn the_usual_values_of_the_docs_are_the_usual_values() {
+    let said = of_toml(
+        r#"
+        memory = 5
+        namespace = "lk"
+        ttl = "10s"
+        connect_timeout = "5s"
+        drift_factor = 0.01
+        mask_losses = 0
+        max_wait = "5s"
+        max_waiters_per_key = 64
+        max_waiters = 10000
+        bootstrap = false
+        hand_off = { max_passes = 32, max_time = "250ms" }
+        fencing = { keep = "24h" }
+        restart_guard = { max_clock_skew = "1s" }
+        "#,
+    );
+    assert_eq!(said, of_toml("memory = 5"));
+}
+
+#[test]
+fn a_configuration_can_be_part_of_a_larger_one() {
+    #[derive(serde::Deserialize)]
+    struct Nested {
+        port: u16,
+        locks: LockConfig,
+    }
+    let nested: Nested = toml::from_str("port = 80\n[locks]\nmemory = 5").unwrap();
+    assert_eq!((nested.port, nested.locks.memory), (80, Some(5)));
+
+    #[derive(serde::Deserialize)]
+    struct Flat {
+        port: u16,
+        #[serde(flatten)]
+        locks: LockConfig,
+    }
+    let flat: Flat = toml::from_str("port = 80\nmemory = 5\nttl = \"20s\"").unwrap();
+    assert_eq!((flat.port, flat.locks.memory), (80, Some(5)));
+    assert_eq!(flat.locks.ttl, Duration::from_secs(20));
+    let error = toml::from_str::<Flat>("port = 80\nttll = \"20s\"")
+        .err()
+        .unwrap();
+    assert!(error.message().starts_with("ttll: "), "{error}");
+}
+
+#[tokio::test]
+async fn a_manager_is_made_of_every_source() {
+    let of_variables = LockConfig::from_vars("REDLOCK", VARIABLES).unwrap();
+    for config in [
+        of_toml(TOML),
+        serde_json::from_str(JSON).unwrap(),
+        of_variables,
+    ] {
+        let locks = LockManager::from_config(&config).await.unwrap();
+        // Four nodes that mask a loss.
+        assert_eq!((locks.nodes().len(), locks.quorum()), (4, 3));
+        let guard = locks.try_acquire("order:1").await.unwrap();
+        locks.try_acquire("order:1").await.unwrap_err();
+        guard.release().await.unwrap();
+    }
+}
+
+#[cfg(feature = "redis")]
+mod servers {
+    use super::*;
+    use crate::support::server::{Kind, Server};
+
+    /// The same three nodes from every source, and two of them as a list.
+    fn configurations(a: u16, b: u16, c: u16) -> [LockConfig; 4] {
+        let toml = format!(
+            r#"
+            bootstrap = true
+            node_timeout = "2s"
+            [[nodes]]
+            url = "redis://:p%2Cw%3A1@127.0.0.1:{a}"
+            [[nodes]]
+            url = "redis://127.0.0.1:{b}"
+            password = "p,w:1"
+            database = 2
+            connect_timeout = "5s"
+            connections = 2
+            accept_eviction = true
+            [[nodes]]
+            url = "redis://:wrong@127.0.0.1:{c}"
+            user = "locks"
+            password = "p,w:2"
+            name = "third"
+            "#
+        );
+        let json = format!(
+            r#"{{"bootstrap": true, "node_timeout": "2s", "nodes": ["redis://:p%2Cw%3A1@127.0.0.1:{a}",
+            {{"url": "redis://127.0.0.1:{b}", "password": "p,w:1", "database": 2,
+            "connect_timeout": "5s", "connections": 2, "accept_eviction": true}},
+            {{"url": "redis://:wrong@127.0.0.1:{c}", "user": "locks", "password": "p,w:2",
+            "name": "third"}}]}}"#
+        );
+        let variables = [
+            ("R_BOOTSTRAP", "true".to_owned()),
+            ("R_NODE_TIMEOUT", "2s".to_owned()),
+            ("R_NODES_0", format!("redis://:p%2Cw%3A1@127.0.0.1:{a}")),
+            ("R_NODES_1_URL", format!("redis://127.0.0.1:{b}")),
+            ("R_NODES_1_PASSWORD", "p,w:1".to_owned()),
+            ("R_NODES_1_DATABASE", "2".to_owned()),
+            ("R_NODES_1_CONNECT_TIMEOUT", "5s".to_owned()),
+            ("R_NODES_1_CONNECTIONS", "2".to_owned()),
+            ("R_NODES_1_ACCEPT_EVICTION", "true".to_owned()),
+            ("R_NODES_2_URL", format!("redis://:wrong@127.0.0.1:{c}")),
+            ("R_NODES_2_USER", "locks".to_owned()),
+            ("R_NODES_2_PASSWORD", "p,w:2".to_owned()),
+            ("R_NODES_2_NAME", "third".to_owned()),
+        ];
+        let config = of_toml(&toml);
+        let of_json: LockConfig = serde_json::from_str(&json).unwrap();
+        assert_eq!(of_json, config);
+        let of_variables = LockConfig::from_vars("R", variables).unwrap();
+        assert_eq!(of_variables, config);
+        let urls = [a, c].map(|port| format!("redis://:p%2Cw%3A1@127.0.0.1:{port}"));
+        let list = [
+            ("R_NODES", urls.join(", ")),
+            // The nodes are called otherwise here, and would be refused beside the others.
+            ("R_NAMESPACE", "listed".to_owned()),
+            ("R_BOOTSTRAP", "true".to_owned()),
+        ];
+        let of_list = LockConfig::from_vars("R", list).unwrap();
+        [config, of_json, of_variables, of_list]
+    }
+
+    #[tokio::test]
+    async fn real_servers_are_nodes_from_every_source() {
+        // What the settings are for: without them, the second and the third would not serve.
+        let plain = ["--requirepass", "p,w:1"];
+        let evicting = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
+        let with_user = ["--user", "locks", "on", ">p,w:2", "~*", "&*", "+@all"];
+        let servers = [&[][..], &evicting, &with_user].map(|more| {
+            let args = [&plain, more].concat();
+            Server::start(Kind::Redis, &args)
+        });
+        let [a, b, c] = servers.each_ref().map(Server::port);
+        for config in configurations(a, b, c) {
+            let locks = LockManager::from_config(&config).await.unwrap();
+            let names: Vec<String> = locks.nodes().into_iter().map(|node| node.name).collect();
+            let first = format!("127.0.0.1:{a}");
+            if config.nodes.len() == 3 {
+                assert_eq!(
+                    names,
+                    [first, format!("127.0.0.1:{b}/2"), "third".to_owned()]
+                );
+            } else {
+                assert_eq!(names, [first, format!("127.0.0.1:{c}")]);
+            }
+            let guard = locks.acquire("order:1").await.unwrap();
+            locks.try_acquire("order:1").await.unwrap_err();
+            guard.release().await.unwrap();
+            locks.shutdown(Duration::from_secs(5)).await;
+        }
+    }
+}
