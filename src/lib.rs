@@ -130,7 +130,9 @@ pub use token::{FencingToken, LoanProof, OwnerHash};
 /// then it runs without a lock.
 pub mod key {
     #[cfg(feature = "axum")]
-    pub use crate::extract::key::{PathParam, RoutePath, matched_path, path, routed};
+    pub use crate::extract::key::{
+        PathParam, RoutePath, from_extractor, matched_path, path, routed,
+    };
     pub use crate::lock_key::{KeyError, KeyParts, LockKey};
     pub use crate::middleware::key::{
         Also, And, Collected, FromFn, Header, IntoKeyPart, Key, KeySource, KeyValue, Method,

@@ -1,9 +1,11 @@
 //! Keys from the route that axum has matched.
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
 
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams};
+use axum::response::IntoResponse as _;
 use http::request::Parts;
 
 use crate::lock_key::{KeyError, KeyParts, Subject};
@@ -45,6 +47,61 @@ pub const fn path(name: &'static str) -> Key<PathParam> {
 /// run unlocked. Use [`path`] or a closure there.
 pub const fn matched_path() -> Key<RoutePath> {
     Key::new(RoutePath { _priv: () })
+}
+
+/// A part of the key made of what an axum extractor finds, typed as the handler has it.
+///
+/// `make` turns it into text; two values that are one resource must become one text. The extractor must need no state,
+/// and sees the request's head alone. If it refuses the request, the answer is `400 invalid-key`, or
+/// `500 misconfigured` where its own answer would have been an error of the server, as with path parameters outside
+/// of a router.
+///
+/// # Examples
+///
+/// ```
+/// use axum::extract::Path;
+/// use tower_redlock::key;
+///
+/// let order = key::from_extractor::<Path<u64>>(|Path(id)| id.to_string()).prefix("order");
+/// # let _ = order;
+/// ```
+pub fn from_extractor<E>(make: impl Fn(E) -> String + Send + Sync + 'static) -> Key<impl KeySource>
+where
+    E: FromRequestParts<()> + Send + 'static,
+{
+    Key::new(Extracted {
+        make,
+        extractor: PhantomData::<fn() -> E>,
+    })
+}
+
+/// Source of [`from_extractor`].
+struct Extracted<E, F> {
+    make: F,
+    extractor: PhantomData<fn() -> E>,
+}
+
+impl<E, F> KeySource for Extracted<E, F>
+where
+    E: FromRequestParts<()> + Send + 'static,
+    F: Fn(E) -> String + Send + Sync + 'static,
+{
+    async fn collect(
+        &self,
+        request: &mut Parts,
+        key: &mut KeyParts,
+    ) -> Result<Collected, KeyError> {
+        let found = E::from_request_parts(request, &()).await;
+        let found = found.map_err(|refusal| {
+            if refusal.into_response().status().is_server_error() {
+                KeyError::misplaced(Subject::Text("what an extractor finds"))
+            } else {
+                KeyError::malformed("its extractor refuses the request")
+            }
+        })?;
+        key.push((self.make)(found))?;
+        Ok(Collected::Parts)
+    }
 }
 
 /// Whether a route of an axum router matched the request. `.when(key::routed)` keeps a layer on a whole router

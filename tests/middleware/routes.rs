@@ -322,3 +322,33 @@ async fn a_route_for_any_method() {
     assert_eq!(send(&app, Method::GET, "/orders/1").await, locked("free"));
     assert_untouched(&app, &nodes, &[(Method::POST, "/other", 405)]).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_made_of_what_an_extractor_finds() {
+    use axum::extract::Path;
+    let nodes = Nodes::five();
+    let order = || key::from_extractor::<Path<u64>>(|Path(id)| id.to_string()).prefix("order");
+    let layer = keyed(&nodes.manager(), order().only([Method::POST]));
+    let route = post(pay).put(async |lock: Option<Held>| lock.is_some().to_string());
+    let app = Router::new().route("/orders/{id}", route.route_layer(layer));
+    for spelling in ["7", "007"] {
+        let uri = format!("/orders/{spelling}");
+        assert_eq!(send(&app, Method::POST, &uri).await, locked("order:7"));
+    }
+    let (status, body) = send(&app, Method::POST, "/orders/seven").await;
+    assert!(
+        status == 400 && body.contains("invalid-key"),
+        "{status} {body}"
+    );
+    assert_eq!(send(&app, Method::PUT, "/orders/7").await, locked("false"));
+    // Outside of any router there are no parameters: a mistake of the program.
+    let service = service_fn(async |_: Request<Body>| {
+        Ok::<_, std::convert::Infallible>(http::Response::new(Body::empty()))
+    });
+    let around = keyed(&nodes.manager(), order()).layer(service);
+    let (status, body) = send(&around, Method::POST, "/orders/7").await;
+    assert!(
+        status == 500 && body.contains("misconfigured"),
+        "{status} {body}"
+    );
+}

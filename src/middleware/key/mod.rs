@@ -94,6 +94,26 @@ impl<S: KeySource> Key<S> {
         Key::new(When::new(condition, self.source))
     }
 
+    /// Locks only requests of these methods: short for [`when`](Self::when). The layer has a say before, and lets
+    /// through those that are safe unless it is [told](crate::RedlockLayer::methods) otherwise.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::Method;
+    /// use tower_redlock::key;
+    ///
+    /// let order = key::header("x-order").prefix("order").only([Method::POST, Method::PUT]);
+    /// # let _ = order;
+    /// ```
+    pub fn only(
+        self,
+        methods: impl IntoIterator<Item = http::Method>,
+    ) -> Key<When<S, impl Fn(&Parts) -> bool + Send + Sync + 'static>> {
+        let methods: Vec<http::Method> = methods.into_iter().collect();
+        self.when(move |parts: &Parts| methods.contains(&parts.method))
+    }
+
     /// Reads the value as a `T` and locks under what that prints as, so that all spellings of one value are one
     /// key. A value that is no `T` is answered with 400.
     ///
