@@ -31,6 +31,9 @@ pub(crate) trait Remote: Bench {
     /// Puts a value that never expires in the place of a lock.
     fn set_forever(&self, name: &str);
 
+    /// Runs a command past the node.
+    fn command(&self, words: &[&str]) -> String;
+
     /// Ends the node's connections.
     fn disconnect(&self);
 }
@@ -147,7 +150,7 @@ pub(crate) async fn a_release_tells_its_listeners(bench: &impl Bench) {
 }
 
 /// Listens to `name` through the node's own port, and waits until that works.
-async fn listening(node: &dyn Node, name: &str) -> (Ears, Subscription) {
+pub(crate) async fn listening(node: &dyn Node, name: &str) -> (Ears, Subscription) {
     let ears = Ears::new(1);
     let subscription = subscribe(node, name, &ears);
     eventually("it listens", || ears.heard().open == 1).await;

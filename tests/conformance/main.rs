@@ -9,7 +9,9 @@
 mod support;
 
 mod claims;
+mod keeping;
 mod numbers;
+mod records;
 mod standing;
 
 use std::sync::Arc;
@@ -79,6 +81,10 @@ impl Remote for Real {
     fn set_forever(&self, name: &str) {
         self.server
             .command(&["SET", nodes::key(name).as_str(), "foreign"]);
+    }
+
+    fn command(&self, words: &[&str]) -> String {
+        self.server.command(words)
     }
 
     fn disconnect(&self) {
@@ -176,6 +182,27 @@ macro_rules! all_claims {
                 a_node_in_quarantine_is_written_and_does_not_count,
                 a_node_in_quarantine_releases,
                 a_release_on_the_same_connection_is_no_farewell,
+            ] records: [
+                what_was_recorded_is_told_to_the_byte,
+                a_recall_of_what_is_under_way_is_held,
+                a_record_is_adopted_under_a_higher_number,
+                nothing_is_recorded_behind_another_s_back,
+                an_overrun_lock_does_not_matter_while_nobody_came,
+                the_same_completion_twice_does_nothing_more,
+                of_two_ballots_the_higher_stays,
+                a_chosen_record_is_kept_whoever_came,
+                without_a_record_the_key_is_free_again,
+                a_completion_tells_its_listeners,
+                records_of_one_namespace_are_none_in_another,
+            ] keeping: [
+                a_record_is_kept_for_as_long_as_was_asked,
+                nobody_shortens_the_life_of_a_record,
+                a_longer_life_is_given_to_what_has_a_shorter_one,
+                a_grant_is_remembered_for_as_long_as_was_asked,
+                a_node_in_quarantine_keeps_nothing_and_releases,
+                a_record_on_a_node_in_quarantine_is_not_told,
+                records_keep_out_of_another_charter,
+                a_recall_for_longer_than_the_node_was_told_is_refused,
             ]);
         )*
     };
@@ -190,6 +217,11 @@ macro_rules! remote_claims {
                 a_closed_node_says_so,
             ] standing: [
                 what_comes_late_on_an_old_connection_is_void,
+            ] keeping: [
+                a_recall_that_comes_late_is_void,
+                what_is_no_record_is_left_alone,
+                where_there_is_no_lock_nothing_is_recalled,
+                without_memory_nothing_is_kept_and_the_lock_is_given_back,
             ]);
         )*
     };

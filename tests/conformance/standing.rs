@@ -19,18 +19,18 @@ use crate::support::PATIENCE;
 use crate::support::nodes::{LONG, acquire, extend, key, refill, release, token};
 
 const GRANTED: Result<AcquireReply, NodeError> = Ok(AcquireReply::Granted { fence: None });
-const OURS: &str = "nodes a, b, c";
-const THEIRS: &str = "nodes c, d, e";
+pub(crate) const OURS: &str = "nodes a, b, c";
+pub(crate) const THEIRS: &str = "nodes c, d, e";
 
-fn charter(text: &str, max_lease: Duration) -> Arc<Charter> {
+pub(crate) fn charter(text: &str, max_lease: Duration) -> Arc<Charter> {
     Arc::new(Charter::new(text.to_owned(), max_lease))
 }
 
-fn ours() -> Arc<Charter> {
+pub(crate) fn ours() -> Arc<Charter> {
     charter(OURS, LONG)
 }
 
-fn theirs() -> Arc<Charter> {
+pub(crate) fn theirs() -> Arc<Charter> {
     charter(THEIRS, LONG)
 }
 
@@ -43,14 +43,19 @@ async fn enter(node: &dyn Node, charter: Arc<Charter>, fresh: &str, entry: Entry
     node.check_in(request).await.unwrap()
 }
 
-async fn promote(node: &dyn Node, charter: Arc<Charter>, quarantine: &str, floor: u64) -> bool {
+pub(crate) async fn promote(
+    node: &dyn Node,
+    charter: Arc<Charter>,
+    quarantine: &str,
+    floor: u64,
+) -> bool {
     let floor = FencingToken::new(floor);
     let request = Promotion::new(Namespace::default(), charter, quarantine.to_owned(), floor);
     node.promote(request).await.unwrap()
 }
 
 /// What the quarantine is called that a check-in finds or begins.
-async fn quarantine(node: &dyn Node, charter: Arc<Charter>, fresh: &str) -> String {
+pub(crate) async fn quarantine(node: &dyn Node, charter: Arc<Charter>, fresh: &str) -> String {
     match check_in(node, charter, fresh).await {
         Standing::Quarantined { id, .. } => id,
         other => panic!("not in quarantine: {other:?}"),
@@ -58,7 +63,7 @@ async fn quarantine(node: &dyn Node, charter: Arc<Charter>, fresh: &str) -> Stri
 }
 
 /// Has a node that has forgotten everything vote under `charter`.
-async fn voting(bench: &impl Bench, charter: Arc<Charter>) -> Arc<dyn Node> {
+pub(crate) async fn voting(bench: &impl Bench, charter: Arc<Charter>) -> Arc<dyn Node> {
     bench.forget();
     let node = bench.node();
     let id = quarantine(&*node, Arc::clone(&charter), "first").await;
@@ -74,7 +79,7 @@ fn extend_under(charter: Arc<Charter>, name: &str, owner: u32) -> ExtendRequest 
     extend(name, owner).under(Some(charter))
 }
 
-fn refill_under(charter: Arc<Charter>, name: &str, owner: u32) -> ExtendRequest {
+pub(crate) fn refill_under(charter: Arc<Charter>, name: &str, owner: u32) -> ExtendRequest {
     refill(name, owner).under(Some(charter))
 }
 
@@ -88,7 +93,7 @@ async fn verify(
     node.verify(request).await.map_err(|error| error.kind())
 }
 
-fn kind<T: Debug>(result: Result<T, NodeError>) -> NodeErrorKind {
+pub(crate) fn kind<T: Debug>(result: Result<T, NodeError>) -> NodeErrorKind {
     result.unwrap_err().kind()
 }
 
@@ -162,7 +167,7 @@ pub(crate) async fn a_promotion_raises_the_mark_and_never_lowers_it(bench: &impl
     }
 }
 
-fn assert_shows_both(error: &NodeError, known: &str, ours: &str) {
+pub(crate) fn assert_shows_both(error: &NodeError, known: &str, ours: &str) {
     assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
     let text = error.to_string();
     assert!(text.contains(known) && text.contains(ours), "{text}");

@@ -7,8 +7,11 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
 use tower_redlock::node::{
-    AcquireReply, ExtendReply, Node, NodeContext, NodeError, NodeErrorKind, NodeState, ReleaseReply,
+    AcquireReply, CompleteReply, CompleteRequest, ExtendReply, Node, NodeContext, NodeError,
+    NodeErrorKind, NodeState, RecallRequest, ReleaseReply,
 };
+use tower_redlock::record::Record;
+use tower_redlock::token::FencingToken;
 
 use crate::kind_of;
 use crate::support::nodes::{
@@ -99,6 +102,45 @@ async fn a_lock_that_a_frozen_replica_does_not_have_is_not_granted() {
         replica.thaw();
         let granted = node.acquire(acquire("k", 5)).await;
         assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_a_frozen_replica_does_not_have_is_not_told() {
+    for kind in Kind::ALL {
+        let (_master, replica, node) = pair(kind, SHORT).await;
+        let recall = async |owner, adopt| {
+            let recall = RecallRequest::new(acquire("k", owner), adopt, LONG);
+            node.recall(recall).await
+        };
+        recall(1, false).await.unwrap();
+        replica.freeze();
+        let record = Record::new(FencingToken::new(7).unwrap(), "done".into());
+        let complete = CompleteRequest::new(release("k", 1), Some(record.clone()), LONG);
+        let later = CompleteRequest::new(release("k", 2), Some(record.clone()), LONG);
+        let lower = Record::new(FencingToken::new(6).unwrap(), "done".into());
+        let lower = CompleteRequest::new(release("k", 3), Some(lower), LONG).chosen();
+        // It is written at once, and from then on it is for each to find out whether it is there to stay: also for
+        // those who write nothing, and over a connection that has written nothing yet.
+        let error = node.complete(complete.clone()).await.unwrap_err();
+        assert_not_replicated(&error, "0 of 1");
+        for owner in 1..9 {
+            let error = recall(owner, false).await.unwrap_err();
+            assert_not_replicated(&error, "0 of 1");
+        }
+        for complete in [lower.clone(), later] {
+            let error = node.complete(complete).await.unwrap_err();
+            assert_not_replicated(&error, "0 of 1");
+        }
+        let error = recall(4, true).await.unwrap_err();
+        assert_not_replicated(&error, "0 of 1");
+        replica.thaw();
+        let told = recall(5, false).await;
+        assert_eq!(told, Ok(AcquireReply::Recorded(record)));
+        let stored = Ok(CompleteReply::Stored { listeners: 0 });
+        for complete in [complete, lower] {
+            assert_eq!(node.complete(complete).await, stored);
+        }
     }
 }
 

@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use tower_redlock::FencingToken;
+use tower_redlock::LockKey;
 use tower_redlock::namespace::Namespace;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireReply, Charter, CheckIn, Ears, Entry, ExtendReply, Fence, Heard, Node, NodeError,
-    NodeErrorKind, NodeState, Promotion, RaiseRequest, ReleaseReply, Standing,
+    AcquireReply, AcquireRequest, Charter, CheckIn, CompleteReply, CompleteRequest, Ears, Entry,
+    ExtendReply, Fence, Heard, Node, NodeError, NodeErrorKind, NodeState, Promotion, RaiseRequest,
+    RecallRequest, ReleaseReply, ReleaseRequest, Standing,
 };
+use tower_redlock::record::Record;
 
 use crate::kind_of;
 use crate::support::eventually;
 use crate::support::nodes::{
-    LONG, acquire, extend, key, ready, refill, refusal, release, started, subscribe, token,
+    LONG, acquire, context, extend, key, ready, refill, refusal, release, started, subscribe, token,
 };
 use crate::support::server::{Kind, Server};
 
@@ -64,14 +67,54 @@ async fn the_documented_rights_are_enough() {
     }
 }
 
-/// Does to a node with a held lock `held` all that a manager does.
-async fn serves(node: &RedisNode) -> Result<(), NodeError> {
+#[tokio::test]
+async fn the_documented_rights_are_enough_for_idempotency_keys() {
+    for kind in Kind::ALL {
+        let server = with_user(kind, "");
+        let node = ready(&server.url_as("locks", "pw")).await;
+        let (charter, fence) = votes(&node).await.unwrap();
+        let key = Namespace::default()
+            .of_requests()
+            .place(&LockKey::new("k").unwrap());
+        let ears = Ears::new(1);
+        let _listening = node.notifier().unwrap().subscribe(&key, ears.ear(0));
+        eventually("open", || ears.heard().open == 1).await;
+        let recall = async |adopt| {
+            let lock = AcquireRequest::new(key.clone(), token(1), LONG).numbered(fence);
+            let lock = lock.under(Some(Arc::clone(&charter)));
+            let recall = RecallRequest::new(lock, adopt, LONG);
+            node.recall(recall).await.unwrap()
+        };
+        // A farewell too, for which a tombstone is written.
+        let farewell = context().clock.now().saturating_sub(LONG);
+        let release = ReleaseRequest::new(key.clone(), token(1), true);
+        let record = Record::new(FencingToken::new(1).unwrap(), "done".into());
+        let stored = CompleteReply::Stored { listeners: 1 };
+        for (release, record) in [
+            (release.clone(), None),
+            (release.clone(), Some(record.clone())),
+            (release.since(farewell), Some(record.clone())),
+        ] {
+            let known = matches!(recall(false).await, AcquireReply::Recorded(_));
+            if known {
+                let reply = recall(true).await;
+                assert!(matches!(reply, AcquireReply::Adopting { .. }), "{reply:?}");
+            }
+            ears.forget();
+            let complete = CompleteRequest::new(release, record, LONG);
+            let complete = complete.under(Some(Arc::clone(&charter)));
+            assert_eq!(node.complete(complete).await, Ok(stored), "{kind:?}");
+            eventually("told", || ears.heard().released == 1).await;
+            assert_eq!(ears.heard().listeners, Some(1));
+        }
+        assert_eq!(recall(false).await, AcquireReply::Recorded(record));
+    }
+}
+
+/// Has a node vote; under what charter, and a number to propose there.
+async fn votes(node: &RedisNode) -> Result<(Arc<Charter>, Option<Fence>), NodeError> {
     let charter = Arc::new(Charter::new("nodes a".to_owned(), LONG));
     let fence = Some(Fence::new(FencingToken::new(1 << 60).unwrap(), LONG));
-    let full = |name, owner| {
-        let request = acquire(name, owner).numbered(fence);
-        request.under(Some(Arc::clone(&charter)))
-    };
     let fresh = "fresh".to_owned();
     let check_in = CheckIn::new(
         Namespace::default(),
@@ -83,6 +126,16 @@ async fn serves(node: &RedisNode) -> Result<(), NodeError> {
         let over = Promotion::new(Namespace::default(), Arc::clone(&charter), id, None);
         assert!(node.promote(over).await?);
     }
+    Ok((charter, fence))
+}
+
+/// Does to a node with a held lock `held` all that a manager does.
+async fn serves(node: &RedisNode) -> Result<(), NodeError> {
+    let (charter, fence) = votes(node).await?;
+    let full = |name, owner| {
+        let request = acquire(name, owner).numbered(fence);
+        request.under(Some(Arc::clone(&charter)))
+    };
     node.acquire(full("k", 1)).await?;
     // Again without the counter's being behind the proposal.
     node.acquire(full("k", 1)).await?;

@@ -91,8 +91,8 @@ impl Store {
         let lock = &request.lock;
         let key = lock.keys.first();
         if let Some(charter) = &lock.charter {
-            self.markers
-                .admit(lock.keys.namespace(), charter, Some(lock.ttl))?;
+            // What there is to tell needs no lease.
+            self.markers.admit(lock.keys.namespace(), charter, None)?;
         }
         let record = self.records.record(key, now);
         if let (Some(record), false) = (&record, request.adopt) {
@@ -144,12 +144,13 @@ impl Store {
             return true;
         };
         let slot = self.records.live(key, now);
-        match slot.and_then(|slot| slot.record.as_ref()) {
-            Some(known) if known.ballot == record.ballot => return true,
+        let known = slot.and_then(|slot| slot.record.as_ref());
+        let known = known.map(|known| known.ballot);
+        if known > Some(record.ballot) {
             // Whoever wrote it was told of ours, if that was chosen.
-            Some(known) if known.ballot > record.ballot => return request.chosen,
-            _ => {}
+            return request.chosen;
         }
+        let same = known == Some(record.ballot);
         let last = slot.and_then(|slot| slot.last.as_ref());
         let ours = match last {
             Some(last) => last == token,
@@ -157,9 +158,11 @@ impl Store {
                 .live(key, now)
                 .is_some_and(|entry| entry.token == *token),
         };
-        if ours || request.chosen {
+        let right = same || ours || request.chosen;
+        if right {
+            // Also if it is the same: it may be wanted for longer.
             self.records.put(key, record.clone(), request.keep, now);
         }
-        ours || request.chosen
+        right
     }
 }

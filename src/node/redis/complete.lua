@@ -1,7 +1,8 @@
 -- Keeps what the request of an idempotency key came to, and gives its lock back. `release` stands in front of it.
 -- KEYS: as for a release of one key, then the marker and the record.
 -- ARGV: as for a release, then 4 who the server is ('' if it need not be known), 5 the digest of the charter, 6 the
--- ballot ('' if there is nothing to keep), 7 the body, 8 how long it is kept in milliseconds, 9 '' unless a quorum has it.
+-- ballot ('' if there is nothing to keep), 7 the body, 8 how long it is kept in milliseconds, 9 '' unless a quorum has
+-- it, 10 '' unless replicas are waited for.
 -- Answers {1, how many were told} if it is as it should be, {0} if the record may not be kept; {-2, charter} under
 -- another charter, and then nothing was done. Else the lock is not ours any more.
 local record, marker = table.remove(KEYS), table.remove(KEYS)
@@ -27,6 +28,7 @@ local function settle()
   local same = known[2] == ballot
   if known[2] and less(ballot, known[2]) then
     -- Whoever wrote that was told of ours, if a quorum had it.
+    touch(record, ARGV[10])
     return chosen
   end
   -- Whoever was granted the lock since may have looked for a record and found none.
@@ -34,7 +36,7 @@ local function settle()
   if not (same or ours or chosen) then
     return false
   end
-  -- Written also if it is the same: replicas are waited for only with what this connection wrote.
+  -- Written also if it is the same: as with `touch`.
   redis.call('HSET', record, 'ballot', ballot, 'body', ARGV[7])
   if redis.call('PTTL', record) < tonumber(ARGV[8]) then
     redis.call('PEXPIRE', record, ARGV[8])

@@ -42,9 +42,9 @@
 //! # Replicas
 //!
 //! A master that dies takes with it what its replicas have not got yet, and the one that takes its place grants the
-//! same lock again. [`RedisNode::replicated`] asks for more than the master's word: acquires and renewals count only
-//! if replicas acknowledge them in time (`WAIT`, for which the user needs the right `+wait`). What that proves, and
-//! what it does not, is said at [`RedisNodeBuilder::require`].
+//! same lock again. [`RedisNode::replicated`] asks for more than the master's word: acquires, renewals and records
+//! count only if replicas acknowledge them in time (`WAIT`, for which the user needs the right `+wait`). What that
+//! proves, and what it does not, is said at [`RedisNodeBuilder::require`].
 //!
 //! # Sentinel
 //!
@@ -62,7 +62,7 @@
 //! | the server stops answering | commands wait for their callers' deadline; one that is given up leads to a `PING`, and without an answer in 200 ms the node is down |
 //! | a restart, `SCRIPT FLUSH` | the scripts are loaded again; nothing is seen of it |
 //! | the master becomes a replica | [`Rejected`](super::NodeErrorKind::Rejected) once, then the node is refused, or with Sentinel down until there is a master |
-//! | too few replicas acknowledge | [`NotReplicated`](super::NodeErrorKind::NotReplicated) for acquires, which are released, and renewals; releases work |
+//! | too few replicas acknowledge | [`NotReplicated`](super::NodeErrorKind::NotReplicated) for acquires, which are released, renewals, and records, told or kept; releases work |
 //! | out of memory | acquires are [`Rejected`](super::NodeErrorKind::Rejected); extensions and releases work |
 //! | the connection for release notices breaks | waiters are told that they may have missed one and ask again once it is back; commands see nothing of it |
 //! | a key of another type | [`Rejected`](super::NodeErrorKind::Rejected) |
@@ -286,15 +286,9 @@ impl Node for RedisNode {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
             let mut link = handle.core.link(&request.lock.token)?;
-            let cmd = scripts::recall(&request, link.identity());
-            commands::acquire(
-                handle.core.replicas.as_ref(),
-                &mut link,
-                &scripts::RECALL,
-                cmd,
-                &request.lock,
-            )
-            .await
+            let replicas = handle.core.replicas.as_ref();
+            let cmd = scripts::recall(&request, link.identity(), replicas.is_some());
+            commands::acquire(replicas, &mut link, &scripts::RECALL, cmd, &request.lock).await
         })
     }
 
@@ -302,9 +296,11 @@ impl Node for RedisNode {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
             let mut link = handle.core.link(&request.release.token)?;
-            let cmd = scripts::complete(&request, link.identity(), link.since());
+            let replicas = handle.core.replicas.as_ref();
+            let (identity, since) = (link.identity(), link.since());
+            let cmd = scripts::complete(&request, identity, since, replicas.is_some());
             let charter = request.charter.as_deref();
-            if let Some(replicas) = &handle.core.replicas {
+            if let Some(replicas) = replicas {
                 return Box::pin(replicas::complete(&mut link, replicas, cmd, charter)).await;
             }
             let answer = commands::run(&mut link, &scripts::COMPLETE, &cmd).await?;

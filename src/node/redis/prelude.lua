@@ -35,6 +35,15 @@ local function standing(marker, told, digest)
   return known
 end
 
+-- Writes a key as it is, unless `wanted` is '': replicas are waited for only with what this connection wrote.
+local function touch(key, wanted)
+  local left = wanted ~= '' and redis.call('PTTL', key) or 0
+  -- Of what never expires nothing is ours.
+  if left > 0 then
+    redis.call('PEXPIRE', key, left)
+  end
+end
+
 -- Notes the highest number that was ever written here.
 local function raise_mark(marker, mark, number)
   if not mark or less(mark, number) then

@@ -116,7 +116,8 @@ pub(super) fn discount(replies: &mut [Extended], answer: Option<Value>, replicas
     }
 }
 
-/// Runs a script that takes a lock, waits until enough replicas have it, and releases it if too few do.
+/// Runs a script that takes a lock, waits until enough replicas have it, and releases it if too few do. A record that
+/// too few have is not told of either: it might be gone tomorrow.
 pub(super) async fn acquire(
     link: &mut Link,
     replicas: &Replicas,
@@ -126,14 +127,12 @@ pub(super) async fn acquire(
 ) -> Result<AcquireReply, NodeError> {
     let (answer, acknowledged) = call_and_wait(link, replicas, script, cmd).await?;
     let reply = answers::read_acquire(answer, request.charter.as_deref())?;
-    if !matches!(
-        reply,
-        AcquireReply::Granted { .. } | AcquireReply::Adopting { .. }
-    ) {
+    if matches!(reply, AcquireReply::Held(_)) {
         return Ok(reply);
     }
     if let Err(error) = replicas.judge(acknowledged) {
-        // Should this fail, or be dropped half-way, the caller owes a release as well.
+        // Should this fail, or be dropped half-way, the caller owes a release as well. With nothing granted it does
+        // nothing.
         let release = ReleaseRequest::new(request.keys.clone(), request.token, false);
         let release = scripts::release(&release, link.since());
         let _ = commands::run(link, &scripts::RELEASE, &release).await;

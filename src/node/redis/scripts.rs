@@ -100,8 +100,9 @@ pub(super) fn acquire(request: &AcquireRequest, identity: &str) -> Cmd {
     take(&ACQUIRE, request, None, identity)
 }
 
-/// The command for a recall on the server known as `identity`.
-pub(super) fn recall(request: &RecallRequest, identity: &str) -> Cmd {
+/// The command for a recall on the server known as `identity`, which may be `replicated`: then its replicas are waited
+/// for, and what is told must be written so that they can be.
+pub(super) fn recall(request: &RecallRequest, identity: &str, replicated: bool) -> Cmd {
     let record = request.lock.keys.first().record();
     let mut cmd = take(&RECALL, &request.lock, Some(&record), identity);
     if request.lock.fence.is_none() {
@@ -111,12 +112,19 @@ pub(super) fn recall(request: &RecallRequest, identity: &str) -> Cmd {
         }
     }
     cmd.arg(flag(request.adopt))
-        .arg(millis(request.linger.min(FOREVER)));
+        .arg(millis(request.linger.min(FOREVER)))
+        .arg(flag(replicated));
     cmd
 }
 
-/// The command for a completion on the server known as `identity`, over a connection that is there since `connected`.
-pub(super) fn complete(request: &CompleteRequest, identity: &str, connected: Moment) -> Cmd {
+/// The command for a completion on the server known as `identity`, over a connection that is there since `connected`;
+/// the server may be `replicated`, as for a [`recall`].
+pub(super) fn complete(
+    request: &CompleteRequest,
+    identity: &str,
+    connected: Moment,
+    replicated: bool,
+) -> Cmd {
     let key = request.release.keys.first();
     let beside = [key.namespace().marker(), key.record()];
     let mut cmd = give_back(&COMPLETE, &request.release, &beside, connected);
@@ -126,7 +134,8 @@ pub(super) fn complete(request: &CompleteRequest, identity: &str, connected: Mom
         None => cmd.arg("").arg(""),
     };
     cmd.arg(millis(request.keep.min(FOREVER)))
-        .arg(flag(request.chosen));
+        .arg(flag(request.chosen))
+        .arg(flag(replicated));
     cmd
 }
 

@@ -1,0 +1,400 @@
+//! What every node must do with what the requests of idempotency keys came to.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tower_redlock::LockKey;
+use tower_redlock::namespace::{Namespace, NodeKey};
+use tower_redlock::node::{
+    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Holder, Node, NodeError,
+    RecallRequest, ReleaseReply, ReleaseRequest,
+};
+use tower_redlock::record::Record;
+use tower_redlock::token::FencingToken;
+
+use crate::claims::{Bench, holder, listening, released};
+use crate::support::nodes::{LONG, key, release, token};
+use crate::support::{PATIENCE, eventually};
+
+/// As it should be, and nobody listened.
+pub(crate) const STORED: CompleteReply = CompleteReply::Stored { listeners: 0 };
+/// Some number of about the size that a clock gives, and beyond what a float can tell from its neighbours.
+pub(crate) const NUMBER: u64 = 1_800_000_000_000_000_123;
+
+/// A request for the lock of `key`, or its record, that proposes `number`.
+pub(crate) fn request(key: NodeKey, owner: u32, number: u64) -> RecallRequest {
+    let fence = Fence::new(FencingToken::new(number).unwrap(), LONG);
+    let lock = AcquireRequest::new(key, token(owner), LONG).numbered(Some(fence));
+    RecallRequest::new(lock, false, LONG)
+}
+
+pub(crate) async fn recall(node: &dyn Node, name: &str, owner: u32, number: u64) -> AcquireReply {
+    node.recall(request(key(name), owner, number))
+        .await
+        .unwrap()
+}
+
+/// The same for the lock in any case.
+pub(crate) async fn adopt(node: &dyn Node, name: &str, owner: u32, number: u64) -> AcquireReply {
+    let mut request = request(key(name), owner, number);
+    request.adopt = true;
+    node.recall(request).await.unwrap()
+}
+
+/// The number of the lock that was granted, where there is no record.
+pub(crate) fn granted(reply: Result<AcquireReply, NodeError>) -> u64 {
+    match reply {
+        Ok(AcquireReply::Granted { fence: Some(fence) }) => fence.get(),
+        other => panic!("not granted with a number: {other:?}"),
+    }
+}
+
+/// Takes the lock of `name`, which has no record; its number.
+pub(crate) async fn begin(node: &dyn Node, name: &str, owner: u32) -> u64 {
+    granted(node.recall(request(key(name), owner, NUMBER)).await)
+}
+
+pub(crate) fn record(ballot: u64, body: impl Into<Bytes>) -> Record {
+    Record::new(FencingToken::new(ballot).unwrap(), body.into())
+}
+
+/// What `owner` wants kept: a record that tells its ballot.
+pub(crate) fn completion(name: &str, owner: u32, ballot: u64) -> CompleteRequest {
+    let record = record(ballot, ballot.to_string());
+    CompleteRequest::new(release(name, owner), Some(record), LONG)
+}
+
+pub(crate) async fn complete(node: &dyn Node, request: CompleteRequest) -> CompleteReply {
+    node.complete(request).await.unwrap()
+}
+
+async fn abandon(node: &dyn Node, name: &str, owner: u32) -> CompleteReply {
+    let request = CompleteRequest::new(release(name, owner), None, LONG);
+    complete(node, request).await
+}
+
+/// The ballot of the record of `name`, or none. Who looks is granted nothing that lasts.
+pub(crate) async fn ballot(node: &dyn Node, name: &str) -> Option<u64> {
+    let looking = u32::MAX;
+    match recall(node, name, looking, 1).await {
+        AcquireReply::Recorded(record) => {
+            assert_eq!(record.body, record.ballot.to_string(), "one of another");
+            Some(record.ballot.get())
+        }
+        AcquireReply::Granted { .. } => {
+            assert_eq!(abandon(node, name, looking).await, STORED);
+            None
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Holds the lock of another key for `span` from now on, and waits until that has ended: whatever was to last no longer
+/// and began earlier has ended then too.
+pub(crate) async fn outlast(node: &dyn Node, span: Duration) {
+    let witness = AcquireRequest::new(key("witness"), token(99), span);
+    node.acquire(witness).await.unwrap();
+    free(node, "witness").await;
+}
+
+/// Waits until nobody holds the lock of `name`.
+pub(crate) async fn free(node: &dyn Node, name: &str) {
+    let ended = async {
+        while holder(node, name).await.is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let ended = tokio::time::timeout(PATIENCE, ended).await;
+    assert!(ended.is_ok(), "the lock of `{name}` does not end");
+}
+
+async fn holder_of(node: &dyn Node, name: &str) -> Holder {
+    let held = holder(node, name).await;
+    held.unwrap_or_else(|| panic!("nobody holds `{name}`"))
+}
+
+pub(crate) async fn what_was_recorded_is_told_to_the_byte(bench: &impl Bench) {
+    let node = bench.node();
+    let every = (0..=u8::MAX).collect::<Vec<u8>>();
+    let long = every.repeat(4_096);
+    assert_eq!(long.len(), 1 << 20);
+    for (name, body) in [("empty", vec![]), ("every", every), ("long", long)] {
+        begin(&*node, name, 1).await;
+        let record = record(NUMBER, body);
+        let request = CompleteRequest::new(release(name, 1), Some(record.clone()), LONG);
+        assert_eq!(complete(&*node, request).await, STORED, "{name}");
+        assert_eq!(holder(&*node, name).await, None, "the lock is given back");
+        // It is told as often as anybody asks.
+        for owner in [2, 1] {
+            let told = recall(&*node, name, owner, NUMBER).await;
+            assert!(told == AcquireReply::Recorded(record.clone()), "{name}");
+            assert_eq!(holder(&*node, name).await, None, "nothing is granted");
+        }
+    }
+}
+
+pub(crate) async fn a_recall_of_what_is_under_way_is_held(bench: &impl Bench) {
+    let node = bench.node();
+    begin(&*node, "k", 1).await;
+    let held = holder_of(&*node, "k").await;
+    let is_held = |reply: &AcquireReply| match reply {
+        AcquireReply::Held(holder) => holder.tag == held.tag,
+        _ => false,
+    };
+    for reply in [
+        recall(&*node, "k", 2, NUMBER).await,
+        adopt(&*node, "k", 2, NUMBER).await,
+    ] {
+        assert!(is_held(&reply), "{reply:?}");
+    }
+    // Who was refused was granted nothing since.
+    let reply = complete(&*node, completion("k", 1, NUMBER)).await;
+    assert_eq!(reply, STORED);
+    // While another adopts what there is, who only asks is told of it.
+    let reply = adopt(&*node, "k", 3, NUMBER).await;
+    assert!(matches!(reply, AcquireReply::Adopting { .. }), "{reply:?}");
+    assert_eq!(ballot(&*node, "k").await, Some(NUMBER));
+    let reply = adopt(&*node, "k", 2, NUMBER).await;
+    assert!(matches!(reply, AcquireReply::Held(_)), "{reply:?}");
+    assert!(released(&*node, "k", 3).await, "nobody else took it");
+}
+
+pub(crate) async fn a_record_is_adopted_under_a_higher_number(bench: &impl Bench) {
+    let node = bench.node();
+    recall(&*node, "k", 1, NUMBER).await;
+    complete(&*node, completion("k", 1, NUMBER)).await;
+    let step = FencingToken::STEP;
+    for (owner, proposal, number) in [
+        (2, 1, NUMBER + step),
+        (3, NUMBER + 5 * step, NUMBER + 5 * step),
+    ] {
+        let adopting = AcquireReply::Adopting {
+            fence: FencingToken::new(number),
+            record: record(NUMBER, NUMBER.to_string()),
+        };
+        assert_eq!(adopt(&*node, "k", owner, proposal).await, adopting);
+        let left = holder_of(&*node, "k").await.remaining.unwrap();
+        assert!(left > LONG / 2, "{left:?}");
+        assert!(released(&*node, "k", owner).await);
+        assert_eq!(ballot(&*node, "k").await, Some(NUMBER), "it stays");
+    }
+    // Where there is nothing to adopt it is a grant like any other; without a number too.
+    granted(Ok(adopt(&*node, "new", 1, NUMBER).await));
+    let plain = AcquireRequest::new(key("plain"), token(1), LONG);
+    for adopt in [true, false] {
+        let request = RecallRequest::new(plain.clone(), adopt, LONG);
+        let reply = node.recall(request).await;
+        assert_eq!(reply, Ok(AcquireReply::Granted { fence: None }));
+    }
+}
+
+pub(crate) async fn nothing_is_recorded_behind_another_s_back(bench: &impl Bench) {
+    let node = bench.node();
+    let brief = Duration::from_millis(20);
+    for (name, adopted, gone) in [
+        ("a", false, false),
+        ("b", false, true),
+        ("c", true, false),
+        ("d", true, true),
+    ] {
+        let mut first = request(key(name), 1, NUMBER);
+        first.lock.ttl = brief;
+        let lower = granted(node.recall(first).await);
+        free(&*node, name).await;
+        let second = if adopted {
+            adopt(&*node, name, 2, 1).await
+        } else {
+            recall(&*node, name, 2, 1).await
+        };
+        let number = granted(Ok(second));
+        assert!(number > lower);
+        if gone {
+            assert!(released(&*node, name, 2).await);
+        }
+        // They looked for a record and found none. A ballot is no way around it.
+        for ballot in [lower, number + 1] {
+            let reply = complete(&*node, completion(name, 1, ballot)).await;
+            assert_eq!(reply, CompleteReply::Refused, "{name}");
+        }
+        assert_eq!(abandon(&*node, name, 1).await, STORED, "there is nothing");
+        if !gone {
+            let left = holder_of(&*node, name).await.remaining.unwrap();
+            assert!(left > LONG / 2, "the other's lock is untouched: {left:?}");
+        }
+        let reply = complete(&*node, completion(name, 2, number)).await;
+        assert_eq!(reply, STORED, "{name}: nobody came after the other");
+        assert_eq!(ballot(&*node, name).await, Some(number));
+    }
+}
+
+pub(crate) async fn an_overrun_lock_does_not_matter_while_nobody_came(bench: &impl Bench) {
+    let node = bench.node();
+    let mut first = request(key("k"), 1, NUMBER);
+    first.lock.ttl = Duration::from_millis(20);
+    node.recall(first).await.unwrap();
+    free(&*node, "k").await;
+    // For the last time it was refused, and so it was never granted to this one.
+    let reply = complete(&*node, completion("k", 2, NUMBER + 1)).await;
+    assert_eq!(reply, CompleteReply::Refused);
+    let reply = complete(&*node, completion("k", 1, NUMBER)).await;
+    assert_eq!(reply, STORED);
+    assert_eq!(ballot(&*node, "k").await, Some(NUMBER));
+}
+
+pub(crate) async fn the_same_completion_twice_does_nothing_more(bench: &impl Bench) {
+    let node = bench.node();
+    recall(&*node, "k", 1, NUMBER).await;
+    for _ in 0..2 {
+        let reply = complete(&*node, completion("k", 1, NUMBER)).await;
+        assert_eq!(reply, STORED);
+    }
+    // Whoever adopts it meanwhile: it is there, after all.
+    adopt(&*node, "k", 2, 1).await;
+    let reply = complete(&*node, completion("k", 1, NUMBER)).await;
+    assert_eq!(reply, STORED);
+    assert_eq!(ballot(&*node, "k").await, Some(NUMBER));
+    assert!(released(&*node, "k", 2).await, "the other's lock stays");
+}
+
+pub(crate) async fn of_two_ballots_the_higher_stays(bench: &impl Bench) {
+    let node = bench.node();
+    // Neither as texts nor as floats would all of them be in order.
+    let pairs = [
+        (999, 1_000),
+        (9_007_199_254_740_992, 9_007_199_254_740_993),
+        (NUMBER, NUMBER + 1),
+        (9_999_999_999_999_999, 10_000_000_000_000_000),
+    ];
+    for (index, (lower, higher)) in pairs.into_iter().enumerate() {
+        for chosen in [false, true] {
+            let name = format!("{index}{chosen}");
+            let request = |ballot| match chosen {
+                true => completion(&name, 1, ballot).chosen(),
+                false => completion(&name, 1, ballot),
+            };
+            recall(&*node, &name, 1, 1).await;
+            assert_eq!(complete(&*node, request(lower)).await, STORED);
+            assert_eq!(complete(&*node, request(higher)).await, STORED);
+            assert_eq!(ballot(&*node, &name).await, Some(higher));
+            // Who wrote the higher one was told of the lower, if that was chosen; then all is as it should be.
+            let reply = complete(&*node, request(lower)).await;
+            let right = if chosen {
+                STORED
+            } else {
+                CompleteReply::Refused
+            };
+            assert_eq!(reply, right, "{lower} after {higher}");
+            assert_eq!(ballot(&*node, &name).await, Some(higher));
+        }
+    }
+}
+
+pub(crate) async fn a_chosen_record_is_kept_whoever_came(bench: &impl Bench) {
+    let node = bench.node();
+    // Where nobody ever came, and where another has the lock.
+    for name in ["new", "k"] {
+        if name == "k" {
+            recall(&*node, name, 2, NUMBER).await;
+            let reply = complete(&*node, completion(name, 1, NUMBER)).await;
+            assert_eq!(reply, CompleteReply::Refused);
+        }
+        let chosen = completion(name, 1, NUMBER).chosen();
+        assert_eq!(complete(&*node, chosen).await, STORED);
+        assert_eq!(ballot(&*node, name).await, Some(NUMBER));
+    }
+    assert!(released(&*node, "k", 2).await, "the other's lock stays");
+    // It takes the place of a lower ballot.
+    recall(&*node, "low", 3, 7).await;
+    complete(&*node, completion("low", 3, 7)).await;
+    adopt(&*node, "low", 4, NUMBER).await;
+    let chosen = completion("low", 1, NUMBER).chosen();
+    assert_eq!(complete(&*node, chosen).await, STORED);
+    assert_eq!(ballot(&*node, "low").await, Some(NUMBER));
+    // The other is still the last who was granted the lock.
+    let reply = complete(&*node, completion("low", 4, NUMBER + 1)).await;
+    assert_eq!(reply, STORED);
+    assert_eq!(ballot(&*node, "low").await, Some(NUMBER + 1));
+}
+
+pub(crate) async fn without_a_record_the_key_is_free_again(bench: &impl Bench) {
+    let node = bench.node();
+    recall(&*node, "k", 1, NUMBER).await;
+    assert_eq!(abandon(&*node, "k", 1).await, STORED);
+    assert_eq!(holder(&*node, "k").await, None);
+    // The node has forgotten the grant, and what comes late finds neither that nor the lock.
+    let reply = complete(&*node, completion("k", 1, NUMBER)).await;
+    assert_eq!(reply, CompleteReply::Refused);
+    let number = begin(&*node, "k", 2).await;
+    // Another's grant is not forgotten.
+    assert_eq!(abandon(&*node, "k", 1).await, STORED);
+    assert!(released(&*node, "k", 2).await);
+    let reply = complete(&*node, completion("k", 2, number)).await;
+    assert_eq!(reply, STORED);
+    // Nor ever a record, whoever was granted the lock last.
+    let step = FencingToken::STEP;
+    assert!(matches!(
+        adopt(&*node, "k", 3, number + step).await,
+        AcquireReply::Adopting { .. }
+    ));
+    for owner in [2, 3] {
+        assert_eq!(abandon(&*node, "k", owner).await, STORED);
+        assert_eq!(ballot(&*node, "k").await, Some(number));
+    }
+    assert_eq!(holder(&*node, "k").await, None);
+}
+
+pub(crate) async fn a_completion_tells_its_listeners(bench: &impl Bench) {
+    let node = bench.node();
+    for count in 0..3_u32 {
+        for body in [None, Some(record(NUMBER, "done"))] {
+            // A name each time: a server takes note of a closed connection in its own time.
+            let name = format!("k{count}{}", body.is_some());
+            let listeners: Vec<_> = (0..count).map(|_| bench.listen(&name)).collect();
+            let _elsewhere = bench.listen("other");
+            recall(&*node, &name, 1, NUMBER).await;
+            let request = CompleteRequest::new(release(&name, 1), body, LONG);
+            let reply = complete(&*node, request.clone()).await;
+            assert_eq!(reply, CompleteReply::Stored { listeners: count });
+            // There is nothing more to give back.
+            assert_eq!(complete(&*node, request).await, STORED);
+            drop(listeners);
+        }
+    }
+    let (ears, _subscription) = listening(&*node, "k").await;
+    recall(&*node, "k", 1, NUMBER).await;
+    let mut silent = completion("k", 1, NUMBER);
+    silent.release = ReleaseRequest::new(key("k"), token(1), false);
+    assert_eq!(complete(&*node, silent).await, STORED);
+    adopt(&*node, "k", 2, 1).await;
+    let told = complete(&*node, completion("k", 2, NUMBER)).await;
+    assert_eq!(told, CompleteReply::Stored { listeners: 1 });
+    eventually("told", || ears.heard().released > 0).await;
+    assert_eq!(
+        (ears.heard().released, ears.heard().listeners),
+        (1, Some(1))
+    );
+}
+
+pub(crate) async fn records_of_one_namespace_are_none_in_another(bench: &impl Bench) {
+    let node = bench.node();
+    let place = |namespace: &Namespace| namespace.place(&LockKey::new("k").unwrap());
+    let named = |name: &str| Namespace::new(name).unwrap();
+    // A name that ends like another's sidecars is a name like any other.
+    let roots = ["", "a", "b", "a/record"].map(named);
+    let all = roots
+        .iter()
+        .flat_map(|root| [root.clone(), root.of_requests()]);
+    for (number, namespace) in (NUMBER..).zip(all) {
+        let key = place(&namespace);
+        let reply = node.recall(request(key.clone(), 1, number)).await;
+        granted(reply);
+        let record = record(number, namespace.as_str().to_owned());
+        let release = ReleaseRequest::new(key.clone(), token(1), true);
+        let done = CompleteRequest::new(release.clone(), Some(record.clone()), LONG);
+        assert_eq!(complete(&*node, done).await, STORED);
+        let told = node.recall(request(key, 2, number)).await;
+        assert_eq!(told, Ok(AcquireReply::Recorded(record)));
+        let reply = node.release(release).await;
+        assert_eq!(reply, Ok(ReleaseReply::NotOwner));
+    }
+}
