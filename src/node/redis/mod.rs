@@ -11,9 +11,9 @@
 //! and is excluded (it knows nothing of the restart guard and the counters, though). Beside the locks stand
 //! `lk!fence:order:42`, the counter of the lock's holders, which expires; one hash `lk!node`, by which the server is
 //! known to remember its locks; and for a minute `lk!dead:..`, an owner whose commands were given up with a
-//! connection. Releases are announced on the channel `lk!free:order:42`. The locks of requests with idempotency keys are
-//! called `lk!idem:..`, with sidecars `lk!idem!..` and channels `lk!idem!free:..`, and what such a request came to is a
-//! hash `lk!idem!record:..`, of the size of its answer.
+//! connection. Releases are announced on the channel `lk!free:order:42`. The locks of requests with idempotency keys
+//! are called `lk!idem:..`, with sidecars `lk!idem!..` and channels `lk!idem!free:..`, and what such a request came to
+//! is a hash `lk!idem!record:..`, of the size of its answer.
 //!
 //! # Rights
 //!
