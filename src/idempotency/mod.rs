@@ -14,6 +14,7 @@
 //! | with the record on fewer nodes than a quorum | gets the first answer, which is brought to a quorum before; or, if none of those nodes is among the first that answer, **runs again**, within a ttl | a unique key in the database |
 //! | with the record on a quorum, before its client had the answer | gets the first answer, at once | it does not run |
 //! | not at all, but stood still for longer than a ttl, in the handler before its effect | **runs again**, within a ttl; the first run is told that its lock is lost, or that the outcome is unknown | a unique key, or the fencing number, in the transaction of the effect |
+//! | not at all, but stood still for longer than a ttl, between its effect and the record | **runs again**, within a ttl; the nodes refuse the record of the first run, whose client is told that the outcome is unknown | a unique key in the database |
 //!
 //! Whichever it is: once one client was given an answer, every other is given the same. A retry that runs again may
 //! well come to another answer than the one that was lost, which then nobody has seen.

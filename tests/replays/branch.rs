@@ -36,6 +36,8 @@ pub(crate) enum Point {
     AfterOneNode,
     /// The handler has begun, and goes on after a moment.
     ToBeOvertaken,
+    /// The answer is there, and goes to the nodes after a moment.
+    RecordToBeOvertaken,
     /// The record is on its way to all nodes and a quorum has it; the client has no answer.
     AfterRecord,
 }
@@ -101,7 +103,7 @@ impl Branch {
         branch
     }
 
-    /// Waits until the process has come to where it stops.
+    /// Waits until the process has come to where it stops, or once more.
     pub(crate) async fn stopped(&mut self) {
         self.hear(HERE).await;
     }

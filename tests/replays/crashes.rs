@@ -222,3 +222,22 @@ async fn who_stands_still_is_overtaken_and_a_unique_key_keeps_its_effect_out() {
     assert_eq!(site.send().await, (second, true));
     assert_eq!(site.ledger.orders().len(), 1);
 }
+
+#[tokio::test]
+async fn a_record_that_comes_when_another_run_has_answered_is_refused() {
+    let (mut site, mut branch, first) = stopped(Point::RecordToBeOvertaken).await;
+    branch.freeze();
+    site.crashed = Instant::now();
+    assert_eq!(site.repeat().await, AGAIN);
+    let (second, _) = site.send().await;
+    branch.thaw();
+    let (reply, _) = first.await.unwrap().unwrap();
+    assert_eq!(
+        (reply.status.as_u16(), &*reply.problem()),
+        (503, "outcome-unknown")
+    );
+    for _ in &site.servers {
+        branch.stopped().await;
+    }
+    assert_eq!(site.send().await, (second, true));
+}

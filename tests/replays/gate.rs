@@ -2,7 +2,9 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::time::sleep;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, ExtendReplies,
@@ -12,7 +14,7 @@ use tower_redlock::node::{
 };
 
 use crate::branch::Point;
-use crate::process::here;
+use crate::process::{MOMENT, here};
 
 /// A server as a node, which completes as far as the process gets.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub(crate) struct Gate {
     node: RedisNode,
     stops_at: Option<Point>,
     is_first: bool,
+    // Whether there was a completion before.
+    seen: AtomicBool,
 }
 
 impl Gate {
@@ -28,6 +32,7 @@ impl Gate {
             node,
             stops_at,
             is_first,
+            seen: AtomicBool::new(false),
         }
     }
 }
@@ -51,6 +56,21 @@ impl Node for Gate {
                 }
                 pending().await
             }),
+            Some(Point::RecordToBeOvertaken) => {
+                let seen = self.seen.swap(true, Ordering::SeqCst);
+                Box::pin(async move {
+                    if !seen {
+                        if is_first {
+                            here();
+                        }
+                        // The parent stops the process meanwhile.
+                        sleep(MOMENT).await;
+                    }
+                    let reply = node.complete(request).await;
+                    here();
+                    reply
+                })
+            }
             _ => node.complete(request),
         }
     }

@@ -79,8 +79,9 @@ fn records(server: &Server) -> Vec<String> {
           end
         end
         table.sort(found)
-        return table.concat(found, '\n')
+        return found
     ";
     let found = server.command(&["EVAL", script, "0"]);
+    assert!(!found.starts_with('-'), "{found}");
     found.lines().map(str::to_owned).collect()
 }

@@ -25,7 +25,7 @@ use crate::ledger::Ledger;
 use crate::{MAX_WAIT, builder, connected};
 
 /// Longer than a busy machine takes to stop a process.
-const MOMENT: Duration = Duration::from_millis(500);
+pub(crate) const MOMENT: Duration = Duration::from_millis(500);
 
 /// Tells the parent that the process has come to where it is to be killed.
 pub(crate) fn here() {
