@@ -1,8 +1,8 @@
 # What a developer runs. `make test` needs nothing beforehand but Rust and, for the servers, apt or Python.
 #
 #   make test     everything that can fail, on real servers
-#   make soak     servers that forget under load: ten minutes instead of one, 100 000 locks instead of 10 000;
-#                 prints what it counted
+#   make soak     servers that forget under load: ten minutes instead of one, 100 000 locks instead of 10 000, 500
+#                 duplicates of a request 20 times instead of once; prints what it counted
 #   make lint     formatting and clippy, for every feature alone too
 #   make doc      the docs, as docs are published, with warnings denied
 #   make demo     the examples: a service driving itself, and fencing at a database
@@ -64,9 +64,11 @@ test: servers
 
 soak: export REDLOCK_SOAK_SECONDS ?= 600
 soak: export REDLOCK_SOAK_ACQUISITIONS ?= 100000
+soak: export REDLOCK_SOAK_DUPLICATES ?= 20
 soak: servers
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --profile soak --all-features; \
-	else set -x; $(CARGO) test --all-features --test chaos --test numbers -- --nocapture --test-threads 1; fi
+	else set -x; \
+	$(CARGO) test --all-features --test chaos --test numbers --test replays -- --nocapture --test-threads 1; fi
 
 # Each feature by itself, because features only add and nobody tries them alone.
 lint:

@@ -49,7 +49,7 @@ pub struct CompleteRequest {
     /// Whether a quorum is known to have the record. Then it is right whoever was granted the lock meanwhile: they were
     /// told of it.
     pub chosen: bool,
-    /// As for an acquire: a node that may have forgotten a grant must not keep a record.
+    /// As for an acquire: a node that may have forgotten a grant must not keep a record, unless a quorum has it.
     pub charter: Option<Arc<Charter>>,
 }
 

@@ -174,6 +174,7 @@ macro_rules! all_claims {
                 nothing_is_counted_unless_asked,
             ] standing: [
                 a_node_that_forgot_grants_nothing,
+                a_node_that_forgot_keeps_no_record_but_what_a_quorum_has,
                 a_quarantine_keeps_its_name_until_it_is_over,
                 a_promotion_raises_the_mark_and_never_lowers_it,
                 a_node_under_another_charter_keeps_out_and_shows_both,

@@ -9,9 +9,11 @@ use tower_redlock::OwnerHash;
 use tower_redlock::clock::{Clock as _, SystemClock};
 use tower_redlock::namespace::Namespace;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, Charter, CheckIn, Entry, ExtendReply, ExtendRequest, Fence, Node,
-    NodeError, NodeErrorKind, Promotion, ReleaseReply, Standing, VerifyReply, VerifyRequest,
+    AcquireReply, AcquireRequest, Charter, CheckIn, CompleteReply, CompleteRequest, Entry,
+    ExtendReply, ExtendRequest, Fence, Node, NodeError, NodeErrorKind, Promotion, RecallRequest,
+    ReleaseReply, Standing, VerifyReply, VerifyRequest,
 };
+use tower_redlock::record::Record;
 use tower_redlock::token::FencingToken;
 
 use crate::claims::{Bench, Remote, extend_one, holder, released};
@@ -111,6 +113,29 @@ pub(crate) async fn a_node_that_forgot_grants_nothing(bench: &impl Bench) {
         assert_eq!(reply, Err(NodeErrorKind::Quarantined));
         assert_eq!(holder(&*node, "k").await, None, "nothing is set");
     }
+}
+
+pub(crate) async fn a_node_that_forgot_keeps_no_record_but_what_a_quorum_has(bench: &impl Bench) {
+    bench.forget();
+    let node = bench.node();
+    let record = Record::new(FencingToken::new(7).unwrap(), "paid".into());
+    let request = CompleteRequest::new(release("k", 1), Some(record.clone()), LONG);
+    let request = request.under(Some(ours()));
+    for looked_at in [false, true] {
+        if looked_at {
+            quarantine(&*node, ours(), "first").await;
+        }
+        let kept = node.complete(request.clone()).await;
+        assert_eq!(kept, Ok(CompleteReply::Refused));
+    }
+    // It is right whatever the node has forgotten, and nobody would bring it a second time.
+    let kept = node.complete(request.chosen()).await;
+    assert_eq!(kept, Ok(CompleteReply::Stored { listeners: 0 }));
+    let id = quarantine(&*node, ours(), "second").await;
+    assert!(promote(&*node, ours(), &id, 0).await);
+    let recall = RecallRequest::new(acquire_under(ours(), "k", 2), false, LONG);
+    let found = node.recall(recall).await;
+    assert_eq!(found, Ok(AcquireReply::Recorded(record)));
 }
 
 pub(crate) async fn a_quarantine_keeps_its_name_until_it_is_over(bench: &impl Bench) {

@@ -276,7 +276,7 @@ async fn without_a_quorum_nobody_is_told_that_it_is_kept() {
     let guard = run(&locks).await;
     nodes.each([0, 1, 2], MemoryNode::go_down);
     let error = guard.complete("perhaps").await.unwrap_err();
-    assert!(error.to_string().contains("2 of"), "{error}");
+    assert!(error.to_string().contains("by 2 nodes"), "{error}");
     // When they are back they are given it, for as long as the lock lasts at least.
     nodes.each([0, 1, 2], MemoryNode::come_up);
     assert_eq!(replay(&locks).await, "perhaps");

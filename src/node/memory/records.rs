@@ -122,7 +122,8 @@ impl Store {
                 .is_voting(request.release.keys.namespace(), charter)?,
             None => true,
         };
-        let stored = voting && self.settle(request, key, token, now);
+        // Without its memory it can still be told what a quorum has.
+        let stored = (voting || request.chosen) && self.settle(request, key, token, now);
         let released = self.release(&request.release, now);
         Ok(match (stored, released) {
             (false, _) => CompleteReply::Refused,

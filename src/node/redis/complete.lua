@@ -14,8 +14,9 @@ end
 
 -- Keeps the record if it may be kept, or forgets the grant if there is none. Whether it is as it should be then.
 local function settle()
-  -- A node that may have forgotten whom it granted the lock keeps nothing.
-  if refusal then
+  -- A node that may have forgotten whom it granted the lock keeps nothing but what a quorum has: that is right whoever
+  -- it was.
+  if refusal and not chosen then
     return false
   end
   local known = redis.call('HMGET', record, 'last', 'ballot')

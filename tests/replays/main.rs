@@ -1,0 +1,87 @@
+//! What clients get that send a request again and again, from several processes over five real servers: while servers
+//! are killed and come back, while processes are killed at every point of a request, and while completions fail.
+//!
+//! `REDLOCK_SOAK_DUPLICATES` is how often five hundred duplicates are sent; once, unless it is set.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a panic is how a test fails, in its helpers too; processes talk by their output"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod branch;
+mod client;
+mod crashes;
+#[path = "../chaos/dice.rs"]
+mod dice;
+mod duplicates;
+mod faults;
+mod gate;
+mod ledger;
+mod process;
+
+use std::time::Duration;
+
+use support::eventually;
+use support::server::Server;
+use tower_redlock::node::NodeState;
+use tower_redlock::{LockManager, LockManagerBuilder, NodeStanding, RestartGuard};
+
+/// Longer than a busy machine takes to answer, and short enough to wait for its end.
+const NODE_TIMEOUT: Duration = Duration::from_millis(150);
+/// No repeat waits longer for an answer; only a failing test comes near.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// What all managers have in common but their nodes.
+fn builder(ttl: Duration) -> LockManagerBuilder {
+    LockManager::builder()
+        .ttl(ttl)
+        .node_timeout(NODE_TIMEOUT)
+        .max_wait(MAX_WAIT)
+        // All clocks are one here.
+        .restart_guard(RestartGuard::max_clock_skew(Duration::from_millis(10)))
+}
+
+/// A manager that is connected to all of its nodes, all of which vote.
+async fn connected(builder: LockManagerBuilder) -> LockManager {
+    let locks = builder.connect().await.unwrap();
+    all_vote(&locks).await;
+    locks
+}
+
+async fn all_vote(locks: &LockManager) {
+    eventually("all nodes vote", || {
+        locks
+            .nodes()
+            .iter()
+            .all(|node| node.state == NodeState::Up && node.standing == NodeStanding::Voting)
+    })
+    .await;
+}
+
+/// The very first start of these servers: none of them can have forgotten anything.
+async fn bootstrap(servers: &[Server], ttl: Duration, masked: usize) {
+    let builder = builder(ttl).mask_losses(masked).bootstrap(true);
+    drop(connected(builder.redis(servers.iter().map(Server::url))).await);
+}
+
+/// The records that the server keeps of requests, each with its ballot, in order.
+fn records(server: &Server) -> Vec<String> {
+    let script = "
+        local found = {}
+        for _, key in ipairs(redis.call('KEYS', 'lk!idem!record:*')) do
+          local ballot = redis.call('HGET', key, 'ballot')
+          if ballot then
+            table.insert(found, key .. ' ' .. ballot)
+          end
+        end
+        table.sort(found)
+        return found
+    ";
+    let found = server.command(&["EVAL", script, "0"]);
+    assert!(!found.starts_with('-'), "{found}");
+    found.lines().map(str::to_owned).collect()
+}
