@@ -77,7 +77,9 @@ impl Rejection {
 
     /// The answer that the layer was told to give.
     pub(super) fn answer<B>(&self, options: &Options) -> Response<ResponseBody<B>> {
-        let response = options.responder.response_for_rejection(self);
+        let mut response = options.responder.response_for_rejection(self);
+        // Layers around this one can tell it from an answer of the handler's.
+        response.extensions_mut().insert(self.kind());
         response.map(ResponseBody::answer)
     }
 
