@@ -25,7 +25,7 @@ use super::route::route_of;
 use super::scope::Scope;
 use crate::conduct::OnLost;
 use crate::manager::{LockHandle, Recall, RunGuard};
-use crate::middleware::RejectionKind;
+use crate::problem::Unprocessed;
 use crate::trace::in_span;
 
 /// What one request is answered with.
@@ -109,8 +109,8 @@ impl<S, C> Exchange<S, C> {
     }
 }
 
-/// How long a request waits for another with its key. One that holds a lock does not: the other may be waiting for that,
-/// in a replica that has its layers in the other order.
+/// How long a request waits for another with its key. One that holds a lock does not: the other may be waiting for
+/// that, in a replica that has its layers in the other order.
 fn max_wait(options: &Options, parts: &Parts) -> Duration {
     match parts.extensions.get::<LockHandle>() {
         Some(held) if !held.is_lost() => Duration::ZERO,
@@ -223,11 +223,10 @@ impl Run {
     }
 }
 
-/// Whether a lock layer inside of this one has refused the request, so that the handler never saw it. A 409 of that kind
-/// is about a lock that was held for a moment, and must not be what a repeat is told for a day.
+/// Whether a lock layer inside of this one has refused the request, so that the handler never saw it. A 409 of that
+/// kind is about a lock that was held for a moment, and must not be what a repeat is told for a day.
 fn did_not_run(head: &http::response::Parts) -> bool {
-    let refused = head.extensions.get::<RejectionKind>();
-    refused.is_some_and(|kind| *kind != RejectionKind::LockLost)
+    head.extensions.get::<Unprocessed>().is_some()
 }
 
 /// Whether an answer is one without an end, which must reach the client as it is made.

@@ -1,7 +1,7 @@
 //! Answers that are kept: a request that is sent again gets the first answer, and does not run again.
 //!
 //! A client that gets no answer cannot tell whether its order was placed. It sends the order again with the same
-//! `Idempotency-Key` ([draft-ietf-httpapi-idempotency-key-header]), and an [`IdempotencyLayer`] sees to it that it is
+//! `Idempotency-Key` ([a draft of the IETF][draft]), and an [`IdempotencyLayer`] sees to it that it is
 //! told what the first came to. The layer asks the nodes once before the handler, which takes the lock of the key or
 //! finds the answer, and once after it, which keeps the answer and gives the lock back. Meanwhile the lock is renewed;
 //! if the process dies, the key is free after a ttl.
@@ -46,12 +46,12 @@
 //!
 //! # Where to put it
 //!
-//! * *Inside of authentication.* The [caller](caller) must be known, and an answer of 401 is not one to keep for a day.
+//! * *Inside of authentication.* The [caller] must be known, and an answer of 401 is not one to keep for a day.
 //!   The same goes for everything else that refuses requests for what they are not to blame for, such as limits.
 //! * *Inside of routing*: `route_layer`, or `layer` on a `Router` that has the routes. There the route is part of the
 //!   [scope](Scope). Put around a whole router from outside, the layer knows paths only.
-//! * *Outside of a [`RedlockLayer`](crate::RedlockLayer).* Then a repeat needs no lock, and a handler that runs on after
-//!   its client has gone keeps it. The other way round, the lock is outside of what
+//! * *Outside of a [`RedlockLayer`](crate::RedlockLayer).* Then a repeat needs no lock, and a handler that runs on
+//!   after its client has gone keeps it. The other way round, the lock is outside of what
 //!   [`OnDisconnect::RunToEnd`] saves, and is given back while the handler runs: choose [`OnDisconnect::Cancel`] there.
 //!   Neither order can block, not even if replicas differ in it, because a request that holds a lock does not wait for
 //!   another with its key. What an inner lock layer refuses, such as 409 because another holds the lock, is not kept.
@@ -92,8 +92,8 @@
 //!
 //! # Records
 //!
-//! A record is status, [headers](RecordedHeaders), body and trailers of an answer, and the [fingerprint](Fingerprint) of
-//! the request: a hash, never the request. Bodies are kept up to [1 MiB](IdempotencyLayer::max_answer_body), in the
+//! A record is status, [headers](RecordedHeaders), body and trailers of an answer, and the [fingerprint](Fingerprint)
+//! of the request: a hash, never the request. Bodies are kept up to [1 MiB](IdempotencyLayer::max_answer_body), in the
 //! memory of every node, for [24 hours](IdempotencyLayer::retention). A million answers of 1 kB take about a gigabyte
 //! on each node; a node that may not evict (and none may) refuses writes when it is full. The key on the nodes is a
 //! hash of method, route, caller and the client's key; answers are kept as they are, so who can read the nodes can read
@@ -110,10 +110,10 @@
 //! * *An append-only file* (`appendonly yes`) makes restarts harmless, but for the last second of a machine that loses
 //!   power; `appendfsync always` for that, too.
 //!
-//! The restart guard does not help here: it waits for locks to end, which takes seconds, and records are kept for a day.
-//! A deployment that needs more than the two of five has its unique key in the database.
+//! The restart guard does not help here: it waits for locks to end, which takes seconds, and records are kept for a
+//! day. A deployment that needs more than the two of five has its unique key in the database.
 //!
-//! [draft-ietf-httpapi-idempotency-key-header]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
+//! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
 
 mod body;
 pub mod caller;

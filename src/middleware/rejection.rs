@@ -10,7 +10,7 @@ use http::{Response, StatusCode};
 
 use crate::lock_key::KeyError;
 use crate::manager::{AcquireError, LossReason};
-use crate::problem::Problem;
+use crate::problem::{Problem, Unprocessed};
 use crate::trace;
 
 use super::body::ResponseBody;
@@ -78,8 +78,9 @@ impl Rejection {
     /// The answer that the layer was told to give.
     pub(super) fn answer<B>(&self, options: &Options) -> Response<ResponseBody<B>> {
         let mut response = options.responder.response_for_rejection(self);
-        // Layers around this one can tell it from an answer of the handler's.
-        response.extensions_mut().insert(self.kind());
+        if self.kind() != RejectionKind::LockLost {
+            response.extensions_mut().insert(Unprocessed);
+        }
         response.map(ResponseBody::answer)
     }
 

@@ -3,8 +3,6 @@
 use std::fmt;
 
 /// The kinds of [`Rejection`](super::Rejection).
-///
-/// The response to a rejection has it in its extensions, so that layers around can tell that it is not the handler's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RejectionKind {
