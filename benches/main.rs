@@ -1,7 +1,7 @@
 //! How fast locks are, beside the least that any such lock can cost and beside another library, on real servers
-//! that this program starts itself. Run with `cargo bench`, or `cargo bench -- acquire` for a part: acquire,
-//! middleware, frozen, queue, contention, start, herd, deadline. `REDLOCK_BENCH_SECONDS` shortens or lengthens those
-//! that run for a time.
+//! that this program starts itself. Run with `cargo bench --all-features`, or `cargo bench --all-features -- acquire`
+//! for a part: acquire, middleware, idempotency, frozen, queue, contention, start, herd, deadline.
+//! `REDLOCK_BENCH_SECONDS` shortens or lengthens those that run for a time.
 //!
 //! Nothing here fails for being slow: numbers of one machine say little about another, only the ratios within one
 //! run do. The client runs on one thread, so that it and the servers disturb each other as little as can be.
@@ -21,6 +21,9 @@ mod deadline;
 mod floors;
 mod frozen;
 mod herd;
+// Only with both features are there requests that can be compared.
+#[cfg(all(feature = "axum", feature = "idempotency"))]
+mod idempotency;
 mod measure;
 mod middleware;
 mod peers;
@@ -55,6 +58,10 @@ fn bench(runtime: &std::rc::Rc<Runtime>, words: &[String]) {
     }
     if is_wanted("middleware") {
         middleware::run(runtime);
+    }
+    #[cfg(all(feature = "axum", feature = "idempotency"))]
+    if is_wanted("idempotency") {
+        runtime.block_on(idempotency::run());
     }
     if is_wanted("frozen") {
         runtime.block_on(frozen::run());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// How long each operation of a batch took.
 pub(crate) type Samples = Vec<Times>;
 
-/// One cycle: until the lock was there, and until it was given back.
+/// One cycle: until the lock was there, and until it was given back; or a request, and its repeat.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) acquire: Duration,
@@ -136,9 +136,14 @@ fn micros(time: Duration) -> f64 {
 
 /// Prints p50 and p99 of every row, and how they relate to those of the rows in `bases`.
 pub(crate) fn print(title: &str, rows: &[Row], bases: &[usize]) {
+    print_halves(title, ["acquire", "acquire+release"], rows, bases);
+}
+
+/// The same under other names.
+pub(crate) fn print_halves(title: &str, names: [&str; 2], rows: &[Row], bases: &[usize]) {
     println!("\n{title}");
     let mut head = format!("{:30}", "p50 / p99 in µs");
-    for half in ["acquire", "acquire+release"] {
+    for half in names {
         head += &format!(" | {half:>17}");
         for base in bases {
             head += &format!(

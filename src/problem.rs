@@ -7,6 +7,11 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
+/// In the extensions of a response: the inner service has not seen the request. Layers around the one that refused it
+/// can tell by this that it is no answer of the handler's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unprocessed;
+
 /// Why a request was not answered by the inner service, for its client. All texts are the program's own.
 pub(crate) struct Problem<'a> {
     /// A name to compare: `urn:tower-redlock:problem:` and a word.

@@ -3,6 +3,7 @@
 use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -23,7 +24,8 @@ use super::record::{Answer, Outcome, Stored};
 use super::route::route_of;
 use super::scope::Scope;
 use crate::conduct::OnLost;
-use crate::manager::{Recall, RunGuard};
+use crate::manager::{LockHandle, Recall, RunGuard};
+use crate::problem::Unprocessed;
 use crate::trace::in_span;
 
 /// What one request is answered with.
@@ -77,9 +79,8 @@ impl<S, C> Exchange<S, C> {
             Ok(name) => name,
             Err(error) => return Ok(options.refuse(Cause::Unnameable(error))),
         };
-        let recall = options
-            .locks
-            .recall(name, options.retention, options.max_wait);
+        let max_wait = max_wait(&options, &parts);
+        let recall = options.locks.recall(name, options.retention, max_wait);
         let guard = match recall.await {
             Ok(Recall::Run(guard)) => guard,
             Ok(Recall::Replay(stored)) => return Ok(replay(&options, stored, fingerprint)),
@@ -105,6 +106,15 @@ impl<S, C> Exchange<S, C> {
                 }
             }
         }
+    }
+}
+
+/// How long a request waits for another with its key. One that holds a lock does not: the other may be waiting for
+/// that, in a replica that has its layers in the other order.
+fn max_wait(options: &Options, parts: &Parts) -> Duration {
+    match parts.extensions.get::<LockHandle>() {
+        Some(held) if !held.is_lost() => Duration::ZERO,
+        _ => options.max_wait,
     }
 }
 
@@ -183,7 +193,7 @@ impl Run {
             }
         };
         let (head, body) = response.into_parts();
-        if !self.options.policy.records(&head) {
+        if did_not_run(&head) || !self.options.policy.records(&head) {
             let _ = self.guard.abandon().await;
             return Ok(Response::from_parts(head, ResponseBody::untouched(body)));
         }
@@ -211,6 +221,12 @@ impl Run {
         }
         Ok(response)
     }
+}
+
+/// Whether a lock layer inside of this one has refused the request, so that the handler never saw it. A 409 of that
+/// kind is about a lock that was held for a moment, and must not be what a repeat is told for a day.
+fn did_not_run(head: &http::response::Parts) -> bool {
+    head.extensions.get::<Unprocessed>().is_some()
 }
 
 /// Whether an answer is one without an end, which must reach the client as it is made.

@@ -54,7 +54,8 @@ impl<C> IdempotencyLayer<C> {
     /// How long a repeat waits for the first request to end, to get its answer. Default: zero, which is to answer
     /// `409 request-in-progress` at once.
     ///
-    /// It never waits longer than the manager's own [`max_wait`](crate::LockManagerBuilder::max_wait).
+    /// It never waits longer than the manager's own [`max_wait`](crate::LockManagerBuilder::max_wait), and not at all
+    /// inside of a [`RedlockLayer`](crate::RedlockLayer), where it would keep others from a lock meanwhile.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.with(|options| options.max_wait = max_wait)
     }

@@ -1,5 +1,118 @@
 //! Answers that are kept: a request that is sent again gets the first answer, and does not run again.
 //!
+//! A client that gets no answer cannot tell whether its order was placed. It sends the order again with the same
+//! `Idempotency-Key` ([a draft of the IETF][draft]), and an [`IdempotencyLayer`] sees to it that it is
+//! told what the first came to. The layer asks the nodes once before the handler, which takes the lock of the key or
+//! finds the answer, and once after it, which keeps the answer and gives the lock back. Meanwhile the lock is renewed;
+//! if the process dies, the key is free after a ttl.
+//!
+//! **The handler may run twice.** All who are told anything are told the same, but a process may die, or lose the lock,
+//! after the effect and before the answer was kept; then a repeat runs. No layer can exclude that. The database can, in
+//! one of three ways:
+//!
+//! * *A unique key*: the transaction inserts a row under the customer and [`Idempotent::key`], and a second run finds
+//!   it and answers from it.
+//! * *The fencing number*: the transaction begins by registering [`Idempotent::fence`], and refuses a run whose number
+//!   is lower than the one that it has. That stops a run which was overtaken; it does not tell a second run what the
+//!   first has done.
+//! * *An outbox*: what is done elsewhere, such as a call to a payment provider, is a row that the same transaction
+//!   inserts, and is sent from there, with a key that stays the same.
+//!
+//! `examples/idempotent_payment` does the first two in one transaction.
+//!
+//! # Examples
+//!
+//! ```
+//! # #[cfg(feature = "axum")] mod example {
+//! use axum::{Router, routing::post};
+//! use tower_redlock::idempotency::{Idempotent, caller};
+//! use tower_redlock::{IdempotencyLayer, LockManager};
+//!
+//! /// Put into the request's extensions by what checks credentials.
+//! #[derive(Clone)]
+//! struct Customer { id: String }
+//!
+//! async fn order(run: Idempotent) -> String {
+//!     format!("placed under {}, by run {}\n", run.key(), run.fence())
+//! }
+//!
+//! fn app(locks: &LockManager) -> Router {
+//!     let once = IdempotencyLayer::new(locks.clone(), caller::extension(|c: &Customer| c.id.clone()));
+//!     Router::new().route("/orders", post(order).route_layer(once))
+//!     // And around it the layer that checks credentials.
+//! }
+//! # }
+//! ```
+//!
+//! # Where to put it
+//!
+//! * *Inside of authentication.* The [caller] must be known, and an answer of 401 is not one to keep for a day.
+//!   The same goes for everything else that refuses requests for what they are not to blame for, such as limits.
+//! * *Inside of routing*: `route_layer`, or `layer` on a `Router` that has the routes. There the route is part of the
+//!   [scope](Scope). Put around a whole router from outside, the layer knows paths only.
+//! * *Outside of a [`RedlockLayer`](crate::RedlockLayer).* Then a repeat needs no lock, and a handler that runs on
+//!   after its client has gone keeps it. The other way round, the lock is outside of what
+//!   [`OnDisconnect::RunToEnd`] saves, and is given back while the handler runs: choose [`OnDisconnect::Cancel`] there.
+//!   Neither order can block, not even if replicas differ in it, because a request that holds a lock does not wait for
+//!   another with its key. What an inner lock layer refuses, such as 409 because another holds the lock, is not kept.
+//! * *A time-out outside* answers the client, and the handler runs to its end; a repeat gets its answer. *A time-out
+//!   inside* ends the handler, and its answer 408 or 504 is not kept; a repeat runs. What the handler had sent to a
+//!   database by then may happen yet.
+//! * *Inside of compression*, so that what is kept was not compressed for one client and is sent to another.
+//!
+//! # What a request gets
+//!
+//! | what the nodes know of the key | the request gets |
+//! |---|---|
+//! | nothing | it runs |
+//! | an answer, and the request is the [same](FingerprintHeaders) | that answer, with `Idempotent-Replayed: true` |
+//! | an answer, and the request is another | 422 `idempotency-key-reused` |
+//! | that it is done, but the answer was too long or a stream | 409 `not-replayable` |
+//! | that it runs | 409 `request-in-progress`, or it [waits](IdempotencyLayer::max_wait) and gets the answer, or 409 `wait-timeout` |
+//! | an answer on so few nodes that it may not count | they bring it to a quorum; then that answer |
+//! | too few nodes say anything | 503 `no-quorum`: it does not run |
+//!
+//! | the run | its client gets | a repeat |
+//! |---|---|---|
+//! | answers | the answer, once a quorum has it | gets the answer |
+//! | answers what the [policy](RecordPolicy) does not keep: 5xx, 408, 425, 429 | the answer | runs |
+//! | answers, and too few nodes keep it | as [`OnUnrecorded`] says | gets it if it meets a node that has it, or else runs |
+//! | loses its lock | 503 `lock-lost`, and the handler is dropped; or [it goes on](OnLost) | runs |
+//! | loses its client | nothing; as [`OnDisconnect`] says | gets the answer, or runs |
+//! | fails with an error or panics | that | runs |
+//!
+//! [`IdempotencyRejection`] lists all refusals, and what a client should make of each. Two answers leave open what
+//! happened: `outcome-unknown` and `lock-lost`.
+//!
+//! * [`OnUnrecorded::Refuse`], the default, tells the client nothing that might not hold: whatever it is told when it
+//!   asks again is all that anybody is ever told. [`OnUnrecorded::Answer`] lets it have the answer with a warning
+//!   header; a repeat may run, and be told something else.
+//! * [`OnDisconnect::RunToEnd`], the default, is for clients that lose patience: the run goes on in a task of its own.
+//!   [`OnDisconnect::Cancel`] is for handlers that may be dropped anywhere.
+//!
+//! # Records
+//!
+//! A record is status, [headers](RecordedHeaders), body and trailers of an answer, and the [fingerprint](Fingerprint)
+//! of the request: a hash, never the request. Bodies are kept up to [1 MiB](IdempotencyLayer::max_answer_body), in the
+//! memory of every node, for [24 hours](IdempotencyLayer::retention). A million answers of 1 kB take about a gigabyte
+//! on each node; a node that may not evict (and none may) refuses writes when it is full. The key on the nodes is a
+//! hash of method, route, caller and the client's key; answers are kept as they are, so who can read the nodes can read
+//! them.
+//!
+//! An answer goes out once a quorum has it. The rest of the nodes is given it in the background, for a minute; one that
+//! comes back later is given it when somebody asks for it. So, of *N* nodes with a quorum of *q*:
+//!
+//! * *Once all have it*, it survives that any *N - q* of them lose what they had: 2 of 5. Whoever asks a quorum then
+//!   asks one that has it.
+//! * *While only a quorum has it*, a single loss may be one too many: then a repeat may meet a quorum that knows
+//!   nothing, and runs. That is for the moment between the answer and the copies, or for as long as nodes are down.
+//! * [`mask_losses(f)`](crate::LockManagerBuilder::mask_losses) makes it survive *f* losses from the first moment on.
+//! * *An append-only file* (`appendonly yes`) makes restarts harmless, but for the last second of a machine that loses
+//!   power; `appendfsync always` for that, too.
+//!
+//! The restart guard does not help here: it waits for locks to end, which takes seconds, and records are kept for a
+//! day. A deployment that needs more than the two of five has its unique key in the database.
+//!
 //! # What a retry gets after a crash
 //!
 //! A process that is killed while a request runs leaves a lock behind, which ends by itself within one ttl. What the
@@ -30,6 +143,8 @@
 //!
 //! Effects elsewhere, such as a call of a payment provider, need a key of their own that the other side knows by; the
 //! idempotency key, with the caller, is one.
+//!
+//! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
 
 mod body;
 pub mod caller;

@@ -10,7 +10,7 @@ use http::{Response, StatusCode};
 
 use crate::lock_key::KeyError;
 use crate::manager::{AcquireError, LossReason};
-use crate::problem::Problem;
+use crate::problem::{Problem, Unprocessed};
 use crate::trace;
 
 use super::body::ResponseBody;
@@ -73,7 +73,10 @@ impl Rejection {
 
     /// The answer that the layer was told to give.
     pub(super) fn answer<B>(&self, options: &Options) -> Response<ResponseBody<B>> {
-        let response = options.responder.response_for_rejection(self);
+        let mut response = options.responder.response_for_rejection(self);
+        if self.kind() != RejectionKind::LockLost {
+            response.extensions_mut().insert(Unprocessed);
+        }
         response.map(ResponseBody::answer)
     }
 

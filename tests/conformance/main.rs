@@ -200,7 +200,7 @@ macro_rules! all_claims {
                 nobody_shortens_the_life_of_a_record,
                 a_longer_life_is_given_to_what_has_a_shorter_one,
                 a_grant_is_remembered_for_as_long_as_was_asked,
-                a_node_in_quarantine_keeps_nothing_and_releases,
+                a_node_in_quarantine_keeps_nothing_of_its_own_and_releases,
                 a_record_on_a_node_in_quarantine_is_not_told,
                 records_keep_out_of_another_charter,
                 a_recall_for_longer_than_the_node_was_told_is_refused,

@@ -10,6 +10,7 @@ mod answers;
 mod leaving;
 mod scopes;
 mod shapes;
+mod with_locks;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,0 +1,184 @@
+//! The layer and the lock layer around one handler, in either order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::post;
+use http::{Request, StatusCode};
+use tokio::time::Instant;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{RedlockLayer, key};
+
+use super::{Reply, layer, manager, nodes, send};
+
+/// What an account sees of those who work on it.
+#[derive(Clone, Default)]
+struct Account {
+    runs: Arc<AtomicU32>,
+    inside: Arc<AtomicU32>,
+    most: Arc<AtomicU32>,
+}
+
+impl Account {
+    /// A route on which requests take a tenth of a second each.
+    fn route(&self) -> Router {
+        let account = self.clone();
+        let pay = post(move || async move {
+            let run = account.runs.fetch_add(1, Ordering::SeqCst) + 1;
+            let inside = account.inside.fetch_add(1, Ordering::SeqCst) + 1;
+            account.most.fetch_max(inside, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            account.inside.fetch_sub(1, Ordering::SeqCst);
+            format!("payment {run}")
+        });
+        Router::new().route("/accounts/{account}/payments", pay)
+    }
+
+    fn runs(&self) -> u32 {
+        self.runs.load(Ordering::SeqCst)
+    }
+
+    fn most(&self) -> u32 {
+        self.most.load(Ordering::SeqCst)
+    }
+}
+
+/// Which of the two layers stands around the other.
+#[derive(Clone, Copy, Debug)]
+enum Outside {
+    Keys,
+    Locks,
+}
+
+const ORDERS: [Outside; 2] = [Outside::Keys, Outside::Locks];
+
+/// A replica. What it waits for, it waits for this long.
+fn replica(
+    account: &Account,
+    nodes: &[MemoryNode],
+    outside: Outside,
+    max_wait: Duration,
+) -> Router {
+    let keys = layer(nodes).max_wait(max_wait);
+    let account_of = key::path("account").prefix("account");
+    let locks = RedlockLayer::new(manager(nodes), account_of).max_wait(max_wait);
+    match outside {
+        Outside::Keys => account.route().route_layer(locks).route_layer(keys),
+        Outside::Locks => account.route().route_layer(keys).route_layer(locks),
+    }
+}
+
+fn pay(key: &str) -> Request<Body> {
+    let request = Request::post("/accounts/7/payments").header("idempotency-key", key);
+    request.body(Body::empty()).unwrap()
+}
+
+/// Sends ten keys four times each, at the same moment, to the replicas in turn.
+async fn crowd(replicas: &[Router]) -> BTreeMap<String, Vec<Reply>> {
+    let mut sent = Vec::new();
+    for n in 0..40 {
+        let (app, key) = (replicas[n % replicas.len()].clone(), format!("k{}", n / 4));
+        sent.push((
+            key.clone(),
+            tokio::spawn(async move { send(&app, pay(&key)).await }),
+        ));
+    }
+    let mut replies = BTreeMap::<_, Vec<_>>::new();
+    for (key, reply) in sent {
+        replies.entry(key).or_default().push(reply.await.unwrap());
+    }
+    replies
+}
+
+#[tokio::test(start_paused = true)]
+async fn duplicates_and_others_on_one_account_are_all_answered_in_either_order() {
+    for outside in ORDERS {
+        let (account, nodes) = (Account::default(), nodes());
+        let replicas = [(); 2].map(|()| replica(&account, &nodes, outside, PATIENCE));
+        let began = Instant::now();
+        let replies = crowd(&replicas).await;
+        let took = began.elapsed();
+        for (key, replies) in &replies {
+            assert!(
+                replies.iter().all(|reply| reply.status == StatusCode::OK),
+                "{outside:?} {key}: {replies:?}"
+            );
+            assert!(replies.iter().all(|reply| reply.body == replies[0].body));
+            assert_eq!(replies.iter().filter(|r| r.is_replayed()).count(), 3);
+        }
+        assert_eq!((account.runs(), account.most()), (10, 1), "{outside:?}");
+        assert!(took < Duration::from_secs(4), "{outside:?}: {took:?}");
+    }
+}
+
+/// Two versions of a service that have the layers in different orders: each may hold what the other waits for.
+#[tokio::test(start_paused = true)]
+async fn in_both_orders_at_once_nobody_blocks_another() {
+    let (account, nodes) = (Account::default(), nodes());
+    let replicas = ORDERS.map(|outside| replica(&account, &nodes, outside, PATIENCE));
+    let began = Instant::now();
+    let replies = crowd(&replicas).await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(4), "it took {took:?}");
+    for (key, replies) in &replies {
+        let (paid, refused): (Vec<_>, Vec<_>) =
+            replies.iter().partition(|r| r.status == StatusCode::OK);
+        assert!(paid.iter().all(|reply| reply.body == paid[0].body), "{key}");
+        for reply in refused {
+            assert_eq!(
+                reply.problem(),
+                (409, "request-in-progress".into()),
+                "{key}"
+            );
+        }
+        assert!(
+            paid.len() >= 2,
+            "{key}: those that hold nothing wait for the answer"
+        );
+    }
+    assert_eq!((account.runs(), account.most()), (10, 1));
+}
+
+/// Else a client would be told for a day that an account is busy.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_held_is_not_the_answer_to_a_key() {
+    for outside in ORDERS {
+        let (account, nodes) = (Account::default(), nodes());
+        // What a policy says of other answers does not matter.
+        let keys = layer(&nodes).record_if(|_: &http::response::Parts| true);
+        let account_of = key::path("account").prefix("account");
+        let locks = RedlockLayer::new(manager(&nodes), account_of);
+        let app = match outside {
+            Outside::Keys => account.route().route_layer(locks).route_layer(keys),
+            Outside::Locks => account.route().route_layer(keys).route_layer(locks),
+        };
+        let other = manager(&nodes).try_acquire("account:7").await.unwrap();
+        let busy = send(&app, pay("a")).await;
+        assert_eq!(busy.problem(), (409, "contended".into()), "{outside:?}");
+        other.release().await.unwrap();
+        for run in ["first", "repeat"] {
+            let reply = send(&app, pay("a")).await;
+            assert_eq!(reply.body, "payment 1", "{outside:?}, {run}");
+            assert_eq!(reply.is_replayed(), run == "repeat");
+        }
+    }
+}
+
+/// The layer goes on with a request whose client has gone. A lock outside of it is given back then, one inside is not.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_goes_away_does_not_free_the_account_if_keys_are_outside() {
+    let (account, nodes) = (Account::default(), nodes());
+    let app = replica(&account, &nodes, Outside::Keys, PATIENCE);
+    let first = send(&app, pay("a"));
+    let gone = tokio::time::timeout(Duration::from_millis(50), first).await;
+    assert!(gone.is_err());
+    assert_eq!(send(&app, pay("b")).await.body, "payment 2");
+    assert_eq!(send(&app, pay("a")).await.body, "payment 1");
+    assert_eq!(account.most(), 1);
+}
+
+const PATIENCE: Duration = Duration::from_secs(5);
