@@ -5,7 +5,7 @@
 #                 duplicates of a request 20 times instead of once; prints what it counted
 #   make lint     formatting and clippy, for every feature alone too
 #   make doc      the docs, as docs are published, with warnings denied
-#   make demo     the examples: a service driving itself, fencing at a database, and payments that are sent again
+#   make demo     the examples, each driving itself
 #   make bench    the benchmarks
 #   make servers  only fetch the servers
 #   make deny     licences and advisories, if cargo-deny is installed
@@ -92,6 +92,9 @@ demo:
 	$(CARGO) run --example orders -- --demo
 	$(CARGO) run --example fencing
 	$(CARGO) run --features idempotency --example idempotent_payment
+	$(CARGO) run --example transfer
+	$(CARGO) run --example background_job
+	$(CARGO) run --example tower_only
 
 deny:
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \

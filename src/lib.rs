@@ -62,6 +62,16 @@
 //! owns a lock and releases it. *Handle*: observes one. *Watchdog*: extends held locks. *Lost*: ended before its
 //! guard. *Contended*: held by another.
 
+#![cfg_attr(
+    all(
+        any(doc, doctest),
+        feature = "axum",
+        feature = "redis",
+        feature = "idempotency",
+        feature = "test-util"
+    ),
+    doc = "\n# Guide\n\n[`docs`] has a guide: how to choose the ttl and the nodes, the order of layers, every error and what to do, how to come from other libraries, and more."
+)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![doc(test(no_crate_inject, attr(deny(warnings), allow(dead_code))))]
 
@@ -69,6 +79,15 @@ mod builder;
 pub mod clock;
 mod conduct;
 mod config;
+// Text only, and only for rustdoc. It speaks of all features, so its links hold with all of them alone.
+#[cfg(all(
+    any(doc, doctest),
+    feature = "axum",
+    feature = "redis",
+    feature = "idempotency",
+    feature = "test-util"
+))]
+pub mod docs;
 #[cfg(feature = "axum")]
 pub mod extract;
 #[cfg(feature = "idempotency")]

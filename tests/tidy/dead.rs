@@ -35,6 +35,9 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
         if file.ends_with(".lua") && !included.contains(file) {
             complaints.push(format!("{file}: nothing includes it, so it is never run"));
         }
+        if file.starts_with("src/") && file.ends_with(".md") && !included.contains(file) {
+            complaints.push(format!("{file}: nothing includes it, so nobody reads it"));
+        }
     }
     complaints
 }
@@ -227,6 +230,7 @@ mod tests {
                 ),
                 ("src/a/orphan.rs", ""),
                 ("src/one.lua", ""),
+                ("src/page.md", ""),
                 ("tests/empty.rs", "fn helper() {}"),
                 ("tests/lost/case.rs", "#[test] fn t() {}"),
                 ("tests/off.rs", "#[test] fn t() {}"),
@@ -255,6 +259,7 @@ mod tests {
                 "examples/off.rs",
                 "src/a/orphan.rs",
                 "src/one.lua",
+                "src/page.md",
                 "tests/empty.rs",
                 "tests/lost/case.rs",
                 "tests/off.rs",

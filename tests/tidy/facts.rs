@@ -250,7 +250,7 @@ pub(crate) fn module_of(path: &str) -> Vec<String> {
     parts
 }
 
-fn is_punct(token: &TokenTree, wanted: char) -> bool {
+pub(crate) fn is_punct(token: &TokenTree, wanted: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == wanted)
 }
 
@@ -259,7 +259,7 @@ fn is_path_separator(first: Option<&TokenTree>, second: Option<&TokenTree>) -> b
     colon(first) && colon(second)
 }
 
-fn is_test_attribute(punct: &Punct, next: Option<&TokenTree>) -> bool {
+pub(crate) fn is_test_attribute(punct: &Punct, next: Option<&TokenTree>) -> bool {
     let Some(TokenTree::Group(group)) = next else {
         return false;
     };
@@ -285,7 +285,7 @@ pub(crate) fn is_test_cfg(meta: &syn::Meta) -> bool {
 }
 
 /// How many tokens an item takes: up to its body or its semicolon.
-fn item_length(tokens: &[TokenTree]) -> usize {
+pub(crate) fn item_length(tokens: &[TokenTree]) -> usize {
     let ends = |token: &TokenTree| match token {
         TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
         other => is_punct(other, ';'),

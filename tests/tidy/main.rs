@@ -9,6 +9,7 @@
 mod banned;
 mod dead;
 mod docs;
+mod errors;
 mod facts;
 mod floors;
 mod sizes;
@@ -77,6 +78,13 @@ fn async_methods_say_what_cancelling_them_does() {
         complaints.extend(docs::cancel_safety(path, text));
     }
     assert_clean(&complaints);
+}
+
+#[test]
+fn the_guide_lists_every_error() {
+    let tree = Tree::read();
+    let list = tree.files[errors::LIST].as_str();
+    assert_clean(&errors::check(list, tree.product()));
 }
 
 #[test]

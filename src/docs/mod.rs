@@ -1,0 +1,56 @@
+//! The guide: how to choose, what is promised, and what to do when something goes wrong.
+//!
+//! | page | answers |
+//! |---|---|
+//! | [`getting_started`] | From an empty folder to a route that is locked. |
+//! | [`choosing`] | Which ttl, how many nodes, which kind of node? |
+//! | [`promises`] | What can I rely on, what not, and which test shows it? |
+//! | [`layers`] | Where does the lock stand among time-outs, tracing and authentication? Who sees path parameters? |
+//! | [`backpressure`] | What happens when more requests come than can be served? |
+//! | [`operations`] | What does this error mean, and what do I do? |
+//! | [`migrating`] | How do I come from rslock, redsync, node-redlock or Redisson? |
+//! | [`managed_redis`] | Which commands must a server allow, and which services will do? |
+//! | [`rolling_out`] | How do I change the ttl or the list of nodes? |
+//! | [`testing`] | How do I test my own service without a server, and with servers that fail? |
+//!
+//! These modules hold text and nothing else. They exist only for rustdoc.
+
+pub mod getting_started {
+    #![doc = include_str!("getting_started.md")]
+}
+
+pub mod choosing {
+    #![doc = include_str!("choosing.md")]
+}
+
+pub mod promises {
+    #![doc = include_str!("promises.md")]
+}
+
+pub mod layers {
+    #![doc = include_str!("layers.md")]
+}
+
+pub mod backpressure {
+    #![doc = include_str!("backpressure.md")]
+}
+
+pub mod operations {
+    #![doc = include_str!("operations.md")]
+}
+
+pub mod migrating {
+    #![doc = include_str!("migrating.md")]
+}
+
+pub mod managed_redis {
+    #![doc = include_str!("managed_redis.md")]
+}
+
+pub mod rolling_out {
+    #![doc = include_str!("rolling_out.md")]
+}
+
+pub mod testing {
+    #![doc = include_str!("testing.md")]
+}
