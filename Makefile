@@ -5,7 +5,7 @@
 #                 prints what it counted
 #   make lint     formatting and clippy, for every feature alone too
 #   make doc      the docs, as docs are published, with warnings denied
-#   make demo     the examples: a service driving itself, and fencing at a database
+#   make demo     the examples: a service driving itself, fencing at a database, and a scrape of the metrics
 #   make bench    the benchmarks
 #   make servers  only fetch the servers
 #   make deny     licences and advisories, if cargo-deny is installed
@@ -89,6 +89,7 @@ bench:
 demo:
 	$(CARGO) run --example orders -- --demo
 	$(CARGO) run --example fencing
+	$(CARGO) run --example metrics --features metrics
 
 deny:
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \

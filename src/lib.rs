@@ -53,6 +53,7 @@
 //! | `tls` | no | `rediss://` URLs, by rustls with the ring provider |
 //! | `idempotency` | no | `IdempotencyLayer`: a request that is sent again gets the first answer |
 //! | `tracing` | no | events through `tracing` |
+//! | `metrics` | no | counters, gauges and histograms through `metrics` |
 //! | `test-util` | no | faults for memory nodes, and a clock that follows tokio's paused time |
 //!
 //! # Words
@@ -77,6 +78,10 @@ pub mod lease;
 mod lock_key;
 mod lock_keys;
 mod manager;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(not(feature = "metrics"))]
+mod metrics;
 pub mod middleware;
 mod moment;
 pub mod namespace;

@@ -24,6 +24,7 @@ use super::route::route_of;
 use super::scope::Scope;
 use crate::conduct::OnLost;
 use crate::manager::{Recall, RunGuard};
+use crate::metrics;
 use crate::trace::in_span;
 
 /// What one request is answered with.
@@ -81,7 +82,10 @@ impl<S, C> Exchange<S, C> {
             .locks
             .recall(name, options.retention, options.max_wait);
         let guard = match recall.await {
-            Ok(Recall::Run(guard)) => guard,
+            Ok(Recall::Run(guard)) => {
+                metrics::idempotency("run");
+                guard
+            }
             Ok(Recall::Replay(stored)) => return Ok(replay(&options, stored, fingerprint)),
             Err(error) => return Ok(options.refuse(Cause::NotAcquired(error))),
         };
@@ -130,6 +134,7 @@ fn replay<B: Body>(
     match stored.outcome {
         Outcome::NotReplayable { .. } => options.refuse(Cause::NotReplayable),
         Outcome::Answer(answer) => {
+            metrics::idempotency("replayed");
             let mut response = Response::new(ResponseBody::whole(answer.body, answer.trailers));
             *response.status_mut() = answer.status;
             *response.headers_mut() = answer.headers;
@@ -204,6 +209,7 @@ impl Run {
             match self.options.on_unrecorded {
                 OnUnrecorded::Refuse => return Ok(self.options.refuse(Cause::OutcomeUnknown)),
                 OnUnrecorded::Answer => {
+                    metrics::idempotency("unrecorded");
                     let yes = HeaderValue::from_static("true");
                     response.headers_mut().insert(IDEMPOTENT_UNRECORDED, yes);
                 }

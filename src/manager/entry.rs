@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::asking::{Asking, InLine};
 use super::attempt::Purpose;
 use super::baton::{Baton, Note, Turns};
 use super::core::Core;
@@ -82,8 +83,19 @@ pub(super) async fn go(
     purpose: Purpose,
     limit: Duration,
 ) -> Result<Prize, AcquireError> {
-    let began = core.clock.now();
-    let wait = Wait::new(began, limit);
+    let asking = Asking::new(core);
+    let wait = Wait::new(asking.began(), limit);
+    let outcome = line_up(core, (names, keys), purpose, wait).await;
+    asking.end(&outcome);
+    outcome
+}
+
+async fn line_up(
+    core: &Arc<Core>,
+    (names, keys): (LockKeys, NodeKeys),
+    purpose: Purpose,
+    wait: Wait,
+) -> Result<Prize, AcquireError> {
     let several = names.are_several();
     let mut queued = false;
     let mut turns: Option<Turns> = None;
@@ -161,6 +173,7 @@ async fn called(
     } else {
         core.node_timeout.saturating_sub(wait.waited(core))
     };
+    let _in_line = InLine::new();
     match timeout(limit, seat).await {
         Ok(Ok(baton)) => Ok(baton),
         Ok(Err(Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),

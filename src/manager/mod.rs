@@ -14,6 +14,7 @@
 //!        └── background: late answers, releases            (what outlives its caller)
 //! ```
 
+mod asking;
 mod attempt;
 mod background;
 mod baton;
@@ -186,7 +187,8 @@ impl LockManager {
         K: TryInto<LockKey>,
         K::Error: Into<KeyError>,
     {
-        let key: LockKey = key.try_into().map_err(Into::into)?;
+        let key: Result<LockKey, K::Error> = key.try_into();
+        let key = key.map_err(|error| invalid(error.into()))?;
         self.acquire_keys(key.into(), max_wait).await
     }
 
@@ -221,7 +223,7 @@ impl LockManager {
         I::Item: TryInto<LockKey>,
         <I::Item as TryInto<LockKey>>::Error: Into<KeyError>,
     {
-        let keys = LockKeys::new(keys)?;
+        let keys = LockKeys::new(keys).map_err(invalid)?;
         self.acquire_keys(keys, self.core.max_wait).await
     }
 
@@ -341,6 +343,11 @@ impl LockManager {
             })
             .collect()
     }
+}
+
+fn invalid(error: KeyError) -> AcquireError {
+    crate::metrics::invalid_key();
+    AcquireError::InvalidKey(error)
 }
 
 impl fmt::Debug for LockManager {

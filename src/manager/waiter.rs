@@ -14,6 +14,7 @@ use super::guard::LockGuard;
 use super::listening::Listening;
 use crate::clock::Clock as _;
 use crate::lock_keys::LockKeys;
+use crate::metrics;
 use crate::namespace::NodeKeys;
 use crate::protocol::backoff::{Backoff, after_split};
 use crate::protocol::round::Verdict;
@@ -96,6 +97,7 @@ impl<'a> Contender<'a> {
                 Some(left) => timeout(left, attempt.decide()).await.ok(),
                 None => Some(attempt.decide().await),
             };
+            metrics::round(decided.map_or("undecided", word));
             let Some(verdict) = decided else {
                 return Err(self.busy());
             };
@@ -280,6 +282,17 @@ impl<'a> Contender<'a> {
             };
         }
         Ok(())
+    }
+}
+
+/// What a verdict is called where it is counted.
+const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Granted => "granted",
+        Verdict::Replay { .. } | Verdict::Adopt => "recorded",
+        Verdict::NoQuorum => "no_quorum",
+        Verdict::Split { .. } => "split",
+        Verdict::Contended { .. } => "contended",
     }
 }
 

@@ -60,6 +60,7 @@ impl Registry {
         // Under the mutex, so that a top-up that was planned before is in it, and one planned later finds it.
         let due = hold.first_due();
         self.place(&mut state, hold, due);
+        crate::metrics::held_more();
         true
     }
 
@@ -76,7 +77,9 @@ impl Registry {
     /// Lets go of a lock.
     pub(super) fn remove(&self, hold: &Hold) {
         let mut state = self.state();
-        state.holds.remove(&(hold.due(), hold.id));
+        if state.holds.remove(&(hold.due(), hold.id)).is_some() {
+            crate::metrics::held_less();
+        }
         if state.holds.is_empty() {
             self.empty.notify_waiters();
         }

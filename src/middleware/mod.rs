@@ -118,6 +118,7 @@ mod run_to_end;
 mod service;
 
 pub use crate::conduct::OnLost;
+#[cfg(feature = "axum")]
 pub(crate) use admission::Along;
 pub use body::{BodyLockLost, BoxError, ResponseBody};
 pub use future::ResponseFuture;

@@ -82,9 +82,6 @@ impl Hold {
             id,
             manager,
             deadline: AtomicU64::new(lease.deadline.as_nanos()),
-            lease,
-            keys,
-            clock,
             inner: Mutex::new(Inner {
                 holding,
                 phase: Phase::Held,
@@ -92,7 +89,11 @@ impl Hold {
                 turns,
                 guards: 1,
                 loans: Loans::default(),
+                since: lease.started,
             }),
+            lease,
+            keys,
+            clock,
             tenant: AtomicU32::new(0),
             ended: Arc::new(Notify::new()),
             settled: Notify::new(),
@@ -185,6 +186,7 @@ impl Hold {
             // The guard may live on, but others can have the lock now: also others in this process.
             inner.after.passed = inner.turns.take();
             inner.after.lost = Some(reason);
+            inner.after.held_for = Some(self.clock.now().since(inner.since));
         }
         inner.after.ended = true;
     }
@@ -207,6 +209,8 @@ impl Hold {
             .store(inner.holding.deadline().as_nanos(), Ordering::Release);
         let number = number + 1;
         inner.guards = 1;
+        inner.after.held_for = Some(now.since(inner.since));
+        inner.since = now;
         self.tenant.store(number, Ordering::Release);
         inner.after.ended = true;
         Some(number)
@@ -373,6 +377,9 @@ impl Hold {
         };
         if let Some(turns) = &owed.turns {
             turns.leave();
+        }
+        if lost.is_none() {
+            inner.after.held_for = Some(self.clock.now().since(inner.since));
         }
         inner.phase = Phase::Released;
         self.deadline.store(0, Ordering::Release);
