@@ -102,11 +102,11 @@ pub use lease::Lease;
 pub use lock_key::{KeyError, LockKey};
 pub use lock_keys::LockKeys;
 pub use manager::{
-    AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, LendError,
-    Loan, LockGuard, LockHandle, LockManager, LockScope, LossReason, Lost, Misconfigured,
-    NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, QueueFull, Recall, ReleaseError,
-    RestartGuard, RunError, RunGuard, ShutdownReport, ShuttingDown, Snapshot, TooSlow, Unconfirmed,
-    Unrecorded, WaitTimeout,
+    AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, HeldLock,
+    LendError, Loan, LockGuard, LockHandle, LockManager, LockScope, LossReason, Lost,
+    Misconfigured, NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, Queue, QueueFull,
+    Recall, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport, ShuttingDown, Snapshot,
+    TooSlow, Unconfirmed, Unrecorded, WaitTimeout,
 };
 pub use middleware::{BusyStatus, RedlockLayer};
 pub use moment::Moment;

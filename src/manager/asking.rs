@@ -48,19 +48,3 @@ impl Drop for Asking<'_> {
         metrics::acquired(self.outcome, self.waited());
     }
 }
-
-/// One caller in line, as it is counted.
-pub(super) struct InLine(());
-
-impl InLine {
-    pub(super) fn new() -> Self {
-        metrics::waiting_more();
-        Self(())
-    }
-}
-
-impl Drop for InLine {
-    fn drop(&mut self) {
-        metrics::waiting_less();
-    }
-}

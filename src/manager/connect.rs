@@ -228,8 +228,8 @@ impl LockManager {
     }
 }
 
-/// Shows what is known of the nodes, again and again until the manager is gone. Nodes of all kinds can be looked at, and
-/// not all of them tell of a change.
+/// Shows what is known of the nodes, again and again until the manager is gone: nodes of all kinds can be looked at,
+/// and not all of them tell of a change.
 #[cfg(feature = "metrics")]
 async fn gauge(core: std::sync::Weak<Core>, standings: Arc<super::warden::Standings>) {
     loop {

@@ -321,7 +321,7 @@ async fn retry(core: Arc<Core>, index: usize, debt: Debt) {
     }
     let release = |node: &dyn Node| node.release(debt.request());
     if insist(&core, index, debt.until, "release", release).await == Err(Missed::Late) {
-        let key = debt.keys.first().as_str();
-        crate::trace::left_to_expire(key, "a node did not answer in time");
+        let key = debt.keys.first().show(core.redact);
+        crate::trace::left_to_expire(&key, "a node did not answer in time");
     }
 }

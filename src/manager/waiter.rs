@@ -12,6 +12,7 @@ use super::entry::Wait;
 use super::error::{AcquireError, ShuttingDown};
 use super::guard::LockGuard;
 use super::listening::Listening;
+use super::waits::Waiting;
 use crate::clock::Clock as _;
 use crate::lock_keys::LockKeys;
 use crate::metrics;
@@ -42,6 +43,8 @@ pub(super) struct Contender<'a> {
     // Whether it waited in the queue before.
     queued: bool,
     listening: Option<Listening>,
+    // While it waits for other processes.
+    waiting: Option<Waiting>,
     // Split votes since the last other verdict.
     splits: u32,
     // How long to wait before the next look, without and with release notices.
@@ -68,6 +71,7 @@ impl<'a> Contender<'a> {
             wait,
             queued,
             listening: None,
+            waiting: None,
             splits: 0,
             deaf: Backoff::new(FIRST_POLL, SLOWEST_POLL),
             hearing: Backoff::new(FIRST_POLL_HEARING, SLOWEST_POLL_HEARING),
@@ -235,6 +239,8 @@ impl<'a> Contender<'a> {
 
     fn listen(&mut self) {
         let (core, keys) = (self.core, &self.keys);
+        self.waiting
+            .get_or_insert_with(|| Waiting::new(core, keys.first(), self.wait.began(), false));
         self.listening
             .get_or_insert_with(|| Listening::start(&core.nodes, keys));
     }

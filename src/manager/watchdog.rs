@@ -125,6 +125,11 @@ impl Registry {
         self.state().holds.len()
     }
 
+    /// All locks that are held.
+    pub(super) fn holds(&self) -> Vec<Arc<Hold>> {
+        self.state().holds.values().map(Arc::clone).collect()
+    }
+
     /// Waits until no lock is held, at most for `limit`; tells how many still are.
     pub(super) async fn empty(&self, limit: Duration) -> usize {
         let empty = async {
@@ -142,7 +147,7 @@ impl Registry {
 
     /// Loses every lock that is held; tells how many that were.
     pub(super) fn lose_all(&self, reason: LossReason) -> usize {
-        let holds: Vec<Arc<Hold>> = self.state().holds.values().map(Arc::clone).collect();
+        let holds = self.holds();
         for hold in &holds {
             hold.lose(reason);
         }

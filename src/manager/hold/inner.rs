@@ -74,7 +74,8 @@ impl Drop for After<'_> {
         }
         if let Some(reason) = self.lost {
             crate::metrics::lost(reason.word());
-            crate::trace::lock_lost(self.hold.lease.key().as_str(), &reason);
+            let key = self.hold.keys.first().show(self.hold.redact);
+            crate::trace::lock_lost(&key, &reason);
         }
     }
 }
