@@ -95,6 +95,7 @@ demo:
 	$(CARGO) run --example transfer
 	$(CARGO) run --example background_job
 	$(CARGO) run --example tower_only
+	$(CARGO) run --example metrics --features metrics
 
 deny:
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \

@@ -204,6 +204,13 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Whether lock keys, which may name people, are kept out of events and [snapshots](LockManager::snapshot): what
+    /// [`LockKey::redacted`](crate::LockKey::redacted) makes of them stands in their place. Default: `false`.
+    pub fn redact_keys(mut self, redact: bool) -> Self {
+        self.settings.redact_keys = redact;
+        self
+    }
+
     /// How long [`connect`](Self::connect) waits for a quorum of nodes. Default: 5 s. It waits longer while nodes
     /// that answer sit out leases that they may have forgotten ([`RestartGuard`]).
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {

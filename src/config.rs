@@ -64,6 +64,7 @@ use crate::manager::{
 /// max_waiters_per_key = 64
 /// max_waiters = 10000
 /// bootstrap = false
+/// redact_keys = false
 /// hand_off = { max_passes = 32, max_time = "250ms" }          # or "off"
 /// fencing = { keep = "24h" }                                  # or "off"
 /// restart_guard = { max_clock_skew = "1s" }                   # or "off"
@@ -154,6 +155,8 @@ pub struct LockConfig {
     /// [`LockManagerBuilder::bootstrap`](crate::LockManagerBuilder::bootstrap). Default: `false`, and `true` does not
     /// belong into a configuration that stays.
     pub bootstrap: bool,
+    /// [`LockManagerBuilder::redact_keys`](crate::LockManagerBuilder::redact_keys). Default: `false`.
+    pub redact_keys: bool,
     /// The certificates for all nodes that have none of their own; they must be reached by TLS then.
     pub tls: TlsConfig,
 }
@@ -176,6 +179,7 @@ impl Default for LockConfig {
             fencing,
             guard,
             bootstrap,
+            redact_keys,
             connect_timeout,
         } = Settings::default();
         Self {
@@ -195,6 +199,7 @@ impl Default for LockConfig {
             fencing,
             restart_guard: guard,
             bootstrap,
+            redact_keys,
             tls: TlsConfig::default(),
         }
     }
@@ -271,6 +276,7 @@ impl LockConfig {
         fields.read("fencing", &mut config.fencing)?;
         fields.read("restart_guard", &mut config.restart_guard)?;
         fields.read("bootstrap", &mut config.bootstrap)?;
+        fields.read("redact_keys", &mut config.redact_keys)?;
         fields.read("tls", &mut config.tls)?;
         fields.finish()?;
         Ok(config)
@@ -291,6 +297,7 @@ impl LockConfig {
             fencing: self.fencing,
             guard: self.restart_guard,
             bootstrap: self.bootstrap,
+            redact_keys: self.redact_keys,
             connect_timeout: self.connect_timeout,
         }
     }

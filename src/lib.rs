@@ -53,6 +53,7 @@
 //! | `tls` | no | `rediss://` URLs, by rustls with the ring provider |
 //! | `idempotency` | no | `IdempotencyLayer`: a request that is sent again gets the first answer |
 //! | `tracing` | no | events through `tracing` |
+//! | `metrics` | no | counters, gauges and histograms through `metrics` |
 //! | `test-util` | no | faults for memory nodes, and a clock that follows tokio's paused time |
 //!
 //! # Words
@@ -96,6 +97,10 @@ pub mod lease;
 mod lock_key;
 mod lock_keys;
 mod manager;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(not(feature = "metrics"))]
+mod metrics;
 pub mod middleware;
 mod moment;
 pub mod namespace;
@@ -116,11 +121,11 @@ pub use lease::Lease;
 pub use lock_key::{KeyError, LockKey};
 pub use lock_keys::LockKeys;
 pub use manager::{
-    AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, LendError,
-    Loan, LockGuard, LockHandle, LockManager, LockScope, LossReason, Lost, Misconfigured,
-    NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, QueueFull, Recall, ReleaseError,
-    RestartGuard, RunError, RunGuard, ShutdownReport, ShuttingDown, Snapshot, TooSlow, Unconfirmed,
-    Unrecorded, WaitTimeout,
+    AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, HeldLock,
+    LendError, Loan, LockGuard, LockHandle, LockManager, LockScope, LossReason, Lost,
+    Misconfigured, NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, Queue, QueueFull,
+    Recall, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport, ShuttingDown, Snapshot,
+    TooSlow, Unconfirmed, Unrecorded, WaitTimeout,
 };
 pub use middleware::{BusyStatus, RedlockLayer};
 pub use moment::Moment;

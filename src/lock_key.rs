@@ -88,6 +88,21 @@ impl LockKey {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// What stands for the key where keys are [redacted](crate::LockManagerBuilder::redact_keys): `#` and 16 digits of
+    /// its SHA-1, the same in all processes.
+    ///
+    /// It keeps a key from being read, and not from being guessed: who has a list of customers can hash that, too.
+    #[must_use]
+    pub fn redacted(&self) -> String {
+        redacted(&self.0)
+    }
+}
+
+/// What stands for the key `text`.
+pub(crate) fn redacted(text: &str) -> String {
+    let digest = sha1_smol::Sha1::from(text).digest().to_string();
+    ["#", digest.get(..16).unwrap_or_default()].concat()
 }
 
 impl fmt::Debug for LockKey {

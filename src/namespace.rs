@@ -1,10 +1,11 @@
 //! [`Namespace`]: which part of a node's key space is ours.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::lock_key::{KeyError, LockKey};
+use crate::lock_key::{KeyError, LockKey, redacted};
 use crate::lock_keys::{LockKeys, OneOrMany};
 use crate::token::OwnerToken;
 
@@ -161,12 +162,25 @@ impl NodeKey {
         self.beside("!record:")
     }
 
-    fn beside(&self, kind: &str) -> String {
-        let bare = match self.namespace.as_str() {
-            "" => &*self.text,
+    /// The lock key, for people to see: as it is, or what stands for it.
+    pub(crate) fn show(&self, redact: bool) -> Cow<'_, str> {
+        if redact {
+            Cow::Owned(redacted(self.bare()))
+        } else {
+            Cow::Borrowed(self.bare())
+        }
+    }
+
+    fn bare(&self) -> &str {
+        match self.namespace.as_str() {
+            "" => &self.text,
             // The separator is one byte.
             name => self.text.get(name.len() + 1..).unwrap_or_default(),
-        };
+        }
+    }
+
+    fn beside(&self, kind: &str) -> String {
+        let bare = self.bare();
         // Every command needs it, so it is put together by hand: the formatting machinery costs several times as much.
         [self.namespace.as_str(), kind, bare].concat()
     }

@@ -87,9 +87,9 @@ mod table {
     use tower_redlock::record::Record;
     use tower_redlock::{LockConfig, NodeConfig, TlsConfig};
     use tower_redlock::{
-        AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, KeyError, LendError, Loan,
-        LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope, LossReason, Lost,
-        Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, QueueFull, Recall,
+        AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, HeldLock, KeyError,
+        LendError, Loan, LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope, LossReason, Lost,
+        Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, Queue, QueueFull, Recall,
         RedlockLayer, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport, ShuttingDown, Snapshot, TooSlow,
         Unconfirmed, Unrecorded, WaitTimeout, key,
     };
@@ -178,6 +178,8 @@ mod table {
         RestartGuard:       yes  yes  yes   yes        yes;
         NodeStanding:       yes  yes  yes   yes        yes;
         Snapshot:           yes  yes  yes   yes        yes;
+        HeldLock:           yes  yes  yes   yes        yes;
+        Queue:              yes  yes  yes   yes        yes;
         LossReason:         yes  yes  yes   yes        yes;
         ShutdownReport:     yes  yes  yes   yes        yes;
         // They hold the user's clock and nodes, of which see above.

@@ -25,6 +25,7 @@ use super::route::route_of;
 use super::scope::Scope;
 use crate::conduct::OnLost;
 use crate::manager::{LockHandle, Recall, RunGuard};
+use crate::metrics;
 use crate::problem::Unprocessed;
 use crate::trace::in_span;
 
@@ -82,7 +83,10 @@ impl<S, C> Exchange<S, C> {
         let max_wait = max_wait(&options, &parts);
         let recall = options.locks.recall(name, options.retention, max_wait);
         let guard = match recall.await {
-            Ok(Recall::Run(guard)) => guard,
+            Ok(Recall::Run(guard)) => {
+                metrics::idempotency("run");
+                guard
+            }
             Ok(Recall::Replay(stored)) => return Ok(replay(&options, stored, fingerprint)),
             Err(error) => return Ok(options.refuse(Cause::NotAcquired(error))),
         };
@@ -140,6 +144,7 @@ fn replay<B: Body>(
     match stored.outcome {
         Outcome::NotReplayable { .. } => options.refuse(Cause::NotReplayable),
         Outcome::Answer(answer) => {
+            metrics::idempotency("replayed");
             let mut response = Response::new(ResponseBody::whole(answer.body, answer.trailers));
             *response.status_mut() = answer.status;
             *response.headers_mut() = answer.headers;
@@ -214,6 +219,7 @@ impl Run {
             match self.options.on_unrecorded {
                 OnUnrecorded::Refuse => return Ok(self.options.refuse(Cause::OutcomeUnknown)),
                 OnUnrecorded::Answer => {
+                    metrics::idempotency("unrecorded");
                     let yes = HeaderValue::from_static("true");
                     response.headers_mut().insert(IDEMPOTENT_UNRECORDED, yes);
                 }

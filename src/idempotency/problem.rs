@@ -14,6 +14,7 @@ use super::problem_kind::IdempotencyRejectionKind as Kind;
 use super::record::StoredError;
 use crate::lock_key::KeyError;
 use crate::manager::{AcquireError, LossReason};
+use crate::metrics;
 use crate::problem::Problem;
 use crate::trace;
 
@@ -74,6 +75,7 @@ impl IdempotencyRejection {
             Some(reason) => trace::rejected(kind.as_str(), reason),
             None => trace::rejected(kind.as_str(), &kind.title()),
         }
+        metrics::idempotency(kind.as_str());
         rejection
     }
 

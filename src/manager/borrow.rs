@@ -101,6 +101,7 @@ impl LockManager {
         let clock = Arc::clone(&core.clock);
         let hold = Hold::new(
             (core.serial, core.next_id()),
+            core.redact,
             lease,
             keys,
             clock,

@@ -235,6 +235,7 @@ impl Completion {
                 needed: self.needed(),
             })
         };
+        crate::metrics::released(outcome.as_ref().map_or("unconfirmed", |()| "released"));
         // Nobody may be left to hear it.
         let _ = tell.send(outcome);
         while !late {

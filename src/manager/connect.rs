@@ -62,6 +62,8 @@ impl LockManager {
             });
         }
         runtime.spawn(watch(Arc::downgrade(&core), Arc::clone(&core.registry)));
+        #[cfg(feature = "metrics")]
+        runtime.spawn(gauge(Arc::downgrade(&core), Arc::clone(&core.standings)));
         if core.charter.is_some() {
             for index in 0..core.nodes.len() {
                 let standings = Arc::clone(&core.standings);
@@ -223,6 +225,27 @@ impl LockManager {
             crate::trace::node_missing(&failure.node, &failure.error);
         }
         Ok(())
+    }
+}
+
+/// Shows what is known of the nodes, again and again until the manager is gone: nodes of all kinds can be looked at,
+/// and not all of them tell of a change.
+#[cfg(feature = "metrics")]
+async fn gauge(core: std::sync::Weak<Core>, standings: Arc<super::warden::Standings>) {
+    loop {
+        let news = standings.news();
+        let Some(core) = core.upgrade() else { return };
+        let now = core.clock.now();
+        for (index, node) in core.nodes.iter().enumerate() {
+            let voting = standings.show(index, now) == NodeStanding::Voting;
+            crate::metrics::node(node.name(), core.is_up(index), voting);
+        }
+        drop(core);
+        tokio::select! {
+            biased;
+            () = news => {}
+            () = sleep(LOOK) => {}
+        }
     }
 }
 

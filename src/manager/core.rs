@@ -12,6 +12,7 @@ use super::error::{AcquireError, NoEntropy, NodeFailure};
 use super::fencing::Numbers;
 use super::hand_off::HandOff;
 use super::options::Options;
+use super::waits::Waits;
 use super::warden::Standings;
 use super::watchdog::Registry;
 use crate::clock::Clock;
@@ -43,6 +44,9 @@ pub(super) struct Core {
     pub(super) connect_timeout: Duration,
     pub(super) queue: Arc<Queue>,
     pub(super) courtesy: Courtesy,
+    pub(super) waits: Waits,
+    // Whether keys are hidden from those who look.
+    pub(super) redact: bool,
     pub(super) background: Background,
     // Attempts under way: a shutdown waits for them, because they may yet be granted.
     pub(super) attempts: Gauge,
@@ -78,6 +82,8 @@ impl Core {
             hand_off: options.hand_off,
             queue: Arc::new(Queue::new(options.bounds)),
             courtesy: Courtesy::default(),
+            waits: Waits::default(),
+            redact: options.redact,
             background,
             attempts: Gauge::new(),
             registry: Arc::new(Registry::new()),
@@ -152,7 +158,8 @@ impl Core {
     /// Runs `job` in the background; if there is no room, the key is left to its ttl, and that is said.
     pub(super) fn settle(&self, keys: &NodeKeys, job: impl Future<Output = ()> + Send + 'static) {
         if !self.background.spawn(job) {
-            crate::trace::left_to_expire(keys.first().as_str(), "too many releases are under way");
+            let key = keys.first().show(self.redact);
+            crate::trace::left_to_expire(&key, "too many releases are under way");
         }
     }
 }

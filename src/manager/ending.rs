@@ -22,6 +22,20 @@ pub enum LossReason {
     Released,
 }
 
+impl LossReason {
+    /// What it is called where it is counted.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Taken => "taken",
+            Self::Lender => "lender",
+            Self::MaxHold => "max_hold",
+            Self::Shutdown => "shutdown",
+            Self::Released => "released",
+        }
+    }
+}
+
 impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

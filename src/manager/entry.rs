@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::asking::Asking;
 use super::attempt::Purpose;
 use super::baton::{Baton, Note, Turns};
 use super::core::Core;
@@ -12,6 +13,7 @@ use super::error::{AcquireError, Contended, QueueFull, ShuttingDown, WaitTimeout
 use super::guard::LockGuard;
 use super::queue::{Closed, Entered, Refused, Seat};
 use super::waiter::{Contender, Prize};
+use super::waits::Waiting;
 use crate::clock::Clock as _;
 use crate::lock_key::KeyError;
 use crate::lock_keys::LockKeys;
@@ -36,6 +38,10 @@ impl Wait {
 
     pub(super) fn waited(&self, core: &Core) -> Duration {
         core.clock.now().since(self.began)
+    }
+
+    pub(super) const fn began(&self) -> Moment {
+        self.began
     }
 
     pub(super) fn left(&self, core: &Core) -> Duration {
@@ -82,8 +88,19 @@ pub(super) async fn go(
     purpose: Purpose,
     limit: Duration,
 ) -> Result<Prize, AcquireError> {
-    let began = core.clock.now();
-    let wait = Wait::new(began, limit);
+    let asking = Asking::new(core);
+    let wait = Wait::new(asking.began(), limit);
+    let outcome = line_up(core, (names, keys), purpose, wait).await;
+    asking.end(&outcome);
+    outcome
+}
+
+async fn line_up(
+    core: &Arc<Core>,
+    (names, keys): (LockKeys, NodeKeys),
+    purpose: Purpose,
+    wait: Wait,
+) -> Result<Prize, AcquireError> {
     let several = names.are_several();
     let mut queued = false;
     let mut turns: Option<Turns> = None;
@@ -151,7 +168,7 @@ async fn turn(
 /// Waits in the queue. Who does not wait at all is here only because the lock is being given back, which takes a
 /// node time-out at most; that is its patience for all of its keys.
 async fn called(
-    core: &Core,
+    core: &Arc<Core>,
     key: &NodeKey,
     seat: Seat<Baton>,
     wait: Wait,
@@ -161,6 +178,7 @@ async fn called(
     } else {
         core.node_timeout.saturating_sub(wait.waited(core))
     };
+    let _waiting = Waiting::new(core, key, wait.began, true);
     match timeout(limit, seat).await {
         Ok(Ok(baton)) => Ok(baton),
         Ok(Err(Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),

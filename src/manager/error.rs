@@ -32,6 +32,23 @@ pub enum AcquireError {
     NoEntropy(NoEntropy),
 }
 
+impl AcquireError {
+    /// What it is called where it is counted.
+    pub(super) const fn word(&self) -> &'static str {
+        match self {
+            Self::InvalidKey(_) => "invalid_key",
+            Self::Contended(_) => "contended",
+            Self::WaitTimeout(_) => "wait_timeout",
+            Self::QueueFull(_) => "queue_full",
+            Self::NoQuorum(_) => "no_quorum",
+            Self::TooSlow(_) => "too_slow",
+            Self::Lost(_) => "lost",
+            Self::ShuttingDown(_) => "shutting_down",
+            Self::NoEntropy(_) => "no_entropy",
+        }
+    }
+}
+
 impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

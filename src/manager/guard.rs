@@ -217,7 +217,10 @@ fn let_go(core: &Arc<Core>, hold: &Arc<Hold>) -> Option<(Release, Option<LossRea
             .queue
             .hand_over(hold.keys.first().as_str(), Baton::Lock(next))
         {
-            Ok(()) => return None,
+            Ok(()) => {
+                crate::metrics::released("handed_on");
+                return None;
+            }
             // They all left in between. It is this call that releases now.
             Err(Baton::Lock(mut next)) => next.hold = None,
             Err(Baton::Turn(_)) => {}

@@ -14,6 +14,7 @@
 //!        └── background: late answers, releases            (what outlives its caller)
 //! ```
 
+mod asking;
 mod attempt;
 mod background;
 mod baton;
@@ -42,8 +43,10 @@ mod releaser;
 mod restart_guard;
 mod scope;
 mod shutdown;
+mod snapshot;
 mod sync;
 mod waiter;
+mod waits;
 mod warden;
 mod watchdog;
 
@@ -54,10 +57,8 @@ use std::time::Duration;
 
 use self::core::Core;
 use self::entry::acquire;
-use crate::clock::Clock as _;
 use crate::lock_key::{KeyError, LockKey};
 use crate::lock_keys::LockKeys;
-use crate::node::NodeState;
 
 pub use self::borrow::BorrowError;
 pub use self::config_error::ConfigError;
@@ -77,6 +78,7 @@ pub use self::recall::{Recall, RunGuard};
 pub use self::restart_guard::RestartGuard;
 pub use self::scope::LockScope;
 pub use self::shutdown::ShutdownReport;
+pub use self::snapshot::{HeldLock, NodeStatus, Queue, Snapshot};
 pub use self::warden::NodeStanding;
 
 /// Takes and gives back locks over a set of nodes.
@@ -186,7 +188,8 @@ impl LockManager {
         K: TryInto<LockKey>,
         K::Error: Into<KeyError>,
     {
-        let key: LockKey = key.try_into().map_err(Into::into)?;
+        let key: Result<LockKey, K::Error> = key.try_into();
+        let key = key.map_err(|error| invalid(error.into()))?;
         self.acquire_keys(key.into(), max_wait).await
     }
 
@@ -221,7 +224,7 @@ impl LockManager {
         I::Item: TryInto<LockKey>,
         <I::Item as TryInto<LockKey>>::Error: Into<KeyError>,
     {
-        let keys = LockKeys::new(keys)?;
+        let keys = LockKeys::new(keys).map_err(invalid)?;
         self.acquire_keys(keys, self.core.max_wait).await
     }
 
@@ -312,35 +315,11 @@ impl LockManager {
     pub fn quorum(&self) -> usize {
         self.core.terms.quorum.needed()
     }
+}
 
-    /// How many locks are held, and how many callers wait, right now.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
-        let load = self.core.queue.load();
-        let (agreed, written_back) = self.core.numbers.get();
-        Snapshot {
-            held: self.core.registry.len(),
-            keys: load.keys,
-            waiting: load.waiting,
-            numbers_agreed: agreed,
-            numbers_written_back: written_back,
-            nodes: self.nodes(),
-        }
-    }
-
-    /// The nodes and what is known of each right now.
-    #[must_use]
-    pub fn nodes(&self) -> Vec<NodeStatus> {
-        let now = self.core.clock.now();
-        let nodes = self.core.nodes.iter().enumerate();
-        nodes
-            .map(|(index, node)| NodeStatus {
-                name: node.name().to_owned(),
-                state: node.state(),
-                standing: self.core.standings.show(index, now),
-            })
-            .collect()
-    }
+fn invalid(error: KeyError) -> AcquireError {
+    crate::metrics::invalid_key();
+    AcquireError::InvalidKey(error)
 }
 
 impl fmt::Debug for LockManager {
@@ -351,34 +330,4 @@ impl fmt::Debug for LockManager {
             .field("ttl", &self.ttl())
             .finish_non_exhaustive()
     }
-}
-
-/// What a manager has to do with locks at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Snapshot {
-    /// Locks that are held.
-    pub held: usize,
-    /// Keys that somebody holds, goes for, or is giving back.
-    pub keys: usize,
-    /// Callers that wait in line behind them.
-    pub waiting: usize,
-    /// Grants so far whose fencing token the nodes agreed on at once.
-    pub numbers_agreed: u64,
-    /// Grants so far whose fencing token took a second round trip.
-    pub numbers_written_back: u64,
-    /// The nodes and what is known of each.
-    pub nodes: Vec<NodeStatus>,
-}
-
-/// One node and what is known of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NodeStatus {
-    /// The node's name.
-    pub name: String,
-    /// What is known of its connection.
-    pub state: NodeState,
-    /// Whether its word counts.
-    pub standing: NodeStanding,
 }

@@ -32,6 +32,7 @@ pub(crate) struct Settings {
     pub(crate) fencing: Fencing,
     pub(crate) guard: RestartGuard,
     pub(crate) bootstrap: bool,
+    pub(crate) redact_keys: bool,
     pub(crate) connect_timeout: Duration,
 }
 
@@ -51,6 +52,7 @@ impl Default for Settings {
             fencing: Fencing::default(),
             guard: RestartGuard::default(),
             bootstrap: false,
+            redact_keys: false,
             connect_timeout: Duration::from_secs(5),
         }
     }
@@ -68,6 +70,7 @@ pub(crate) struct Options {
     pub(super) fencing: Fencing,
     pub(super) guard: RestartGuard,
     pub(super) vouched: bool,
+    pub(super) redact: bool,
     pub(super) connect_timeout: Duration,
     // How many losses the quorum masks.
     masked: usize,
@@ -133,6 +136,7 @@ impl Settings {
             fencing: self.fencing.checked(ttl)?,
             guard: self.guard.checked()?,
             vouched: self.bootstrap,
+            redact: self.redact_keys,
             connect_timeout: self.connect_timeout,
             masked: self.masked,
         })

@@ -6,11 +6,12 @@ use tokio::time::{sleep, timeout};
 
 use super::baton::Turns;
 use super::core::Core;
-use super::ending::Unconfirmed;
+use super::ending::{LossReason, Unconfirmed};
 use super::fanout::Fanout;
 use super::hold::{Hold, Owed};
 use super::insist::{Missed, insist, is_worth_another_try};
 use crate::clock::Clock as _;
+use crate::metrics;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::node::{Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest};
@@ -79,6 +80,7 @@ impl Release {
                 free,
                 listeners: 0,
                 turns: None,
+                tally: None,
             }),
         }
     }
@@ -93,12 +95,15 @@ impl Release {
     pub(super) fn of(core: &Arc<Core>, hold: &Arc<Hold>, owed: &mut Owed) -> Self {
         let Owner::Us(token) = hold.lease.owner else {
             // It is the lender's to release.
+            let lost = owed.lost.map_or("returned", |_| "lost");
+            metrics::released(lost);
             return Self::nothing();
         };
         let debt = Debt::new(core, &hold.keys, token, hold.lease.started, true);
         let mut release = Self::new(core, debt, &owed.nodes, owed.free);
         if let Some(work) = &mut release.work {
             work.turns = owed.turns.take();
+            work.tally = Some(Tally::new(owed.lost));
             if !owed.busy.is_empty() {
                 work.debt.hold = Some(Arc::clone(hold));
             }
@@ -152,6 +157,35 @@ struct Work {
     listeners: u32,
     // The right to go for the keys: it passes to the next in this process when a quorum is free.
     turns: Option<Turns>,
+    // Of a lock that was held.
+    tally: Option<Tally>,
+}
+
+/// One release, to be counted. Dropped before it is known what came of it, it counts as one that nobody confirmed.
+#[derive(Debug)]
+struct Tally {
+    outcome: &'static str,
+    lost: bool,
+}
+
+impl Tally {
+    const fn new(lost: Option<LossReason>) -> Self {
+        let lost = lost.is_some();
+        let outcome = if lost { "lost" } else { "unconfirmed" };
+        Self { outcome, lost }
+    }
+
+    const fn confirmed(&mut self) {
+        if !self.lost {
+            self.outcome = "released";
+        }
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        metrics::released(self.outcome);
+    }
 }
 
 impl Work {
@@ -185,6 +219,11 @@ impl Work {
         }
         while let Some((node, answer)) = self.fanout.take_ready() {
             self.note(node, answer);
+        }
+        if let Some(mut tally) = self.tally.take()
+            && self.free >= needed
+        {
+            tally.confirmed();
         }
     }
 
@@ -282,7 +321,7 @@ async fn retry(core: Arc<Core>, index: usize, debt: Debt) {
     }
     let release = |node: &dyn Node| node.release(debt.request());
     if insist(&core, index, debt.until, "release", release).await == Err(Missed::Late) {
-        let key = debt.keys.first().as_str();
-        crate::trace::left_to_expire(key, "a node did not answer in time");
+        let key = debt.keys.first().show(core.redact);
+        crate::trace::left_to_expire(&key, "a node did not answer in time");
     }
 }

@@ -15,6 +15,7 @@ use super::guard::{LockGuard, LockHandle};
 use crate::clock::Clock as _;
 use crate::lock_key::{KeyError, LockKey};
 use crate::lock_keys::LockKeys;
+use crate::metrics;
 
 /// The locks that one piece of work holds, a request for instance, so that its parts share them instead of waiting for
 /// each other.
@@ -128,7 +129,9 @@ impl LockManager {
         let wait = Wait::new(began, limit);
         let Ok(_turn) = timeout(patience, scope.work.turn.lock()).await else {
             let places = self.core.namespace.place_all(&keys)?;
-            return Err(wait.busy(&self.core, places.first()));
+            let busy = wait.busy(&self.core, places.first());
+            metrics::acquired(busy.word(), wait.waited(&self.core));
+            return Err(busy);
         };
         let live = scope.live();
         let Shared { guards, missing } = self.share(&live, &keys)?;
@@ -160,7 +163,11 @@ impl LockManager {
                 }
                 // Another part has just let go of it.
                 Err(LossReason::Released) => {}
-                Err(reason) => return Err(AcquireError::Lost(reason)),
+                Err(reason) => {
+                    let lost = AcquireError::Lost(reason);
+                    metrics::acquired(lost.word(), Duration::ZERO);
+                    return Err(lost);
+                }
             }
         }
         let is_held = |key: &&LockKey| shared.iter().any(|handle| handle.covers(key));

@@ -12,8 +12,10 @@ use super::entry::Wait;
 use super::error::{AcquireError, ShuttingDown};
 use super::guard::LockGuard;
 use super::listening::Listening;
+use super::waits::Waiting;
 use crate::clock::Clock as _;
 use crate::lock_keys::LockKeys;
+use crate::metrics;
 use crate::namespace::NodeKeys;
 use crate::protocol::backoff::{Backoff, after_split};
 use crate::protocol::round::Verdict;
@@ -41,6 +43,8 @@ pub(super) struct Contender<'a> {
     // Whether it waited in the queue before.
     queued: bool,
     listening: Option<Listening>,
+    // While it waits for other processes.
+    waiting: Option<Waiting>,
     // Split votes since the last other verdict.
     splits: u32,
     // How long to wait before the next look, without and with release notices.
@@ -67,6 +71,7 @@ impl<'a> Contender<'a> {
             wait,
             queued,
             listening: None,
+            waiting: None,
             splits: 0,
             deaf: Backoff::new(FIRST_POLL, SLOWEST_POLL),
             hearing: Backoff::new(FIRST_POLL_HEARING, SLOWEST_POLL_HEARING),
@@ -96,6 +101,7 @@ impl<'a> Contender<'a> {
                 Some(left) => timeout(left, attempt.decide()).await.ok(),
                 None => Some(attempt.decide().await),
             };
+            metrics::round(decided.map_or("undecided", word));
             let Some(verdict) = decided else {
                 return Err(self.busy());
             };
@@ -233,6 +239,8 @@ impl<'a> Contender<'a> {
 
     fn listen(&mut self) {
         let (core, keys) = (self.core, &self.keys);
+        self.waiting
+            .get_or_insert_with(|| Waiting::new(core, keys.first(), self.wait.began(), false));
         self.listening
             .get_or_insert_with(|| Listening::start(&core.nodes, keys));
     }
@@ -280,6 +288,17 @@ impl<'a> Contender<'a> {
             };
         }
         Ok(())
+    }
+}
+
+/// What a verdict is called where it is counted.
+const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Granted => "granted",
+        Verdict::Replay { .. } | Verdict::Adopt => "recorded",
+        Verdict::NoQuorum => "no_quorum",
+        Verdict::Split { .. } => "split",
+        Verdict::Contended { .. } => "contended",
     }
 }
 

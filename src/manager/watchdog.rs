@@ -60,6 +60,7 @@ impl Registry {
         // Under the mutex, so that a top-up that was planned before is in it, and one planned later finds it.
         let due = hold.first_due();
         self.place(&mut state, hold, due);
+        crate::metrics::held_more();
         true
     }
 
@@ -76,7 +77,9 @@ impl Registry {
     /// Lets go of a lock.
     pub(super) fn remove(&self, hold: &Hold) {
         let mut state = self.state();
-        state.holds.remove(&(hold.due(), hold.id));
+        if state.holds.remove(&(hold.due(), hold.id)).is_some() {
+            crate::metrics::held_less();
+        }
         if state.holds.is_empty() {
             self.empty.notify_waiters();
         }
@@ -122,6 +125,11 @@ impl Registry {
         self.state().holds.len()
     }
 
+    /// All locks that are held.
+    pub(super) fn holds(&self) -> Vec<Arc<Hold>> {
+        self.state().holds.values().map(Arc::clone).collect()
+    }
+
     /// Waits until no lock is held, at most for `limit`; tells how many still are.
     pub(super) async fn empty(&self, limit: Duration) -> usize {
         let empty = async {
@@ -139,7 +147,7 @@ impl Registry {
 
     /// Loses every lock that is held; tells how many that were.
     pub(super) fn lose_all(&self, reason: LossReason) -> usize {
-        let holds: Vec<Arc<Hold>> = self.state().holds.values().map(Arc::clone).collect();
+        let holds = self.holds();
         for hold in &holds {
             hold.lose(reason);
         }

@@ -10,6 +10,7 @@ use http::{Response, StatusCode};
 
 use crate::lock_key::KeyError;
 use crate::manager::{AcquireError, LossReason};
+use crate::metrics;
 use crate::problem::{Problem, Unprocessed};
 use crate::trace;
 
@@ -68,6 +69,7 @@ impl Rejection {
             Cause::Lost(reason) => reason,
         };
         trace::rejected(rejection.kind().as_str(), reason);
+        metrics::rejected(rejection.kind().as_str());
         rejection
     }
 

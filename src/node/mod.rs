@@ -18,6 +18,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::clock::Clock;
 
 pub use self::completion::{CompleteRequest, RecallRequest};
@@ -160,7 +162,10 @@ impl NodeContext {
 }
 
 /// What is known of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Serialised, it is `{"is": "up"}`, and `{"is": "down", "reason": ".."}` where there is a reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "is", content = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NodeState {
     /// No attempt to connect has ended yet.
@@ -217,6 +222,13 @@ impl fmt::Display for NodeError {
 }
 
 impl std::error::Error for NodeError {}
+
+/// As its text.
+impl Serialize for NodeError {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
 
 /// The kinds of [`NodeError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -59,6 +59,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("restart_guard = { max_clock_skew = \"2h\" }", "restart_guard.max_clock_skew", "at most 3600s"),
     ("restart_guard = { skew = \"2h\" }", "restart_guard.skew", "there are: max_clock_skew"),
     ("bootstrap = 1", "bootstrap", "must be true or false"),
+    ("redact_keys = 1", "redact_keys", "must be true or false"),
     ("bootstrap = \"true\"", "bootstrap", "without quotes"),
     ("tls = \"ca.pem\"", "tls", "must be a table"),
     ("tls = { root_certificate = 1 }", "tls.root_certificate", "must be a text"),
@@ -115,7 +116,7 @@ fn every_field_has_a_row() {
         let rows = rows.filter(|(_, name, _)| name.split(['.', '[']).next() == Some(field));
         assert!(rows.count() > 0, "{field}");
     }
-    assert_eq!(known.split(", ").count(), 17);
+    assert_eq!(known.split(", ").count(), 18);
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod several;
 mod several_leaving;
 mod shutdown;
 mod slow;
+mod snapshot;
 mod waiting;
 
 use std::time::Duration;

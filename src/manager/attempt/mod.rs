@@ -218,6 +218,7 @@ impl Attempt {
             turns.note(&Note::Held(hold.clone()));
             Hold::new(
                 (core.serial, core.next_id()),
+                core.redact,
                 lease,
                 keys,
                 clock,

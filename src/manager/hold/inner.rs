@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::MutexGuard;
+use std::time::Duration;
 
 use super::Hold;
 use super::loans::Loans;
@@ -22,6 +23,8 @@ pub(super) struct Inner {
     // How many guards share it: those of the present tenant.
     pub(super) guards: u32,
     pub(super) loans: Loans,
+    // When the present tenant got it.
+    pub(super) since: Moment,
 }
 
 /// The inside of a hold, and what is to be done once its mutex is unlocked: fields drop in order.
@@ -37,6 +40,8 @@ pub(super) struct After<'a> {
     pub(super) settled: bool,
     pub(super) lost: Option<LossReason>,
     pub(super) passed: Option<Turns>,
+    // For how long a tenant that is one no more has held it.
+    pub(super) held_for: Option<Duration>,
 }
 
 impl<'a> Locked<'a> {
@@ -49,6 +54,7 @@ impl<'a> Locked<'a> {
                 settled: false,
                 lost: None,
                 passed: None,
+                held_for: None,
             },
         }
     }
@@ -63,8 +69,13 @@ impl Drop for After<'_> {
             self.hold.settled.notify_waiters();
         }
         drop(self.passed.take());
+        if let Some(time) = self.held_for {
+            crate::metrics::held_for(time);
+        }
         if let Some(reason) = self.lost {
-            crate::trace::lock_lost(self.hold.lease.key().as_str(), &reason);
+            crate::metrics::lost(reason.word());
+            let key = self.hold.keys.first().show(self.hold.redact);
+            crate::trace::lock_lost(&key, &reason);
         }
     }
 }

@@ -13,7 +13,9 @@
 //! own, told apart by its number. For all but the present tenant the lock has ended.
 
 mod inner;
+mod leaving;
 mod loans;
+mod seen;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +24,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use self::inner::{Inner, Locked, Phase};
+pub(super) use self::leaving::Owed;
 use self::loans::Loans;
+pub(super) use self::seen::Seen;
 use super::baton::Turns;
 use super::ending::LossReason;
 use super::hand_off::HandOff;
@@ -40,6 +44,8 @@ pub(super) struct Hold {
     manager: u64,
     pub(super) lease: Lease,
     pub(super) keys: NodeKeys,
+    // Whether its keys are hidden from those who look.
+    redact: bool,
     clock: Arc<dyn Clock>,
     // The deadline in nanoseconds, for checks without the mutex. Changed under the mutex only.
     deadline: AtomicU64,
@@ -52,26 +58,12 @@ pub(super) struct Hold {
     settled: Notify,
 }
 
-/// What the guard owes when it lets go.
-#[derive(Debug)]
-pub(super) struct Owed {
-    /// The nodes to release now.
-    pub(super) nodes: Vec<usize>,
-    /// The nodes with a command under way, to be released when that is [settled](Hold::settled).
-    pub(super) busy: Vec<usize>,
-    /// How many nodes are free already.
-    pub(super) free: usize,
-    /// Why the lock had been lost, if it had.
-    pub(super) lost: Option<LossReason>,
-    /// The right to go for the keys, unless the loss has passed it on.
-    pub(super) turns: Option<Turns>,
-}
-
 impl Hold {
     /// A lock that a quorum granted, with what is known of every node. Without turns: one that another lent us, and
     /// that a quorum vouched for.
     pub(super) fn new(
         (manager, id): (u64, u64),
+        redact: bool,
         lease: Lease,
         keys: NodeKeys,
         clock: Arc<dyn Clock>,
@@ -82,9 +74,6 @@ impl Hold {
             id,
             manager,
             deadline: AtomicU64::new(lease.deadline.as_nanos()),
-            lease,
-            keys,
-            clock,
             inner: Mutex::new(Inner {
                 holding,
                 phase: Phase::Held,
@@ -92,7 +81,12 @@ impl Hold {
                 turns,
                 guards: 1,
                 loans: Loans::default(),
+                since: lease.started,
             }),
+            lease,
+            keys,
+            redact,
+            clock,
             tenant: AtomicU32::new(0),
             ended: Arc::new(Notify::new()),
             settled: Notify::new(),
@@ -185,6 +179,7 @@ impl Hold {
             // The guard may live on, but others can have the lock now: also others in this process.
             inner.after.passed = inner.turns.take();
             inner.after.lost = Some(reason);
+            inner.after.held_for = Some(self.clock.now().since(inner.since));
         }
         inner.after.ended = true;
     }
@@ -207,6 +202,8 @@ impl Hold {
             .store(inner.holding.deadline().as_nanos(), Ordering::Release);
         let number = number + 1;
         inner.guards = 1;
+        inner.after.held_for = Some(now.since(inner.since));
+        inner.since = now;
         self.tenant.store(number, Ordering::Release);
         inner.after.ended = true;
         Some(number)
@@ -320,64 +317,6 @@ impl Hold {
     /// Whether it is held with the manager of this serial number.
     pub(super) const fn belongs_to(&self, manager: u64) -> bool {
         self.manager == manager
-    }
-
-    /// Lets one more guard of the tenant `number` share the lock, if it is still to be relied on.
-    pub(super) fn share(&self, number: u32) -> Result<(), LossReason> {
-        if let Some(reason) = self.ended_because(number) {
-            return Err(reason);
-        }
-        let mut inner = self.inner();
-        // The last guard may have left in between; but what it left to a loan is taken up again.
-        if !self.is_held_by(&inner, number) || (inner.guards == 0 && !inner.loans.take_up()) {
-            return Err(LossReason::Released);
-        }
-        inner.guards += 1;
-        Ok(())
-    }
-
-    fn is_held_by(&self, inner: &Inner, number: u32) -> bool {
-        self.tenant.load(Ordering::Acquire) == number && inner.phase == Phase::Held
-    }
-
-    /// Notes that one of the guards that share the lock has left; whether it was the last.
-    pub(super) fn leave(&self) -> bool {
-        let mut inner = self.inner();
-        inner.guards = inner.guards.saturating_sub(1);
-        inner.guards == 0
-    }
-
-    /// Lets go of the lock: from here on the watchdog leaves it alone.
-    pub(super) fn let_go(&self) -> Owed {
-        let mut inner = self.inner();
-        // Also when the end was announced and nobody has looked since.
-        if self.clock.now() >= self.end() {
-            self.expire(&mut inner);
-        }
-        let lost = match inner.phase {
-            Phase::Lost(reason) => Some(reason),
-            Phase::Held | Phase::Ending(_) => None,
-            Phase::Released => Some(LossReason::Released),
-        };
-        // A lock that is left to expire keeps its nodes.
-        let left = inner.loans.is_abandoned();
-        let nodes = 0..if left { 0 } else { inner.holding.nodes() };
-        let owed = Owed {
-            free: nodes.clone().filter(|n| inner.holding.is_clear(*n)).count(),
-            busy: nodes.clone().filter(|n| inner.holding.busy(*n)).collect(),
-            nodes: nodes
-                .filter(|n| inner.holding.owes(*n) && !inner.holding.busy(*n))
-                .collect(),
-            lost,
-            turns: inner.turns.take(),
-        };
-        if let Some(turns) = &owed.turns {
-            turns.leave();
-        }
-        inner.phase = Phase::Released;
-        self.deadline.store(0, Ordering::Release);
-        inner.after.ended = true;
-        owed
     }
 
     pub(super) fn due(&self) -> Moment {

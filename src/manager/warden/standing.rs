@@ -4,13 +4,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::sync::Notify;
 
+use crate::manager::snapshot::seconds;
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
 /// Whether a node's word counts, as far as a manager knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Serialised, it is `{"is": "voting"}`, and so on with the fields of the variant; times are seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NodeStanding {
     /// Not known yet: the node has not been asked, or has not answered.
@@ -20,6 +25,7 @@ pub enum NodeStanding {
     /// It may have forgotten locks and does not vote before they have ended.
     Quarantined {
         /// For how long yet, as far as is known.
+        #[serde(serialize_with = "seconds")]
         remaining: Duration,
         /// Whether enough other nodes remember the fencing tokens. If not, the clock decides how they go on.
         remembered: bool,

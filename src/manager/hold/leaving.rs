@@ -1,0 +1,87 @@
+//! Sharing a held lock between guards, and letting go of it.
+
+use std::sync::atomic::Ordering;
+
+use super::Hold;
+use super::inner::{Inner, Phase};
+use crate::clock::Clock as _;
+use crate::manager::baton::Turns;
+use crate::manager::ending::LossReason;
+
+/// What the guard owes when it lets go.
+#[derive(Debug)]
+pub(in crate::manager) struct Owed {
+    /// The nodes to release now.
+    pub(in crate::manager) nodes: Vec<usize>,
+    /// The nodes with a command under way, to be released when that is [settled](Hold::settled).
+    pub(in crate::manager) busy: Vec<usize>,
+    /// How many nodes are free already.
+    pub(in crate::manager) free: usize,
+    /// Why the lock had been lost, if it had.
+    pub(in crate::manager) lost: Option<LossReason>,
+    /// The right to go for the keys, unless the loss has passed it on.
+    pub(in crate::manager) turns: Option<Turns>,
+}
+
+impl Hold {
+    /// Lets one more guard of the tenant `number` share the lock, if it is still to be relied on.
+    pub(in crate::manager) fn share(&self, number: u32) -> Result<(), LossReason> {
+        if let Some(reason) = self.ended_because(number) {
+            return Err(reason);
+        }
+        let mut inner = self.inner();
+        // The last guard may have left in between; but what it left to a loan is taken up again.
+        if !self.is_held_by(&inner, number) || (inner.guards == 0 && !inner.loans.take_up()) {
+            return Err(LossReason::Released);
+        }
+        inner.guards += 1;
+        Ok(())
+    }
+
+    pub(super) fn is_held_by(&self, inner: &Inner, number: u32) -> bool {
+        self.tenant.load(Ordering::Acquire) == number && inner.phase == Phase::Held
+    }
+
+    /// Notes that one of the guards that share the lock has left; whether it was the last.
+    pub(in crate::manager) fn leave(&self) -> bool {
+        let mut inner = self.inner();
+        inner.guards = inner.guards.saturating_sub(1);
+        inner.guards == 0
+    }
+
+    /// Lets go of the lock: from here on the watchdog leaves it alone.
+    pub(in crate::manager) fn let_go(&self) -> Owed {
+        let mut inner = self.inner();
+        // Also when the end was announced and nobody has looked since.
+        if self.clock.now() >= self.end() {
+            self.expire(&mut inner);
+        }
+        let lost = match inner.phase {
+            Phase::Lost(reason) => Some(reason),
+            Phase::Held | Phase::Ending(_) => None,
+            Phase::Released => Some(LossReason::Released),
+        };
+        // A lock that is left to expire keeps its nodes.
+        let left = inner.loans.is_abandoned();
+        let nodes = 0..if left { 0 } else { inner.holding.nodes() };
+        let owed = Owed {
+            free: nodes.clone().filter(|n| inner.holding.is_clear(*n)).count(),
+            busy: nodes.clone().filter(|n| inner.holding.busy(*n)).collect(),
+            nodes: nodes
+                .filter(|n| inner.holding.owes(*n) && !inner.holding.busy(*n))
+                .collect(),
+            lost,
+            turns: inner.turns.take(),
+        };
+        if let Some(turns) = &owed.turns {
+            turns.leave();
+        }
+        if lost.is_none() {
+            inner.after.held_for = Some(self.clock.now().since(inner.since));
+        }
+        inner.phase = Phase::Released;
+        self.deadline.store(0, Ordering::Release);
+        inner.after.ended = true;
+        owed
+    }
+}

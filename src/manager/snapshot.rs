@@ -1,0 +1,159 @@
+//! [`Snapshot`]: what a manager has to do with locks at one moment, to be looked at.
+
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use super::LockManager;
+use super::hold::Seen;
+use super::warden::NodeStanding;
+use crate::clock::Clock as _;
+use crate::namespace::NodeKey;
+use crate::node::NodeState;
+use crate::token::FencingToken;
+
+impl LockManager {
+    /// What is held, who waits, and what is known of the nodes, right now.
+    ///
+    /// It looks at every lock and every caller that waits, and so is for people and for scrapes, not for every request.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let core = &self.core;
+        let now = core.clock.now();
+        let load = core.queue.load();
+        let (agreed, written_back) = core.numbers.get();
+        let waits = core.waits.by_key();
+        let show = |key: &NodeKey| key.show(core.redact).into_owned();
+        let held = core.registry.holds();
+        let mut seen: Vec<Seen> = held.iter().map(|hold| hold.seen()).collect();
+        seen.sort_by_key(|seen| seen.since);
+        let locks = seen.into_iter().take(Snapshot::MOST);
+        let locks = locks.map(|seen| HeldLock {
+            waiting: seen.keys.as_slice().iter().fold(0, |sum, key| {
+                sum + waits.get(key.shared()).map_or(0, |(_, count, _)| *count)
+            }),
+            keys: seen.keys.as_slice().iter().map(show).collect(),
+            held_for: now.since(seen.since),
+            remaining: seen.deadline.since(now),
+            lost: seen.deadline <= now,
+            borrowed: seen.borrowed,
+            fence: seen.fence,
+        });
+        let locks = locks.collect();
+        let queues = waits.values().map(|(key, waiting, since)| Queue {
+            key: show(key),
+            waiting: *waiting,
+            longest_wait: now.since(*since),
+        });
+        let mut queues: Vec<Queue> = queues.collect();
+        queues.sort_by_key(|queue| std::cmp::Reverse(queue.longest_wait));
+        queues.truncate(Snapshot::MOST);
+        Snapshot {
+            held: held.len(),
+            keys: load.keys,
+            waiting: load.waiting,
+            numbers_agreed: agreed,
+            numbers_written_back: written_back,
+            nodes: self.nodes(),
+            locks,
+            queues,
+        }
+    }
+
+    /// The nodes and what is known of each right now.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        let now = self.core.clock.now();
+        let nodes = self.core.nodes.iter().enumerate();
+        nodes
+            .map(|(index, node)| NodeStatus {
+                name: node.name().to_owned(),
+                state: node.state(),
+                standing: self.core.standings.show(index, now),
+            })
+            .collect()
+    }
+}
+
+/// What a manager has to do with locks at one moment.
+///
+/// Serialised, times are seconds with fractions and fencing tokens are strings. It holds no owner token and no
+/// password; it does hold lock keys, unless they are [redacted](crate::LockManagerBuilder::redact_keys), and the names of
+/// nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Locks that are held, lost ones among them whose guards live on.
+    pub held: usize,
+    /// Keys that somebody holds, goes for, or is giving back.
+    pub keys: usize,
+    /// Callers that wait in line behind them.
+    pub waiting: usize,
+    /// Grants so far whose fencing token the nodes agreed on at once.
+    pub numbers_agreed: u64,
+    /// Grants so far whose fencing token took a second round trip.
+    pub numbers_written_back: u64,
+    /// The nodes and what is known of each.
+    pub nodes: Vec<NodeStatus>,
+    /// The locks that have been held for longest, at most [`Snapshot::MOST`].
+    pub locks: Vec<HeldLock>,
+    /// The keys that somebody has waited for longest, at most [`Snapshot::MOST`].
+    pub queues: Vec<Queue>,
+}
+
+impl Snapshot {
+    /// How many locks, and how many queues, are told of one by one.
+    pub const MOST: usize = 100;
+}
+
+/// One lock that is held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct HeldLock {
+    /// What is locked.
+    pub keys: Vec<String>,
+    /// For how long, since the grant or the hand-off to its present holder.
+    #[serde(serialize_with = "seconds")]
+    pub held_for: Duration,
+    /// How long it may be relied on if nothing extends it.
+    #[serde(serialize_with = "seconds")]
+    pub remaining: Duration,
+    /// Whether it was lost, and its guard lives on.
+    pub lost: bool,
+    /// Whether it is the lock of another service, which lent it.
+    pub borrowed: bool,
+    /// Callers of this process that wait for it.
+    pub waiting: usize,
+    /// The number of its holder.
+    pub fence: Option<FencingToken>,
+}
+
+/// The callers of this process that wait for one key: in line, or for other processes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Queue {
+    /// What they wait for.
+    pub key: String,
+    /// How many they are.
+    pub waiting: usize,
+    /// How long the first of them has waited.
+    #[serde(serialize_with = "seconds")]
+    pub longest_wait: Duration,
+}
+
+/// One node and what is known of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NodeStatus {
+    /// The node's name.
+    pub name: String,
+    /// What is known of its connection.
+    pub state: NodeState,
+    /// Whether its word counts.
+    pub standing: NodeStanding,
+}
+
+/// A time as seconds, as `Serialize` has it.
+pub(super) fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}

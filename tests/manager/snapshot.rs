@@ -1,0 +1,123 @@
+//! What a snapshot shows, and what it keeps to itself.
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{LockKey, LockManager, Snapshot};
+
+use super::{MS, Nodes, assert_idle, wait_for};
+
+fn shown(locks: &LockManager) -> Value {
+    serde_json::to_value(locks.snapshot()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_tells_who_holds_and_who_waits_for_how_long() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    sleep(1_000 * MS).await;
+    let waiters = [
+        wait_for(&locks, "order:1").await,
+        wait_for(&locks, "order:1").await,
+    ];
+    sleep(500 * MS).await;
+    let snapshot = shown(&locks);
+    let lock = &snapshot["locks"][0];
+    assert_eq!(lock["keys"], json!(["order:1"]));
+    assert_eq!(lock["held_for"], json!(1.5));
+    assert_eq!(lock["waiting"], json!(2));
+    assert_eq!(lock["fence"], json!(guard.fence().unwrap().to_string()));
+    assert_eq!(
+        (&lock["lost"], &lock["borrowed"]),
+        (&json!(false), &json!(false))
+    );
+    let remaining = lock["remaining"].as_f64().unwrap();
+    assert!((8.0..8.5).contains(&remaining), "{remaining}");
+    let queue = json!([{"key": "order:1", "waiting": 2, "longest_wait": 0.5}]);
+    assert_eq!(snapshot["queues"], queue);
+    assert_eq!(
+        (&snapshot["held"], &snapshot["waiting"]),
+        (&json!(1), &json!(2))
+    );
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        drop(waiter.await.unwrap().unwrap());
+    }
+    assert_idle(&locks).await;
+    let snapshot = locks.snapshot();
+    assert!(
+        snapshot.locks.is_empty() && snapshot.queues.is_empty(),
+        "{snapshot:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_another_process_is_shown_and_leaves_nothing() {
+    let nodes = Nodes::five();
+    let (here, there) = (nodes.manager(), nodes.manager());
+    let _guard = there.try_acquire("order:1").await.unwrap();
+    let waiter = wait_for(&here, "order:1").await;
+    sleep(50 * MS).await;
+    let snapshot = here.snapshot();
+    assert_eq!((snapshot.locks.len(), snapshot.queues.len()), (0, 1));
+    assert_eq!(snapshot.queues[0].longest_wait, 50 * MS);
+    waiter.abort();
+    assert!(waiter.await.unwrap_err().is_cancelled());
+    assert!(here.snapshot().queues.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lock_and_a_node_that_is_down_are_shown_as_such() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    sleep(MS).await;
+    nodes.each(0..5, MemoryNode::freeze);
+    guard.lost().await;
+    sleep(1_000 * MS).await;
+    nodes.each(0..4, MemoryNode::thaw);
+    nodes.each([4], MemoryNode::go_down);
+    let snapshot = shown(&locks);
+    assert_eq!(snapshot["locks"][0]["lost"], json!(true));
+    assert_eq!(snapshot["locks"][0]["remaining"], json!(0.0));
+    assert_eq!(snapshot["nodes"][0]["state"], json!({"is": "up"}));
+    assert_eq!(snapshot["nodes"][0]["standing"], json!({"is": "voting"}));
+    let down = json!({"is": "down", "reason": "the node is down"});
+    assert_eq!(snapshot["nodes"][4]["state"], down);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_token_is_in_it_and_keys_only_if_they_may_be_read() {
+    let nodes = Nodes::five();
+    let (open, closed) = (nodes.manager(), nodes.builder().redact_keys(true));
+    let closed = closed.lazy().unwrap();
+    let _guards = (
+        open.try_acquire("order:1").await.unwrap(),
+        closed.try_acquire("order:2").await.unwrap(),
+    );
+    let _waiter = wait_for(&closed, "order:2").await;
+    let token = String::from_utf8(nodes.token("order:1").unwrap()).unwrap();
+    let text = shown(&open).to_string();
+    assert!(text.contains("order:1") && !text.contains(&token), "{text}");
+    let text = shown(&closed).to_string();
+    let hidden = LockKey::new("order:2").unwrap().redacted();
+    assert!(!text.contains("order:2"), "{text}");
+    assert_eq!(text.matches(&hidden).count(), 2, "{hidden} in {text}");
+    assert!(hidden.starts_with('#') && hidden.len() == 17, "{hidden}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_bounded_and_shows_what_was_held_longest() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let mut guards = Vec::new();
+    for number in 0..=Snapshot::MOST {
+        guards.push(locks.try_acquire(format!("order:{number}")).await.unwrap());
+        sleep(MS).await;
+    }
+    let snapshot = locks.snapshot();
+    assert_eq!((snapshot.held, snapshot.locks.len()), (101, 100));
+    assert_eq!(snapshot.locks[0].keys, ["order:0"]);
+    assert!(snapshot.locks.iter().all(|lock| lock.keys != ["order:100"]));
+}
