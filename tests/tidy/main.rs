@@ -84,7 +84,9 @@ fn async_methods_say_what_cancelling_them_does() {
 fn the_guide_lists_every_error() {
     let tree = Tree::read();
     let list = tree.files[errors::LIST].as_str();
-    assert_clean(&errors::check(list, tree.product()));
+    // What instruments are called is no error; a test of their own compares them with the table in their docs.
+    let files = tree.product().filter(|(path, _)| *path != "src/metrics.rs");
+    assert_clean(&errors::check(list, files));
 }
 
 #[test]
