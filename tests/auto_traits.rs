@@ -88,10 +88,10 @@ mod table {
     use tower_redlock::{LockConfig, NodeConfig, TlsConfig};
     use tower_redlock::{
         AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, HeldLock, KeyError,
-        LendError, Loan, LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope, LossReason, Lost,
-        Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, Queue, QueueFull, Recall,
-        RedlockLayer, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport, ShuttingDown, Snapshot, TooSlow,
-        Unconfirmed, Unrecorded, WaitTimeout, key,
+        LendError, Loan, LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope,
+        LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus,
+        Queue, QueueFull, Recall, RedlockLayer, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport,
+        ShuttingDown, Snapshot, TooSlow, Unconfirmed, Unrecorded, WaitTimeout, key,
     };
 
     auto_traits! {
