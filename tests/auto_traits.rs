@@ -240,6 +240,13 @@ mod table {
         key::Key<key::When<u8, Local>>:   no   no   yes   yes        yes;
     }
 
+    #[cfg(feature = "inspect")]
+    auto_traits! {
+        //                                      Send Sync Unpin UnwindSafe RefUnwindSafe
+        tower_redlock::inspect::InspectService: yes  yes  yes   no         no;
+        tower_redlock::inspect::InspectBody:    yes  yes  yes   yes        yes;
+    }
+
     #[cfg(feature = "idempotency")]
     use tower_redlock::idempotency;
 
