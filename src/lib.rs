@@ -54,6 +54,7 @@
 //! | `idempotency` | no | `IdempotencyLayer`: a request that is sent again gets the first answer |
 //! | `tracing` | no | events through `tracing` |
 //! | `metrics` | no | counters, gauges and histograms through `metrics` |
+//! | `inspect` | no | `InspectService`: a page of nodes, held locks and queues, for operators |
 //! | `test-util` | no | faults for memory nodes, and a clock that follows tokio's paused time |
 //!
 //! # Words
@@ -93,6 +94,8 @@ pub mod docs;
 pub mod extract;
 #[cfg(feature = "idempotency")]
 pub mod idempotency;
+#[cfg(feature = "inspect")]
+pub mod inspect;
 pub mod lease;
 mod lock_key;
 mod lock_keys;

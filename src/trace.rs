@@ -1,7 +1,10 @@
 //! What the crate tells `tracing`: one function per event, so that names, levels and fields stand in one place.
 //!
 //! Without the feature `tracing` they are empty. No event holds an owner token, a password or a client's text
-//! other than the lock key.
+//! other than the lock key, which a manager can be told to hide.
+//!
+//! What happens to a lock in the background is told in the span of the caller that acquired it, which therefore stays
+//! open until the guard is gone; releases are told in the span in which the guard was dropped.
 
 #![cfg_attr(
     not(feature = "tracing"),
@@ -100,6 +103,49 @@ pub(crate) fn rejected(kind: &str, reason: &dyn Display) {
         tracing::warn!(kind, %reason, "request rejected");
     } else {
         tracing::debug!(kind, %reason, "request rejected");
+    }
+}
+
+/// A call for a lock has come to its end: how, how long that took, and which nodes granted it or why it failed.
+pub(crate) fn acquire(key: &str, outcome: &str, wait: Duration, nodes: &str, reason: &dyn Display) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(key, outcome, ?wait, nodes, %reason, "acquire");
+}
+
+/// Whether anybody hears of calls for locks, whose nodes it takes a moment to list.
+pub(crate) fn hears_acquire() -> bool {
+    #[cfg(feature = "tracing")]
+    return tracing::enabled!(tracing::Level::DEBUG);
+    #[cfg(not(feature = "tracing"))]
+    false
+}
+
+/// A node did not extend a lock. It is tried again; the lock is lost only if that fails on too many.
+pub(crate) fn not_extended(key: &str, node: &str, reason: &dyn Display) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(key, node, %reason, "a node did not extend a lock");
+}
+
+/// The span of the caller that a lock belongs to: what happens to it in the background is told there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Caller(#[cfg(feature = "tracing")] Option<tracing::Span>);
+
+impl Caller {
+    /// Whoever runs now.
+    pub(crate) fn current() -> Self {
+        Self(
+            #[cfg(feature = "tracing")]
+            Some(tracing::Span::current()),
+        )
+    }
+
+    /// Tells something in the caller's span.
+    pub(crate) fn tell(&self, tell: impl FnOnce()) {
+        #[cfg(feature = "tracing")]
+        if let Some(span) = &self.0 {
+            return span.in_scope(tell);
+        }
+        tell();
     }
 }
 

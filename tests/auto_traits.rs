@@ -89,8 +89,8 @@ mod table {
     use tower_redlock::{
         AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, HeldLock, KeyError,
         LendError, Loan, LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope,
-        LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, Queue,
-        QueueFull, Recall, RedlockLayer, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport,
+        LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus,
+        Queue, QueueFull, Recall, RedlockLayer, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport,
         ShuttingDown, Snapshot, TooSlow, Unconfirmed, Unrecorded, WaitTimeout, key,
     };
 
@@ -238,6 +238,13 @@ mod table {
         key::Key<key::Optional<Local>>:   no   no   yes   yes        yes;
         key::Key<key::And<Local, u8>>:    no   no   yes   yes        yes;
         key::Key<key::When<u8, Local>>:   no   no   yes   yes        yes;
+    }
+
+    #[cfg(feature = "inspect")]
+    auto_traits! {
+        //                                      Send Sync Unpin UnwindSafe RefUnwindSafe
+        tower_redlock::inspect::InspectService: yes  yes  yes   no         no;
+        tower_redlock::inspect::InspectBody:    yes  yes  yes   yes        yes;
     }
 
     #[cfg(feature = "idempotency")]

@@ -11,7 +11,8 @@ mod support;
 
 use std::convert::Infallible;
 use std::fmt::{Debug, Write as _};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,11 +30,15 @@ use tower_redlock::node::{Ears, Node};
 use tower_redlock::{LockKey, LockManager, LockManagerBuilder, RedlockLayer};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Instrument as _, Metadata, Subscriber};
 
 /// Writes every event down, a line each: `LEVEL message field=value ..`.
 #[derive(Clone, Default)]
-struct Book(Arc<Mutex<Vec<String>>>);
+struct Book(
+    Arc<Mutex<Vec<String>>>,
+    Arc<AtomicUsize>,
+    Arc<OnceLock<&'static Metadata<'static>>>,
+);
 
 struct Line(String);
 
@@ -45,10 +50,12 @@ impl Visit for Line {
 
 impl Subscriber for Book {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("tower_redlock")
+        metadata.is_span() || metadata.target().starts_with("tower_redlock")
     }
 
-    fn new_span(&self, _span: &Attributes<'_>) -> Id {
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        // A test has one span at most.
+        let _ = self.2.set(span.metadata());
         Id::from_u64(1)
     }
 
@@ -59,12 +66,28 @@ impl Subscriber for Book {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line(event.metadata().level().to_string());
         event.record(&mut line);
+        if self.1.load(Ordering::Relaxed) > 0 {
+            line.0.push_str(" in the span");
+        }
         self.0.lock().unwrap().push(line.0);
     }
 
-    fn enter(&self, _span: &Id) {}
+    fn current_span(&self) -> tracing_core::span::Current {
+        match self.2.get() {
+            Some(span) if self.1.load(Ordering::Relaxed) > 0 => {
+                tracing_core::span::Current::new(Id::from_u64(1), span)
+            }
+            _ => tracing_core::span::Current::none(),
+        }
+    }
 
-    fn exit(&self, _span: &Id) {}
+    fn enter(&self, _span: &Id) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn exit(&self, _span: &Id) {
+        self.1.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Book {
@@ -277,7 +300,78 @@ async fn a_node_of_other_processes_is_told_once_with_both_lists() {
         );
         assert!(line.contains("[nodes n0, n1; quorum 2"), "{line}");
     }
-    assert_eq!(book.lines().len(), 2, "{:#?}", book.lines());
+    let lines = book.lines();
+    let others = lines.iter().filter(|line| !line.contains("acquire key"));
+    assert_eq!(others.count(), 2, "{lines:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_a_call_is_told_in_the_callers_span_and_so_is_the_rest_of_the_lock() {
+    let book = Book::default();
+    let _listening = tracing::subscriber::set_default(book.clone());
+    let (nodes, builder) = five();
+    let locks = builder.connect().await.unwrap();
+    let work = async {
+        let guard = locks.acquire("order:1").await.unwrap();
+        locks.try_acquire("order:1").await.unwrap_err();
+        guard
+    };
+    let guard = work.instrument(tracing::info_span!("request")).await;
+    let line = book.line("outcome=\"acquired\"");
+    assert!(
+        line.starts_with("DEBUG") && line.ends_with("in the span"),
+        "{line}"
+    );
+    assert!(
+        line.contains("key=\"order:1\"") && line.contains("wait=0ns"),
+        "{line}"
+    );
+    assert!(line.contains("nodes=\"n0, n1, n2"), "{line}");
+    let line = book.line("outcome=\"contended\"");
+    assert!(line.contains("held by another"), "{line}");
+    // From here on nothing runs in the span.
+    nodes.iter().for_each(MemoryNode::freeze);
+    guard.lost().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for words in [
+        "lock lost",
+        "did not extend a lock key=\"order:1\" node=\"n2\"",
+    ] {
+        let lines = book.lines();
+        let line = lines.iter().find(|line| line.contains(words));
+        let line = line.unwrap_or_else(|| panic!("no {words} in {lines:#?}"));
+        assert!(line.ends_with("in the span"), "{line}");
+    }
+    locks.try_acquire("order:2").await.unwrap_err();
+    let line = book.line("key=\"order:2\"");
+    assert!(!line.ends_with("in the span"), "{line}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn redacted_keys_are_in_no_event() {
+    let book = Book::default();
+    let _listening = tracing::subscriber::set_default(book.clone());
+    let (nodes, builder) = five();
+    let locks = builder.redact_keys(true).connect().await.unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    nodes.iter().for_each(MemoryNode::freeze);
+    guard.lost().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drop(guard);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let hidden = LockKey::new("order:1").unwrap().redacted();
+    for words in [
+        "acquire",
+        "lock lost",
+        "could not be released",
+        "did not extend",
+    ] {
+        let lines = book.lines();
+        let told = lines.iter().find(|line| line.contains(words));
+        let told = told.unwrap_or_else(|| panic!("no {words} in {lines:#?}"));
+        assert!(told.contains(&hidden), "{told}");
+    }
+    assert!(!book.lines().concat().contains("order:1"));
 }
 
 #[tokio::test]

@@ -1,27 +1,31 @@
-//! [`Asking`]: one call for a lock, as it is counted.
+//! [`Asking`]: one call for a lock, as it is counted and told.
 
 use std::time::Duration;
 
 use super::core::Core;
 use super::error::AcquireError;
+use super::guard::LockGuard;
 use super::waiter::Prize;
 use crate::clock::Clock as _;
-use crate::metrics;
 use crate::moment::Moment;
+use crate::namespace::{NodeKey, NodeKeys};
+use crate::{metrics, trace};
 
 /// One call for a lock, from the question to its outcome. Dropped before, the caller went away, and that counts too.
 pub(super) struct Asking<'a> {
     core: &'a Core,
+    key: NodeKey,
     began: Moment,
-    outcome: &'static str,
+    ended: bool,
 }
 
 impl<'a> Asking<'a> {
-    pub(super) fn new(core: &'a Core) -> Self {
+    pub(super) fn new(core: &'a Core, keys: &NodeKeys) -> Self {
         Self {
             core,
+            key: keys.first().clone(),
             began: core.clock.now(),
-            outcome: "cancelled",
+            ended: false,
         }
     }
 
@@ -35,16 +39,48 @@ impl<'a> Asking<'a> {
 
     /// Notes what it came to.
     pub(super) fn end(mut self, outcome: &Result<Prize, AcquireError>) {
-        self.outcome = match outcome {
-            Ok(Prize::Lock(_)) => "acquired",
-            Ok(Prize::Adopted(..) | Prize::Record(_)) => "recalled",
-            Err(error) => error.word(),
-        };
+        self.ended = true;
+        match outcome {
+            Ok(Prize::Lock(guard)) => {
+                let nodes = self.granted(guard);
+                self.tell("acquired", &nodes, None);
+            }
+            Ok(Prize::Adopted(..) | Prize::Record(_)) => self.tell("recalled", "", None),
+            Err(error) => self.tell(error.word(), "", Some(error)),
+        }
+    }
+
+    /// The nodes that granted the lock; nothing if nobody listens.
+    fn granted(&self, guard: &LockGuard) -> String {
+        let handle = guard.handle();
+        let (hold, _) = handle.tenancy();
+        hold.belongs_to_caller();
+        if !trace::hears_acquire() {
+            return String::new();
+        }
+        let nodes = hold.granted().into_iter();
+        let names: Vec<&str> = nodes.map(|node| self.core.name_of(node)).collect();
+        names.join(", ")
+    }
+
+    fn tell(&self, outcome: &'static str, nodes: &str, error: Option<&AcquireError>) {
+        let waited = self.waited();
+        metrics::acquired(outcome, waited);
+        if !trace::hears_acquire() {
+            return;
+        }
+        let key = self.key.show(self.core.redact);
+        match error {
+            Some(error) => trace::acquire(&key, outcome, waited, nodes, error),
+            None => trace::acquire(&key, outcome, waited, nodes, &""),
+        }
     }
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        metrics::acquired(self.outcome, self.waited());
+        if !self.ended {
+            self.tell("cancelled", "", None);
+        }
     }
 }

@@ -48,10 +48,10 @@ impl Background {
     }
 
     fn run(&self, inside: Inside, job: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(async move {
+        self.runtime.spawn(crate::trace::in_span(async move {
             let _inside = inside;
             job.await;
-        });
+        }));
     }
 
     /// Waits until no job runs, at most for `limit`; tells how many still do.

@@ -88,7 +88,7 @@ pub(super) async fn go(
     purpose: Purpose,
     limit: Duration,
 ) -> Result<Prize, AcquireError> {
-    let asking = Asking::new(core);
+    let asking = Asking::new(core, &keys);
     let wait = Wait::new(asking.began(), limit);
     let outcome = line_up(core, (names, keys), purpose, wait).await;
     asking.end(&outcome);

@@ -78,8 +78,8 @@ impl LockManager {
 /// What a manager has to do with locks at one moment.
 ///
 /// Serialised, times are seconds with fractions and fencing tokens are strings. It holds no owner token and no
-/// password; it does hold lock keys, unless they are [redacted](crate::LockManagerBuilder::redact_keys), and the names
-/// of nodes.
+/// password; it does hold lock keys, unless they are [redacted](crate::LockManagerBuilder::redact_keys), and the
+/// names of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {

@@ -276,6 +276,10 @@ async fn extend(core: Arc<Core>, index: usize, batch: Vec<Due>, sent: Moment) {
     // A node that answers for fewer locks than it was asked about has not answered for the others.
     answers.resize_with(batch.len(), || Err(core.timed_out()));
     for (due, answer) in batch.iter().zip(answers) {
+        if let Err(error) = &answer {
+            due.hold
+                .tell(|key| crate::trace::not_extended(key, core.name_of(index), error));
+        }
         due.hold.answered(index, |holding| match answer {
             Ok(ExtendReply::Extended | ExtendReply::Refilled) => holding.confirm(index, sent),
             Ok(ExtendReply::Quarantined) => {

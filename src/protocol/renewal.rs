@@ -180,6 +180,11 @@ impl Holding {
         }
     }
 
+    /// Whether `node` holds our token, as far as is known.
+    pub(crate) fn holds(&self, node: usize) -> bool {
+        matches!(self.places.get(node), Some(Place::Held(_)))
+    }
+
     /// Until when the lock may be relied on; the origin of time if it never could be.
     pub(crate) fn deadline(&self) -> Moment {
         let confirmed = self.places.iter().filter_map(|place| match place {

@@ -42,6 +42,7 @@ const REDIS: &[&str] = &["src/node/redis/"];
 const MANAGER: &[&str] = &["src/manager/"];
 const MIDDLEWARE: &[&str] = &["src/middleware/"];
 const IDEMPOTENCY: &[&str] = &["src/idempotency/"];
+const INSPECT: &[&str] = &["src/inspect.rs", "src/inspect/"];
 const EXTRACT: &[&str] = &["src/extract/"];
 const ASSEMBLY: &[&str] = &[
     "src/builder.rs",
@@ -106,6 +107,10 @@ const HOUSE: &[Room] = &[
     Room {
         floor: 5, name: "idempotency", files: IDEMPOTENCY, crates: REPLAY,
         may_use: &[VALUES, MANAGER, CONDUCT, TRACE],
+    },
+    Room {
+        floor: 5, name: "inspect", files: INSPECT, may_use: &[VALUES, PORTS, MANAGER],
+        crates: &["bytes", "http", "http_body", "serde_json", "tower_service"],
     },
     Room {
         floor: 6, name: "axum", files: EXTRACT, crates: &["axum", "http"],

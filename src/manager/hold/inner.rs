@@ -10,6 +10,7 @@ use crate::manager::baton::Turns;
 use crate::manager::ending::LossReason;
 use crate::moment::Moment;
 use crate::protocol::renewal::Holding;
+use crate::trace::{Caller, lock_lost};
 
 /// What changes about a lock while it is held.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub(super) struct Inner {
     pub(super) loans: Loans,
     // When the present tenant got it.
     pub(super) since: Moment,
+    pub(super) caller: Caller,
 }
 
 /// The inside of a hold, and what is to be done once its mutex is unlocked: fields drop in order.
@@ -38,7 +40,7 @@ pub(super) struct After<'a> {
     hold: &'a Hold,
     pub(super) ended: bool,
     pub(super) settled: bool,
-    pub(super) lost: Option<LossReason>,
+    pub(super) lost: Option<(LossReason, Caller)>,
     pub(super) passed: Option<Turns>,
     // For how long a tenant that is one no more has held it.
     pub(super) held_for: Option<Duration>,
@@ -72,10 +74,10 @@ impl Drop for After<'_> {
         if let Some(time) = self.held_for {
             crate::metrics::held_for(time);
         }
-        if let Some(reason) = self.lost {
+        if let Some((reason, caller)) = self.lost.take() {
             crate::metrics::lost(reason.word());
             let key = self.hold.keys.first().show(self.hold.redact);
-            crate::trace::lock_lost(&key, &reason);
+            caller.tell(|| lock_lost(&key, &reason));
         }
     }
 }

@@ -35,6 +35,7 @@ use crate::lease::Lease;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::{Holding, Step};
+use crate::trace::Caller;
 
 /// One lock that this process holds.
 #[derive(Debug)]
@@ -82,6 +83,7 @@ impl Hold {
                 guards: 1,
                 loans: Loans::default(),
                 since: lease.started,
+                caller: Caller::default(),
             }),
             lease,
             keys,
@@ -178,7 +180,7 @@ impl Hold {
             self.deadline.store(0, Ordering::Release);
             // The guard may live on, but others can have the lock now: also others in this process.
             inner.after.passed = inner.turns.take();
-            inner.after.lost = Some(reason);
+            inner.after.lost = Some((reason, inner.caller.clone()));
             inner.after.held_for = Some(self.clock.now().since(inner.since));
         }
         inner.after.ended = true;

@@ -6,6 +6,7 @@ use super::Hold;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::token::FencingToken;
+use crate::trace::Caller;
 
 /// A lock as it is shown.
 pub(in crate::manager) struct Seen {
@@ -18,6 +19,24 @@ pub(in crate::manager) struct Seen {
 }
 
 impl Hold {
+    /// Notes that it belongs to whoever runs now.
+    pub(in crate::manager) fn belongs_to_caller(&self) {
+        self.inner().caller = Caller::current();
+    }
+
+    /// Tells something of the lock, by the name it is shown by, in the span of its caller.
+    pub(in crate::manager) fn tell(&self, tell: impl FnOnce(&str)) {
+        let caller = self.inner().caller.clone();
+        caller.tell(|| tell(&self.keys.first().show(self.redact)));
+    }
+
+    /// The nodes that have granted it, as far as is known.
+    pub(in crate::manager) fn granted(&self) -> Vec<usize> {
+        let inner = self.inner();
+        let nodes = 0..inner.holding.nodes();
+        nodes.filter(|node| inner.holding.holds(*node)).collect()
+    }
+
     /// What there is to be seen of it now.
     pub(in crate::manager) fn seen(&self) -> Seen {
         let since = self.inner().since;

@@ -1,0 +1,119 @@
+//! [`InspectService`]: a page that shows what a manager holds and who waits, to read and no more (feature `inspect`).
+//!
+//! **Protect it.** It has no password of its own, and tells whoever can open it the lock keys (unless they are
+//! [redacted](crate::LockManagerBuilder::redact_keys)), the names of the nodes and how busy the service is. Serve it on
+//! a port that only operators reach, or behind the layer that lets them in. It shows no owner token and no password,
+//! changes nothing, and loads nothing from elsewhere.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/` | the page, which loads itself again every two seconds |
+//! | `/snapshot.json` | [`Snapshot`](crate::Snapshot), serialised |
+//!
+//! Other paths are 404, and methods other than GET and HEAD are 405. Paths are relative to where the service is nested.
+//!
+//! # Examples
+//!
+//! ```
+//! # #[cfg(feature = "axum")] mod example {
+//! use axum::Router;
+//! use tower_redlock::LockManager;
+//! use tower_redlock::inspect::InspectService;
+//!
+//! fn operators_only(locks: LockManager) -> Router {
+//!     // The page is at `/locks/`.
+//!     Router::new().nest_service("/locks", InspectService::new(locks))
+//! }
+//! # }
+//! ```
+
+mod body;
+mod page;
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use tower_service::Service;
+
+use self::page::page;
+use crate::manager::LockManager;
+
+pub use self::body::InspectBody;
+
+/// Answers with what a manager holds and who waits. See the [module](self) for what must be kept from whom.
+#[derive(Clone, Debug)]
+pub struct InspectService {
+    locks: LockManager,
+}
+
+impl InspectService {
+    /// A page about `locks`.
+    #[must_use]
+    pub const fn new(locks: LockManager) -> Self {
+        Self { locks }
+    }
+
+    fn answer(&self, method: &Method, path: &str) -> Response<InspectBody> {
+        let whole = match path {
+            "" | "/" => (HTML, page(&self.locks.snapshot())),
+            "/snapshot.json" => match serde_json::to_string(&self.locks.snapshot()) {
+                Ok(text) => (JSON, text),
+                Err(_) => return told(StatusCode::INTERNAL_SERVER_ERROR, TEXT, String::new()),
+            },
+            _ => return told(StatusCode::NOT_FOUND, TEXT, "not found\n".to_owned()),
+        };
+        if method != Method::GET && method != Method::HEAD {
+            let text = "this page can only be read\n".to_owned();
+            let mut refusal = told(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
+            let allowed = HeaderValue::from_static("GET, HEAD");
+            refusal.headers_mut().insert(ALLOW, allowed);
+            return refusal;
+        }
+        let (kind, text) = whole;
+        // A HEAD tells of what a GET would bring; it is the server that leaves the body out.
+        told(StatusCode::OK, kind, text)
+    }
+}
+
+impl<B> Service<Request<B>> for InspectService {
+    type Response = Response<InspectBody>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        ready(Ok(self.answer(request.method(), request.uri().path())))
+    }
+}
+
+fn told(status: StatusCode, kind: &'static str, text: String) -> Response<InspectBody> {
+    let mut response = Response::new(InspectBody::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_TYPE, kind),
+        (CACHE_CONTROL, "no-store"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+/// Nothing is loaded, run or framed; the page's own style sheet is in it.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

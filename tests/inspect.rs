@@ -1,0 +1,131 @@
+//! The page for operators: what it shows, and what it makes of keys that would rather be a program.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+use axum::Router;
+use axum::body::Body;
+use http::{HeaderMap, Request};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+use tower_redlock::clock::TokioClock;
+use tower_redlock::inspect::InspectService;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{LockManager, LockManagerBuilder};
+
+const HOSTILE: &str = "<script>alert('1')</script>&\"\u{202e}";
+
+fn builder() -> LockManagerBuilder {
+    let nodes = (0..3).map(|n| MemoryNode::new(format!("n{n}<b>")));
+    LockManager::builder().nodes(nodes).clock(TokioClock::new())
+}
+
+async fn ask(locks: &LockManager, method: &str, path: &str) -> (u16, HeaderMap, String) {
+    let service = InspectService::new(locks.clone());
+    let app: Router = Router::new().nest_service("/locks", service);
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("/locks{path}"));
+    let answer = app
+        .oneshot(request.body(Body::empty()).unwrap())
+        .await
+        .unwrap();
+    let (head, body) = answer.into_parts();
+    let text = body.collect().await.unwrap().to_bytes();
+    let text = String::from_utf8(text.into()).unwrap();
+    (head.status.as_u16(), head.headers, text)
+}
+
+#[tokio::test(start_paused = true)]
+async fn hostile_names_are_text() {
+    let locks = builder().connect().await.unwrap();
+    let _guard = locks.try_acquire(HOSTILE).await.unwrap();
+    let waiter = locks.clone();
+    let waiter = tokio::spawn(async move { waiter.acquire(HOSTILE).await });
+    tokio::task::yield_now().await;
+    let (status, headers, page) = ask(&locks, "GET", "/").await;
+    assert_eq!(
+        (status, &headers["content-type"]),
+        (200, &"text/html; charset=utf-8".parse().unwrap())
+    );
+    assert!(
+        !page.contains("<script") && !page.contains('\u{202e}'),
+        "{page}"
+    );
+    let escaped = "<td>&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot;\\u{202e}</td>";
+    assert_eq!(page.matches(escaped).count(), 2, "{page}");
+    assert!(page.contains("<td>n1&lt;b&gt;</td>"), "{page}");
+    assert!(page.contains("1 held, 1 in line"), "{page}");
+    // Nothing is loaded from anywhere.
+    assert!(!page.contains("http:") && !page.contains("src="), "{page}");
+    waiter.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_answer_forbids_to_keep_it_and_to_run_anything() {
+    let locks = builder().connect().await.unwrap();
+    for (method, path) in [
+        ("GET", "/"),
+        ("GET", "/snapshot.json"),
+        ("GET", "/x"),
+        ("PUT", "/"),
+    ] {
+        let (_, headers, _) = ask(&locks, method, path).await;
+        assert_eq!(headers["cache-control"], "no-store");
+        assert_eq!(headers["x-content-type-options"], "nosniff");
+        let policy = headers["content-security-policy"].to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("script-src"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_json_is_the_snapshot_without_secrets() {
+    let nodes: Vec<_> = (0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect();
+    let builder = LockManager::builder().nodes(nodes.iter().cloned());
+    let locks = builder.clock(TokioClock::new()).connect().await.unwrap();
+    let _guard = locks.try_acquire("order:1").await.unwrap();
+    let token = String::from_utf8(nodes[0].holder("lk:order:1").unwrap()).unwrap();
+    let (status, headers, text) = ask(&locks, "GET", "/snapshot.json").await;
+    assert_eq!(
+        (status, &headers["content-type"]),
+        (200, &"application/json".parse().unwrap())
+    );
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value, serde_json::to_value(locks.snapshot()).unwrap());
+    assert_eq!(value["locks"][0]["keys"], json!(["order:1"]));
+    let (_, _, page) = ask(&locks, "GET", "/").await;
+    assert!(page.contains("order:1") && !page.contains(&token) && !text.contains(&token));
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_paths_and_methods_are_refused() {
+    let locks = builder().connect().await.unwrap();
+    for path in ["/x", "/snapshot", "/snapshot.json/", "/../", "/%2e"] {
+        assert_eq!(ask(&locks, "GET", path).await.0, 404, "{path}");
+    }
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"] {
+        for path in ["/", "/snapshot.json"] {
+            let (status, headers, _) = ask(&locks, method, path).await;
+            assert_eq!(status, 405, "{method} {path}");
+            assert_eq!(headers["allow"], "GET, HEAD");
+        }
+    }
+    let (status, headers, _) = ask(&locks, "HEAD", "/").await;
+    assert_eq!(status, 200);
+    assert_eq!(headers["cache-control"], "no-store");
+}
+
+#[tokio::test(start_paused = true)]
+async fn redacted_keys_are_on_no_page() {
+    let locks = builder().redact_keys(true).connect().await.unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let (_, _, page) = ask(&locks, "GET", "/").await;
+    assert!(
+        page.contains(&guard.key().redacted()) && !page.contains("order:1"),
+        "{page}"
+    );
+}
