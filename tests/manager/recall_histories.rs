@@ -20,7 +20,7 @@ use tower_redlock::node::{
 use tower_redlock::{LockManager, Recall};
 
 const TTL: Duration = Duration::from_millis(100);
-const HISTORIES: u64 = 300;
+const HISTORIES: u64 = 100;
 
 /// A small generator, so that a history can be had again from its seed.
 #[derive(Debug)]
