@@ -67,6 +67,7 @@ pub(crate) fn run(runtime: &Rc<Runtime>) {
             ReleaseMode::Detached,
         ),
     ];
+    watched(runtime, &mut cases);
     for _ in 0..ROUNDS {
         for case in &mut cases {
             let begin = Instant::now();
@@ -83,6 +84,53 @@ pub(crate) fn run(runtime: &Rc<Runtime>) {
         }
     }
     print(&cases);
+}
+
+/// The lock on 5 nodes, with somebody who listens. The rows above have nobody: what they cost with and without the
+/// features, a run with and one without `--features tracing,metrics` tells.
+fn watched(runtime: &Rc<Runtime>, cases: &mut Vec<Case>) {
+    let lock = |name| layered(runtime, name, Method::POST, 5, ReleaseMode::Awaited);
+    cases.push(lock("  nobody listens").around(|send| send()));
+    #[cfg(feature = "tracing")]
+    for (name, level) in [
+        (
+            "  events from INFO on",
+            tracing_subscriber::filter::LevelFilter::INFO,
+        ),
+        (
+            "  events from DEBUG on",
+            tracing_subscriber::filter::LevelFilter::DEBUG,
+        ),
+    ] {
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(level)
+            .with_writer(std::io::sink)
+            .finish();
+        let subscriber = tracing::Dispatch::new(subscriber);
+        let case = lock(name);
+        cases.push(case.around(move |send| tracing::dispatcher::with_default(&subscriber, send)));
+    }
+    #[cfg(feature = "metrics")]
+    {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new()
+            .set_buckets(&[0.001, 0.01, 0.1, 1.0])
+            .unwrap()
+            .build_recorder();
+        let case = lock("  metrics for Prometheus");
+        cases.push(case.around(move |send| {
+            metrics::with_local_recorder(&recorder, send);
+            recorder.handle().run_upkeep();
+        }));
+    }
+}
+
+impl Case {
+    /// The same, inside `world`.
+    fn around(self, world: impl Fn(&mut dyn FnMut()) + 'static) -> Self {
+        let mut send = self.send;
+        let send = Box::new(move |times| world(&mut || send(times)));
+        Self { send, ..self }
+    }
 }
 
 fn print(cases: &[Case]) {
