@@ -15,7 +15,7 @@ const SECONDS: &str = "REDLOCK_SOAK_SECONDS";
 /// Five scenes, each with the guard and without, and one in which nothing happens.
 const RUNS: u32 = 11;
 /// How often a scene without the guard is tried if it does not show anything.
-const TRIES: u32 = 4;
+const TRIES: u32 = 12;
 
 /// What a contender is made with.
 type Mode = fn(LockManagerBuilder) -> LockManagerBuilder;
