@@ -149,6 +149,17 @@ impl Caller {
         let Self() = self;
         tell();
     }
+
+    /// `work`, with what it says in the caller's span.
+    pub(crate) fn around<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        #[cfg(feature = "tracing")]
+        return {
+            let span = self.0.clone().unwrap_or_else(tracing::Span::none);
+            tracing::Instrument::instrument(work, span)
+        };
+        #[cfg(not(feature = "tracing"))]
+        work
+    }
 }
 
 /// `work`, with what it says in the caller's span.

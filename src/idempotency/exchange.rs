@@ -1,6 +1,5 @@
 //! One request with an idempotency key, from its body to its answer.
 
-use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +23,9 @@ use super::record::{Answer, Outcome, Stored};
 use super::route::route_of;
 use super::scope::Scope;
 use crate::conduct::OnLost;
-use crate::manager::{LockHandle, Recall, RunGuard};
+use crate::manager::{Lasting, LockHandle, Recall, RunGuard};
 use crate::metrics;
 use crate::problem::Unprocessed;
-use crate::trace::in_span;
 
 /// What one request is answered with.
 type Answered<B, E> = Result<Response<ResponseBody<B>>, E>;
@@ -99,16 +97,7 @@ impl<S, C> Exchange<S, C> {
         };
         match options.on_disconnect {
             OnDisconnect::Cancel => run.run(service, request).await,
-            OnDisconnect::RunToEnd => {
-                match tokio::spawn(in_span(run.run(service, request))).await {
-                    Ok(answered) => answered,
-                    Err(error) => match error.try_into_panic() {
-                        Ok(panic) => resume_unwind(panic),
-                        // The runtime is shutting down.
-                        Err(_) => Ok(options.refuse(Cause::OutcomeUnknown)),
-                    },
-                }
-            }
+            OnDisconnect::RunToEnd => Lasting::new(run.run(service, request)).await,
         }
     }
 }

@@ -33,6 +33,7 @@ mod guard;
 mod hand_off;
 mod hold;
 mod insist;
+mod lasting;
 mod listening;
 mod loan;
 mod lost;
@@ -70,6 +71,7 @@ pub use self::error::{
 pub use self::fencing::Fencing;
 pub use self::guard::{LockGuard, LockHandle};
 pub use self::hand_off::HandOff;
+pub(crate) use self::lasting::Lasting;
 pub use self::loan::{LendError, Loan};
 pub use self::lost::Lost;
 pub use self::options::{ConnectError, Misconfigured};

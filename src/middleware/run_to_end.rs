@@ -1,19 +1,17 @@
 //! [`RunToEndLayer`]: requests that outlive their clients.
 
 use std::fmt;
-use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::Request;
 use pin_project_lite::pin_project;
-use tokio::task::JoinHandle;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::conduct::OnLost;
-use crate::trace::in_span;
+use crate::manager::Lasting;
 
 use super::admission::Along;
 use super::key_extractor::KeyExtractor;
@@ -59,7 +57,8 @@ impl<S, K: KeyExtractor> Layer<S> for RunToEndLayer<K> {
     }
 }
 
-/// A service that finishes requests which hold a lock, each in a task of its own. It stands inside a [`RedlockLayer`].
+/// A service that finishes requests which hold a lock, whether or not somebody waits for them. It stands inside a
+/// [`RedlockLayer`].
 #[derive(Clone, Debug)]
 pub struct Finishing<S> {
     inner: S,
@@ -92,7 +91,7 @@ where
             };
         };
         let on_lost = self.on_lost;
-        let task = tokio::spawn(in_span(async move {
+        let work = Lasting::new(async move {
             let mut inner = pin!(inner);
             match on_lost {
                 OnLost::Continue => Some(inner.await),
@@ -105,9 +104,9 @@ where
                     }
                 }
             }
-        }));
+        });
         FinishingFuture {
-            state: State::Task { task },
+            state: State::Lasting { work },
         }
     }
 }
@@ -117,10 +116,14 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped, what holds a lock goes on, in the tokio runtime in which the service was called, until it has
-    /// ended or the lock is lost.
+    /// If it is dropped, what holds a lock and has been polled goes on, in a task of the tokio runtime in which the
+    /// service was called, until it has ended or the lock is lost.
     #[must_use = "futures do nothing unless polled"]
-    pub struct FinishingFuture<F, T, E> {
+    pub struct FinishingFuture<F, T, E>
+    where
+        T: 'static,
+        E: 'static,
+    {
         #[pin]
         state: State<F, T, E>,
     }
@@ -128,13 +131,17 @@ pin_project! {
 
 pin_project! {
     #[project = StateProj]
-    enum State<F, T, E> {
+    enum State<F, T, E>
+    where
+        T: 'static,
+        E: 'static,
+    {
         Here {
             #[pin]
             inner: F,
         },
-        Task {
-            task: JoinHandle<Option<Result<T, E>>>,
+        Lasting {
+            work: Lasting<Option<Result<T, E>>>,
         },
     }
 }
@@ -148,15 +155,10 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StateProj::Here { inner } => inner.poll(cx),
-            StateProj::Task { task } => match ready!(Pin::new(task).poll(cx)) {
-                Ok(Some(result)) => Poll::Ready(result),
+            StateProj::Lasting { work } => match ready!(Pin::new(work).poll(cx)) {
+                Some(result) => Poll::Ready(result),
                 // The layer around this sees the loss itself, and answers.
-                Ok(None) => Poll::Pending,
-                Err(error) => match error.try_into_panic() {
-                    Ok(panic) => resume_unwind(panic),
-                    // The runtime is shutting down; nobody will poll again.
-                    Err(_) => Poll::Pending,
-                },
+                None => Poll::Pending,
             },
         }
     }
@@ -164,9 +166,9 @@ where
 
 impl<F, T, E> fmt::Debug for FinishingFuture<F, T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let in_task = matches!(self.state, State::Task { .. });
+        let lasts = matches!(self.state, State::Lasting { .. });
         f.debug_struct("FinishingFuture")
-            .field("in_task", &in_task)
+            .field("lasts", &lasts)
             .finish_non_exhaustive()
     }
 }

@@ -26,6 +26,20 @@ async fn a_request_runs_to_its_end_though_its_client_has_gone_and_a_repeat_gets_
     assert_eq!(shop.orders(), 1);
 }
 
+tokio::task_local! { static TENANT: u8; }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_finds_the_task_locals_of_the_server() {
+    use axum::Router;
+    use axum::routing::post;
+    let tell = post(|| async { TENANT.get().to_string() });
+    let app = Router::new()
+        .route("/orders/{shop}", tell)
+        .layer(layer(&nodes()));
+    let reply = TENANT.scope(7, send(&app, request("a", "tea"))).await;
+    assert_eq!(reply.body, "7");
+}
+
 #[tokio::test(start_paused = true)]
 async fn if_so_told_it_is_cut_and_a_repeat_runs_from_the_start() {
     let (shop, nodes) = (Shop::slow(), nodes());

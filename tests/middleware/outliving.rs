@@ -112,6 +112,19 @@ async fn a_payment_is_finished_under_its_lock_though_the_client_has_gone() {
     nodes.settle_free().await;
 }
 
+tokio::task_local! { static TENANT: u8; }
+
+#[tokio::test(start_paused = true)]
+async fn while_its_client_is_there_it_finds_the_task_locals_of_the_server() {
+    let nodes = Nodes::five();
+    let layer = layer(&nodes.manager()).on_disconnect(RunToEnd);
+    let tell = post(|_: Held| async { TENANT.get().to_string() });
+    let app = Router::new().route("/", tell.route_layer(layer));
+    let response = TENANT.scope(7, app.oneshot(order())).await.unwrap();
+    let body = axum::body::to_bytes(response.into_body(), 9).await.unwrap();
+    assert_eq!(body, "7");
+}
+
 #[tokio::test(start_paused = true)]
 async fn by_default_it_goes_with_its_client() {
     let nodes = Nodes::five();
