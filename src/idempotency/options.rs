@@ -35,9 +35,9 @@ pub enum OnUnrecorded {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnDisconnect {
-    /// It runs to its end in a task of its own, and its answer is kept: a client that gives up and asks again gets it.
-    /// The task runs in the tokio runtime that polled the request; values local to the request's own task are not seen
-    /// in it.
+    /// It runs to its end, and its answer is kept: a client that gives up and asks again gets it. From then on it runs
+    /// in a task of its own, in the tokio runtime that polled it, where what was local to the request's task is not
+    /// seen any more.
     #[default]
     RunToEnd,
     /// The inner future is dropped where it stands, and the key is free: a repeat runs from the start.

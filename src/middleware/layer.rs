@@ -126,8 +126,8 @@ impl<K> RedlockLayer<K> {
     /// Has a request that runs finished, under its lock, though its client has gone: a payment is not cut in half. By
     /// default the inner future is dropped where it stands, and the lock released.
     ///
-    /// A request that waits for its lock still gives up with its client. One that holds it runs in a task of its own,
-    /// in the tokio runtime that serves the request; values local to the request's own task are not seen in it. This
+    /// A request that waits for its lock still gives up with its client. One that holds it goes on in a task of its
+    /// own, in the tokio runtime that served it, where what was local to the request's task is not seen any more. This
     /// comes last: what it returns is the layer to be put around the service, whose future and response must be
     /// `Send + 'static`.
     pub fn on_disconnect(self, _: RunToEnd) -> RunToEndLayer<K> {
