@@ -1,10 +1,13 @@
 //! Work that must go on after the caller has left: releases that are owed, late grants, extensions.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -48,15 +51,31 @@ impl Background {
     }
 
     fn run(&self, inside: Inside, job: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(crate::trace::in_span(async move {
-            let _inside = inside;
-            job.await;
-        }));
+        self.runtime
+            .spawn(crate::trace::in_span(Counted { job, inside }));
     }
 
     /// Waits until no job runs, at most for `limit`; tells how many still do.
     pub(super) async fn idle(&self, limit: Duration) -> usize {
         self.jobs.idle(limit).await
+    }
+}
+
+pin_project! {
+    /// A job that counts as long as it is there. An async block would hold the job twice.
+    struct Counted<F> {
+        #[pin]
+        job: F,
+        // After the job, which may be waited for by that.
+        inside: Inside,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Counted<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.project().job.poll(cx)
     }
 }
 

@@ -249,7 +249,10 @@ impl Completion {
             }
         }
         self.failed.extend(self.fanout.abandon());
-        self.rest().await;
+        if self.stored.len() < self.core.nodes.len() {
+            // Boxed, as it is seldom needed.
+            Box::pin(self.rest()).await;
+        }
     }
 
     fn note(&mut self, node: usize, answer: Result<CompleteReply, NodeError>) {
