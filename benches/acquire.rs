@@ -26,7 +26,10 @@ pub(crate) async fn run() {
 }
 
 pub(crate) async fn ours(servers: &[Server]) -> LockManager {
-    let urls = servers.iter().map(Server::url);
+    ours_at(servers.iter().map(Server::url)).await
+}
+
+pub(crate) async fn ours_at(urls: impl IntoIterator<Item = String>) -> LockManager {
     let builder = LockManager::builder().bootstrap(true).redis(urls).ttl(TTL);
     builder.connect().await.unwrap()
 }

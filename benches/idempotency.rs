@@ -32,15 +32,19 @@ use tower_cookies::CookieManagerLayer;
 use tower_redlock::IdempotencyLayer;
 use tower_redlock::idempotency::caller;
 
-use crate::acquire::ours;
+use crate::acquire::ours_at;
 use crate::cost::Calls;
 use crate::measure::{Candidate, Samples, Times, Watch, in_turns, print_halves, ratio};
+use crate::proxy::Proxies;
 use crate::support::server::{Kind, Server};
 
 /// For how long answers are kept, by all.
 const DAY: u64 = 86_400;
 const TURNS: usize = 40;
 const SIZE: usize = 100;
+/// How far away the server is in the second part, each way, and how many turns that has.
+const DISTANCE: Duration = Duration::from_micros(500);
+const FAR_TURNS: usize = 10;
 /// How often commands are counted. They are counted while nothing else happens, which takes its time.
 const COUNTED: usize = 20;
 const KEY: &str = "idempotency-key";
@@ -48,13 +52,43 @@ const ORDER: &str =
     r#"{"account":7,"amount":1250,"currency":"EUR","reference":"invoice 2024-00017"}"#;
 const RECEIPT: &str = r#"{"payment":"pay_00000000000000017","status":"succeeded","amount":1250}"#;
 
+const HALVES: [&str; 2] = ["first request", "replay"];
+
 pub(crate) async fn run() {
     let one = Arc::new(Server::start_many(Kind::Valkey, 1));
     let five = Arc::new(Server::start_many(Kind::Valkey, 5));
-    let (bare, first) = (Work::on(&Arc::default()), Work::on(&one));
-    let (second, third, fourth) = (Work::on(&one), Work::on(&one), Work::on(&five));
-    let cases = [
-        Case::new("handler (floor 1)", &[], bare.clone(), plain(bare)),
+    let bare = Work::on(&Arc::default());
+    let floor = Case::new("handler (floor 1)", &[], bare.clone(), plain(bare));
+    let mut cases = vec![floor];
+    cases.extend(on_one(&Work::on(&one)).await);
+    let work = Work::on(&five);
+    let layered = layered(work.clone()).await;
+    cases.push(Case::new("tower-redlock, 5 nodes", &[], work, layered));
+    compare("one at a time", &cases, TURNS, &[1, 3]).await;
+    println!(
+        "\n{:30} | {:>14} | {:>13} | {:>8}",
+        "commands sent to each server", "before handler", "after handler", "a replay"
+    );
+    for case in &cases[1..] {
+        case.count().await;
+    }
+    far().await;
+}
+
+/// The same a network away.
+async fn far() {
+    let servers = Arc::new(Server::start_many(Kind::Valkey, 1));
+    let proxies = Proxies::start(&[servers[0].port()], DISTANCE);
+    let mut work = Work::on(&servers);
+    work.urls = proxies.urls().into();
+    let cases = on_one(&work).await;
+    compare("0.5 ms away each way", &cases, FAR_TURNS, &[0, 2]).await;
+}
+
+/// The ways to do it with one server.
+async fn on_one(work: &Work) -> [Case; 3] {
+    let [first, second, third] = std::array::from_fn(|_| work.another());
+    [
         Case::new(
             "redis-rs GET, SET (floor 2)",
             &["get", "setex"],
@@ -73,28 +107,14 @@ pub(crate) async fn run() {
             third.clone(),
             theirs(third).await,
         ),
-        Case::new(
-            "tower-redlock, 5 nodes",
-            &[],
-            fourth.clone(),
-            layered(fourth).await,
-        ),
-    ];
+    ]
+}
+
+async fn compare(how: &str, cases: &[Case], turns: usize, bases: &[usize]) {
     let mut candidates: Vec<_> = cases.iter().map(Case::candidate).collect();
-    let rows = in_turns(&mut candidates, TURNS, SIZE).await;
-    print_halves(
-        "an idempotency key used for the first time, and again; one at a time",
-        ["first request", "replay"],
-        &rows,
-        &[1, 3],
-    );
-    println!(
-        "\n{:30} | {:>14} | {:>13} | {:>8}",
-        "commands sent to each server", "before handler", "after handler", "a replay"
-    );
-    for case in &cases[1..] {
-        case.count().await;
-    }
+    let rows = in_turns(&mut candidates, turns, SIZE).await;
+    let title = format!("an idempotency key used for the first time, and again; {how}");
+    print_halves(&title, HALVES, &rows, bases);
 }
 
 /// A way to answer a request once.
@@ -203,6 +223,8 @@ fn is_replayed(headers: &HeaderMap) -> bool {
 #[derive(Clone)]
 struct Work {
     servers: Arc<Vec<Server>>,
+    // Where they are for who uses them.
+    urls: Arc<[String]>,
     watched: Arc<AtomicBool>,
     seen: Arc<Mutex<Option<Calls>>>,
 }
@@ -211,8 +233,17 @@ impl Work {
     fn on(servers: &Arc<Vec<Server>>) -> Self {
         Self {
             servers: Arc::clone(servers),
+            urls: servers.iter().map(Server::url).collect(),
             watched: Arc::default(),
             seen: Arc::default(),
+        }
+    }
+
+    /// Another on the same servers.
+    fn another(&self) -> Self {
+        Self {
+            urls: Arc::clone(&self.urls),
+            ..Self::on(&self.servers)
         }
     }
 
@@ -241,12 +272,12 @@ fn plain(work: Work) -> Router {
 
 /// The layer as it is by default, on a manager as it is by default.
 async fn layered(work: Work) -> Router {
-    let locks = ours(&work.servers).await;
+    let locks = ours_at(work.urls.iter().cloned()).await;
     plain(work).layer(IdempotencyLayer::new(locks, caller::header("x-account")))
 }
 
 async fn theirs(work: Work) -> Router {
-    let config = Config::from_url(&work.servers[0].url()).unwrap();
+    let config = Config::from_url(&work.urls[0]).unwrap();
     let client = Fred::new(config, None, None, None);
     client.connect();
     client.wait_for_connect().await.unwrap();
@@ -265,7 +296,7 @@ async fn theirs(work: Work) -> Router {
 
 /// Not a way to do it: nothing keeps two from running at the same time.
 async fn get_and_set(work: Work) -> Router {
-    let info = work.servers[0].url().into_connection_info().unwrap();
+    let info = work.urls[0].as_str().into_connection_info().unwrap();
     let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
     let client = redis::Client::open(info).unwrap();
     let connection = client.get_multiplexed_async_connection().await.unwrap();
