@@ -16,6 +16,8 @@ mod contract;
 mod held;
 #[cfg(feature = "axum")]
 mod http_wire;
+#[cfg(feature = "axum")]
+mod injection;
 mod keys;
 mod loans;
 #[cfg(feature = "axum")]
