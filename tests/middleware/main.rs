@@ -30,6 +30,8 @@ mod queue;
 mod release;
 #[cfg(feature = "axum")]
 mod routes;
+#[cfg(feature = "axum")]
+mod sockets;
 mod waits;
 
 use std::sync::{Arc, Mutex};
