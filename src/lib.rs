@@ -70,6 +70,8 @@
         feature = "axum",
         feature = "redis",
         feature = "idempotency",
+        feature = "inspect",
+        feature = "metrics",
         feature = "test-util"
     ),
     doc = "\n# Guide\n\n[`docs`] has a guide: how to choose the ttl and the nodes, the order of layers, every error and what to do, how to come from other libraries, and more."
@@ -87,6 +89,8 @@ mod config;
     feature = "axum",
     feature = "redis",
     feature = "idempotency",
+    feature = "inspect",
+    feature = "metrics",
     feature = "test-util"
 ))]
 pub mod docs;

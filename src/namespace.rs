@@ -33,7 +33,8 @@ impl Namespace {
     /// # Errors
     ///
     /// [`NamespaceError`] if it is longer than [`Namespace::MAX_LEN`] bytes or holds anything but ASCII letters,
-    /// digits, `-`, `_`, `.` and `/`. Not `:`, which ends it: no two namespaces share a key on the nodes.
+    /// digits, `-`, `_`, `.` and `/`. Not `:`, which ends it: no two namespaces share a key on the nodes, but for the
+    /// empty one, in which `lk:order:42` is a lock, too.
     pub fn new(name: &str) -> Result<Self, NamespaceError> {
         let allowed =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/');
@@ -250,6 +251,7 @@ impl std::error::Error for NamespaceError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_key_is_placed_under_its_namespace() {
@@ -302,5 +304,65 @@ mod tests {
             assert!(Namespace::new(bad).is_err(), "{bad:?}");
         }
         assert!(Namespace::new("shop/eu-1/locks_v2.0").is_ok());
+    }
+
+    /// All that is kept on a node, or announced by it, for one lock key and one owner, with what it is.
+    fn names(root: &Namespace, key: &LockKey, owner: &OwnerToken) -> Vec<(String, String)> {
+        let requests = root.of_requests();
+        let mut names = vec![(root.marker(), "the marker".to_owned())];
+        let keys = LockKeys::from(key.clone());
+        for (whose, namespace) in [("locks", root), ("requests", &requests)] {
+            let tombstone = (
+                namespace.tombstone(owner),
+                format!("a tombstone of {whose}"),
+            );
+            names.push(tombstone);
+            let Ok(placed) = namespace.place_all(&keys) else {
+                continue;
+            };
+            let placed = placed.first();
+            for (what, name) in [
+                ("lock", placed.as_str().to_owned()),
+                ("channel", placed.channel()),
+                ("counter", placed.counter()),
+                ("record", placed.record()),
+            ] {
+                names.push((name, format!("the {what} of {key} of {whose}")));
+            }
+        }
+        let names = names.into_iter();
+        names
+            .map(|(name, what)| (name, format!("{what} in `{}`", root.as_str())))
+            .collect()
+    }
+
+    proptest! {
+        /// Whatever text a lock key is, what is kept for it has a name of its own; also if the key was chosen to be
+        /// called like something that is kept for another.
+        #[test]
+        fn no_two_things_on_a_node_have_one_name(
+            key in "[a:!{%]{1,4}",
+            entropy in any::<[u8; OwnerToken::ENTROPY_LEN]>(),
+            root in prop::sample::select(vec!["", "lk", "idem"]),
+        ) {
+            let root = Namespace::new(root).unwrap();
+            let owner = OwnerToken::from_entropy(entropy);
+            let first = LockKey::new(key).unwrap();
+            let mut taken = std::collections::BTreeMap::new();
+            let names_of_first = names(&root, &first, &owner);
+            let imitations = names_of_first.iter().filter_map(|(name, _)| {
+                let name = name.strip_prefix(root.as_str())?;
+                let imitation = if root.as_str().is_empty() { name } else { name.get(1..)? };
+                LockKey::new(imitation).ok()
+            });
+            let keys: std::collections::BTreeSet<_> = imitations.chain([first]).collect();
+            prop_assert!(keys.len() > 5, "{:?}", keys);
+            for key in &keys {
+                for (name, what) in names(&root, key, &owner) {
+                    let before = taken.insert(name.clone(), what.clone()).unwrap_or(what.clone());
+                    prop_assert_eq!(before, what, "{}", name);
+                }
+            }
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! What the crate tells `tracing`: one function per event, so that names, levels and fields stand in one place.
+//! What the crate tells `tracing`: one function per event, so that names, levels and fields stand in one place. For
+//! users they are listed in `docs/observing.md`, which a test compares with this file.
 //!
 //! Without the feature `tracing` they are empty. No event holds an owner token, a password or a client's text
 //! other than the lock key, which a manager can be told to hide.

@@ -8,6 +8,7 @@
 //! | [`layers`] | Where does the lock stand among time-outs, tracing and authentication? Who sees path parameters? |
 //! | [`backpressure`] | What happens when more requests come than can be served? |
 //! | [`operations`] | What does this error mean, and what do I do? |
+//! | [`observing`] | What do events, metrics, snapshots and the page for operators tell me? |
 //! | [`migrating`] | How do I come from rslock, redsync, node-redlock or Redisson? |
 //! | [`managed_redis`] | Which commands must a server allow, and which services will do? |
 //! | [`rolling_out`] | How do I change the ttl or the list of nodes? |
@@ -37,6 +38,10 @@ pub mod backpressure {
 
 pub mod operations {
     #![doc = include_str!("operations.md")]
+}
+
+pub mod observing {
+    #![doc = include_str!("observing.md")]
 }
 
 pub mod migrating {

@@ -44,7 +44,11 @@ impl Held {
     /// out: the lock is released when the last of its guards goes, so the response no longer releases it.
     ///
     /// Whoever has it watches [`lost`](LockGuard::lost): the layer watches for as long as the request runs, and no
-    /// longer. The watchdog extends the lock for the manager's `max_hold` at most.
+    /// longer. The watchdog extends the lock for the manager's
+    /// [`max_hold`](crate::LockManagerBuilder::max_hold) at most.
+    ///
+    /// WebSockets (over HTTP/1.1) and server-sent events are asked for by GET, which runs without a lock unless the
+    /// layer is told [`all_methods`](crate::middleware::RedlockLayer::all_methods).
     ///
     /// # Errors
     ///

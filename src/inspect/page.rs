@@ -18,8 +18,9 @@ impl Display for Text<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                // Neither control characters nor marks that turn the direction of text around are to be obeyed.
-                char if char.is_control() || is_bidi(char) => {
+                // Control characters and marks that turn the direction of text around are not to be obeyed, and two
+                // keys that differ in what nobody sees are not to look like one.
+                char if char.is_control() || is_unseen(char) => {
                     write!(f, "\\u{{{:x}}}", u32::from(char))?
                 }
                 char => f.write_char(char)?,
@@ -29,115 +30,166 @@ impl Display for Text<'_> {
     }
 }
 
-const fn is_bidi(char: char) -> bool {
-    matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+const fn is_unseen(char: char) -> bool {
+    matches!(
+        char,
+        '\u{ad}' | '\u{61c}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+    )
 }
 
-/// The page that shows `snapshot`.
-pub(super) fn page(snapshot: &Snapshot) -> String {
-    let mut page = String::from(HEAD);
+/// Several pieces of it, a line each.
+struct Lines<'a>(&'a str);
+
+impl Display for Lines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, line) in self.0.split('\n').enumerate() {
+            f.write_str(if at > 0 { "<br>" } else { "" })?;
+            Text(line).fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// The page that shows `snapshot`, and asks for itself again unless it is to stand still.
+pub(super) fn page(snapshot: &Snapshot, still: bool) -> String {
     let Snapshot { held, waiting, .. } = snapshot;
-    let counts =
-        format!("<p>{held} held, {waiting} in line. <a href=\"snapshot.json\">As JSON</a></p>\n");
-    page.push_str(&counts);
-    table(
-        &mut page,
-        "Nodes",
-        "node|connection|vote",
-        snapshot.nodes.iter().map(node),
+    let (reload, other) = if still {
+        ("", "<a href=\"?\">Reload every two seconds</a>")
+    } else {
+        (RELOAD, "<a href=\"?still\">Stop reloading</a>")
+    };
+    let mut page = format!(
+        "{HEAD}{reload}<title>Locks: {held} held, {waiting} in line</title>\n<style>{STYLE}</style></head>\n\
+         <body><main><h1>Locks</h1>\n\
+         <p>{held} held, {waiting} in line. {other} · <a href=\"?json\">As JSON</a></p>\n"
     );
-    table(
-        &mut page,
-        "Held locks",
-        "keys|held for|remaining|waiting|fencing token|",
-        snapshot.locks.iter().map(lock),
-    );
-    table(
-        &mut page,
-        "Queues",
-        "key|waiting|longest wait",
-        snapshot.queues.iter().map(queue),
-    );
-    page.push_str("</body></html>\n");
+    let Snapshot {
+        nodes,
+        locks,
+        queues,
+        ..
+    } = snapshot;
+    table(&mut page, "Nodes", NODE, nodes.iter().map(node));
+    table(&mut page, "Held locks", LOCK, locks.iter().map(lock));
+    table(&mut page, "Queues", QUEUE, queues.iter().map(queue));
+    page.push_str("</main></body></html>\n");
     page
 }
 
-/// A table with a heading; each row is already HTML.
-fn table(
+// What the columns are called. The first names its row.
+const NODE: [&str; 3] = ["Node", "Connection", "Vote"];
+const LOCK: [&str; 6] = [
+    "Keys",
+    "Held for",
+    "Remaining",
+    "Waiting",
+    "Fencing token",
+    "State",
+];
+const QUEUE: [&str; 3] = ["Key", "Waiting", "Longest wait"];
+
+/// What stands in a cell, and how it is meant.
+struct Cell {
+    class: &'static str,
+    text: String,
+}
+
+const fn cell(class: &'static str, text: String) -> Cell {
+    Cell { class, text }
+}
+
+/// A table with its heading. Roles are given although they are those of the elements: a narrow window makes blocks of
+/// the cells, and browsers no longer call them a table then.
+fn table<const N: usize>(
     page: &mut String,
     title: &str,
-    columns: &str,
-    rows: impl ExactSizeIterator<Item = String>,
+    columns: [&str; N],
+    rows: impl ExactSizeIterator<Item = [Cell; N]>,
 ) {
-    let heads: String = columns
-        .split('|')
-        .map(|column| format!("<th>{column}</th>"))
-        .collect();
-    page.push_str(&format!("<h2>{title}</h2>\n"));
-    let more = rows.len() >= Snapshot::MOST;
     if rows.len() == 0 {
-        page.push_str("<p>none</p>\n");
+        page.push_str(&format!("<h2>{title}</h2>\n<p>None.</p>\n"));
         return;
     }
-    page.push_str(&format!("<table><tr>{heads}</tr>\n"));
-    page.extend(rows);
-    page.push_str("</table>\n");
+    let more = title != "Nodes" && rows.len() >= Snapshot::MOST;
+    page.push_str(&format!(
+        "<table role=\"table\"><caption><h2>{title}</h2></caption>\n"
+    ));
+    page.push_str("<thead role=\"rowgroup\"><tr role=\"row\">");
+    for column in columns {
+        page.push_str(&format!(
+            "<th role=\"columnheader\" scope=\"col\">{column}</th>"
+        ));
+    }
+    page.push_str("</tr></thead>\n<tbody role=\"rowgroup\">\n");
+    for row in rows {
+        page.push_str("<tr role=\"row\">");
+        for (at, (column, Cell { class, text })) in columns.iter().zip(row).enumerate() {
+            let text = Lines(&text);
+            let cell = match at {
+                0 => format!("<th role=\"rowheader\" scope=\"row\">{text}</th>"),
+                _ => format!("<td role=\"cell\" data-label=\"{column}\"{class}>{text}</td>"),
+            };
+            page.push_str(&cell);
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody></table>\n");
     if more {
-        page.push_str("<p>There may be more.</p>\n");
+        let most = Snapshot::MOST;
+        page.push_str(&format!(
+            "<p>These are the {most} longest; there may be more.</p>\n"
+        ));
     }
 }
 
-fn node(node: &NodeStatus) -> String {
-    let (class, state) = match &node.state {
-        NodeState::Up => ("good", "up".to_owned()),
-        NodeState::Connecting => ("", "connecting".to_owned()),
-        NodeState::Down(error) => ("bad", format!("down: {error}")),
-        NodeState::Refused(error) => ("bad", format!("refused: {error}")),
-        NodeState::Closed => ("bad", "closed".to_owned()),
+const PLAIN: &str = "";
+const NUMBER: &str = " class=\"number\"";
+const GOOD: &str = " class=\"good\"";
+const BAD: &str = " class=\"bad\"";
+
+fn node(node: &NodeStatus) -> [Cell; 3] {
+    let state = match &node.state {
+        NodeState::Up => cell(GOOD, "up".to_owned()),
+        NodeState::Connecting => cell(PLAIN, "connecting".to_owned()),
+        NodeState::Down(error) => cell(BAD, format!("down: {error}")),
+        NodeState::Refused(error) => cell(BAD, format!("refused: {error}")),
+        NodeState::Closed => cell(BAD, "closed".to_owned()),
     };
-    let (vote_class, vote) = match &node.standing {
-        NodeStanding::Voting => ("good", "votes".to_owned()),
-        NodeStanding::Unknown => ("", "unknown".to_owned()),
-        NodeStanding::Quarantined { remaining, .. } => (
-            "bad",
-            format!("quarantined for another {}", span(*remaining)),
-        ),
-        NodeStanding::Foreign { reason } => ("bad", format!("foreign: {reason}")),
+    let vote = match &node.standing {
+        NodeStanding::Voting if node.state == NodeState::Up => cell(GOOD, "votes".to_owned()),
+        NodeStanding::Voting => cell(PLAIN, "votes again once it is up".to_owned()),
+        NodeStanding::Unknown => cell(PLAIN, "unknown".to_owned()),
+        NodeStanding::Quarantined { remaining, .. } => {
+            cell(BAD, format!("quarantined for another {}", span(*remaining)))
+        }
+        NodeStanding::Foreign { reason } => cell(BAD, format!("foreign: {reason}")),
     };
-    format!(
-        "<tr><td>{}</td><td class=\"{class}\">{}</td><td class=\"{vote_class}\">{}</td></tr>\n",
-        Text(&node.name),
-        Text(&state),
-        Text(&vote)
-    )
+    [cell(PLAIN, node.name.clone()), state, vote]
 }
 
-fn lock(lock: &HeldLock) -> String {
-    let fence = lock
-        .fence
-        .map(|fence| fence.to_string())
-        .unwrap_or_default();
-    let mark = match (lock.lost, lock.borrowed) {
-        (true, _) => "<td class=\"bad\">lost</td>",
-        (false, true) => "<td>borrowed</td>",
-        (false, false) => "<td></td>",
+fn lock(lock: &HeldLock) -> [Cell; 6] {
+    let fence = lock.fence.map(|fence| fence.to_string());
+    let state = match (lock.lost, lock.borrowed) {
+        (true, _) => cell(BAD, "lost".to_owned()),
+        (false, true) => cell(PLAIN, "borrowed".to_owned()),
+        (false, false) => cell(GOOD, "held".to_owned()),
     };
-    format!(
-        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{fence}</td>{mark}</tr>\n",
-        Text(&lock.keys.join(" · ")),
-        span(lock.held_for),
-        span(lock.remaining),
-        lock.waiting
-    )
+    [
+        cell(PLAIN, lock.keys.join("\n")),
+        cell(NUMBER, span(lock.held_for)),
+        cell(NUMBER, span(lock.remaining)),
+        cell(NUMBER, lock.waiting.to_string()),
+        cell(NUMBER, fence.unwrap_or_else(|| "none".to_owned())),
+        state,
+    ]
 }
 
-fn queue(queue: &Queue) -> String {
-    format!(
-        "<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-        Text(&queue.key),
-        queue.waiting,
-        span(queue.longest_wait)
-    )
+fn queue(queue: &Queue) -> [Cell; 3] {
+    [
+        cell(PLAIN, queue.key.clone()),
+        cell(NUMBER, queue.waiting.to_string()),
+        cell(NUMBER, span(queue.longest_wait)),
+    ]
 }
 
 fn span(time: Duration) -> String {
@@ -145,12 +197,9 @@ fn span(time: Duration) -> String {
 }
 
 const HEAD: &str = "<!DOCTYPE html>
-<html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"2\">
-<meta name=\"viewport\" content=\"width=device-width\"><title>Locks</title>
-<style>
-body { font: 15px/1.4 system-ui, sans-serif; margin: 2em; color: #222; background: #fff }
-table { border-collapse: collapse } th, td { text-align: left; padding: .25em 1em .25em 0; vertical-align: top }
-th { border-bottom: 1px solid #999 } td { border-bottom: 1px solid #ddd; overflow-wrap: anywhere }
-h2 { font-size: 1.1em; margin: 1.5em 0 .5em } .good { color: #176117 } .bad { color: #a11010; font-weight: 600 }
-</style></head><body><h1>Locks</h1>
+<html lang=\"en\"><head><meta charset=\"utf-8\">
+<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">
 ";
+const RELOAD: &str = "<meta http-equiv=\"refresh\" content=\"2\">\n";
+/// The policy in the headers allows this very text and no other: see [`super::POLICY`].
+const STYLE: &str = include_str!("page.css");

@@ -22,10 +22,10 @@ use tower_redlock::{Held, key};
 
 use super::{KEY, Nodes, Seen, keyed, layer, ok};
 
-type Http = Client<HttpConnector, Empty<Bytes>>;
+pub(super) type Http = Client<HttpConnector, Empty<Bytes>>;
 
 /// A client for HTTP/1.1, and one for HTTP/2 with prior knowledge.
-fn clients() -> [Http; 2] {
+pub(super) fn clients() -> [Http; 2] {
     let client = |http2| {
         Client::builder(TokioExecutor::new())
             .http2_only(http2)
@@ -34,14 +34,14 @@ fn clients() -> [Http; 2] {
     [client(false), client(true)]
 }
 
-async fn serve(app: Router) -> String {
+pub(super) async fn serve(app: Router) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, app).await });
     format!("http://{address}")
 }
 
-fn to(method: Method, uri: &str) -> Request<Empty<Bytes>> {
+pub(super) fn to(method: Method, uri: &str) -> Request<Empty<Bytes>> {
     let request = Request::builder().method(method).uri(uri);
     request.body(Empty::new()).unwrap()
 }

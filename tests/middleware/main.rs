@@ -16,6 +16,8 @@ mod contract;
 mod held;
 #[cfg(feature = "axum")]
 mod http_wire;
+#[cfg(feature = "axum")]
+mod injection;
 mod keys;
 mod loans;
 #[cfg(feature = "axum")]
@@ -28,6 +30,8 @@ mod queue;
 mod release;
 #[cfg(feature = "axum")]
 mod routes;
+#[cfg(feature = "axum")]
+mod sockets;
 mod waits;
 
 use std::sync::{Arc, Mutex};

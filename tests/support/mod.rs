@@ -5,9 +5,9 @@
     reason = "every test binary uses a part of it"
 )]
 
-pub mod clock;
 pub mod fake;
 pub mod nodes;
+pub mod preload;
 pub mod resp;
 pub mod sentinel;
 pub mod server;

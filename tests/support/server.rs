@@ -311,7 +311,9 @@ impl Server {
         }
         let offset = self.dir.join(OFFSET);
         if offset.exists() {
-            command.env("LD_PRELOAD", super::clock::library(&self.dir));
+            let clock = include_str!("clock.c");
+            let clock = super::preload::library(&self.dir, "clock", clock, &[]);
+            command.env("LD_PRELOAD", clock);
             command.env("CLOCK_OFFSET", offset);
         }
         self.child = Some(command.args(&self.args).spawn().unwrap());

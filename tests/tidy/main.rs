@@ -10,6 +10,7 @@ mod banned;
 mod dead;
 mod docs;
 mod errors;
+mod events;
 mod facts;
 mod floors;
 mod sizes;
@@ -88,6 +89,16 @@ fn the_guide_lists_every_error() {
     let shown = |path: &str| path == "src/metrics.rs" || path.starts_with("src/inspect");
     let files = tree.product().filter(|(path, _)| !shown(path));
     assert_clean(&errors::check(list, files));
+}
+
+#[test]
+fn the_guide_lists_every_event_with_its_fields() {
+    let tree = Tree::read();
+    let mut complaints = events::check(&tree.files[events::LIST], &tree.files[events::CODE]);
+    for (path, text) in tree.product() {
+        complaints.extend(events::elsewhere(path, text));
+    }
+    assert_clean(&complaints);
 }
 
 #[test]

@@ -1,16 +1,13 @@
-//! The page for operators: what it shows, and what it makes of keys that would rather be a program.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking, in its helpers too"
-)]
+//! What is answered: tables, JSON and headers, and what is made of keys that would rather be a program.
 
 use axum::Router;
 use axum::body::Body;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tower::ServiceExt as _;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::inspect::InspectService;
@@ -56,9 +53,10 @@ async fn hostile_names_are_text() {
         !page.contains("<script") && !page.contains('\u{202e}'),
         "{page}"
     );
-    let escaped = "<td>&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot;\\u{202e}</td>";
+    let escaped =
+        "scope=\"row\">&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot;\\u{202e}</th>";
     assert_eq!(page.matches(escaped).count(), 2, "{page}");
-    assert!(page.contains("<td>n1&lt;b&gt;</td>"), "{page}");
+    assert!(page.contains(">n1&lt;b&gt;</th>"), "{page}");
     assert!(page.contains("1 held, 1 in line"), "{page}");
     // Nothing is loaded from anywhere.
     assert!(!page.contains("http:") && !page.contains("src="), "{page}");
@@ -71,15 +69,80 @@ async fn every_answer_forbids_to_keep_it_and_to_run_anything() {
     for (method, path) in [
         ("GET", "/"),
         ("GET", "/snapshot.json"),
+        ("GET", "/?json"),
+        ("GET", "/?still"),
         ("GET", "/x"),
         ("PUT", "/"),
     ] {
         let (_, headers, _) = ask(&locks, method, path).await;
         assert_eq!(headers["cache-control"], "no-store");
         assert_eq!(headers["x-content-type-options"], "nosniff");
+        assert_eq!(headers["cross-origin-resource-policy"], "same-origin");
         let policy = headers["content-security-policy"].to_str().unwrap();
         assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("script-src"));
+        assert!(!policy.contains("unsafe"), "{policy}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_allows_the_style_of_the_page_and_no_other() {
+    let locks = builder().connect().await.unwrap();
+    let (_, headers, page) = ask(&locks, "GET", "/").await;
+    let style = page.split_once("<style>").unwrap().1;
+    let style = style.split_once("</style>").unwrap().0;
+    let hash = BASE64_STANDARD.encode(Sha256::digest(style));
+    let policy = headers["content-security-policy"].to_str().unwrap();
+    let allowed = format!("; style-src 'sha256-{hash}';");
+    assert!(policy.contains(&allowed), "put {allowed} into {policy}");
+    assert!(
+        !page.contains(" style="),
+        "an attribute would not be obeyed"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_page_stands_still_where_it_is_asked_to() {
+    let locks = builder().connect().await.unwrap();
+    // The links are queries: they work whether or not there is a slash at the end of the page's own address.
+    for path in ["", "/"] {
+        let (status, _, page) = ask(&locks, "GET", path).await;
+        assert_eq!(status, 200);
+        assert!(page.contains("http-equiv=\"refresh\"") && page.contains("href=\"?still\""));
+        let (_, _, still) = ask(&locks, "GET", &format!("{path}?still")).await;
+        assert!(!still.contains("http-equiv") && still.contains("href=\"?\""));
+        let (_, headers, text) = ask(&locks, "GET", &format!("{path}?json")).await;
+        assert_eq!(headers["content-type"], "application/json");
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value, serde_json::to_value(locks.snapshot()).unwrap());
+    }
+}
+
+/// Two keys that differ in what nobody sees, and one that would be two.
+#[tokio::test(start_paused = true)]
+async fn keys_that_are_not_one_do_not_look_like_one() {
+    let locks = builder().connect().await.unwrap();
+    let mut guards = Vec::new();
+    for key in [
+        "order:1",
+        "order:1\u{200b}",
+        "ord\u{ad}er:1",
+        "\u{feff}order:1",
+    ] {
+        guards.push(locks.try_acquire(key).await.unwrap());
+    }
+    guards.push(locks.acquire_all(["a", "b"]).await.unwrap());
+    guards.push(locks.try_acquire("a<br>b").await.unwrap());
+    let (_, _, page) = ask(&locks, "GET", "/").await;
+    for shown in [
+        ">order:1<",
+        ">order:1\\u{200b}<",
+        ">ord\\u{ad}er:1<",
+        ">\\u{feff}order:1<",
+    ] {
+        assert_eq!(page.matches(shown).count(), 1, "{shown} in {page}");
+    }
+    assert_eq!(page.matches(">a<br>b<").count(), 1, "{page}");
+    assert_eq!(page.matches(">a&lt;br&gt;b<").count(), 1, "{page}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +171,7 @@ async fn other_paths_and_methods_are_refused() {
         assert_eq!(ask(&locks, "GET", path).await.0, 404, "{path}");
     }
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"] {
-        for path in ["/", "/snapshot.json"] {
+        for path in ["/", "/?json", "/snapshot.json"] {
             let (status, headers, _) = ask(&locks, method, path).await;
             assert_eq!(status, 405, "{method} {path}");
             assert_eq!(headers["allow"], "GET, HEAD");

@@ -7,36 +7,35 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod entropy;
+#[path = "../support/preload.rs"]
+#[allow(
+    unreachable_pub,
+    reason = "most of those who use it are in another module"
+)]
+mod preload;
+mod scenes;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::request::Parts;
-use http::{Request, Response};
-use http_body_util::Full;
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::time::sleep;
-use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::clock::TokioClock;
-use tower_redlock::idempotency::{OnUnrecorded, caller};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{
-    AcquireError, IdempotencyLayer, LockKey, LockManager, LockManagerBuilder, LockScope,
-    LossReason, Recall, RedlockLayer, RestartGuard,
-};
+use tower_redlock::{LockManager, LockManagerBuilder, RestartGuard};
 
 const MS: Duration = Duration::from_millis(1);
-/// What is documented and takes an operating system without random bytes, or nodes slower than their time-out.
-const UNSEEN: [&str; 2] = ["no_entropy", "too_slow"];
+/// What takes an operating system without random bytes, and therefore a process and a test of its own.
+const UNSEEN: [&str; 1] = ["no_entropy"];
 
 /// Name to kind, label, and the words that the label may have; none where they are those of a type or of the nodes.
 type Table = BTreeMap<String, (String, String, BTreeSet<String>)>;
 
 /// The table of the docs.
 fn documented() -> Table {
-    let rows = include_str!("../src/metrics.rs")
+    let rows = include_str!("../../src/metrics.rs")
         .lines()
         .filter_map(|line| line.strip_prefix("//! | `redlock_"));
     let rows = rows.map(|row| {
@@ -107,17 +106,19 @@ macro_rules! recorder {
         let $seen = || Seen::of(&snapshotter);
     };
 }
+use recorder;
 
 #[tokio::test(start_paused = true)]
 async fn what_a_recorder_sees_is_what_the_table_says() {
     recorder!(seen);
-    acquiring().await;
-    waiting().await;
-    splitting().await;
-    losing().await;
-    lending().await;
-    requests().await;
-    ending().await;
+    scenes::acquiring().await;
+    scenes::too_late().await;
+    scenes::waiting().await;
+    scenes::splitting().await;
+    scenes::losing().await;
+    scenes::lending().await;
+    scenes::requests().await;
+    scenes::ending().await;
     let (table, seen) = (documented(), seen());
     assert!(table.len() > 10, "the table was not read: {table:?}");
     let mut missing: Vec<_> = table.keys().cloned().collect();
@@ -146,174 +147,6 @@ async fn what_a_recorder_sees_is_what_the_table_says() {
         let inherits = name == "redlock_acquire_wait_seconds";
         assert!(words.is_empty() || inherits, "{name} never had {words:?}");
     }
-}
-
-/// What becomes of calls that do not wait.
-async fn acquiring() {
-    let nodes = five();
-    let locks = builder(&nodes).lazy().unwrap();
-    let others = builder(&nodes).lazy().unwrap();
-    let guard = locks.try_acquire("order:1").await.unwrap();
-    others.try_acquire("order:1").await.unwrap_err();
-    guard.release().await.unwrap();
-    locks.try_acquire("").await.unwrap_err();
-    nodes.iter().for_each(MemoryNode::go_down);
-    locks.try_acquire("order:1").await.unwrap_err();
-    nodes.iter().for_each(MemoryNode::come_up);
-    let guard = locks.try_acquire("order:1").await.unwrap();
-    nodes.iter().for_each(MemoryNode::freeze);
-    guard.release().await.unwrap_err();
-    nodes.iter().for_each(MemoryNode::thaw);
-    let keep = Duration::from_secs(60);
-    let recalled = locks.recall("order:2", keep, Duration::ZERO).await;
-    let Ok(Recall::Run(run)) = recalled else {
-        panic!("{recalled:?}")
-    };
-    run.complete("done").await.unwrap();
-    let recalled = locks.recall("order:2", keep, Duration::ZERO).await.unwrap();
-    assert!(matches!(recalled, Recall::Replay(_)));
-}
-
-/// What becomes of calls that wait.
-async fn waiting() {
-    let nodes = five();
-    let locks = builder(&nodes).max_waiters_per_key(1).lazy().unwrap();
-    let guard = locks.acquire("order:1").await.unwrap();
-    let timed_out = locks.acquire_within("order:1", 10 * MS).await;
-    assert!(matches!(timed_out, Err(AcquireError::WaitTimeout(_))));
-    let next = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.acquire("order:1").await }
-    });
-    tokio::task::yield_now().await;
-    locks.acquire("order:1").await.unwrap_err();
-    guard.release().await.unwrap();
-    let guard = next.await.unwrap().unwrap();
-    let mut gone = Box::pin(locks.acquire("order:1"));
-    assert!(tokio::time::timeout(MS, &mut gone).await.is_err());
-    drop(gone);
-    drop(guard);
-    // A wait that ends while the nodes are asked: the nodes may take longer than it lasts.
-    let patient = builder(&nodes).node_timeout(Duration::from_secs(2));
-    let patient = patient.lazy().unwrap();
-    let guard = locks.acquire("order:2").await.unwrap();
-    let late = tokio::spawn(async move { patient.acquire_within("order:2", 500 * MS).await });
-    sleep(MS).await;
-    nodes.iter().for_each(MemoryNode::freeze);
-    let timed_out = late.await.unwrap();
-    assert!(matches!(timed_out, Err(AcquireError::WaitTimeout(_))));
-    nodes.iter().for_each(MemoryNode::thaw);
-    drop(guard);
-}
-
-/// A key that three contenders share.
-async fn splitting() {
-    let nodes = five();
-    let left = builder(&nodes[..2]).lazy().unwrap();
-    let right = builder(&nodes[2..4]).lazy().unwrap();
-    let _left = left.try_acquire("order:1").await.unwrap();
-    let _right = right.try_acquire("order:1").await.unwrap();
-    let locks = builder(&nodes).lazy().unwrap();
-    locks.try_acquire("order:1").await.unwrap_err();
-}
-
-/// Every reason for which a lock can be lost, but the lender's.
-async fn losing() {
-    let nodes = five();
-    let short = builder(&nodes)
-        .max_hold(Duration::from_secs(10))
-        .lazy()
-        .unwrap();
-    let guard = short.try_acquire("order:1").await.unwrap();
-    assert_eq!(guard.lost().await, LossReason::MaxHold);
-    sleep(Duration::from_secs(1)).await;
-    guard.release().await.unwrap_err();
-    let locks = builder(&nodes).lazy().unwrap();
-    let scope = LockScope::new();
-    let key = LockKey::new("order:2").unwrap();
-    let _guard = locks
-        .acquire_in(&scope, key.clone().into(), Duration::ZERO)
-        .await
-        .unwrap();
-    nodes.iter().for_each(MemoryNode::freeze);
-    sleep(Duration::from_secs(11)).await;
-    let lost = locks.acquire_in(&scope, key.into(), Duration::ZERO).await;
-    assert_eq!(lost.unwrap_err(), AcquireError::Lost(LossReason::Expired));
-    nodes.iter().for_each(MemoryNode::thaw);
-}
-
-/// A loan that comes back, and one whose lender loses the lock.
-async fn lending() {
-    let nodes = five();
-    let (locks, peer) = (
-        builder(&nodes).lazy().unwrap(),
-        builder(&nodes).lazy().unwrap(),
-    );
-    let key = || LockKey::new("order:1").unwrap().into();
-    let guard = locks.try_acquire("order:1").await.unwrap();
-    let loan = guard.lend().unwrap();
-    drop(peer.borrow_keys(key(), &loan.proof()).await.unwrap());
-    let borrowed = peer.borrow_keys(key(), &loan.proof()).await.unwrap();
-    nodes.iter().for_each(MemoryNode::forget);
-    let _thief = builder(&nodes)
-        .lazy()
-        .unwrap()
-        .try_acquire("order:1")
-        .await
-        .unwrap();
-    assert_eq!(guard.lost().await, LossReason::Taken);
-    assert_eq!(borrowed.lost().await, LossReason::Lender);
-    loan.returned();
-}
-
-async fn done<B>(_: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
-    Ok(Response::new(Full::default()))
-}
-
-async fn requests() {
-    let nodes = five();
-    let locks = builder(&nodes).lazy().unwrap();
-    let request = || {
-        let request = Request::post("/").header("idempotency-key", "a");
-        request.body(Full::<Bytes>::default()).unwrap()
-    };
-    let _guard = locks.try_acquire("order:1").await.unwrap();
-    let layer = RedlockLayer::new(locks.clone(), |_: &Parts| LockKey::new("order:1").unwrap());
-    assert_eq!(
-        layer
-            .layer(service_fn(done))
-            .oneshot(request())
-            .await
-            .unwrap()
-            .status(),
-        409
-    );
-    let layer = IdempotencyLayer::new(locks, caller::nobody());
-    for _ in 0..2 {
-        let answer = layer
-            .layer(service_fn(done))
-            .oneshot(request())
-            .await
-            .unwrap();
-        assert_eq!(answer.status(), 200);
-    }
-    let layer = layer.on_unrecorded(OnUnrecorded::Answer);
-    let freezing = service_fn(move |request| {
-        nodes.iter().for_each(MemoryNode::freeze);
-        done(request)
-    });
-    let request = Request::post("/").header("idempotency-key", "b");
-    let request = request.body(Full::<Bytes>::default()).unwrap();
-    let answer = layer.layer(freezing).oneshot(request).await.unwrap();
-    assert_eq!(answer.status(), 200);
-}
-
-async fn ending() {
-    let locks = builder(&five()).lazy().unwrap();
-    let guard = locks.try_acquire("order:1").await.unwrap();
-    locks.shutdown(Duration::ZERO).await;
-    assert_eq!(guard.lost().await, LossReason::Shutdown);
-    locks.try_acquire("order:1").await.unwrap_err();
 }
 
 #[tokio::test(start_paused = true)]

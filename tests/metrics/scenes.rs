@@ -1,0 +1,199 @@
+//! All that can become of locks, requests and nodes, to be counted.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body_util::Full;
+use tokio::time::sleep;
+use tower::{Layer as _, ServiceExt as _, service_fn};
+use tower_redlock::idempotency::{OnUnrecorded, caller};
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{
+    AcquireError, IdempotencyLayer, LockKey, LockScope, LossReason, Recall, RedlockLayer,
+};
+
+use super::{MS, builder, five};
+
+/// What becomes of calls that do not wait.
+pub(super) async fn acquiring() {
+    let nodes = five();
+    let locks = builder(&nodes).lazy().unwrap();
+    let others = builder(&nodes).lazy().unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    others.try_acquire("order:1").await.unwrap_err();
+    guard.release().await.unwrap();
+    locks.try_acquire("").await.unwrap_err();
+    nodes.iter().for_each(MemoryNode::go_down);
+    locks.try_acquire("order:1").await.unwrap_err();
+    nodes.iter().for_each(MemoryNode::come_up);
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    nodes.iter().for_each(MemoryNode::freeze);
+    guard.release().await.unwrap_err();
+    nodes.iter().for_each(MemoryNode::thaw);
+    let keep = Duration::from_secs(60);
+    let recalled = locks.recall("order:2", keep, Duration::ZERO).await;
+    let Ok(Recall::Run(run)) = recalled else {
+        panic!("{recalled:?}")
+    };
+    run.complete("done").await.unwrap();
+    let recalled = locks.recall("order:2", keep, Duration::ZERO).await.unwrap();
+    assert!(matches!(recalled, Recall::Replay(_)));
+}
+
+/// A grant of which nothing is left when it arrives. Half of the ttl is drift here, and nodes may take most of it.
+pub(super) async fn too_late() {
+    let nodes = five();
+    let slow = builder(&nodes).drift_factor(0.5);
+    let slow = slow.node_timeout(Duration::from_secs(9)).lazy().unwrap();
+    let late = tokio::spawn(async move { slow.try_acquire("order:1").await });
+    nodes.iter().for_each(MemoryNode::freeze);
+    sleep(Duration::from_secs(6)).await;
+    nodes.iter().for_each(MemoryNode::thaw);
+    let late = late.await.unwrap();
+    assert!(matches!(late, Err(AcquireError::TooSlow(_))), "{late:?}");
+}
+
+/// What becomes of calls that wait.
+pub(super) async fn waiting() {
+    let nodes = five();
+    let locks = builder(&nodes).max_waiters_per_key(1).lazy().unwrap();
+    let guard = locks.acquire("order:1").await.unwrap();
+    let timed_out = locks.acquire_within("order:1", 10 * MS).await;
+    assert!(matches!(timed_out, Err(AcquireError::WaitTimeout(_))));
+    let next = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.acquire("order:1").await }
+    });
+    tokio::task::yield_now().await;
+    locks.acquire("order:1").await.unwrap_err();
+    guard.release().await.unwrap();
+    let guard = next.await.unwrap().unwrap();
+    let mut gone = Box::pin(locks.acquire("order:1"));
+    assert!(tokio::time::timeout(MS, &mut gone).await.is_err());
+    drop(gone);
+    drop(guard);
+    // A wait that ends while the nodes are asked: the nodes may take longer than it lasts.
+    let patient = builder(&nodes).node_timeout(Duration::from_secs(2));
+    let patient = patient.lazy().unwrap();
+    let guard = locks.acquire("order:2").await.unwrap();
+    let late = tokio::spawn(async move { patient.acquire_within("order:2", 500 * MS).await });
+    sleep(MS).await;
+    nodes.iter().for_each(MemoryNode::freeze);
+    let timed_out = late.await.unwrap();
+    assert!(matches!(timed_out, Err(AcquireError::WaitTimeout(_))));
+    nodes.iter().for_each(MemoryNode::thaw);
+    drop(guard);
+}
+
+/// A key that three contenders share.
+pub(super) async fn splitting() {
+    let nodes = five();
+    let left = builder(&nodes[..2]).lazy().unwrap();
+    let right = builder(&nodes[2..4]).lazy().unwrap();
+    let _left = left.try_acquire("order:1").await.unwrap();
+    let _right = right.try_acquire("order:1").await.unwrap();
+    let locks = builder(&nodes).lazy().unwrap();
+    locks.try_acquire("order:1").await.unwrap_err();
+}
+
+/// Every reason for which a lock can be lost, but the lender's.
+pub(super) async fn losing() {
+    let nodes = five();
+    let short = builder(&nodes)
+        .max_hold(Duration::from_secs(10))
+        .lazy()
+        .unwrap();
+    let guard = short.try_acquire("order:1").await.unwrap();
+    assert_eq!(guard.lost().await, LossReason::MaxHold);
+    sleep(Duration::from_secs(1)).await;
+    guard.release().await.unwrap_err();
+    let locks = builder(&nodes).lazy().unwrap();
+    let scope = LockScope::new();
+    let key = LockKey::new("order:2").unwrap();
+    let _guard = locks
+        .acquire_in(&scope, key.clone().into(), Duration::ZERO)
+        .await
+        .unwrap();
+    nodes.iter().for_each(MemoryNode::freeze);
+    sleep(Duration::from_secs(11)).await;
+    let lost = locks.acquire_in(&scope, key.into(), Duration::ZERO).await;
+    assert_eq!(lost.unwrap_err(), AcquireError::Lost(LossReason::Expired));
+    nodes.iter().for_each(MemoryNode::thaw);
+}
+
+/// A loan that comes back, and one whose lender loses the lock.
+pub(super) async fn lending() {
+    let nodes = five();
+    let (locks, peer) = (
+        builder(&nodes).lazy().unwrap(),
+        builder(&nodes).lazy().unwrap(),
+    );
+    let key = || LockKey::new("order:1").unwrap().into();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let loan = guard.lend().unwrap();
+    drop(peer.borrow_keys(key(), &loan.proof()).await.unwrap());
+    let borrowed = peer.borrow_keys(key(), &loan.proof()).await.unwrap();
+    nodes.iter().for_each(MemoryNode::forget);
+    let _thief = builder(&nodes)
+        .lazy()
+        .unwrap()
+        .try_acquire("order:1")
+        .await
+        .unwrap();
+    assert_eq!(guard.lost().await, LossReason::Taken);
+    assert_eq!(borrowed.lost().await, LossReason::Lender);
+    loan.returned();
+}
+
+async fn done<B>(_: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
+    Ok(Response::new(Full::default()))
+}
+
+pub(super) async fn requests() {
+    let nodes = five();
+    let locks = builder(&nodes).lazy().unwrap();
+    let request = || {
+        let request = Request::post("/").header("idempotency-key", "a");
+        request.body(Full::<Bytes>::default()).unwrap()
+    };
+    let _guard = locks.try_acquire("order:1").await.unwrap();
+    let layer = RedlockLayer::new(locks.clone(), |_: &Parts| LockKey::new("order:1").unwrap());
+    assert_eq!(
+        layer
+            .layer(service_fn(done))
+            .oneshot(request())
+            .await
+            .unwrap()
+            .status(),
+        409
+    );
+    let layer = IdempotencyLayer::new(locks, caller::nobody());
+    for _ in 0..2 {
+        let answer = layer
+            .layer(service_fn(done))
+            .oneshot(request())
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), 200);
+    }
+    let layer = layer.on_unrecorded(OnUnrecorded::Answer);
+    let freezing = service_fn(move |request| {
+        nodes.iter().for_each(MemoryNode::freeze);
+        done(request)
+    });
+    let request = Request::post("/").header("idempotency-key", "b");
+    let request = request.body(Full::<Bytes>::default()).unwrap();
+    let answer = layer.layer(freezing).oneshot(request).await.unwrap();
+    assert_eq!(answer.status(), 200);
+}
+
+pub(super) async fn ending() {
+    let locks = builder(&five()).lazy().unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    locks.shutdown(Duration::ZERO).await;
+    assert_eq!(guard.lost().await, LossReason::Shutdown);
+    locks.try_acquire("order:1").await.unwrap_err();
+}

@@ -1,0 +1,303 @@
+//! Real servers and clients whose handlers take a guard along into what goes on when the head of the response is out: a
+//! WebSocket, a stream of events, a job. The lock is held for as long as that lives, and no longer, whoever ends it and
+//! however. Nothing here comes near the ttl, so whatever is free was released.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, post};
+use futures_util::{SinkExt as _, Stream, StreamExt as _, stream};
+use http::{Method, StatusCode};
+use http_body_util::BodyExt as _;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio_tungstenite::tungstenite::{Error, Message as Sent};
+use tokio_tungstenite::{WebSocketStream, client_async};
+use tower_redlock::{Held, LockGuard, LockManager};
+
+use super::http_wire::{clients, serve, to};
+use super::{KEY, Nodes, TTL, layer};
+
+/// Waits until no node holds a key, long before a ttl would see to that.
+async fn freed(nodes: &Nodes) {
+    let free = async {
+        while !nodes.keys().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let freed = tokio::time::timeout(TTL / 2, free).await;
+    assert!(freed.is_ok(), "still held: {:?}", nodes.keys());
+}
+
+/// A server whose WebSocket at `/` echoes under the lock, and fails when it is told to.
+async fn echo(locks: &LockManager) -> String {
+    // The handshake is a GET, which locks nothing unless the layer is told to.
+    let layer = layer(locks).all_methods();
+    let handler = async |upgrade: WebSocketUpgrade, held: Held| -> Response {
+        match held.into_guard() {
+            Ok(guard) => upgrade.on_upgrade(|socket| talk(socket, guard)),
+            Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        }
+    };
+    serve(Router::new().route("/", any(handler).layer(layer))).await
+}
+
+async fn talk(mut socket: WebSocket, guard: LockGuard) {
+    loop {
+        let message = tokio::select! {
+            biased;
+            reason = guard.lost() => {
+                let _ = socket.send(Message::text(reason.to_string())).await;
+                return;
+            }
+            message = socket.recv() => message,
+        };
+        let Some(Ok(message)) = message else { return };
+        assert_ne!(message.to_text().ok(), Some("fail"), "on purpose");
+        if socket.send(message).await.is_err() {
+            return;
+        }
+    }
+}
+
+type Socket = WebSocketStream<TcpStream>;
+
+/// A socket, or the status with which it was refused.
+async fn dial(url: &str) -> Result<Socket, StatusCode> {
+    let address = url.strip_prefix("http://").unwrap();
+    let stream = TcpStream::connect(address).await.unwrap();
+    match client_async(format!("ws://{address}/"), stream).await {
+        Ok((socket, _)) => Ok(socket),
+        Err(Error::Http(refusal)) => Err(refusal.status()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+async fn ask(socket: &mut Socket, text: &str) -> Option<String> {
+    socket.send(Sent::text(text)).await.unwrap();
+    heard(socket).await
+}
+
+/// The next text; `None` at the end.
+async fn heard(socket: &mut Socket) -> Option<String> {
+    match socket.next().await {
+        Some(Ok(Sent::Text(text))) => Some(text.to_string()),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn a_websocket_holds_its_lock_until_it_is_closed() {
+    let nodes = Nodes::five();
+    let url = echo(&nodes.manager()).await;
+    for round in ["first", "second"] {
+        let mut socket = dial(&url).await.unwrap();
+        assert_eq!(ask(&mut socket, round).await.as_deref(), Some(round));
+        assert_eq!(nodes.holding(KEY), 5, "the answer 101 did not release it");
+        assert_eq!(dial(&url).await.unwrap_err(), StatusCode::CONFLICT);
+        assert_eq!(ask(&mut socket, "on").await.as_deref(), Some("on"));
+        socket.close(None).await.unwrap();
+        freed(&nodes).await;
+    }
+}
+
+#[tokio::test]
+async fn a_websocket_whose_client_goes_away_frees_its_lock() {
+    let nodes = Nodes::five();
+    let url = echo(&nodes.manager()).await;
+    let mut socket = dial(&url).await.unwrap();
+    assert_eq!(ask(&mut socket, "a").await.as_deref(), Some("a"));
+    assert_eq!(nodes.holding(KEY), 5);
+    // The connection ends without a word.
+    drop(socket);
+    freed(&nodes).await;
+    // And before the answer can have come.
+    let address = url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let hello = "GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+        sec-websocket-version: 13\r\nsec-websocket-key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n";
+    let before = nodes.commands();
+    stream.write_all(hello.as_bytes()).await.unwrap();
+    drop(stream);
+    while nodes.commands() == before {
+        tokio::task::yield_now().await;
+    }
+    freed(&nodes).await;
+}
+
+#[tokio::test]
+async fn a_websocket_that_panics_frees_its_lock() {
+    let nodes = Nodes::five();
+    let url = echo(&nodes.manager()).await;
+    let mut socket = dial(&url).await.unwrap();
+    assert_eq!(nodes.holding(KEY), 5);
+    assert_eq!(ask(&mut socket, "fail").await, None);
+    freed(&nodes).await;
+    assert!(dial(&url).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_websocket_is_told_that_its_lock_is_lost() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let url = echo(&locks).await;
+    let mut socket = dial(&url).await.unwrap();
+    assert_eq!(ask(&mut socket, "a").await.as_deref(), Some("a"));
+    let report = locks.shutdown(Duration::ZERO).await;
+    assert_eq!(report.lost, 1);
+    let told = heard(&mut socket).await.unwrap();
+    assert!(told.contains("shut"), "{told}");
+    assert_eq!(heard(&mut socket).await, None, "it has ended");
+    freed(&nodes).await;
+}
+
+/// What ends a stream of events.
+#[derive(Default)]
+struct Ends {
+    well: Notify,
+    badly: Notify,
+}
+
+type Events = Pin<Box<dyn Stream<Item = Result<Event, axum::Error>> + Send>>;
+
+/// One event, and then silence under the lock until something ends it.
+fn events(guard: LockGuard, ends: Arc<Ends>) -> Events {
+    let rest = stream::once(async move {
+        tokio::select! {
+            biased;
+            () = ends.badly.notified() => panic!("on purpose"),
+            () = ends.well.notified() => {}
+            _ = guard.lost() => {}
+        }
+        drop(guard);
+        Ok(Event::default().data("last"))
+    });
+    let first = stream::once(async { Ok(Event::default().data("first")) });
+    Box::pin(first.chain(rest))
+}
+
+async fn feed(locks: &LockManager, ends: &Arc<Ends>) -> String {
+    // Browsers ask for events by GET.
+    let layer = layer(locks).all_methods();
+    let ends = Arc::clone(ends);
+    let handler = async move |held: Held| -> Response {
+        match held.into_guard() {
+            Ok(guard) => Sse::new(events(guard, Arc::clone(&ends))).into_response(),
+            Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        }
+    };
+    serve(Router::new().route("/", any(handler).layer(layer))).await
+}
+
+#[tokio::test]
+async fn a_stream_of_events_holds_its_lock_until_it_ends() {
+    for client in clients() {
+        let (nodes, ends) = (Nodes::five(), Arc::new(Ends::default()));
+        let url = feed(&nodes.manager(), &ends).await;
+        for _ in 0..2 {
+            let answer = client.request(to(Method::GET, &url)).await.unwrap();
+            let mut body = answer.into_body();
+            let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert_eq!(first, "data: first\n\n");
+            assert_eq!(nodes.holding(KEY), 5, "the head did not release it");
+            let second = client.request(to(Method::GET, &url)).await.unwrap();
+            assert_eq!(second.status(), StatusCode::CONFLICT);
+            ends.well.notify_one();
+            assert_eq!(body.collect().await.unwrap().to_bytes(), "data: last\n\n");
+            freed(&nodes).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_of_events_that_nobody_hears_or_that_panics_frees_its_lock() {
+    for goes_away in [true, false] {
+        for client in clients() {
+            let (nodes, ends) = (Nodes::five(), Arc::new(Ends::default()));
+            let url = feed(&nodes.manager(), &ends).await;
+            let answer = client.request(to(Method::GET, &url)).await.unwrap();
+            let mut body = answer.into_body();
+            body.frame().await.unwrap().unwrap();
+            assert_eq!(nodes.holding(KEY), 5);
+            if goes_away {
+                drop((body, client));
+            } else {
+                ends.badly.notify_one();
+                assert!(body.collect().await.is_err(), "it is cut off");
+            }
+            freed(&nodes).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_of_events_ends_when_its_lock_is_lost() {
+    for client in clients() {
+        let (nodes, ends) = (Nodes::five(), Arc::new(Ends::default()));
+        let locks = nodes.manager();
+        let url = feed(&locks, &ends).await;
+        let answer = client.request(to(Method::GET, &url)).await.unwrap();
+        let mut body = answer.into_body();
+        body.frame().await.unwrap().unwrap();
+        assert_eq!(locks.shutdown(Duration::ZERO).await.lost, 1);
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "data: last\n\n");
+        freed(&nodes).await;
+    }
+}
+
+/// How a job goes on once its request is answered.
+#[derive(Clone, Copy, Debug)]
+enum Job {
+    Ends,
+    Panics,
+    IsAborted,
+}
+
+#[tokio::test]
+async fn a_job_holds_its_lock_until_it_ends_panics_or_is_aborted() {
+    for job in [Job::Ends, Job::Panics, Job::IsAborted] {
+        let nodes = Nodes::five();
+        let (go, tasks) = (Arc::new(Notify::new()), Arc::default());
+        let handler = {
+            let (go, tasks) = (Arc::clone(&go), Arc::clone(&tasks));
+            async move |held: Held| {
+                let guard = held.into_guard().unwrap();
+                let work = async move {
+                    go.notified().await;
+                    assert!(!matches!(job, Job::Panics), "on purpose");
+                    guard.release().await.unwrap();
+                };
+                let tasks: Arc<std::sync::Mutex<Vec<_>>> = tasks;
+                tasks.lock().unwrap().push(tokio::spawn(work));
+                StatusCode::ACCEPTED
+            }
+        };
+        let route = post(handler).route_layer(layer(&nodes.manager()));
+        let url = serve(Router::new().route("/", route)).await;
+        let [client, _] = clients();
+        let ask = async || {
+            client
+                .request(to(Method::POST, &url))
+                .await
+                .unwrap()
+                .status()
+        };
+        assert_eq!(ask().await, StatusCode::ACCEPTED);
+        assert_eq!(ask().await, StatusCode::CONFLICT, "{job:?}");
+        assert_eq!(nodes.holding(KEY), 5, "{job:?}");
+        let task = tasks.lock().unwrap().pop().unwrap();
+        match job {
+            Job::Ends | Job::Panics => go.notify_one(),
+            Job::IsAborted => task.abort(),
+        }
+        assert_eq!(task.await.is_ok(), matches!(job, Job::Ends), "{job:?}");
+        freed(&nodes).await;
+        assert_eq!(ask().await, StatusCode::ACCEPTED, "{job:?}");
+    }
+}
