@@ -4,6 +4,7 @@
 #   make soak     servers that forget under load: ten minutes instead of one, 100 000 locks instead of 10 000, 500
 #                 duplicates of a request 20 times instead of once; prints what it counted
 #   make lint     formatting and clippy, for every feature alone too
+#   make powerset check every two features together
 #   make doc      the docs, as docs are published, with warnings denied
 #   make demo     the examples, each driving itself
 #   make bench    the benchmarks
@@ -24,7 +25,7 @@ PLATFORM := $(shell echo "$$(uname -s | tr A-Z a-z)-$$(uname -m)")
 # Root needs no sudo, and sudo must not ask for a password: nobody may be there to type it.
 ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null && echo sudo -n; })
 
-.PHONY: all servers redis-server test soak lint doc bench demo deny
+.PHONY: all servers redis-server test soak lint powerset doc bench demo deny
 all: lint doc test
 
 servers: redis-server $(VALKEY)
@@ -78,6 +79,20 @@ lint:
 	@for feature in $(FEATURES); do \
 		echo "clippy with the feature $$feature alone"; \
 		$(CARGO) clippy -q --lib --no-default-features --features "$$feature" -- -D warnings; \
+	done
+
+# Two by two, because what one feature declares and another uses is missing without the first; and each with the
+# defaults, as most have it. Left out are those of which one brings the other.
+powerset:
+	@set -- default $(FEATURES); \
+	while [ $$# -gt 1 ]; do \
+		first=$$1; shift; \
+		for second; do \
+			case "$$first,$$second" in default,redis|default,axum|redis,tls) continue; esac; \
+			echo "check with the features $$first and $$second"; \
+			$(CARGO) rustc -q --lib --profile check --no-default-features --features "$$first,$$second" \
+				-- -D warnings; \
+		done; \
 	done
 
 doc: export RUSTDOCFLAGS := -D warnings
