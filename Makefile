@@ -5,6 +5,7 @@
 #                 duplicates of a request 20 times instead of once; prints what it counted
 #   make lint     formatting and clippy, for every feature alone too
 #   make powerset check every two features together
+#   make minimal-versions   the library with the oldest dependencies that the manifest allows
 #   make doc      the docs, as docs are published, with warnings denied
 #   make demo     the examples, each driving itself
 #   make bench    the benchmarks
@@ -25,7 +26,7 @@ PLATFORM := $(shell echo "$$(uname -s | tr A-Z a-z)-$$(uname -m)")
 # Root needs no sudo, and sudo must not ask for a password: nobody may be there to type it.
 ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null && echo sudo -n; })
 
-.PHONY: all servers redis-server test soak lint powerset doc bench demo deny
+.PHONY: all servers redis-server test soak lint powerset minimal-versions doc bench demo deny
 all: lint doc test
 
 servers: redis-server $(VALKEY)
@@ -94,6 +95,18 @@ powerset:
 				-- -D warnings; \
 		done; \
 	done
+
+# In a copy, and without what only tests need: that would ask for newer versions of the same crates. Only our own
+# dependencies are the oldest. Theirs are not: some are wrong about what they need. Which versions those are is
+# something only unstable cargo tells; the compiler is the stable one.
+OLDEST := target/minimal-versions
+minimal-versions:
+	rm -rf $(OLDEST)/src $(OLDEST)/Cargo.lock; mkdir -p $(OLDEST); cp -r src README.md $(OLDEST)
+	sed '/^\[dev-dependencies\]/,/^\[package.metadata/{/^\[package.metadata/!d}' Cargo.toml >$(OLDEST)/Cargo.toml
+	cd $(OLDEST) && RUSTC_BOOTSTRAP=1 $(CARGO) update -q -Z direct-minimal-versions
+	cd $(OLDEST) && $(CARGO) check --locked --all-features
+	cd $(OLDEST) && $(CARGO) check --locked --no-default-features
+	cd $(OLDEST) && $(CARGO) check --locked
 
 doc: export RUSTDOCFLAGS := -D warnings
 doc:
