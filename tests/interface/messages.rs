@@ -2,15 +2,12 @@
 //!
 //! Only our own words are looked for. All else belongs to the compiler, which changes it as it likes.
 
-mod cases;
-mod compiler;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use cases::{CASES, PRELUDE, RIGHT, THEIRS};
-use compiler::Compiler;
+use crate::cases::{CASES, PRELUDE, RIGHT, THEIRS};
+use crate::compiler::Compiler;
 
 /// Whether `line` has `words`, with anything in the place of `{Self}`.
 fn has(line: &str, words: &str) -> bool {
