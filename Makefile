@@ -4,6 +4,8 @@
 #   make soak     servers that forget under load: ten minutes instead of one, 100 000 locks instead of 10 000, 500
 #                 duplicates of a request 20 times instead of once; prints what it counted
 #   make lint     formatting and clippy, for every feature alone too
+#   make powerset check every two features together
+#   make minimal-versions   the library with the oldest dependencies that the manifest allows
 #   make doc      the docs, as docs are published, with warnings denied
 #   make demo     the examples, each driving itself
 #   make bench    the benchmarks
@@ -27,7 +29,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
-.PHONY: all servers redis-server browser test soak lint doc bench demo deny
+.PHONY: all servers redis-server browser test soak lint powerset minimal-versions doc bench demo deny
 all: lint doc test
 
 servers: redis-server $(VALKEY)
@@ -93,6 +95,32 @@ lint:
 		echo "clippy with the feature $$feature alone"; \
 		$(CARGO) clippy -q --lib --no-default-features --features "$$feature" -- -D warnings; \
 	done
+
+# Two by two, because what one feature declares and another uses is missing without the first; and each with the
+# defaults, as most have it. Left out are those of which one brings the other.
+powerset:
+	@set -- default $(FEATURES); \
+	while [ $$# -gt 1 ]; do \
+		first=$$1; shift; \
+		for second; do \
+			case "$$first,$$second" in default,redis|default,axum|redis,tls) continue; esac; \
+			echo "check with the features $$first and $$second"; \
+			$(CARGO) rustc -q --lib --profile check --no-default-features --features "$$first,$$second" \
+				-- -D warnings; \
+		done; \
+	done
+
+# In a copy, and without what only tests need: that would ask for newer versions of the same crates. Only our own
+# dependencies are the oldest. Theirs are not: some are wrong about what they need. Which versions those are is
+# something only unstable cargo tells; the compiler is the stable one.
+OLDEST := target/minimal-versions
+minimal-versions:
+	rm -rf $(OLDEST)/src $(OLDEST)/Cargo.lock; mkdir -p $(OLDEST); cp -r src README.md $(OLDEST)
+	sed '/^\[dev-dependencies\]/,/^\[package.metadata/{/^\[package.metadata/!d}' Cargo.toml >$(OLDEST)/Cargo.toml
+	cd $(OLDEST) && RUSTC_BOOTSTRAP=1 $(CARGO) update -q -Z direct-minimal-versions
+	cd $(OLDEST) && $(CARGO) check --locked --all-features
+	cd $(OLDEST) && $(CARGO) check --locked --no-default-features
+	cd $(OLDEST) && $(CARGO) check --locked
 
 doc: export RUSTDOCFLAGS := -D warnings
 doc:

@@ -11,6 +11,11 @@ use crate::moment::Moment;
 /// The standard library's `Instant` stands still during suspend on Linux and macOS, so a laptop or a virtual
 /// machine that wakes up after a minute would still believe in a lease that ended long ago. Every check of a
 /// deadline asks this clock instead. Timers come from tokio and are only a convenience: no check relies on one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a clock that leases can be measured with",
+    label = "must be a `Clock`",
+    note = "leave it to the default, `SystemClock`; tests have `TokioClock`, which follows tokio's paused time"
+)]
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The present moment. Must never go backwards.
     fn now(&self) -> Moment;

@@ -57,6 +57,12 @@ pub trait AsLockKeys {
 ///
 /// What is refused is answered as the layer answers it.
 ///
+/// # If it does not compile
+///
+/// A handler with a `Locked` is a handler if `K` is an extractor and [`AsLockKeys`], and if [`FromRef`] makes a
+/// [`LockManager`] of the state. Where one is missing, the compiler says that the handler is no `Handler`, or that it
+/// expected a `LockManager`; `#[axum::debug_handler]` (axum's feature `macros`) makes it say which.
+///
 /// # Examples
 ///
 /// ```

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::Method;
 use tower_layer::Layer;
 
+use super::caller::CallerSource;
 use super::fingerprint::FingerprintHeaders;
 use super::headers::RecordedHeaders;
 use super::options::{OnDisconnect, OnUnrecorded, Options};
@@ -31,7 +32,11 @@ impl<C> IdempotencyLayer<C> {
     ///
     /// `callers` is a [source](super::caller) such as [`caller::extension`](super::caller::extension); where there is
     /// but one client, or clients may see each other's answers, [`caller::nobody`](super::caller::nobody).
-    pub fn new(locks: LockManager, callers: C) -> Self {
+    pub fn new(locks: LockManager, callers: C) -> Self
+    where
+        // Asked for here, where the mistake is, and not where the layer is put around a service.
+        C: CallerSource,
+    {
         Self {
             options: Arc::new(Options::new(locks)),
             callers: Arc::new(callers),

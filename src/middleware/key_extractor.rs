@@ -81,7 +81,9 @@ impl<S: KeySource> KeyExtractor for Key<S> {
 #[diagnostic::on_unimplemented(
     message = "a key extractor cannot return `{Self}`",
     note = "return a `LockKey` or `LockKeys`, or an `Option<_>`, `Result<_, KeyError>` or \
-            `Result<Option<_>, KeyError>` of one"
+            `Result<Option<_>, KeyError>` of one",
+    note = "text becomes a key by `LockKey::join([\"order\", text])`, which escapes it",
+    note = "a closure cannot be `async` here; implement `KeyExtractor` for a type of your own, which can"
 )]
 pub trait IntoKey: Send {
     /// The keys, if there are any.

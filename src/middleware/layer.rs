@@ -11,6 +11,7 @@ use tower_layer::Layer;
 use crate::conduct::{Methods, OnLost};
 use crate::manager::LockManager;
 
+use super::key_extractor::KeyExtractor;
 use super::options::{BusyStatus, HoldUntil, OnNoQuorum, Options, ReleaseMode};
 use super::rejection::ResponseForRejection;
 use super::run_to_end::{RunToEnd, RunToEndLayer};
@@ -28,7 +29,11 @@ pub struct RedlockLayer<K> {
 
 impl<K> RedlockLayer<K> {
     /// A layer that locks what `extractor` makes of a request, through `locks`.
-    pub fn new(locks: LockManager, extractor: K) -> Self {
+    pub fn new(locks: LockManager, extractor: K) -> Self
+    where
+        // Asked for here, where the mistake is, and not where the layer is put around a service.
+        K: KeyExtractor,
+    {
         Self {
             options: Arc::new(Options::new(locks)),
             extractor: Arc::new(extractor),

@@ -51,6 +51,11 @@ pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 /// * A node that may have lost keys does not grant, and answers [`NodeErrorKind::Quarantined`], until it was
 ///   [promoted](Node::promote). The default methods are for nodes that cannot forget.
 /// * Where it is asked for a number it counts, as [`Fence`] says, and never counts backwards.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a node that can hold locks",
+    label = "must be a `Node`",
+    note = "give URLs to `LockManager::builder().redis(..)`, and `RedisNode`s, `MemoryNode`s or nodes of your own to `.nodes(..)`"
+)]
 pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// A stable name, unique in a manager, fit for logs.
     fn name(&self) -> &str;

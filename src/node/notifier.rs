@@ -12,6 +12,11 @@ use crate::namespace::NodeKey;
 ///
 /// Notices are hints. They may be missing, late, twice or for nothing: whoever waits asks again now and then all
 /// the same, and no lock is taken because of a notice.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot tell of releases",
+    label = "must be a `Notifier`",
+    note = "implement it, or return `None` from `Node::notifier`: whoever waits then asks again now and then"
+)]
 pub trait Notifier: fmt::Debug + Send + Sync + 'static {
     /// Tells `ear` of the releases of `key` until the subscription is dropped.
     ///

@@ -10,7 +10,7 @@ use crate::dead;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Where this project keeps files of its own, so that what tools leave beside them is not judged.
-const PLACES: [&str; 16] = [
+const PLACES: [&str; 17] = [
     ".ci",
     ".config",
     "benches",
@@ -22,6 +22,7 @@ const PLACES: [&str; 16] = [
     "Cargo.toml",
     "Makefile",
     "README.md",
+    "RELEASING.md",
     "build.rs",
     "clippy.toml",
     "deny.toml",

@@ -37,7 +37,8 @@ pub trait KeyValue: Send + Sync + 'static {
     fn unreadable(&self) -> KeyError;
 }
 
-// The value as it is.
+// The value as it is. What is no source should be told that, and not that it is no value.
+#[diagnostic::do_not_recommend]
 impl<S: KeyValue> KeySource for S {
     async fn collect(
         &self,
