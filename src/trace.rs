@@ -5,7 +5,8 @@
 //! other than the lock key, which a manager can be told to hide.
 //!
 //! What happens to a lock in the background is told in the span of the caller that acquired it, which therefore stays
-//! open until the guard is gone; releases are told in the span in which the guard was dropped.
+//! open until the guard is gone; releases are told in the span in which the guard was dropped. The one span of our own
+//! is that of a call for a lock.
 
 #![cfg_attr(
     not(feature = "tracing"),
@@ -121,6 +122,44 @@ pub(crate) fn hears_acquire() -> bool {
     false
 }
 
+/// The span of a call for a lock, inside that of its caller: from the question to the answer.
+#[derive(Debug)]
+pub(crate) struct AcquireSpan(#[cfg(feature = "tracing")] tracing::Span);
+
+impl AcquireSpan {
+    /// The span of a call for `key`, which is made out only if somebody listens.
+    pub(crate) fn new(key: impl FnOnce() -> String) -> Self {
+        #[cfg(feature = "tracing")]
+        return Self(if tracing::span_enabled!(tracing::Level::DEBUG) {
+            let nothing = tracing::field::Empty;
+            tracing::debug_span!("acquire", key = key(), outcome = nothing, nodes = nothing)
+        } else {
+            tracing::Span::none()
+        });
+        #[cfg(not(feature = "tracing"))]
+        Self()
+    }
+
+    /// `work`, inside the span.
+    pub(crate) fn around<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        #[cfg(feature = "tracing")]
+        return tracing::Instrument::instrument(work, self.0.clone());
+        #[cfg(not(feature = "tracing"))]
+        {
+            let Self() = self;
+            work
+        }
+    }
+
+    /// Notes what the call came to.
+    pub(crate) fn end(&self, outcome: &str, nodes: &str) {
+        #[cfg(feature = "tracing")]
+        self.0.record("outcome", outcome).record("nodes", nodes);
+        #[cfg(not(feature = "tracing"))]
+        let Self() = self;
+    }
+}
+
 /// A node did not extend a lock. It is tried again; the lock is lost only if that fails on too many.
 pub(crate) fn not_extended(key: &str, node: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
@@ -159,7 +198,10 @@ impl Caller {
             tracing::Instrument::instrument(work, span)
         };
         #[cfg(not(feature = "tracing"))]
-        work
+        {
+            let Self() = self;
+            work
+        }
     }
 }
 

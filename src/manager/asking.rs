@@ -17,16 +17,24 @@ pub(super) struct Asking<'a> {
     key: NodeKey,
     began: Moment,
     ended: bool,
+    span: trace::AcquireSpan,
 }
 
 impl<'a> Asking<'a> {
     pub(super) fn new(core: &'a Core, keys: &NodeKeys) -> Self {
+        let key = keys.first();
         Self {
             core,
-            key: keys.first().clone(),
+            key: key.clone(),
             began: core.clock.now(),
             ended: false,
+            span: trace::AcquireSpan::new(|| key.show(core.redact).into_owned()),
         }
+    }
+
+    /// The search for an answer, in a span of its own.
+    pub(super) fn around<F: Future>(&self, search: F) -> impl Future<Output = F::Output> + use<F> {
+        self.span.around(search)
     }
 
     pub(super) const fn began(&self) -> Moment {
@@ -66,6 +74,7 @@ impl<'a> Asking<'a> {
     fn tell(&self, outcome: &'static str, nodes: &str, error: Option<&AcquireError>) {
         let waited = self.waited();
         metrics::acquired(outcome, waited);
+        self.span.end(outcome, nodes);
         if !trace::hears_acquire() {
             return;
         }

@@ -90,7 +90,8 @@ pub(super) async fn go(
 ) -> Result<Prize, AcquireError> {
     let asking = Asking::new(core, &keys);
     let wait = Wait::new(asking.began(), limit);
-    let outcome = line_up(core, (names, keys), purpose, wait).await;
+    let search = line_up(core, (names, keys), purpose, wait);
+    let outcome = asking.around(search).await;
     asking.end(&outcome);
     outcome
 }

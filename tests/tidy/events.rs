@@ -1,4 +1,4 @@
-//! The guide's list of events against the code: level, text and fields of each, and nothing that is not told.
+//! The guide's list of events and spans against the code: level, text and fields of each, and nothing that is not told.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,16 @@ pub(crate) const LIST: &str = "src/docs/observing.md";
 /// The one file that tells anything.
 pub(crate) const CODE: &str = "src/trace.rs";
 
-const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+/// Of events and of spans.
+const LEVELS: [&str; 7] = [
+    "error",
+    "warn",
+    "info",
+    "debug",
+    "trace",
+    "info span",
+    "debug span",
+];
 
 /// Level, text and fields.
 type Event = (String, String, BTreeSet<String>);
@@ -52,6 +61,7 @@ fn scan(tokens: TokenStream, told: &mut BTreeSet<Event>) {
         let before = |back: usize| at.checked_sub(back).and_then(|at| tokens.get(at));
         let called = before(1).is_some_and(|bang| is_punct(bang, '!'));
         let level = before(2).map(ToString::to_string).unwrap_or_default();
+        let level = level.replace('_', " ");
         let of_tracing = before(5).is_some_and(|name| name.to_string() == "tracing");
         if called && of_tracing && LEVELS.contains(&level.as_str()) {
             told.insert(event(level, group.stream()));

@@ -6,7 +6,8 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
-#[path = "support/mod.rs"]
+mod spans;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::convert::Infallible;
