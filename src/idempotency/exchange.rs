@@ -218,8 +218,9 @@ impl Run {
     }
 }
 
-/// Whether a lock layer inside of this one has refused the request, so that the handler never saw it. A 409 of that
-/// kind is about a lock that was held for a moment, and must not be what a repeat is told for a day.
+/// Whether a layer or an extractor of this crate, inside of this layer, has refused the request, so that the handler
+/// never saw it. A 409 of that kind is about what was held for a moment, and must not be what a repeat is told for a
+/// day.
 fn did_not_run(head: &http::response::Parts) -> bool {
     head.extensions.get::<Unprocessed>().is_some()
 }
