@@ -78,6 +78,14 @@ impl<S, C> Exchange<S, C> {
             Ok(name) => name,
             Err(error) => return Ok(options.refuse(Cause::Unnameable(error))),
         };
+        let within = parts.extensions.get::<Idempotent>();
+        if within.is_some_and(|outer| options.locks.is_run_of(outer.handle(), &name)) {
+            // The same layer further out has this key for this request, which would wait for itself.
+            let mut service = service;
+            let request = Request::from_parts(parts, RequestBody::whole(bytes, trailers));
+            let response = service.call(request).await?;
+            return Ok(response.map(ResponseBody::untouched));
+        }
         let max_wait = max_wait(&options, &parts);
         let recall = options.locks.recall(name, options.retention, max_wait);
         let guard = match recall.await {

@@ -26,3 +26,19 @@ async fn what_a_layer_inside_refuses_is_not_kept() {
     assert_eq!(first.await.unwrap().body, "order 1: tea");
     assert_eq!(send(&app, request("a", "tea")).await.body, "order 1: tea");
 }
+
+/// As when a route has the layer, and the router around it has, too.
+#[tokio::test(start_paused = true)]
+async fn twice_is_as_good_as_once() {
+    let (shop, nodes) = (Shop::new(), nodes());
+    let once = layer(&nodes).max_wait(Duration::from_secs(5));
+    let app = shop.open(once.clone()).layer(once);
+    assert_eq!(send(&app, request("a", "tea")).await.body, "order 1: tea");
+    let again = send(&app, request("a", "tea")).await;
+    assert_eq!(again.body, "order 1: tea");
+    assert!(again.is_replayed());
+    assert_eq!(
+        send(&app, request("a", "milk")).await.problem(),
+        (422, "idempotency-key-reused".into())
+    );
+}
