@@ -23,7 +23,7 @@ use super::record::{Answer, Outcome, Stored};
 use super::route::route_of;
 use super::scope::Scope;
 use crate::conduct::OnLost;
-use crate::manager::{Lasting, LockHandle, Recall, RunGuard};
+use crate::manager::{Lasting, LockHandle, LossReason, Recall, RunGuard};
 use crate::metrics;
 use crate::problem::Unprocessed;
 
@@ -170,21 +170,9 @@ impl Run {
         ReqBody: Body,
         ResBody: Body,
     {
-        let result = {
-            // Dropped before the lock is given up, whatever happens.
-            let mut inner = pin!(service.call(request));
-            match self.options.on_lost {
-                OnLost::Continue => inner.await,
-                OnLost::Abort => {
-                    let mut lost = pin!(self.guard.handle().lost());
-                    // An answer that exists wins.
-                    tokio::select! {
-                        biased;
-                        result = &mut inner => result,
-                        reason = &mut lost => return Ok(self.options.refuse(Cause::Lost(reason))),
-                    }
-                }
-            }
+        let result = match self.unless_lost(service.call(request)).await {
+            Ok(result) => result,
+            Err(reason) => return Ok(self.options.refuse(Cause::Lost(reason))),
         };
         let response = match result {
             Ok(response) => response,
@@ -207,8 +195,11 @@ impl Run {
                 ResponseBody::untouched(body),
             )
         } else {
-            let collected = collect_up_to(body, limit).await;
-            outcome(&self.options, &head, collected)
+            // The end of an answer may take as long as its beginning.
+            match self.unless_lost(collect_up_to(body, limit)).await {
+                Ok(collected) => outcome(&self.options, &head, collected),
+                Err(reason) => return Ok(self.options.refuse(Cause::Lost(reason))),
+            }
         };
         let stored = Stored::new(self.fingerprint, outcome).encode();
         let mut response = Response::from_parts(head, body);
@@ -223,6 +214,24 @@ impl Run {
             }
         }
         Ok(response)
+    }
+
+    /// What `work` comes to; or why the lock was lost before, if work is to end with that.
+    async fn unless_lost<T>(&self, work: impl Future<Output = T>) -> Result<T, LossReason> {
+        // Dropped before the lock is given up, whatever happens.
+        let mut work = pin!(work);
+        match self.options.on_lost {
+            OnLost::Continue => Ok(work.await),
+            OnLost::Abort => {
+                let mut lost = pin!(self.guard.handle().lost());
+                // An answer that exists wins.
+                tokio::select! {
+                    biased;
+                    done = &mut work => Ok(done),
+                    reason = &mut lost => Err(reason),
+                }
+            }
+        }
     }
 }
 
