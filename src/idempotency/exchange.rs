@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HeaderName, TRAILER};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Body;
@@ -142,14 +142,26 @@ fn replay<B: Body>(
         Outcome::NotReplayable { .. } => options.refuse(Cause::NotReplayable),
         Outcome::Answer(answer) => {
             metrics::idempotency("replayed");
+            let announced = answer.trailers.as_ref().and_then(names_of);
             let mut response = Response::new(ResponseBody::whole(answer.body, answer.trailers));
             *response.status_mut() = answer.status;
             *response.headers_mut() = answer.headers;
             let yes = HeaderValue::from_static("true");
             response.headers_mut().insert(IDEMPOTENT_REPLAYED, yes);
+            if let Some(names) = announced {
+                // HTTP/1.1 sends no others.
+                response.headers_mut().insert(TRAILER, names);
+            }
             response
         }
     }
+}
+
+/// The names of trailers as the header `trailer` has them.
+fn names_of(trailers: &HeaderMap) -> Option<HeaderValue> {
+    let names: Vec<&str> = trailers.keys().map(HeaderName::as_str).collect();
+    let names = HeaderValue::from_str(&names.join(", ")).ok()?;
+    (!names.is_empty()).then_some(names)
 }
 
 /// A request that runs.
@@ -262,7 +274,7 @@ fn outcome<B: Body>(
         Collected::All { bytes, trailers } => {
             let headers = options.headers.keep(&head.headers);
             let mut answer = Answer::new(status, headers, bytes.clone());
-            answer.trailers.clone_from(&trailers);
+            answer.trailers = trailers.as_ref().map(|all| options.headers.keep(all));
             (
                 Outcome::Answer(answer),
                 ResponseBody::whole(bytes, trailers),
