@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, TRAILER};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use tower_service::Service;
 
@@ -182,6 +182,7 @@ impl Run {
         ReqBody: Body,
         ResBody: Body,
     {
+        let connects = request.method() == Method::CONNECT;
         let result = match self.unless_lost(service.call(request)).await {
             Ok(result) => result,
             Err(reason) => return Ok(self.options.refuse(Cause::Lost(reason))),
@@ -200,7 +201,7 @@ impl Run {
             return Ok(Response::from_parts(head, ResponseBody::untouched(body)));
         }
         let limit = self.options.max_answer;
-        let (outcome, body) = if streams(&head.headers) {
+        let (outcome, body) = if opens_a_tunnel(head.status, connects) || streams(&head.headers) {
             let status = head.status;
             (
                 Outcome::NotReplayable { status },
@@ -252,6 +253,11 @@ impl Run {
 /// day.
 fn did_not_run(head: &http::response::Parts) -> bool {
     head.extensions.get::<Unprocessed>().is_some()
+}
+
+/// Whether an answer hands the connection over to another protocol, which no repeat of its head can do.
+fn opens_a_tunnel(status: StatusCode, connects: bool) -> bool {
+    status.is_informational() || (connects && status.is_success())
 }
 
 /// Whether an answer is one without an end, which must reach the client as it is made.

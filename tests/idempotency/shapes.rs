@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::post;
 use bytes::Bytes;
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, StatusCode};
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::{BodyExt as _, Full};
 use tower::ServiceExt as _;
@@ -103,6 +103,31 @@ async fn an_answer_that_breaks_off_is_not_made_again() {
         send(&app, request("a", "")).await.problem(),
         (409, "not-replayable".into())
     );
+}
+
+/// A repeat has a connection of its own, with which nothing was agreed.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_hands_the_connection_over_is_given_once() {
+    let nodes = nodes();
+    let switch = post(|| async { (StatusCode::SWITCHING_PROTOCOLS, [("upgrade", "chat")]) });
+    let open = axum::routing::connect(|| async { StatusCode::OK });
+    let app = Router::new()
+        .route("/orders/{shop}", switch)
+        .route("/tunnels/{host}", open)
+        .layer(layer(&nodes));
+    let connect = || {
+        let request = Request::connect("/tunnels/here").header("idempotency-key", "a");
+        request.body(Body::empty()).unwrap()
+    };
+    assert_eq!(send(&app, request("a", "")).await.status.as_u16(), 101);
+    assert_eq!(send(&app, connect()).await.status.as_u16(), 200);
+    let again = [
+        send(&app, request("a", "")).await,
+        send(&app, connect()).await,
+    ];
+    for again in again {
+        assert_eq!(again.problem(), (409, "not-replayable".into()));
+    }
 }
 
 #[tokio::test(start_paused = true)]
