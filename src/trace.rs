@@ -158,7 +158,10 @@ impl Caller {
             tracing::Instrument::instrument(work, span)
         };
         #[cfg(not(feature = "tracing"))]
-        work
+        {
+            let Self() = self;
+            work
+        }
     }
 }
 
