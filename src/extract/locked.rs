@@ -172,7 +172,11 @@ impl<R: IntoResponse> IntoResponse for LockedRejection<R> {
     fn into_response(self) -> Response {
         match self {
             Self::Value(rejection) => rejection.into_response(),
-            Self::Lock(rejection) => rejection.to_response().map(axum::body::Body::from),
+            Self::Lock(rejection) => {
+                let response = rejection.to_response().map(axum::body::Body::from);
+                // The handler has not run, so an idempotency layer around it keeps nothing.
+                rejection.mark(response)
+            }
         }
     }
 }

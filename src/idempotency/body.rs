@@ -160,6 +160,11 @@ impl<B: Body> Inner<B> {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Untouched { body } => body.size_hint(),
+            // Told how long it is, HTTP/1.1 leaves off what comes behind.
+            Self::Whole {
+                bytes,
+                trailers: Some(_),
+            } => at_least(as_u64(bytes.len())),
             Self::Whole { bytes, .. } => SizeHint::with_exact(as_u64(bytes.len())),
             Self::Resumed { read, rest } => {
                 let rest = rest.size_hint();
@@ -172,11 +177,7 @@ impl<B: Body> Inner<B> {
                 hint
             }
             // How long the body would have been is not known, so it must not look like a whole one.
-            Self::Broken { read, .. } => {
-                let mut hint = SizeHint::new();
-                hint.set_lower(read.len());
-                hint
-            }
+            Self::Broken { read, .. } => at_least(read.len()),
         }
     }
 
@@ -333,6 +334,12 @@ impl Joined {
 /// No copy if the data are `Bytes` already.
 fn into_bytes(mut data: impl Buf) -> Bytes {
     data.copy_to_bytes(data.remaining())
+}
+
+fn at_least(len: u64) -> SizeHint {
+    let mut hint = SizeHint::new();
+    hint.set_lower(len);
+    hint
 }
 
 fn as_u64(len: usize) -> u64 {

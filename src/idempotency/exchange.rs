@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HeaderName, TRAILER};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use tower_service::Service;
 
@@ -23,7 +23,7 @@ use super::record::{Answer, Outcome, Stored};
 use super::route::route_of;
 use super::scope::Scope;
 use crate::conduct::OnLost;
-use crate::manager::{Lasting, LockHandle, Recall, RunGuard};
+use crate::manager::{Lasting, LockHandle, LossReason, Recall, RunGuard};
 use crate::metrics;
 use crate::problem::Unprocessed;
 
@@ -78,6 +78,14 @@ impl<S, C> Exchange<S, C> {
             Ok(name) => name,
             Err(error) => return Ok(options.refuse(Cause::Unnameable(error))),
         };
+        let within = parts.extensions.get::<Idempotent>();
+        if within.is_some_and(|outer| options.locks.is_run_of(outer.handle(), &name)) {
+            // The same layer further out has this key for this request, which would wait for itself.
+            let mut service = service;
+            let request = Request::from_parts(parts, RequestBody::whole(bytes, trailers));
+            let response = service.call(request).await?;
+            return Ok(response.map(ResponseBody::untouched));
+        }
         let max_wait = max_wait(&options, &parts);
         let recall = options.locks.recall(name, options.retention, max_wait);
         let guard = match recall.await {
@@ -134,14 +142,26 @@ fn replay<B: Body>(
         Outcome::NotReplayable { .. } => options.refuse(Cause::NotReplayable),
         Outcome::Answer(answer) => {
             metrics::idempotency("replayed");
+            let announced = answer.trailers.as_ref().and_then(names_of);
             let mut response = Response::new(ResponseBody::whole(answer.body, answer.trailers));
             *response.status_mut() = answer.status;
             *response.headers_mut() = answer.headers;
             let yes = HeaderValue::from_static("true");
             response.headers_mut().insert(IDEMPOTENT_REPLAYED, yes);
+            if let Some(names) = announced {
+                // HTTP/1.1 sends no others.
+                response.headers_mut().insert(TRAILER, names);
+            }
             response
         }
     }
+}
+
+/// The names of trailers as the header `trailer` has them.
+fn names_of(trailers: &HeaderMap) -> Option<HeaderValue> {
+    let names: Vec<&str> = trailers.keys().map(HeaderName::as_str).collect();
+    let names = HeaderValue::from_str(&names.join(", ")).ok()?;
+    (!names.is_empty()).then_some(names)
 }
 
 /// A request that runs.
@@ -162,21 +182,10 @@ impl Run {
         ReqBody: Body,
         ResBody: Body,
     {
-        let result = {
-            // Dropped before the lock is given up, whatever happens.
-            let mut inner = pin!(service.call(request));
-            match self.options.on_lost {
-                OnLost::Continue => inner.await,
-                OnLost::Abort => {
-                    let mut lost = pin!(self.guard.handle().lost());
-                    // An answer that exists wins.
-                    tokio::select! {
-                        biased;
-                        result = &mut inner => result,
-                        reason = &mut lost => return Ok(self.options.refuse(Cause::Lost(reason))),
-                    }
-                }
-            }
+        let connects = request.method() == Method::CONNECT;
+        let result = match self.unless_lost(service.call(request)).await {
+            Ok(result) => result,
+            Err(reason) => return Ok(self.options.refuse(Cause::Lost(reason))),
         };
         let response = match result {
             Ok(response) => response,
@@ -192,15 +201,18 @@ impl Run {
             return Ok(Response::from_parts(head, ResponseBody::untouched(body)));
         }
         let limit = self.options.max_answer;
-        let (outcome, body) = if streams(&head.headers) {
+        let (outcome, body) = if opens_a_tunnel(head.status, connects) || streams(&head.headers) {
             let status = head.status;
             (
                 Outcome::NotReplayable { status },
                 ResponseBody::untouched(body),
             )
         } else {
-            let collected = collect_up_to(body, limit).await;
-            outcome(&self.options, &head, collected)
+            // The end of an answer may take as long as its beginning.
+            match self.unless_lost(collect_up_to(body, limit)).await {
+                Ok(collected) => outcome(&self.options, &head, collected),
+                Err(reason) => return Ok(self.options.refuse(Cause::Lost(reason))),
+            }
         };
         let stored = Stored::new(self.fingerprint, outcome).encode();
         let mut response = Response::from_parts(head, body);
@@ -216,12 +228,36 @@ impl Run {
         }
         Ok(response)
     }
+
+    /// What `work` comes to; or why the lock was lost before, if work is to end with that.
+    async fn unless_lost<T>(&self, work: impl Future<Output = T>) -> Result<T, LossReason> {
+        // Dropped before the lock is given up, whatever happens.
+        let mut work = pin!(work);
+        match self.options.on_lost {
+            OnLost::Continue => Ok(work.await),
+            OnLost::Abort => {
+                let mut lost = pin!(self.guard.handle().lost());
+                // An answer that exists wins.
+                tokio::select! {
+                    biased;
+                    done = &mut work => Ok(done),
+                    reason = &mut lost => Err(reason),
+                }
+            }
+        }
+    }
 }
 
-/// Whether a lock layer inside of this one has refused the request, so that the handler never saw it. A 409 of that
-/// kind is about a lock that was held for a moment, and must not be what a repeat is told for a day.
+/// Whether a layer or an extractor of this crate, inside of this layer, has refused the request, so that the handler
+/// never saw it. A 409 of that kind is about what was held for a moment, and must not be what a repeat is told for a
+/// day.
 fn did_not_run(head: &http::response::Parts) -> bool {
     head.extensions.get::<Unprocessed>().is_some()
+}
+
+/// Whether an answer hands the connection over to another protocol, which no repeat of its head can do.
+fn opens_a_tunnel(status: StatusCode, connects: bool) -> bool {
+    status.is_informational() || (connects && status.is_success())
 }
 
 /// Whether an answer is one without an end, which must reach the client as it is made.
@@ -244,7 +280,7 @@ fn outcome<B: Body>(
         Collected::All { bytes, trailers } => {
             let headers = options.headers.keep(&head.headers);
             let mut answer = Answer::new(status, headers, bytes.clone());
-            answer.trailers.clone_from(&trailers);
+            answer.trailers = trailers.as_ref().map(|all| options.headers.keep(all));
             (
                 Outcome::Answer(answer),
                 ResponseBody::whole(bytes, trailers),

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use http::Uri;
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::request::Parts;
 use sha2::{Digest as _, Sha256};
 
 use super::hashing::{feed, feed_len, hex};
+use super::route::asked_for;
 
 /// The SHA-256 of what makes a request this request: method, path and query, chosen headers, and the body.
 ///
@@ -66,18 +68,17 @@ pub struct Fingerprinter {
 impl Fingerprinter {
     /// Takes in the head of a request.
     ///
-    /// The path is that of the URI as it is here: a router that nests takes its prefix off before.
+    /// Where axum's router has changed the URI on the way here, as one does that nests, path and query count as they
+    /// are here and as they came.
     pub fn new(parts: &Parts, headers: &FingerprintHeaders) -> Self {
         let mut hash = Sha256::new();
         hash.update(VERSION);
         feed(&mut hash, parts.method.as_str().as_bytes());
-        feed(&mut hash, parts.uri.path().as_bytes());
-        match parts.uri.query() {
-            None => hash.update([0]),
-            Some(query) => {
-                hash.update([1]);
-                feed(&mut hash, query.as_bytes());
-            }
+        feed_uri(&mut hash, &parts.uri);
+        if let Some(original) = asked_for(parts) {
+            // No length begins like this.
+            hash.update([0xFF]);
+            feed_uri(&mut hash, original);
         }
         feed_len(&mut hash, headers.names.len());
         for name in &*headers.names {
@@ -106,6 +107,17 @@ impl Fingerprinter {
 impl fmt::Debug for Fingerprinter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fingerprinter").finish_non_exhaustive()
+    }
+}
+
+fn feed_uri(hash: &mut Sha256, uri: &Uri) {
+    feed(hash, uri.path().as_bytes());
+    match uri.query() {
+        None => hash.update([0]),
+        Some(query) => {
+            hash.update([1]);
+            feed(hash, query.as_bytes());
+        }
     }
 }
 

@@ -10,7 +10,8 @@ pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-
 /// `true`. See [`OnUnrecorded::Answer`](super::OnUnrecorded::Answer).
 pub const IDEMPOTENT_UNRECORDED: HeaderName = HeaderName::from_static("idempotent-unrecorded");
 
-/// Which headers of an answer are kept with it and sent again. The same goes for its trailers.
+/// Which headers of an answer are kept with it and sent again. The same goes for its trailers, which a repeat announces
+/// in a `trailer` of its own.
 ///
 /// Default: all of them but those that belong to one exchange and not to the answer.
 ///

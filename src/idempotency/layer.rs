@@ -88,8 +88,8 @@ impl<C> IdempotencyLayer<C> {
     /// The longest answer body that is kept, in bytes. Default: 1 MiB.
     ///
     /// Up to there a body is read whole, and kept by the nodes, before the client gets the answer. A longer one, and
-    /// `text/event-stream` of any length, is passed on as it comes; that the request is done is kept in its place, and
-    /// a repeat is told so: `409 not-replayable`.
+    /// `text/event-stream` of any length, is passed on as it comes; so is an answer that hands the connection over,
+    /// such as 101. That the request is done is kept in its place, and a repeat is told so: `409 not-replayable`.
     pub fn max_answer_body(self, bytes: usize) -> Self {
         self.with(|options| options.max_answer = bytes)
     }

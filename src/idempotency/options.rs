@@ -17,6 +17,7 @@ use super::problem::{
 };
 use crate::conduct::{Methods, OnLost};
 use crate::manager::LockManager;
+use crate::problem::Unprocessed;
 
 /// What becomes of an answer that too few nodes have kept, so that whether a repeat will get it is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -88,7 +89,10 @@ impl Options {
     /// The answer to a request that is refused because of `cause`.
     pub(super) fn refuse<B: Body>(&self, cause: Cause) -> Response<ResponseBody<B>> {
         let rejection = IdempotencyRejection::new(cause, self.retry_after);
-        let response = self.responder.response_for_rejection(&rejection);
+        let mut response = self.responder.response_for_rejection(&rejection);
+        if rejection.kind().is_before_the_run() {
+            response.extensions_mut().insert(Unprocessed);
+        }
         response.map(|body| ResponseBody::whole(body, None))
     }
 }

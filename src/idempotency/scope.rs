@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 use super::caller::Caller;
 use super::hashing::{feed, hex};
 use super::key::IdempotencyKey;
+use super::route::asked_for;
 use crate::lock_key::{KeyError, LockKey};
 
 /// Within what an idempotency key means one request: method, route and caller.
@@ -24,19 +25,30 @@ pub struct Scope<'a> {
 enum Place<'a> {
     Route(&'a str),
     Path(&'a str),
+    // As it is here and as it came.
+    Nested(&'a str, &'a str),
+}
+
+impl<'a> Place<'a> {
+    /// The place of a request without a route.
+    fn of(parts: &'a Parts) -> Self {
+        let path = parts.uri.path();
+        asked_for(parts).map_or(Self::Path(path), |uri| Self::Nested(path, uri.path()))
+    }
 }
 
 impl<'a> Scope<'a> {
     /// The scope of a request.
     ///
     /// `route` is the path of the route that matched, such as `/orders/{id}/pay`, if a router found one; else the path
-    /// of the request's URI is taken. Under a route, one key sent to `/orders/1/pay` and to `/orders/2/pay` is a key
-    /// that was used twice for different requests, and is refused; by paths, they are two keys.
+    /// of the request's URI is taken, with what axum's `nest_service` has taken off. Under a route, one key sent to
+    /// `/orders/1/pay` and to `/orders/2/pay` is a key that was used twice for different requests, and is refused; by
+    /// paths, they are two keys.
     #[must_use]
     pub fn new(parts: &'a Parts, route: Option<&'a str>, caller: &'a Caller) -> Self {
         Self {
             method: &parts.method,
-            place: route.map_or_else(|| Place::Path(parts.uri.path()), Place::Route),
+            place: route.map_or_else(|| Place::of(parts), Place::Route),
             caller,
         }
     }
@@ -61,6 +73,11 @@ impl<'a> Scope<'a> {
             Place::Path(path) => {
                 hash.update([1]);
                 feed(&mut hash, path.as_bytes());
+            }
+            Place::Nested(path, original) => {
+                hash.update([2]);
+                feed(&mut hash, path.as_bytes());
+                feed(&mut hash, original.as_bytes());
             }
         }
         match self.caller.identity() {

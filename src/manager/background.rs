@@ -16,6 +16,8 @@ pub(super) struct Background {
     runtime: Handle,
     limit: usize,
     jobs: Gauge,
+    // Those of them that do not count for the limit.
+    beside: Gauge,
 }
 
 impl Background {
@@ -28,6 +30,7 @@ impl Background {
             runtime,
             limit: Self::LIMIT,
             jobs: Gauge::new(),
+            beside: Gauge::new(),
         }
     }
 
@@ -37,7 +40,7 @@ impl Background {
     /// dropped unrun.
     pub(super) fn spawn(&self, job: impl Future<Output = ()> + Send + 'static) -> bool {
         let inside = self.jobs.enter();
-        if self.jobs.count() > self.limit {
+        if self.jobs.count().saturating_sub(self.beside.count()) > self.limit {
             return false;
         }
         self.run(inside, job);
@@ -48,6 +51,16 @@ impl Background {
     /// never many at a time, and without which releases that pile up would cost the locks that are held.
     pub(super) fn spawn_anyway(&self, job: impl Future<Output = ()> + Send + 'static) {
         self.run(self.jobs.enter(), job);
+    }
+
+    /// Runs `job` as [`spawn`](Self::spawn) does, in no room of others: for what may take long, and has a bound of its
+    /// own.
+    pub(super) fn spawn_beside(&self, job: impl Future<Output = ()> + Send + 'static) {
+        let beside = self.beside.enter();
+        self.spawn_anyway(async move {
+            let _beside = beside;
+            job.await;
+        });
     }
 
     fn run(&self, inside: Inside, job: impl Future<Output = ()> + Send + 'static) {
@@ -171,9 +184,14 @@ mod tests {
         assert_eq!(background.jobs.count(), 2);
         background.spawn_anyway(std::future::ready(()));
         assert_eq!(background.jobs.count(), 3, "what must not wait is run");
+        let (third, go_third) = oneshot::channel::<()>();
+        background.spawn_beside(async { drop(go_third.await) });
         tokio::task::yield_now().await;
-        assert_eq!(background.idle(Duration::ZERO).await, 2);
-        drop((first, second));
+        assert_eq!(background.idle(Duration::ZERO).await, 3);
+        drop(first);
+        tokio::task::yield_now().await;
+        assert!(background.spawn(async {}), "there is room beside the third");
+        drop((second, third));
         assert_eq!(background.idle(Duration::from_secs(5)).await, 0);
     }
 

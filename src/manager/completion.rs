@@ -27,6 +27,8 @@ use crate::token::Owner;
 const SPREAD: Duration = Duration::from_secs(60);
 /// How many bytes of records are kept here for nodes that lack them.
 const MOST_KEPT: usize = 64 << 20;
+/// What a record counts for at least: no more are kept than there are tasks that can be had for them.
+const LEAST: usize = MOST_KEPT / 10_000;
 
 /// Bytes of records that this process keeps for nodes that lack them.
 #[derive(Debug, Default)]
@@ -34,7 +36,7 @@ pub(super) struct Kept(Arc<AtomicUsize>);
 
 impl Kept {
     fn room_for(&self, record: &Record) -> Option<Room> {
-        let bytes = record.body.len();
+        let bytes = record.body.len().max(LEAST);
         let before = self.0.fetch_add(bytes, Ordering::AcqRel);
         let room = Room(Arc::clone(&self.0), bytes);
         (before.saturating_add(bytes) <= MOST_KEPT).then_some(room)
@@ -72,18 +74,23 @@ pub(super) fn spread(core: &Arc<Core>, job: Spread, nodes: Vec<usize>) {
         );
         return;
     };
+    spread_in(core, room, job, nodes);
+}
+
+/// The same for a record that has its `room` already.
+fn spread_in(core: &Arc<Core>, room: Room, job: Spread, nodes: Vec<usize>) {
     let until = core.clock.now() + SPREAD;
     let request = CompleteRequest::new(job.release, Some(job.record), job.keep)
         .under(core.charter.clone())
         .chosen();
-    let (core, keys) = (Arc::clone(core), request.release.keys.clone());
-    let owner = Arc::clone(&core);
-    owner.settle(&keys, async move {
+    let owner = Arc::clone(core);
+    // A node may be down for all of that minute. What must be released then cannot wait behind its records.
+    core.background.spawn_beside(async move {
         let _room = room;
         tokio::select! {
             biased;
-            () = core.registry.closing() => {}
-            _ = insist_on_all(&core, &request, until, nodes) => {}
+            () = owner.registry.closing() => {}
+            _ = insist_on_all(&owner, &request, until, nodes) => {}
         }
     });
 }
@@ -284,10 +291,10 @@ impl Completion {
             let more = insist_on_all(&self.core, &self.request, until, failed).await;
             self.stored.extend(more);
         }
-        drop(room);
         let nodes = 0..self.core.nodes.len();
         let lacking: Vec<usize> = nodes.filter(|node| !self.stored.contains(node)).collect();
-        if let (Some(record), false) = (self.request.record.take(), lacking.is_empty())
+        if let (Some(room), Some(record)) = (room, self.request.record.take())
+            && !lacking.is_empty()
             && self.stored.len() >= self.needed()
         {
             let job = Spread {
@@ -296,7 +303,7 @@ impl Completion {
                 keep: self.request.keep,
                 until,
             };
-            spread(&self.core, job, lacking);
+            spread_in(&self.core, room, job, lacking);
         }
     }
 }

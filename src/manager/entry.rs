@@ -106,7 +106,7 @@ async fn line_up(
     let mut queued = false;
     let mut turns: Option<Turns> = None;
     for key in keys.as_slice() {
-        let turn = match turn(core, key, several, wait, &mut queued).await? {
+        let turn = match turn(core, key, (purpose, several), wait, &mut queued).await? {
             Baton::Turn(turn) => turn,
             Baton::Lock(guard) => return Ok(Prize::Lock(guard.waited_for(wait.waited(core)))),
         };
@@ -132,12 +132,12 @@ async fn line_up(
 async fn turn(
     core: &Arc<Core>,
     key: &NodeKey,
-    several: bool,
+    (purpose, several): (Purpose, bool),
     wait: Wait,
     queued: &mut bool,
 ) -> Result<Baton, AcquireError> {
     loop {
-        let guard = match core.queue.enter(key.shared(), wait.is_patient()) {
+        let guard = match enter(core, key, purpose, wait) {
             Ok(Entered::Turn(turn)) => return Ok(Baton::Turn(turn)),
             Ok(Entered::Seat(seat)) => {
                 let baton = called(core, key, seat, wait).await?;
@@ -166,8 +166,29 @@ async fn turn(
     }
 }
 
-/// Waits in the queue. Who does not wait at all is here only because the lock is being given back, which takes a
-/// node time-out at most; that is its patience for all of its keys.
+/// Gets in line. A key that is in use is not for those who do not wait; but where they ask for a record, and nothing is
+/// known of the key yet, it may be that whoever is before them is only asking, too.
+fn enter(
+    core: &Arc<Core>,
+    key: &NodeKey,
+    purpose: Purpose,
+    wait: Wait,
+) -> Result<Entered<Baton>, Refused<Note>> {
+    let entered = core.queue.enter(key.shared(), wait.is_patient());
+    match (entered, purpose) {
+        (Err(Refused::InUse(None)), Purpose::Recall { .. }) => {
+            let entered = core.queue.enter(key.shared(), true);
+            entered.map_err(|refused| match refused {
+                Refused::KeyFull | Refused::Full => Refused::InUse(None),
+                refused => refused,
+            })
+        }
+        (entered, _) => entered,
+    }
+}
+
+/// Waits in the queue. Who does not wait at all is here only because the lock is being given back, or a record is being
+/// asked for, which takes a node time-out at most; that is its patience for all of its keys.
 async fn called(
     core: &Arc<Core>,
     key: &NodeKey,

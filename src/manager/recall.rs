@@ -184,6 +184,14 @@ impl LockManager {
     }
 }
 
+#[cfg(feature = "idempotency")]
+impl LockManager {
+    /// Whether `handle` observes a run of the work called `key` that this manager let begin.
+    pub(crate) fn is_run_of(&self, handle: &LockHandle, key: &LockKey) -> bool {
+        handle.is_of(&self.core) && handle.key() == key
+    }
+}
+
 impl Core {
     /// The error where too few nodes had anything to say.
     pub(super) fn no_answer(&self) -> NoQuorum {

@@ -75,11 +75,16 @@ impl Rejection {
 
     /// The answer that the layer was told to give.
     pub(super) fn answer<B>(&self, options: &Options) -> Response<ResponseBody<B>> {
-        let mut response = options.responder.response_for_rejection(self);
+        let response = options.responder.response_for_rejection(self);
+        self.mark(response).map(ResponseBody::answer)
+    }
+
+    /// `response`, with the note that the inner service has not seen the request where that is so.
+    pub(crate) fn mark<B>(&self, mut response: Response<B>) -> Response<B> {
         if self.kind() != RejectionKind::LockLost {
             response.extensions_mut().insert(Unprocessed);
         }
-        response.map(ResponseBody::answer)
+        response
     }
 
     /// What kind of rejection it is.

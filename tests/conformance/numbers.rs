@@ -104,6 +104,22 @@ pub(crate) async fn a_counter_is_kept_for_as_long_as_was_asked(bench: &impl Benc
     assert_eq!(pass(&*node, "brief", LOW).await, HIGH + STEP, "it is gone");
 }
 
+pub(crate) async fn a_counter_may_be_kept_for_ever(bench: &impl Bench) {
+    let node = bench.node();
+    let forever = |number| fence_for(number, Duration::MAX);
+    let granted = number(&*node, acquire("k", 1).numbered(forever(HIGH))).await;
+    assert_eq!(granted, HIGH);
+    for up in [0, STEP] {
+        let request = extend("k", 1).numbered(forever(HIGH + up));
+        assert_eq!(extend_one(&*node, request).await, ExtendReply::Extended);
+    }
+    let fence = forever(HIGH + 2 * STEP).unwrap();
+    let request = RaiseRequest::new(key("k"), token(1), fence);
+    assert_eq!(node.raise(request).await, Ok(RaiseReply::Raised));
+    assert!(released(&*node, "k", 1).await);
+    assert_eq!(pass(&*node, "k", LOW).await, HIGH + 3 * STEP);
+}
+
 pub(crate) async fn an_extend_keeps_a_counter_that_is_high_enough(bench: &impl Bench) {
     let node = bench.node();
     let brief = fence_for(5 * STEP, Duration::from_millis(40));

@@ -110,6 +110,29 @@ async fn a_repeat_of_what_still_runs_is_told_so_or_waits() {
     assert_eq!(shop.orders(), 1);
 }
 
+/// They are not in one another's way: none of them runs.
+#[tokio::test(start_paused = true)]
+async fn repeats_that_come_at_once_all_get_the_answer() {
+    let (shop, nodes) = (Shop::new(), nodes());
+    let app = shop.open(layer(&nodes));
+    let first = send(&app, request("a", "tea")).await;
+    // The answers of the nodes take their time.
+    nodes[..3].iter().for_each(MemoryNode::freeze);
+    let repeats = [(); 20].map(|()| {
+        let app = app.clone();
+        tokio::spawn(async move { send(&app, request("a", "tea")).await })
+    });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    nodes[..3].iter().for_each(MemoryNode::thaw);
+    for repeat in repeats {
+        let repeat = repeat.await.unwrap();
+        assert!(
+            repeat.is_replayed() && repeat.body == first.body,
+            "{repeat:?}"
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn answers_that_ask_for_a_retry_are_not_kept() {
     let nodes = nodes();

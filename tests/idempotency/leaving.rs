@@ -1,5 +1,7 @@
 //! Clients that go away, locks that are lost, handlers that panic.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tower_redlock::idempotency::{OnDisconnect, OnLost};
@@ -67,6 +69,39 @@ async fn a_request_that_loses_its_lock_is_cut_and_its_client_told() {
     let reply = first.await.unwrap();
     assert_eq!(reply.problem(), (503, "lock-lost".into()));
     assert_eq!(reply.header("retry-after"), None);
+}
+
+/// A handler may have answered and still be making the body.
+#[tokio::test(start_paused = true)]
+async fn so_is_one_whose_answer_has_begun() {
+    use axum::Router;
+    use axum::body::Body;
+    use axum::routing::post;
+    let nodes = nodes();
+    let stuck = post(|| async { Body::new(Stuck) });
+    let app = Router::new()
+        .route("/orders/{shop}", stuck)
+        .layer(layer(&nodes));
+    let first = tokio::spawn(async move { send(&app, request("a", "tea")).await });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    nodes.iter().for_each(MemoryNode::go_down);
+    let reply = tokio::time::timeout(TTL * 2, first).await.unwrap().unwrap();
+    assert_eq!(reply.problem(), (503, "lock-lost".into()));
+}
+
+/// A body that never comes.
+struct Stuck;
+
+impl http_body::Body for Stuck {
+    type Data = bytes::Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Self::Error>>> {
+        Poll::Pending
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,6 +8,7 @@
 
 mod answers;
 mod leaving;
+mod nested;
 mod scopes;
 mod shapes;
 mod with_locks;

@@ -8,8 +8,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::post;
 use bytes::Bytes;
-use http::Request;
+use http::{HeaderMap, Request, StatusCode};
 use http_body::{Body as HttpBody, Frame};
+use http_body_util::{BodyExt as _, Full};
+use tower::ServiceExt as _;
 
 use super::{layer, nodes, request, send};
 
@@ -101,6 +103,62 @@ async fn an_answer_that_breaks_off_is_not_made_again() {
         send(&app, request("a", "")).await.problem(),
         (409, "not-replayable".into())
     );
+}
+
+/// A repeat has a connection of its own, with which nothing was agreed.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_hands_the_connection_over_is_given_once() {
+    let nodes = nodes();
+    let switch = post(|| async { (StatusCode::SWITCHING_PROTOCOLS, [("upgrade", "chat")]) });
+    let open = axum::routing::connect(|| async { StatusCode::OK });
+    let app = Router::new()
+        .route("/orders/{shop}", switch)
+        .route("/tunnels/{host}", open)
+        .layer(layer(&nodes));
+    let connect = || {
+        let request = Request::connect("/tunnels/here").header("idempotency-key", "a");
+        request.body(Body::empty()).unwrap()
+    };
+    assert_eq!(send(&app, request("a", "")).await.status.as_u16(), 101);
+    assert_eq!(send(&app, connect()).await.status.as_u16(), 200);
+    let again = [
+        send(&app, request("a", "")).await,
+        send(&app, connect()).await,
+    ];
+    for again in again {
+        assert_eq!(again.problem(), (409, "not-replayable".into()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_trailers_is_kept_what_is_kept_of_headers() {
+    let nodes = nodes();
+    let summed = post(|| async {
+        let trailers = [("x-sum", "7"), ("set-cookie", "session=1")];
+        let trailers =
+            trailers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        let trailers = std::future::ready(Some(Ok(HeaderMap::from_iter(trailers))));
+        Body::new(Full::new(Bytes::from("42")).with_trailers(trailers))
+    });
+    let app = Router::new()
+        .route("/orders/{shop}", summed)
+        .layer(layer(&nodes));
+    for (run, cookie) in [("first", true), ("repeat", false)] {
+        let response = app.clone().oneshot(request("a", "")).await.unwrap();
+        let announced = response.headers().get("trailer").cloned();
+        assert_eq!(announced.is_some_and(|names| names == "x-sum"), !cookie);
+        let body = response.into_body();
+        assert_eq!(
+            body.size_hint().exact(),
+            None,
+            "{run}: HTTP/1.1 leaves trailers off behind a length"
+        );
+        let whole = body.collect().await.unwrap();
+        let trailers = whole.trailers().unwrap();
+        assert_eq!(trailers["x-sum"], "7", "{run}");
+        assert_eq!(trailers.contains_key("set-cookie"), cookie, "{run}");
+        assert_eq!(whole.to_bytes(), "42", "{run}");
+    }
 }
 
 /// A chunk, and then an error.

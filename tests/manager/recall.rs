@@ -348,3 +348,28 @@ async fn a_frozen_node_costs_a_replay_nothing() {
     assert_eq!(replay(&locks).await, "done");
     assert!(began.elapsed() < MS, "{:?}", began.elapsed());
 }
+
+/// Answers that are kept for a node that is down must not use up what releases need.
+#[tokio::test(start_paused = true)]
+async fn records_that_wait_for_a_node_leave_room_for_releases() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    nodes.each([0], MemoryNode::go_down);
+    // As many as there are in a minute of a service that is not even busy.
+    for number in 0..10_100 {
+        let work = locks.recall(format!("order:{number}"), DAY, Duration::ZERO);
+        let Ok(Recall::Run(run)) = work.await else {
+            panic!("somebody did it");
+        };
+        run.complete("done").await.unwrap();
+    }
+    let mut guards = Vec::new();
+    for number in 0..10 {
+        guards.push(locks.acquire(format!("invoice:{number}")).await.unwrap());
+    }
+    drop(guards);
+    tokio::time::sleep(MS).await;
+    for number in 0..10 {
+        assert_eq!(nodes.holding(&format!("invoice:{number}")), 0, "{number}");
+    }
+}

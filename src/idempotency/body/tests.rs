@@ -138,8 +138,11 @@ async fn a_body_within_the_limit_is_read_whole() {
     ];
     let (what, body) = through(script(&steps), 5).await;
     assert_eq!(what, "all");
-    assert_eq!(body.size_hint().exact(), Some(5));
+    let hint = body.size_hint();
+    assert_eq!((hint.lower(), hint.upper()), (5, None), "trailers follow");
     assert_eq!(drain(body).await, (b"abcde".to_vec(), true, None));
+    let (_, body) = through(script(&steps[..5]), 5).await;
+    assert_eq!(body.size_hint().exact(), Some(5));
     let (what, body) = through(script(&[]), 0).await;
     assert!(what == "all" && body.is_end_stream());
     let (what, body) = through(script(&[Step::Trailers]), 0).await;

@@ -22,7 +22,7 @@ use crate::lock_keys::LockKeys;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::node::{AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest};
-use crate::protocol::renewal::Holding;
+use crate::protocol::renewal::{Holding, Terms};
 use crate::protocol::round::{Round, Verdict, Vote};
 use crate::record::Record;
 use crate::token::{FencingToken, Owner, OwnerToken};
@@ -98,8 +98,8 @@ impl Attempt {
         let nodes = core.nodes.iter().enumerate();
         let futures = nodes.map(|(index, node)| match purpose {
             Purpose::Lock => (index, node.acquire(request.clone())),
-            Purpose::Recall { adopt, .. } => {
-                let recall = RecallRequest::new(request.clone(), adopt, linger(core.terms.ttl));
+            Purpose::Recall { adopt, keep } => {
+                let recall = RecallRequest::new(request.clone(), adopt, linger(&core.terms, keep));
                 (index, node.recall(recall))
             }
         });
@@ -305,10 +305,14 @@ impl Drop for Attempt {
     }
 }
 
-/// For how long nodes remember a grant that came to nothing: longer than its commands can be under way, and than its
-/// holder can take it for its own.
-fn linger(ttl: Duration) -> Duration {
-    ttl.saturating_mul(4).max(Duration::from_secs(60))
+/// For how long nodes remember a grant that came to nothing: longer than its commands can be under way, and than
+/// whoever held the lock before can take it for its own. Where a node has let go of it too early, that may be up to
+/// `max_hold`.
+/// Records are not kept for longer than `keep` either.
+fn linger(terms: &Terms, keep: Duration) -> Duration {
+    let before = terms.max_hold.saturating_add(terms.ttl).min(keep);
+    let under_way = terms.ttl.saturating_mul(4);
+    before.max(under_way).max(Duration::from_secs(60))
 }
 
 fn unnumbered() -> NodeError {
@@ -316,4 +320,34 @@ fn unnumbered() -> NodeError {
         NodeErrorKind::Garbled,
         "it granted without a number; switch fencing off for nodes that cannot count",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::quorum::Quorum;
+    use crate::protocol::validity::Drift;
+
+    #[test]
+    fn a_grant_is_remembered_until_nobody_can_hold_the_lock_from_before() {
+        let secs = Duration::from_secs;
+        let (hour, day) = (secs(3_600), secs(86_400));
+        for (ttl, max_hold, keep, expected) in [
+            (secs(10), secs(60), day, secs(70)),
+            (secs(1), secs(2), day, secs(60)),
+            (secs(10), hour, day, hour + secs(10)),
+            (hour, hour, day, 4 * hour),
+            (secs(10), Duration::MAX, day, day),
+            (secs(10), hour, secs(1), secs(60)),
+        ] {
+            let terms = Terms {
+                quorum: Quorum::masking(5, 0).unwrap(),
+                ttl,
+                drift: Drift::default(),
+                retry: secs(1),
+                max_hold,
+            };
+            assert_eq!(linger(&terms, keep), expected, "{ttl:?} {max_hold:?}");
+        }
+    }
 }

@@ -95,6 +95,11 @@ impl Script {
     }
 }
 
+/// How long something is kept, as a server takes it.
+fn life(keep: Duration) -> u64 {
+    millis(keep.min(FOREVER))
+}
+
 /// The command for an acquire on the server known as `identity`.
 pub(super) fn acquire(request: &AcquireRequest, identity: &str) -> Cmd {
     take(&ACQUIRE, request, None, identity)
@@ -112,7 +117,7 @@ pub(super) fn recall(request: &RecallRequest, identity: &str, replicated: bool) 
         }
     }
     cmd.arg(flag(request.adopt))
-        .arg(millis(request.linger.min(FOREVER)))
+        .arg(life(request.linger))
         .arg(flag(replicated));
     cmd
 }
@@ -133,7 +138,7 @@ pub(super) fn complete(
         Some(record) => cmd.arg(record.ballot.get()).arg(&record.body[..]),
         None => cmd.arg("").arg(""),
     };
-    cmd.arg(millis(request.keep.min(FOREVER)))
+    cmd.arg(life(request.keep))
         .arg(flag(request.chosen))
         .arg(flag(replicated));
     cmd
@@ -171,7 +176,7 @@ fn take(script: &Script, request: &AcquireRequest, beside: Option<&str>, identit
             };
             cmd.arg(proposal.saturating_sub(HOUR))
                 .arg(proposal / SECOND)
-                .arg(millis(fence.keep))
+                .arg(life(fence.keep))
                 .arg(FencingToken::STEP);
         }
         None => {
@@ -191,7 +196,7 @@ pub(super) fn raise(request: &RaiseRequest) -> Cmd {
     }
     cmd.arg(request.token.expose())
         .arg(request.fence.token.get())
-        .arg(millis(request.fence.keep));
+        .arg(life(request.fence.keep));
     cmd
 }
 
@@ -255,7 +260,7 @@ pub(super) fn extend(requests: &[ExtendRequest], identity: &str) -> Cmd {
             .arg(millis(request.ttl))
             .arg(u8::from(request.refill));
         match request.fence {
-            Some(fence) => cmd.arg(fence.token.get()).arg(millis(fence.keep)),
+            Some(fence) => cmd.arg(fence.token.get()).arg(life(fence.keep)),
             None => cmd.arg("").arg(""),
         };
     }

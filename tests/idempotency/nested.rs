@@ -1,0 +1,44 @@
+//! The layer inside of itself, and inside of another.
+
+use std::time::Duration;
+
+use http::request::Parts;
+use tower_redlock::IdempotencyLayer;
+use tower_redlock::idempotency::caller;
+
+use super::{Shop, layer, manager, nodes, request, send};
+
+/// Else a client would be told for a day that its request is being processed.
+#[tokio::test(start_paused = true)]
+async fn what_a_layer_inside_refuses_is_not_kept() {
+    let (shop, nodes) = (Shop::slow(), nodes());
+    let of_everybody = caller::from_fn(|_: &Parts| Some("everybody"));
+    let inside = IdempotencyLayer::new(manager(&nodes), of_everybody);
+    let (direct, app) = (
+        shop.open(inside.clone()),
+        shop.open(inside).layer(layer(&nodes)),
+    );
+    let first = tokio::spawn(async move { send(&direct, request("a", "tea")).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let busy = send(&app, request("a", "tea")).await;
+    assert_eq!(busy.problem(), (409, "request-in-progress".into()));
+    shop.let_go();
+    assert_eq!(first.await.unwrap().body, "order 1: tea");
+    assert_eq!(send(&app, request("a", "tea")).await.body, "order 1: tea");
+}
+
+/// As when a route has the layer, and the router around it has, too.
+#[tokio::test(start_paused = true)]
+async fn twice_is_as_good_as_once() {
+    let (shop, nodes) = (Shop::new(), nodes());
+    let once = layer(&nodes).max_wait(Duration::from_secs(5));
+    let app = shop.open(once.clone()).layer(once);
+    assert_eq!(send(&app, request("a", "tea")).await.body, "order 1: tea");
+    let again = send(&app, request("a", "tea")).await;
+    assert_eq!(again.body, "order 1: tea");
+    assert!(again.is_replayed());
+    assert_eq!(
+        send(&app, request("a", "milk")).await.problem(),
+        (422, "idempotency-key-reused".into())
+    );
+}
