@@ -58,7 +58,11 @@
 //! * *A time-out outside* answers the client, and the handler runs to its end; a repeat gets its answer. *A time-out
 //!   inside* ends the handler, and its answer 408 or 504 is not kept; a repeat runs. What the handler had sent to a
 //!   database by then may happen yet.
-//! * *Inside of compression*, so that what is kept was not compressed for one client and is sent to another.
+//! * *Inside of compression*, so that what is kept was not compressed for one client and is sent to another. The same
+//!   goes for all that belongs to one request and not to the order: headers of CORS, rate limits, request ids.
+//! * A limit of body sizes *outside* shows here as a body that cannot be read, 400; the layer's own
+//!   [limit](IdempotencyLayer::max_request_body) is told apart as 413. `CONNECT`, and with it WebSockets over HTTP/2,
+//!   is no safe method: choose the [methods](IdempotencyLayer::methods) where a router has such routes.
 //!
 //! # What a request gets
 //!
@@ -67,7 +71,7 @@
 //! | nothing | it runs |
 //! | an answer, and the request is the [same](FingerprintHeaders) | that answer, with `Idempotent-Replayed: true` |
 //! | an answer, and the request is another | 422 `idempotency-key-reused` |
-//! | that it is done, but the answer was too long or a stream | 409 `not-replayable` |
+//! | that it is done, but the answer was too long, broke off, or is a stream | 409 `not-replayable` |
 //! | that it runs | 409 `request-in-progress`, or it [waits](IdempotencyLayer::max_wait) and gets the answer, or 409 `wait-timeout` |
 //! | an answer on so few nodes that it may not count | they bring it to a quorum; then that answer |
 //! | too few nodes say anything | 503 `no-quorum`: it does not run |

@@ -168,7 +168,7 @@ impl IdempotencyRejectionKind {
                  Send this one again later to get its answer."
             }
             Self::NotReplayable => {
-                "The request with this idempotency key was processed, and its answer was too large to be kept. \
+                "The request with this idempotency key was processed, and its answer could not be kept. \
                  It is not processed again."
             }
             Self::BodyTooLarge => {
