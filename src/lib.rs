@@ -49,10 +49,10 @@
 //! | feature | default | adds |
 //! |---|---|---|
 //! | `redis` | yes | Redis and Valkey servers as nodes |
-//! | `axum` | yes | the `Held` extractor, and keys from path parameters and matched paths |
+//! | `axum` | yes | the extractors `Held` and `Locked`, and keys from path parameters, matched paths and extractors |
 //! | `tls` | no | `rediss://` URLs, by rustls with the ring provider |
 //! | `idempotency` | no | `IdempotencyLayer`: a request that is sent again gets the first answer |
-//! | `tracing` | no | events through `tracing` |
+//! | `tracing` | no | events and a span through `tracing` |
 //! | `metrics` | no | counters, gauges and histograms through `metrics` |
 //! | `inspect` | no | `InspectService`: a page of nodes, held locks and queues, for operators |
 //! | `test-util` | no | faults for memory nodes, and a clock that follows tokio's paused time |

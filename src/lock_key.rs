@@ -272,7 +272,8 @@ impl KeyError {
         Self(Reason::Malformed(subject, why))
     }
 
-    /// No router ran before the one that asks for `subject`, so the mistake is the program's.
+    /// No router ran before the one that asks for `subject`, so the mistake is the program's. So it is where that is
+    /// the key itself: the extractor that it is made with does not work.
     #[cfg_attr(
         not(feature = "axum"),
         expect(dead_code, reason = "only axum has routers")
@@ -330,6 +331,10 @@ impl fmt::Display for KeyError {
             Reason::Malformed(what, why) => {
                 write!(f, "the lock key is malformed: {what} {why}")
             }
+            Reason::Misplaced(Subject::Key) => f.write_str(
+                "the lock key cannot be made: its extractor does not work where the lock layer stands; put the layer \
+                 inside of the layers that the extractor needs, around routes with the path parameters that it takes",
+            ),
             Reason::Misplaced(what) => write!(
                 f,
                 "the lock key cannot be made: {what} is not known here, because no router ran before the lock \

@@ -12,7 +12,7 @@
 //! | `redlock_hold_seconds` | histogram | | from the grant, or the hand-off, to the end: a release, a hand-off, or a loss |
 //! | `redlock_held` | gauge | | locks that guards hold, lost ones among them |
 //! | `redlock_waiting` | gauge | | callers in line behind others of their process |
-//! | `redlock_lost_total` | counter | `reason`: `expired`, `taken`, `lender`, `max_hold`, `shutdown` | locks that ended before their guards |
+//! | `redlock_lost_total` | counter | `reason`: `expired`, `taken`, `lender`, `max_hold`, `shutdown` | locks that ended before their guards, or were given up because [`lost`](crate::LockHandle::lost) told of the end |
 //! | `redlock_release_total` | counter | `outcome`: `released`, `unconfirmed`, `handed_on`, `lost`, `returned` | ends of holders; `unconfirmed`: too few nodes answered in time; `lost`: the lock had been lost before; `returned`: it was borrowed |
 //! | `redlock_node_up` | gauge | `node` | 1 while the node takes commands, else 0; looked at every second |
 //! | `redlock_node_voting` | gauge | `node` | 1 while the node's word counts, 0 while it is quarantined, unknown or foreign; looked at every second |
@@ -80,7 +80,7 @@ pub(crate) fn waiting_less() {
     metrics::gauge!("redlock_waiting").decrement(1);
 }
 
-/// A lock ended before its guard.
+/// A lock ended before its guard, or was given up for its end.
 pub(crate) fn lost(reason: &'static str) {
     #[cfg(feature = "metrics")]
     metrics::counter!("redlock_lost_total", "reason" => reason).increment(1);

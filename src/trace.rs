@@ -76,7 +76,7 @@ pub(crate) fn node_foreign(node: &str, reason: &str) {
     tracing::error!(node, reason, "a node cannot serve this process");
 }
 
-/// A lock ended while its guard was still alive.
+/// A lock ended while its guard was still alive, or was given up because its end was near.
 pub(crate) fn lock_lost(key: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::error!(key, %reason, "lock lost");

@@ -23,7 +23,11 @@ impl Spot {
 
     /// A refusal, with what the value should have been.
     fn wrong(self, wanted: &str) -> ConfigError {
-        let text = format!("{}: is {}; {wanted}", self.path, self.value.kind());
+        let kind = self.value.kind();
+        if self.path.is_empty() {
+            return ConfigError::new(format!("the configuration is {kind}; {wanted}"));
+        }
+        let text = format!("{}: is {kind}; {wanted}", self.path);
         ConfigError::of(self.path, text)
     }
 

@@ -46,7 +46,8 @@ pub(super) struct Root(pub(super) Value);
 
 impl<'de> Deserialize<'de> for Root {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(AnyValue).map(Self)
+        // Not as a map: formats that meet something else would quote it, and it may be a URL with its password.
+        deserializer.deserialize_any(AnyValue).map(Self)
     }
 }
 

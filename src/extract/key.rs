@@ -1,11 +1,12 @@
 //! Keys from the route that axum has matched.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
-use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::rejection::{PathRejection, RawPathParamsRejection};
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams};
-use axum::response::IntoResponse as _;
+use axum::response::IntoResponse;
 use http::request::Parts;
 
 use crate::lock_key::{KeyError, KeyParts, Subject};
@@ -54,7 +55,11 @@ pub const fn matched_path() -> Key<RoutePath> {
 /// `make` turns it into text; two values that are one resource must become one text. The extractor must need no state,
 /// and sees the request's head alone. If it refuses the request, the answer is `400 invalid-key`, or
 /// `500 misconfigured` where its own answer would have been an error of the server, as with path parameters outside
-/// of a router.
+/// of a router, a route that has others, or an `Extension` that nobody added.
+///
+/// With [`Router::layer`](axum::Router::layer), a request that no route matched runs unlocked if axum's own `Path`
+/// fails on it, as with [`path`]. Any other extractor is asked about those, too: `.when(key::routed)` keeps it from
+/// that.
 ///
 /// # Examples
 ///
@@ -92,16 +97,29 @@ where
         key: &mut KeyParts,
     ) -> Result<Collected, KeyError> {
         let found = E::from_request_parts(request, &()).await;
-        let found = found.map_err(|refusal| {
-            if refusal.into_response().status().is_server_error() {
-                KeyError::misplaced(Subject::Text("what an extractor finds"))
-            } else {
-                KeyError::malformed("its extractor refuses the request")
+        // Not kept any longer: a refusal need not be `Send`.
+        let of_path = match found.map_err(fails_as_path) {
+            Ok(found) => {
+                key.push((self.make)(found))?;
+                return Ok(Collected::Parts);
             }
-        })?;
-        key.push((self.make)(found))?;
-        Ok(Collected::Parts)
+            Err(None) => return Err(KeyError::malformed("its extractor refuses the request")),
+            Err(Some(of_path)) => of_path,
+        };
+        match params(request, Subject::Text("what an extractor finds")).await {
+            Err(error) if error.is_misplaced() => Err(error),
+            // The router's own fallback: there is no route that could have the parameters.
+            _ if of_path && !routed(request) => Ok(Collected::NoLock),
+            _ => Err(KeyError::misplaced(Subject::Key)),
+        }
     }
+}
+
+/// Whether what fails is axum's `Path`; `None` if it does not fail and the client is to blame.
+fn fails_as_path<R: IntoResponse + 'static>(refusal: R) -> Option<bool> {
+    let of_path = (&refusal as &dyn Any).is::<PathRejection>();
+    let fails = refusal.into_response().status().is_server_error();
+    fails.then_some(of_path)
 }
 
 /// Whether a route of an axum router matched the request. `.when(key::routed)` keeps a layer on a whole router

@@ -55,6 +55,13 @@ pub trait AsLockKeys {
 /// stands behind a [`RedlockLayer`](crate::RedlockLayer), which does that. Keys that such a layer has locked for the
 /// same request are shared with it.
 ///
+/// # Several locks
+///
+/// A request that holds a lock, be it a layer's or another `Locked`'s, waits only for keys that sort after it. Others
+/// it tries once, and is refused if they are held: so handlers that take the same locks in opposite orders never wait
+/// for each other. Where a handler needs several, one `K` that names them all is better: those are taken all at once or
+/// not at all, and waited for.
+///
 /// What is refused is answered as the layer answers it.
 ///
 /// # If it does not compile

@@ -18,6 +18,8 @@ impl Display for Text<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
+                // The escapes below begin with one.
+                '\\' => f.write_str("\\\\")?,
                 // Control characters and marks that turn the direction of text around are not to be obeyed, and two
                 // keys that differ in what nobody sees are not to look like one.
                 char if char.is_control() || is_unseen(char) => {
@@ -30,10 +32,14 @@ impl Display for Text<'_> {
     }
 }
 
+/// What Unicode calls ignorable by default, and its separators of lines.
 const fn is_unseen(char: char) -> bool {
     matches!(
         char,
-        '\u{ad}' | '\u{61c}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
     )
 }
 

@@ -107,7 +107,8 @@ impl<K> RedlockLayer<K> {
         self.with(|options| options.methods = Methods::All)
     }
 
-    /// Locks requests of these methods and no others.
+    /// Locks requests of these methods and no others. axum has HEAD answered by the handler of GET: name both, or
+    /// neither.
     pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
         let methods = Methods::Only(methods.into_iter().collect());
         self.with(|options| options.methods = methods)

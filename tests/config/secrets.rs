@@ -100,6 +100,31 @@ fn errors_show_no_secret_wherever_it_was_put() {
 }
 
 #[test]
+fn a_configuration_that_is_no_table_is_not_quoted() {
+    #[derive(Debug, serde::Deserialize)]
+    struct Larger {
+        #[expect(dead_code, reason = "only its errors are looked at")]
+        locks: LockConfig,
+    }
+    // Somebody gives the URL of a server where its settings belong.
+    let refused = |value: &str| {
+        let toml = toml::from_str::<Larger>(&format!("locks = {value}")).unwrap_err();
+        let json = serde_json::from_str::<Larger>(&format!("{{\"locks\": {value}}}")).unwrap_err();
+        for text in [toml.message(), &json.to_string()] {
+            assert_hidden(text);
+            assert!(
+                text.starts_with("the configuration is a ")
+                    && text.contains("; it must be a table"),
+                "{text}"
+            );
+        }
+    };
+    refused("\"redis://:s3cret@h\"");
+    refused("[\"redis://:s3cret@h\"]");
+    refused("5");
+}
+
+#[test]
 fn errors_of_variables_show_no_value() {
     for variable in [
         "TTL",

@@ -6,6 +6,7 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod losses;
 mod spans;
 #[path = "../support/mod.rs"]
 mod support;

@@ -127,6 +127,10 @@ async fn keys_that_are_not_one_do_not_look_like_one() {
         "order:1\u{200b}",
         "ord\u{ad}er:1",
         "\u{feff}order:1",
+        "order:1\u{fe0f}\u{180e}\u{e0041}",
+        "\u{3164}",
+        // The text that stands for another.
+        "order:1\\u{200b}",
     ] {
         guards.push(locks.try_acquire(key).await.unwrap());
     }
@@ -138,6 +142,9 @@ async fn keys_that_are_not_one_do_not_look_like_one() {
         ">order:1\\u{200b}<",
         ">ord\\u{ad}er:1<",
         ">\\u{feff}order:1<",
+        ">order:1\\u{fe0f}\\u{180e}\\u{e0041}<",
+        ">\\u{3164}<",
+        ">order:1\\\\u{200b}<",
     ] {
         assert_eq!(page.matches(shown).count(), 1, "{shown} in {page}");
     }

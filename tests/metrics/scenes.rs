@@ -107,9 +107,9 @@ pub(super) async fn losing() {
         .lazy()
         .unwrap();
     let guard = short.try_acquire("order:1").await.unwrap();
+    // It is told in time, and the lock given back in time: one that was lost for all that.
     assert_eq!(guard.lost().await, LossReason::MaxHold);
-    sleep(Duration::from_secs(1)).await;
-    guard.release().await.unwrap_err();
+    guard.release().await.unwrap();
     let locks = builder(&nodes).lazy().unwrap();
     let scope = LockScope::new();
     let key = LockKey::new("order:2").unwrap();

@@ -352,3 +352,32 @@ async fn a_key_is_made_of_what_an_extractor_finds() {
         "{status} {body}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_extractor_that_fails_says_what_is_wrong() {
+    use axum::Extension;
+    use axum::extract::Path;
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    // No route is there that could have the parameter, as with `key::path`.
+    let order = key::from_extractor::<Path<u64>>(|Path(id)| id.to_string()).prefix("order");
+    let app = Router::new()
+        .route("/orders/{id}", post(pay))
+        .route("/two/{a}/{b}", post(pay))
+        .layer(keyed(&locks, order));
+    assert_untouched(&app, &nodes, &[(Method::POST, "/nowhere", 404)]).await;
+    // A route with others is a mistake of the program, and so is an extension that nobody added. A router ran.
+    let wrong = "its extractor does not work where the lock layer stands";
+    let (status, body) = send(&app, Method::POST, "/two/1/2").await;
+    assert!(status == 500 && body.contains(wrong), "{status} {body}");
+    let tenant = key::from_extractor::<Extension<&'static str>>(|Extension(t)| t.to_owned());
+    let app = Router::new()
+        .route("/", post(pay))
+        .layer(keyed(&locks, tenant));
+    for uri in ["/", "/nowhere"] {
+        let (status, body) = send(&app, Method::POST, uri).await;
+        assert!(status == 500 && body.contains(wrong), "{status} {body}");
+    }
+    let app = app.layer(Extension("acme"));
+    assert_eq!(send(&app, Method::POST, "/").await, locked("acme"));
+}

@@ -27,6 +27,8 @@ pub(super) struct Inner {
     // When the present tenant got it.
     pub(super) since: Moment,
     pub(super) caller: Caller,
+    // Whether somebody was told of its end while it was still to be relied on.
+    pub(super) told: bool,
 }
 
 /// The inside of a hold, and what is to be done once its mutex is unlocked: fields drop in order.

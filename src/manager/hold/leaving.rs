@@ -49,6 +49,11 @@ impl Hold {
         inner.guards == 0
     }
 
+    /// Notes that somebody who waited for its end was told of it, and will give up what runs under the lock.
+    pub(in crate::manager) fn end_is_told(&self) {
+        self.inner().told = true;
+    }
+
     /// Lets go of the lock: from here on the watchdog leaves it alone.
     pub(in crate::manager) fn let_go(&self) -> Owed {
         let mut inner = self.inner();
@@ -75,6 +80,10 @@ impl Hold {
         };
         if let Some(turns) = &owed.turns {
             turns.leave();
+        }
+        if let (Phase::Ending(reason), true) = (inner.phase, inner.told) {
+            // It is given back in time, but the work was cut off as if it had been lost, and that is to be seen.
+            inner.after.lost = Some((reason, inner.caller.clone()));
         }
         if lost.is_none() {
             inner.after.held_for = Some(self.clock.now().since(inner.since));

@@ -84,6 +84,7 @@ impl Hold {
                 loans: Loans::default(),
                 since: lease.started,
                 caller: Caller::default(),
+                told: false,
             }),
             lease,
             keys,

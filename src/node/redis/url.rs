@@ -117,6 +117,9 @@ pub(super) fn read(
     if url.contains("#insecure") {
         return Err(NodeUrlError::new(INSECURE));
     }
+    if says_more(url) {
+        return Err(NodeUrlError::new(MALFORMED));
+    }
     // The client's own error may quote parts of the URL, so it is not passed on.
     let info = url
         .into_connection_info()
@@ -125,6 +128,20 @@ pub(super) fn read(
         return Err(NodeUrlError::new(MALFORMED));
     }
     Ok((info, tls))
+}
+
+/// Whether there is something behind the `?` that the client passes over. Whoever writes `redis://h?db=3` or
+/// `?ssl=true` would have neither, and not be told.
+fn says_more(url: &str) -> bool {
+    let known: &[&str] = match url.split_once("://") {
+        // It is RESP3 whatever that says, and people have it from clients that must be told.
+        Some(("redis" | "rediss" | "valkey" | "valkeys", _)) => &["protocol"],
+        _ => &["user", "pass", "db", "protocol"],
+    };
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let names = query.split('&').filter(|pair| !pair.is_empty());
+    let mut names = names.map(|pair| pair.split_once('=').map_or(pair, |(name, _)| name));
+    url.contains('#') || names.any(|name| !known.contains(&name))
 }
 
 /// `host:port` in lower case, or the path of a socket.
@@ -225,6 +242,7 @@ mod tests {
                 "/run/r.sock",
             ),
             ("redis+unix:///run/r.sock", "/run/r.sock", "/run/r.sock"),
+            ("redis://h/?protocol=resp3", "h:6379", "h:6379"),
         ] {
             let target = parse(url).unwrap();
             assert_eq!(target.name, name, "{url}");
@@ -248,6 +266,11 @@ mod tests {
             ("redis://:s3cret@h/-1", "malformed"),
             ("redis://:s3cret@h/?protocol=s3cret", "malformed"),
             ("redis://0.0.0.0", "malformed"),
+            ("redis://h?db=3", "malformed"),
+            ("redis://h?pass=s3cret", "malformed"),
+            ("redis://h/?protocol=resp3&ssl=true", "malformed"),
+            ("redis://h/1#s3cret", "malformed"),
+            ("unix:///s?password=s3cret", "malformed"),
             ("unix://tmp/s", "malformed"),
             (
                 "rediss://h#insecure",

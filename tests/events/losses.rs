@@ -1,0 +1,74 @@
+//! What is told of locks that end early, where those who hold them are told in time and give up.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body_util::Full;
+use tower::{Layer as _, ServiceExt as _, service_fn};
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{LockKey, RedlockLayer, RunError};
+
+use super::{Book, five};
+
+/// Has nobody hear of releases any more, and never ends.
+async fn hang(nodes: Vec<MemoryNode>) -> Response<Full<Bytes>> {
+    nodes.iter().for_each(MemoryNode::freeze);
+    pending().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_cut_off_leaves_the_loss_in_the_log() {
+    let book = Book::default();
+    let _listening = tracing::subscriber::set_default(book.clone());
+    let (nodes, builder) = five();
+    let locks = builder.connect().await.unwrap();
+    let layer = RedlockLayer::new(locks, |_: &Parts| LockKey::new("order:1").unwrap());
+    let service = layer.layer(service_fn(move |_| {
+        let hanging = hang(nodes.clone());
+        async { Ok::<_, Infallible>(hanging.await) }
+    }));
+    let request = Request::post("/").body(Full::<Bytes>::default()).unwrap();
+    assert_eq!(service.oneshot(request).await.unwrap().status(), 503);
+    let line = book.line("lock lost");
+    assert!(
+        line.starts_with("ERROR") && line.contains("order:1"),
+        "{line}"
+    );
+    assert!(line.contains("without a successful extension"), "{line}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_is_dropped_leaves_the_loss_in_the_log() {
+    let book = Book::default();
+    let _listening = tracing::subscriber::set_default(book.clone());
+    let (nodes, builder) = five();
+    let locks = builder.connect().await.unwrap();
+    let run = locks.run("order:1", |_| hang(nodes)).await;
+    assert!(matches!(run, Err(RunError::Lost(_))), "{run:?}");
+    book.line("lock lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_ends_in_time_has_lost_nothing() {
+    let book = Book::default();
+    let _listening = tracing::subscriber::set_default(book.clone());
+    let (nodes, builder) = five();
+    let locks = builder.connect().await.unwrap();
+    let guard = locks.acquire("order:1").await.unwrap();
+    nodes.iter().for_each(MemoryNode::freeze);
+    let left = guard.remaining();
+    tokio::time::sleep(left - Duration::from_millis(1)).await;
+    // The end has been announced, and nobody has listened.
+    assert!(!guard.is_lost());
+    drop(guard);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let lines = book.lines();
+    assert!(
+        !lines.iter().any(|line| line.contains("lock lost")),
+        "{lines:#?}"
+    );
+}
