@@ -41,7 +41,9 @@ impl Future for Lost {
         loop {
             // No wake-up can be lost between this check and the poll: the notification was created before both.
             if let Some(reason) = this.hold.ended_because(*this.number) {
-                this.hold.end_is_told();
+                if reason != LossReason::Released {
+                    this.hold.end_is_told();
+                }
                 return Poll::Ready(reason);
             }
             ready!(this.ended.as_mut().poll(cx));

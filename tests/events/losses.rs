@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockKey, RedlockLayer, RunError};
+use tower_redlock::{LockKey, LossReason, RedlockLayer, RunError};
 
 use super::{Book, five};
 
@@ -66,6 +66,36 @@ async fn work_that_ends_in_time_has_lost_nothing() {
     assert!(!guard.is_lost());
     drop(guard);
     tokio::time::sleep(Duration::from_secs(60)).await;
+    let lines = book.lines();
+    assert!(
+        !lines.iter().any(|line| line.contains("lock lost")),
+        "{lines:#?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_holder_was_told_is_not_put_down_to_the_next() {
+    let book = Book::default();
+    let _listening = tracing::subscriber::set_default(book.clone());
+    let (nodes, builder) = five();
+    let locks = builder.connect().await.unwrap();
+    let first = locks.acquire("order:1").await.unwrap();
+    let released = tokio::spawn(first.lost());
+    let next = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.acquire("order:1").await.unwrap() }
+    });
+    // Until it stands in line.
+    while locks.snapshot().waiting == 0 {
+        tokio::task::yield_now().await;
+    }
+    first.release().await.unwrap();
+    let next = next.await.unwrap();
+    assert_eq!(released.await.unwrap(), LossReason::Released);
+    nodes.iter().for_each(MemoryNode::freeze);
+    tokio::time::sleep(next.remaining() - Duration::from_millis(1)).await;
+    assert!(!next.is_lost());
+    drop(next);
     let lines = book.lines();
     assert!(
         !lines.iter().any(|line| line.contains("lock lost")),
