@@ -79,9 +79,9 @@ mod table {
         FencingToken, FencingTokenError, LoanProof, LoanProofError, OwnerHash, OwnerToken,
     };
     use tower_redlock::middleware::{
-        BodyLockLost, BusyStatus, DefaultResponseForRejection, HoldUntil, NotARefusal, OnLost, OnNoQuorum,
-        RedlockService, Rejection, RejectionKind, ReleaseMode, ResponseBody, ResponseFuture, Unlocked,
-        UnlockedReason,
+        BodyLockLost, BusyStatus, DefaultResponseForRejection, Finishing, FinishingFuture, HoldUntil, NotARefusal,
+        OnLost, OnNoQuorum, RunToEnd, RunToEndLayer, RedlockService, Rejection, RejectionKind, ReleaseMode,
+        ResponseBody, ResponseFuture, Unlocked, UnlockedReason,
     };
     use tower_redlock::node::memory::MemoryNode;
     use tower_redlock::record::Record;
@@ -212,6 +212,12 @@ mod table {
         RedlockService<Inner, Extractor>: yes  yes  yes   no         no;
         RedlockService<Local, Extractor>: no   no   yes   no         no;
         ResponseFuture<Inner, Bytes>:     yes  no   no    no         no;
+        RunToEndLayer<Extractor>:         yes  yes  yes   no         no;
+        RunToEndLayer<Local>:             no   no   yes   no         no;
+        RunToEnd:                         yes  yes  yes   yes        yes;
+        Finishing<Inner>:                 yes  yes  yes   no         no;
+        Finishing<Local>:                 no   no   yes   yes        yes;
+        FinishingFuture<Bytes, (), ()>:   yes  no   yes   no         no;
         ResponseBody<Bytes>:              yes  yes  yes   no         no;
         ResponseBody<Local>:              no   no   yes   no         no;
         BusyStatus:                       yes  yes  yes   yes        yes;
@@ -238,6 +244,7 @@ mod table {
         key::Key<key::Optional<Local>>:   no   no   yes   yes        yes;
         key::Key<key::And<Local, u8>>:    no   no   yes   yes        yes;
         key::Key<key::When<u8, Local>>:   no   no   yes   yes        yes;
+        key::Key<key::Also<Local, u8>>:   no   no   yes   yes        yes;
     }
 
     #[cfg(feature = "inspect")]
@@ -253,6 +260,14 @@ mod table {
     #[cfg(feature = "idempotency")]
     auto_traits! {
         //                                      Send Sync Unpin UnwindSafe RefUnwindSafe
+        idempotency::IdempotencyLayer<idempotency::caller::Header>: yes yes yes no no;
+        idempotency::IdempotencyLayer<Local>:   no   no   yes   no         no;
+        idempotency::IdempotencyService<Inner, idempotency::caller::Header>: yes yes yes no no;
+        idempotency::ResponseFuture<Bytes, LocalBody, Local>: no no yes no no;
+        idempotency::ResponseFuture<Bytes, Full<Bytes>, ()>: yes no yes no no;
+        idempotency::Idempotent:                yes  yes  yes   no         no;
+        idempotency::OnDisconnect:              yes  yes  yes   yes        yes;
+        idempotency::OnUnrecorded:              yes  yes  yes   yes        yes;
         idempotency::IdempotencyKey:            yes  yes  yes   yes        yes;
         idempotency::IdempotencyKeyError:       yes  yes  yes   yes        yes;
         idempotency::Scope<'static>:            yes  yes  yes   yes        yes;
@@ -287,6 +302,15 @@ mod table {
         key::Key<key::PathParam>:              yes yes yes yes yes;
         key::Key<key::RoutePath>:              yes yes yes yes yes;
         tower_redlock::extract::HeldRejection: yes yes yes yes yes;
+        tower_redlock::extract::Locked<u8>:    yes yes yes no  no;
+        tower_redlock::extract::Locked<Local>: no  no  yes no  no;
+        tower_redlock::extract::LockedRejection<u8>:    yes yes yes yes yes;
+        tower_redlock::extract::LockedRejection<Local>: no  no  yes yes yes;
+    }
+
+    #[cfg(all(feature = "axum", feature = "idempotency"))]
+    auto_traits! {
+        tower_redlock::extract::IdempotentRejection: yes yes yes yes yes;
     }
 
     #[cfg(feature = "redis")]
