@@ -12,7 +12,11 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::{Line, five};
 
-/// Writes every span down with that around it, at its end: `outer > name field=value ..`.
+/// That something ran inside of a span.
+struct Entered;
+
+/// Writes every span down with that around it, at its end: `outer > name field=value ..`, and whether anything ran in
+/// it.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<Vec<String>>>);
 
@@ -33,9 +37,18 @@ where
         values.record(this.extensions_mut().get_mut::<Line>().unwrap());
     }
 
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        context.span(id).unwrap().extensions_mut().replace(Entered);
+    }
+
     fn on_close(&self, id: Id, context: Context<'_, S>) {
-        let line = context.span(&id).unwrap().extensions_mut().remove::<Line>();
-        self.0.lock().unwrap().push(line.unwrap().0);
+        let this = context.span(&id).unwrap();
+        let mut told = this.extensions_mut();
+        let Line(mut line) = told.remove().unwrap();
+        if told.remove::<Entered>().is_some() {
+            line.push_str(" entered");
+        }
+        self.0.lock().unwrap().push(line);
     }
 }
 
@@ -63,14 +76,15 @@ async fn a_call_has_a_span_inside_of_the_callers() {
         line.starts_with(&(begin("request > ", "acquired") + "n0, n1, n2")),
         "{line}"
     );
+    assert!(line.ends_with("\" entered"), "{line}");
     // The loss of the lock would be told in the caller's span, not in that of the call.
     drop(request);
     assert_eq!(told(), [""; 0]);
     let second = locks.acquire_within("order:1", Duration::from_secs(60));
     let gone = tokio::time::timeout(Duration::from_millis(1), second).await;
     assert!(gone.is_err());
-    assert_eq!(told(), [begin("", "cancelled") + "\""]);
+    assert_eq!(told(), [begin("", "cancelled") + "\" entered"]);
     drop(guard);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(told(), ["request"]);
+    assert_eq!(told(), ["request entered"]);
 }
