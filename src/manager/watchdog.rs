@@ -31,7 +31,7 @@ pub(super) struct Registry {
 #[derive(Debug, Default)]
 struct State {
     holds: BTreeMap<(Moment, u64), Arc<Hold>>,
-    // Until when the watchdog sleeps; `None` while nothing is held.
+    // Until when the watchdog sleeps; `None` for as long as need be.
     armed: Option<Moment>,
     closed: bool,
     stopped: bool,
@@ -164,15 +164,19 @@ impl Registry {
     async fn wait(&self, now: impl Fn() -> Option<Moment>) -> bool {
         loop {
             let changed = self.changed.notified();
+            let Some(now) = now() else { return false };
             let due = {
                 let mut state = self.state();
                 if state.stopped {
                     return false;
                 }
-                state.armed = state.holds.keys().next().map(|(due, _)| *due);
+                let first = state.holds.keys().next().map(|(due, _)| *due);
+                // What is planned stays, though the lock that it was for be gone: the next is due later, and then
+                // wakes nobody. Else every lock that is taken while no other is held would wake this task.
+                let planned = state.armed.filter(|armed| *armed > now);
+                state.armed = first.into_iter().chain(planned).min();
                 state.armed
             };
-            let Some(now) = now() else { return false };
             match due {
                 Some(due) if due <= now => return true,
                 Some(due) => {
@@ -309,5 +313,27 @@ fn note_failure(
         NodeErrorKind::Rejected | NodeErrorKind::Misconfigured
     ) {
         crate::trace::command_failed(core.name_of(index), "extend", error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::LockManager;
+
+    #[tokio::test]
+    async fn a_lock_that_was_held_for_a_moment_does_not_make_the_next_wake_the_watchdog() {
+        let locks = LockManager::builder().memory(1).connect().await.unwrap();
+        let planned = || locks.core.registry.state().armed;
+        drop(locks.try_acquire("one").await.unwrap());
+        let first = planned();
+        assert!(first.is_some());
+        // It looks after the lock now, and finds it gone.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(locks.core.registry.len(), 0);
+        assert_eq!(planned(), first, "it sleeps until then");
+        let _lock = locks.try_acquire("two").await.unwrap();
+        assert_eq!(planned(), first, "and need not be woken");
     }
 }
