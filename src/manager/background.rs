@@ -43,14 +43,14 @@ impl Background {
         if self.jobs.count().saturating_sub(self.beside.count()) > self.limit {
             return false;
         }
-        self.run(inside, job);
+        self.go_on(inside, job);
         true
     }
 
     /// Runs `job` as [`spawn`](Self::spawn) does, whether there is room or not: for extensions, of which there are
     /// never many at a time, and without which releases that pile up would cost the locks that are held.
     pub(super) fn spawn_anyway(&self, job: impl Future<Output = ()> + Send + 'static) {
-        self.run(self.jobs.enter(), job);
+        self.go_on(self.jobs.enter(), job);
     }
 
     /// Runs `job` as [`spawn`](Self::spawn) does, in no room of others: for what may take long, and has a bound of its
@@ -63,7 +63,13 @@ impl Background {
         });
     }
 
-    fn run(&self, inside: Inside, job: impl Future<Output = ()> + Send + 'static) {
+    /// Counts one job more, which runs elsewhere, until the value is dropped or [goes on](Self::go_on) here.
+    pub(super) fn enter(&self) -> Inside {
+        self.jobs.enter()
+    }
+
+    /// Runs the rest of a job that was counted before.
+    pub(super) fn go_on(&self, inside: Inside, job: impl Future<Output = ()> + Send + 'static) {
         self.runtime
             .spawn(crate::trace::in_span(Counted { job, inside }));
     }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+use super::background::Inside;
 use super::baton::Turns;
 use super::core::Core;
 use super::ending::Unrecorded;
@@ -137,8 +137,8 @@ async fn free(core: &Arc<Core>, release: &ReleaseRequest, until: Moment, nodes: 
 }
 
 /// Writes `body` as what the request under `hold` came to, or that it may run again, and gives the lock back. Tells
-/// once a quorum of nodes has it, or too few have it within the node time-out. All of it goes on in the background,
-/// whether or not this is still waited for.
+/// once a quorum of nodes has it, or too few have it within the node time-out. The rest goes on in the background, and
+/// so does all of it when this is dropped.
 pub(super) async fn complete(
     core: &Arc<Core>,
     hold: Arc<Hold>,
@@ -146,10 +146,9 @@ pub(super) async fn complete(
     body: Option<Bytes>,
     keep: Duration,
 ) -> Result<(), Unrecorded> {
-    let needed = core.terms.quorum.needed();
     let nothing = Unrecorded {
         confirmed: 0,
-        needed,
+        needed: core.terms.quorum.needed(),
     };
     let (Owner::Us(token), Some(ballot)) = (hold.lease.owner, hold.lease.fence) else {
         return Err(nothing);
@@ -157,15 +156,39 @@ pub(super) async fn complete(
     let release = ReleaseRequest::new(hold.keys.clone(), token, true).since(hold.lease.started);
     let record = body.map(|body| Record::new(ballot, body));
     let request = CompleteRequest::new(release, record, keep).under(core.charter.clone());
-    let (tell, told) = oneshot::channel();
-    let work = Completion::new(Arc::clone(core), &hold, owed, request);
-    // There are no more of them than requests that run.
-    core.background.spawn_anyway(work.run(tell));
-    told.await.unwrap_or(Err(nothing))
+    let mut completion = Completion {
+        work: Some((
+            Work::new(core, &hold, owed, request),
+            core.background.enter(),
+        )),
+    };
+    match &mut completion.work {
+        Some((work, _)) => work.quorum().await,
+        None => Err(nothing),
+    }
 }
 
-/// A completion under way.
+/// A completion under way. It runs where it is waited for, as another task would have to be woken for every answer;
+/// dropped at any point it goes on in the background.
 struct Completion {
+    // Only `drop` takes it. A shutdown waits for it.
+    work: Option<(Work, Inside)>,
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        let Some((work, inside)) = self.work.take() else {
+            return;
+        };
+        if !work.is_over() {
+            let core = Arc::clone(&work.core);
+            // There are no more of them than requests that run.
+            core.background.go_on(inside, work.rest());
+        }
+    }
+}
+
+struct Work {
     core: Arc<Core>,
     request: CompleteRequest,
     sent: Moment,
@@ -176,10 +199,12 @@ struct Completion {
     // How many others were told of the release, by the node that told most.
     listeners: u32,
     turns: Option<Turns>,
+    // Whether a quorum has it, or has not got it in time.
+    decided: bool,
 }
 
-impl Completion {
-    fn new(core: Arc<Core>, hold: &Arc<Hold>, owed: Owed, request: CompleteRequest) -> Self {
+impl Work {
+    fn new(core: &Arc<Core>, hold: &Arc<Hold>, owed: Owed, request: CompleteRequest) -> Self {
         let now = owed.nodes.iter().filter_map(|&index| {
             let node = core.nodes.get(index)?;
             Some((index, node.complete(request.clone())))
@@ -187,7 +212,7 @@ impl Completion {
         let mut fanout = Fanout::new(now);
         for &index in &owed.busy {
             // Not before what may set our token anew.
-            let (core, hold, request) = (Arc::clone(&core), Arc::clone(hold), request.clone());
+            let (core, hold, request) = (Arc::clone(core), Arc::clone(hold), request.clone());
             let later: NodeFuture<_> = Box::pin(async move {
                 hold.settled(index).await;
                 match core.nodes.get(index) {
@@ -199,13 +224,14 @@ impl Completion {
         }
         Self {
             sent: core.clock.now(),
-            core,
+            core: Arc::clone(core),
             request,
             fanout,
             stored: Vec::new(),
             failed: Vec::new(),
             listeners: 0,
             turns: owed.turns,
+            decided: false,
         }
     }
 
@@ -213,23 +239,15 @@ impl Completion {
         self.core.terms.quorum.needed()
     }
 
-    async fn run(mut self, tell: oneshot::Sender<Result<(), Unrecorded>>) {
-        let timer = sleep(self.core.node_timeout);
-        tokio::pin!(timer);
-        let mut late = false;
-        while self.stored.len() < self.needed() && !late {
-            tokio::select! {
-                biased;
-                answer = self.fanout.next() => match answer {
-                    Some((node, answer)) => self.note(node, answer),
-                    None => break,
-                },
-                () = &mut timer => late = true,
-            }
-        }
-        while let Some((node, answer)) = self.fanout.take_ready() {
-            self.note(node, answer);
-        }
+    /// Whether nothing is left to be done.
+    fn is_over(&self) -> bool {
+        self.decided && self.fanout.is_empty() && self.stored.len() == self.core.nodes.len()
+    }
+
+    /// Waits until a quorum of nodes has it, at most for the node time-out.
+    async fn quorum(&mut self) -> Result<(), Unrecorded> {
+        self.hear(self.needed()).await;
+        self.decided = true;
         if let Some(turns) = self.turns.take() {
             let keys = &self.request.release.keys;
             self.core.pass_on(turns, keys, self.listeners, self.sent);
@@ -243,22 +261,26 @@ impl Completion {
             })
         };
         crate::metrics::released(outcome.as_ref().map_or("unconfirmed", |()| "released"));
-        // Nobody may be left to hear it.
-        let _ = tell.send(outcome);
-        while !late {
+        outcome
+    }
+
+    /// Notes answers until `enough` nodes have it, or none is to come, or it is too late for them.
+    async fn hear(&mut self, enough: usize) {
+        let spent = self.core.clock.now().since(self.sent);
+        let timer = sleep(self.core.node_timeout.saturating_sub(spent));
+        tokio::pin!(timer);
+        while self.stored.len() < enough {
             tokio::select! {
                 biased;
                 answer = self.fanout.next() => match answer {
                     Some((node, answer)) => self.note(node, answer),
                     None => break,
                 },
-                () = &mut timer => late = true,
+                () = &mut timer => break,
             }
         }
-        self.failed.extend(self.fanout.abandon());
-        if self.stored.len() < self.core.nodes.len() {
-            // Boxed, as it is seldom needed.
-            Box::pin(self.rest()).await;
+        while let Some((node, answer)) = self.fanout.take_ready() {
+            self.note(node, answer);
         }
     }
 
@@ -274,9 +296,23 @@ impl Completion {
         }
     }
 
-    /// What is to be done when the caller has been told: nodes that failed are tried again until the ttl has ended the
-    /// lock, and once a quorum has the record all others are given it.
+    /// What is to be done when the caller has been told, or has left: nodes that failed are tried again until the ttl
+    /// has ended the lock, and once a quorum has the record all others are given it.
     async fn rest(mut self) {
+        if !self.decided {
+            // Nobody is left to hear it.
+            let _ = self.quorum().await;
+        }
+        self.hear(self.core.nodes.len()).await;
+        self.failed.extend(self.fanout.abandon());
+        if self.stored.len() < self.core.nodes.len() {
+            // Boxed, as it is seldom needed.
+            Box::pin(self.bring()).await;
+        }
+    }
+
+    /// Tries nodes that failed again, and gives the record to all others.
+    async fn bring(mut self) {
         let until = self.sent + self.core.terms.ttl;
         let room = match &self.request.record {
             Some(record) => self.core.kept.room_for(record),

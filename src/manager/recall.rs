@@ -75,8 +75,7 @@ impl RunGuard {
     ///
     /// # Cancel safety
     ///
-    /// Once polled it goes on in the background, whether the future is dropped or not. Dropped before, it releases the
-    /// lock.
+    /// Dropped after its first poll it goes on in the background. Dropped before, it releases the lock.
     pub async fn complete(self, came_to: impl Into<Bytes>) -> Result<(), Unrecorded> {
         self.end(Some(came_to.into())).await
     }

@@ -305,11 +305,14 @@ async fn dropping_the_completion_half_way_completes_it() {
     let nodes = Nodes::five();
     let locks = nodes.manager();
     let guard = run(&locks).await;
+    nodes.each(0..5, MemoryNode::freeze);
     let mut complete = Box::pin(guard.complete("done"));
     assert!(super::poll_once(&mut complete).await.is_none());
     drop(complete);
+    nodes.each(0..5, MemoryNode::thaw);
     assert_eq!(replay(&locks).await, "done");
     assert_idle(&locks).await;
+    assert_eq!(with_record(&nodes).await, 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -362,6 +365,8 @@ async fn records_that_wait_for_a_node_leave_room_for_releases() {
             panic!("somebody did it");
         };
         run.complete("done").await.unwrap();
+        // As a service does, whose nodes do not answer at once.
+        tokio::task::yield_now().await;
     }
     let mut guards = Vec::new();
     for number in 0..10 {
