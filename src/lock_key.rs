@@ -368,14 +368,16 @@ fn escape_into(joined: &mut String, part: &[u8]) -> Result<(), KeyError> {
         len if len > LockKey::MAX_LEN => Err(KeyError::too_long(len)),
         _ => Ok(()),
     };
+    let special = |c: char| matches!(c, '%' | ':' | '{' | '}') || c.is_control();
     for chunk in part.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            if matches!(character, '%' | ':' | '{' | '}') || character.is_control() {
-                let mut buffer = [0; 4];
-                push_hex(joined, character.encode_utf8(&mut buffer).as_bytes());
-            } else {
-                joined.push(character);
+        for piece in chunk.valid().split_inclusive(special) {
+            let last = piece.chars().next_back().filter(|last| special(*last));
+            let (plain, last) = piece.split_at(piece.len() - last.map_or(0, char::len_utf8));
+            if joined.len() + plain.len() > LockKey::MAX_LEN {
+                return Err(KeyError::too_long(LockKey::MAX_LEN + 1));
             }
+            joined.push_str(plain);
+            push_hex(joined, last.as_bytes());
             limit(joined)?;
         }
         push_hex(joined, chunk.invalid());

@@ -78,7 +78,7 @@ impl Namespace {
         let text = if self.text.is_empty() {
             Arc::from(key.as_str())
         } else {
-            Arc::from(format!("{}:{key}", self.text))
+            Arc::from([&self.text, ":", key.as_str()].concat())
         };
         NodeKey {
             text,

@@ -1,7 +1,5 @@
 //! What is fed to a hash, so that no two different lists of values are fed alike.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest as _, Sha256};
 
 /// Feeds the length of `bytes`, and then them.
@@ -17,9 +15,9 @@ pub(super) fn feed_len(hash: &mut Sha256, len: usize) {
 
 /// Lower-case hexadecimal.
 pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    // Every request needs it, so it is put together by hand: the formatting machinery costs ten times as much.
+    let mut text = String::with_capacity(2 * bytes.len());
+    let nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);
+    text.extend(nibbles.filter_map(|nibble| char::from_digit(nibble.into(), 16)));
+    text
 }
