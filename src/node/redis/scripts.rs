@@ -3,7 +3,7 @@
 //! A command on locks is one script run by its hash. The scripts use nothing newer than Redis 6.2, carry no flags
 //! line, and therefore run even when the server is out of memory; only setting a new key is refused then.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use redis::Cmd;
@@ -32,47 +32,80 @@ const SECOND: u64 = 1_000_000 * FencingToken::STEP;
 const HOUR: u64 = 3_600 * SECOND;
 
 /// One script: its text and the hash it is run by.
+///
+/// It consists of pieces that run one after the other and share their variables; a first line says where they find what
+/// they name. Pieces rather than functions: a script begins anew in every run, and to make its functions takes a good
+/// part of a short one.
 #[derive(Debug)]
 pub(super) struct Script {
-    source: &'static str,
-    hash: LazyLock<String>,
+    pieces: &'static [&'static str],
+    hash: OnceLock<String>,
 }
 
-macro_rules! script {
-    ($file:literal) => {
-        script!(@ concat!(include_str!("prelude.lua"), include_str!($file)))
-    };
-    // The script `inner` becomes a function of its name.
-    ($file:literal, $name:literal => $inner:literal) => {
-        script!(@ concat!(
-            include_str!("prelude.lua"),
-            "local function ", $name, "()\n",
-            include_str!($inner),
-            "end\n",
-            include_str!($file)
-        ))
-    };
-    ($file:literal, alone) => {
-        script!(@ include_str!($file))
-    };
-    (@ $source:expr) => {
-        Script {
-            source: $source,
-            hash: LazyLock::new(|| redis::Script::new($source).get_hash().to_owned()),
-        }
-    };
-}
+const IDENTITY: &str = include_str!("lua/identity.lua");
+const STANDING: &str = include_str!("lua/standing.lua");
+const REFUSE: &str = include_str!("lua/refuse.lua");
+const LESS: &str = include_str!("lua/less.lua");
+const TAKE: &str = include_str!("lua/acquire.lua");
+const GIVE_BACK: &str = include_str!("lua/release.lua");
 
-pub(super) static ACQUIRE: Script = script!("acquire.lua");
-pub(super) static EXTEND: Script = script!("extend.lua");
-pub(super) static RELEASE: Script = script!("release.lua", alone);
-pub(super) static RAISE: Script = script!("raise.lua");
-pub(super) static VERIFY: Script = script!("verify.lua");
-pub(super) static CHECK_IN: Script = script!("check_in.lua");
-pub(super) static PROMOTE: Script = script!("promote.lua");
+pub(super) static ACQUIRE: Script = Script::of(&[
+    "local marker, told, digest = KEYS[1], ARGV[3], ARGV[4]\n",
+    IDENTITY,
+    STANDING,
+    REFUSE,
+    LESS,
+    TAKE,
+    "return {1, number}\n",
+]);
+pub(super) static EXTEND: Script = Script::of(&[
+    "local marker, told, digest = KEYS[1], ARGV[1], ARGV[2]\n",
+    IDENTITY,
+    STANDING,
+    LESS,
+    include_str!("lua/extend.lua"),
+]);
+pub(super) static RELEASE: Script = Script::of(&[GIVE_BACK, include_str!("lua/released.lua")]);
+pub(super) static RAISE: Script = Script::of(&[LESS, include_str!("lua/raise.lua")]);
+pub(super) static VERIFY: Script = Script::of(&[
+    "local marker, told, digest = KEYS[1], ARGV[1], ARGV[2]\n",
+    IDENTITY,
+    STANDING,
+    REFUSE,
+    include_str!("lua/verify.lua"),
+]);
+pub(super) static CHECK_IN: Script = Script::of(&[
+    "local told = ARGV[1]\n",
+    IDENTITY,
+    include_str!("lua/check_in.lua"),
+]);
+pub(super) static PROMOTE: Script = Script::of(&[
+    "local told = ARGV[1]\n",
+    IDENTITY,
+    LESS,
+    include_str!("lua/promote.lua"),
+]);
 
-pub(super) static RECALL: Script = script!("recall.lua", "acquire" => "acquire.lua");
-pub(super) static COMPLETE: Script = script!("complete.lua", "release" => "release.lua");
+pub(super) static RECALL: Script = Script::of(&[
+    "local marker, told, digest, record = KEYS[1], ARGV[3], ARGV[4], table.remove(KEYS)\n",
+    IDENTITY,
+    STANDING,
+    REFUSE,
+    LESS,
+    include_str!("lua/recall.lua"),
+    TAKE,
+    include_str!("lua/promise.lua"),
+    "return {1, number}\n",
+]);
+pub(super) static COMPLETE: Script = Script::of(&[
+    "local told, digest, record, marker = ARGV[4], ARGV[5], table.remove(KEYS), table.remove(KEYS)\n",
+    IDENTITY,
+    STANDING,
+    LESS,
+    include_str!("lua/complete.lua"),
+    GIVE_BACK,
+    include_str!("lua/completed.lua"),
+]);
 
 /// All of them.
 pub(super) static ALL: [&Script; 9] = [
@@ -80,17 +113,33 @@ pub(super) static ALL: [&Script; 9] = [
 ];
 
 impl Script {
+    const fn of(pieces: &'static [&'static str]) -> Self {
+        Self {
+            pieces,
+            hash: OnceLock::new(),
+        }
+    }
+
+    fn hash(&self) -> &str {
+        let hash = || {
+            redis::Script::new(&self.pieces.concat())
+                .get_hash()
+                .to_owned()
+        };
+        self.hash.get_or_init(hash)
+    }
+
     /// The command that makes the script known to the server.
     pub(super) fn load(&self) -> Cmd {
         let mut cmd = redis::cmd("SCRIPT");
-        cmd.arg("LOAD").arg(self.source);
+        cmd.arg("LOAD").arg(self.pieces.concat());
         cmd
     }
 
     /// The start of a run over `keys` keys; keys and arguments are to be added.
     fn run(&self, keys: usize, capacity: usize) -> Cmd {
         let mut cmd = Cmd::with_capacity(3 + capacity, 64 + 40 * capacity);
-        cmd.arg("EVALSHA").arg(self.hash.as_str()).arg(keys);
+        cmd.arg("EVALSHA").arg(self.hash()).arg(keys);
         cmd
     }
 }

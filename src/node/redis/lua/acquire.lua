@@ -7,17 +7,12 @@
 -- {-1} in quarantine, {-2, charter} under another charter, {-3} if our leases are longer than it knows of; {-4} if the
 -- owner is gone. All else is decided before the first write, and the owner is written last: numbers that were used for
 -- nothing do no harm.
-local call = redis.call
 local token, ttl, proposal = ARGV[1], ARGV[2], ARGV[5]
-local known, refusal = standing(KEYS[1], ARGV[3], ARGV[4])
-if refusal then
-  return refusal
-end
-if ARGV[3] ~= '' and tonumber(ttl) > tonumber(known[3] or 0) then
+if told ~= '' and tonumber(ttl) > tonumber(known[3] or 0) then
   return {-3}
 end
 -- The tombstone, then each lock and its counter.
-local found = call('MGET', unpack(KEYS, 2))
+local found = redis.call('MGET', unpack(KEYS, 2))
 if found[1] then
   return {-4}
 end
@@ -25,7 +20,7 @@ for i = 2, #found, 2 do
   local holder = found[i]
   if holder and holder ~= token then
     -- The holder's token is its secret: only a hash of it leaves the server.
-    return {0, call('PTTL', KEYS[i + 1]), redis.sha1hex(holder)}
+    return {0, redis.call('PTTL', KEYS[i + 1]), redis.sha1hex(holder)}
   end
 end
 
@@ -33,7 +28,7 @@ local number = ''
 if proposal ~= '' then
   local mark = known[4] or '0'
   -- A clock that is far ahead must not use up the numbers.
-  local absurd = less(mark, ARGV[7]) and tonumber(ARGV[8]) > tonumber(call('TIME')[1]) + 3600
+  local absurd = less(mark, ARGV[7]) and tonumber(ARGV[8]) > tonumber(redis.call('TIME')[1]) + 3600
   local base = '0'
   for i = 3, #found, 2 do
     -- The mark stands in for counters that are missing.
@@ -43,29 +38,30 @@ if proposal ~= '' then
     end
   end
   if absurd or less(ARGV[6], base) then
-    call('SET', KEYS[4], base)
-    call('INCRBY', KEYS[4], ARGV[10])
-    number = call('GET', KEYS[4])
+    redis.call('SET', KEYS[4], base)
+    redis.call('INCRBY', KEYS[4], ARGV[10])
+    number = redis.call('GET', KEYS[4])
   else
     number = proposal
   end
   for i = 4, #KEYS, 2 do
-    call('SET', KEYS[i], number, 'PX', ARGV[9])
+    redis.call('SET', KEYS[i], number, 'PX', ARGV[9])
   end
-  raise_mark(KEYS[1], known[4], number)
+  if not known[4] or less(known[4], number) then
+    redis.call('HSET', marker, 'hwm', number)
+  end
 end
 for i = 3, #KEYS, 2 do
   -- What is no string looked absent.
-  if not found[i - 1] and not call('SET', KEYS[i], token, 'NX', 'PX', ttl) then
+  if not found[i - 1] and not redis.call('SET', KEYS[i], token, 'NX', 'PX', ttl) then
     for j = 3, i - 2, 2 do
       if not found[j - 1] then
-        call('DEL', KEYS[j])
+        redis.call('DEL', KEYS[j])
       end
     end
     return redis.error_reply('WRONGTYPE the key holds no lock')
   end
   if found[i - 1] then
-    call('PEXPIRE', KEYS[i], ttl)
+    redis.call('PEXPIRE', KEYS[i], ttl)
   end
 end
-return {1, number}

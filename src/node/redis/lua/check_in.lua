@@ -3,7 +3,7 @@
 -- milliseconds, 5 a random name, 6 '1' if the members are being changed.
 -- Answers {1, longest lease, highest number or ''} if it may vote, {2, name of the quarantine, longest lease} if not,
 -- {-2, charter} under another charter.
-local me = identity(ARGV[1])
+local me = told
 local known = redis.call('HMGET', KEYS[1], 'identity', 'digest', 'max_lease', 'hwm', 'quarantine', 'charter')
 local agreed = known[2] == ARGV[2]
 if known[2] and not agreed and ARGV[6] ~= '1' then

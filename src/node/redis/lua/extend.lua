@@ -6,7 +6,6 @@
 -- Answers {1 if the node may vote or else 0, then one item per lock: 1 extended, 2 set anew, 0 absent,
 -- {remaining milliseconds, tag of the holder} held by another, or a text: the error}; or {-2, charter} under another
 -- charter. The calls on locks are protected, so that one failure does not hide the other locks' answers.
-local known, refusal = standing(KEYS[1], ARGV[1], ARGV[2])
 if refusal and refusal[1] == -2 then
   return refusal
 end
@@ -58,7 +57,7 @@ local function extend(tomb, first, count, token, ttl, refill, number, keep)
       return trouble
     end
     if not trouble and less(known[4] or '', number) then
-      redis.pcall('HSET', KEYS[1], 'hwm', number)
+      redis.pcall('HSET', marker, 'hwm', number)
       known[4] = number
     end
   end

@@ -13,5 +13,8 @@ for i = 3, #KEYS, 2 do
     redis.call('SET', KEYS[i], ARGV[2], 'PX', ARGV[3])
   end
 end
-raise_mark(KEYS[1], redis.call('HGET', KEYS[1], 'hwm'), ARGV[2])
+local mark = redis.call('HGET', KEYS[1], 'hwm')
+if not mark or less(mark, ARGV[2]) then
+  redis.call('HSET', KEYS[1], 'hwm', ARGV[2])
+end
 return 1

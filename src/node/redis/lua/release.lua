@@ -7,36 +7,27 @@ if ARGV[2] ~= '' then
   -- Without memory for it, a late command of the owner may yet set the lock, for one ttl.
   redis.pcall('SET', KEYS[1], '', 'PX', ARGV[2])
 end
-
--- The notice is a hint. A user without the right to publish must still be able to release.
--- It carries how many listen, so that they can spread their next attempts; nothing if this user may not ask.
-local function announce(channel)
-  if channel == '' then
-    return 0
-  end
-  local listeners = redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
-  if listeners == 0 then
-    return 0
-  end
-  local heard = redis.pcall('PUBLISH', channel, listeners or '')
-  return type(heard) == 'number' and heard or 0
-end
-
-local ours, told = 0, 0
+local ours, most_told, failed = false, 0, nil
 for i = 2, #KEYS do
   local holder = redis.pcall('GET', KEYS[i])
   if type(holder) == 'table' then
     -- Of another type: whatever it is, it is not our lock.
     if not string.find(holder.err, 'WRONGTYPE', 1, true) then
-      return holder
+      failed = holder
+      break
     end
   elseif holder == ARGV[1] then
-    ours = 1
+    ours = true
     redis.call('DEL', KEYS[i])
-    told = math.max(told, announce(ARGV[i + 1]))
+    local channel = ARGV[i + 1]
+    if channel ~= '' then
+      -- The notice is a hint. A user without the right to publish must still be able to release.
+      -- It carries how many listen, so that they can spread their next attempts; nothing if this user may not ask.
+      local listeners = redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
+      local told = listeners == 0 and 0 or redis.pcall('PUBLISH', channel, listeners or '')
+      if type(told) == 'number' then
+        most_told = math.max(most_told, told)
+      end
+    end
   end
 end
-if ours == 0 then
-  return {0}
-end
-return {1, told}

@@ -3,10 +3,6 @@
 -- ARGV: 1 who the server is ('' if it need not be known), 2 the digest of the charter, 3 the hash of the owner token.
 -- Answers {1, the least remaining milliseconds} if it holds all keys, {0} if not; {-1} in quarantine, {-2, charter}
 -- under another charter.
-local _, refusal = standing(KEYS[1], ARGV[1], ARGV[2])
-if refusal then
-  return refusal
-end
 local least
 for i = 2, #KEYS do
   local holder = redis.call('GET', KEYS[i])

@@ -1,0 +1,3 @@
+if refusal then
+  return refusal
+end
