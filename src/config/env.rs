@@ -47,6 +47,11 @@ impl Environment {
                 "the prefix of the environment variables is empty; choose one, as in `REDLOCK`",
             ));
         }
+        if prefix.ends_with('_') {
+            return Err(ConfigError::new(
+                "the prefix of the environment variables ends with `_`, which is put behind it anyway; leave it out",
+            ));
+        }
         let mut environment = Self {
             entries: Vec::new(),
             sources: Vec::new(),

@@ -232,9 +232,20 @@ impl LockManager {
 /// and not all of them tell of a change.
 #[cfg(feature = "metrics")]
 async fn gauge(core: std::sync::Weak<Core>, standings: Arc<super::warden::Standings>) {
+    let mut shown: Vec<String> = Vec::new();
     loop {
         let news = standings.news();
-        let Some(core) = core.upgrade() else { return };
+        let Some(core) = core.upgrade() else {
+            // Else they would look fine for as long as the process runs.
+            for name in shown {
+                crate::metrics::node(&name, false, false);
+            }
+            return;
+        };
+        if shown.is_empty() {
+            let names = core.nodes.iter().map(|node| node.name().to_owned());
+            shown.extend(names);
+        }
         let now = core.clock.now();
         for (index, node) in core.nodes.iter().enumerate() {
             let voting = standings.show(index, now) == NodeStanding::Voting;

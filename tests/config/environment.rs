@@ -103,6 +103,8 @@ fn a_refusal_names_the_field_and_the_variable() {
 fn a_prefix_is_needed() {
     let error = LockConfig::from_vars("", [("_TTL", "1s")]).unwrap_err();
     assert!(error.to_string().contains("prefix"), "{error}");
+    let error = LockConfig::from_vars("APP_", [("APP_TTL", "1s")]).unwrap_err();
+    assert!(error.to_string().ends_with("leave it out"), "{error}");
 }
 
 /// Says that this process is the child of the test below, with its environment.

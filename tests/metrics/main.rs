@@ -202,7 +202,7 @@ async fn nodes_are_shown_as_they_are() {
     recorder!(seen);
     let nodes = five();
     let guarded = builder(&nodes).restart_guard(RestartGuard::max_clock_skew(MS));
-    let _locks = guarded.connect().await.unwrap();
+    let locks = guarded.connect().await.unwrap();
     sleep(Duration::from_millis(1_500)).await;
     let now = seen();
     assert_eq!(now.number("redlock_node_up", "n1"), 1.0);
@@ -215,4 +215,9 @@ async fn nodes_are_shown_as_they_are() {
     assert_eq!(now.number("redlock_node_voting", "n2"), 0.0);
     assert_eq!(now.number("redlock_node_up", "n2"), 1.0);
     assert_eq!(now.number("redlock_node_voting", "n0"), 1.0);
+    drop(locks);
+    sleep(Duration::from_millis(2_500)).await;
+    let now = seen();
+    assert_eq!(now.number("redlock_node_up", "n2"), 0.0, "nobody uses it");
+    assert_eq!(now.number("redlock_node_voting", "n0"), 0.0);
 }

@@ -145,6 +145,30 @@ async fn a_record_that_a_frozen_replica_does_not_have_is_not_told() {
 }
 
 #[tokio::test]
+async fn a_record_that_makes_way_for_one_that_a_frozen_replica_does_not_have_is_not_kept() {
+    for kind in Kind::ALL {
+        let (_master, replica, node) = pair(kind, SHORT).await;
+        let recall = RecallRequest::new(acquire("k", 1), false, LONG);
+        node.recall(recall).await.unwrap();
+        replica.freeze();
+        let complete = |owner, ballot| {
+            let record = Record::new(FencingToken::new(ballot).unwrap(), "done".into());
+            CompleteRequest::new(release("k", owner), Some(record), LONG)
+        };
+        let error = node.complete(complete(1, 9)).await.unwrap_err();
+        assert_not_replicated(&error, "0 of 1");
+        // Nothing of it is changed, and most of these go over a connection that has written nothing.
+        for owner in 2..9 {
+            let error = node.complete(complete(owner, 8).chosen()).await;
+            assert_not_replicated(&error.unwrap_err(), "0 of 1");
+        }
+        replica.thaw();
+        let stored = Ok(CompleteReply::Stored { listeners: 0 });
+        assert_eq!(node.complete(complete(9, 8).chosen()).await, stored);
+    }
+}
+
+#[tokio::test]
 async fn as_many_replicas_as_required_must_acknowledge() {
     let (master, first, one) = pair(Kind::Redis, SHORT).await;
     let two = ready(

@@ -111,6 +111,24 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
     }
 }
 
+#[tokio::test]
+async fn a_lock_that_may_not_be_looked_at_is_not_said_to_be_released() {
+    for kind in Kind::ALL {
+        let server = with_user(kind, " -get");
+        let node = ready(&server.url_as("locks", "pw")).await;
+        let granted = Ok(AcquireReply::Granted { fence: None });
+        assert_eq!(node.acquire(acquire("k", 1)).await, granted);
+        let error = node.release(release("k", 1)).await.unwrap_err();
+        assert_eq!(error.kind(), NodeErrorKind::Rejected, "{error}");
+        let recall = RecallRequest::new(acquire("work", 1), false, LONG);
+        assert_eq!(node.recall(recall).await, granted);
+        let record = Record::new(FencingToken::new(1).unwrap(), "done".into());
+        let complete = CompleteRequest::new(release("work", 1), Some(record), LONG);
+        let error = node.complete(complete).await.unwrap_err();
+        assert_eq!(error.kind(), NodeErrorKind::Rejected, "{error}");
+    }
+}
+
 /// Has a node vote; under what charter, and a number to propose there.
 async fn votes(node: &RedisNode) -> Result<(Arc<Charter>, Option<Fence>), NodeError> {
     let charter = Arc::new(Charter::new("nodes a".to_owned(), LONG));
