@@ -316,6 +316,27 @@ async fn dropping_the_completion_half_way_completes_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_is_told_at_once_though_the_completion_was_dropped() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = run(&locks).await;
+    let waiter = tokio::spawn({
+        let locks = locks.clone();
+        async move { replay(&locks).await }
+    });
+    tokio::time::sleep(MS).await;
+    nodes.each(0..5, MemoryNode::freeze);
+    let mut complete = Box::pin(guard.complete("done"));
+    assert!(super::poll_once(&mut complete).await.is_none());
+    drop(complete);
+    // One never answers.
+    nodes.each(1..5, MemoryNode::thaw);
+    let began = tokio::time::Instant::now();
+    assert_eq!(waiter.await.unwrap(), "done");
+    assert!(began.elapsed() < MS * 10, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_no_longer_kept_is_done_again() {
     let nodes = Nodes::five();
     let locks = nodes.manager();
