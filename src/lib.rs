@@ -100,6 +100,7 @@ pub mod extract;
 pub mod idempotency;
 #[cfg(feature = "inspect")]
 pub mod inspect;
+mod key_error;
 pub mod lease;
 mod lock_key;
 mod lock_keys;
@@ -124,8 +125,9 @@ pub use config::{LockConfig, NodeConfig, TlsConfig};
 pub use extract::Held;
 #[cfg(feature = "idempotency")]
 pub use idempotency::IdempotencyLayer;
+pub use key_error::KeyError;
 pub use lease::Lease;
-pub use lock_key::{KeyError, LockKey};
+pub use lock_key::LockKey;
 pub use lock_keys::LockKeys;
 pub use manager::{
     AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, HeldLock,
@@ -164,7 +166,8 @@ pub mod key {
     pub use crate::extract::key::{
         PathParam, RoutePath, from_extractor, matched_path, path, routed,
     };
-    pub use crate::lock_key::{KeyError, KeyParts, LockKey};
+    pub use crate::key_error::KeyError;
+    pub use crate::lock_key::{KeyParts, LockKey};
     pub use crate::middleware::key::{
         Also, And, Collected, FromFn, Header, IntoKeyPart, Key, KeySource, KeyValue, Method,
         Optional, Parsed, Prefix, Query, When, from_fn, header, method, query,

@@ -3,6 +3,8 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
+use crate::key_error::KeyError;
+
 /// The name of the thing a lock protects, such as `order:42`.
 ///
 /// A key is 1 to [`LockKey::MAX_LEN`] bytes of UTF-8 without control characters. It is cheap to clone. Keys
@@ -42,7 +44,7 @@ impl LockKey {
             return Err(KeyError::empty());
         }
         if key.len() > Self::MAX_LEN {
-            return Err(KeyError::too_long(key.len()));
+            return Err(KeyError::too_long(key.len(), Self::MAX_LEN));
         }
         if key.chars().any(char::is_control) {
             return Err(KeyError::malformed("it holds a control character"));
@@ -78,7 +80,7 @@ impl LockKey {
         joined.push(SEPARATOR);
         joined.push_str(&self.0);
         if joined.len() > Self::MAX_LEN {
-            return Err(KeyError::too_long(joined.len()));
+            return Err(KeyError::too_long(joined.len(), Self::MAX_LEN));
         }
         Ok(Self(Arc::from(joined)))
     }
@@ -172,6 +174,8 @@ pub struct KeyParts {
     begun: bool,
     // Whether any part holds anything: a key of nothing but separators names nothing.
     any: bool,
+    // From then on there is no key: without the part that was too long it would be another's.
+    failed: Option<KeyError>,
 }
 
 impl KeyParts {
@@ -182,6 +186,7 @@ impl KeyParts {
             joined: String::new(),
             begun: false,
             any: false,
+            failed: None,
         }
     }
 
@@ -190,23 +195,31 @@ impl KeyParts {
     /// # Errors
     ///
     /// [`KeyError`] as soon as the key is longer than [`LockKey::MAX_LEN`] bytes; the rest of the part is not
-    /// looked at.
+    /// looked at, and all that follows fails alike.
     pub fn push(&mut self, part: impl AsRef<[u8]>) -> Result<(), KeyError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
         let part = part.as_ref();
         if self.begun {
             self.joined.push(SEPARATOR);
         }
         self.begun = true;
         self.any |= !part.is_empty();
-        escape_into(&mut self.joined, part)
+        let pushed = escape_into(&mut self.joined, part);
+        self.failed = pushed.clone().err();
+        pushed
     }
 
     /// The key of these parts.
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if there is no part, or if every part is empty.
+    /// [`KeyError`] if there is no part, if every part is empty, or if the key is too long.
     pub fn finish(self) -> Result<LockKey, KeyError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
         if !self.any {
             return Err(KeyError::empty());
         }
@@ -214,158 +227,10 @@ impl KeyParts {
     }
 }
 
-/// Why a text cannot be a [`LockKey`]. Its text never repeats what the client sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyError(Reason);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Reason {
-    Empty,
-    TooLong(usize),
-    Missing(Subject),
-    Malformed(Subject, &'static str),
-    Misplaced(Subject),
-    NoKey,
-    TooMany(usize),
-    Reserved,
-}
-
-/// What a key was to come from. All of it is the program's own text, never the client's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
-    /// Nothing in particular.
-    Key,
-    /// Whatever the program says.
-    Text(&'static str),
-    /// A kind of place and a name in it: the header `x-order-id`.
-    Named(&'static str, &'static str),
-}
-
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Key => f.write_str("it"),
-            Self::Text(text) => f.write_str(text),
-            Self::Named(place, name) => write!(f, "the {place} `{name}`"),
-        }
-    }
-}
-
-impl KeyError {
-    /// What the key should come from is not there: a header, a path parameter. `what` names it.
-    #[must_use]
-    pub const fn missing(what: &'static str) -> Self {
-        Self(Reason::Missing(Subject::Text(what)))
-    }
-
-    /// What the key should come from is there and no use. `why` says what is wrong with it, without repeating it.
-    #[must_use]
-    pub const fn malformed(why: &'static str) -> Self {
-        Self(Reason::Malformed(Subject::Key, why))
-    }
-
-    pub(crate) const fn missing_from(subject: Subject) -> Self {
-        Self(Reason::Missing(subject))
-    }
-
-    pub(crate) const fn malformed_in(subject: Subject, why: &'static str) -> Self {
-        Self(Reason::Malformed(subject, why))
-    }
-
-    /// No router ran before the one that asks for `subject`, so the mistake is the program's. So it is where that is
-    /// the key itself: the extractor that it is made with does not work.
-    #[cfg_attr(
-        not(feature = "axum"),
-        expect(dead_code, reason = "only axum has routers")
-    )]
-    pub(crate) const fn misplaced(subject: Subject) -> Self {
-        Self(Reason::Misplaced(subject))
-    }
-
-    const fn empty() -> Self {
-        Self(Reason::Empty)
-    }
-
-    pub(crate) const fn no_key() -> Self {
-        Self(Reason::NoKey)
-    }
-
-    pub(crate) const fn too_many(limit: usize) -> Self {
-        Self(Reason::TooMany(limit))
-    }
-
-    /// In the empty namespace the key would be called like something that we keep beside the locks.
-    pub(crate) const fn reserved() -> Self {
-        Self(Reason::Reserved)
-    }
-
-    const fn too_long(len: usize) -> Self {
-        Self(Reason::TooLong(len))
-    }
-
-    /// Whether the key was absent rather than wrong.
-    #[must_use]
-    pub const fn is_missing(&self) -> bool {
-        matches!(self.0, Reason::Missing(_))
-    }
-
-    /// Whether no client is to blame: the key was asked for where it can never be, such as a path parameter
-    /// outside of any router.
-    #[must_use]
-    pub const fn is_misplaced(&self) -> bool {
-        matches!(self.0, Reason::Misplaced(_))
-    }
-}
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Reason::Empty => f.write_str("the lock key is empty"),
-            Reason::TooLong(len) => write!(
-                f,
-                "the lock key has {len} bytes or more; at most {} are allowed",
-                LockKey::MAX_LEN
-            ),
-            Reason::Missing(what) => write!(f, "the lock key cannot be made: {what} is missing"),
-            Reason::Malformed(Subject::Key, why) => write!(f, "the lock key is malformed: {why}"),
-            Reason::Malformed(what, why) => {
-                write!(f, "the lock key is malformed: {what} {why}")
-            }
-            Reason::Misplaced(Subject::Key) => f.write_str(
-                "the lock key cannot be made: its extractor does not work where the lock layer stands; put the layer \
-                 inside of the layers that the extractor needs, around routes with the path parameters that it takes",
-            ),
-            Reason::Misplaced(what) => write!(
-                f,
-                "the lock key cannot be made: {what} is not known here, because no router ran before the lock \
-                 layer; put the layer inside the router"
-            ),
-            Reason::NoKey => f.write_str("there is no lock key in the list"),
-            Reason::TooMany(limit) => {
-                write!(
-                    f,
-                    "there are too many lock keys in the list; at most {limit} are allowed"
-                )
-            }
-            Reason::Reserved => f.write_str(
-                "the lock key begins with `!`, which is reserved where the namespace is empty",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for KeyError {}
-
-impl From<std::convert::Infallible> for KeyError {
-    fn from(never: std::convert::Infallible) -> Self {
-        match never {}
-    }
-}
-
 /// Appends `part` escaped; stops with an error as soon as the whole is too long.
 fn escape_into(joined: &mut String, part: &[u8]) -> Result<(), KeyError> {
     let limit = |joined: &String| match joined.len() {
-        len if len > LockKey::MAX_LEN => Err(KeyError::too_long(len)),
+        len if len > LockKey::MAX_LEN => Err(KeyError::too_long(len, LockKey::MAX_LEN)),
         _ => Ok(()),
     };
     let special = |c: char| matches!(c, '%' | ':' | '{' | '}') || c.is_control();
@@ -374,7 +239,7 @@ fn escape_into(joined: &mut String, part: &[u8]) -> Result<(), KeyError> {
             let last = piece.chars().next_back().filter(|last| special(*last));
             let (plain, last) = piece.split_at(piece.len() - last.map_or(0, char::len_utf8));
             if joined.len() + plain.len() > LockKey::MAX_LEN {
-                return Err(KeyError::too_long(LockKey::MAX_LEN + 1));
+                return Err(KeyError::too_long(LockKey::MAX_LEN + 1, LockKey::MAX_LEN));
             }
             joined.push_str(plain);
             push_hex(joined, last.as_bytes());
@@ -423,6 +288,17 @@ mod tests {
     fn a_huge_part_is_refused_without_being_built() {
         let error = LockKey::join([vec![0xFF; 10 << 20]]).unwrap_err();
         assert!(error.to_string().contains("at most 512"), "{error}");
+    }
+
+    #[test]
+    fn without_a_part_that_was_too_long_there_is_no_key() {
+        for long in ["x".repeat(513), "€".repeat(200), "%".repeat(200)] {
+            let mut parts = KeyParts::new();
+            parts.push("a").unwrap();
+            let error = parts.push(long).unwrap_err();
+            assert_eq!(parts.push("b"), Err(error.clone()));
+            assert_eq!(parts.finish(), Err(error));
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::lock_key::{KeyError, LockKey};
+use crate::key_error::KeyError;
+use crate::lock_key::LockKey;
 
 /// One or several keys that are locked together: each once, in order.
 ///

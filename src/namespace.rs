@@ -5,7 +5,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::lock_key::{KeyError, LockKey, redacted};
+use crate::key_error::KeyError;
+use crate::lock_key::{LockKey, redacted};
 use crate::lock_keys::{LockKeys, OneOrMany};
 use crate::token::OwnerToken;
 

@@ -9,7 +9,8 @@ use axum::extract::{FromRequestParts, MatchedPath, RawPathParams};
 use axum::response::IntoResponse;
 use http::request::Parts;
 
-use crate::lock_key::{KeyError, KeyParts, Subject};
+use crate::key_error::{KeyError, Subject};
+use crate::lock_key::KeyParts;
 use crate::middleware::key::{Collected, Key, KeySource, KeyValue, UNREADABLE, only};
 
 /// The path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`.

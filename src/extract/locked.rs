@@ -8,7 +8,7 @@ use axum::extract::{FromRef, FromRequestParts};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 
-use crate::lock_key::KeyError;
+use crate::key_error::KeyError;
 use crate::lock_keys::LockKeys;
 use crate::manager::{LockGuard, LockManager, LockScope};
 use crate::middleware::Rejection;

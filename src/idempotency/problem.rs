@@ -12,7 +12,7 @@ use super::caller::CallerError;
 use super::key::IdempotencyKeyError;
 use super::problem_kind::IdempotencyRejectionKind as Kind;
 use super::record::StoredError;
-use crate::lock_key::KeyError;
+use crate::key_error::KeyError;
 use crate::manager::{AcquireError, LossReason};
 use crate::metrics;
 use crate::problem::Problem;

@@ -8,7 +8,8 @@ use super::caller::Caller;
 use super::hashing::{feed, hex};
 use super::key::IdempotencyKey;
 use super::route::asked_for;
-use crate::lock_key::{KeyError, LockKey};
+use crate::key_error::KeyError;
+use crate::lock_key::LockKey;
 
 /// Within what an idempotency key means one request: method, route and caller.
 ///

@@ -10,6 +10,7 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::time::{Sleep, sleep};
 
 /// Runs jobs on the runtime that the manager was built on, up to a bound, and can be waited for.
 pub(super) struct Background {
@@ -72,6 +73,13 @@ impl Background {
     pub(super) fn go_on(&self, inside: Inside, job: impl Future<Output = ()> + Send + 'static) {
         self.runtime
             .spawn(crate::trace::in_span(Counted { job, inside }));
+    }
+
+    /// A timer of the runtime that this is called in; outside of any, of the manager's.
+    pub(super) fn timer(&self, after: Duration) -> Sleep {
+        let outside = Handle::try_current().is_err();
+        let _inside = outside.then(|| self.runtime.enter());
+        sleep(after)
     }
 
     /// Waits until no job runs, at most for `limit`; tells how many still do.

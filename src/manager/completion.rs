@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::sleep;
 
 use super::background::Inside;
 use super::baton::Turns;
@@ -267,7 +266,8 @@ impl Work {
     /// Notes answers until `enough` nodes have it, or none is to come, or it is too late for them.
     async fn hear(&mut self, enough: usize) {
         let spent = self.core.clock.now().since(self.sent);
-        let timer = sleep(self.core.node_timeout.saturating_sub(spent));
+        let left = self.core.node_timeout.saturating_sub(spent);
+        let timer = self.core.background.timer(left);
         tokio::pin!(timer);
         while self.stored.len() < enough {
             tokio::select! {

@@ -15,7 +15,7 @@ use super::queue::{Closed, Entered, Refused, Seat};
 use super::waiter::{Contender, Prize};
 use super::waits::Waiting;
 use crate::clock::Clock as _;
-use crate::lock_key::KeyError;
+use crate::key_error::KeyError;
 use crate::lock_keys::LockKeys;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::ending::LossReason;
-use crate::lock_key::KeyError;
+use crate::key_error::KeyError;
 use crate::node::NodeError;
 
 /// Why a lock was not acquired. Nothing is held: whatever the attempt had set is being released.

@@ -58,7 +58,8 @@ use std::time::Duration;
 
 use self::core::Core;
 use self::entry::acquire;
-use crate::lock_key::{KeyError, LockKey};
+use crate::key_error::KeyError;
+use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
 
 pub use self::borrow::BorrowError;

@@ -15,7 +15,8 @@ use super::entry::go;
 use super::error::{AcquireError, NoQuorum};
 use super::guard::{LockGuard, LockHandle};
 use super::waiter::Prize;
-use crate::lock_key::{KeyError, LockKey};
+use crate::key_error::KeyError;
+use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
 use crate::namespace::NodeKeys;
 use crate::token::FencingToken;
@@ -75,7 +76,8 @@ impl RunGuard {
     ///
     /// # Cancel safety
     ///
-    /// Dropped after its first poll it goes on in the background. Dropped before, it releases the lock.
+    /// It goes on while it is polled, and in the background once it is dropped. Dropped before its first poll, it
+    /// releases the lock.
     pub async fn complete(self, came_to: impl Into<Bytes>) -> Result<(), Unrecorded> {
         self.end(Some(came_to.into())).await
     }

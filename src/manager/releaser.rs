@@ -205,7 +205,7 @@ impl Work {
     /// Waits until a quorum of nodes is free, or does not answer in time.
     async fn freed(&mut self) {
         let needed = self.core.terms.quorum.needed();
-        let timer = sleep(self.core.node_timeout);
+        let timer = self.core.background.timer(self.core.node_timeout);
         tokio::pin!(timer);
         while self.free < needed {
             tokio::select! {

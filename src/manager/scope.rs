@@ -13,7 +13,8 @@ use super::entry::{Wait, acquire};
 use super::error::AcquireError;
 use super::guard::{LockGuard, LockHandle};
 use crate::clock::Clock as _;
-use crate::lock_key::{KeyError, LockKey};
+use crate::key_error::KeyError;
+use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
 use crate::metrics;
 

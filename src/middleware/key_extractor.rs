@@ -2,7 +2,8 @@
 
 use http::request::Parts;
 
-use crate::lock_key::{KeyError, KeyParts, LockKey};
+use crate::key_error::KeyError;
+use crate::lock_key::{KeyParts, LockKey};
 use crate::lock_keys::LockKeys;
 
 use super::key::{Collected, Key, KeySource};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 
-use crate::lock_key::KeyError;
+use crate::key_error::KeyError;
 use crate::manager::{AcquireError, LossReason};
 use crate::metrics;
 use crate::problem::{Problem, Unprocessed};

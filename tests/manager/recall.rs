@@ -331,9 +331,8 @@ async fn who_waits_is_told_at_once_though_the_completion_was_dropped() {
     drop(complete);
     // One never answers.
     nodes.each(1..5, MemoryNode::thaw);
-    let began = tokio::time::Instant::now();
-    assert_eq!(waiter.await.unwrap(), "done");
-    assert!(began.elapsed() < MS * 10, "{:?}", began.elapsed());
+    let told = tokio::time::timeout(MS * 10, waiter).await.unwrap();
+    assert_eq!(told.unwrap(), "done");
 }
 
 #[tokio::test(start_paused = true)]

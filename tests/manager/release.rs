@@ -1,9 +1,11 @@
 //! Every way to let go of a lock.
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockManager, ReleaseError};
+use tower_redlock::{LockManager, Recall, ReleaseError};
 
 use super::{MS, Nodes};
 
@@ -131,6 +133,33 @@ fn a_guard_dropped_outside_its_runtime_still_releases() {
     let report = runtime.block_on(locks.shutdown(Duration::from_secs(1)));
     assert_eq!((report.held, report.unconfirmed), (0, 0));
     assert!(node.keys().is_empty());
+}
+
+#[test]
+fn a_lock_can_be_given_back_outside_its_runtime() {
+    fn now<T>(work: impl Future<Output = T>) -> T {
+        match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(done) => done,
+            Poll::Pending => panic!("nodes in memory answer at once"),
+        }
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let node = MemoryNode::new("n0");
+    let minute = Duration::from_secs(60);
+    let (locks, guard, recalled) = runtime.block_on(async {
+        let locks = LockManager::builder().nodes([node.clone()]).lazy().unwrap();
+        let guard = locks.try_acquire("order:1").await.unwrap();
+        let recalled = locks.recall("invoice:1", minute, Duration::ZERO).await;
+        (locks, guard, recalled.unwrap())
+    });
+    let Recall::Run(run) = recalled else {
+        panic!("nobody has sent it");
+    };
+    now(guard.release()).unwrap();
+    now(run.complete("sent")).unwrap();
+    let report = runtime.block_on(locks.shutdown(minute));
+    assert_eq!((report.held, report.unconfirmed), (0, 0));
+    assert!(node.holder("lk:order:1").is_none());
 }
 
 #[test]

@@ -17,6 +17,7 @@ struct Room {
 }
 
 const VALUES: &[&str] = &[
+    "src/key_error.rs",
     "src/lease.rs",
     "src/lock_key.rs",
     "src/lock_keys.rs",

@@ -3,7 +3,7 @@
 use http::request::Parts;
 
 use super::{Key, KeySource};
-use crate::lock_key::KeyError;
+use crate::key_error::KeyError;
 use crate::lock_keys::LockKeys;
 use crate::middleware::key_extractor::KeyExtractor;
 

@@ -6,7 +6,8 @@ use std::fmt;
 use http::request::Parts;
 
 use super::{Collected, Key, KeySource};
-use crate::lock_key::{KeyError, KeyParts};
+use crate::key_error::KeyError;
+use crate::lock_key::KeyParts;
 
 /// The request's method.
 pub const fn method() -> Key<Method> {

@@ -10,7 +10,8 @@ use std::str::FromStr;
 
 use http::request::Parts;
 
-use crate::lock_key::{KeyError, KeyParts};
+use crate::key_error::KeyError;
+use crate::lock_key::KeyParts;
 
 pub use self::also::Also;
 pub use self::combine::{

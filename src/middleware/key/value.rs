@@ -9,7 +9,8 @@ use http::request::Parts;
 use percent_encoding::percent_decode;
 
 use super::{Collected, Key, KeySource};
-use crate::lock_key::{KeyError, KeyParts, Subject};
+use crate::key_error::{KeyError, Subject};
+use crate::lock_key::KeyParts;
 
 /// A source of one value that a client sent: a header, a query parameter, a path parameter.
 ///

@@ -1,0 +1,150 @@
+//! [`KeyError`]: why there is no key.
+
+use std::fmt;
+
+/// Why a text cannot be a [`LockKey`](crate::LockKey). Its text never repeats what the client sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyError(Reason);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reason {
+    Empty,
+    TooLong(usize, usize),
+    Missing(Subject),
+    Malformed(Subject, &'static str),
+    Misplaced(Subject),
+    NoKey,
+    TooMany(usize),
+    Reserved,
+}
+
+/// What a key was to come from. All of it is the program's own text, never the client's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// Nothing in particular.
+    Key,
+    /// Whatever the program says.
+    Text(&'static str),
+    /// A kind of place and a name in it: the header `x-order-id`.
+    Named(&'static str, &'static str),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key => f.write_str("it"),
+            Self::Text(text) => f.write_str(text),
+            Self::Named(place, name) => write!(f, "the {place} `{name}`"),
+        }
+    }
+}
+
+impl KeyError {
+    /// What the key should come from is not there: a header, a path parameter. `what` names it.
+    #[must_use]
+    pub const fn missing(what: &'static str) -> Self {
+        Self(Reason::Missing(Subject::Text(what)))
+    }
+
+    /// What the key should come from is there and no use. `why` says what is wrong with it, without repeating it.
+    #[must_use]
+    pub const fn malformed(why: &'static str) -> Self {
+        Self(Reason::Malformed(Subject::Key, why))
+    }
+
+    pub(crate) const fn missing_from(subject: Subject) -> Self {
+        Self(Reason::Missing(subject))
+    }
+
+    pub(crate) const fn malformed_in(subject: Subject, why: &'static str) -> Self {
+        Self(Reason::Malformed(subject, why))
+    }
+
+    /// No router ran before the one that asks for `subject`, so the mistake is the program's. So it is where that is
+    /// the key itself: the extractor that it is made with does not work.
+    #[cfg_attr(
+        not(feature = "axum"),
+        expect(dead_code, reason = "only axum has routers")
+    )]
+    pub(crate) const fn misplaced(subject: Subject) -> Self {
+        Self(Reason::Misplaced(subject))
+    }
+
+    pub(crate) const fn empty() -> Self {
+        Self(Reason::Empty)
+    }
+
+    pub(crate) const fn no_key() -> Self {
+        Self(Reason::NoKey)
+    }
+
+    pub(crate) const fn too_many(limit: usize) -> Self {
+        Self(Reason::TooMany(limit))
+    }
+
+    /// In the empty namespace the key would be called like something that we keep beside the locks.
+    pub(crate) const fn reserved() -> Self {
+        Self(Reason::Reserved)
+    }
+
+    pub(crate) const fn too_long(len: usize, most: usize) -> Self {
+        Self(Reason::TooLong(len, most))
+    }
+
+    /// Whether the key was absent rather than wrong.
+    #[must_use]
+    pub const fn is_missing(&self) -> bool {
+        matches!(self.0, Reason::Missing(_))
+    }
+
+    /// Whether no client is to blame: the key was asked for where it can never be, such as a path parameter
+    /// outside of any router.
+    #[must_use]
+    pub const fn is_misplaced(&self) -> bool {
+        matches!(self.0, Reason::Misplaced(_))
+    }
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Reason::Empty => f.write_str("the lock key is empty"),
+            Reason::TooLong(len, most) => write!(
+                f,
+                "the lock key has {len} bytes or more; at most {most} are allowed"
+            ),
+            Reason::Missing(what) => write!(f, "the lock key cannot be made: {what} is missing"),
+            Reason::Malformed(Subject::Key, why) => write!(f, "the lock key is malformed: {why}"),
+            Reason::Malformed(what, why) => {
+                write!(f, "the lock key is malformed: {what} {why}")
+            }
+            Reason::Misplaced(Subject::Key) => f.write_str(
+                "the lock key cannot be made: its extractor does not work where the lock layer stands; put the layer \
+                 inside of the layers that the extractor needs, around routes with the path parameters that it takes",
+            ),
+            Reason::Misplaced(what) => write!(
+                f,
+                "the lock key cannot be made: {what} is not known here, because no router ran before the lock \
+                 layer; put the layer inside the router"
+            ),
+            Reason::NoKey => f.write_str("there is no lock key in the list"),
+            Reason::TooMany(limit) => {
+                write!(
+                    f,
+                    "there are too many lock keys in the list; at most {limit} are allowed"
+                )
+            }
+            Reason::Reserved => f.write_str(
+                "the lock key begins with `!`, which is reserved where the namespace is empty",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+impl From<std::convert::Infallible> for KeyError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}
