@@ -157,7 +157,8 @@ async fn turn(
             return Ok(Baton::Lock(guard));
         } else {
             // A lock of one key is no part of a lock of several.
-            match timeout(wait.left(core), guard.into_turn()).await {
+            // Boxed, as it is seldom needed, and everybody who waits would hold the room for it.
+            match timeout(wait.left(core), Box::pin(guard.into_turn())).await {
                 Ok(Some(turn)) => return Ok(Baton::Turn(turn)),
                 Ok(None) => {}
                 Err(_) => return Err(wait.busy(core, key)),
