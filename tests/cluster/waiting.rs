@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -137,17 +138,16 @@ async fn servers_that_die_while_people_wait_delay_nobody() {
     assert!(is_idle(&theirs));
 }
 
-/// Kills all subscribing connections on all servers, again and again, until it is told to stop.
-fn kill_subscriptions(cluster: &Cluster, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<u64> {
+/// Kills all subscribing connections on all servers, every five milliseconds, until the other end is dropped.
+fn kill_subscriptions(cluster: &Cluster, stop: Receiver<()>) -> std::thread::JoinHandle<u64> {
     let mut raws: Vec<_> = cluster.servers.iter().map(|server| server.raw()).collect();
     std::thread::spawn(move || {
         let mut killed = 0;
-        while !stop.load(Ordering::SeqCst) {
+        while stop.recv_timeout(5 * MS) == Err(RecvTimeoutError::Timeout) {
             for raw in &mut raws {
                 let answer = raw.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).unwrap();
                 killed += answer.parse::<u64>().unwrap();
             }
-            std::thread::sleep(5 * MS);
         }
         killed
     })
@@ -166,7 +166,8 @@ async fn subscriptions_that_are_killed_again_and_again_cost_no_turn_and_no_answe
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicUsize::new(0)),
     );
-    let killer = kill_subscriptions(&cluster, Arc::clone(&stop));
+    let (killing, stopped) = mpsc::channel();
+    let killer = kill_subscriptions(&cluster, stopped);
     let mut workers = JoinSet::new();
     for n in 0..8 {
         let (locks, stop, inside) = (
@@ -194,6 +195,7 @@ async fn subscriptions_that_are_killed_again_and_again_cost_no_turn_and_no_answe
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     stop.store(true, Ordering::SeqCst);
+    drop(killing);
     let outcomes = workers.join_all().await;
     let killed = killer.join().unwrap();
     assert!(

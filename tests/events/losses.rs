@@ -12,7 +12,7 @@ use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{LockKey, LossReason, RedlockLayer, RunError};
 
-use super::{Book, five};
+use super::{five, listen};
 
 /// Has nobody hear of releases any more, and never ends.
 async fn hang(nodes: Vec<MemoryNode>) -> Response<Full<Bytes>> {
@@ -22,8 +22,7 @@ async fn hang(nodes: Vec<MemoryNode>) -> Response<Full<Bytes>> {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_cut_off_leaves_the_loss_in_the_log() {
-    let book = Book::default();
-    let _listening = tracing::subscriber::set_default(book.clone());
+    let (book, _listening) = listen();
     let (nodes, builder) = five();
     let locks = builder.connect().await.unwrap();
     let layer = RedlockLayer::new(locks, |_: &Parts| LockKey::new("order:1").unwrap());
@@ -43,8 +42,7 @@ async fn a_request_that_is_cut_off_leaves_the_loss_in_the_log() {
 
 #[tokio::test(start_paused = true)]
 async fn work_that_is_dropped_leaves_the_loss_in_the_log() {
-    let book = Book::default();
-    let _listening = tracing::subscriber::set_default(book.clone());
+    let (book, _listening) = listen();
     let (nodes, builder) = five();
     let locks = builder.connect().await.unwrap();
     let run = locks.run("order:1", |_| hang(nodes)).await;
@@ -54,8 +52,7 @@ async fn work_that_is_dropped_leaves_the_loss_in_the_log() {
 
 #[tokio::test(start_paused = true)]
 async fn work_that_ends_in_time_has_lost_nothing() {
-    let book = Book::default();
-    let _listening = tracing::subscriber::set_default(book.clone());
+    let (book, _listening) = listen();
     let (nodes, builder) = five();
     let locks = builder.connect().await.unwrap();
     let guard = locks.acquire("order:1").await.unwrap();
@@ -75,8 +72,7 @@ async fn work_that_ends_in_time_has_lost_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn what_one_holder_was_told_is_not_put_down_to_the_next() {
-    let book = Book::default();
-    let _listening = tracing::subscriber::set_default(book.clone());
+    let (book, _listening) = listen();
     let (nodes, builder) = five();
     let locks = builder.connect().await.unwrap();
     let first = locks.acquire("order:1").await.unwrap();

@@ -32,6 +32,7 @@ use tower_redlock::node::{Ears, Node};
 use tower_redlock::{LockKey, LockManager, LockManagerBuilder, RedlockLayer};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Instrument as _, Metadata, Subscriber};
 
 /// Writes every event down, a line each: `LEVEL message field=value ..`.
@@ -112,6 +113,13 @@ impl Book {
     }
 }
 
+/// Writes down what this thread says from now on.
+fn listen() -> (Book, DefaultGuard) {
+    let book = Book::default();
+    let listening = tracing::subscriber::set_default(book.clone());
+    (book, listening)
+}
+
 fn five() -> (Vec<MemoryNode>, LockManagerBuilder) {
     let nodes: Vec<_> = (0..5).map(|n| MemoryNode::new(format!("n{n}"))).collect();
     let builder = LockManager::builder()
@@ -122,8 +130,7 @@ fn five() -> (Vec<MemoryNode>, LockManagerBuilder) {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_missing_at_connect_is_named() {
-    let book = Book::default();
-    let _listening = tracing::subscriber::set_default(book.clone());
+    let (book, _listening) = listen();
     let (nodes, builder) = five();
     nodes.first().unwrap().go_down();
     builder.connect().await.unwrap();
@@ -134,8 +141,7 @@ async fn a_node_that_is_missing_at_connect_is_named() {
 
 #[tokio::test(start_paused = true)]
 async fn no_event_holds_the_proof_of_a_loan() {
-    let book = Book::default();
-    let _listening = tracing::subscriber::set_default(book.clone());
+    let (book, _listening) = listen();
     let (nodes, builder) = five();
     let locks = builder.connect().await.unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
@@ -178,8 +184,7 @@ async fn no_event_holds_the_proof_of_a_loan() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_lock_is_told_once_and_no_event_holds_its_token() {
-    let book = Book::default();
-    let _listening = tracing::subscriber::set_default(book.clone());
+    let (book, _listening) = listen();
     let (nodes, builder) = five();
     let locks = builder.connect().await.unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
@@ -215,14 +220,9 @@ async fn looked_at() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_forgot_is_told_when_it_is_noticed_and_when_it_votes_again() {
-    let book = Book::default();
-    let _listening = tracing::subscriber::set_default(book.clone());
+    let (book, _listening) = listen();
     let (nodes, builder) = five();
-    let locks = builder
-        .ttl(Duration::from_secs(10))
-        .connect()
-        .await
-        .unwrap();
+    let locks = builder.connect().await.unwrap();
     assert_eq!(book.lines(), [""; 0], "nothing to tell of a start");
     nodes[2].forget();
     looked_at().await;
@@ -251,14 +251,9 @@ async fn a_node_that_forgot_is_told_when_it_is_noticed_and_when_it_votes_again()
 
 #[tokio::test(start_paused = true)]
 async fn fencing_tokens_that_nobody_remembers_are_told_as_an_error() {
-    let book = Book::default();
-    let _listening = tracing::subscriber::set_default(book.clone());
+    let (book, _listening) = listen();
     let (nodes, builder) = five();
-    let locks = builder
-        .ttl(Duration::from_secs(10))
-        .connect()
-        .await
-        .unwrap();
+    let locks = builder.connect().await.unwrap();
     nodes[..3].iter().for_each(MemoryNode::forget);
     looked_at().await;
     let lines = book.lines();
@@ -309,8 +304,7 @@ async fn a_node_of_other_processes_is_told_once_with_both_lists() {
 
 #[tokio::test(start_paused = true)]
 async fn what_becomes_of_a_call_is_told_in_the_callers_span_and_so_is_the_rest_of_the_lock() {
-    let book = Book::default();
-    let _listening = tracing::subscriber::set_default(book.clone());
+    let (book, _listening) = listen();
     let (nodes, builder) = five();
     let locks = builder.connect().await.unwrap();
     let work = async {
@@ -351,8 +345,7 @@ async fn what_becomes_of_a_call_is_told_in_the_callers_span_and_so_is_the_rest_o
 
 #[tokio::test(start_paused = true)]
 async fn redacted_keys_are_in_no_event() {
-    let book = Book::default();
-    let _listening = tracing::subscriber::set_default(book.clone());
+    let (book, _listening) = listen();
     let (nodes, builder) = five();
     let locks = builder.redact_keys(true).connect().await.unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
@@ -378,8 +371,7 @@ async fn redacted_keys_are_in_no_event() {
 
 #[tokio::test]
 async fn a_server_that_does_not_let_us_listen_is_named_once() {
-    let book = Book::default();
-    let _listening = tracing::subscriber::set_default(book.clone());
+    let (book, _listening) = listen();
     let server = Server::start(Kind::Redis, &[]);
     server.run("ACL SETUSER locks on >secret ~* +@all resetchannels");
     let node = nodes::ready(&server.url_as("locks", "secret")).await;
