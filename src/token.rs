@@ -22,7 +22,7 @@ impl OwnerToken {
     #[must_use]
     pub fn from_entropy(entropy: [u8; Self::ENTROPY_LEN]) -> Self {
         let mut text = [0; Self::TEXT_LEN];
-        hex_into(&mut text, &entropy);
+        write_hex(&mut text, &entropy);
         Self(text)
     }
 
@@ -171,7 +171,7 @@ impl OwnerHash {
 
     pub(crate) fn of(token: &OwnerToken) -> Self {
         let mut text = [0; Self::LEN];
-        hex_into(
+        write_hex(
             &mut text,
             &sha1_smol::Sha1::from(token.expose()).digest().bytes(),
         );
@@ -323,13 +323,16 @@ impl fmt::Display for LoanProofError {
 
 impl std::error::Error for LoanProofError {}
 
-/// Writes `bytes` as hexadecimal digits.
-fn hex_into(text: &mut [u8], bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
-        for (digit, nibble) in pair.iter_mut().zip([byte >> 4, byte & 0xF]) {
-            *digit = DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0');
-        }
+/// `bytes` as hexadecimal digits in lower case. Every lock needs some, and the formatting machinery would cost several
+/// times as much.
+pub(crate) fn hex(bytes: &[u8]) -> impl Iterator<Item = u8> {
+    let nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);
+    nibbles.map(|nibble| nibble + if nibble < 10 { b'0' } else { b'a' - 10 })
+}
+
+fn write_hex(text: &mut [u8], bytes: &[u8]) {
+    for (place, digit) in text.iter_mut().zip(hex(bytes)) {
+        *place = digit;
     }
 }
 

@@ -15,9 +15,5 @@ pub(super) fn feed_len(hash: &mut Sha256, len: usize) {
 
 /// Lower-case hexadecimal.
 pub(super) fn hex(bytes: &[u8]) -> String {
-    // Every request needs it, so it is put together by hand: the formatting machinery costs ten times as much.
-    let mut text = String::with_capacity(2 * bytes.len());
-    let nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);
-    text.extend(nibbles.filter_map(|nibble| char::from_digit(nibble.into(), 16)));
-    text
+    crate::token::hex(bytes).map(char::from).collect()
 }
