@@ -25,7 +25,7 @@ pub(crate) const OURS: &str = "nodes a, b, c";
 pub(crate) const THEIRS: &str = "nodes c, d, e";
 
 pub(crate) fn charter(text: &str, max_lease: Duration) -> Arc<Charter> {
-    Arc::new(Charter::new(text.to_owned(), max_lease))
+    Arc::new(Charter::new(text, max_lease))
 }
 
 pub(crate) fn ours() -> Arc<Charter> {
