@@ -16,6 +16,7 @@ mod hand_off;
 mod hold;
 mod loans;
 mod members;
+mod old_data;
 mod queue;
 mod recall;
 mod recall_histories;

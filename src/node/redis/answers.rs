@@ -8,7 +8,7 @@ use redis::Value;
 use super::error::{foreign, garbled, quarantined, rejected};
 use crate::node::{
     AcquireReply, Charter, CompleteReply, ExtendReply, Holder, NodeError, NodeErrorKind,
-    RaiseReply, ReleaseReply, Standing, VerifyReply,
+    RaiseReply, ReleaseReply, Standing, VerifyReply, unmarked,
 };
 use crate::record::Record;
 use crate::token::{FencingToken, OwnerHash};
@@ -148,7 +148,7 @@ pub(super) fn read_check_in(answer: &Value) -> Result<Standing, NodeError> {
     match items(answer) {
         Some([Value::Int(1), Value::Int(longest), number]) => Ok(Standing::Voting {
             max_lease: lease(longest),
-            high_water: number_of(number, "a check-in")?,
+            high_water: mark_of(number)?,
         }),
         Some([Value::Int(2), Value::BulkString(id), Value::Int(longest)]) => {
             Ok(Standing::Quarantined {
@@ -182,6 +182,16 @@ fn refusal(answer: Option<&[Value]>, ours: Option<&Charter>, command: &str) -> N
             foreign(&String::from_utf8_lossy(theirs), &ours.text)
         }
         _ => garbled(command),
+    }
+}
+
+/// The highest number of a node, if it has any. It must be one that can be counted on from: others are told of it.
+fn mark_of(value: &Value) -> Result<Option<FencingToken>, NodeError> {
+    match (number_of(value, "a check-in"), value) {
+        (Ok(Some(mark)), _) if mark.get() > FencingToken::LAST_COUNTED => Err(unmarked()),
+        // Whatever it is, the script found it there.
+        (Err(_), Value::BulkString(_)) => Err(unmarked()),
+        (mark, _) => mark,
     }
 }
 
@@ -285,6 +295,26 @@ mod tests {
             answers[1].as_ref().unwrap_err().kind(),
             NodeErrorKind::Garbled
         );
+    }
+
+    #[test]
+    fn a_mark_that_nothing_can_be_counted_on_from_is_refused() {
+        let of = |digits: &str| {
+            let mark = Value::BulkString(digits.as_bytes().to_vec());
+            read_check_in(&Value::Array(vec![Value::Int(1), Value::Int(9), mark]))
+        };
+        let last = FencingToken::LAST_COUNTED;
+        for nonsense in ["abc", "-5", &(last + 1).to_string(), "9223372036854775808"] {
+            let error = of(nonsense).unwrap_err();
+            assert!(error.to_string().contains("remove that key"), "{error}");
+        }
+        for (digits, mark) in [("", 0), ("7", 7), (&last.to_string(), last)] {
+            let voting = Standing::Voting {
+                max_lease: Duration::from_millis(9),
+                high_water: FencingToken::new(mark),
+            };
+            assert_eq!(of(digits), Ok(voting));
+        }
     }
 
     #[test]
