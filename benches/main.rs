@@ -1,6 +1,6 @@
 //! How fast locks are, beside the least that any such lock can cost and beside another library, on real servers
 //! that this program starts itself. Run with `cargo bench --all-features`, or `cargo bench --all-features -- acquire`
-//! for a part: acquire, middleware, idempotency, frozen, queue, contention, start, herd, deadline.
+//! for a part: acquire, middleware, idempotency, frozen, queue, contention, start, herd, deadline, numbers.
 //! `REDLOCK_BENCH_SECONDS` shortens or lengthens those that run for a time.
 //!
 //! Nothing here fails for being slow: numbers of one machine say little about another, only the ratios within one
@@ -26,6 +26,7 @@ mod herd;
 mod idempotency;
 mod measure;
 mod middleware;
+mod numbers;
 mod peers;
 mod proxy;
 mod queue;
@@ -80,6 +81,9 @@ fn bench(runtime: &std::rc::Rc<Runtime>, words: &[String]) {
     }
     if is_wanted("deadline") {
         runtime.block_on(deadline::run());
+    }
+    if is_wanted("numbers") {
+        runtime.block_on(numbers::run());
     }
 }
 

@@ -191,8 +191,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Whether holders are numbered, and how long the nodes keep the counters. Default: they are, for 24 h after the
-    /// last use; [`Fencing::OFF`] switches it off.
+    /// Whether holders are numbered, and how long the nodes keep the counters. Default: they are, for 5 min after the
+    /// last use, or the ttl if that is longer; [`Fencing::OFF`] switches it off.
     pub fn fencing(mut self, fencing: Fencing) -> Self {
         self.settings.fencing = fencing;
         self

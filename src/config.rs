@@ -67,7 +67,7 @@ use crate::manager::{
 /// bootstrap = false
 /// redact_keys = false
 /// hand_off = { max_passes = 32, max_time = "250ms" }          # or "off"
-/// fencing = { keep = "24h" }                                  # or "off"
+/// fencing = { keep = "5m" }                                   # or "off"
 /// restart_guard = { max_clock_skew = "1s" }                   # or "off"
 ///
 /// ## A node is a URL, in `nodes = ["redis://10.0.0.1", ..]`, or a table.
@@ -150,7 +150,7 @@ pub struct LockConfig {
     /// `max_time`. Default: 32 times, for 250 ms.
     pub hand_off: HandOff,
     /// Whether holders are numbered: `"off"`, or a table that says how long to `keep` the counters, at least the ttl.
-    /// Default: 24 h.
+    /// Default: 5 min, or the ttl if that is longer.
     pub fencing: Fencing,
     /// Whether nodes that may have forgotten their locks are kept from granting them again: `"off"`, or a table with
     /// `max_clock_skew`. Default: 1 s.

@@ -63,6 +63,8 @@ impl FencingToken {
     /// is handed on inside a process.
     pub const STEP: u64 = 1 << Self::HAND_OFF_BITS;
     const HAND_OFF_BITS: u32 = 10;
+    /// From numbers above this nobody counts on: the next one could not be handed on.
+    pub(crate) const LAST_COUNTED: u64 = i64::MAX.cast_unsigned() - 2 * Self::STEP;
 
     /// The token of this value; `None` for zero and for what does not fit 63 bits.
     #[must_use]

@@ -83,7 +83,7 @@ mod table {
         OnLost, OnNoQuorum, RunToEnd, RunToEndLayer, RedlockService, Rejection, RejectionKind, ReleaseMode,
         ResponseBody, ResponseFuture, Unlocked, UnlockedReason,
     };
-    use tower_redlock::node::memory::MemoryNode;
+    use tower_redlock::node::memory::{MemoryNode, MemorySnapshot};
     use tower_redlock::record::Record;
     use tower_redlock::{LockConfig, NodeConfig, TlsConfig};
     use tower_redlock::{
@@ -184,6 +184,7 @@ mod table {
         ShutdownReport:     yes  yes  yes   yes        yes;
         // They hold the user's clock and nodes, of which see above.
         MemoryNode:         yes  yes  yes   no         no;
+        MemorySnapshot:     yes  yes  yes   yes        yes;
         LockManagerBuilder: yes  yes  yes   no         no;
         LockManager:        yes  yes  yes   no         no;
         LockGuard:          yes  yes  yes   no         no;

@@ -9,7 +9,7 @@ use super::baton::Queue;
 use super::completion::Kept;
 use super::courtesy::Courtesy;
 use super::error::{AcquireError, NoEntropy, NoQuorum, NodeFailure};
-use super::fencing::Numbers;
+use super::fencing::{Numbers, usual};
 use super::hand_off::HandOff;
 use super::options::Options;
 use super::waits::Waits;
@@ -186,7 +186,12 @@ impl Core {
 
     /// The number of a lock, for the nodes.
     pub(super) fn fence(&self, token: FencingToken) -> Fence {
-        Fence::new(token, self.fencing.unwrap_or(DAY))
+        Fence::new(token, self.counters_kept())
+    }
+
+    /// How long counters are kept, also those of locks that are numbered though holders are not.
+    pub(super) fn counters_kept(&self) -> Duration {
+        self.fencing.unwrap_or_else(|| usual(self.terms.ttl))
     }
 
     /// The error of a node whose vote came too late to count.
@@ -224,9 +229,6 @@ impl Drop for Core {
         self.standings.suspect_all();
     }
 }
-
-/// How long the counters of locks are kept that are numbered though holders are not.
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
 

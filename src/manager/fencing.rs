@@ -10,8 +10,10 @@ use std::time::Duration;
 /// they are healthy; else one.
 ///
 /// A counter lives on the nodes for as long as it is kept after its last use, and every renewal of a lock is a use.
-/// A key whose counter has gone goes on from the highest number that any key of the node had, so keeping counters for
-/// a shorter time costs a second round trip now and then, and nothing else.
+/// A key whose counter has gone goes on from the highest number that any key of the node had. So to keep counters for a
+/// short time is as safe as for a long one; it costs a second round trip where the nodes differ in that highest number
+/// and a clock is behind it. [Sizes](crate::docs::operations#room-on-the-nodes) has what that comes to, and how much room
+/// counters take.
 ///
 /// # Examples
 ///
@@ -32,11 +34,16 @@ pub struct Fencing {
     pub(super) keep: Option<Duration>,
 }
 
+/// Long enough for keys that are used again and again, and short enough that keys which are used once do not fill the
+/// nodes.
+const USUAL: Duration = Duration::from_secs(5 * 60);
+
 impl Fencing {
     /// Holders are not numbered. Resources cannot tell a late holder from the present one then.
     pub const OFF: Self = Self { keep: None };
 
-    /// Holders are numbered, and a counter is kept for `keep` after its last use. At least the ttl; default: 24 h.
+    /// Holders are numbered, and a counter is kept for `keep` after its last use. At least the ttl; default: 5 min,
+    /// or the ttl if that is longer.
     #[must_use]
     pub const fn keep(keep: Duration) -> Self {
         Self { keep: Some(keep) }
@@ -45,8 +52,14 @@ impl Fencing {
 
 impl Default for Fencing {
     fn default() -> Self {
-        Self::keep(Duration::from_secs(24 * 60 * 60))
+        Self::keep(USUAL)
     }
+}
+
+/// How long counters are kept of which nobody said how long: under locks of this ttl, also where holders are not
+/// numbered.
+pub(super) fn usual(ttl: Duration) -> Duration {
+    USUAL.max(ttl)
 }
 
 /// How the numbers came about.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::config_error::ConfigError;
 use super::error::{NoQuorum, NodeFailure, list};
-use super::fencing::Fencing;
+use super::fencing::{Fencing, usual};
 use super::hand_off::HandOff;
 use super::queue::Bounds;
 use super::restart_guard::RestartGuard;
@@ -215,6 +215,9 @@ impl HandOff {
 
 impl Fencing {
     fn checked(self, ttl: Duration) -> Result<Self, ConfigError> {
+        if self == Self::default() {
+            return Ok(Self::keep(usual(ttl)));
+        }
         if let Some(keep) = self.keep {
             check_range("the time that fencing keeps counters", keep, ttl, MAX_KEEP)
                 .map_err(|error| error.moved("fencing.keep"))?;
@@ -459,5 +462,16 @@ mod tests {
         assert!(none.starts_with("there is no node"), "{none}");
         let many = Settings::default().check(33).unwrap_err().to_string();
         assert!(many.contains("at most 32"), "{many}");
+    }
+
+    #[test]
+    fn counters_are_kept_for_as_long_as_a_lock_unless_somebody_says_for_how_long() {
+        let secs = Duration::from_secs;
+        let of = |fencing: Fencing, ttl| fencing.checked(ttl).map(|fencing| fencing.keep);
+        assert_eq!(of(Fencing::default(), secs(10)), Ok(Some(secs(300))));
+        assert_eq!(of(Fencing::default(), secs(900)), Ok(Some(secs(900))));
+        assert_eq!(of(Fencing::keep(secs(10)), secs(10)), Ok(Some(secs(10))));
+        of(Fencing::keep(secs(301)), secs(900)).unwrap_err();
+        assert_eq!(of(Fencing::OFF, secs(900)), Ok(None));
     }
 }

@@ -295,6 +295,14 @@ fn no_records() -> NodeError {
     NodeError::new(NodeErrorKind::Rejected, "it keeps no records of requests")
 }
 
+/// Says that a node's numbers cannot be counted on from: somebody wrote to its marker.
+pub(crate) fn unmarked() -> NodeError {
+    NodeError::new(
+        NodeErrorKind::Rejected,
+        "what its key `..!node` says of the numbers of holders is none, or leaves no room for more; remove that key: the node learns them from the others then",
+    )
+}
+
 /// Says that a node is under another charter than ours.
 pub(crate) fn foreign_charter(theirs: &str, ours: &str) -> String {
     let theirs: String = theirs

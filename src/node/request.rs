@@ -55,8 +55,12 @@ impl Charter {
 ///
 /// Each key has a counter on each node. A grant sets the counters of all its keys to one value: the least that is at
 /// least [`token`](Self::token) and at least [`FencingToken::STEP`] above each of them. A counter that is missing
-/// counts as the *high-water mark*, the highest value that any counter of the node and namespace ever had. A token that
-/// is more than an hour ahead both of that and of the node's clock is taken for a mistake and not looked at.
+/// counts as the *high-water mark*, the highest value that any counter of the node and namespace ever had, and so does
+/// one that is no number. None counts for less than the floor of the node's last [promotion](Promotion::floor). A token
+/// that is more than an hour ahead both of the mark and of the node's clock is taken for a mistake and not looked at.
+///
+/// A raise or an extension sets a counter to the number of the lock, or leaves it where it is higher; a missing one
+/// counts as the mark here, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fence {
@@ -304,14 +308,15 @@ pub struct Promotion {
     pub charter: Arc<Charter>,
     /// The quarantine that ends. If it is another by now, nothing is done.
     pub quarantine: String,
-    /// The least that its high-water mark becomes.
+    /// The least that its high-water mark becomes, and that each of its counters counts for from then on: the node may
+    /// have come back with counters of long ago. A lower one than before changes nothing.
     pub floor: Option<FencingToken>,
     /// The least that the longest lease becomes that it knows of.
     pub max_lease: Duration,
 }
 
 impl Promotion {
-    /// The end of `quarantine`, with a high-water mark of `floor` at least.
+    /// The end of `quarantine`, with numbers above `floor`.
     #[must_use]
     pub fn new(
         namespace: Namespace,

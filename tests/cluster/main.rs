@@ -22,6 +22,7 @@ mod killed;
 mod limits;
 mod members;
 mod release;
+mod room;
 mod secrets;
 mod transfer;
 mod waiting;

@@ -135,7 +135,7 @@ fn the_usual_values_of_the_docs_are_the_usual_values() {
         max_waiters = 10000
         bootstrap = false
         hand_off = { max_passes = 32, max_time = "250ms" }
-        fencing = { keep = "24h" }
+        fencing = { keep = "5m" }
         restart_guard = { max_clock_skew = "1s" }
         "#,
     );

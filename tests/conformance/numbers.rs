@@ -5,13 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use tower_redlock::namespace::{Namespace, NodeKeys};
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Fence, Node, RaiseReply,
-    RaiseRequest, ReleaseRequest,
+    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Fence, Node, NodeError,
+    NodeErrorKind, RaiseReply, RaiseRequest, ReleaseRequest,
 };
 use tower_redlock::token::{FencingToken, OwnerToken};
 use tower_redlock::{LockKey, LockKeys};
 
-use crate::claims::{Bench, extend_one, released};
+use crate::claims::{Bench, Remote, extend_one, holder, released};
+use crate::records::{STORED, completion, granted, request};
 use crate::support::nodes::{LONG, acquire, extend, key, refill, release, token};
 
 const STEP: u64 = FencingToken::STEP;
@@ -43,7 +44,7 @@ async fn pass(node: &dyn Node, name: &str, proposal: u64) -> u64 {
     got
 }
 
-/// Sets the counter of `name`, which has no counter yet, to a value that may be below the high-water mark.
+/// Sets the counter of `name`, which has no counter yet, to a value that is not below the high-water mark.
 async fn set_counter(node: &dyn Node, name: &str, value: u64) {
     let request = refill(name, 9).numbered(fence(value));
     assert_eq!(extend_one(node, request).await, ExtendReply::Refilled);
@@ -263,13 +264,13 @@ pub(crate) async fn an_extend_raises_lower_counters(bench: &impl Bench) {
 
 pub(crate) async fn a_refill_writes_the_counter(bench: &impl Bench) {
     let node = bench.node();
-    assert_eq!(pass(&*node, "high", HIGH).await, HIGH);
     let refilled = async |name: &str, to| {
         let request: ExtendRequest = refill(name, 1).numbered(fence(to));
         assert_eq!(extend_one(&*node, request).await, ExtendReply::Refilled);
         assert!(released(&*node, name, 1).await);
     };
     refilled("k", HIGH - 50 * STEP).await;
+    assert_eq!(pass(&*node, "high", HIGH).await, HIGH);
     assert_eq!(pass(&*node, "k", LOW).await, HIGH - 49 * STEP);
     refilled("k", HIGH - 90 * STEP).await;
     let never_down = pass(&*node, "k", LOW).await;
@@ -278,22 +279,193 @@ pub(crate) async fn a_refill_writes_the_counter(bench: &impl Bench) {
     assert_eq!(pass(&*node, "new", LOW).await, HIGH + 10 * STEP, "the mark");
 }
 
+pub(crate) async fn what_comes_late_leaves_no_number_below_the_mark(bench: &impl Bench) {
+    let node = bench.node();
+    assert_eq!(pass(&*node, "high", HIGH).await, HIGH);
+    // Their counters have expired since, whatever they were; what was sent long before arrives only now.
+    let request = refill("refilled", 1).numbered(fence(HIGH - 50 * STEP));
+    assert_eq!(extend_one(&*node, request).await, ExtendReply::Refilled);
+    node.acquire(acquire("raised", 1)).await.unwrap();
+    let reply = raise(&*node, key("raised").into(), 1, HIGH - 50 * STEP).await;
+    assert_eq!(reply, RaiseReply::Raised);
+    for (name, steps) in [("refilled", 1), ("raised", 1), ("refilled", 2)] {
+        released(&*node, name, 1).await;
+        assert_eq!(pass(&*node, name, LOW).await, HIGH + steps * STEP, "{name}");
+    }
+}
+
+/// The highest number that there is, and the highest from which anybody counts on.
+const TOP: u64 = i64::MAX.cast_unsigned();
+const LAST: u64 = TOP - 2 * STEP;
+
+pub(crate) async fn where_no_number_is_left_nothing_is_granted(bench: &impl Bench) {
+    let node = bench.node();
+    assert_eq!(pass(&*node, "k", LAST + 1).await, STEP, "it is far ahead");
+    node.acquire(acquire("held", 1)).await.unwrap();
+    set_counter(&*node, "k", LAST).await;
+    assert_eq!(
+        pass(&*node, "k", LOW).await,
+        LAST + STEP,
+        "it can be handed on"
+    );
+    for name in ["k", "new"] {
+        let reply = node.acquire(acquire(name, 1).numbered(fence(LOW))).await;
+        assert_unmarked(&reply.unwrap_err());
+        assert_eq!(holder(&*node, name).await, None, "nothing is set");
+    }
+    // Who holds a lock goes on, and nothing is set anew.
+    let extend = [extend("held", 1), refill("new", 1)].map(|one| one.numbered(fence(STEP)));
+    let replies = node.extend(Arc::from(extend)).await.unwrap();
+    assert_eq!(replies[0], Ok(ExtendReply::Extended));
+    assert_unmarked(replies[1].as_ref().unwrap_err());
+    assert_eq!(holder(&*node, "new").await, None, "nothing is set");
+    let request = RaiseRequest::new(key("held"), token(1), fence(STEP).unwrap());
+    assert_unmarked(&node.raise(request).await.unwrap_err());
+    let unnumbered = Ok(AcquireReply::Granted { fence: None });
+    assert_eq!(node.acquire(acquire("k", 1)).await, unnumbered);
+}
+
+/// Says that the marker is to be removed.
+#[track_caller]
+pub(crate) fn assert_unmarked(error: &NodeError) {
+    let text = error.to_string();
+    assert_eq!(error.kind(), NodeErrorKind::Rejected, "{text}");
+    assert!(text.contains("remove that key"), "{text}");
+}
+
+/// What others may write where a number is expected.
+const NONSENSE: [&str; 17] = [
+    "abc",
+    "",
+    "0",
+    "-5",
+    "1.5",
+    "1e3",
+    "0x10",
+    "007",
+    "+7",
+    " 7",
+    "7 ",
+    "7\n",
+    "nan",
+    "9223372036854775807",
+    "9223372036854773760",
+    "18446744073709551616",
+    "99999999999999999999999999999999",
+];
+
+/// Asserts that nothing stays on the node for ever but the marker, and what is no key of ours.
+#[track_caller]
+fn assert_all_expire(bench: &impl Remote, claim: &str) {
+    for name in bench.command(&["KEYS", "*"]).lines() {
+        let left: i64 = bench.command(&["PTTL", name]).parse().unwrap();
+        assert!(left >= 0 || name == "lk!node", "{claim}: {name} stays");
+    }
+}
+
+pub(crate) async fn a_counter_that_is_no_number_is_written_over(bench: &impl Remote) {
+    let node = bench.node();
+    let mut mark = pass(&*node, "high", HIGH).await;
+    let spoil = |name: &str, nonsense: &str| {
+        let counter = key(name).counter();
+        bench.command(&["DEL", &counter]);
+        match nonsense {
+            "list" => bench.command(&["RPUSH", &counter, "7"]),
+            "hash" => bench.command(&["HSET", &counter, "hwm", "7"]),
+            text => bench.command(&["SET", &counter, text]),
+        };
+    };
+    for nonsense in NONSENSE.iter().chain(&["list", "hash"]) {
+        let claim = format!("{nonsense:?}");
+        spoil("k", nonsense);
+        assert_eq!(pass(&*node, "k", LOW).await, mark + STEP, "{claim}");
+        assert_eq!(pass(&*node, "k", LOW).await, mark + 2 * STEP, "{claim}");
+        // In the company of a sound one.
+        spoil("k", nonsense);
+        let together = AcquireRequest::new(keys(&["a", "k"]), token(1), LONG);
+        let got = number(&*node, together.numbered(fence(LOW))).await;
+        assert_eq!(got, mark + 3 * STEP, "{claim}");
+        assert_all_expire(bench, &claim);
+        spoil("k", nonsense);
+        let raised = raise(&*node, keys(&["a", "k"]), 1, mark + 4 * STEP).await;
+        assert_eq!(raised, RaiseReply::Raised, "{claim}");
+        assert_all_expire(bench, &claim);
+        for (name, request, expected) in [
+            ("k", extend("k", 1), ExtendReply::Extended),
+            ("new", refill("new", 1), ExtendReply::Refilled),
+        ] {
+            spoil(name, nonsense);
+            let request = request.numbered(fence(mark + 4 * STEP));
+            assert_eq!(extend_one(&*node, request).await, expected, "{claim}");
+            assert_all_expire(bench, &claim);
+        }
+        for name in ["a", "k", "new"] {
+            assert!(released(&*node, name, 1).await, "{claim}");
+        }
+        // Nor do requests with idempotency keys trip over it.
+        spoil("k", nonsense);
+        mark = granted(node.recall(request(key("k"), 1, LOW)).await);
+        assert_eq!(mark % STEP, HIGH % STEP, "{claim}");
+        let kept = node.complete(completion("k", 1, mark)).await;
+        assert_eq!(kept, Ok(STORED), "{claim}");
+        assert_all_expire(bench, &claim);
+        bench.command(&["DEL", &key("k").record()]);
+    }
+}
+
+pub(crate) async fn a_mark_that_is_no_number_refuses(bench: &impl Remote) {
+    let node = bench.node();
+    let marker = Namespace::default().marker();
+    for (field, nonsense) in NONSENSE.iter().flat_map(|n| [("hwm", n), ("floor", n)]) {
+        let claim = format!("{field} {nonsense:?}");
+        let before = pass(&*node, "counted", HIGH).await;
+        node.acquire(acquire("held", 1)).await.unwrap();
+        bench.command(&["HSET", &marker, field, nonsense]);
+        let keys_before = bench.command(&["KEYS", "*"]);
+        for name in ["counted", "new"] {
+            let numbered = acquire(name, 1).numbered(fence(LOW));
+            assert_unmarked(&node.acquire(numbered).await.unwrap_err());
+            let recall = node.recall(request(key(name), 1, LOW)).await;
+            assert_unmarked(&recall.unwrap_err());
+            let refill = Arc::from([refill(name, 1).numbered(fence(HIGH))]);
+            let refilled = node.extend(refill).await.unwrap();
+            assert_unmarked(refilled[0].as_ref().unwrap_err());
+        }
+        let raised = RaiseRequest::new(key("held"), token(1), fence(HIGH).unwrap());
+        assert_unmarked(&node.raise(raised).await.unwrap_err());
+        assert_eq!(bench.command(&["KEYS", "*"]), keys_before, "{claim}");
+        let extended = extend_one(&*node, extend("held", 1).numbered(fence(HIGH))).await;
+        assert_eq!(extended, ExtendReply::Extended, "{claim}: it goes on");
+        assert_all_expire(bench, &claim);
+        assert!(released(&*node, "held", 1).await);
+        // As the error says.
+        bench.command(&["DEL", &marker]);
+        assert_eq!(pass(&*node, "counted", LOW).await, before + STEP, "{claim}");
+        bench.forget();
+    }
+}
+
 pub(crate) async fn no_digit_is_lost(bench: &impl Bench) {
     let node = bench.node();
     let mut dice = Dice(0x5EED);
-    for case in 0..300_u32 {
+    let counters = (0..300_u32).map(|case| match case % 3 {
+        // Where one has a digit more than the other.
+        0 => 1_000_000_000_000_000_000 - 1_500 + dice.below(3_000),
+        _ => HIGH - dice.below(100_000_000_000_000_000),
+    });
+    let mut counters: Vec<u64> = counters.collect();
+    // None of them is set below the mark.
+    counters.sort_unstable();
+    for (case, counter) in counters.iter().enumerate() {
+        set_counter(&*node, &format!("k{case}"), *counter).await;
+    }
+    for (case, counter) in counters.into_iter().enumerate() {
         let name = format!("k{case}");
-        let counter = match case % 3 {
-            // Where one has a digit more than the other.
-            0 => 1_000_000_000_000_000_000 - 1_500 + dice.below(3_000),
-            _ => HIGH - dice.below(100_000_000_000_000_000),
-        };
         // Most differ in the last digits only, which is what a floating point number would lose.
         let near = |dice: &mut Dice| counter - 1_500 + dice.below(4_000);
         let (raised, proposal) = (near(&mut dice), near(&mut dice));
         let far = HIGH - dice.below(900_000_000_000_000_000);
         let proposal = if case % 5 == 0 { far } else { proposal };
-        set_counter(&*node, &name, counter).await;
         let claim = format!("case {case}: {counter}, {raised}, {proposal}");
 
         let got = number(&*node, acquire(&name, 1).numbered(fence(proposal))).await;

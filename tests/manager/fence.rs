@@ -36,7 +36,7 @@ impl Clock for Dated {
 }
 
 /// Managers whose processes believe in a date that the test sets. The nodes' date is the system's.
-fn dated(nodes: &Nodes, micros: u64) -> (LockManager, Arc<AtomicU64>) {
+pub(crate) fn dated(nodes: &Nodes, micros: u64) -> (LockManager, Arc<AtomicU64>) {
     let micros = Arc::new(AtomicU64::new(micros));
     let clock = Dated {
         clock: TokioClock::new(),
@@ -46,11 +46,11 @@ fn dated(nodes: &Nodes, micros: u64) -> (LockManager, Arc<AtomicU64>) {
 }
 
 /// In the year 2001.
-const PAST: u64 = 1_000_000_000_000_000;
+pub(crate) const PAST: u64 = 1_000_000_000_000_000;
 /// In the year 2200.
 const FAR: u64 = 7_258_118_400_000_000;
 
-async fn fence(locks: &LockManager, key: &str) -> u64 {
+pub(crate) async fn fence(locks: &LockManager, key: &str) -> u64 {
     let guard = locks.try_acquire(key).await.unwrap();
     let fence = guard.fence().unwrap().get();
     guard.release().await.unwrap();

@@ -17,6 +17,7 @@ mod hold;
 mod links;
 mod loans;
 mod members;
+mod old_data;
 mod overlap;
 mod queue;
 mod recall;

@@ -133,7 +133,7 @@ impl Contender {
 /// A clock that people have set so many microseconds too far. Without that, the clock alone would order the holders,
 /// and counters that do not count would go unnoticed.
 #[derive(Debug)]
-struct AheadClock(u64);
+pub(crate) struct AheadClock(pub(crate) u64);
 
 impl Clock for AheadClock {
     fn now(&self) -> Moment {

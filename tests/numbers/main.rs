@@ -16,6 +16,7 @@ mod support;
 
 mod checker;
 mod contender;
+mod old_data;
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -39,8 +40,11 @@ const PROCESSES: usize = 8;
 const ACQUISITIONS: usize = 10_000;
 
 fn builder<'a>(servers: impl Iterator<Item = &'a str>) -> LockManagerBuilder {
-    LockManager::builder()
-        .redis(servers)
+    settings(LockManager::builder().redis(servers))
+}
+
+fn settings(builder: LockManagerBuilder) -> LockManagerBuilder {
+    builder
         .ttl(TTL)
         .node_timeout(Duration::from_millis(150))
         .max_wait(Duration::from_secs(5))

@@ -16,6 +16,7 @@ mod notices;
 mod refused;
 mod replicas;
 mod rights;
+mod room;
 mod sentinel;
 #[cfg(feature = "tls")]
 mod tls;

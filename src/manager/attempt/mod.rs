@@ -94,8 +94,9 @@ impl Attempt {
         let token = token()?;
         let numbered = match purpose {
             Purpose::Lock => core.fencing,
-            // A record needs its ballot, whatever users make of numbers.
-            Purpose::Recall { keep, .. } => Some(keep.max(core.fencing.unwrap_or_default())),
+            // A record needs its ballot, whatever users make of numbers. Its counter need not live as long: the mark,
+            // which stands in for it, is above the ballots of all records.
+            Purpose::Recall { .. } => Some(core.counters_kept()),
         };
         let request = AcquireRequest::new(keys.clone(), token, core.terms.ttl)
             .under(Some(Arc::clone(&core.charter)))

@@ -3,30 +3,41 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::Fence;
+use super::super::{Fence, NodeError, unmarked};
 use crate::moment::Moment;
 use crate::namespace::{Namespace, NodeKey, NodeKeys};
 use crate::token::FencingToken;
 
-/// The counters of one node, and the highest value of all, for each namespace.
-#[derive(Default)]
+/// The counters of one node, and how far all of them have come, for each namespace.
+#[derive(Clone, Default)]
 pub(super) struct Counters {
     counts: HashMap<NodeKey, Count>,
     // Sweep when the map has grown to this.
     sweep_at: usize,
     // By the namespaces that were chosen.
-    marks: HashMap<Box<str>, u64>,
+    marks: HashMap<Box<str>, Mark>,
 }
 
+#[derive(Clone)]
 struct Count {
     value: u64,
     expires: Moment,
 }
 
+/// How far the numbers of a namespace have come.
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    // It stands in for counters that are missing.
+    highest: u64,
+    // No counter counts for less: it may be older than the data that it came back with.
+    floor: u64,
+}
+
 impl Counters {
     fn count(&self, key: &NodeKey, now: Moment) -> Option<u64> {
         let count = self.counts.get(key)?;
-        (count.expires > now).then_some(count.value)
+        let counts = count.expires > now && count.value <= FencingToken::LAST_COUNTED;
+        counts.then_some(count.value)
     }
 
     fn set(&mut self, keys: &NodeKeys, value: u64, keep: Duration, now: Moment) {
@@ -38,7 +49,8 @@ impl Counters {
             let expires = now + keep;
             self.counts.insert(key.clone(), Count { value, expires });
         }
-        self.raise_mark(keys.namespace(), value);
+        let mark = self.mark_mut(keys.namespace());
+        mark.highest = value.max(mark.highest);
     }
 
     /// A new number for a holder of `keys`: see [`Fence`].
@@ -48,44 +60,75 @@ impl Counters {
         fence: Fence,
         now: Moment,
         unix_micros: u64,
-    ) -> FencingToken {
-        let mark = self
-            .marks
-            .get(keys.namespace().root())
-            .copied()
-            .unwrap_or(0);
+    ) -> Result<FencingToken, NodeError> {
+        let Mark { highest, floor } = self.countable(keys.namespace())?;
         let counts = keys.as_slice().iter();
         let base = counts
-            .map(|key| self.count(key, now).unwrap_or(mark))
+            .map(|key| self.count(key, now).unwrap_or(highest))
             .max()
-            .unwrap_or(mark);
+            .unwrap_or(highest)
+            .max(floor);
         let next = base.saturating_add(FencingToken::STEP);
         let value = match fence.token.get() {
-            proposal if is_absurd(proposal, mark, unix_micros) => next,
+            proposal if is_absurd(proposal, highest, unix_micros) => next,
             proposal => proposal.max(next),
         };
+        let number = FencingToken::new(value).ok_or_else(unmarked)?;
         self.set(keys, value, fence.keep, now);
-        FencingToken::new(value).unwrap_or(fence.token)
+        Ok(number)
     }
 
     /// Raises lower counters to the number of `fence`, and keeps all of them.
-    pub(super) fn raise(&mut self, keys: &NodeKeys, fence: Fence, now: Moment) {
+    pub(super) fn raise(
+        &mut self,
+        keys: &NodeKeys,
+        fence: Fence,
+        now: Moment,
+    ) -> Result<(), NodeError> {
+        let highest = self.countable(keys.namespace())?.highest;
         for key in keys.as_slice() {
-            let value = self.count(key, now).unwrap_or(0).max(fence.token.get());
+            // A command of long ago must not take away what the mark stands for.
+            let count = self.count(key, now).unwrap_or(highest);
+            let value = count.max(fence.token.get());
             self.set(&NodeKeys::from(key.clone()), value, fence.keep, now);
         }
+        Ok(())
     }
 
     /// The highest value that any counter of `namespace` ever had.
-    pub(super) fn mark(&self, namespace: &Namespace) -> Option<FencingToken> {
-        FencingToken::new(self.marks.get(namespace.root()).copied()?)
+    pub(super) fn mark(&self, namespace: &Namespace) -> Result<Option<FencingToken>, NodeError> {
+        Ok(FencingToken::new(self.countable(namespace)?.highest))
     }
 
-    pub(super) fn raise_mark(&mut self, namespace: &Namespace, value: u64) {
-        match self.marks.get_mut(namespace.root()) {
-            Some(mark) => *mark = value.max(*mark),
-            None => drop(self.marks.insert(namespace.root().into(), value)),
+    /// From now on no counter of `namespace` counts for less than `floor`, which the other nodes know.
+    pub(super) fn raise_floor(&mut self, namespace: &Namespace, floor: Option<FencingToken>) {
+        let floor = floor.map_or(0, FencingToken::get);
+        let Mark {
+            highest,
+            floor: low,
+        } = self.mark_mut(namespace);
+        for number in [highest, low] {
+            let known = if *number > FencingToken::LAST_COUNTED {
+                0
+            } else {
+                *number
+            };
+            *number = known.max(floor);
         }
+    }
+
+    /// How far `namespace` has come, if it can go on from there.
+    fn countable(&self, namespace: &Namespace) -> Result<Mark, NodeError> {
+        let mark = self.marks.get(namespace.root()).copied();
+        let mark = mark.unwrap_or_default();
+        if mark.highest.max(mark.floor) > FencingToken::LAST_COUNTED {
+            return Err(unmarked());
+        }
+        Ok(mark)
+    }
+
+    fn mark_mut(&mut self, namespace: &Namespace) -> &mut Mark {
+        self.marks.entry(namespace.root().into()).or_default()
     }
 
     /// Forgets everything.
@@ -96,10 +139,20 @@ impl Counters {
     }
 }
 
-/// Whether a proposal is of a clock that is more than an hour ahead of ours, and of all that was counted before.
+/// Refuses a floor that nothing can be counted on from.
+pub(super) fn check_floor(floor: Option<FencingToken>) -> Result<(), NodeError> {
+    match floor {
+        Some(floor) if floor.get() > FencingToken::LAST_COUNTED => Err(unmarked()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a proposal is of a clock that is more than an hour ahead of ours, and of all that was counted before; or
+/// nothing could be counted on from it.
 fn is_absurd(proposal: u64, mark: u64, unix_micros: u64) -> bool {
     let ahead = |of: u64| proposal / FencingToken::STEP > of.saturating_add(HOUR);
-    ahead(mark / FencingToken::STEP) && ahead(unix_micros)
+    let last = proposal > FencingToken::LAST_COUNTED;
+    last || ahead(mark / FencingToken::STEP) && ahead(unix_micros)
 }
 
 /// In microseconds.

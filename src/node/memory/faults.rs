@@ -1,14 +1,20 @@
 //! Memory nodes that fail in the ways servers fail, and a look inside them. Feature `test-util`.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{oneshot, watch};
 
 use super::super::{NodeError, NodeErrorKind, NodeFuture, NodeState};
-use super::store::Store;
+use super::counters::Counters;
+use super::markers::Markers;
+use super::records::Records;
+use super::store::{Entry, Store};
 use super::{MemoryNode, Shared};
 use crate::moment::Moment;
+use crate::namespace::NodeKey;
 
 /// How a node behaves, and what waits for it to behave otherwise.
 pub(super) struct Faults {
@@ -131,6 +137,36 @@ impl MemoryNode {
         store.records.clear();
     }
 
+    /// What it has right now, for a later [`restore`](Self::restore): as a server that saves it to a file.
+    #[must_use]
+    pub fn snapshot(&self) -> MemorySnapshot {
+        let store = self.shared.store();
+        MemorySnapshot(Arc::new(Saved {
+            entries: store.entries.clone(),
+            counters: store.counters.clone(),
+            markers: store.markers.clone(),
+            records: store.records.clone(),
+        }))
+    }
+
+    /// Has what it had then and has lost what came since, as a server that starts again from its file. What has expired
+    /// meanwhile is gone. It does not vote before it was promoted.
+    pub fn restore(&self, snapshot: &MemorySnapshot) {
+        let Saved {
+            entries,
+            counters,
+            markers,
+            records,
+        } = &*snapshot.0;
+        // No two quarantines have one name.
+        let id = format!("restored:{}", RESTORED.fetch_add(1, Ordering::Relaxed));
+        let mut store = self.shared.store();
+        store.entries.clone_from(entries);
+        store.counters.clone_from(counters);
+        store.markers = markers.of_another(&id);
+        store.records.clone_from(records);
+    }
+
     /// The secret that holds `key` (as the node knows it, with its namespace) right now.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<Vec<u8>> {
@@ -180,6 +216,25 @@ impl MemoryNode {
     /// Announces releases again, after [`fall_silent`](Self::fall_silent).
     pub fn speak_up(&self) {
         self.shared.store().listeners.set_deaf(false);
+    }
+}
+
+/// What a [`MemoryNode`] had at one moment. Made by [`MemoryNode::snapshot`]; clones share it.
+#[derive(Clone)]
+pub struct MemorySnapshot(Arc<Saved>);
+
+struct Saved {
+    entries: HashMap<NodeKey, Entry>,
+    counters: Counters,
+    markers: Markers,
+    records: Records,
+}
+
+static RESTORED: AtomicU64 = AtomicU64::new(0);
+
+impl fmt::Debug for MemorySnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemorySnapshot").finish_non_exhaustive()
     }
 }
 

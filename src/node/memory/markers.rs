@@ -8,13 +8,14 @@ use crate::namespace::Namespace;
 use crate::token::FencingToken;
 
 /// The markers of one node, one for each namespace that was chosen.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Markers {
     markers: HashMap<Box<str>, Marker>,
     // Whether there may have been locks before that are forgotten. A node that has just been made never had any.
     forgot: bool,
 }
 
+#[derive(Clone)]
 struct Marker {
     digest: String,
     charter: String,
@@ -182,6 +183,18 @@ impl Markers {
         marker.earlier = Duration::ZERO;
         marker.max_lease = marker.max_lease.max(request.max_lease);
         true
+    }
+
+    /// What a server finds of itself that starts again with these: all that it knew, but it is not the one that knew it,
+    /// and begins a quarantine called `id`.
+    #[cfg(feature = "test-util")]
+    pub(super) fn of_another(&self, id: &str) -> Self {
+        let mut found = self.clone();
+        for marker in found.markers.values_mut() {
+            marker.quarantine = Some(id.to_owned());
+        }
+        found.forgot = true;
+        found
     }
 
     /// Forgets everything.

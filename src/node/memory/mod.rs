@@ -8,9 +8,13 @@ mod markers;
 mod records;
 mod store;
 
+#[cfg(feature = "test-util")]
+pub use self::faults::MemorySnapshot;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use self::counters::check_floor;
 use self::store::Store;
 use super::{
     AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, ExtendReplies,
@@ -27,8 +31,8 @@ use crate::moment::Moment;
 /// notices. Clones share one state, so several managers in one process can share nodes. Nothing is shared
 /// between processes: use it for development, for tests, and where one process is all there is.
 ///
-/// With the feature `test-util` it can be made to fail in the ways servers fail: see `go_down`, `freeze` and
-/// `forget`.
+/// With the feature `test-util` it can be made to fail in the ways servers fail: see `go_down`, `freeze`, `forget` and
+/// `restore`.
 ///
 /// # Examples
 ///
@@ -162,7 +166,7 @@ impl Node for MemoryNode {
     }
 
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
-        self.run(move |store, now| store.raise(&request, now))
+        self.try_run(move |store, now| store.raise(&request, now))
     }
 
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
@@ -182,19 +186,27 @@ impl Node for MemoryNode {
     }
 
     fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
-        self.run(move |store, _| {
-            let high_water = store.counters.mark(&request.namespace);
-            store.markers.check_in(&request, high_water)
+        self.try_run(move |store, _| {
+            let mark = store.counters.mark(&request.namespace);
+            let high_water = mark.as_ref().ok().copied().flatten();
+            match (store.markers.check_in(&request, high_water), mark) {
+                // Others are told of it.
+                (Standing::Voting { .. }, Err(error)) => Err(error),
+                (standing, _) => Ok(standing),
+            }
         })
     }
 
     fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
-        self.run(move |store, _| {
+        self.try_run(move |store, _| {
+            check_floor(request.floor)?;
             let promoted = store.markers.promote(&request);
-            if let (true, Some(floor)) = (promoted, request.floor) {
-                store.counters.raise_mark(&request.namespace, floor.get());
+            if promoted {
+                store
+                    .counters
+                    .raise_floor(&request.namespace, request.floor);
             }
-            promoted
+            Ok(promoted)
         })
     }
 

@@ -13,13 +13,14 @@ use crate::record::Record;
 use crate::token::OwnerToken;
 
 /// The records of one node, and whom it granted their locks last.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Records {
     slots: HashMap<NodeKey, Slot>,
     // Sweep when the map has grown to this.
     sweep_at: usize,
 }
 
+#[derive(Clone)]
 struct Slot {
     last: Option<OwnerToken>,
     record: Option<Record>,

@@ -30,6 +30,7 @@ pub(super) struct Store {
 }
 
 /// One held key.
+#[derive(Clone)]
 pub(super) struct Entry {
     pub(super) token: OwnerToken,
     pub(super) expires: Moment,
@@ -90,7 +91,7 @@ impl Store {
             self.counters
                 .advance(&request.keys, fence, now, unix_micros)
         };
-        let fence = request.fence.map(number);
+        let fence = request.fence.map(number).transpose()?;
         for key in request.keys.as_slice() {
             self.set(key.clone(), request.token, request.ttl, now);
         }
@@ -113,7 +114,11 @@ impl Store {
         if !held && !request.refill {
             return Ok(ExtendReply::Absent);
         }
-        self.raise_counters(&request.keys, request.fence, now);
+        let counted = self.raise_counters(&request.keys, request.fence, now);
+        // Where nothing can be counted the lock goes on all the same; what is set anew needs its number.
+        if !held {
+            counted?;
+        }
         for key in request.keys.as_slice() {
             self.set(key.clone(), request.token, request.ttl, now);
         }
@@ -130,19 +135,29 @@ impl Store {
         Ok(voting && request.ttl <= self.markers.longest(namespace, charter))
     }
 
-    fn raise_counters(&mut self, keys: &NodeKeys, fence: Option<Fence>, now: Moment) {
-        if let Some(fence) = fence {
-            self.counters.raise(keys, fence, now);
+    fn raise_counters(
+        &mut self,
+        keys: &NodeKeys,
+        fence: Option<Fence>,
+        now: Moment,
+    ) -> Result<(), NodeError> {
+        match fence {
+            Some(fence) => self.counters.raise(keys, fence, now),
+            None => Ok(()),
         }
     }
 
-    pub(super) fn raise(&mut self, request: &RaiseRequest, now: Moment) -> RaiseReply {
+    pub(super) fn raise(
+        &mut self,
+        request: &RaiseRequest,
+        now: Moment,
+    ) -> Result<RaiseReply, NodeError> {
         self.count_command();
         if !self.holds_all(&request.keys, &request.token, now) {
-            return RaiseReply::NotOwner;
+            return Ok(RaiseReply::NotOwner);
         }
-        self.counters.raise(&request.keys, request.fence, now);
-        RaiseReply::Raised
+        self.counters.raise(&request.keys, request.fence, now)?;
+        Ok(RaiseReply::Raised)
     }
 
     pub(super) fn verify(

@@ -8,7 +8,7 @@ use redis::Value;
 use super::error::{garbled, quarantined, rejected};
 use crate::node::{
     AcquireReply, Charter, CompleteReply, ExtendReply, Holder, NodeError, NodeErrorKind,
-    RaiseReply, ReleaseReply, Standing, VerifyReply,
+    RaiseReply, ReleaseReply, Standing, VerifyReply, unmarked,
 };
 use crate::record::Record;
 use crate::token::{FencingToken, OwnerHash};
@@ -156,7 +156,7 @@ pub(super) fn read_check_in(answer: &Value) -> Result<Standing, NodeError> {
             ],
         ) => Ok(Standing::Voting {
             max_lease: lease(longest),
-            high_water: number_of(number, "a check-in")?,
+            high_water: mark_of(number)?,
             replaced: words(replaced),
         }),
         Some(
@@ -228,6 +228,16 @@ fn text(bytes: &[u8]) -> String {
 
 fn words(bytes: &[u8]) -> Vec<String> {
     text(bytes).split_whitespace().map(str::to_owned).collect()
+}
+
+/// The highest number of a node, if it has any. It must be one that can be counted on from: others are told of it.
+fn mark_of(value: &Value) -> Result<Option<FencingToken>, NodeError> {
+    match (number_of(value, "a check-in"), value) {
+        (Ok(Some(mark)), _) if mark.get() > FencingToken::LAST_COUNTED => Err(unmarked()),
+        // Whatever it is, the script found it there.
+        (Err(_), Value::BulkString(_)) => Err(unmarked()),
+        (mark, _) => mark,
+    }
 }
 
 /// The number in the digits of an answer to `command`, if there is one.
@@ -330,6 +340,26 @@ mod tests {
             answers[1].as_ref().unwrap_err().kind(),
             NodeErrorKind::Garbled
         );
+    }
+
+    #[test]
+    fn a_mark_that_nothing_can_be_counted_on_from_is_refused() {
+        let of = |digits: &str| {
+            let mark = Value::BulkString(digits.as_bytes().to_vec());
+            read_check_in(&Value::Array(vec![Value::Int(1), Value::Int(9), mark]))
+        };
+        let last = FencingToken::LAST_COUNTED;
+        for nonsense in ["abc", "-5", &(last + 1).to_string(), "9223372036854775808"] {
+            let error = of(nonsense).unwrap_err();
+            assert!(error.to_string().contains("remove that key"), "{error}");
+        }
+        for (digits, mark) in [("", 0), ("7", 7), (&last.to_string(), last)] {
+            let voting = Standing::Voting {
+                max_lease: Duration::from_millis(9),
+                high_water: FencingToken::new(mark),
+            };
+            assert_eq!(of(digits), Ok(voting));
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use crate::node::{NodeError, NodeErrorKind};
+use crate::node::{NodeError, NodeErrorKind, unmarked};
 
 /// The longest server text that is passed on, in characters.
 const LONGEST_TEXT: usize = 200;
@@ -62,6 +62,9 @@ impl fmt::Display for NodeUrlError {
 
 impl std::error::Error for NodeUrlError {}
 
+/// What an error of our scripts begins with where nothing can be counted on from a node's highest number.
+const UNMARKED: &str = "NOMARK ";
+
 /// An answer that was understood by the client but not by us.
 pub(super) fn garbled(command: &str) -> NodeError {
     NodeError::new(
@@ -77,6 +80,9 @@ pub(super) fn quarantined(detail: &'static str) -> NodeError {
 
 /// The error for a command that the server refused with `text`.
 pub(super) fn rejected(text: &str) -> NodeError {
+    if text.contains(UNMARKED) {
+        return unmarked();
+    }
     let cause = scrub(text);
     let detail = if is_missing_right(text) {
         format!(
@@ -206,6 +212,8 @@ mod tests {
         assert!(of("ERR The user executing the script can't run this command").contains("ACL"));
         assert!(of("WRONGTYPE Operation against a key").contains("not a lock"));
         assert!(of("OOM command not allowed").contains("maxmemory"));
+        let older = "ERR Error running script (call to f_0): NOMARK the marker";
+        assert!(of("NOMARK the marker").contains("remove that key") && of(older) == of("NOMARK x"));
         assert!(of("MISCONF Redis is configured").contains("MISCONF"));
         assert_eq!(rejected("OOM x").kind(), NodeErrorKind::Rejected);
     }

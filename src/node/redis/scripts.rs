@@ -49,6 +49,8 @@ const IDENTITY: &str = include_str!("lua/identity.lua");
 const STANDING: &str = include_str!("lua/standing.lua");
 const REFUSE: &str = include_str!("lua/refuse.lua");
 const LESS: &str = include_str!("lua/less.lua");
+const COUNTED: &str = include_str!("lua/counted.lua");
+const MARKED: &str = include_str!("lua/marked.lua");
 const TAKE: &str = include_str!("lua/acquire.lua");
 const GIVE_BACK: &str = include_str!("lua/release.lua");
 
@@ -58,6 +60,8 @@ pub(super) static ACQUIRE: Script = Script::of(&[
     STANDING,
     REFUSE,
     LESS,
+    COUNTED,
+    MARKED,
     TAKE,
     "return {1, number}\n",
 ]);
@@ -66,10 +70,19 @@ pub(super) static EXTEND: Script = Script::of(&[
     IDENTITY,
     STANDING,
     LESS,
+    COUNTED,
+    MARKED,
     include_str!("lua/extend.lua"),
 ]);
 pub(super) static RELEASE: Script = Script::of(&[GIVE_BACK, include_str!("lua/released.lua")]);
-pub(super) static RAISE: Script = Script::of(&[LESS, include_str!("lua/raise.lua")]);
+pub(super) static RAISE: Script = Script::of(&[
+    "local marker, told, digest = KEYS[1], '', ''\n",
+    STANDING,
+    LESS,
+    COUNTED,
+    MARKED,
+    include_str!("lua/raise.lua"),
+]);
 pub(super) static VERIFY: Script = Script::of(&[
     "local marker, told, digest = KEYS[1], ARGV[1], ARGV[2]\n",
     IDENTITY,
@@ -86,6 +99,7 @@ pub(super) static PROMOTE: Script = Script::of(&[
     "local told = ARGV[1]\n",
     IDENTITY,
     LESS,
+    COUNTED,
     include_str!("lua/promote.lua"),
 ]);
 
@@ -96,6 +110,8 @@ pub(super) static RECALL: Script = Script::of(&[
     REFUSE,
     LESS,
     include_str!("lua/recall.lua"),
+    COUNTED,
+    MARKED,
     TAKE,
     include_str!("lua/promise.lua"),
     "return {1, number}\n",
@@ -382,4 +398,15 @@ fn charter(cmd: &mut Cmd, charter: Option<&Charter>, identity: &str) {
         Some(charter) => cmd.arg(who(charter, identity)).arg(&charter.digest),
         None => cmd.arg("").arg(""),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scripts_know_the_last_number_that_is_counted_on_from() {
+        let last = format!("'{}'", FencingToken::LAST_COUNTED);
+        assert!(COUNTED.contains(&last), "{last}");
+    }
 }

@@ -4,8 +4,9 @@
 -- digest of the charter, 5 the proposed number ('' for none), 6 the proposal less one step, 7 the proposal less an hour,
 -- 8 its second, 9 how long counters live in milliseconds, 10 one step.
 -- Answers {1, number or ''} if the lock is ours now; {0, remaining milliseconds, tag of the holder} if a key is held;
--- {-1} in quarantine, {-2, charter, its digest} under another charter, {-3} if our leases are longer than it knows of; {-4} if the
--- owner is gone. All else is decided before the first write, and the owner is written last: numbers that were used for
+-- {-1} in quarantine, {-2, charter, its digest} under another charter, {-3} if our leases are longer than it knows of;
+-- {-4} if the owner is gone; an error that begins with NOMARK if nothing can be counted on from. All else is decided
+-- before the first write, and the owner is written last: numbers that were used for
 -- nothing do no harm.
 local token, ttl, proposal = ARGV[1], ARGV[2], ARGV[5]
 if tonumber(ttl) > longest then
@@ -26,28 +27,34 @@ end
 
 local number = ''
 if proposal ~= '' then
-  local mark = known[4] or '0'
+  if unmarked then
+    return redis.error_reply(unmarked)
+  end
   -- A clock that is far ahead must not use up the numbers.
-  local absurd = less(mark, ARGV[7]) and tonumber(ARGV[8]) > tonumber(redis.call('TIME')[1]) + 3600
-  local base = '0'
+  local absurd = not counted(proposal)
+    or less(mark, ARGV[7]) and tonumber(ARGV[8]) > tonumber(redis.call('TIME')[1]) + 3600
+  local base = floor or '0'
   for i = 3, #found, 2 do
-    -- The mark stands in for counters that are missing.
-    local count = found[i] or mark
+    -- What is no number looks missing, too, and is written over.
+    local count = counted(found[i]) or mark
     if less(base, count) then
       base = count
     end
   end
   if absurd or less(ARGV[6], base) then
-    redis.call('SET', KEYS[4], base)
-    redis.call('INCRBY', KEYS[4], ARGV[10])
-    number = redis.call('GET', KEYS[4])
+    -- In two parts: the whole of it is more than Lua's numbers can hold.
+    local high, low = tonumber(string.sub(base, 1, -16)) or 0, tonumber(string.sub(base, -15)) + tonumber(ARGV[10])
+    if low >= 1e15 then
+      high, low = high + 1, low - 1e15
+    end
+    number = high > 0 and string.format('%.0f%015.0f', high, low) or string.format('%.0f', low)
   else
     number = proposal
   end
   for i = 4, #KEYS, 2 do
     redis.call('SET', KEYS[i], number, 'PX', ARGV[9])
   end
-  if not known[4] or less(known[4], number) then
+  if less(mark, number) then
     redis.call('HSET', marker, 'hwm', number)
   end
 end

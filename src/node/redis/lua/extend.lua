@@ -16,16 +16,23 @@ end
 
 -- Raises the counters of `count` keys from `first` on, and keeps them; an error where one could not be written.
 local function count_up(first, count, number, keep)
+  if unmarked then
+    return unmarked
+  end
   local trouble = false
   for i = first, first + 2 * (count - 1), 2 do
-    local seen = redis.pcall('GET', KEYS[i + 1])
+    -- Asked for many, a server takes what is no string for absent.
+    local seen = redis.pcall('MGET', KEYS[i + 1])[1]
+    -- A command of long ago must not take away what the mark stands for.
+    local value = counted(seen) or mark
+    if less(value, number) then
+      value = number
+    end
     local done
-    if failed(seen) then
-      done = seen
-    elseif seen and not less(seen, number) then
+    if seen == value then
       done = redis.pcall('PEXPIRE', KEYS[i + 1], keep)
     else
-      done = redis.pcall('SET', KEYS[i + 1], number, 'PX', keep)
+      done = redis.pcall('SET', KEYS[i + 1], value, 'PX', keep)
     end
     trouble = trouble or failed(done)
   end
@@ -56,9 +63,9 @@ local function extend(tomb, first, count, token, ttl, refill, number, keep)
     if trouble and absent then
       return trouble
     end
-    if not trouble and less(known[4] or '', number) then
+    if not trouble and less(mark, number) then
       redis.pcall('HSET', marker, 'hwm', number)
-      known[4] = number
+      mark = number
     end
   end
   for i = first, last, 2 do

@@ -1,16 +1,29 @@
 -- Ends a quarantine, if it is still the one that is meant.
 -- KEYS: the marker. ARGV: 1 who the server is, 2 the digest of the charter, 3 the name of the quarantine, 4 the least
--- that the highest number becomes ('' for nothing), 5 the least that the longest lease becomes in milliseconds.
--- Answers 1 if it was ended, else 0.
+-- that the highest number, and the number of every key, becomes ('' for nothing), 5 the least that the longest lease
+-- becomes in milliseconds.
+-- Answers 1 if it was ended, else 0; an error if nothing can be counted on from that number.
 local me = told
-local known = redis.call('HMGET', KEYS[1], 'digest', 'quarantine', 'hwm', 'max_lease')
+if ARGV[4] ~= '' and not counted(ARGV[4]) then
+  return redis.error_reply('NOMARK nothing can be counted on from this floor')
+end
+local known = redis.call('HMGET', KEYS[1], 'digest', 'quarantine', 'hwm', 'floor', 'max_lease')
 if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or string.sub(ARGV[3], 1, #me + 1) ~= me .. ':' then
   return 0
 end
-if ARGV[4] ~= '' and (not known[3] or less(known[3], ARGV[4])) then
-  redis.call('HSET', KEYS[1], 'hwm', ARGV[4])
+-- Raises a number of the marker to the floor. What is none goes: others know better.
+local function raise(field, before)
+  before = counted(before)
+  if ARGV[4] ~= '' and (not before or less(before, ARGV[4])) then
+    redis.call('HSET', KEYS[1], field, ARGV[4])
+  elseif not before then
+    redis.call('HDEL', KEYS[1], field)
+  end
 end
-if tonumber(known[4] or 0) < tonumber(ARGV[5]) then
+raise('hwm', known[3])
+-- The node may have come back with counters of long ago: none of them counts for less from now on.
+raise('floor', known[4])
+if tonumber(known[5] or 0) < tonumber(ARGV[5]) then
   redis.call('HSET', KEYS[1], 'max_lease', ARGV[5])
 end
 redis.call('HSET', KEYS[1], 'identity', me, 'accepted', 1)
