@@ -90,6 +90,7 @@ use crate::manager::{
 /// require = 2                             # replicas
 /// within = "30ms"                         # a third of the node_timeout
 /// connections = 4
+/// confirm_within = "3s"
 /// # "#;
 /// # let config: tower_redlock::LockConfig = toml::from_str(text)?;
 /// # let rt = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -126,6 +126,19 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(true)))
     }
 
+    /// How much longer than the leases that it may have forgotten the node's quarantine lasts.
+    ///
+    /// Default: nothing. For nodes whose place another server can take while some processes still count the former
+    /// one: the longest that they do.
+    fn settle_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// What all processes that use the node must have alike, beside its name. Fit to be shown; default: nothing.
+    fn agreed(&self) -> String {
+        String::new()
+    }
+
     /// Stops re-connecting, lets queued commands out, and closes the connection.
     fn close(&self) -> NodeFuture<()>;
 
@@ -239,7 +252,7 @@ impl Serialize for NodeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NodeErrorKind {
-    /// There is no connection; the command was not sent.
+    /// There is no connection, or the server at its end does not count at this time; the command was not sent.
     Unavailable,
     /// The connection broke while the command was under way.
     Interrupted,

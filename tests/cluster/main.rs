@@ -21,6 +21,7 @@ mod interop;
 mod killed;
 mod limits;
 mod members;
+mod partition;
 mod release;
 mod secrets;
 mod transfer;

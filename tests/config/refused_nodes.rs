@@ -41,6 +41,10 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("master = \"m\", sentinels = [\"redis://s\", \"s\"]", "nodes[1].sentinels[1]", "starts with"),
     ("master = \"m\", sentinels = [\"unix:///s\"]", "nodes[1].sentinels[0]", ""),
     ("master = \"m\", sentinels = [\"redis://s\", \"redis://s/1\"]", "nodes[1].sentinels[1]", "no databases"),
+    ("master = \"m\", sentinels = [\"redis://s\", \"redis://S:6379\"]", "nodes[1].sentinels[1]", "listed twice"),
+    ("master = \"m\", sentinels = [\"redis://s\"], confirm_within = \"99ms\"", "nodes[1].confirm_within", "from 100 ms"),
+    ("master = \"m\", sentinels = [\"redis://s\"], confirm_within = 3", "nodes[1].confirm_within", "say \"3s\""),
+    ("url = \"redis://i\", confirm_within = \"3s\"", "nodes[1].confirm_within", "found through Sentinels"),
     ("url = \"redis://i\", tls = \"ca.pem\"", "nodes[1].tls", "must be a table"),
     ("url = \"redis://i\", tls = { ca = \"ca.pem\" }", "nodes[1].tls.ca", "no such setting"),
 ];

@@ -10,6 +10,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod confirmation;
 mod failure;
 mod nonsense;
 mod notices;

@@ -130,7 +130,10 @@ async fn quarantined(core: &Core, index: usize, id: String, max_lease: Duration)
     let others = census(core, index).await;
     let remembered = others.intact >= core.terms.quorum.needed();
     let max_lease = max_lease.max(others.max_lease);
-    let mut wait = max_lease.saturating_add(core.terms.drift.of(max_lease));
+    // Others may count the server that this one replaced, for so long yet, and be granted leases by it.
+    let settling = core.nodes.get(index).map(|node| node.settle_time());
+    let span = max_lease.saturating_add(settling.unwrap_or_default());
+    let mut wait = span.saturating_add(core.terms.drift.of(span));
     if !remembered {
         wait = wait.saturating_add(core.max_clock_skew.saturating_mul(2));
     }

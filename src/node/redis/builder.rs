@@ -31,6 +31,7 @@ pub struct RedisNodeBuilder {
     within: Option<Duration>,
     connections: Option<usize>,
     accept_eviction: bool,
+    confirm_within: Option<Duration>,
 }
 
 /// Where the server is.
@@ -63,6 +64,7 @@ impl RedisNodeBuilder {
             within: None,
             connections: None,
             accept_eviction: false,
+            confirm_within: None,
         }
     }
 
@@ -161,6 +163,17 @@ impl RedisNodeBuilder {
         self
     }
 
+    /// For how long the word of its Sentinels counts: a server is this node only while most of them, asked no longer ago
+    /// than this, called it the master. From 100 ms to 1 min; unless set: 3 s. See
+    /// [Sentinel](crate::node::redis#sentinel).
+    ///
+    /// Shorter, and the node is out of use sooner when most Sentinels cannot be reached; longer, and its quarantine
+    /// after a failover lasts as much longer. All processes must have the same.
+    pub const fn confirm_within(mut self, limit: Duration) -> Self {
+        self.confirm_within = Some(limit);
+        self
+    }
+
     /// Takes the server although its `maxmemory-policy` lets it throw keys away when it is full. Unless set: such a
     /// server is refused.
     ///
@@ -217,9 +230,13 @@ impl RedisNodeBuilder {
         }
         let (access, certificates) = (&self.access, &self.certificates);
         let target = match &self.place {
+            Place::Url(_) if self.confirm_within.is_some() => {
+                return Err(NodeUrlError::of("confirm_within", NO_SENTINELS));
+            }
             Place::Url(url) => Target::parse(url, access, certificates)?,
             Place::Sentinels { urls, master } => {
-                sentinel::target(urls, master, access, certificates)?
+                let within = self.confirm_within.unwrap_or(sentinel::CONFIRM_WITHIN);
+                sentinel::target(urls, master, within, access, certificates)?
             }
         };
         let name = self.name.unwrap_or_else(|| target.name.clone());
@@ -247,6 +264,7 @@ impl fmt::Debug for RedisNodeBuilder {
             .field("require", &self.require)
             .field("within", &self.within)
             .field("connections", &self.connections)
+            .field("confirm_within", &self.confirm_within)
             .finish_non_exhaustive()
     }
 }
@@ -256,4 +274,6 @@ const NO_TIME: &str = "`within` must be at least 1 ms: replicas need time to ack
 const NO_TIME_TO_CONNECT: &str =
     "`connect_timeout` must be at least 1 ms; 1 s is usual, handshakes and checks included";
 const WITHIN_ALONE: &str = "`within` was given but no number of replicas; set it with `require`";
+const NO_SENTINELS: &str =
+    "`confirm_within` is for nodes that are found through Sentinels; leave it out";
 const BAD_CONNECTIONS: &str = "`connections` must be from 1 to 32";

@@ -9,6 +9,7 @@ use super::error::{is_missing_right, is_not_ready, server_text};
 use super::info::Info;
 use super::link::Link;
 use super::scripts;
+use super::sentinel::{self, Lead};
 use super::url::Way;
 use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
@@ -18,7 +19,7 @@ const QUEUE: usize = 1024;
 const NO_RESP3: &str = "it does not speak RESP3 (`HELLO 3`); locks need Redis 6.2 or later, or Valkey, with `HELLO` not renamed and no proxy in front";
 
 /// Has the scripts ask the server who it is.
-const ASK: &str = "ask";
+pub(super) const ASK: &str = "ask";
 
 /// A connection of the past, by which the server knows it.
 pub(super) struct Former {
@@ -29,6 +30,7 @@ pub(super) struct Former {
 /// Connects, and looks whether the server can serve as a node. The receiver hears when the connection ends.
 pub(super) async fn connect(
     core: &Core,
+    lane: usize,
     context: &NodeContext,
     former: &mut Option<Former>,
 ) -> Result<(Link, watch::Receiver<()>), Setback> {
@@ -38,7 +40,8 @@ pub(super) async fn connect(
     // Before anything can be sent on it: to leave a tombstone too many does no harm.
     let since = context.clock.now();
     // It carries no subscriptions, so nothing is pushed but its own end.
-    let (mut connection, lost) = open(core, |_| ()).await?;
+    let lead = core.lead().await?;
+    let (mut connection, lost) = open(core, &lead, |_| ()).await?;
     let (info, client_id) = look(core, &mut connection).await?;
     context
         .roster
@@ -53,18 +56,27 @@ pub(super) async fn connect(
         run_id: info.run_id().to_owned(),
         client_id,
     });
-    let identity = if core.reads_identity_itself() {
-        ASK
-    } else {
-        info.run_id()
+    let identity = match &lead.place {
+        Some(place) => sentinel::told(&place.epoch),
+        None if core.reads_identity_itself() => ASK.to_owned(),
+        None => info.run_id().to_owned(),
     };
-    let identity = identity.to_owned();
-    Ok((Link::new(connection, info, identity, since), lost))
+    // The first lane looks for all of them whether it is the master, see `Core::replaced`.
+    if let (Way::Sentinels(sentinels), Some(place), 0) = (&core.target.way, &lead.place, lane) {
+        let limit = core.connect_timeout / 8;
+        sentinels.accept(place, info.run_id(), limit).await?;
+    }
+    let link = Link::new(connection, info, identity, since);
+    if let Some(place) = lead.place {
+        link.note_failover(place.epoch);
+    }
+    Ok((link, lost))
 }
 
 /// Opens a connection. The receiver hears when it ends, `hear` all that is pushed before.
 pub(super) async fn open(
     core: &Core,
+    lead: &Lead,
     hear: impl Fn(&PushInfo) + Send + Sync + 'static,
 ) -> Result<(MultiplexedConnection, watch::Receiver<()>), Setback> {
     // Should the client end without a word, it drops the sender, which the receiver sees too.
@@ -80,14 +92,8 @@ pub(super) async fn open(
             }
             Ok::<(), String>(())
         });
-    let client = match &core.target.way {
-        Way::Direct(client) => client.clone(),
-        Way::Sentinels(sentinels) => {
-            let clean = |text: &str| core.clean(text);
-            sentinels.master(core.connect_timeout, clean).await?
-        }
-    };
-    let connection = client
+    let connection = lead
+        .client
         .get_multiplexed_async_connection_with_config(&config)
         .await
         .map_err(|error| setback(core, &error, "connect (`HELLO`, `AUTH`, `SELECT`)"))?;

@@ -90,9 +90,16 @@ impl Core {
         self.lanes.state()
     }
 
-    /// The link that commands of `token` go out on, or why there is none.
+    /// The link that commands of `token` go out on whose answer counts, or why there is none.
     pub(super) fn link(&self, token: &OwnerToken) -> Result<Link, NodeError> {
-        self.lanes.link_for(token)
+        self.link_of(self.lanes.of(token))
+    }
+
+    /// The same of one lane.
+    pub(super) fn link_of(&self, lane: usize) -> Result<Link, NodeError> {
+        let link = self.lanes.link(lane)?;
+        self.vouch(&link)?;
+        Ok(link)
     }
 
     /// Waits for all links, or for news that there will be none.
@@ -142,19 +149,25 @@ impl Core {
     /// Whether other lanes must come to the server of this one. One that stayed at another would have that grant what
     /// this one's has granted already.
     ///
-    /// Where Sentinels tell, it is the first lane's, which looks again and again what most of them say: else one that
-    /// is cut off would have the lanes go to and fro.
+    /// Where Sentinels tell, it is the first lane's, which looks again and again what most of them say.
     const fn is_leading(&self, lane: usize) -> bool {
         lane == 0 || matches!(self.target.way, Way::Direct(_))
     }
 
     /// Whether the link of a lane leads to the server where it must.
     fn agrees(&self, lane: usize, link: &Link) -> bool {
-        self.is_leading(lane) || self.lanes.is_at(0, link.info().run_id())
+        self.is_leading(lane) || self.lanes.is_at(0, link)
     }
 
     fn publish(&self, lane: usize, state: NodeState, link: Option<Link>) {
         if let Some(state) = self.lanes.publish(lane, state, link) {
+            self.changed(&state);
+        }
+    }
+
+    /// Says why the node counts for nothing though it is connected, or that it counts.
+    pub(super) fn doubt(&self, reason: Option<NodeError>) {
+        if let Some(state) = self.lanes.doubt(reason) {
             self.changed(&state);
         }
     }
@@ -204,7 +217,11 @@ async fn serve(core: &Core, lane: usize, context: &NodeContext) {
     let limit = PING_LIMIT.max(context.node_timeout) + core.hold_up();
     loop {
         let mut settled = false;
-        let setback = match timeout(core.connect_timeout, connect(core, context, &mut former)).await
+        let setback = match timeout(
+            core.connect_timeout,
+            connect(core, lane, context, &mut former),
+        )
+        .await
         {
             Ok(Ok((link, lost))) => {
                 let since = context.clock.now();
@@ -271,7 +288,7 @@ async fn keep_up(
         return Setback::Warned;
     }
     if core.is_leading(lane) {
-        core.lanes.warn_strangers(link.info().run_id());
+        core.lanes.warn_strangers(link);
     }
     tokio::select! {
         biased;

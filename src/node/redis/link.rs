@@ -2,8 +2,8 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, ready};
 
 use redis::aio::MultiplexedConnection;
@@ -39,6 +39,8 @@ pub(super) struct Signals {
     // Who the server at the other end is, as the scripts are told.
     identity: String,
     since: Moment,
+    // The number of the failover by which the server became the master, where Sentinels tell.
+    epoch: OnceLock<String>,
     // Who may have the server hold this connection up.
     turn: Mutex<()>,
     // The supervisor has given the link up; nobody need wait for answers any more. A flag and a bell, because every
@@ -64,11 +66,22 @@ impl Link {
                 info,
                 identity,
                 since,
+                epoch: OnceLock::new(),
                 turn: Mutex::new(()),
                 condemned: AtomicBool::new(false),
                 bell: Notify::new(),
             }),
         }
+    }
+
+    /// Notes, once, by which failover the server became the master, as its Sentinels have it.
+    pub(super) fn note_failover(&self, epoch: String) {
+        self.signals.epoch.get_or_init(|| epoch);
+    }
+
+    /// The number of that failover; empty where nobody tells.
+    pub(super) fn epoch(&self) -> &str {
+        self.signals.epoch.get().map_or("", |epoch| epoch)
     }
 
     /// What the server said of itself on this connection, which cannot outlive its process.
@@ -88,6 +101,11 @@ impl Link {
     /// Who the server is. A connection cannot outlive its server, so it holds for every command on this link.
     pub(super) fn identity(&self) -> &str {
         &self.signals.identity
+    }
+
+    /// Whether both lead to one server, and know it as the master by the same failover.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        self.info().run_id() == other.info().run_id() && self.epoch() == other.epoch()
     }
 
     /// Since when it is there: what was sent before may still arrive.

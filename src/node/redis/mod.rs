@@ -70,6 +70,7 @@
 mod answers;
 mod builder;
 mod commands;
+mod confirmation;
 mod connect;
 mod connection;
 mod error;
@@ -85,6 +86,7 @@ mod url;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 
@@ -95,13 +97,13 @@ use crate::node::{
     RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, Subscription,
     VerifyReply, VerifyRequest,
 };
-use crate::token::OwnerToken;
 
 pub use builder::RedisNodeBuilder;
 use connection::Core;
 pub use error::NodeUrlError;
 use link::Link;
 use scripts::Script;
+use url::Way;
 
 /// A Redis or Valkey server as a node. See the [module](self) for what the server must be.
 ///
@@ -186,21 +188,18 @@ impl RedisNode {
         RedisNodeBuilder::sentinel(urls.collect(), master)
     }
 
-    /// Runs one script once it is polled: `cmd` for the link it goes out on, which is that of `token` if there is one,
-    /// and its answer read by `read`.
+    /// Runs one script once it is polled: `cmd` for the link it goes out on, which `choose` finds, and its answer read by
+    /// `read`.
     fn command<T: 'static>(
         &self,
-        token: Option<OwnerToken>,
+        choose: impl FnOnce(&Core) -> Result<Link, NodeError> + Send + 'static,
         script: &'static Script,
         cmd: impl FnOnce(&Link) -> Cmd + Send + 'static,
         read: impl FnOnce(&Value) -> Result<T, NodeError> + Send + 'static,
     ) -> NodeFuture<Result<T, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            let mut link = match &token {
-                Some(token) => handle.core.link(token)?,
-                None => handle.core.lanes.link(0)?,
-            };
+            let mut link = choose(&handle.core)?;
             let cmd = cmd(&link);
             read(&commands::run(&mut link, script, &cmd).await?)
         })
@@ -228,6 +227,12 @@ impl Node for RedisNode {
                 replicas.begin(&context);
             }
             tokio::spawn(listener::listen(Arc::clone(&core)));
+            if let Way::Sentinels(sentinels) = &core.target.way {
+                sentinels.begin(&context);
+                for index in 0..sentinels.count() {
+                    tokio::spawn(sentinel::follow(Arc::clone(&core), index));
+                }
+            }
             for lane in 0..core.lanes.count() {
                 let core = Arc::clone(&core);
                 tokio::spawn(connection::supervise(core, lane, context.clone()));
@@ -269,7 +274,7 @@ impl Node for RedisNode {
             if handle.core.lanes.count() > 1 {
                 return Ok(Box::pin(replicas::extend(&handle.core, &requests)).await);
             }
-            let mut link = handle.core.lanes.link(0)?;
+            let mut link = handle.core.link_of(0)?;
             commands::extend(&mut link, &requests, handle.core.replicas.as_ref())
                 .await
                 .map_err(|error| error::failed(&error))
@@ -277,9 +282,11 @@ impl Node for RedisNode {
     }
 
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        let token = Some(request.token);
+        // Also where the server does not count at this time: what it has is in the way of others when it does.
+        let token = request.token;
+        let choose = move |core: &Core| core.lanes.link_for(&token);
         let cmd = move |link: &Link| scripts::release(&request, link.since());
-        self.command(token, &scripts::RELEASE, cmd, answers::read_release)
+        self.command(choose, &scripts::RELEASE, cmd, answers::read_release)
     }
 
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
@@ -295,7 +302,11 @@ impl Node for RedisNode {
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            let mut link = handle.core.link(&request.release.token)?;
+            let token = &request.release.token;
+            let mut link = match &request.record {
+                Some(_) => handle.core.link(token)?,
+                None => handle.core.lanes.link_for(token)?,
+            };
             let replicas = handle.core.replicas.as_ref();
             let (identity, since) = (link.identity(), link.since());
             let cmd = scripts::complete(&request, identity, since, replicas.is_some());
@@ -309,26 +320,41 @@ impl Node for RedisNode {
     }
 
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
-        let token = Some(request.token);
+        let token = request.token;
+        let choose = move |core: &Core| core.link(&token);
         let cmd = move |_: &Link| scripts::raise(&request);
-        self.command(token, &scripts::RAISE, cmd, answers::read_raise)
+        self.command(choose, &scripts::RAISE, cmd, answers::read_raise)
     }
 
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
         let charter = request.charter.clone();
         let cmd = move |link: &Link| scripts::verify(&request, link.identity());
         let read = move |answer: &Value| answers::read_verify(answer, charter.as_deref());
-        self.command(None, &scripts::VERIFY, cmd, read)
+        self.command(FIRST, &scripts::VERIFY, cmd, read)
     }
 
     fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
         let cmd = move |link: &Link| scripts::check_in(&request, link.identity());
-        self.command(None, &scripts::CHECK_IN, cmd, answers::read_check_in)
+        self.command(FIRST, &scripts::CHECK_IN, cmd, answers::read_check_in)
     }
 
     fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
         let cmd = move |link: &Link| scripts::promote(&request, link.identity());
-        self.command(None, &scripts::PROMOTE, cmd, answers::read_promote)
+        self.command(FIRST, &scripts::PROMOTE, cmd, answers::read_promote)
+    }
+
+    fn settle_time(&self) -> Duration {
+        match &self.handle.core.target.way {
+            Way::Direct(_) => Duration::ZERO,
+            Way::Sentinels(sentinels) => sentinels.within(),
+        }
+    }
+
+    fn agreed(&self) -> String {
+        match &self.handle.core.target.way {
+            Way::Direct(_) => String::new(),
+            Way::Sentinels(sentinels) => sentinels.agreed(),
+        }
     }
 
     fn close(&self) -> NodeFuture<()> {
@@ -343,6 +369,9 @@ impl Node for RedisNode {
         Some(Arc::new(self.clone()))
     }
 }
+
+/// The link for what belongs to no owner.
+const FIRST: fn(&Core) -> Result<Link, NodeError> = |core| core.link_of(0);
 
 impl Notifier for RedisNode {
     fn subscribe(&self, key: &NodeKey, ear: Ear) -> Subscription {

@@ -250,7 +250,7 @@ type Job<'a> = Pin<Box<dyn Future<Output = Vec<(usize, Extended)>> + Send + 'a>>
 
 /// Extends the locks of one lane.
 async fn extend_part(core: &Core, lane: usize, requests: &[ExtendRequest]) -> Vec<Extended> {
-    let replies = match core.lanes.link(lane) {
+    let replies = match core.link_of(lane) {
         Ok(mut link) => commands::extend(&mut link, requests, core.replicas.as_ref())
             .await
             .map_err(|error| failed(&error)),
