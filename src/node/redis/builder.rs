@@ -163,12 +163,35 @@ impl RedisNodeBuilder {
         self
     }
 
-    /// For how long the word of its Sentinels counts: a server is this node only while most of them, asked no longer ago
-    /// than this, called it the master. From 100 ms to 1 min; unless set: 3 s. See
-    /// [Sentinel](crate::node::redis#sentinel).
+    /// For how long the word of its Sentinels counts: a server is this node only while more than half of those listed
+    /// named it when they were asked no longer ago than this. From 100 ms to 1 min; unless set: 3 s.
     ///
-    /// Shorter, and the node is out of use sooner when most Sentinels cannot be reached; longer, and its quarantine
-    /// after a failover lasts as much longer. All processes must have the same.
+    /// All are asked at the same time, so that one that hangs costs nothing. No answer is no confirmation. With a
+    /// shorter time the node is out of use sooner when most Sentinels cannot be reached; with a longer one its
+    /// quarantine after a failover takes as much longer.
+    ///
+    /// # Both sides of a partition
+    ///
+    /// A master that is cut off, and one that was promoted in its place, both serve those who reach them, also with
+    /// replicas on either side, so that [`require`](Self::require) does not help. Whoever counts the old one stops
+    /// `confirm_within` after it asked the Sentinels of which most still named that; what it was granted by then ends a
+    /// ttl later. Two majorities of one list have a Sentinel in common, which goes from the old master to the new one
+    /// and not back. So whoever hears of the new one from most hears it after that question was sent, however long ago
+    /// one of them promoted it, and only then does its quarantine begin: for the longest ttl, `confirm_within`, and what
+    /// the clocks of the two processes may run apart during both (the drift factor). No lock is held on both sides. The
+    /// old side is without this node while the partition lasts, the new one for that wait.
+    ///
+    /// # What it takes for granted
+    ///
+    /// * All processes have the same list and the same `confirm_within`, which are part of what they agree on. Host and
+    ///   port are compared as they are written: a name and an address for one Sentinel are two lists, and refused.
+    /// * No Sentinel forgets: it keeps the configuration file that it writes, and nobody has it monitor a former master
+    ///   by hand (`SENTINEL REMOVE` and `MONITOR`) before those locks have ended.
+    /// * What Sentinels call the master leads to one server at a time. They may call it by several names.
+    ///
+    /// Sentinels number their failovers (`config-epoch`), and that number is a part of who the server is: one that is
+    /// made the master again is quarantined again, also if it was never told that it was not. `SENTINEL RESET` does not
+    /// change it; Sentinels that all begin anew do, and the node is quarantined once.
     pub const fn confirm_within(mut self, limit: Duration) -> Self {
         self.confirm_within = Some(limit);
         self

@@ -48,10 +48,12 @@
 //!
 //! # Sentinel
 //!
-//! [`RedisNode::sentinel`] is one node wherever its master is: at each connect it asks the Sentinels in turn, and takes
-//! only a server that calls itself a master. It leaves one that is demoted, at its first `READONLY`, and one that does
-//! not know that it was replaced, once most Sentinels name another. A failover is to be taken for *a node that forgot
-//! its locks*: Sentinel chooses the new master without asking what it has.
+//! [`RedisNode::sentinel`] is one node wherever its master is. Each listed Sentinel is asked about twice a second, and
+//! a server is this node only while more than half of *those listed* named it a short time ago. Without that the node
+//! is down, which its state and one line in the log explain: it grants, extends and records nothing, and takes locks
+//! back. It leaves a server that is demoted, at its first `READONLY`, and one that was replaced and does not know it. A
+//! failover is to be taken for *a node that forgot its locks*: Sentinel chooses the new master without asking what it
+//! has. What holds on both sides of a partition, and for how long, is said at [`RedisNodeBuilder::confirm_within`].
 //!
 //! # How it fails
 //!
@@ -61,6 +63,7 @@
 //! | the connection breaks | [`Interrupted`](super::NodeErrorKind::Interrupted); new attempts after 0 to 50 ms, the bound doubling up to 2 s |
 //! | the server stops answering | commands wait for their callers' deadline; one that is given up leads to a `PING`, and without an answer in 200 ms the node is down |
 //! | a restart, `SCRIPT FLUSH` | the scripts are loaded again; nothing is seen of it |
+//! | most Sentinels do not confirm the master | [`Unavailable`](super::NodeErrorKind::Unavailable), but releases work |
 //! | the master becomes a replica | [`Rejected`](super::NodeErrorKind::Rejected) once, then the node is refused, or with Sentinel down until there is a master |
 //! | too few replicas acknowledge | [`NotReplicated`](super::NodeErrorKind::NotReplicated) for acquires, which are released, renewals, and records, told or kept; releases work |
 //! | out of memory | acquires are [`Rejected`](super::NodeErrorKind::Rejected); extensions and releases work |
@@ -79,8 +82,10 @@ mod info;
 mod lanes;
 mod link;
 mod listener;
+mod question;
 mod replicas;
 mod scripts;
+mod seat;
 mod sentinel;
 mod url;
 
@@ -161,8 +166,8 @@ impl RedisNode {
     /// A URL is `redis://[[user]:password@]host:port`, or `rediss://..` for TLS to the Sentinels and to the server,
     /// whose certificate must then be good for the address that they tell. Its credentials are those for the Sentinel,
     /// where `+sentinel` is the right that is needed; those for the server are set with
-    /// [`user`](RedisNodeBuilder::user) and [`password`](RedisNodeBuilder::password). List every Sentinel: most of
-    /// those listed decide when a master is left that does not know that it was replaced.
+    /// [`user`](RedisNodeBuilder::user) and [`password`](RedisNodeBuilder::password). List every Sentinel, in all
+    /// processes the same: most of those listed must name a server again and again for it to count.
     ///
     /// # Examples
     ///
@@ -188,8 +193,8 @@ impl RedisNode {
         RedisNodeBuilder::sentinel(urls.collect(), master)
     }
 
-    /// Runs one script once it is polled: `cmd` for the link it goes out on, which `choose` finds, and its answer read by
-    /// `read`.
+    /// Runs one script once it is polled: `cmd` for the link it goes out on, which `choose` finds, and its answer read
+    /// by `read`.
     fn command<T: 'static>(
         &self,
         choose: impl FnOnce(&Core) -> Result<Link, NodeError> + Send + 'static,
@@ -230,7 +235,7 @@ impl Node for RedisNode {
             if let Way::Sentinels(sentinels) = &core.target.way {
                 sentinels.begin(&context);
                 for index in 0..sentinels.count() {
-                    tokio::spawn(sentinel::follow(Arc::clone(&core), index));
+                    tokio::spawn(question::follow(Arc::clone(&core), index));
                 }
             }
             for lane in 0..core.lanes.count() {
