@@ -177,9 +177,9 @@ impl RedisNodeBuilder {
     /// `confirm_within` after it asked the Sentinels of which most still named that; what it was granted by then ends a
     /// ttl later. Two majorities of one list have a Sentinel in common, which goes from the old master to the new one
     /// and not back. So whoever hears of the new one from most hears it after that question was sent, however long ago
-    /// one of them promoted it, and only then does its quarantine begin: for the longest ttl, `confirm_within`, and what
-    /// the clocks of the two processes may run apart during both (the drift factor). No lock is held on both sides. The
-    /// old side is without this node while the partition lasts, the new one for that wait.
+    /// one of them promoted it, and only then does its quarantine begin: for the longest ttl, `confirm_within`, and
+    /// what the clocks of the two processes may run apart during both (the drift factor). No lock is held on both
+    /// sides. The old side is without this node while the partition lasts, the new one for that wait.
     ///
     /// # What it takes for granted
     ///

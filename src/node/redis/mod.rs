@@ -108,7 +108,7 @@ use connection::Core;
 pub use error::NodeUrlError;
 use link::Link;
 use scripts::Script;
-use url::Way;
+use sentinel::Sentinels;
 
 /// A Redis or Valkey server as a node. See the [module](self) for what the server must be.
 ///
@@ -232,12 +232,7 @@ impl Node for RedisNode {
                 replicas.begin(&context);
             }
             tokio::spawn(listener::listen(Arc::clone(&core)));
-            if let Way::Sentinels(sentinels) = &core.target.way {
-                sentinels.begin(&context);
-                for index in 0..sentinels.count() {
-                    tokio::spawn(question::follow(Arc::clone(&core), index));
-                }
-            }
+            question::begin(&core, &context);
             for lane in 0..core.lanes.count() {
                 let core = Arc::clone(&core);
                 tokio::spawn(connection::supervise(core, lane, context.clone()));
@@ -349,17 +344,13 @@ impl Node for RedisNode {
     }
 
     fn settle_time(&self) -> Duration {
-        match &self.handle.core.target.way {
-            Way::Direct(_) => Duration::ZERO,
-            Way::Sentinels(sentinels) => sentinels.within(),
-        }
+        let sentinels = self.handle.core.target.way.sentinels();
+        sentinels.map_or(Duration::ZERO, |sentinels| sentinels.within)
     }
 
     fn agreed(&self) -> String {
-        match &self.handle.core.target.way {
-            Way::Direct(_) => String::new(),
-            Way::Sentinels(sentinels) => sentinels.agreed(),
-        }
+        let sentinels = self.handle.core.target.way.sentinels();
+        sentinels.map(Sentinels::agreed).unwrap_or_default()
     }
 
     fn close(&self) -> NodeFuture<()> {

@@ -12,7 +12,7 @@ use super::confirmation::{Address, Place, Told, Trouble};
 use super::connection::{Core, random};
 use super::error::{is_not_ready, server_text};
 use super::sentinel::Sentinels;
-use super::url::Way;
+use crate::node::NodeContext;
 use crate::protocol::backoff::jitter;
 
 /// How long to wait before a Sentinel is asked again, more or less by half.
@@ -20,9 +20,19 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How often each is asked, at least, while its word counts.
 const LOOKS: u32 = 6;
 
-/// Asks one Sentinel of a node until that is closed.
-pub(super) async fn follow(core: Arc<Core>, index: usize) {
-    let Way::Sentinels(sentinels) = &core.target.way else {
+/// Asks all Sentinels of a node, if it has any, until it is closed.
+pub(super) fn begin(core: &Arc<Core>, context: &NodeContext) {
+    if let Some(sentinels) = core.target.way.sentinels() {
+        sentinels.begin(context);
+        for index in 0..sentinels.sentinels.len() {
+            tokio::spawn(follow(Arc::clone(core), index));
+        }
+    }
+}
+
+/// Asks one of them.
+async fn follow(core: Arc<Core>, index: usize) {
+    let Some(sentinels) = core.target.way.sentinels() else {
         return;
     };
     tokio::select! {

@@ -11,7 +11,6 @@ use super::info::Info;
 use super::link::Link;
 use super::question::connection;
 use super::sentinel::Sentinels;
-use super::url::Way;
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
@@ -19,10 +18,8 @@ impl Core {
     /// Whether what is sent on `link` now may count as this node's word. A server that was found through Sentinels is
     /// the node for as long as most of them say so.
     pub(super) fn vouch(&self, link: &Link) -> Result<(), NodeError> {
-        match &self.target.way {
-            Way::Direct(_) => Ok(()),
-            Way::Sentinels(sentinels) => sentinels.vouch(link).map(drop),
-        }
+        let sentinels = self.target.way.sentinels();
+        sentinels.map_or(Ok(()), |sentinels| sentinels.vouch(link).map(drop))
     }
 
     /// Waits until most Sentinels name another server as the master, and that takes itself for it. Meanwhile the state
@@ -31,7 +28,7 @@ impl Core {
     /// A master that is cut off from its Sentinels goes on as if nothing had happened, with us if we still reach it.
     /// One Sentinel alone may be cut off itself.
     pub(super) async fn replaced(&self, lane: usize, link: &Link) {
-        let (Way::Sentinels(sentinels), 0) = (&self.target.way, lane) else {
+        let (Some(sentinels), 0) = (self.target.way.sentinels(), lane) else {
             return std::future::pending().await;
         };
         tokio::select! {

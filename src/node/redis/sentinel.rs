@@ -4,9 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
-use redis::{
-    Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
-};
+use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -125,16 +123,6 @@ impl Sentinels {
     /// Takes in the clock that confirmations are measured with.
     pub(super) fn begin(&self, context: &NodeContext) {
         self.clock.get_or_init(|| Arc::clone(&context.clock));
-    }
-
-    /// For how long what most Sentinels say counts.
-    pub(super) const fn within(&self) -> Duration {
-        self.within
-    }
-
-    /// How many there are.
-    pub(super) fn count(&self) -> usize {
-        self.sentinels.len()
     }
 
     /// What all processes must have alike.
