@@ -47,6 +47,7 @@ pub(super) fn build(
     if let Some(count) = node.connections {
         builder = builder.connections(count);
     }
+    builder = builder.expect_replicas(node.expect_replicas);
     builder = builder.accept_eviction(node.accept_eviction);
     // Where the certificates come from.
     let (tls, place) = match node.tls.is_empty() {

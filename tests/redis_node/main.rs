@@ -11,6 +11,7 @@
 mod support;
 
 mod failure;
+mod looks;
 mod nonsense;
 mod notices;
 mod refused;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::connection::Core;
 use super::error::NodeUrlError;
+use super::info::Allowed;
 use super::replicas::Replicas;
 use super::sentinel;
 use super::url::{Access, Certificates, Target};
@@ -30,7 +31,7 @@ pub struct RedisNodeBuilder {
     require: Option<u32>,
     within: Option<Duration>,
     connections: Option<usize>,
-    accept_eviction: bool,
+    allowed: Allowed,
 }
 
 /// Where the server is.
@@ -62,7 +63,10 @@ impl RedisNodeBuilder {
             require: None,
             within: None,
             connections: None,
-            accept_eviction: false,
+            allowed: Allowed {
+                eviction: false,
+                replicas: false,
+            },
         }
     }
 
@@ -161,6 +165,19 @@ impl RedisNodeBuilder {
         self
     }
 
+    /// Takes the server although it has replicas, one of which may take its place. Unless set, such a server is refused,
+    /// but for one whose replicas are [required](Self::require) or that is found through
+    /// [Sentinel](RedisNode::sentinel): they are expected there.
+    ///
+    /// Each script asks the server then who it is, which costs it about 8 µs, so that a server that was demoted and
+    /// promoted again does not vote for a moment. Nothing is waited for, and what the master had not sent on when it
+    /// died is forgotten: the [restart guard](crate::RestartGuard) sits it out. Say so for every instance with a
+    /// stand-by, also where the stand-by is not seen. See [Replicas](super#replicas).
+    pub const fn expect_replicas(mut self, expect: bool) -> Self {
+        self.allowed.replicas = expect;
+        self
+    }
+
     /// Takes the server although its `maxmemory-policy` lets it throw keys away when it is full. Unless set: such a
     /// server is refused.
     ///
@@ -169,7 +186,7 @@ impl RedisNodeBuilder {
     /// servers whose policy cannot be set, and which are never full; a quorum that
     /// [masks losses](crate::LockManagerBuilder::mask_losses) bears with some.
     pub const fn accept_eviction(mut self, accept: bool) -> Self {
-        self.accept_eviction = accept;
+        self.allowed.eviction = accept;
         self
     }
 
@@ -222,13 +239,19 @@ impl RedisNodeBuilder {
                 sentinel::target(urls, master, access, certificates)?
             }
         };
+        // Those that are asked for their word are expected, and Sentinels have none to name without them.
+        let watched = matches!(self.place, Place::Sentinels { .. });
+        let allowed = Allowed {
+            replicas: self.allowed.replicas || replicas.is_some() || watched,
+            ..self.allowed
+        };
         let name = self.name.unwrap_or_else(|| target.name.clone());
         let core = Core::new(
             name,
             target,
             self.connect_timeout,
             replicas,
-            (connections, self.accept_eviction),
+            (connections, allowed),
         );
         Ok(RedisNode {
             handle: Arc::new(Handle {

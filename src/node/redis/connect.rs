@@ -8,6 +8,7 @@ use super::connection::{Core, Setback};
 use super::error::{is_missing_right, is_not_ready, server_text};
 use super::info::Info;
 use super::link::Link;
+use super::look::Looks;
 use super::scripts;
 use super::url::Way;
 use crate::node::{NodeContext, NodeError, NodeErrorKind};
@@ -16,9 +17,6 @@ use crate::node::{NodeContext, NodeError, NodeErrorKind};
 const QUEUE: usize = 1024;
 
 const NO_RESP3: &str = "it does not speak RESP3 (`HELLO 3`); locks need Redis 6.2 or later, or Valkey, with `HELLO` not renamed and no proxy in front";
-
-/// Has the scripts ask the server who it is.
-const ASK: &str = "ask";
 
 /// A connection of the past, by which the server knows it.
 pub(super) struct Former {
@@ -30,6 +28,7 @@ pub(super) struct Former {
 pub(super) async fn connect(
     core: &Core,
     context: &NodeContext,
+    looks: &Looks<'_>,
     former: &mut Option<Former>,
 ) -> Result<(Link, watch::Receiver<()>), Setback> {
     if let Some(replicas) = &core.replicas {
@@ -39,6 +38,7 @@ pub(super) async fn connect(
     let since = context.clock.now();
     // It carries no subscriptions, so nothing is pushed but its own end.
     let (mut connection, lost) = open(core, |_| ()).await?;
+    let asked = context.clock.now();
     let (info, client_id) = look(core, &mut connection).await?;
     context
         .roster
@@ -53,13 +53,11 @@ pub(super) async fn connect(
         run_id: info.run_id().to_owned(),
         client_id,
     });
-    let identity = if core.reads_identity_itself() {
-        ASK
-    } else {
-        info.run_id()
-    };
-    let identity = identity.to_owned();
-    Ok((Link::new(connection, info, identity, since), lost))
+    let clock = std::sync::Arc::clone(&context.clock);
+    let link = Link::new(connection, looks.seen(info, asked), clock, since);
+    // Before anybody asks for a lock.
+    looks.evictions(&link).await?;
+    Ok((link, lost))
 }
 
 /// Opens a connection. The receiver hears when it ends, `hear` all that is pushed before.
@@ -122,13 +120,7 @@ async fn look(
     let info = next().map_err(|error| setback(core, &error, "run `INFO`"))?;
     let info: String = redis::from_redis_value(info).unwrap_or_default();
     let info = Info::parse(&info);
-    if matches!(core.target.way, Way::Sentinels(_)) && info.is_replica() {
-        return Err(Setback::Down(NodeError::new(
-            NodeErrorKind::Unavailable,
-            "the server that Sentinel calls the master is a replica; a failover may be under way",
-        )));
-    }
-    info.check(core.accept_eviction).map_err(Setback::Refused)?;
+    core.judge(&info)?;
     if let Some(Err(error)) = may_wait {
         return Err(setback(core, &error, "run `WAIT`"));
     }
@@ -156,7 +148,7 @@ async fn bury(connection: &mut MultiplexedConnection, client_id: i64) {
 }
 
 /// What a failure to `act` means for the node.
-fn setback(core: &Core, error: &RedisError, act: &str) -> Setback {
+pub(super) fn setback(core: &Core, error: &RedisError, act: &str) -> Setback {
     let text = match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => server_text(error),
         _ => error.to_string(),

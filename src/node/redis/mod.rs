@@ -78,6 +78,7 @@ mod info;
 mod lanes;
 mod link;
 mod listener;
+mod look;
 mod replicas;
 mod scripts;
 mod sentinel;
