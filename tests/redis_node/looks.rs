@@ -1,10 +1,17 @@
 //! What was checked at connect and is looked at again while the connection lives.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tower_redlock::Moment;
+use tower_redlock::clock::Clock;
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::node::{AcquireReply, Node, NodeErrorKind, NodeState};
+use tower_redlock::node::{AcquireReply, Charter, Node, NodeErrorKind, NodeState};
 
 use crate::support::eventually;
-use crate::support::nodes::{acquire, context, ready, settled};
+use crate::support::fake::{Fake, sound};
+use crate::support::nodes::{LONG, acquire, context, ready, settled};
 use crate::support::server::{Kind, Server};
 
 /// Waits until nobody asks anything of the node and it is refused all the same, for a reason with these words.
@@ -122,5 +129,45 @@ async fn a_backup_is_not_taken_for_a_replica() {
         let server = looked_at(server).await;
         up_again(&node).await;
         drop(server);
+    }
+}
+
+/// A clock that stands still but for the steps it is made to take.
+#[derive(Debug, Default)]
+struct Steps(AtomicU64);
+
+impl Clock for Steps {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// By the time that a process wakes up, what it saw may be old, although no time has passed for its timers.
+#[tokio::test]
+async fn a_process_that_slept_does_not_say_who_the_server_is() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
+    let fake = Fake::start(move |words| {
+        if words[0] != "EVALSHA" {
+            return sound(words);
+        }
+        // Behind the marker, the tombstone, the lock and its counter: token and ttl, then who the server is.
+        heard.lock().unwrap().push(words[9].clone());
+        "*1\r\n:-1\r\n".to_owned()
+    })
+    .await;
+    let clock = Arc::new(Steps::default());
+    let mut context = context();
+    context.clock = Arc::clone(&clock) as Arc<dyn Clock>;
+    let node = RedisNode::new(&fake.url()).unwrap();
+    node.start(context);
+    settled(&node).await.unwrap();
+    let charter = Arc::new(Charter::new("nodes a".to_owned(), LONG));
+    for (step, who) in [(0, "fake"), (1_000, "fake"), (10_000, "ask")] {
+        let step = Duration::from_millis(step).as_nanos();
+        clock.0.fetch_add(step.try_into().unwrap(), Ordering::SeqCst);
+        let request = acquire("k", 1).under(Some(Arc::clone(&charter)));
+        node.acquire(request).await.unwrap_err();
+        assert_eq!(told.lock().unwrap().pop().unwrap(), who);
     }
 }

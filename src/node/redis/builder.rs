@@ -169,10 +169,10 @@ impl RedisNodeBuilder {
     /// but for one whose replicas are [required](Self::require) or that is found through
     /// [Sentinel](RedisNode::sentinel): they are expected there.
     ///
-    /// Each script asks the server then who it is, which costs it about 8 µs, so that a server that was demoted and
-    /// promoted again does not vote for a moment. Nothing is waited for, and what the master had not sent on when it
-    /// died is forgotten: the [restart guard](crate::RestartGuard) sits it out. Say so for every instance with a
-    /// stand-by, also where the stand-by is not seen. See [Replicas](super#replicas).
+    /// Each script asks the server then [who it is](super#who-a-server-is), which costs the server 6 to 10 µs, so that
+    /// one that was demoted and promoted again votes for no moment. Nothing is waited for: what the master had not
+    /// sent on when it died is forgotten, and the [restart guard](crate::RestartGuard) sits that out. Say so for every
+    /// instance with a stand-by, also where the stand-by cannot be seen.
     pub const fn expect_replicas(mut self, expect: bool) -> Self {
         self.allowed.replicas = expect;
         self
@@ -182,7 +182,7 @@ impl RedisNodeBuilder {
     /// server is refused.
     ///
     /// Every lock that is thrown away can be granted a second time, and neither the lock's holder nor the
-    /// [restart guard](crate::RestartGuard) sees it, which watches over the server's memory as a whole. For managed
+    /// [restart guard](crate::RestartGuard) sees it: what such a node throws away is not looked at. For managed
     /// servers whose policy cannot be set, and which are never full; a quorum that
     /// [masks losses](crate::LockManagerBuilder::mask_losses) bears with some.
     pub const fn accept_eviction(mut self, accept: bool) -> Self {
