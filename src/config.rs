@@ -74,6 +74,7 @@ use crate::manager::{
 /// url = "redis://:secret@10.0.0.1:6379/0"
 /// name = "first"                          # host and port
 /// connect_timeout = "1s"
+/// expect_replicas = false
 /// accept_eviction = false
 ///
 /// [[nodes]]

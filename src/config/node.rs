@@ -41,6 +41,8 @@ pub struct NodeConfig {
     pub connections: Option<usize>,
     /// For how long the word of the Sentinels counts. From 100 ms to 1 min; default: 3 s.
     pub confirm_within: Option<Duration>,
+    /// Whether a server is taken that has replicas, though none is required. Default: `false`.
+    pub expect_replicas: bool,
     /// Whether a server is taken that may throw keys away when it is full. Default: `false`.
     pub accept_eviction: bool,
     /// The certificates for this node. Where there are none, those of
@@ -91,6 +93,7 @@ impl Setting for NodeConfig {
         fields.read("within", &mut node.within)?;
         fields.read("connections", &mut node.connections)?;
         fields.read("confirm_within", &mut node.confirm_within)?;
+        fields.read("expect_replicas", &mut node.expect_replicas)?;
         fields.read("accept_eviction", &mut node.accept_eviction)?;
         fields.read("tls", &mut node.tls)?;
         fields.finish()?;
@@ -149,6 +152,7 @@ impl fmt::Debug for NodeConfig {
             .field("within", &self.within)
             .field("connections", &self.connections)
             .field("confirm_within", &self.confirm_within)
+            .field("expect_replicas", &self.expect_replicas)
             .field("accept_eviction", &self.accept_eviction)
             .field("tls", &self.tls)
             .finish()

@@ -21,6 +21,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::clock::Clock;
+use crate::namespace::Namespace;
 
 pub use self::completion::{CompleteRequest, RecallRequest};
 pub use self::notifier::{Ear, Ears, Heard, Notifier, Subscription};
@@ -164,17 +165,20 @@ pub struct NodeContext {
     /// How long the manager waits for the answer to a command. A node that is slower than that is of no use, but
     /// one that is as slow need not be down. Default: 200 ms.
     pub node_timeout: Duration,
+    /// Where the manager's locks are, and the marker by which the node is known to remember them. Default: `lk`.
+    pub namespace: Namespace,
 }
 
 impl NodeContext {
-    /// A context with the default node time-out.
+    /// A context with the default node time-out and namespace.
     #[must_use]
-    pub const fn new(clock: Arc<dyn Clock>, roster: Roster, ttl: Duration) -> Self {
+    pub fn new(clock: Arc<dyn Clock>, roster: Roster, ttl: Duration) -> Self {
         Self {
             clock,
             roster,
             ttl,
             node_timeout: Duration::from_millis(200),
+            namespace: Namespace::default(),
         }
     }
 }

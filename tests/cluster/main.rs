@@ -14,6 +14,7 @@ mod commands;
 mod connect;
 mod crash;
 mod exclusion;
+mod failback;
 mod failover;
 mod freeze;
 mod hold;

@@ -29,6 +29,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("url = \"redis://i\", connections = 0", "nodes[1].connections", "from 1 to 32"),
     ("url = \"redis://i\", connections = 33", "nodes[1].connections", "from 1 to 32"),
     ("url = \"redis://i\", connections = -1", "nodes[1].connections", "a whole number from 0"),
+    ("url = \"redis://i\", expect_replicas = \"no\"", "nodes[1].expect_replicas", "true or false"),
     ("url = \"redis://i\", accept_eviction = \"no\"", "nodes[1].accept_eviction", "true or false"),
     ("url = \"redis://i\", master = \"m\"", "nodes[1].master", "leave out one"),
     ("url = \"redis://i\", sentinels = [\"redis://s\"]", "nodes[1].sentinels", "leave out one"),

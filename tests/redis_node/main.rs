@@ -12,6 +12,7 @@ mod support;
 
 mod confirmation;
 mod failure;
+mod looks;
 mod nonsense;
 mod notices;
 mod refused;

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// What a sound server tells of itself.
-pub const INFO: &str = "redis_version:7.0.15\r\nrun_id:fake\r\nrole:master\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n";
+pub const INFO: &str = "redis_version:7.0.15\r\nrun_id:fake\r\nrole:master\r\nmaster_replid2:0000\r\nsecond_repl_offset:-1\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n";
 
 /// The answers of a server that passes every check, by the first word of the command.
 pub fn sound(words: &[String]) -> String {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::connection::Core;
 use super::error::NodeUrlError;
+use super::info::Allowed;
 use super::replicas::Replicas;
 use super::sentinel;
 use super::url::{Access, Certificates, Target};
@@ -30,7 +31,7 @@ pub struct RedisNodeBuilder {
     require: Option<u32>,
     within: Option<Duration>,
     connections: Option<usize>,
-    accept_eviction: bool,
+    allowed: Allowed,
     confirm_within: Option<Duration>,
 }
 
@@ -63,7 +64,10 @@ impl RedisNodeBuilder {
             require: None,
             within: None,
             connections: None,
-            accept_eviction: false,
+            allowed: Allowed {
+                eviction: false,
+                replicas: false,
+            },
             confirm_within: None,
         }
     }
@@ -197,15 +201,28 @@ impl RedisNodeBuilder {
         self
     }
 
+    /// Takes the server although it has replicas, one of which may take its place. Unless set, such a server is refused,
+    /// but for one whose replicas are [required](Self::require) or that is found through
+    /// [Sentinel](RedisNode::sentinel): they are expected there.
+    ///
+    /// Each script asks the server then [who it is](super#who-a-server-is), which costs the server 6 to 10 µs, so that
+    /// one that was demoted and promoted again votes for no moment. Nothing is waited for: what the master had not
+    /// sent on when it died is forgotten, and the [restart guard](crate::RestartGuard) sits that out. Say so for every
+    /// instance with a stand-by, also where the stand-by cannot be seen.
+    pub const fn expect_replicas(mut self, expect: bool) -> Self {
+        self.allowed.replicas = expect;
+        self
+    }
+
     /// Takes the server although its `maxmemory-policy` lets it throw keys away when it is full. Unless set: such a
     /// server is refused.
     ///
     /// Every lock that is thrown away can be granted a second time, and neither the lock's holder nor the
-    /// [restart guard](crate::RestartGuard) sees it, which watches over the server's memory as a whole. For managed
+    /// [restart guard](crate::RestartGuard) sees it: what such a node throws away is not looked at. For managed
     /// servers whose policy cannot be set, and which are never full; a quorum that
     /// [masks losses](crate::LockManagerBuilder::mask_losses) bears with some.
     pub const fn accept_eviction(mut self, accept: bool) -> Self {
-        self.accept_eviction = accept;
+        self.allowed.eviction = accept;
         self
     }
 
@@ -262,13 +279,19 @@ impl RedisNodeBuilder {
                 sentinel::target(urls, master, within, access, certificates)?
             }
         };
+        // Those that are asked for their word are expected, and Sentinels have none to name without them.
+        let watched = matches!(self.place, Place::Sentinels { .. });
+        let allowed = Allowed {
+            replicas: self.allowed.replicas || replicas.is_some() || watched,
+            ..self.allowed
+        };
         let name = self.name.unwrap_or_else(|| target.name.clone());
         let core = Core::new(
             name,
             target,
             self.connect_timeout,
             replicas,
-            (connections, self.accept_eviction),
+            (connections, allowed),
         );
         Ok(RedisNode {
             handle: Arc::new(Handle {

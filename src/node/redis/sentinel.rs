@@ -9,7 +9,6 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::confirmation::{Address, Board, Place};
-use super::connect::ASK;
 use super::connection::{Core, Setback};
 use super::error::NodeUrlError;
 use super::url::{Access, Certificates, Target, Way, address_of, client, read};
@@ -215,16 +214,6 @@ impl Core {
             }),
             Way::Sentinels(sentinels) => sentinels.master(self.connect_timeout).await,
         }
-    }
-}
-
-/// What the scripts are told of a server that was found through Sentinels and is the master by the failover `epoch`:
-/// they ask it themselves who it is, and put that number before it. One that is made the master again, without having
-/// been anything else in its own eyes, has not what was granted elsewhere meanwhile.
-pub(super) fn told(epoch: &str) -> String {
-    match epoch {
-        "" => ASK.to_owned(),
-        epoch => format!("{epoch}|{ASK}"),
     }
 }
 

@@ -4,7 +4,7 @@
 -- Answers 1 if it was ended, else 0.
 local me = told
 local known = redis.call('HMGET', KEYS[1], 'digest', 'quarantine', 'hwm')
-if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or string.sub(ARGV[3], 1, #me + 1) ~= me .. ':' then
+if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or not is_told(string.match(ARGV[3], '^(.*):')) then
   return 0
 end
 if ARGV[4] ~= '' and (not known[3] or less(known[3], ARGV[4])) then
