@@ -120,6 +120,18 @@ impl LockManagerBuilder {
         self
     }
 
+    /// The longest ttl that *any* process uses with these nodes. From 10 ms to 24 h, and at least the
+    /// [`ttl`](Self::ttl); default: 60 s.
+    ///
+    /// A node that may have forgotten a lock waits for so long before it votes, unless enough other nodes tell that no
+    /// lease was as long ([`RestartGuard`]). All processes agree on it: one with another value is refused. To change it,
+    /// change it in all processes as the members are changed. A tenth of it (but a second, or all of it if it is shorter)
+    /// is also how long a node may take to answer: a vote that comes later does not count.
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
+        self.settings.max_ttl = max_ttl;
+        self
+    }
+
     /// How long a node may take to answer. Default: a hundredth of the ttl, but at least 20 ms, or half the ttl
     /// if that is less, and at most 200 ms.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {

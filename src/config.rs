@@ -55,6 +55,7 @@ use crate::manager::{
 /// # let text = r#"
 /// namespace = "lk"
 /// ttl = "10s"
+/// max_ttl = "1m"                          # of all processes
 /// node_timeout = "100ms"                  # a hundredth of the ttl, from 20ms to 200ms
 /// connect_timeout = "5s"
 /// drift_factor = 0.01
@@ -127,6 +128,9 @@ pub struct LockConfig {
     pub namespace: String,
     /// The time to live of a lock on the nodes. From 10 ms to 24 h; default: 10 s.
     pub ttl: Duration,
+    /// The longest ttl that any process uses with these nodes, see
+    /// [`LockManagerBuilder::max_ttl`](crate::LockManagerBuilder::max_ttl). At least the ttl, at most 24 h; default: 60 s.
+    pub max_ttl: Duration,
     /// How long a node may take to answer. At least 1 ms, and at most the ttl; default: a hundredth of the ttl, from
     /// 20 ms to 200 ms.
     pub node_timeout: Option<Duration>,
@@ -170,6 +174,7 @@ impl Default for LockConfig {
         let Settings {
             namespace,
             ttl,
+            max_ttl,
             node_timeout,
             drift_factor,
             masked,
@@ -189,6 +194,7 @@ impl Default for LockConfig {
             memory: None,
             namespace,
             ttl,
+            max_ttl,
             node_timeout,
             connect_timeout,
             drift_factor,
@@ -266,6 +272,7 @@ impl LockConfig {
         fields.read("memory", &mut config.memory)?;
         fields.read("namespace", &mut config.namespace)?;
         fields.read("ttl", &mut config.ttl)?;
+        fields.read("max_ttl", &mut config.max_ttl)?;
         fields.read("node_timeout", &mut config.node_timeout)?;
         fields.read("connect_timeout", &mut config.connect_timeout)?;
         fields.read("drift_factor", &mut config.drift_factor)?;
@@ -288,6 +295,7 @@ impl LockConfig {
         Settings {
             namespace: self.namespace.clone(),
             ttl: self.ttl,
+            max_ttl: self.max_ttl,
             node_timeout: self.node_timeout,
             drift_factor: self.drift_factor,
             masked: self.mask_losses,

@@ -45,7 +45,17 @@ pub(crate) fn notices_unavailable(node: &str, reason: &str) {
 }
 
 /// A node may have forgotten its locks and begins to sit them out.
-pub(crate) fn node_quarantined(node: &str, wait: Duration, remembered: bool) {
+///
+/// `wait` is how long it will take, as far as that is known.
+pub(crate) fn node_quarantined(node: &str, wait: Option<Duration>, remembered: bool) {
+    #[cfg(feature = "tracing")]
+    let Some(wait) = wait else {
+        tracing::warn!(
+            node,
+            "a node restarted, lost its data or is new; it does not vote before other nodes answer"
+        );
+        return;
+    };
     #[cfg(feature = "tracing")]
     tracing::warn!(
         node,

@@ -166,7 +166,11 @@ fn node(node: &NodeStatus) -> [Cell; 3] {
         NodeStanding::Voting => cell(PLAIN, "votes again once it is up".to_owned()),
         NodeStanding::Unknown => cell(PLAIN, "unknown".to_owned()),
         NodeStanding::Quarantined { remaining, .. } => {
-            cell(BAD, format!("quarantined for another {}", span(*remaining)))
+            let text = match remaining {
+                Some(remaining) => format!("quarantined for another {}", span(*remaining)),
+                None => "quarantined until other nodes answer".to_owned(),
+            };
+            cell(BAD, text)
         }
         NodeStanding::Foreign { reason } => cell(BAD, format!("foreign: {reason}")),
     };

@@ -80,6 +80,7 @@ impl LockManager {
         if core.registry.is_closed() {
             return Err(BorrowError::ShuttingDown(ShuttingDown));
         }
+        core.standings.introduced(core.node_timeout).await;
         let names = keys;
         let keys = core
             .namespace
@@ -132,7 +133,7 @@ struct Look {
 
 /// Asks all nodes for the owner, until a quorum vouches for it or none can, after the node time-out at the latest.
 async fn look(core: &Core, keys: &NodeKeys, owner: OwnerHash) -> Result<Look, BorrowError> {
-    let request = VerifyRequest::new(keys.clone(), owner, core.charter.clone());
+    let request = VerifyRequest::new(keys.clone(), owner, Some(Arc::clone(&core.charter)));
     // Before anything can leave: what is left to the owner counts from here.
     let sent = core.clock.now();
     let nodes = core.nodes.iter().enumerate();
@@ -140,7 +141,7 @@ async fn look(core: &Core, keys: &NodeKeys, owner: OwnerHash) -> Result<Look, Bo
     let mut holding = Holding::following(core.terms, sent);
     let mut errors: Vec<(usize, NodeError)> = Vec::new();
     let mut longest = Duration::ZERO;
-    let timer = sleep(core.node_timeout);
+    let timer = sleep(core.patience(sent));
     tokio::pin!(timer);
     loop {
         let answer = tokio::select! {
@@ -165,6 +166,9 @@ async fn look(core: &Core, keys: &NodeKeys, owner: OwnerHash) -> Result<Look, Bo
             break;
         }
     }
+    if let Some(error) = core.disagreement() {
+        return Err(BorrowError::NoQuorum(error));
+    }
     if holding.taken() {
         return Err(BorrowError::NotOwner);
     }
@@ -188,6 +192,7 @@ async fn look(core: &Core, keys: &NodeKeys, owner: OwnerHash) -> Result<Look, Bo
             .map(|(node, error)| core.failure(node, error))
             .collect(),
         retry_after: core.quorum_in(),
+        disagreed: false,
     }))
 }
 
@@ -219,7 +224,10 @@ fn note(
     answer: Result<VerifyReply, NodeError>,
 ) -> Option<NodeError> {
     match answer {
-        Ok(VerifyReply::Owner { remaining }) => holding.vouch(node, sent, remaining),
+        Ok(VerifyReply::Owner { remaining }) if core.in_time(sent) => {
+            holding.vouch(node, sent, remaining);
+        }
+        Ok(VerifyReply::Owner { .. }) => return Some(core.too_late()),
         Ok(VerifyReply::NotOwner) => holding.foreign(node, sent),
         Err(error) => {
             core.heard(node, &error);
@@ -240,7 +248,7 @@ pub(super) async fn follow(
     let Some(node) = core.nodes.get(index) else {
         return;
     };
-    let request = VerifyRequest::new(hold.keys.clone(), owner, core.charter.clone());
+    let request = VerifyRequest::new(hold.keys.clone(), owner, Some(Arc::clone(&core.charter)));
     let answer = match timeout(core.node_timeout, node.verify(request)).await {
         Ok(answer) => answer,
         Err(_) => Err(core.timed_out()),
@@ -249,7 +257,7 @@ pub(super) async fn follow(
         if let Some(error) = note(&core, holding, index, sent, answer)
             && matches!(
                 error.kind(),
-                NodeErrorKind::Rejected | NodeErrorKind::Misconfigured
+                NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Foreign
             )
         {
             crate::trace::command_failed(core.name_of(index), "verify", &error);

@@ -80,7 +80,7 @@ pub(super) fn spread(core: &Arc<Core>, job: Spread, nodes: Vec<usize>) {
 fn spread_in(core: &Arc<Core>, room: Room, job: Spread, nodes: Vec<usize>) {
     let until = core.clock.now() + SPREAD;
     let request = CompleteRequest::new(job.release, Some(job.record), job.keep)
-        .under(core.charter.clone())
+        .under(Some(Arc::clone(&core.charter)))
         .chosen();
     let owner = Arc::clone(core);
     // A node may be down for all of that minute. What must be released then cannot wait behind its records.
@@ -154,7 +154,8 @@ pub(super) async fn complete(
     };
     let release = ReleaseRequest::new(hold.keys.clone(), token, true).since(hold.lease.started);
     let record = body.map(|body| Record::new(ballot, body));
-    let request = CompleteRequest::new(release, record, keep).under(core.charter.clone());
+    let request =
+        CompleteRequest::new(release, record, keep).under(Some(Arc::clone(&core.charter)));
     let mut completion = Completion {
         work: Some((
             Work::new(core, &hold, owed, request),

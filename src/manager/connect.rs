@@ -65,11 +65,9 @@ impl LockManager {
         runtime.spawn(watch(Arc::downgrade(&core), Arc::clone(&core.registry)));
         #[cfg(feature = "metrics")]
         runtime.spawn(gauge(Arc::downgrade(&core), Arc::clone(&core.standings)));
-        if core.charter.is_some() {
-            for index in 0..core.nodes.len() {
-                let standings = Arc::clone(&core.standings);
-                runtime.spawn(keep(Arc::downgrade(&core), standings, index));
-            }
+        for index in 0..core.nodes.len() {
+            let standings = Arc::clone(&core.standings);
+            runtime.spawn(keep(Arc::downgrade(&core), standings, index));
         }
         Ok(Self { core })
     }
@@ -129,17 +127,14 @@ impl LockManager {
         self.none_foreign()
     }
 
-    /// Checks that no node is known to serve processes with another charter.
+    /// Checks that no node is known to serve processes with another charter, unless ours has replaced it.
     fn none_foreign(&self) -> Result<(), ConnectError> {
-        let foreign = self.core.standings.foreign();
-        if foreign.is_empty() {
-            return Ok(());
+        match self.core.disagreement() {
+            Some(NoQuorum { failures, .. }) => {
+                Err(ConnectError::Misconfigured(Misconfigured { failures }))
+            }
+            None => Ok(()),
         }
-        let failures = foreign.into_iter();
-        let failures = failures.map(|(node, error)| self.core.failure(node, error));
-        Err(ConnectError::Misconfigured(Misconfigured {
-            failures: failures.collect(),
-        }))
     }
 
     async fn quorum_votes(
@@ -151,7 +146,10 @@ impl LockManager {
         let mut patient = false;
         loop {
             let news = core.standings.news();
-            self.none_foreign()?;
+            // Before that it may not be known yet which charters ours has replaced.
+            if core.standings.heard() >= core.up() {
+                self.none_foreign()?;
+            }
             if core.standings.voting() >= needed {
                 return Ok(());
             }
@@ -163,6 +161,7 @@ impl LockManager {
                 biased;
                 () = news => {}
                 () = &mut timer, if !patient => {
+                    self.none_foreign()?;
                     return Err(ConnectError::NoQuorum(self.not_standing(needed)));
                 }
                 // No news tells of a node that goes down.
@@ -188,6 +187,7 @@ impl LockManager {
             nodes: core.nodes.len(),
             failures: failures.collect(),
             retry_after: core.quorum_in(),
+            disagreed: false,
         }
     }
 
@@ -220,6 +220,7 @@ impl LockManager {
                 nodes: core.nodes.len(),
                 failures: missing,
                 retry_after: None,
+                disagreed: false,
             }));
         }
         for failure in missing {

@@ -8,7 +8,7 @@ use super::background::{Background, Gauge};
 use super::baton::Queue;
 use super::completion::Kept;
 use super::courtesy::Courtesy;
-use super::error::{AcquireError, NoEntropy, NodeFailure};
+use super::error::{AcquireError, NoEntropy, NoQuorum, NodeFailure};
 use super::fencing::Numbers;
 use super::hand_off::HandOff;
 use super::options::Options;
@@ -16,8 +16,10 @@ use super::waits::Waits;
 use super::warden::Standings;
 use super::watchdog::Registry;
 use crate::clock::Clock;
+use crate::moment::Moment;
 use crate::namespace::{Namespace, NodeKeys};
 use crate::node::{Charter, Fence, Node, NodeError, NodeErrorKind, NodeState};
+use crate::protocol::quarantine::latest_vote;
 use crate::protocol::renewal::Terms;
 use crate::token::{FencingToken, OwnerToken};
 
@@ -37,10 +39,14 @@ pub(super) struct Core {
     // How long counters are kept; `None` if holders are not numbered.
     pub(super) fencing: Option<Duration>,
     pub(super) numbers: Numbers,
-    // What the nodes must agree to; `None` without the restart guard.
-    pub(super) charter: Option<Arc<Charter>>,
+    // What the nodes must agree to.
+    pub(super) charter: Arc<Charter>,
     pub(super) standings: Arc<Standings>,
     pub(super) max_clock_skew: Duration,
+    // No lease of any process is longer.
+    pub(super) max_ttl: Duration,
+    // How long after an attempt began a vote may count.
+    pub(super) latest_vote: Duration,
     pub(super) connect_timeout: Duration,
     pub(super) queue: Arc<Queue>,
     pub(super) courtesy: Courtesy,
@@ -65,9 +71,15 @@ impl Core {
     ) -> Self {
         let charter = options.charter(&nodes);
         Self {
-            standings: Arc::new(Standings::new(nodes.len(), charter.is_some())),
+            standings: Arc::new(Standings::new(
+                nodes.len(),
+                options.terms.quorum.needed(),
+                charter.guarded,
+            )),
             connect_timeout: options.connect_timeout,
             max_clock_skew: options.guard.max_clock_skew.unwrap_or_default(),
+            max_ttl: options.max_ttl,
+            latest_vote: latest_vote(options.max_ttl),
             charter,
             fencing: options.fencing.keep,
             numbers: Numbers::default(),
@@ -95,6 +107,36 @@ impl Core {
     /// A number for a lock, unique in this manager.
     pub(super) fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Why nothing may be granted or extended, whatever the nodes say: some of them serve processes with another list.
+    pub(super) fn disagreement(&self) -> Option<NoQuorum> {
+        if !self.standings.is_blocked() {
+            return None;
+        }
+        let failures = self.standings.blocking().into_iter();
+        Some(NoQuorum {
+            needed: self.terms.quorum.needed(),
+            nodes: self.nodes.len(),
+            failures: failures
+                .map(|(node, error)| self.failure(node, error))
+                .collect(),
+            retry_after: None,
+            disagreed: true,
+        })
+    }
+
+    /// Whether a vote counts that comes now, of an attempt or a renewal that was sent at `sent`.
+    pub(super) fn in_time(&self, sent: Moment) -> bool {
+        self.clock.now().since(sent) <= self.latest_vote
+    }
+
+    /// How long the nodes' votes are waited for: later ones would not count.
+    pub(super) fn patience(&self, sent: Moment) -> Duration {
+        let left = self
+            .latest_vote
+            .saturating_sub(self.clock.now().since(sent));
+        self.node_timeout.min(left)
     }
 
     /// Names `node` as failed with `error`.
@@ -130,7 +172,9 @@ impl Core {
     /// Takes in what an error of `node` says of the node itself.
     pub(super) fn heard(&self, node: usize, error: &NodeError) {
         // Else every caller would have it looked at, and all others asked about it.
-        if !self.standings.knows(node, error.kind()) {
+        if error.kind() == NodeErrorKind::Foreign {
+            self.standings.is_foreign(node, error);
+        } else if !self.standings.knows(node, error.kind()) {
             self.standings.suspect(node);
         }
     }
@@ -145,6 +189,17 @@ impl Core {
     /// The number of a lock, for the nodes.
     pub(super) fn fence(&self, token: FencingToken) -> Fence {
         Fence::new(token, self.fencing.unwrap_or(DAY))
+    }
+
+    /// The error of a node whose vote came too late to count.
+    pub(super) fn too_late(&self) -> NodeError {
+        NodeError::new(
+            NodeErrorKind::TimedOut,
+            format!(
+                "it answered later than {:?} after it was asked, and then its word does not count",
+                self.latest_vote
+            ),
+        )
     }
 
     /// The error of a node that did not answer within the node time-out.

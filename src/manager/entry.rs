@@ -90,6 +90,7 @@ pub(super) async fn go(
 ) -> Result<Prize, AcquireError> {
     let asking = Asking::new(core, &keys);
     let wait = Wait::new(asking.began(), limit);
+    core.standings.introduced(core.node_timeout).await;
     let search = line_up(core, (names, keys), purpose, wait);
     let outcome = asking.around(search).await;
     asking.end(&outcome);

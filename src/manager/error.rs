@@ -19,7 +19,7 @@ pub enum AcquireError {
     WaitTimeout(WaitTimeout),
     /// As many callers of this process wait already as may.
     QueueFull(QueueFull),
-    /// Too many nodes cannot answer.
+    /// Too many nodes cannot answer, or a node serves processes with another list.
     NoQuorum(NoQuorum),
     /// The lock was granted, and by then its validity was over.
     TooSlow(TooSlow),
@@ -182,7 +182,9 @@ impl fmt::Display for QueueFull {
 
 impl std::error::Error for QueueFull {}
 
-/// Too many nodes cannot answer. The text names each of them: it is for logs, not for clients.
+/// Too many nodes cannot answer, or a node serves processes with another list (see
+/// [`RestartGuard`](crate::RestartGuard)), and then nothing is granted. The text names each of them: it is for logs, not
+/// for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoQuorum {
@@ -190,6 +192,8 @@ pub struct NoQuorum {
     pub(super) nodes: usize,
     pub(super) failures: Vec<NodeFailure>,
     pub(super) retry_after: Option<Duration>,
+    // It is not that too few answer: some serve processes with another list.
+    pub(super) disagreed: bool,
 }
 
 impl NoQuorum {
@@ -212,7 +216,7 @@ impl NoQuorum {
         self.retry_after
     }
 
-    /// The nodes that did not answer, and why.
+    /// The nodes that did not answer, or keep anything from being granted, and why.
     #[must_use]
     pub fn failures(&self) -> &[NodeFailure] {
         &self.failures
@@ -221,11 +225,15 @@ impl NoQuorum {
 
 impl fmt::Display for NoQuorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "no quorum: {} of {} nodes must answer and these do not: ",
-            self.needed, self.nodes
-        )?;
+        if self.disagreed {
+            f.write_str("nothing is granted while a node serves processes with another list or other settings: ")?;
+        } else {
+            write!(
+                f,
+                "no quorum: {} of {} nodes must answer and these do not: ",
+                self.needed, self.nodes
+            )?;
+        }
         list(f, &self.failures)
     }
 }

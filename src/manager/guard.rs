@@ -211,7 +211,8 @@ fn let_go(core: &Arc<Core>, hold: &Arc<Hold>) -> Option<(Release, Option<LossRea
         // Others share it.
         return None;
     }
-    if let Some(number) = hold.succeed(&core.hand_off) {
+    let agreed = !core.standings.is_blocked();
+    if let Some(number) = agreed.then(|| hold.succeed(&core.hand_off)).flatten() {
         let next = LockGuard::new(Arc::clone(core), Arc::clone(hold), number);
         match core
             .queue

@@ -64,6 +64,9 @@ impl Core {
 pub(super) fn is_worth_another_try(error: &NodeError) -> bool {
     !matches!(
         error.kind(),
-        NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Closed
+        NodeErrorKind::Rejected
+            | NodeErrorKind::Misconfigured
+            | NodeErrorKind::Foreign
+            | NodeErrorKind::Closed
     )
 }

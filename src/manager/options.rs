@@ -12,6 +12,7 @@ use super::queue::Bounds;
 use super::restart_guard::RestartGuard;
 use crate::namespace::Namespace;
 use crate::node::{Charter, Node};
+use crate::protocol::quarantine::latest_vote;
 use crate::protocol::quorum::Quorum;
 use crate::protocol::renewal::Terms;
 use crate::protocol::validity::Drift;
@@ -21,6 +22,7 @@ use crate::protocol::validity::Drift;
 pub(crate) struct Settings {
     pub(crate) namespace: String,
     pub(crate) ttl: Duration,
+    pub(crate) max_ttl: Duration,
     pub(crate) node_timeout: Option<Duration>,
     pub(crate) drift_factor: f64,
     pub(crate) masked: usize,
@@ -41,6 +43,7 @@ impl Default for Settings {
         Self {
             namespace: Namespace::default().as_str().to_owned(),
             ttl: Duration::from_secs(10),
+            max_ttl: Duration::from_secs(60),
             node_timeout: None,
             drift_factor: Drift::DEFAULT_FACTOR,
             masked: 0,
@@ -63,6 +66,8 @@ impl Default for Settings {
 pub(crate) struct Options {
     pub(crate) namespace: Namespace,
     pub(crate) terms: Terms,
+    // The longest ttl that any process uses with these nodes.
+    pub(super) max_ttl: Duration,
     pub(crate) node_timeout: Duration,
     pub(crate) max_wait: Duration,
     pub(super) bounds: Bounds,
@@ -77,18 +82,30 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What all processes that share `nodes` must agree on; `None` without the restart guard.
-    pub(super) fn charter(&self, nodes: &[Arc<dyn Node>]) -> Option<Arc<Charter>> {
-        self.guard.max_clock_skew?;
-        let mut names: Vec<&str> = nodes.iter().map(|node| node.name()).collect();
-        names.sort_unstable();
+    /// What all processes that share `nodes` must agree on.
+    pub(super) fn charter(&self, nodes: &[Arc<dyn Node>]) -> Arc<Charter> {
+        let described = nodes.iter().map(|node| match node.agreed() {
+            more if more.is_empty() => node.name().to_owned(),
+            more => format!("{} ({more})", node.name()),
+        });
+        let mut described: Vec<String> = described.collect();
+        described.sort_unstable();
+        let guarded = self.guard.max_clock_skew.is_some();
         let text = format!(
-            "nodes {}; quorum {}; losses masked {}",
-            names.join(", "),
+            "nodes {}; quorum {}; losses masked {}; longest ttl {:?}; restart guard {}; fencing {}",
+            described.join(", "),
             self.terms.quorum.needed(),
-            self.masked
+            self.masked,
+            self.max_ttl,
+            on_off(guarded),
+            on_off(self.fencing.keep.is_some()),
         );
-        Some(Arc::new(Charter::new(text, self.terms.ttl)))
+        let charter = Charter::new(&text, self.terms.ttl);
+        Arc::new(if guarded {
+            charter
+        } else {
+            charter.unguarded()
+        })
     }
 }
 
@@ -100,12 +117,14 @@ impl Settings {
         // The nodes count whole milliseconds; the deadline must not count more than they were told.
         let ttl = Duration::from_millis(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX));
         check_range("ttl", ttl, MIN_TTL, MAX_TTL)?;
+        let max_ttl = self.longest(ttl)?;
         let node_timeout = self.node_timeout.unwrap_or_else(|| {
             (ttl / 100)
                 .clamp(MIN_NODE_TIMEOUT, MAX_NODE_TIMEOUT)
                 .min(ttl / 2)
         });
         check_range("node_timeout", node_timeout, Duration::from_millis(1), ttl)?;
+        check_in_time(node_timeout, max_ttl)?;
         let drift = Drift::new(self.drift_factor).ok_or_else(|| {
             ConfigError::of(
                 "drift_factor",
@@ -129,6 +148,7 @@ impl Settings {
                 retry: node_timeout.max(ttl / 30),
                 max_hold,
             },
+            max_ttl,
             node_timeout,
             max_wait: self.max_wait,
             bounds: self.bounds()?,
@@ -140,6 +160,20 @@ impl Settings {
             connect_timeout: self.connect_timeout,
             masked: self.masked,
         })
+    }
+
+    /// The longest ttl of any process, in whole milliseconds as well.
+    fn longest(&self, ttl: Duration) -> Result<Duration, ConfigError> {
+        let millis = u64::try_from(self.max_ttl.as_millis()).unwrap_or(u64::MAX);
+        let longest = Duration::from_millis(millis);
+        check_range("max_ttl", longest, MIN_TTL, MAX_TTL)?;
+        if ttl > longest {
+            let text = format!(
+                "ttl is {ttl:?}, and max_ttl, the longest that any process uses with these nodes, is {longest:?}; use a shorter ttl, or raise max_ttl in all processes as the members of the nodes are changed"
+            );
+            return Err(ConfigError::of("ttl", text));
+        }
+        Ok(longest)
     }
 
     fn bounds(&self) -> Result<Bounds, ConfigError> {
@@ -199,6 +233,10 @@ impl RestartGuard {
     }
 }
 
+const fn on_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
 fn quorum(nodes: usize, masked: usize) -> Result<Quorum, ConfigError> {
     if nodes == 0 {
         return Err(ConfigError::of(
@@ -220,6 +258,17 @@ fn quorum(nodes: usize, masked: usize) -> Result<Quorum, ConfigError> {
         );
         ConfigError::of("mask_losses", text)
     })
+}
+
+fn check_in_time(node_timeout: Duration, max_ttl: Duration) -> Result<(), ConfigError> {
+    let latest = latest_vote(max_ttl);
+    if node_timeout > latest {
+        let text = format!(
+            "node_timeout is {node_timeout:?}, and with a max_ttl of {max_ttl:?} no answer counts that takes longer than {latest:?}; use a shorter node_timeout"
+        );
+        return Err(ConfigError::of("node_timeout", text));
+    }
+    Ok(())
 }
 
 fn check_range(

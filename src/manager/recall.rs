@@ -201,6 +201,7 @@ impl Core {
             nodes: self.nodes.len(),
             failures: Vec::new(),
             retry_after: self.quorum_in(),
+            disagreed: false,
         }
     }
 }

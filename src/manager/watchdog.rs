@@ -225,9 +225,15 @@ fn turn(core: &Arc<Core>) {
     let mut batches: Vec<Vec<Due>> = core.nodes.iter().map(|_| Vec::new()).collect();
     // The send time of all batches: read before anything can leave.
     let sent = core.clock.now();
+    // While a node serves processes with another list, what is held ends with its validity.
+    let blocked = core.standings.is_blocked();
     for hold in core.registry.due(sent) {
         let (next, nodes) = hold.tick(sent);
         for node in nodes {
+            if blocked {
+                hold.answered(node, |_| {});
+                continue;
+            }
             match (hold.lease.owner, batches.get_mut(node)) {
                 (Owner::Us(token), Some(batch)) => batch.push(Due {
                     request: renewal(core, &hold, token),
@@ -253,7 +259,7 @@ fn turn(core: &Arc<Core>) {
 fn renewal(core: &Core, hold: &Hold, token: OwnerToken) -> ExtendRequest {
     let lease = &hold.lease;
     ExtendRequest::new(hold.keys.clone(), token, lease.ttl, true)
-        .under(core.charter.clone())
+        .under(Some(Arc::clone(&core.charter)))
         .numbered(lease.fence.map(|token| core.fence(token)))
 }
 
@@ -285,9 +291,14 @@ async fn extend(core: Arc<Core>, index: usize, batch: Vec<Due>, sent: Moment) {
                 .tell(|key| crate::trace::not_extended(key, core.name_of(index), error));
         }
         due.hold.answered(index, |holding| match answer {
-            Ok(ExtendReply::Extended | ExtendReply::Refilled) => holding.confirm(index, sent),
+            Ok(ExtendReply::Extended | ExtendReply::Refilled) if core.in_time(sent) => {
+                holding.confirm(index, sent);
+            }
+            // Too late to count; it may be there.
+            Ok(ExtendReply::Extended | ExtendReply::Refilled) => holding.unknown(index),
             Ok(ExtendReply::Quarantined) => {
-                // It is there, to be carried when the node votes again, and counts for nothing until then.
+                // It is there, to be carried when the node votes again or knows of leases as long, and counts for
+                // nothing until then.
                 core.standings.suspect(index);
                 holding.unknown(index);
             }
@@ -310,7 +321,7 @@ fn note_failure(
     core.heard(index, error);
     if matches!(
         error.kind(),
-        NodeErrorKind::Rejected | NodeErrorKind::Misconfigured
+        NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Foreign
     ) {
         crate::trace::command_failed(core.name_of(index), "extend", error);
     }

@@ -66,6 +66,18 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Called by the manager, once, from inside its runtime. A node with connections belongs to one manager.
     fn start(&self, context: NodeContext);
 
+    /// What of the node all processes must agree on besides its name: by what it finds its server, say. It becomes part
+    /// of their [`Charter`]. Default: nothing.
+    fn agreed(&self) -> String {
+        String::new()
+    }
+
+    /// How much longer than others the node waits in quarantine: for so long after most agree that another server has
+    /// taken its place, a process may still count the former one. Default: no longer.
+    fn settle_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// What is known of the node right now. Cheap.
     fn state(&self) -> NodeState;
 
@@ -117,6 +129,7 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         let standing = Standing::Voting {
             max_lease: request.charter.max_lease,
             high_water: None,
+            replaced: Vec::new(),
         };
         Box::pin(std::future::ready(Ok(standing)))
     }
@@ -125,19 +138,6 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
         drop(request);
         Box::pin(std::future::ready(Ok(true)))
-    }
-
-    /// How much longer than the leases that it may have forgotten the node's quarantine lasts.
-    ///
-    /// Default: nothing. For nodes whose place another server can take while some processes still count the former
-    /// one: the longest that they do.
-    fn settle_time(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// What all processes that use the node must have alike, beside its name. Fit to be shown; default: nothing.
-    fn agreed(&self) -> String {
-        String::new()
     }
 
     /// Stops re-connecting, lets queued commands out, and closes the connection.
@@ -207,6 +207,8 @@ pub enum NodeState {
 pub struct NodeError {
     kind: NodeErrorKind,
     detail: Cow<'static, str>,
+    // The digest of the charter that the node is under, if that is the reason.
+    charter: Option<Box<str>>,
 }
 
 impl NodeError {
@@ -215,7 +217,21 @@ impl NodeError {
         Self {
             kind,
             detail: detail.into(),
+            charter: None,
         }
+    }
+
+    /// The error of a node that is under the charter `theirs` with this digest.
+    pub(crate) fn foreign(theirs: &str, digest: String, ours: &Charter) -> Self {
+        Self {
+            charter: Some(digest.into()),
+            ..Self::new(NodeErrorKind::Foreign, foreign_charter(theirs, &ours.text))
+        }
+    }
+
+    /// The digest of the charter that the node is under, where another than ours is the reason and it is known.
+    pub(crate) fn charter(&self) -> Option<&str> {
+        self.charter.as_deref()
     }
 
     /// What kind of error it is.
@@ -270,6 +286,9 @@ pub enum NodeErrorKind {
     Garbled,
     /// The server cannot serve as a node: wrong role, eviction, missing rights, listed twice.
     Misconfigured,
+    /// It serves processes with another [`Charter`]: another list of nodes, other settings, or another format. It had no
+    /// effect.
+    Foreign,
     /// It may have forgotten locks that it granted, and does not grant before those have ended. It had no effect.
     Quarantined,
     /// The node was closed.
@@ -288,7 +307,7 @@ pub(crate) fn foreign_charter(theirs: &str, ours: &str) -> String {
         .take(LONGEST_CHARTER)
         .collect();
     format!(
-        "it serves processes that agreed on [{theirs}], and this one has [{ours}]; give all processes the same nodes and settings, or change the members as the docs of `RestartGuard` say"
+        "it serves processes that agreed on [{theirs}], and this one has [{ours}]; nothing is granted before they agree: give all processes the same nodes and settings, or change the members as the docs of `RestartGuard` say"
     )
 }
 

@@ -9,28 +9,45 @@ use crate::token::{FencingToken, OwnerHash, OwnerToken};
 
 /// What all processes that share the nodes must agree on, and what a node remembers of it.
 ///
-/// Two processes with different lists of nodes would both get a majority of their own.
+/// Two processes with different lists of nodes would both get a majority of their own, and two that write different
+/// [formats](Self::FORMAT) to the nodes would not understand each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Charter {
     /// A hash of [`text`](Self::text), to be compared.
     pub digest: String,
-    /// The nodes' names, the quorum and the losses it masks, as shown to people.
+    /// The format, the nodes' names, the quorum and whatever else is agreed, as shown to people.
     pub text: String,
     /// The longest lease that this process takes.
     pub max_lease: Duration,
+    /// Whether nodes that may have forgotten something must not vote. Else a node only sees to it that it is under no
+    /// other charter.
+    pub guarded: bool,
 }
 
 impl Charter {
-    /// The charter of this text.
+    /// The version of what is written to the nodes. It is part of every charter.
+    pub const FORMAT: u32 = 1;
+
+    /// The charter of this text, which is put behind the format. Nodes that may have forgotten something do not vote
+    /// under it.
     #[must_use]
-    pub fn new(text: String, max_lease: Duration) -> Self {
+    pub fn new(agreed: &str, max_lease: Duration) -> Self {
+        let text = format!("format {}; {agreed}", Self::FORMAT);
         let digest = sha1_smol::Sha1::from(&text).digest().to_string();
         Self {
             digest,
             text,
             max_lease,
+            guarded: true,
         }
+    }
+
+    /// The same for a process that does not mind what nodes may have forgotten.
+    #[must_use]
+    pub const fn unguarded(mut self) -> Self {
+        self.guarded = false;
+        self
     }
 }
 
@@ -67,7 +84,7 @@ pub struct AcquireRequest {
     pub token: OwnerToken,
     /// For how long.
     pub ttl: Duration,
-    /// What the node must agree to; `None`: it grants whatever it may have forgotten.
+    /// What the node must agree to; `None`: it grants whatever it may have forgotten, and whoever else it serves.
     pub charter: Option<Arc<Charter>>,
     /// Which number is proposed; `None`: holders are not numbered.
     pub fence: Option<Fence>,
@@ -240,7 +257,7 @@ impl VerifyRequest {
 pub struct CheckIn {
     /// Whose locks.
     pub namespace: Namespace,
-    /// What the node must agree to. It remembers the longest `max_lease` it was told of.
+    /// What the node must agree to. It remembers the longest `max_lease` it was told of under it.
     pub charter: Arc<Charter>,
     /// What a quarantine is called that begins with this: random.
     pub fresh: String,
@@ -252,9 +269,10 @@ pub struct CheckIn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Entry {
-    /// One without a charter is put into quarantine; one with another is left alone.
+    /// One without a charter is put into quarantine (if the charter is [guarded](Charter::guarded)); one with another is
+    /// left alone.
     Normal,
-    /// Both are put into quarantine: the members are being changed.
+    /// Both are put into quarantine: the members are being changed. The node remembers which charter was replaced.
     Adopt,
 }
 
@@ -288,22 +306,33 @@ pub struct Promotion {
     pub quarantine: String,
     /// The least that its high-water mark becomes.
     pub floor: Option<FencingToken>,
+    /// The least that the longest lease becomes that it knows of.
+    pub max_lease: Duration,
 }
 
 impl Promotion {
     /// The end of `quarantine`, with a high-water mark of `floor` at least.
     #[must_use]
-    pub const fn new(
+    pub fn new(
         namespace: Namespace,
         charter: Arc<Charter>,
         quarantine: String,
         floor: Option<FencingToken>,
     ) -> Self {
+        let max_lease = charter.max_lease;
         Self {
             namespace,
             charter,
             quarantine,
             floor,
+            max_lease,
         }
+    }
+
+    /// The same for a node that from then on knows of leases as long as this, if it does not know of longer ones.
+    #[must_use]
+    pub fn knowing(mut self, max_lease: Duration) -> Self {
+        self.max_lease = self.max_lease.max(max_lease);
+        self
     }
 }

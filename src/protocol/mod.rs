@@ -18,6 +18,7 @@
 
 pub(crate) mod backoff;
 pub(crate) mod fence;
+pub(crate) mod quarantine;
 pub(crate) mod quorum;
 pub(crate) mod renewal;
 pub(crate) mod reply;

@@ -75,6 +75,8 @@ pub enum Standing {
         max_lease: Duration,
         /// The highest value that any of its counters ever had; `None` if there was none.
         high_water: Option<FencingToken>,
+        /// The digests of the charters that it was under before, as far as it remembers.
+        replaced: Vec<String>,
     },
     /// It may have forgotten something.
     Quarantined {
@@ -82,11 +84,23 @@ pub enum Standing {
         id: String,
         /// The longest lease that it was told of, as far as it remembers.
         max_lease: Duration,
+        /// The longest lease under the charter that ours has replaced, if locks under that may not have ended yet.
+        earlier: Duration,
+        /// Whether it has voted under our charter: then all nodes had accepted that.
+        accepted: bool,
+        /// Whether it has nothing to forget, for it never granted anything.
+        unused: bool,
+        /// The digests of the charters that it was under before, as far as it remembers.
+        replaced: Vec<String>,
     },
     /// It serves processes that agreed on something else.
     Foreign {
         /// What they agreed on, as shown to people.
         charter: String,
+        /// The digest of that.
+        digest: String,
+        /// The digests of the charters that theirs has replaced, as far as the node remembers.
+        replaced: Vec<String>,
     },
 }
 
@@ -98,7 +112,8 @@ pub enum ExtendReply {
     Extended,
     /// A key was absent and, as asked for, now holds our token for a full ttl.
     Refilled,
-    /// The same as either on a node in quarantine: the lock is there and does not count.
+    /// The same as either on a node in quarantine, or on one that knows only of shorter leases: the lock is there and does
+    /// not count.
     Quarantined,
     /// A key was absent and was left so.
     Absent,

@@ -97,7 +97,7 @@ impl Scene {
         }
         let builder = LockManager::builder().redis_nodes(nodes).bootstrap(true);
         let builder = builder.restart_guard(RestartGuard::max_clock_skew(10 * MS));
-        connected(builder.ttl(TTL).node_timeout(600 * MS)).await
+        connected(builder.ttl(TTL).max_ttl(TTL).node_timeout(600 * MS)).await
     }
 
     /// The first process is left with the old master and the second node; the other one with the new master and the
@@ -238,4 +238,30 @@ async fn a_master_that_is_made_so_once_more_is_quarantined_though_it_was_never_d
     }
     all_up(&locks).await;
     assert!(scene.old.run("HGET lk!node identity").starts_with("2|"));
+}
+
+#[tokio::test]
+async fn processes_with_other_sentinels_are_refused() {
+    let scene = Scene::start(false).await;
+    let _first = scene.process("p1").await;
+    let urls: Vec<String> = scene
+        .sentinels
+        .iter()
+        .map(|fake| fake.url_as("p2"))
+        .collect();
+    let fewer = RedisNode::sentinel(&urls[..2], "mymaster").confirm_within(WITHIN);
+    let named = urls.iter().map(|url| url.replace("127.0.0.1", "localhost"));
+    let named = RedisNode::sentinel(named, "mymaster").confirm_within(WITHIN);
+    let longer = scene.node("p2").confirm_within(WITHIN + MS);
+    for node in [fewer, named, longer] {
+        let mut nodes = vec![node.build().unwrap()];
+        for server in [&scene.second, &scene.third] {
+            nodes.push(RedisNode::new(&server.url_as("p2", "x")).unwrap());
+        }
+        let builder = LockManager::builder().redis_nodes(nodes);
+        let error = builder.ttl(TTL).max_ttl(TTL).connect().await.unwrap_err();
+        let text = error.to_string();
+        let both = text.matches("master `mymaster` as most of").count();
+        assert!(both >= 2 && text.contains("said within 800ms"), "{text}");
+    }
 }

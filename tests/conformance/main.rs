@@ -179,6 +179,9 @@ macro_rules! all_claims {
                 a_quarantine_keeps_its_name_until_it_is_over,
                 a_promotion_raises_the_mark_and_never_lowers_it,
                 a_node_under_another_charter_keeps_out_and_shows_both,
+                who_minds_nothing_that_was_forgotten_keeps_to_its_charter,
+                what_writes_another_format_is_refused_with_both,
+                a_node_remembers_which_charters_were_replaced,
                 a_lease_is_refused_that_is_longer_than_the_node_was_told,
                 a_node_that_forgets_again_is_back_in_quarantine,
                 a_node_in_quarantine_is_written_and_does_not_count,
@@ -219,6 +222,7 @@ macro_rules! remote_claims {
                 a_closed_node_says_so,
             ] standing: [
                 what_comes_late_on_an_old_connection_is_void,
+                a_format_that_says_nothing_else_is_refused_too,
             ] keeping: [
                 a_recall_that_comes_late_is_void,
                 what_is_no_record_is_left_alone,

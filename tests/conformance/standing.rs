@@ -25,7 +25,7 @@ pub(crate) const OURS: &str = "nodes a, b, c";
 pub(crate) const THEIRS: &str = "nodes c, d, e";
 
 pub(crate) fn charter(text: &str, max_lease: Duration) -> Arc<Charter> {
-    Arc::new(Charter::new(text.to_owned(), max_lease))
+    Arc::new(Charter::new(text, max_lease))
 }
 
 pub(crate) fn ours() -> Arc<Charter> {
@@ -95,6 +95,14 @@ async fn verify(
     node.verify(request).await.map_err(|error| error.kind())
 }
 
+/// What the owner `number` is known by to others.
+fn hash(number: u32) -> OwnerHash {
+    let digest = sha1_smol::Sha1::from(token(number).expose())
+        .digest()
+        .to_string();
+    OwnerHash::parse(digest.as_bytes()).unwrap()
+}
+
 pub(crate) fn kind<T: Debug>(result: Result<T, NodeError>) -> NodeErrorKind {
     result.unwrap_err().kind()
 }
@@ -158,6 +166,7 @@ pub(crate) async fn a_quarantine_keeps_its_name_until_it_is_over(bench: &impl Be
     let votes = Standing::Voting {
         max_lease: LONG,
         high_water: None,
+        replaced: Vec::new(),
     };
     assert_eq!(standing, votes);
     assert_eq!(
@@ -193,7 +202,7 @@ pub(crate) async fn a_promotion_raises_the_mark_and_never_lowers_it(bench: &impl
 }
 
 pub(crate) fn assert_shows_both(error: &NodeError, known: &str, ours: &str) {
-    assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
+    assert_eq!(error.kind(), NodeErrorKind::Foreign);
     let text = error.to_string();
     assert!(text.contains(known) && text.contains(ours), "{text}");
 }
@@ -221,10 +230,12 @@ pub(crate) async fn a_node_under_another_charter_keeps_out_and_shows_both(bench:
     let left = holder(&*node, "k").await.unwrap().remaining.unwrap();
     assert!(left <= LONG / 2, "not extended: {left:?}");
     assert_eq!(holder(&*node, "free").await, None, "nothing is set");
-    let foreign = |text: &str| Standing::Foreign {
-        charter: text.to_owned(),
+    let foreign = Standing::Foreign {
+        charter: ours().text.clone(),
+        digest: ours().digest.clone(),
+        replaced: Vec::new(),
     };
-    assert_eq!(check_in(&*node, theirs(), "x").await, foreign(OURS));
+    assert_eq!(check_in(&*node, theirs(), "x").await, foreign);
     assert_eq!(
         node.acquire(acquire_under(ours(), "mine", 1)).await,
         GRANTED,
@@ -246,6 +257,103 @@ pub(crate) async fn a_node_under_another_charter_keeps_out_and_shows_both(bench:
     );
 }
 
+pub(crate) async fn who_minds_nothing_that_was_forgotten_keeps_to_its_charter(bench: &impl Bench) {
+    let bare = || Arc::new(Charter::new("whatever was forgotten", LONG).unguarded());
+    let node = voting(bench, ours()).await;
+    let reply = node.acquire(acquire_under(bare(), "k", 1)).await;
+    assert_shows_both(&reply.unwrap_err(), OURS, "whatever was forgotten");
+    let standing = check_in(&*node, bare(), "x").await;
+    assert!(matches!(standing, Standing::Foreign { .. }), "{standing:?}");
+    bench.forget();
+    // Nobody has told it of anything, so it does what it is asked.
+    assert_eq!(node.acquire(acquire_under(bare(), "k", 1)).await, GRANTED);
+    for _ in 0..2 {
+        let standing = check_in(&*node, bare(), "x").await;
+        assert!(matches!(standing, Standing::Voting { .. }), "{standing:?}");
+    }
+    let reply = extend_one(&*node, extend_under(bare(), "k", 1)).await;
+    assert_eq!(reply, ExtendReply::Extended);
+    // And from then on it keeps out of what others ask.
+    let standing = check_in(&*node, ours(), "x").await;
+    assert!(matches!(standing, Standing::Foreign { .. }), "{standing:?}");
+    let reply = node.acquire(acquire_under(ours(), "other", 1)).await;
+    assert_shows_both(&reply.unwrap_err(), "whatever was forgotten", OURS);
+}
+
+pub(crate) async fn what_writes_another_format_is_refused_with_both(bench: &impl Bench) {
+    let mut newer = (*ours()).clone();
+    newer.text = "format 2; whatever that means".to_owned();
+    newer.digest = "2".repeat(40);
+    let node = voting(bench, Arc::new(newer)).await;
+    let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
+    assert_shows_both(&reply.unwrap_err(), "format 2", "format 1");
+    let error = extend_refused(&*node, refill_under(ours(), "k", 1)).await;
+    assert_shows_both(&error, "format 2", "format 1");
+    match check_in(&*node, ours(), "x").await {
+        Standing::Foreign { charter, .. } => assert!(charter.starts_with("format 2"), "{charter}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) async fn a_format_that_says_nothing_else_is_refused_too(bench: &impl Remote) {
+    let node = bench.node();
+    bench.command(&["HSET", "lk!node", "format", "9"]);
+    match check_in(&*node, ours(), "x").await {
+        Standing::Foreign { charter, .. } => assert_eq!(charter, "format 9"),
+        other => panic!("{other:?}"),
+    }
+    let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
+    assert_eq!(kind(reply), NodeErrorKind::Quarantined);
+}
+
+pub(crate) async fn a_node_remembers_which_charters_were_replaced(bench: &impl Bench) {
+    let node = voting(bench, charter("one", LONG)).await;
+    let adopt = async |text: &str| {
+        let request = charter(text, LONG / 4);
+        match enter(&*node, request, "x", Entry::Adopt).await {
+            Standing::Quarantined {
+                id,
+                max_lease,
+                earlier,
+                accepted,
+                replaced,
+                ..
+            } => (id, (max_lease, earlier, accepted), replaced),
+            other => panic!("{other:?}"),
+        }
+    };
+    let digests = |texts: &[&str]| -> Vec<String> {
+        let digest = |text: &&str| charter(text, LONG).digest.clone();
+        texts.iter().map(digest).collect()
+    };
+    // What was told before is to be waited for once more, and is not known any more then.
+    let (_, leases, replaced) = adopt("two").await;
+    assert_eq!(leases, (LONG / 4, LONG, false));
+    assert_eq!(replaced, digests(&["one"]));
+    let (_, _, replaced) = adopt("three").await;
+    assert_eq!(replaced, digests(&["two", "one"]));
+    let (id, leases, replaced) = adopt("one").await;
+    assert_eq!(leases, (LONG / 4, LONG, false));
+    assert_eq!(replaced, digests(&["three", "two"]));
+    let promotion = Promotion::new(Namespace::default(), charter("one", LONG / 4), id, None);
+    assert!(node.promote(promotion.knowing(LONG / 2)).await.unwrap());
+    let votes = Standing::Voting {
+        max_lease: LONG / 2,
+        high_water: None,
+        replaced: replaced.clone(),
+    };
+    assert_eq!(check_in(&*node, charter("one", LONG / 4), "x").await, votes);
+    match check_in(&*node, charter("two", LONG), "x").await {
+        Standing::Foreign { replaced: seen, .. } => assert_eq!(seen, replaced),
+        other => panic!("{other:?}"),
+    }
+    for text in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
+        adopt(text).await;
+    }
+    let (_, _, replaced) = adopt("j").await;
+    assert_eq!(replaced, digests(&["i", "h", "g", "f", "e", "d", "c", "b"]));
+}
+
 pub(crate) async fn a_lease_is_refused_that_is_longer_than_the_node_was_told(bench: &impl Bench) {
     let node = voting(bench, charter(OURS, LONG / 2)).await;
     let longest = async |lease| match check_in(&*node, charter(OURS, lease), "x").await {
@@ -258,8 +366,25 @@ pub(crate) async fn a_lease_is_refused_that_is_longer_than_the_node_was_told(ben
     let short = AcquireRequest::new(key("short"), token(1), LONG / 2);
     assert_eq!(node.acquire(short.under(Some(ours()))).await, GRANTED);
     assert_eq!(longest(LONG / 4).await, LONG / 2, "never shorter");
+    // Written, so that it is there once the node knows; but it does not count before.
+    let short = async || holder(&*node, "short").await.unwrap().remaining.unwrap() < LONG / 2;
+    assert!(short().await);
+    let reply = extend_one(&*node, extend_under(ours(), "short", 1)).await;
+    assert_eq!(reply, ExtendReply::Quarantined);
+    assert!(!short().await);
+    let reply = extend_one(&*node, refill_under(ours(), "new", 1)).await;
+    assert_eq!(reply, ExtendReply::Quarantined);
+    let seen = verify(&*node, "new", hash(1)).await;
+    let longest_of_all = VerifyReply::Owner {
+        remaining: LONG / 2,
+    };
+    assert_eq!(seen, Ok(longest_of_all), "nor is it vouched for");
     assert_eq!(longest(LONG).await, LONG);
     assert_eq!(node.acquire(acquire_under(ours(), "k", 1)).await, GRANTED);
+    for name in ["short", "new"] {
+        let reply = extend_one(&*node, extend_under(ours(), name, 1)).await;
+        assert_eq!(reply, ExtendReply::Extended);
+    }
 }
 
 pub(crate) async fn a_node_that_forgets_again_is_back_in_quarantine(bench: &impl Bench) {

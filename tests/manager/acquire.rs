@@ -51,9 +51,10 @@ async fn validity_counts_from_the_send_and_takes_off_the_drift() {
 #[tokio::test(start_paused = true)]
 async fn a_minority_down_does_not_matter_and_costs_no_time() {
     let nodes = Nodes::five();
+    let locks = nodes.met().await;
     nodes.each([0, 4], MemoryNode::go_down);
     let before = Instant::now();
-    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
     assert_eq!(before.elapsed(), Duration::ZERO);
     assert_eq!(nodes.holding("order:1"), 3);
     guard.release().await.unwrap();
@@ -63,10 +64,11 @@ async fn a_minority_down_does_not_matter_and_costs_no_time() {
 #[tokio::test(start_paused = true)]
 async fn without_a_quorum_every_failed_node_is_named_and_nothing_stays() {
     let nodes = Nodes::five();
+    let locks = nodes.met().await;
     nodes.each([0, 1], MemoryNode::go_down);
     nodes.each([2], MemoryNode::freeze);
     let before = Instant::now();
-    let error = nodes.manager().try_acquire("order:1").await.unwrap_err();
+    let error = locks.try_acquire("order:1").await.unwrap_err();
     assert_eq!(before.elapsed(), 100 * MS, "the node time-out");
     assert_eq!(
         error.to_string(),
@@ -95,8 +97,8 @@ async fn three_down_fail_at_once() {
 #[tokio::test(start_paused = true)]
 async fn one_frozen_node_adds_nothing() {
     let nodes = Nodes::five();
+    let locks = nodes.met().await;
     nodes.each([1], MemoryNode::freeze);
-    let locks = nodes.manager();
     let before = Instant::now();
     let guard = locks.try_acquire("order:1").await.unwrap();
     guard.release().await.unwrap();
@@ -106,7 +108,7 @@ async fn one_frozen_node_adds_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_late_grant_after_a_loss_is_released() {
     let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (a, b) = (nodes.met().await, nodes.met().await);
     nodes.each([3, 4], MemoryNode::go_down);
     let held = a.try_acquire("order:1").await.unwrap();
     nodes.each([3, 4], MemoryNode::freeze);
@@ -124,8 +126,9 @@ async fn a_late_grant_after_a_loss_is_released() {
 #[tokio::test(start_paused = true)]
 async fn a_late_grant_after_a_win_is_kept_and_released_with_the_rest() {
     let nodes = Nodes::five();
+    let locks = nodes.met().await;
     nodes.each([3, 4], MemoryNode::freeze);
-    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
     nodes.each([3, 4], MemoryNode::thaw);
     nodes
         .settle("late grants kept", |n| n.holding("order:1") == 5)
@@ -137,8 +140,9 @@ async fn a_late_grant_after_a_win_is_kept_and_released_with_the_rest() {
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_comes_after_the_release_is_released() {
     let nodes = Nodes::five();
+    let locks = nodes.met().await;
     nodes.each([3, 4], MemoryNode::freeze);
-    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
     guard.release().await.unwrap();
     nodes.each([3, 4], MemoryNode::thaw);
     // Granted late, then released: two commands on each of the two.
@@ -153,8 +157,9 @@ async fn a_grant_that_comes_after_the_release_is_released() {
 #[tokio::test(start_paused = true)]
 async fn missing_nodes_are_topped_up_soon_after_a_win() {
     let nodes = Nodes::five();
+    let locks = nodes.met().await;
     nodes.each([3, 4], MemoryNode::go_down);
-    let _guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let _guard = locks.try_acquire("order:1").await.unwrap();
     nodes.each([3, 4], MemoryNode::come_up);
     assert_eq!(nodes.holding("order:1"), 3);
     tokio::time::sleep(200 * MS).await;
@@ -168,7 +173,7 @@ async fn missing_nodes_are_topped_up_soon_after_a_win() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_refused_late_is_topped_up_soon() {
     let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let locks = nodes.met().await;
     let key = Namespace::default().place(&LockKey::new("order:1").unwrap());
     let other = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
     let request = AcquireRequest::new(key, other, 50 * MS);
@@ -212,7 +217,7 @@ async fn an_acquire_dropped_half_way_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_grant_long_after_a_loss_is_released() {
     let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (a, b) = (nodes.met().await, nodes.met().await);
     nodes.each([3, 4], MemoryNode::go_down);
     let _held = a.try_acquire("order:1").await.unwrap();
     nodes.each([3, 4], MemoryNode::freeze);
@@ -280,6 +285,7 @@ async fn a_grant_without_validity_left_is_released_and_says_so() {
         .node_timeout(10 * MS)
         .lazy()
         .unwrap();
+    super::meet(&locks).await;
     nodes.each(0..5, MemoryNode::freeze);
     let thaw = async {
         tokio::time::sleep(9 * MS).await;
@@ -368,7 +374,7 @@ async fn a_split_vote_of_two_managers_ends_with_one_holder() {
 #[tokio::test(start_paused = true)]
 async fn what_seems_a_split_because_a_node_is_slow_does_not_hold_up_the_answer() {
     let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let locks = nodes.met().await;
     // A holder that does not top up.
     let key = Namespace::default().place(&LockKey::new("order:1").unwrap());
     let token = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);

@@ -78,6 +78,7 @@ async fn it_ends_in_time_behind_a_contender_that_hangs() {
         .node_timeout(Duration::from_secs(5))
         .lazy()
         .unwrap();
+    super::meet(&locks).await;
     nodes.each(0..5, MemoryNode::freeze);
     let contender = wait_for(&locks, "order:1").await;
     let before = Instant::now();

@@ -8,15 +8,15 @@ use tower_redlock::clock::{Clock, TokioClock};
 use tower_redlock::namespace::Namespace;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, ExtendReplies, ExtendRequest, Fence, Node, NodeContext,
-    NodeError, NodeFuture, NodeState, ReleaseReply, ReleaseRequest,
+    AcquireReply, AcquireRequest, CheckIn, ExtendReplies, ExtendRequest, Fence, Node, NodeContext,
+    NodeError, NodeFuture, NodeState, Promotion, ReleaseReply, ReleaseRequest, Standing,
 };
 use tower_redlock::token::OwnerToken;
 use tower_redlock::{
     AcquireError, Fencing, FencingToken, LockKey, LockManager, Moment, RestartGuard,
 };
 
-use super::{MS, Nodes, TTL, wait_for};
+use super::{Nodes, TTL, wait_for};
 
 /// Tokio's time, and a date that the test sets.
 #[derive(Clone, Debug)]
@@ -173,6 +173,14 @@ impl Node for Stubborn {
         self.0.release(request)
     }
 
+    fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
+        self.0.check_in(request)
+    }
+
+    fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
+        self.0.promote(request)
+    }
+
     fn close(&self) -> NodeFuture<()> {
         self.0.close()
     }
@@ -243,7 +251,7 @@ async fn without_fencing_there_are_no_numbers() {
     let guard = locks.try_acquire("order:1").await.unwrap();
     assert_eq!(guard.fence(), None);
     drop(guard);
-    tokio::time::sleep(MS).await;
+    let nodes = Nodes::five();
     let unguarded = nodes.builder().restart_guard(RestartGuard::OFF);
     assert!(fence(&unguarded.lazy().unwrap(), "order:1").await > 0);
     let error = nodes.builder().fencing(Fencing::keep(Duration::ZERO));

@@ -14,8 +14,10 @@ mod fairness;
 mod fence;
 mod hand_off;
 mod hold;
+mod links;
 mod loans;
 mod members;
+mod overlap;
 mod queue;
 mod recall;
 mod recall_histories;
@@ -28,6 +30,7 @@ mod several_leaving;
 mod shutdown;
 mod slow;
 mod snapshot;
+mod ttls;
 mod waiting;
 
 use std::time::Duration;
@@ -36,7 +39,10 @@ use tokio::task::JoinHandle;
 
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{AcquireError, LockGuard, LockManager, LockManagerBuilder, RestartGuard};
+use tower_redlock::{
+    AcquireError, LockGuard, LockManager, LockManagerBuilder, NodeStanding, NodeStatus,
+    RestartGuard,
+};
 
 const TTL: Duration = Duration::from_secs(10);
 const MS: Duration = Duration::from_millis(1);
@@ -69,6 +75,13 @@ impl Nodes {
     /// A manager over these nodes. All managers of a test share the nodes' clock, which the first one brings.
     fn manager(&self) -> LockManager {
         self.builder().lazy().unwrap()
+    }
+
+    /// A manager that knows already that these nodes vote.
+    async fn met(&self) -> LockManager {
+        let locks = self.manager();
+        meet(&locks).await;
+        locks
     }
 
     fn each(&self, nodes: impl IntoIterator<Item = usize>, act: impl Fn(&MemoryNode)) {
@@ -109,6 +122,18 @@ impl Nodes {
         self.settle("every node free", |nodes| nodes.holding(key) == 0)
             .await;
     }
+}
+
+/// Lets a manager find that its nodes vote, without any time passing.
+async fn meet(locks: &LockManager) {
+    let votes = |node: &NodeStatus| node.standing == NodeStanding::Voting;
+    for _ in 0..1_000 {
+        if locks.nodes().iter().all(votes) {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("they do not vote: {:?}", locks.nodes());
 }
 
 /// What an acquire comes to.

@@ -23,7 +23,8 @@ fn some(nodes: &Nodes, which: &[usize]) -> LockManagerBuilder {
         .ttl(TTL)
 }
 
-const FIVE: &str = "[nodes n0, n1, n2, n3, n4; quorum 3; losses masked 0]";
+const FIVE: &str = "[format 1; nodes n0, n1, n2, n3, n4; quorum 3; losses masked 0; longest ttl 60s; \
+                    restart guard on; fencing on]";
 
 fn voting(locks: &LockManager) -> usize {
     let nodes = locks.nodes();
@@ -57,9 +58,9 @@ async fn assert_refused(builder: LockManagerBuilder, ours: &str) {
 async fn who_has_another_list_or_quorum_is_refused_and_both_are_told() {
     let nodes = Nodes::five();
     let locks = nodes.builder().connect().await.unwrap();
-    let theirs = "[nodes n0, n1, n2; quorum 2; losses masked 0]";
+    let theirs = "nodes n0, n1, n2; quorum 2; losses masked 0;";
     assert_refused(some(&nodes, &[2, 1, 0]), theirs).await;
-    let strict = "[nodes n0, n1, n2, n3, n4; quorum 4; losses masked 1]";
+    let strict = "nodes n0, n1, n2, n3, n4; quorum 4; losses masked 1;";
     assert_refused(nodes.builder().mask_losses(1), strict).await;
 
     let other = some(&nodes, &[0, 1, 2]).lazy().unwrap();
@@ -91,7 +92,7 @@ async fn who_shares_but_one_node_with_others_is_refused_however_slow_that_is() {
             sleep(slow * MS).await;
             shared.thaw();
         });
-        let ours = "[nodes n4, n5, n6; quorum 2; losses masked 0]";
+        let ours = "nodes n4, n5, n6; quorum 2; losses masked 0;";
         assert_refused(some(&nodes, &[5, 6, 4]), ours).await;
     }
 }
@@ -116,7 +117,7 @@ async fn the_nodes_are_taken_over_and_the_others_are_refused_from_then_on() {
     assert!(matches!(error, AcquireError::NoQuorum(_)), "{error:?}");
     let text = error.to_string();
     assert!(
-        text.contains(FIVE) && text.contains("[nodes n0, n1, n2; quorum 2"),
+        text.contains(FIVE) && text.contains("nodes n0, n1, n2; quorum 2"),
         "{text}"
     );
     adopting.await.unwrap();
@@ -179,4 +180,38 @@ async fn who_takes_nodes_over_is_told_when_they_go_down() {
     nodes.each(0..5, MemoryNode::go_down);
     let error = timeout(3 * SECOND, adopting).await.unwrap().unwrap_err();
     assert!(error.to_string().contains("the node is down"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_without_the_guard_is_refused_beside_those_with_it_and_they_beside_it() {
+    let nodes = Nodes::five();
+    let guarded = nodes.builder().connect().await.unwrap();
+    let guard = guarded.try_acquire("order:1").await.unwrap();
+    nodes.each(0..5, MemoryNode::forget);
+    sleep(2 * SECOND).await;
+    assert!(!guard.is_lost());
+    let bare = nodes.forgetful();
+    let AcquireError::NoQuorum(error) = bare.try_acquire("order:1").await.unwrap_err() else {
+        panic!("not refused");
+    };
+    let text = error.to_string();
+    assert!(
+        text.contains("restart guard on") && text.contains("restart guard off"),
+        "{text}"
+    );
+    match nodes.unguarded().connect().await {
+        Err(ConnectError::Misconfigured(error)) => assert_eq!(error.failures().len(), 5),
+        other => panic!("{other:?}"),
+    }
+
+    let nodes = Nodes::five();
+    let bare = nodes.unguarded().connect().await.unwrap();
+    drop(bare.try_acquire("order:1").await.unwrap());
+    match nodes.builder().connect().await {
+        Err(ConnectError::Misconfigured(error)) => {
+            let text = error.to_string();
+            assert!(text.contains("restart guard off"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
 }

@@ -285,7 +285,7 @@ async fn without_a_quorum_nobody_is_told_that_it_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_away_is_given_what_it_missed() {
     let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let locks = nodes.met().await;
     nodes.each([4], MemoryNode::go_down);
     run(&locks).await.complete("kept").await.unwrap();
     nodes.each([4], MemoryNode::come_up);
@@ -376,7 +376,7 @@ async fn a_frozen_node_costs_a_replay_nothing() {
 #[tokio::test(start_paused = true)]
 async fn records_that_wait_for_a_node_leave_room_for_releases() {
     let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let locks = nodes.met().await;
     nodes.each([0], MemoryNode::go_down);
     // As many as there are in a minute of a service that is not even busy.
     for number in 0..10_100 {

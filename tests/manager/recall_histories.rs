@@ -13,9 +13,9 @@ use tokio::time::{sleep, timeout};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, ExtendReplies, ExtendRequest,
-    Node, NodeContext, NodeError, NodeErrorKind, NodeFuture, NodeState, RaiseReply, RaiseRequest,
-    RecallRequest, ReleaseReply, ReleaseRequest,
+    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, ExtendReplies,
+    ExtendRequest, Node, NodeContext, NodeError, NodeErrorKind, NodeFuture, NodeState, Promotion,
+    RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing,
 };
 use tower_redlock::{LockManager, Recall};
 
@@ -135,6 +135,14 @@ impl Node for Remote {
 
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
         self.send(5, |node| node.complete(request))
+    }
+
+    fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
+        self.node.check_in(request)
+    }
+
+    fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
+        self.node.promote(request)
     }
 
     fn close(&self) -> NodeFuture<()> {

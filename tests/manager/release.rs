@@ -66,8 +66,9 @@ async fn a_release_that_is_not_confirmed_says_so_and_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_may_yet_grant_does_not_count_as_free() {
     let nodes = Nodes::five();
+    let locks = nodes.met().await;
     nodes.each([3, 4], MemoryNode::freeze);
-    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
     nodes.each([1, 2], MemoryNode::freeze);
     let error = guard.release().await.unwrap_err();
     assert!(matches!(error, ReleaseError::Unconfirmed(_)), "{error:?}");
@@ -78,8 +79,9 @@ async fn a_node_that_may_yet_grant_does_not_count_as_free() {
 #[tokio::test(start_paused = true)]
 async fn nodes_that_were_slow_to_grant_count_for_the_release() {
     let nodes = Nodes::five();
+    let locks = nodes.met().await;
     nodes.each([3, 4], MemoryNode::freeze);
-    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
     // One of the three that granted stops, and the two others answer at last.
     nodes.each([0], MemoryNode::freeze);
     nodes.each([3, 4], MemoryNode::thaw);

@@ -194,7 +194,7 @@ async fn parts_that_want_the_same_at_the_same_time_share_it() {
 #[tokio::test(start_paused = true)]
 async fn parts_that_acquire_at_the_same_time_wait_for_no_other_work_in_a_circle() {
     let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (a, b) = (nodes.met().await, nodes.met().await);
     let (one, two) = (LockScope::new(), LockScope::new());
     hold_up(&nodes);
     let before = Instant::now();

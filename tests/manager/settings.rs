@@ -42,6 +42,17 @@ fn outside_a_runtime_it_says_what_to_do() {
 #[tokio::test(start_paused = true)]
 async fn connect_needs_a_quorum_and_names_who_is_missing() {
     let nodes = Nodes::five();
+    // Without all of them nobody begins.
+    nodes.each([0, 1], MemoryNode::go_down);
+    let error = nodes.builder().connect().await.unwrap_err().to_string();
+    for node in [
+        "n0 (the node is down)",
+        "n2 (it does not vote before every node",
+    ] {
+        assert!(error.contains(node), "{error}");
+    }
+    nodes.each([0, 1], MemoryNode::come_up);
+    drop(nodes.builder().connect().await.unwrap());
     nodes.each([0, 1], MemoryNode::go_down);
     let locks = nodes.builder().connect().await.unwrap();
     let down: Vec<_> = locks

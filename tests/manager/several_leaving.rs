@@ -95,7 +95,7 @@ async fn assert_nothing_left(nodes: &Nodes, locks: &LockManager, held: &[LockGua
 async fn who_is_dropped_at_any_stage_leaves_nothing() {
     for stage in STAGES {
         let nodes = Nodes::five();
-        let (locks, others) = (nodes.manager(), nodes.manager());
+        let (locks, others) = (nodes.met().await, nodes.met().await);
         let (waiter, held) = bring(stage, &nodes, &locks, &others).await;
         let before = Instant::now();
         drop(waiter);
@@ -112,7 +112,7 @@ async fn who_is_dropped_at_any_stage_leaves_nothing() {
 async fn who_waits_in_vain_at_any_stage_leaves_nothing() {
     for stage in STAGES {
         let nodes = Nodes::five();
-        let (locks, others) = (nodes.manager(), nodes.manager());
+        let (locks, others) = (nodes.met().await, nodes.met().await);
         let before = Instant::now();
         let (waiter, held) = bring(stage, &nodes, &locks, &others).await;
         let error = waiter.await.unwrap_err();
@@ -189,7 +189,7 @@ async fn a_wait_ends_in_time_though_a_lock_was_handed_over_that_cannot_be_given_
 #[tokio::test(start_paused = true)]
 async fn what_a_lost_round_got_of_several_keys_is_given_back() {
     let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (a, b) = (nodes.met().await, nodes.met().await);
     // Held on three nodes only: the other two grant the set, which is not enough.
     nodes.each([3, 4], MemoryNode::go_down);
     let held = a.try_acquire("b").await.unwrap();

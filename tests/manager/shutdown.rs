@@ -79,7 +79,7 @@ async fn a_waiter_is_told_within_a_poll() {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_under_way_is_refused_and_what_it_got_is_released() {
     let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let locks = nodes.met().await;
     nodes.each(0..5, MemoryNode::freeze);
     let attempt = tokio::spawn({
         let locks = locks.clone();

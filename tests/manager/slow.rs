@@ -8,14 +8,14 @@ use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError,
-    NodeFuture, NodeState, Notifier, ReleaseReply, ReleaseRequest,
+    AcquireReply, AcquireRequest, CheckIn, ExtendReplies, ExtendRequest, Node, NodeContext,
+    NodeError, NodeFuture, NodeState, Notifier, Promotion, ReleaseReply, ReleaseRequest, Standing,
 };
 
 use super::{MS, Nodes};
 
 /// A memory node that commands reach after a delay, and whose answers, also to `close`, come after another. Its
-/// notices come at once.
+/// notices come at once, and so does what concerns its right to vote.
 #[derive(Debug)]
 pub(super) struct Slow {
     pub(super) node: MemoryNode,
@@ -62,6 +62,14 @@ impl Node for Slow {
 
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
         self.later(self.node.release(request))
+    }
+
+    fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
+        self.node.check_in(request)
+    }
+
+    fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
+        self.node.promote(request)
     }
 
     fn close(&self) -> NodeFuture<()> {

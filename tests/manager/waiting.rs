@@ -53,7 +53,7 @@ async fn a_waiter_stops_to_listen_when_its_wait_is_over_or_dropped() {
 #[tokio::test(start_paused = true)]
 async fn who_gets_the_lock_at_once_never_listens() {
     let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let locks = nodes.met().await;
     let mut acquire = Box::pin(locks.acquire("order:1"));
     let guard = poll_once(&mut acquire).await.unwrap().unwrap();
     assert_eq!((nodes.commands(), nodes.subscriptions()), (5, 0));

@@ -131,7 +131,7 @@ async fn a_lock_that_may_not_be_looked_at_is_not_said_to_be_released() {
 
 /// Has a node vote; under what charter, and a number to propose there.
 async fn votes(node: &RedisNode) -> Result<(Arc<Charter>, Option<Fence>), NodeError> {
-    let charter = Arc::new(Charter::new("nodes a".to_owned(), LONG));
+    let charter = Arc::new(Charter::new("nodes a", LONG));
     let fence = Some(Fence::new(FencingToken::new(1 << 60).unwrap(), LONG));
     let fresh = "fresh".to_owned();
     let check_in = CheckIn::new(

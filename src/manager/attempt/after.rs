@@ -68,7 +68,11 @@ pub(super) async fn late(
         };
         hold.answered(node, |holding| match answer {
             Some(Ok(AcquireReply::Granted { .. } | AcquireReply::Adopting { .. })) => {
-                holding.confirm(node, sent);
+                if core.in_time(sent) {
+                    holding.confirm(node, sent);
+                } else {
+                    holding.unknown(node);
+                }
             }
             Some(Ok(AcquireReply::Held(_))) => holding.foreign(node, sent),
             Some(Err(error)) => {

@@ -79,11 +79,18 @@ pub(super) struct Attempt {
 
 impl Attempt {
     /// Prepares a round for `keys`. Nothing is sent before [`decide`](Self::decide) is polled.
+    ///
+    /// # Errors
+    ///
+    /// Also [`NoQuorum`], if a node is known to serve processes with another list.
     pub(super) fn new(
         core: &Arc<Core>,
         keys: &NodeKeys,
         purpose: Purpose,
     ) -> Result<Self, AcquireError> {
+        if let Some(error) = core.disagreement() {
+            return Err(AcquireError::NoQuorum(error));
+        }
         let token = token()?;
         let numbered = match purpose {
             Purpose::Lock => core.fencing,
@@ -91,7 +98,7 @@ impl Attempt {
             Purpose::Recall { keep, .. } => Some(keep.max(core.fencing.unwrap_or_default())),
         };
         let request = AcquireRequest::new(keys.clone(), token, core.terms.ttl)
-            .under(core.charter.clone())
+            .under(Some(Arc::clone(&core.charter)))
             .numbered(numbered.and_then(|keep| core.proposal(keep)));
         // Before anything can leave: validity counts from here, for every node.
         let sent = core.clock.now();
@@ -128,11 +135,14 @@ impl Attempt {
 
     /// Asks the nodes and returns the verdict as soon as it is certain, after the node time-out at the latest.
     pub(super) async fn decide(&mut self) -> Verdict {
-        let timer = sleep(self.core.node_timeout);
+        let timer = sleep(self.core.patience(self.sent));
         tokio::pin!(timer);
         loop {
             while let Some((node, answer)) = self.fanout.take_ready() {
                 self.record(node, answer);
+            }
+            if self.core.standings.is_blocked() {
+                return Verdict::NoQuorum;
             }
             if let Some(verdict) = self.round.verdict() {
                 self.lost = !matches!(verdict, Verdict::Granted | Verdict::NoQuorum);
@@ -157,6 +167,12 @@ impl Attempt {
                 AcquireReply::Granted { fence: None } | AcquireReply::Adopting { fence: None, .. },
             ) if self.numbered.is_some() => {
                 self.errors.push((node, unnumbered()));
+                Vote::Failed { owed: true }
+            }
+            Ok(AcquireReply::Granted { .. } | AcquireReply::Adopting { .. })
+                if !self.core.in_time(self.sent) =>
+            {
+                self.errors.push((node, self.core.too_late()));
                 Vote::Failed { owed: true }
             }
             Ok(AcquireReply::Granted { fence }) => Vote::Granted(fence),
@@ -198,11 +214,14 @@ impl Attempt {
         let missing = holding.missing() > 0;
         let deadline = holding.deadline();
         let now = core.clock.now();
-        if now >= deadline {
+        if now >= deadline || !core.in_time(self.sent) {
             return Err(AcquireError::TooSlow(TooSlow {
                 elapsed: now.since(self.sent),
                 ttl: core.terms.ttl,
             }));
+        }
+        if let Some(error) = core.disagreement() {
+            return Err(AcquireError::NoQuorum(error));
         }
         let lease = Lease {
             keys: names,
@@ -271,6 +290,9 @@ impl Attempt {
 
     /// The error for a round without a quorum.
     pub(super) fn no_quorum(&self) -> NoQuorum {
+        if let Some(error) = self.core.disagreement() {
+            return error;
+        }
         let mut failures: Vec<&(usize, NodeError)> = self.errors.iter().collect();
         failures.sort_by_key(|(node, _)| *node);
         let failures = failures.into_iter();
@@ -281,6 +303,7 @@ impl Attempt {
                 .map(|(node, error)| self.core.failure(*node, error.clone()))
                 .collect(),
             retry_after: self.core.quorum_in(),
+            disagreed: false,
         }
     }
 }

@@ -57,7 +57,7 @@ impl Attempt {
             .iter()
             .filter(|(_, number)| *number == token)
             .count();
-        let timer = sleep(core.node_timeout);
+        let timer = sleep(core.patience(self.sent));
         tokio::pin!(timer);
         while have < needed {
             let answer = tokio::select! {

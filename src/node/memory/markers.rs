@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::{
-    Charter, CheckIn, Entry, NodeError, NodeErrorKind, Promotion, Standing, foreign_charter,
-};
+use super::super::{Charter, CheckIn, Entry, NodeError, NodeErrorKind, Promotion, Standing};
 use crate::namespace::Namespace;
 use crate::token::FencingToken;
 
@@ -21,8 +19,66 @@ struct Marker {
     digest: String,
     charter: String,
     max_lease: Duration,
-    // `None`: it votes.
-    quarantine: Option<String>,
+    // The longest lease under the charter before, until it was waited for.
+    earlier: Duration,
+    // Whether the node has voted under this charter.
+    accepted: bool,
+    replaced: Vec<String>,
+    mode: Mode,
+}
+
+/// Whether the node may vote.
+enum Mode {
+    Voting,
+    Quarantined {
+        id: String,
+        // It has nothing to forget.
+        unused: bool,
+    },
+}
+
+impl Marker {
+    fn new(charter: &Charter, mode: Mode) -> Self {
+        Self {
+            digest: charter.digest.clone(),
+            charter: charter.text.clone(),
+            max_lease: charter.max_lease,
+            earlier: Duration::ZERO,
+            accepted: false,
+            replaced: Vec::new(),
+            mode,
+        }
+    }
+
+    /// The marker of a node that is taken over from processes with another charter.
+    fn adopted(&self, charter: &Charter, mode: Mode) -> Self {
+        let others = self.replaced.iter();
+        let others = others.filter(|digest| **digest != charter.digest && **digest != self.digest);
+        let replaced = std::iter::once(&self.digest).chain(others);
+        Self {
+            earlier: self.earlier.max(self.max_lease),
+            replaced: replaced.take(MOST_REPLACED).cloned().collect(),
+            ..Self::new(charter, mode)
+        }
+    }
+
+    fn standing(&self, high_water: Option<FencingToken>) -> Standing {
+        match &self.mode {
+            Mode::Voting => Standing::Voting {
+                max_lease: self.max_lease,
+                high_water,
+                replaced: self.replaced.clone(),
+            },
+            Mode::Quarantined { id, unused } => Standing::Quarantined {
+                id: id.clone(),
+                max_lease: self.max_lease,
+                earlier: self.earlier,
+                accepted: self.accepted,
+                unused: *unused,
+                replaced: self.replaced.clone(),
+            },
+        }
+    }
 }
 
 impl Markers {
@@ -33,14 +89,24 @@ impl Markers {
         charter: &Charter,
     ) -> Result<bool, NodeError> {
         match self.markers.get(namespace.root()) {
-            Some(marker) if marker.digest != charter.digest => Err(NodeError::new(
-                NodeErrorKind::Misconfigured,
-                foreign_charter(&marker.charter, &charter.text),
+            Some(marker) if marker.digest != charter.digest => Err(NodeError::foreign(
+                &marker.charter,
+                marker.digest.clone(),
+                charter,
             )),
-            Some(marker) => Ok(marker.quarantine.is_none()),
-            // One that has just been made has nothing to forget.
-            None => Ok(!self.forgot),
+            _ if !charter.guarded => Ok(true),
+            Some(marker) => Ok(matches!(marker.mode, Mode::Voting)),
+            None => Ok(false),
         }
+    }
+
+    /// For how long what is set under `charter` counts at most.
+    pub(super) fn longest(&self, namespace: &Namespace, charter: &Charter) -> Duration {
+        if !charter.guarded {
+            return Duration::MAX;
+        }
+        let marker = self.markers.get(namespace.root());
+        marker.map_or(Duration::ZERO, |marker| marker.max_lease)
     }
 
     /// Lets only those in who may be granted something, for `lease`.
@@ -56,8 +122,7 @@ impl Markers {
                 "it may have forgotten locks and does not vote before those have ended",
             ));
         }
-        let marker = self.markers.get(namespace.root());
-        if marker.is_some_and(|marker| lease > Some(marker.max_lease)) {
+        if lease > Some(self.longest(namespace, charter)) {
             return Err(NodeError::new(
                 NodeErrorKind::Quarantined,
                 "it has not been told yet of leases as long as ours",
@@ -72,57 +137,51 @@ impl Markers {
         high_water: Option<FencingToken>,
     ) -> Standing {
         let charter = &request.charter;
-        let fresh = || self.forgot.then(|| request.fresh.clone());
-        let marker = match self.markers.get_mut(request.namespace.root()) {
+        let unused = !self.forgot;
+        let mode = |unused| match charter.guarded {
+            true => Mode::Quarantined {
+                id: request.fresh.clone(),
+                unused,
+            },
+            false => Mode::Voting,
+        };
+        let root = request.namespace.root();
+        let marker = match self.markers.get_mut(root) {
             Some(marker) if marker.digest == charter.digest => marker,
             Some(marker) if request.entry == Entry::Adopt => {
-                marker.digest.clone_from(&charter.digest);
-                marker.charter.clone_from(&charter.text);
-                marker.quarantine = Some(request.fresh.clone());
+                *marker = marker.adopted(charter, mode(false));
                 marker
             }
             Some(marker) => {
                 return Standing::Foreign {
                     charter: marker.charter.clone(),
+                    digest: marker.digest.clone(),
+                    replaced: marker.replaced.clone(),
                 };
             }
-            None => {
-                let marker = Marker {
-                    digest: charter.digest.clone(),
-                    charter: charter.text.clone(),
-                    max_lease: charter.max_lease,
-                    quarantine: fresh(),
-                };
-                self.markers
-                    .entry(request.namespace.root().into())
-                    .or_insert(marker)
-            }
+            None => self
+                .markers
+                .entry(root.into())
+                .or_insert(Marker::new(charter, mode(unused))),
         };
         marker.max_lease = marker.max_lease.max(charter.max_lease);
-        let max_lease = marker.max_lease;
-        match &marker.quarantine {
-            None => Standing::Voting {
-                max_lease,
-                high_water,
-            },
-            Some(id) => Standing::Quarantined {
-                id: id.clone(),
-                max_lease,
-            },
-        }
+        marker.standing(high_water)
     }
 
     pub(super) fn promote(&mut self, request: &Promotion) -> bool {
-        match self.markers.get_mut(request.namespace.root()) {
-            Some(marker)
-                if marker.digest == request.charter.digest
-                    && marker.quarantine.as_ref() == Some(&request.quarantine) =>
-            {
-                marker.quarantine = None;
-                true
-            }
-            _ => false,
+        let Some(marker) = self.markers.get_mut(request.namespace.root()) else {
+            return false;
+        };
+        let meant =
+            matches!(&marker.mode, Mode::Quarantined { id, .. } if *id == request.quarantine);
+        if !meant || marker.digest != request.charter.digest {
+            return false;
         }
+        marker.mode = Mode::Voting;
+        marker.accepted = true;
+        marker.earlier = Duration::ZERO;
+        marker.max_lease = marker.max_lease.max(request.max_lease);
+        true
     }
 
     /// Forgets everything.
@@ -132,3 +191,6 @@ impl Markers {
         self.forgot = true;
     }
 }
+
+/// How many charters before a node remembers.
+const MOST_REPLACED: usize = 8;

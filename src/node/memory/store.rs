@@ -125,7 +125,9 @@ impl Store {
     }
 
     fn votes(&self, request: &ExtendRequest, charter: &Charter) -> Result<bool, NodeError> {
-        self.markers.is_voting(request.keys.namespace(), charter)
+        let namespace = request.keys.namespace();
+        let voting = self.markers.is_voting(namespace, charter)?;
+        Ok(voting && request.ttl <= self.markers.longest(namespace, charter))
     }
 
     fn raise_counters(&mut self, keys: &NodeKeys, fence: Option<Fence>, now: Moment) {
@@ -152,7 +154,10 @@ impl Store {
             self.markers
                 .admit(request.keys.namespace(), charter, None)?;
         }
-        let mut remaining = Duration::MAX;
+        // What is written for longer than the node knows of counts for no longer.
+        let mut remaining = request.charter.as_ref().map_or(Duration::MAX, |charter| {
+            self.markers.longest(request.keys.namespace(), charter)
+        });
         for key in request.keys.as_slice() {
             match self.live(key, now) {
                 Some(entry) if OwnerHash::of(&entry.token) == request.owner => {

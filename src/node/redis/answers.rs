@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use redis::Value;
 
-use super::error::{foreign, garbled, quarantined, rejected};
+use super::error::{garbled, quarantined, rejected};
 use crate::node::{
     AcquireReply, Charter, CompleteReply, ExtendReply, Holder, NodeError, NodeErrorKind,
     RaiseReply, ReleaseReply, Standing, VerifyReply,
@@ -115,6 +115,7 @@ fn read_one_extend(answer: &Value, voting: bool) -> Result<ExtendReply, NodeErro
     match answer {
         Value::Int(0) => Ok(ExtendReply::Absent),
         Value::Int(1 | 2) if !voting => Ok(ExtendReply::Quarantined),
+        Value::Int(3) => Ok(ExtendReply::Quarantined),
         Value::Int(1) => Ok(ExtendReply::Extended),
         Value::Int(2) => Ok(ExtendReply::Refilled),
         Value::BulkString(text) => Err(rejected(&String::from_utf8_lossy(text))),
@@ -146,18 +147,47 @@ pub(super) fn read_verify(
 pub(super) fn read_check_in(answer: &Value) -> Result<Standing, NodeError> {
     let lease = |value: &i64| Duration::from_millis(u64::try_from(*value).unwrap_or(0));
     match items(answer) {
-        Some([Value::Int(1), Value::Int(longest), number]) => Ok(Standing::Voting {
+        Some(
+            [
+                Value::Int(1),
+                Value::Int(longest),
+                number,
+                Value::BulkString(replaced),
+            ],
+        ) => Ok(Standing::Voting {
             max_lease: lease(longest),
             high_water: number_of(number, "a check-in")?,
+            replaced: words(replaced),
         }),
-        Some([Value::Int(2), Value::BulkString(id), Value::Int(longest)]) => {
-            Ok(Standing::Quarantined {
-                id: String::from_utf8_lossy(id).into_owned(),
-                max_lease: lease(longest),
-            })
-        }
-        Some([Value::Int(-2), Value::BulkString(charter)]) => Ok(Standing::Foreign {
-            charter: String::from_utf8_lossy(charter).into_owned(),
+        Some(
+            [
+                Value::Int(2),
+                Value::BulkString(id),
+                Value::Int(longest),
+                Value::Int(earlier),
+                Value::Int(accepted),
+                Value::BulkString(replaced),
+            ],
+        ) => Ok(Standing::Quarantined {
+            id: text(id),
+            max_lease: lease(longest),
+            earlier: lease(earlier),
+            accepted: *accepted == 1,
+            // A server cannot tell whether it has had locks before.
+            unused: false,
+            replaced: words(replaced),
+        }),
+        Some(
+            [
+                Value::Int(-2),
+                Value::BulkString(charter),
+                Value::BulkString(digest),
+                Value::BulkString(replaced),
+            ],
+        ) => Ok(Standing::Foreign {
+            charter: text(charter),
+            digest: text(digest),
+            replaced: words(replaced),
         }),
         _ => Err(garbled("a check-in")),
     }
@@ -178,11 +208,26 @@ fn refusal(answer: Option<&[Value]>, ours: Option<&Charter>, command: &str) -> N
         (Some([Value::Int(-1)]), _) => {
             quarantined("it may have forgotten locks and does not vote before those have ended")
         }
-        (Some([Value::Int(-2), Value::BulkString(theirs)]), Some(ours)) => {
-            foreign(&String::from_utf8_lossy(theirs), &ours.text)
-        }
+        (
+            Some(
+                [
+                    Value::Int(-2),
+                    Value::BulkString(theirs),
+                    Value::BulkString(digest),
+                ],
+            ),
+            Some(ours),
+        ) => NodeError::foreign(&text(theirs), text(digest), ours),
         _ => garbled(command),
     }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn words(bytes: &[u8]) -> Vec<String> {
+    text(bytes).split_whitespace().map(str::to_owned).collect()
 }
 
 /// The number in the digits of an answer to `command`, if there is one.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use crate::node::{NodeError, NodeErrorKind, foreign_charter};
+use crate::node::{NodeError, NodeErrorKind};
 
 /// The longest server text that is passed on, in characters.
 const LONGEST_TEXT: usize = 200;
@@ -73,11 +73,6 @@ pub(super) fn garbled(command: &str) -> NodeError {
 /// A node that does not grant for a while.
 pub(super) fn quarantined(detail: &'static str) -> NodeError {
     NodeError::new(NodeErrorKind::Quarantined, detail)
-}
-
-/// A node that serves processes with another charter.
-pub(super) fn foreign(theirs: &str, ours: &str) -> NodeError {
-    NodeError::new(NodeErrorKind::Misconfigured, foreign_charter(theirs, ours))
 }
 
 /// The error for a command that the server refused with `text`.

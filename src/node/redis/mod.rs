@@ -112,6 +112,7 @@ mod confirmation;
 mod connect;
 mod connection;
 mod error;
+mod handle;
 mod hub;
 mod info;
 mod lanes;
@@ -125,25 +126,23 @@ mod seat;
 mod sentinel;
 mod url;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Value;
 
-use crate::namespace::NodeKey;
 use crate::node::{
-    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, Ear, ExtendReplies,
+    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, ExtendReplies,
     ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier, Promotion,
-    RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, Subscription,
-    VerifyReply, VerifyRequest,
+    RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, VerifyReply,
+    VerifyRequest,
 };
 
 pub use builder::RedisNodeBuilder;
 use connection::Core;
 pub use error::NodeUrlError;
+use handle::{FIRST, Handle};
 use link::Link;
-use scripts::Script;
 use sentinel::Sentinels;
 
 /// A Redis or Valkey server as a node. See the [module](self) for what the server must be.
@@ -227,32 +226,6 @@ impl RedisNode {
     ) -> RedisNodeBuilder {
         let urls = urls.into_iter().map(|url| url.as_ref().to_owned());
         RedisNodeBuilder::sentinel(urls.collect(), master)
-    }
-
-    /// Runs one script once it is polled: `cmd` for the link it goes out on, which `choose` finds, and its answer read
-    /// by `read`.
-    fn command<T: 'static>(
-        &self,
-        choose: impl FnOnce(&Core) -> Result<Link, NodeError> + Send + 'static,
-        script: &'static Script,
-        cmd: impl FnOnce(&Link) -> Cmd + Send + 'static,
-        read: impl FnOnce(&Value) -> Result<T, NodeError> + Send + 'static,
-    ) -> NodeFuture<Result<T, NodeError>> {
-        let handle = Arc::clone(&self.handle);
-        Box::pin(async move {
-            let mut link = choose(&handle.core)?;
-            let cmd = cmd(&link);
-            read(&commands::run(&mut link, script, &cmd).await?)
-        })
-    }
-
-    /// Where the node is, the same for two URLs of one address; without credentials.
-    #[allow(
-        dead_code,
-        reason = "the builder of the manager looks for duplicates with it"
-    )]
-    pub(crate) fn address(&self) -> &str {
-        &self.handle.core.target.address
     }
 }
 
@@ -399,35 +372,5 @@ impl Node for RedisNode {
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         Some(Arc::new(self.clone()))
-    }
-}
-
-/// The link for what belongs to no owner.
-const FIRST: fn(&Core) -> Result<Link, NodeError> = |core| core.link_of(0);
-
-impl Notifier for RedisNode {
-    fn subscribe(&self, key: &NodeKey, ear: Ear) -> Subscription {
-        self.handle.core.hub.subscribe(key, ear)
-    }
-}
-
-impl fmt::Debug for RedisNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the client: it holds the credentials.
-        f.debug_struct("RedisNode")
-            .field("name", &self.handle.core.name)
-            .field("state", &self.handle.core.state())
-            .finish_non_exhaustive()
-    }
-}
-
-/// What nodes and their commands hold. The supervisor holds only the core, so when the last of these is gone it ends.
-struct Handle {
-    core: Arc<Core>,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.core.stop();
     }
 }

@@ -28,6 +28,9 @@ const TOMBSTONE: Duration = Duration::from_secs(60);
 /// Longer than this is forever. Servers do not know times that are much longer.
 const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
+/// In place of who the server is where it does not matter what it may have forgotten.
+const ANYBODY: &str = "any";
+
 /// How much a number grows in a second and in an hour.
 const SECOND: u64 = 1_000_000 * FencingToken::STEP;
 const HOUR: u64 = 3_600 * SECOND;
@@ -348,20 +351,21 @@ pub(super) fn verify(request: &VerifyRequest, identity: &str) -> Cmd {
 
 /// The command for a check-in.
 pub(super) fn check_in(request: &CheckIn, identity: &str) -> Cmd {
-    let mut cmd = CHECK_IN.run(1, 7);
+    let mut cmd = CHECK_IN.run(1, 8);
     cmd.arg(request.namespace.marker())
-        .arg(identity)
+        .arg(who(&request.charter, identity))
         .arg(&request.charter.digest)
         .arg(&request.charter.text)
         .arg(millis(request.charter.max_lease))
         .arg(&request.fresh)
-        .arg(u8::from(request.entry == Entry::Adopt));
+        .arg(u8::from(request.entry == Entry::Adopt))
+        .arg(Charter::FORMAT);
     cmd
 }
 
 /// The command for a promotion.
 pub(super) fn promote(request: &Promotion, identity: &str) -> Cmd {
-    let mut cmd = PROMOTE.run(1, 5);
+    let mut cmd = PROMOTE.run(1, 6);
     cmd.arg(request.namespace.marker())
         .arg(identity)
         .arg(&request.charter.digest)
@@ -370,6 +374,7 @@ pub(super) fn promote(request: &Promotion, identity: &str) -> Cmd {
         Some(floor) => cmd.arg(floor.get()),
         None => cmd.arg(""),
     };
+    cmd.arg(millis(request.max_lease));
     cmd
 }
 
@@ -380,10 +385,15 @@ pub(super) fn evictions(namespace: &Namespace) -> Cmd {
     cmd
 }
 
+/// Who the server is, as far as that matters under `charter`.
+const fn who<'a>(charter: &Charter, identity: &'a str) -> &'a str {
+    if charter.guarded { identity } else { ANYBODY }
+}
+
 /// Who the server is and what it must agree to, or that neither matters.
 fn charter(cmd: &mut Cmd, charter: Option<&Charter>, identity: &str) {
     match charter {
-        Some(charter) => cmd.arg(identity).arg(&charter.digest),
+        Some(charter) => cmd.arg(who(charter, identity)).arg(&charter.digest),
         None => cmd.arg("").arg(""),
     };
 }

@@ -1,6 +1,6 @@
 -- Keeps what the request of an idempotency key came to, and gives its lock back. `release` stands behind it.
 -- KEYS: as for a release of one key, then the `marker` and the `record`, which are taken off.
--- ARGV: as for a release, then 4 who the server is ('' if it need not be known), 5 the digest of the charter, 6 the
+-- ARGV: as for a release, then 4 who the server is ('any' or '' if it need not be known), 5 the digest of the charter, 6 the
 -- ballot ('' if there is nothing to keep), 7 the body, 8 how long it is kept in milliseconds, 9 '' unless a quorum has
 -- it, 10 '' unless replicas are waited for.
 -- Answers {1, how many were told} if it is as it should be, {0} if the record may not be kept; {-2, charter} under

@@ -1,6 +1,6 @@
 -- Looks whether another owner holds a lock.
 -- KEYS: the marker, then the lock's keys.
--- ARGV: 1 who the server is ('' if it need not be known), 2 the digest of the charter, 3 the hash of the owner token.
+-- ARGV: 1 who the server is ('any' or '' if it need not be known), 2 the digest of the charter, 3 the hash of the owner token.
 -- Answers {1, the least remaining milliseconds} if it holds all keys, {0} if not; {-1} in quarantine, {-2, charter}
 -- under another charter.
 local least
@@ -14,4 +14,5 @@ for i = 2, #KEYS do
     least = left
   end
 end
-return {1, least}
+-- What is written for longer than the node knows of counts for no longer.
+return {1, math.min(least, longest)}

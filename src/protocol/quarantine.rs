@@ -1,0 +1,222 @@
+//! How long a node that may have forgotten locks must not vote.
+//!
+//! Such a node is seen through its quarantine by processes that know only their own ttl; how long the leases of others
+//! are they learn from the other nodes. The trap is in the answers that are missing: the one node that knows of a longer
+//! lease may be the one that cannot be reached. So a vote counts only where the node knows of leases as long as that one
+//! (the nodes see to it), and:
+//!
+//! | what the others answer | the wait |
+//! |---|---|
+//! | a quorum votes | the longest lease that is known: whoever has a lock has a node in common with that quorum |
+//! | some vote, fewer than a quorum | the longest lease that is agreed on |
+//! | none votes, and all answer | the longest lease that is known: nobody can have a lock by nodes that were not asked |
+//! | none votes, and more answer than can be spared | the longest lease that is agreed on |
+//! | fewer | no end yet |
+//!
+//! No vote counts that comes later than [`latest_vote`] after its attempt began, and no quarantine is shorter than that.
+//! Else an attempt could get its first vote from a node before that forgets, and its last after others have been told of
+//! its lease, too late for whoever asked them.
+//!
+//! It holds while no more nodes than can be spared have forgotten something and do not vote yet.
+
+use std::time::Duration;
+
+use super::quorum::Quorum;
+use super::validity::Drift;
+
+/// How long after the begin of an attempt a vote may count, if no lease is longer than `max_ttl`.
+pub(crate) fn latest_vote(max_ttl: Duration) -> Duration {
+    (max_ttl / 10).max(max_ttl.min(Duration::from_secs(1)))
+}
+
+/// What all processes that share the nodes agree on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    pub(crate) quorum: Quorum,
+    /// No lease is longer.
+    pub(crate) max_ttl: Duration,
+    pub(crate) drift: Drift,
+    /// By how much the clocks of two processes differ at most.
+    pub(crate) skew: Duration,
+}
+
+/// What is known when the other nodes have been asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Census {
+    /// How many of the other nodes vote.
+    pub(crate) intact: usize,
+    /// How many nodes answered, the one in question among them.
+    pub(crate) answered: usize,
+    /// The longest lease that any of these, or who asks, knows of.
+    pub(crate) known: Duration,
+}
+
+/// How long the quarantine of a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    pub(crate) time: Duration,
+    /// Whether a quorum remembers how high the numbers have come. If not, the clock decides how they go on.
+    pub(crate) remembered: bool,
+}
+
+impl Rule {
+    /// How long a node waits; `None`: too few nodes answer to tell.
+    pub(crate) fn wait(&self, census: Census) -> Option<Wait> {
+        let with_drift = |lease: Duration| lease.saturating_add(self.drift.of(lease));
+        let least = latest_vote(self.max_ttl);
+        let known = with_drift(census.known.max(least));
+        let agreed = with_drift(self.max_ttl.max(census.known));
+        // The numbers that are made of the clock must be past all that were made before.
+        let apart = known.saturating_add(self.skew.saturating_mul(2));
+        let remembered = census.intact >= self.quorum.needed();
+        let all = census.answered >= self.quorum.nodes();
+        let time = if remembered {
+            known
+        } else if census.intact == 0 && all {
+            apart
+        } else if census.intact > 0 || census.answered > self.quorum.spare() {
+            agreed.max(apart)
+        } else {
+            return None;
+        };
+        Some(Wait { time, remembered })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const B: Duration = Duration::from_secs(60);
+    const MS: Duration = Duration::from_millis(1);
+
+    fn rule(nodes: usize, masked: usize) -> Rule {
+        Rule {
+            quorum: Quorum::masking(nodes, masked).unwrap(),
+            max_ttl: B,
+            drift: Drift::default(),
+            skew: Duration::from_secs(1),
+        }
+    }
+
+    /// In milliseconds, of one of three nodes.
+    fn wait(intact: usize, answered: usize, known: u64) -> Option<(u128, bool)> {
+        let census = Census {
+            intact,
+            answered,
+            known: Duration::from_millis(known),
+        };
+        let wait = rule(3, 0).wait(census)?;
+        Some((wait.time.as_millis(), wait.remembered))
+    }
+
+    #[test]
+    fn votes_count_for_a_tenth_of_the_longest_lease_or_a_second() {
+        let latest = |millis| latest_vote(Duration::from_millis(millis)).as_millis();
+        let table = [(60_000, 6_000), (10_000, 1_000), (4_000, 1_000), (500, 500)];
+        for (longest, vote) in table {
+            assert_eq!(latest(longest), vote);
+        }
+        assert_eq!(latest(86_400_000), 8_640_000);
+    }
+
+    #[test]
+    fn the_table_of_waits_of_one_of_three_nodes() {
+        // A quorum votes: what is known.
+        assert_eq!(wait(2, 3, 10_000), Some((10_102, true)));
+        // One does: what is agreed on, whether or not the other answers.
+        assert_eq!(wait(1, 3, 10_000), Some((60_602, false)));
+        assert_eq!(wait(1, 2, 10_000), Some((60_602, false)));
+        // None does.
+        assert_eq!(wait(0, 3, 10_000), Some((12_102, false)));
+        assert_eq!(wait(0, 2, 10_000), Some((60_602, false)));
+        assert_eq!(wait(0, 1, 10_000), None);
+    }
+
+    #[test]
+    fn no_wait_is_shorter_than_a_vote_may_count() {
+        assert_eq!(wait(2, 3, 50), Some((6_062, true)));
+        assert_eq!(wait(0, 3, 50), Some((8_062, false)));
+    }
+
+    #[test]
+    fn what_is_made_of_the_clock_is_past_what_was_made_before() {
+        assert_eq!(wait(1, 3, 60_000), Some((62_602, false)));
+        assert_eq!(wait(0, 2, 59_000), Some((61_592, false)));
+    }
+
+    #[test]
+    fn a_single_node_waits_for_what_it_was_told() {
+        let alone = Census {
+            intact: 0,
+            answered: 1,
+            known: Duration::from_secs(10),
+        };
+        let wait = rule(1, 0).wait(alone).unwrap();
+        assert_eq!(wait.time, 12_102 * MS);
+    }
+
+    /// Which of so many nodes.
+    fn some(nodes: usize) -> impl Strategy<Value = Vec<bool>> {
+        prop::collection::vec(any::<bool>(), nodes)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 8192, ..ProptestConfig::default() })]
+
+        /// Whoever was granted a lock by a quorum of nodes that knew of its lease, of which no more have forgotten than
+        /// can be spared: whichever nodes can be asked, none that granted it votes again before it has ended.
+        #[test]
+        fn no_missing_answer_makes_the_wait_shorter_than_a_lease(
+            (quorum, granted, forgot, reached, known, lease) in (1_usize..8, 0_usize..3)
+                .prop_filter_map("masking", |(n, f)| Quorum::masking(n, f))
+                .prop_flat_map(|q| (
+                    Just(q), some(q.nodes()), some(q.nodes()), some(q.nodes()),
+                    prop::collection::vec(0_u64..60_000, q.nodes()), 0_u64..60_000,
+                ))
+        ) {
+            let count = |which: &[bool]| which.iter().filter(|is| **is).count();
+            prop_assume!(count(&granted) >= quorum.needed());
+            prop_assume!((1..=quorum.spare().max(1)).contains(&count(&forgot)));
+            let node = forgot.iter().position(|is| *is).unwrap();
+            // What each node knows: those that granted, and still remember, at least of this lease.
+            let knows = |n: usize| match (granted[n], forgot[n]) {
+                (_, true) => 0,
+                (true, false) => known[n].max(lease),
+                (false, false) => known[n],
+            };
+            let others = || (0..quorum.nodes()).filter(|n| *n != node && reached[*n]);
+            let census = Census {
+                intact: others().filter(|n| !forgot[*n]).count(),
+                answered: 1 + others().count(),
+                known: Duration::from_millis(others().map(knows).max().unwrap_or(0)),
+            };
+            let rule = Rule { quorum, ..rule(1, 0) };
+            if let Some(wait) = rule.wait(census) {
+                prop_assert!(wait.time >= latest_vote(B));
+                // One node alone, which forgets, has more to forget than can be spared.
+                let spared = count(&forgot) <= quorum.spare();
+                prop_assert!(!spared || wait.time >= Duration::from_millis(lease));
+            }
+        }
+
+        /// To know of a longer lease, or to hear of it from one more node that does not vote, never ends it sooner.
+        #[test]
+        fn what_more_is_known_never_ends_a_quarantine_sooner(
+            nodes in 1_usize..8, intact in 0_usize..8, answered in 0_usize..8, known in 0_u64..60_000, more in 0_u64..9_000,
+        ) {
+            let answered = answered.min(nodes - 1) + 1;
+            let census = |known| Census {
+                intact: intact.min(answered - 1),
+                answered,
+                known: Duration::from_millis(known),
+            };
+            let rule = rule(nodes, 0);
+            match (rule.wait(census(known)), rule.wait(census(known + more))) {
+                (Some(less), Some(more)) => prop_assert!(less.time <= more.time),
+                (less, more) => prop_assert_eq!(less, more),
+            }
+        }
+    }
+}

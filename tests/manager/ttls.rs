@@ -1,0 +1,103 @@
+//! Processes with different ttls on nodes that forget: a node votes again only when every lease that it may have
+//! forgotten has ended, whoever is there to tell of it.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tower_redlock::{LockGuard, LockManager};
+
+use super::MS;
+use super::links::{Process, nodes};
+
+const SECOND: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(20);
+
+/// Tries for `time` to take `k` with `locks`; returns after how long that worked.
+async fn taken(locks: &LockManager, time: Duration) -> Option<Duration> {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        if let Ok(guard) = locks.try_acquire("k").await {
+            drop(guard);
+            return Some(began.elapsed());
+        }
+        sleep(17 * MS).await;
+    }
+    None
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_cut_off_from_those_who_know_the_longest_ttl_waits_for_it_all_the_same() {
+    let nodes = nodes(3);
+    let (a, b) = (Process::on(&nodes), Process::on(&nodes));
+    let short = b.builder().ttl(SECOND).connect().await.unwrap();
+    a.0[2].cut();
+    let long = a.builder().ttl(LONG).lazy().unwrap();
+    sleep(SECOND).await;
+    let guard = long.try_acquire("k").await.unwrap();
+    b.0[1].cut();
+    nodes[0].forget();
+    a.0[0].cut();
+    let got = taken(&short, LONG).await;
+    assert!(
+        got.is_none() || guard.is_lost(),
+        "two holders after {got:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_counts_only_where_so_long_a_ttl_is_known() {
+    let nodes = nodes(3);
+    let (a, b) = (Process::on(&nodes), Process::on(&nodes));
+    let short = b.builder().ttl(SECOND).connect().await.unwrap();
+    a.0[2].hush();
+    let long = a.builder().ttl(LONG).max_hold(10 * LONG).lazy().unwrap();
+    sleep(SECOND).await;
+    let guard = long.try_acquire("k").await.unwrap();
+    sleep(SECOND).await;
+    // A process of one of the nodes that know it forgets, and is back in time.
+    a.0[0].cut();
+    nodes[0].forget();
+    sleep(LONG + 2 * SECOND).await;
+    assert!(taken(&short, SECOND).await.is_none() || guard.is_lost());
+    // And then the other.
+    nodes[1].forget();
+    a.0[1].cut();
+    a.0[2].cut();
+    let got = taken(&short, LONG).await;
+    assert!(
+        got.is_none() || guard.is_lost(),
+        "two holders after {got:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vote_that_comes_long_after_the_attempt_began_does_not_count() {
+    let nodes = nodes(3);
+    let (a, b) = (Process::on(&nodes), Process::on(&nodes));
+    let short = b.builder().ttl(SECOND).connect().await.unwrap();
+    a.0[1].cut();
+    a.0[2].hush();
+    let late = a.0[2].clone();
+    let first = a.0[0].clone();
+    let long = a
+        .builder()
+        .ttl(LONG)
+        .max_ttl(LONG)
+        .node_timeout(2 * SECOND)
+        .lazy()
+        .unwrap();
+    sleep(10 * MS).await;
+    late.delay(3 * SECOND);
+    first.hush();
+    let attempt = tokio::spawn(async move { long.try_acquire("k").await });
+    sleep(10 * MS).await;
+    nodes[0].forget();
+    sleep(2_500 * MS).await;
+    b.0[2].cut();
+    let got = short.try_acquire("k").await;
+    late.listen();
+    let guard = attempt.await.unwrap();
+    let valid =
+        |outcome: &Result<LockGuard, _>| outcome.as_ref().is_ok_and(|guard| !guard.is_lost());
+    assert!(!(valid(&got) && valid(&guard)), "two holders");
+}
