@@ -75,6 +75,7 @@ use crate::manager::{
 /// url = "redis://:secret@10.0.0.1:6379/0"
 /// name = "first"                          # host and port
 /// connect_timeout = "1s"
+/// expect_replicas = false
 /// accept_eviction = false
 ///
 /// [[nodes]]
@@ -91,6 +92,7 @@ use crate::manager::{
 /// require = 2                             # replicas
 /// within = "30ms"                         # a third of the node_timeout
 /// connections = 4
+/// confirm_within = "3s"
 /// # "#;
 /// # let config: tower_redlock::LockConfig = toml::from_str(text)?;
 /// # let rt = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

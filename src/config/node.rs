@@ -39,6 +39,10 @@ pub struct NodeConfig {
     pub within: Option<Duration>,
     /// How many connections carry commands. From 1 to 32; default: 4 with `require`, else 1.
     pub connections: Option<usize>,
+    /// For how long the word of the Sentinels counts. From 100 ms to 1 min; default: 3 s.
+    pub confirm_within: Option<Duration>,
+    /// Whether a server is taken that has replicas, though none is required. Default: `false`.
+    pub expect_replicas: bool,
     /// Whether a server is taken that may throw keys away when it is full. Default: `false`.
     pub accept_eviction: bool,
     /// The certificates for this node. Where there are none, those of
@@ -88,6 +92,8 @@ impl Setting for NodeConfig {
         fields.read("require", &mut node.require)?;
         fields.read("within", &mut node.within)?;
         fields.read("connections", &mut node.connections)?;
+        fields.read("confirm_within", &mut node.confirm_within)?;
+        fields.read("expect_replicas", &mut node.expect_replicas)?;
         fields.read("accept_eviction", &mut node.accept_eviction)?;
         fields.read("tls", &mut node.tls)?;
         fields.finish()?;
@@ -145,6 +151,8 @@ impl fmt::Debug for NodeConfig {
             .field("require", &self.require)
             .field("within", &self.within)
             .field("connections", &self.connections)
+            .field("confirm_within", &self.confirm_within)
+            .field("expect_replicas", &self.expect_replicas)
             .field("accept_eviction", &self.accept_eviction)
             .field("tls", &self.tls)
             .finish()

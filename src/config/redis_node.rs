@@ -47,6 +47,10 @@ pub(super) fn build(
     if let Some(count) = node.connections {
         builder = builder.connections(count);
     }
+    if let Some(limit) = node.confirm_within {
+        builder = builder.confirm_within(limit);
+    }
+    builder = builder.expect_replicas(node.expect_replicas);
     builder = builder.accept_eviction(node.accept_eviction);
     // Where the certificates come from.
     let (tls, place) = match node.tls.is_empty() {

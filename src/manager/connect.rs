@@ -45,6 +45,7 @@ impl LockManager {
         })?;
         let mut context = NodeContext::new(Arc::clone(&clock), Roster::new(), options.terms.ttl);
         context.node_timeout = options.node_timeout;
+        context.namespace = options.namespace.clone();
         for node in &nodes {
             node.start(context.clone());
         }

@@ -21,6 +21,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::clock::Clock;
+use crate::namespace::Namespace;
 
 pub use self::completion::{CompleteRequest, RecallRequest};
 pub use self::notifier::{Ear, Ears, Heard, Notifier, Subscription};
@@ -71,8 +72,8 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         String::new()
     }
 
-    /// How much longer than others the node waits in quarantine, because it may go on to grant for so long after it was
-    /// first seen to have forgotten. Default: no longer.
+    /// How much longer than others the node waits in quarantine: for so long after most agree that another server has
+    /// taken its place, a process may still count the former one. Default: no longer.
     fn settle_time(&self) -> Duration {
         Duration::ZERO
     }
@@ -164,17 +165,20 @@ pub struct NodeContext {
     /// How long the manager waits for the answer to a command. A node that is slower than that is of no use, but
     /// one that is as slow need not be down. Default: 200 ms.
     pub node_timeout: Duration,
+    /// Where the manager's locks are, and the marker by which the node is known to remember them. Default: `lk`.
+    pub namespace: Namespace,
 }
 
 impl NodeContext {
-    /// A context with the default node time-out.
+    /// A context with the default node time-out and namespace.
     #[must_use]
-    pub const fn new(clock: Arc<dyn Clock>, roster: Roster, ttl: Duration) -> Self {
+    pub fn new(clock: Arc<dyn Clock>, roster: Roster, ttl: Duration) -> Self {
         Self {
             clock,
             roster,
             ttl,
             node_timeout: Duration::from_millis(200),
+            namespace: Namespace::default(),
         }
     }
 }
@@ -268,7 +272,7 @@ impl Serialize for NodeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NodeErrorKind {
-    /// There is no connection; the command was not sent.
+    /// There is no connection, or the server at its end does not count at this time; the command was not sent.
     Unavailable,
     /// The connection broke while the command was under way.
     Interrupted,

@@ -29,6 +29,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("url = \"redis://i\", connections = 0", "nodes[1].connections", "from 1 to 32"),
     ("url = \"redis://i\", connections = 33", "nodes[1].connections", "from 1 to 32"),
     ("url = \"redis://i\", connections = -1", "nodes[1].connections", "a whole number from 0"),
+    ("url = \"redis://i\", expect_replicas = \"no\"", "nodes[1].expect_replicas", "true or false"),
     ("url = \"redis://i\", accept_eviction = \"no\"", "nodes[1].accept_eviction", "true or false"),
     ("url = \"redis://i\", master = \"m\"", "nodes[1].master", "leave out one"),
     ("url = \"redis://i\", sentinels = [\"redis://s\"]", "nodes[1].sentinels", "leave out one"),
@@ -41,6 +42,10 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("master = \"m\", sentinels = [\"redis://s\", \"s\"]", "nodes[1].sentinels[1]", "starts with"),
     ("master = \"m\", sentinels = [\"unix:///s\"]", "nodes[1].sentinels[0]", ""),
     ("master = \"m\", sentinels = [\"redis://s\", \"redis://s/1\"]", "nodes[1].sentinels[1]", "no databases"),
+    ("master = \"m\", sentinels = [\"redis://s\", \"redis://S:6379\"]", "nodes[1].sentinels[1]", "listed twice"),
+    ("master = \"m\", sentinels = [\"redis://s\"], confirm_within = \"99ms\"", "nodes[1].confirm_within", "from 100 ms"),
+    ("master = \"m\", sentinels = [\"redis://s\"], confirm_within = 3", "nodes[1].confirm_within", "say \"3s\""),
+    ("url = \"redis://i\", confirm_within = \"3s\"", "nodes[1].confirm_within", "found through Sentinels"),
     ("url = \"redis://i\", tls = \"ca.pem\"", "nodes[1].tls", "must be a table"),
     ("url = \"redis://i\", tls = { ca = \"ca.pem\" }", "nodes[1].tls.ca", "no such setting"),
 ];

@@ -203,6 +203,7 @@ mod servers {
             database = 2
             connect_timeout = "5s"
             connections = 2
+            expect_replicas = true
             accept_eviction = true
             [[nodes]]
             url = "redis://:wrong@127.0.0.1:{c}"
@@ -214,7 +215,8 @@ mod servers {
         let json = format!(
             r#"{{"bootstrap": true, "node_timeout": "2s", "nodes": ["redis://:p%2Cw%3A1@127.0.0.1:{a}",
             {{"url": "redis://127.0.0.1:{b}", "password": "p,w:1", "database": 2,
-            "connect_timeout": "5s", "connections": 2, "accept_eviction": true}},
+            "connect_timeout": "5s", "connections": 2, "expect_replicas": true,
+            "accept_eviction": true}},
             {{"url": "redis://:wrong@127.0.0.1:{c}", "user": "locks", "password": "p,w:2",
             "name": "third"}}]}}"#
         );
@@ -227,6 +229,7 @@ mod servers {
             ("R_NODES_1_DATABASE", "2".to_owned()),
             ("R_NODES_1_CONNECT_TIMEOUT", "5s".to_owned()),
             ("R_NODES_1_CONNECTIONS", "2".to_owned()),
+            ("R_NODES_1_EXPECT_REPLICAS", "true".to_owned()),
             ("R_NODES_1_ACCEPT_EVICTION", "true".to_owned()),
             ("R_NODES_2_URL", format!("redis://:wrong@127.0.0.1:{c}")),
             ("R_NODES_2_USER", "locks".to_owned()),

@@ -94,7 +94,11 @@ async fn of_two_lists_that_share_a_node_which_forgets_only_one_goes_on() {
         never_both(&old, &new, 4 * TTL).await;
         assert_eq!(
             (foreign(&old).len(), foreign(&new).len()).max((1, 0)),
-            if foreign(&old).is_empty() { (0, 1).max((1, 0)) } else { (1, 0) },
+            if foreign(&old).is_empty() {
+                (0, 1).max((1, 0))
+            } else {
+                (1, 0)
+            },
         );
     }
 }

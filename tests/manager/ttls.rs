@@ -38,7 +38,10 @@ async fn who_is_cut_off_from_those_who_know_the_longest_ttl_waits_for_it_all_the
     nodes[0].forget();
     a.0[0].cut();
     let got = taken(&short, LONG).await;
-    assert!(got.is_none() || guard.is_lost(), "two holders after {got:?}");
+    assert!(
+        got.is_none() || guard.is_lost(),
+        "two holders after {got:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,7 +64,10 @@ async fn an_extension_counts_only_where_so_long_a_ttl_is_known() {
     a.0[1].cut();
     a.0[2].cut();
     let got = taken(&short, LONG).await;
-    assert!(got.is_none() || guard.is_lost(), "two holders after {got:?}");
+    assert!(
+        got.is_none() || guard.is_lost(),
+        "two holders after {got:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +79,13 @@ async fn a_vote_that_comes_long_after_the_attempt_began_does_not_count() {
     a.0[2].hush();
     let late = a.0[2].clone();
     let first = a.0[0].clone();
-    let long = a.builder().ttl(LONG).max_ttl(LONG).node_timeout(2 * SECOND).lazy().unwrap();
+    let long = a
+        .builder()
+        .ttl(LONG)
+        .max_ttl(LONG)
+        .node_timeout(2 * SECOND)
+        .lazy()
+        .unwrap();
     sleep(10 * MS).await;
     late.delay(3 * SECOND);
     first.hush();
@@ -85,6 +97,7 @@ async fn a_vote_that_comes_long_after_the_attempt_began_does_not_count() {
     let got = short.try_acquire("k").await;
     late.listen();
     let guard = attempt.await.unwrap();
-    let valid = |outcome: &Result<LockGuard, _>| outcome.as_ref().is_ok_and(|guard| !guard.is_lost());
+    let valid =
+        |outcome: &Result<LockGuard, _>| outcome.as_ref().is_ok_and(|guard| !guard.is_lost());
     assert!(!(valid(&got) && valid(&guard)), "two holders");
 }

@@ -10,7 +10,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod confirmation;
 mod failure;
+mod looks;
 mod nonsense;
 mod notices;
 mod refused;

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// What a sound server tells of itself.
-pub const INFO: &str = "redis_version:7.0.15\r\nrun_id:fake\r\nrole:master\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n";
+pub const INFO: &str = "redis_version:7.0.15\r\nrun_id:fake\r\nrole:master\r\nmaster_replid2:0000\r\nsecond_repl_offset:-1\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n";
 
 /// The answers of a server that passes every check, by the first word of the command.
 pub fn sound(words: &[String]) -> String {
@@ -31,6 +31,13 @@ pub struct Fake {
 
 impl Fake {
     pub async fn start(answer: impl Fn(&[String]) -> String + Send + Sync + 'static) -> Self {
+        Self::start_for_users(move |_, words| answer(words)).await
+    }
+
+    /// The same for one that tells its clients apart: the closure is told the user, too, who may be nobody.
+    pub async fn start_for_users(
+        answer: impl Fn(&str, &[String]) -> String + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let answer = Arc::new(answer);
@@ -42,8 +49,14 @@ impl Fake {
                 served.spawn(async move {
                     let (read, mut write) = stream.into_split();
                     let mut read = BufReader::new(read);
+                    let mut user = String::new();
                     while let Some(words) = words(&mut read).await {
-                        if write.write_all(answer(&words).as_bytes()).await.is_err() {
+                        let given = words.iter().skip_while(|word| *word != "AUTH").nth(1);
+                        given
+                            .into_iter()
+                            .for_each(|name| name.clone_into(&mut user));
+                        let answer = answer(&user, &words);
+                        if write.write_all(answer.as_bytes()).await.is_err() {
                             return;
                         }
                     }
@@ -55,6 +68,10 @@ impl Fake {
 
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub fn url_as(&self, user: &str) -> String {
+        format!("redis://{user}:x@127.0.0.1:{}", self.port)
     }
 
     pub fn url_with(&self, password: &str) -> String {

@@ -156,3 +156,15 @@ impl Drop for Sentinel {
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
+
+/// How a Sentinel called `id` answers that says that the master is at `port` since so many failovers.
+pub fn says(words: &[String], id: &str, host: &str, port: u16, epoch: u32) -> String {
+    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    let (port, epoch) = (port.to_string(), epoch.to_string());
+    match words.get(1).map(String::as_str) {
+        Some("GET-MASTER-ADDR-BY-NAME") => format!("*2\r\n{}{}", bulk(host), bulk(&port)),
+        Some("MASTER") => format!("*2\r\n{}{}", bulk("config-epoch"), bulk(&epoch)),
+        Some("MYID") => bulk(id),
+        _ => "+OK\r\n".to_owned(),
+    }
+}

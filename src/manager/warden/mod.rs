@@ -212,12 +212,7 @@ async fn quarantined(core: &Core, index: usize, found: Found) -> Duration {
 }
 
 /// When the wait of a quarantine began; `None` if it has not.
-fn begun(
-    core: &Core,
-    found: &Found,
-    others: &Others,
-    quarantine: &Quarantine,
-) -> Option<Moment> {
+fn begun(core: &Core, found: &Found, others: &Others, quarantine: &Quarantine) -> Option<Moment> {
     // A node that votes, or has, under our charter proves that all have accepted it once.
     if found.accepted || others.intact > 0 {
         return Some(quarantine.since);
@@ -298,9 +293,14 @@ fn length(
         answered: others.answered + 1,
         known: known.max(earlier),
     })?;
+    // Others may count the server that this one replaced, for so long yet by their clocks, and be granted leases by it.
     let settle = core.nodes.get(index).map(|node| node.settle_time());
+    let settle = settle.filter(|settle| !settle.is_zero());
+    let settle = settle.map_or(Duration::ZERO, |settle| {
+        settle.saturating_add(core.terms.drift.of(settle))
+    });
     Some(Wait {
-        time: wait.time.saturating_add(settle.unwrap_or_default()),
+        time: wait.time.saturating_add(settle),
         ..wait
     })
 }

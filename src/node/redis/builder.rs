@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::connection::Core;
 use super::error::NodeUrlError;
+use super::info::Allowed;
 use super::replicas::Replicas;
 use super::sentinel;
 use super::url::{Access, Certificates, Target};
@@ -30,7 +31,8 @@ pub struct RedisNodeBuilder {
     require: Option<u32>,
     within: Option<Duration>,
     connections: Option<usize>,
-    accept_eviction: bool,
+    allowed: Allowed,
+    confirm_within: Option<Duration>,
 }
 
 /// Where the server is.
@@ -62,7 +64,11 @@ impl RedisNodeBuilder {
             require: None,
             within: None,
             connections: None,
-            accept_eviction: false,
+            allowed: Allowed {
+                eviction: false,
+                replicas: false,
+            },
+            confirm_within: None,
         }
     }
 
@@ -161,15 +167,62 @@ impl RedisNodeBuilder {
         self
     }
 
+    /// For how long the word of its Sentinels counts: a server is this node only while more than half of those listed
+    /// named it when they were asked no longer ago than this. From 100 ms to 1 min; unless set: 3 s.
+    ///
+    /// All are asked at the same time, so that one that hangs costs nothing. No answer is no confirmation. With a
+    /// shorter time the node is out of use sooner when most Sentinels cannot be reached; with a longer one its
+    /// quarantine after a failover takes as much longer.
+    ///
+    /// # Both sides of a partition
+    ///
+    /// A master that is cut off, and one that was promoted in its place, both serve those who reach them, also with
+    /// replicas on either side, so that [`require`](Self::require) does not help. Whoever counts the old one stops
+    /// `confirm_within` after it asked the Sentinels of which most still named that; what it was granted by then ends a
+    /// ttl later. Two majorities of one list have a Sentinel in common, which goes from the old master to the new one
+    /// and not back. So whoever hears of the new one from most hears it after that question was sent, however long ago
+    /// one of them promoted it, and only then does its quarantine begin: for the longest ttl, `confirm_within`, and
+    /// what the clocks of the two processes may run apart during both (the drift factor). No lock is held on both
+    /// sides. The old side is without this node while the partition lasts, the new one for that wait.
+    ///
+    /// # What it takes for granted
+    ///
+    /// * All processes have the same list and the same `confirm_within`, which are part of what they agree on. Host and
+    ///   port are compared as they are written: a name and an address for one Sentinel are two lists, and refused.
+    /// * No Sentinel forgets: it keeps the configuration file that it writes, and nobody has it monitor a former master
+    ///   by hand (`SENTINEL REMOVE` and `MONITOR`) before those locks have ended.
+    /// * What Sentinels call the master leads to one server at a time. They may call it by several names.
+    ///
+    /// Sentinels number their failovers (`config-epoch`), and that number is a part of who the server is: one that is
+    /// made the master again is quarantined again, also if it was never told that it was not. `SENTINEL RESET` does not
+    /// change it; Sentinels that all begin anew do, and the node is quarantined once.
+    pub const fn confirm_within(mut self, limit: Duration) -> Self {
+        self.confirm_within = Some(limit);
+        self
+    }
+
+    /// Takes the server although it has replicas, one of which may take its place. Unless set, such a server is refused,
+    /// but for one whose replicas are [required](Self::require) or that is found through
+    /// [Sentinel](RedisNode::sentinel): they are expected there.
+    ///
+    /// Each script asks the server then [who it is](super#who-a-server-is), which costs the server 6 to 10 µs, so that
+    /// one that was demoted and promoted again votes for no moment. Nothing is waited for: what the master had not
+    /// sent on when it died is forgotten, and the [restart guard](crate::RestartGuard) sits that out. Say so for every
+    /// instance with a stand-by, also where the stand-by cannot be seen.
+    pub const fn expect_replicas(mut self, expect: bool) -> Self {
+        self.allowed.replicas = expect;
+        self
+    }
+
     /// Takes the server although its `maxmemory-policy` lets it throw keys away when it is full. Unless set: such a
     /// server is refused.
     ///
     /// Every lock that is thrown away can be granted a second time, and neither the lock's holder nor the
-    /// [restart guard](crate::RestartGuard) sees it, which watches over the server's memory as a whole. For managed
+    /// [restart guard](crate::RestartGuard) sees it: what such a node throws away is not looked at. For managed
     /// servers whose policy cannot be set, and which are never full; a quorum that
     /// [masks losses](crate::LockManagerBuilder::mask_losses) bears with some.
     pub const fn accept_eviction(mut self, accept: bool) -> Self {
-        self.accept_eviction = accept;
+        self.allowed.eviction = accept;
         self
     }
 
@@ -217,10 +270,20 @@ impl RedisNodeBuilder {
         }
         let (access, certificates) = (&self.access, &self.certificates);
         let target = match &self.place {
+            Place::Url(_) if self.confirm_within.is_some() => {
+                return Err(NodeUrlError::of("confirm_within", NO_SENTINELS));
+            }
             Place::Url(url) => Target::parse(url, access, certificates)?,
             Place::Sentinels { urls, master } => {
-                sentinel::target(urls, master, access, certificates)?
+                let within = self.confirm_within.unwrap_or(sentinel::CONFIRM_WITHIN);
+                sentinel::target(urls, master, within, access, certificates)?
             }
+        };
+        // Those that are asked for their word are expected, and Sentinels have none to name without them.
+        let watched = matches!(self.place, Place::Sentinels { .. });
+        let allowed = Allowed {
+            replicas: self.allowed.replicas || replicas.is_some() || watched,
+            ..self.allowed
         };
         let name = self.name.unwrap_or_else(|| target.name.clone());
         let core = Core::new(
@@ -228,7 +291,7 @@ impl RedisNodeBuilder {
             target,
             self.connect_timeout,
             replicas,
-            (connections, self.accept_eviction),
+            (connections, allowed),
         );
         Ok(RedisNode {
             handle: Arc::new(Handle {
@@ -247,6 +310,7 @@ impl fmt::Debug for RedisNodeBuilder {
             .field("require", &self.require)
             .field("within", &self.within)
             .field("connections", &self.connections)
+            .field("confirm_within", &self.confirm_within)
             .finish_non_exhaustive()
     }
 }
@@ -256,4 +320,6 @@ const NO_TIME: &str = "`within` must be at least 1 ms: replicas need time to ack
 const NO_TIME_TO_CONNECT: &str =
     "`connect_timeout` must be at least 1 ms; 1 s is usual, handshakes and checks included";
 const WITHIN_ALONE: &str = "`within` was given but no number of replicas; set it with `require`";
+const NO_SENTINELS: &str =
+    "`confirm_within` is for nodes that are found through Sentinels; leave it out";
 const BAD_CONNECTIONS: &str = "`connections` must be from 1 to 32";

@@ -8,17 +8,15 @@ use super::connection::{Core, Setback};
 use super::error::{is_missing_right, is_not_ready, server_text};
 use super::info::Info;
 use super::link::Link;
+use super::look::Looks;
 use super::scripts;
-use super::url::Way;
+use super::sentinel::Lead;
 use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
 /// How many commands wait in the client's channel before callers wait outside it.
 const QUEUE: usize = 1024;
 
 const NO_RESP3: &str = "it does not speak RESP3 (`HELLO 3`); locks need Redis 6.2 or later, or Valkey, with `HELLO` not renamed and no proxy in front";
-
-/// Has the scripts ask the server who it is.
-const ASK: &str = "ask";
 
 /// A connection of the past, by which the server knows it.
 pub(super) struct Former {
@@ -29,7 +27,9 @@ pub(super) struct Former {
 /// Connects, and looks whether the server can serve as a node. The receiver hears when the connection ends.
 pub(super) async fn connect(
     core: &Core,
+    lane: usize,
     context: &NodeContext,
+    looks: &Looks<'_>,
     former: &mut Option<Former>,
 ) -> Result<(Link, watch::Receiver<()>), Setback> {
     if let Some(replicas) = &core.replicas {
@@ -38,7 +38,9 @@ pub(super) async fn connect(
     // Before anything can be sent on it: to leave a tombstone too many does no harm.
     let since = context.clock.now();
     // It carries no subscriptions, so nothing is pushed but its own end.
-    let (mut connection, lost) = open(core, |_| ()).await?;
+    let lead = core.lead().await?;
+    let (mut connection, lost) = open(core, &lead, |_| ()).await?;
+    let asked = context.clock.now();
     let (info, client_id) = look(core, &mut connection).await?;
     context
         .roster
@@ -53,18 +55,25 @@ pub(super) async fn connect(
         run_id: info.run_id().to_owned(),
         client_id,
     });
-    let identity = if core.reads_identity_itself() {
-        ASK
-    } else {
-        info.run_id()
-    };
-    let identity = identity.to_owned();
-    Ok((Link::new(connection, info, identity, since), lost))
+    let clock = std::sync::Arc::clone(&context.clock);
+    let link = Link::new(connection, looks.seen(info, asked), clock, since);
+    if let Some(place) = lead.place {
+        link.note_failover(&place.epoch);
+        // The first lane looks for all of them whether it is the master, see `Core::replaced`.
+        if let (Some(sentinels), 0) = (core.target.way.sentinels(), lane) {
+            let (run_id, limit) = (link.info().run_id(), core.connect_timeout / 8);
+            sentinels.accept(&place, run_id, limit).await?;
+        }
+    }
+    // Before anybody asks for a lock.
+    looks.evictions(&link).await?;
+    Ok((link, lost))
 }
 
 /// Opens a connection. The receiver hears when it ends, `hear` all that is pushed before.
 pub(super) async fn open(
     core: &Core,
+    lead: &Lead,
     hear: impl Fn(&PushInfo) + Send + Sync + 'static,
 ) -> Result<(MultiplexedConnection, watch::Receiver<()>), Setback> {
     // Should the client end without a word, it drops the sender, which the receiver sees too.
@@ -80,14 +89,8 @@ pub(super) async fn open(
             }
             Ok::<(), String>(())
         });
-    let client = match &core.target.way {
-        Way::Direct(client) => client.clone(),
-        Way::Sentinels(sentinels) => {
-            let clean = |text: &str| core.clean(text);
-            sentinels.master(core.connect_timeout, clean).await?
-        }
-    };
-    let connection = client
+    let connection = lead
+        .client
         .get_multiplexed_async_connection_with_config(&config)
         .await
         .map_err(|error| setback(core, &error, "connect (`HELLO`, `AUTH`, `SELECT`)"))?;
@@ -122,13 +125,7 @@ async fn look(
     let info = next().map_err(|error| setback(core, &error, "run `INFO`"))?;
     let info: String = redis::from_redis_value(info).unwrap_or_default();
     let info = Info::parse(&info);
-    if matches!(core.target.way, Way::Sentinels(_)) && info.is_replica() {
-        return Err(Setback::Down(NodeError::new(
-            NodeErrorKind::Unavailable,
-            "the server that Sentinel calls the master is a replica; a failover may be under way",
-        )));
-    }
-    info.check(core.accept_eviction).map_err(Setback::Refused)?;
+    core.judge(&info)?;
     if let Some(Err(error)) = may_wait {
         return Err(setback(core, &error, "run `WAIT`"));
     }
@@ -156,7 +153,7 @@ async fn bury(connection: &mut MultiplexedConnection, client_id: i64) {
 }
 
 /// What a failure to `act` means for the node.
-fn setback(core: &Core, error: &RedisError, act: &str) -> Setback {
+pub(super) fn setback(core: &Core, error: &RedisError, act: &str) -> Setback {
     let text = match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => server_text(error),
         _ => error.to_string(),

@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::connect::connect;
 use super::error::scrub;
 use super::hub::Hub;
+use super::info::Allowed;
 use super::lanes::{Lanes, closed};
 use super::link::Link;
+use super::look::{LOOK, Looks};
 use super::replicas::Replicas;
 use super::url::{Target, Way};
 use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
@@ -25,12 +27,6 @@ pub(super) const NEW_BACKOFF: Backoff =
 /// mend it.
 const SLOW_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often an idle connection is tried.
-const TICK: Duration = Duration::from_secs(1);
-/// How long a server may take to answer a PING before it counts as down, or the node time-out if that is longer.
-const PING_LIMIT: Duration = Duration::from_millis(200);
-/// A PING that is late because this process was held up is given this much more.
-const PING_GRACE: Duration = Duration::from_millis(5);
 /// How long `close` waits for commands that are under way.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 /// A connection that lived for this long ends a series of failures.
@@ -45,8 +41,8 @@ pub(super) struct Core {
     pub(super) hub: Arc<Hub>,
     /// What a lock needs besides the server's word.
     pub(super) replicas: Option<Replicas>,
-    /// Whether the server may throw keys away when it is full.
-    pub(super) accept_eviction: bool,
+    /// What the server may be like.
+    pub(super) allowed: Allowed,
     /// The connections that carry commands.
     pub(super) lanes: Lanes,
     closing: watch::Sender<bool>,
@@ -63,6 +59,8 @@ pub(super) enum Setback {
     Changed,
     /// The same, because of an answer on another connection.
     Warned,
+    /// It was demoted, has another's data, and was promoted again.
+    Promoted,
 }
 
 impl Core {
@@ -71,14 +69,14 @@ impl Core {
         target: Target,
         connect_timeout: Duration,
         replicas: Option<Replicas>,
-        (lanes, accept_eviction): (usize, bool),
+        (lanes, allowed): (usize, Allowed),
     ) -> Self {
         Self {
             name,
             target,
             connect_timeout,
             replicas,
-            accept_eviction,
+            allowed,
             hub: Arc::default(),
             lanes: Lanes::new(lanes),
             closing: watch::Sender::new(false),
@@ -90,9 +88,16 @@ impl Core {
         self.lanes.state()
     }
 
-    /// The link that commands of `token` go out on, or why there is none.
+    /// The link that commands of `token` go out on whose answer counts, or why there is none.
     pub(super) fn link(&self, token: &OwnerToken) -> Result<Link, NodeError> {
-        self.lanes.link_for(token)
+        self.link_of(self.lanes.of(token))
+    }
+
+    /// The same of one lane.
+    pub(super) fn link_of(&self, lane: usize) -> Result<Link, NodeError> {
+        let link = self.lanes.link(lane)?;
+        self.vouch(&link)?;
+        Ok(link)
     }
 
     /// Waits for all links, or for news that there will be none.
@@ -142,19 +147,25 @@ impl Core {
     /// Whether other lanes must come to the server of this one. One that stayed at another would have that grant what
     /// this one's has granted already.
     ///
-    /// Where Sentinels tell, it is the first lane's, which looks again and again what most of them say: else one that
-    /// is cut off would have the lanes go to and fro.
+    /// Where Sentinels tell, it is the first lane's, which looks again and again what most of them say.
     const fn is_leading(&self, lane: usize) -> bool {
         lane == 0 || matches!(self.target.way, Way::Direct(_))
     }
 
     /// Whether the link of a lane leads to the server where it must.
     fn agrees(&self, lane: usize, link: &Link) -> bool {
-        self.is_leading(lane) || self.lanes.is_at(0, link.info().run_id())
+        self.is_leading(lane) || self.lanes.is_at(0, link)
     }
 
     fn publish(&self, lane: usize, state: NodeState, link: Option<Link>) {
         if let Some(state) = self.lanes.publish(lane, state, link) {
+            self.changed(&state);
+        }
+    }
+
+    /// Says why the node counts for nothing though it is connected, or that it counts.
+    pub(super) fn doubt(&self, reason: Option<NodeError>) {
+        if let Some(state) = self.lanes.doubt(reason) {
             self.changed(&state);
         }
     }
@@ -201,14 +212,14 @@ impl Drop for End<'_> {
 async fn serve(core: &Core, lane: usize, context: &NodeContext) {
     let mut backoff = NEW_BACKOFF;
     let mut former = None;
-    let limit = PING_LIMIT.max(context.node_timeout) + core.hold_up();
+    let looks = Looks::new(core, context);
     loop {
         let mut settled = false;
-        let setback = match timeout(core.connect_timeout, connect(core, context, &mut former)).await
-        {
+        let attempt = connect(core, lane, context, &looks, &mut former);
+        let setback = match timeout(core.connect_timeout, attempt).await {
             Ok(Ok((link, lost))) => {
                 let since = context.clock.now();
-                let setback = keep_up(core, lane, &link, lost, limit).await;
+                let setback = keep_up(core, lane, &link, lost, &looks).await;
                 settled = context.clock.now().since(since) >= HEALTHY;
                 if settled {
                     backoff = NEW_BACKOFF;
@@ -221,7 +232,7 @@ async fn serve(core: &Core, lane: usize, context: &NodeContext) {
                 format!("no connection within {:?}", core.connect_timeout),
             )),
         };
-        if matches!(setback, Setback::Changed) {
+        if matches!(setback, Setback::Changed | Setback::Promoted) {
             core.lanes.warn_others(lane);
         }
         let pause = match setback {
@@ -233,11 +244,12 @@ async fn serve(core: &Core, lane: usize, context: &NodeContext) {
                 core.publish(lane, NodeState::Refused(reason), None);
                 SLOW_PAUSE / 2 + jitter(random(), SLOW_PAUSE)
             }
-            Setback::Changed | Setback::Warned => {
-                let reason = NodeError::new(
-                    NodeErrorKind::Unavailable,
-                    "it is no longer the master and is being looked at again",
-                );
+            Setback::Changed | Setback::Warned | Setback::Promoted => {
+                let reason = match setback {
+                    Setback::Promoted => PROMOTED,
+                    _ => "it is no longer the master and is being looked at again",
+                };
+                let reason = NodeError::new(NodeErrorKind::Unavailable, reason);
                 core.publish(lane, NodeState::Down(reason), None);
                 // At once, unless it says so again and again while it looks fit to serve.
                 if settled {
@@ -251,13 +263,15 @@ async fn serve(core: &Core, lane: usize, context: &NodeContext) {
     }
 }
 
+const PROMOTED: &str = "it was demoted and promoted again, and may have another server's data now; it is being looked at again";
+
 /// Lets the link carry commands, until it is of no use any more.
 async fn keep_up(
     core: &Core,
     lane: usize,
     link: &Link,
     lost: watch::Receiver<()>,
-    limit: Duration,
+    looks: &Looks<'_>,
 ) -> Setback {
     if !core.agrees(lane, link) {
         return Setback::Down(NodeError::new(
@@ -271,11 +285,11 @@ async fn keep_up(
         return Setback::Warned;
     }
     if core.is_leading(lane) {
-        core.lanes.warn_strangers(link.info().run_id());
+        core.lanes.warn_strangers(link);
     }
     tokio::select! {
         biased;
-        setback = watch_over(link, lost, limit) => setback,
+        setback = watch_over(core, lane, link, lost, looks) => setback,
         () = core.replaced(lane, link) => Setback::Changed,
     }
 }
@@ -292,29 +306,49 @@ async fn drain(core: &Core, lane: usize) {
     }
 }
 
-/// Waits until the link is of no use any more.
-async fn watch_over(link: &Link, mut lost: watch::Receiver<()>, limit: Duration) -> Setback {
-    let signals = link.signals();
+/// Waits until the link is of no use any more, and sees to it that commands go out with what is known of the server.
+async fn watch_over(
+    core: &Core,
+    lane: usize,
+    link: &Link,
+    mut lost: watch::Receiver<()>,
+    looks: &Looks<'_>,
+) -> Setback {
+    let (signals, mut link) = (link.share(), link.clone());
+    let mut next = Instant::now() + LOOK;
     loop {
-        tokio::select! {
+        let due = tokio::select! {
             biased;
             // An error says that the client's task is gone, which is the same.
             _ = lost.changed() => return disconnected(),
             () = signals.recheck.notified() => return Setback::Changed,
             () = signals.warned.notified() => return Setback::Warned,
-            () = signals.suspect.notified() => {}
-            () = sleep(TICK) => {}
-        }
-        tokio::select! {
+            // Before the next: as many suspicions as there may be must not put it off.
+            () = sleep_until(next) => true,
+            () = signals.suspect.notified() => false,
+        };
+        let look = async {
+            if due {
+                looks.again(&link).await
+            } else {
+                looks.is_there(&link).await.map(|()| None)
+            }
+        };
+        let seen = tokio::select! {
             biased;
             _ = lost.changed() => return disconnected(),
-            alive = answers(link, limit) => if !alive {
-                link.condemn();
-                return Setback::Down(NodeError::new(
-                    NodeErrorKind::Unavailable,
-                    format!("it did not answer a PING within {limit:?}"),
-                ));
-            },
+            seen = look => seen,
+        };
+        match seen {
+            Ok(Some(seen)) => {
+                core.publish(lane, NodeState::Up, Some(seen.clone()));
+                link = seen;
+            }
+            Ok(None) => {}
+            Err(setback) => return setback,
+        }
+        if due {
+            next = Instant::now() + LOOK;
         }
     }
 }
@@ -330,20 +364,4 @@ fn disconnected() -> Setback {
 pub(super) fn random() -> u64 {
     // Without a random source (which stops the manager elsewhere) the pause is the whole bound.
     getrandom::u64().unwrap_or(u64::MAX)
-}
-
-/// Whether the server answers at all; what it answers does not matter.
-async fn answers(link: &Link, limit: Duration) -> bool {
-    let ping = redis::cmd("PING");
-    let mut link = link.clone();
-    let mut call = std::pin::pin!(link.call(&ping));
-    let answer = match timeout(limit, call.as_mut()).await {
-        Ok(answer) => answer,
-        // If it was this process that slept, the answer is in the socket and needs only to be read.
-        Err(_) => match timeout(PING_GRACE, call).await {
-            Ok(answer) => answer,
-            Err(_) => return false,
-        },
-    };
-    !answer.is_err_and(|error| error.kind() == redis::ErrorKind::Io)
 }

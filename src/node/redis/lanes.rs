@@ -11,7 +11,14 @@ use crate::token::OwnerToken;
 /// What belongs to one owner token goes over one of them, so that a release comes after the acquire that it undoes,
 /// and `WAIT` after the write that it waits for.
 pub(super) struct Lanes {
-    status: watch::Sender<Box<[Lane]>>,
+    status: watch::Sender<Status>,
+}
+
+/// What is known of all of them.
+struct Status {
+    lanes: Box<[Lane]>,
+    /// Why the node counts for nothing though it is connected.
+    doubt: Option<NodeState>,
 }
 
 /// The state of one connection, and its link while it is up.
@@ -29,12 +36,15 @@ impl Lanes {
             link: None,
         };
         Self {
-            status: watch::Sender::new(vec![lane; count].into()),
+            status: watch::Sender::new(Status {
+                lanes: vec![lane; count].into(),
+                doubt: None,
+            }),
         }
     }
 
     pub(super) fn count(&self) -> usize {
-        self.status.borrow().len()
+        self.status.borrow().lanes.len()
     }
 
     /// The lane of everything that belongs to `token`.
@@ -44,18 +54,18 @@ impl Lanes {
 
     /// The link for what belongs to `token`, or why there is none.
     pub(super) fn link_for(&self, token: &OwnerToken) -> Result<Link, NodeError> {
-        let lanes = self.status.borrow();
+        let lanes = &self.status.borrow().lanes;
         link(lanes.get(of(token, lanes.len())))
     }
 
     /// The link of one lane, or why there is none.
     pub(super) fn link(&self, lane: usize) -> Result<Link, NodeError> {
-        link(self.status.borrow().get(lane))
+        link(self.status.borrow().lanes.get(lane))
     }
 
     /// What is left of a lane's link while the node is being closed.
     pub(super) fn last_link(&self, lane: usize) -> Option<Link> {
-        self.status.borrow().get(lane)?.link.clone()
+        self.status.borrow().lanes.get(lane)?.link.clone()
     }
 
     /// The state of the node.
@@ -69,9 +79,9 @@ impl Lanes {
     /// Waits until the node is in a state that `claim` accepts, and returns that.
     pub(super) async fn wait_for(&self, claim: impl Fn(&NodeState) -> bool) -> NodeState {
         let mut status = self.status.subscribe();
-        let reached = status.wait_for(|lanes| claim(together(lanes))).await;
+        let reached = status.wait_for(|status| claim(together(status))).await;
         // The sender lives in `self`, so this cannot fail.
-        reached.map_or(NodeState::Closed, |lanes| together(&lanes).clone())
+        reached.map_or(NodeState::Closed, |status| together(&status).clone())
     }
 
     /// Waits until every lane has been closed and emptied.
@@ -79,7 +89,9 @@ impl Lanes {
         let mut status = self.status.subscribe();
         let over = |lane: &Lane| lane.state == NodeState::Closed && lane.link.is_none();
         // Likewise.
-        let _ = status.wait_for(|lanes| lanes.iter().all(over)).await;
+        let _ = status
+            .wait_for(|status| status.lanes.iter().all(over))
+            .await;
     }
 
     /// Sets the state of a lane. Returns that of the node if it is another now.
@@ -89,37 +101,49 @@ impl Lanes {
         state: NodeState,
         link: Option<Link>,
     ) -> Option<NodeState> {
-        let mut news = None;
-        self.status.send_modify(|lanes| {
-            let before = together(lanes).clone();
-            if let Some(lane) = lanes.get_mut(lane) {
+        self.modify(|status| {
+            if let Some(lane) = status.lanes.get_mut(lane) {
                 *lane = Lane { state, link };
             }
-            let after = together(lanes);
+        })
+    }
+
+    /// Says why the node counts for nothing though it is connected, or that it counts. Returns the state of the node if
+    /// it is another now.
+    pub(super) fn doubt(&self, reason: Option<NodeError>) -> Option<NodeState> {
+        self.modify(|status| status.doubt = reason.map(NodeState::Down))
+    }
+
+    fn modify(&self, change: impl FnOnce(&mut Status)) -> Option<NodeState> {
+        let mut news = None;
+        self.status.send_modify(|status| {
+            let before = together(status).clone();
+            change(status);
+            let after = together(status);
             news = (*after != before).then(|| after.clone());
         });
         news
     }
 
-    /// Whether a lane is at the server `run_id`, as far as it is anywhere.
-    pub(super) fn is_at(&self, lane: usize, run_id: &str) -> bool {
-        let lanes = self.status.borrow();
+    /// Whether a lane is at the server of `other`, as far as it is anywhere.
+    pub(super) fn is_at(&self, lane: usize, other: &Link) -> bool {
+        let lanes = &self.status.borrow().lanes;
         let link = lanes.get(lane).and_then(|lane| lane.link.as_ref());
-        link.is_none_or(|link| link.info().run_id() == run_id)
+        link.is_none_or(|link| link.is_beside(other))
     }
 
-    /// Has the lanes that are at another server than `run_id` look where they belong.
-    pub(super) fn warn_strangers(&self, run_id: &str) {
-        let lanes = self.status.borrow();
+    /// Has the lanes that are at another server than `link` look where they belong.
+    pub(super) fn warn_strangers(&self, link: &Link) {
+        let lanes = &self.status.borrow().lanes;
         let links = lanes.iter().filter_map(|lane| lane.link.as_ref());
-        for link in links.filter(|link| link.info().run_id() != run_id) {
-            link.signals().warned.notify_one();
+        for stranger in links.filter(|other| !other.is_beside(link)) {
+            stranger.signals().warned.notify_one();
         }
     }
 
     /// Has all other lanes look at the server again, because its nature has changed under this one.
     pub(super) fn warn_others(&self, lane: usize) {
-        for (index, other) in self.status.borrow().iter().enumerate() {
+        for (index, other) in self.status.borrow().lanes.iter().enumerate() {
             if let (true, Some(link)) = (index != lane, &other.link) {
                 link.signals().warned.notify_one();
             }
@@ -153,7 +177,7 @@ fn link(lane: Option<&Lane>) -> Result<Link, NodeError> {
     })
 }
 
-fn together(lanes: &[Lane]) -> &NodeState {
+fn together(status: &Status) -> &NodeState {
     let rank = |state: &&NodeState| match state {
         NodeState::Closed => 0,
         NodeState::Refused(_) => 1,
@@ -161,8 +185,12 @@ fn together(lanes: &[Lane]) -> &NodeState {
         NodeState::Connecting => 3,
         NodeState::Up => 4,
     };
-    let states = lanes.iter().map(|lane| &lane.state);
-    states.min_by_key(rank).unwrap_or(&NodeState::Closed)
+    let states = status.lanes.iter().map(|lane| &lane.state);
+    let worst = states.min_by_key(rank).unwrap_or(&NodeState::Closed);
+    match &status.doubt {
+        Some(doubt) if *worst == NodeState::Up => doubt,
+        _ => worst,
+    }
 }
 
 /// The error of whatever is asked of a closed node.
@@ -202,6 +230,19 @@ mod tests {
         );
         assert_eq!(lanes.link(1).unwrap_err().to_string(), "it is down: x");
         assert_eq!(lanes.link(0).unwrap_err().to_string(), "z");
+    }
+
+    #[test]
+    fn a_node_in_doubt_is_down_though_it_is_connected() {
+        let lanes = Lanes::new(1);
+        let reason = || NodeError::new(NodeErrorKind::Unavailable, "x");
+        assert_eq!(lanes.doubt(Some(reason())), None, "not yet connected");
+        assert_eq!(lanes.publish(0, NodeState::Up, None), Some(down("x")));
+        assert_eq!(lanes.publish(0, down("y"), None), Some(down("y")));
+        assert_eq!(lanes.doubt(None), None);
+        assert_eq!(lanes.publish(0, NodeState::Up, None), Some(NodeState::Up));
+        assert_eq!(lanes.doubt(Some(reason())), Some(down("x")));
+        assert_eq!(lanes.doubt(None), Some(NodeState::Up));
     }
 
     #[test]

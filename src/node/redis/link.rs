@@ -2,8 +2,8 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, ready};
 
 use redis::aio::MultiplexedConnection;
@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, MutexGuard, Notify};
 
 use super::error;
 use super::info::Info;
+use crate::clock::Clock;
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
@@ -23,7 +24,21 @@ use crate::node::{NodeError, NodeErrorKind};
 pub(super) struct Link {
     connection: MultiplexedConnection,
     signals: Arc<Signals>,
+    seen: Arc<Seen>,
 }
+
+/// What the last look at the server saw.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) info: Info,
+    /// Who the server is, as the scripts are told; `None` where they are to look themselves.
+    pub(super) identity: Option<String>,
+    /// Until when that is told: the server may have become another meanwhile.
+    pub(super) until: Moment,
+}
+
+/// Has the scripts look themselves who the server is.
+const ASK: &str = "ask";
 
 /// What the users of a link and its supervisor tell each other.
 #[derive(Debug)]
@@ -34,11 +49,11 @@ pub(super) struct Signals {
     pub(super) recheck: Notify,
     /// Another connection of the node was told so.
     pub(super) warned: Notify,
-    // What the server was when this connection was made.
-    info: Info,
-    // Who the server at the other end is, as the scripts are told.
-    identity: String,
+    clock: Arc<dyn Clock>,
     since: Moment,
+    // The number of the failover by which the server became the master, where Sentinels tell; and what the scripts are
+    // told then.
+    failover: OnceLock<(String, String)>,
     // Who may have the server hold this connection up.
     turn: Mutex<()>,
     // The supervisor has given the link up; nobody need wait for answers any more. A flag and a bell, because every
@@ -48,22 +63,23 @@ pub(super) struct Signals {
 }
 
 impl Link {
-    /// A link to the server that said `info` of itself and is known to the scripts as `identity`, there since `since`.
+    /// A link to a server at which this was `seen`, there since `since`.
     pub(super) fn new(
         connection: MultiplexedConnection,
-        info: Info,
-        identity: String,
+        seen: Seen,
+        clock: Arc<dyn Clock>,
         since: Moment,
     ) -> Self {
         Self {
             connection,
+            seen: Arc::new(seen),
             signals: Arc::new(Signals {
                 suspect: Notify::new(),
                 recheck: Notify::new(),
                 warned: Notify::new(),
-                info,
-                identity,
+                clock,
                 since,
+                failover: OnceLock::new(),
                 turn: Mutex::new(()),
                 condemned: AtomicBool::new(false),
                 bell: Notify::new(),
@@ -71,9 +87,34 @@ impl Link {
         }
     }
 
-    /// What the server said of itself on this connection, which cannot outlive its process.
+    /// Notes, once, by which failover the server became the master, as its Sentinels have it; nothing, if they do not
+    /// tell. The scripts are told it, too: one that is made the master again, without having been anything else in its
+    /// own eyes, has not what was granted elsewhere meanwhile.
+    pub(super) fn note_failover(&self, epoch: &str) {
+        if !epoch.is_empty() {
+            let told = format!("{epoch}|{ASK}");
+            let failover = || (epoch.to_owned(), told);
+            self.signals.failover.get_or_init(failover);
+        }
+    }
+
+    /// The number of that failover; empty where nobody tells.
+    pub(super) fn epoch(&self) -> &str {
+        let failover = self.signals.failover.get();
+        failover.map_or("", |(epoch, _)| epoch)
+    }
+
+    /// The same link after another look at the server. Commands that are under way go on with what was seen before.
+    pub(super) fn seen_again(&self, seen: Seen) -> Self {
+        Self {
+            seen: Arc::new(seen),
+            ..self.clone()
+        }
+    }
+
+    /// What the server said of itself at the last look.
     pub(super) fn info(&self) -> &Info {
-        &self.signals.info
+        &self.seen.info
     }
 
     /// The signals, for whoever uses the link meanwhile.
@@ -85,9 +126,18 @@ impl Link {
         &self.signals
     }
 
-    /// Who the server is. A connection cannot outlive its server, so it holds for every command on this link.
+    /// Who the server is, as a script is told that is sent now. This process may have slept since the last look, and
+    /// then the script has to look itself.
     pub(super) fn identity(&self) -> &str {
-        &self.signals.identity
+        match &self.seen.identity {
+            Some(identity) if self.signals.clock.now() <= self.seen.until => identity,
+            _ => self.signals.failover.get().map_or(ASK, |(_, told)| told),
+        }
+    }
+
+    /// Whether both lead to one server, and know it as the master by the same failover.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        self.info().run_id() == other.info().run_id() && self.epoch() == other.epoch()
     }
 
     /// Since when it is there: what was sent before may still arrive.

@@ -77,7 +77,8 @@ async fn serve(core: &Core) {
 
 async fn connect(core: &Core) -> Result<(MultiplexedConnection, watch::Receiver<()>), Setback> {
     let hub = Arc::clone(&core.hub);
-    let (mut connection, lost) = open(core, move |push| hear(&hub, push)).await?;
+    let (mut connection, lost) =
+        open(core, &core.lead().await?, move |push| hear(&hub, push)).await?;
     // A courtesy to operators; an ACL may forbid it.
     let mut name = redis::cmd("CLIENT");
     name.arg("SETNAME").arg("tower-redlock-notices");

@@ -36,10 +36,43 @@
 //! first time; it carries the subscriptions to releases and nothing else, and is made anew only while somebody waits.
 //! On the server they are called `tower-redlock` and `tower-redlock-notices`.
 //!
-//! A node with [replicas](#replicas) has a few connections for commands, and all that belongs to one attempt at a
+//! A node that [requires replicas](#replicas) has a few connections for commands, and all that belongs to one attempt at a
 //! lock goes over one of them. [`state`](Node::state) is then that of the connection that is worst off.
 //!
+//! # Who a server is
+//!
+//! The [restart guard](crate::RestartGuard) rests on knowing a server again that still has its locks. Its identity is its
+//! `run_id`, which every restart changes, and, if it was ever promoted, the `master_replid2` and `second_repl_offset` of
+//! its last promotion: a server that becomes a replica and then a master again is the same process on the same connections,
+//! with the locks of another. Nothing else changes it. `master_replid` is not part of it, since a backup by
+//! `redis-cli --rdb` and the first replica change that, and nothing is lost by them.
+//!
+//! What a promotion sets is cleared by the server when it frees its replication backlog, `repl-backlog-ttl` (an hour,
+//! unless it is set) after its last promotion and after its last replica left. A node whose marker names a promotion is
+//! therefore the same if the server shows none any more. A failback that nobody saw for so long is not seen at all, and
+//! by then all that it can have forgotten is over, **as long as `repl-backlog-ttl` is 0 (never) or longer than the longest
+//! lease and than counters and records are kept**. It is not looked at, for that would take the right to run `CONFIG`.
+//!
+//! A plain node is told its identity by a look at the server (`INFO`): at each connect, and again **every second** while
+//! the connection lives. So after a failback it may grant for a moment what it has forgotten: a command relies on a look
+//! that began at most 1 s and twice the node time-out (or 200 ms, if that is longer) before, **1.4 s** unless set, and a
+//! process that slept for longer has the script look. Nodes with [replicas](#replicas) and those behind
+//! [Sentinel](#sentinel) have no such moment: there, every script looks.
+//!
+//! The same looks check again what was checked at connect: role, eviction policy, cluster mode, version, replicas, and the
+//! right to look. A server that does not do any more is refused, and is taken back when it does. If it has thrown keys away
+//! (`evicted_keys` in its `INFO` is not what the marker says), it may have thrown away locks, and is quarantined as if it
+//! had restarted, unless that is [accepted](RedisNodeBuilder::accept_eviction). What it throws away between two looks, it
+//! may grant again until the second. Whoever resets its statistics (`CONFIG RESETSTAT`) less than a second after it threw
+//! something away hides that.
+//!
 //! # Replicas
+//!
+//! A plain node has no replica: it is refused with one, also if it is attached later, for the replica may take its place and
+//! have none of its locks. [`expect_replicas`](RedisNodeBuilder::expect_replicas) says that there may be some. Then a failover or
+//! failback is a node that forgot, from the first command on. Processes that expect replicas and processes that
+//! [require](RedisNodeBuilder::require) them know a server by the same identity, and can use the same nodes. What announces no port, as
+//! a backup, is no replica.
 //!
 //! A master that dies takes with it what its replicas have not got yet, and the one that takes its place grants the
 //! same lock again. [`RedisNode::replicated`] asks for more than the master's word: acquires, renewals and records
@@ -48,10 +81,12 @@
 //!
 //! # Sentinel
 //!
-//! [`RedisNode::sentinel`] is one node wherever its master is: at each connect it asks the Sentinels in turn, and takes
-//! only a server that calls itself a master. It leaves one that is demoted, at its first `READONLY`, and one that does
-//! not know that it was replaced, once most Sentinels name another. A failover is to be taken for *a node that forgot
-//! its locks*: Sentinel chooses the new master without asking what it has.
+//! [`RedisNode::sentinel`] is one node wherever its master is. Each listed Sentinel is asked about twice a second, and
+//! a server is this node only while more than half of *those listed* named it a short time ago. Without that the node
+//! is down, which its state and one line in the log explain: it grants, extends and records nothing, and takes locks
+//! back. It leaves a server that is demoted, at its first `READONLY`, and one that was replaced and does not know it. A
+//! failover is to be taken for *a node that forgot its locks*: Sentinel chooses the new master without asking what it
+//! has. What holds on both sides of a partition, and for how long, is said at [`RedisNodeBuilder::confirm_within`].
 //!
 //! # How it fails
 //!
@@ -61,7 +96,10 @@
 //! | the connection breaks | [`Interrupted`](super::NodeErrorKind::Interrupted); new attempts after 0 to 50 ms, the bound doubling up to 2 s |
 //! | the server stops answering | commands wait for their callers' deadline; one that is given up leads to a `PING`, and without an answer in 200 ms the node is down |
 //! | a restart, `SCRIPT FLUSH` | the scripts are loaded again; nothing is seen of it |
-//! | the master becomes a replica | [`Rejected`](super::NodeErrorKind::Rejected) once, then the node is refused, or with Sentinel down until there is a master |
+//! | most Sentinels do not confirm the master | [`Unavailable`](super::NodeErrorKind::Unavailable), but releases work |
+//! | the master becomes a replica | [`Rejected`](super::NodeErrorKind::Rejected) once, then the node is refused, or with Sentinel down until there is a master; a second later also if nobody asks |
+//! | it is promoted again | down for a moment, then quarantined: it has another's locks |
+//! | it is told to evict, or is given a replica that nobody spoke of | refused within a second, until that is mended; [quarantined](#who-a-server-is) if it threw anything away |
 //! | too few replicas acknowledge | [`NotReplicated`](super::NodeErrorKind::NotReplicated) for acquires, which are released, renewals, and records, told or kept; releases work |
 //! | out of memory | acquires are [`Rejected`](super::NodeErrorKind::Rejected); extensions and releases work |
 //! | the connection for release notices breaks | waiters are told that they may have missed one and ask again once it is back; commands see nothing of it |
@@ -70,38 +108,42 @@
 mod answers;
 mod builder;
 mod commands;
+mod confirmation;
 mod connect;
 mod connection;
 mod error;
+mod handle;
 mod hub;
 mod info;
 mod lanes;
 mod link;
 mod listener;
+mod look;
+mod question;
 mod replicas;
 mod scripts;
+mod seat;
 mod sentinel;
 mod url;
 
-use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Value;
 
-use crate::namespace::NodeKey;
 use crate::node::{
-    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, Ear, ExtendReplies,
+    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, ExtendReplies,
     ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier, Promotion,
-    RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, Subscription,
-    VerifyReply, VerifyRequest,
+    RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, VerifyReply,
+    VerifyRequest,
 };
-use crate::token::OwnerToken;
 
 pub use builder::RedisNodeBuilder;
 use connection::Core;
 pub use error::NodeUrlError;
+use handle::{FIRST, Handle};
 use link::Link;
-use scripts::Script;
+use sentinel::Sentinels;
 
 /// A Redis or Valkey server as a node. See the [module](self) for what the server must be.
 ///
@@ -159,8 +201,8 @@ impl RedisNode {
     /// A URL is `redis://[[user]:password@]host:port`, or `rediss://..` for TLS to the Sentinels and to the server,
     /// whose certificate must then be good for the address that they tell. Its credentials are those for the Sentinel,
     /// where `+sentinel` is the right that is needed; those for the server are set with
-    /// [`user`](RedisNodeBuilder::user) and [`password`](RedisNodeBuilder::password). List every Sentinel: most of
-    /// those listed decide when a master is left that does not know that it was replaced.
+    /// [`user`](RedisNodeBuilder::user) and [`password`](RedisNodeBuilder::password). List every Sentinel, in all
+    /// processes the same: most of those listed must name a server again and again for it to count.
     ///
     /// # Examples
     ///
@@ -185,35 +227,6 @@ impl RedisNode {
         let urls = urls.into_iter().map(|url| url.as_ref().to_owned());
         RedisNodeBuilder::sentinel(urls.collect(), master)
     }
-
-    /// Runs one script once it is polled: `cmd` for the link it goes out on, which is that of `token` if there is one,
-    /// and its answer read by `read`.
-    fn command<T: 'static>(
-        &self,
-        token: Option<OwnerToken>,
-        script: &'static Script,
-        cmd: impl FnOnce(&Link) -> Cmd + Send + 'static,
-        read: impl FnOnce(&Value) -> Result<T, NodeError> + Send + 'static,
-    ) -> NodeFuture<Result<T, NodeError>> {
-        let handle = Arc::clone(&self.handle);
-        Box::pin(async move {
-            let mut link = match &token {
-                Some(token) => handle.core.link(token)?,
-                None => handle.core.lanes.link(0)?,
-            };
-            let cmd = cmd(&link);
-            read(&commands::run(&mut link, script, &cmd).await?)
-        })
-    }
-
-    /// Where the node is, the same for two URLs of one address; without credentials.
-    #[allow(
-        dead_code,
-        reason = "the builder of the manager looks for duplicates with it"
-    )]
-    pub(crate) fn address(&self) -> &str {
-        &self.handle.core.target.address
-    }
 }
 
 impl Node for RedisNode {
@@ -228,6 +241,7 @@ impl Node for RedisNode {
                 replicas.begin(&context);
             }
             tokio::spawn(listener::listen(Arc::clone(&core)));
+            question::begin(&core, &context);
             for lane in 0..core.lanes.count() {
                 let core = Arc::clone(&core);
                 tokio::spawn(connection::supervise(core, lane, context.clone()));
@@ -269,7 +283,7 @@ impl Node for RedisNode {
             if handle.core.lanes.count() > 1 {
                 return Ok(Box::pin(replicas::extend(&handle.core, &requests)).await);
             }
-            let mut link = handle.core.lanes.link(0)?;
+            let mut link = handle.core.link_of(0)?;
             commands::extend(&mut link, &requests, handle.core.replicas.as_ref())
                 .await
                 .map_err(|error| error::failed(&error))
@@ -277,9 +291,11 @@ impl Node for RedisNode {
     }
 
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        let token = Some(request.token);
+        // Also where the server does not count at this time: what it has is in the way of others when it does.
+        let token = request.token;
+        let choose = move |core: &Core| core.lanes.link_for(&token);
         let cmd = move |link: &Link| scripts::release(&request, link.since());
-        self.command(token, &scripts::RELEASE, cmd, answers::read_release)
+        self.command(choose, &scripts::RELEASE, cmd, answers::read_release)
     }
 
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
@@ -295,7 +311,11 @@ impl Node for RedisNode {
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            let mut link = handle.core.link(&request.release.token)?;
+            let token = &request.release.token;
+            let mut link = match &request.record {
+                Some(_) => handle.core.link(token)?,
+                None => handle.core.lanes.link_for(token)?,
+            };
             let replicas = handle.core.replicas.as_ref();
             let (identity, since) = (link.identity(), link.since());
             let cmd = scripts::complete(&request, identity, since, replicas.is_some());
@@ -309,26 +329,37 @@ impl Node for RedisNode {
     }
 
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
-        let token = Some(request.token);
+        let token = request.token;
+        let choose = move |core: &Core| core.link(&token);
         let cmd = move |_: &Link| scripts::raise(&request);
-        self.command(token, &scripts::RAISE, cmd, answers::read_raise)
+        self.command(choose, &scripts::RAISE, cmd, answers::read_raise)
     }
 
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
         let charter = request.charter.clone();
         let cmd = move |link: &Link| scripts::verify(&request, link.identity());
         let read = move |answer: &Value| answers::read_verify(answer, charter.as_deref());
-        self.command(None, &scripts::VERIFY, cmd, read)
+        self.command(FIRST, &scripts::VERIFY, cmd, read)
     }
 
     fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
         let cmd = move |link: &Link| scripts::check_in(&request, link.identity());
-        self.command(None, &scripts::CHECK_IN, cmd, answers::read_check_in)
+        self.command(FIRST, &scripts::CHECK_IN, cmd, answers::read_check_in)
     }
 
     fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
         let cmd = move |link: &Link| scripts::promote(&request, link.identity());
-        self.command(None, &scripts::PROMOTE, cmd, answers::read_promote)
+        self.command(FIRST, &scripts::PROMOTE, cmd, answers::read_promote)
+    }
+
+    fn settle_time(&self) -> Duration {
+        let sentinels = self.handle.core.target.way.sentinels();
+        sentinels.map_or(Duration::ZERO, |sentinels| sentinels.within)
+    }
+
+    fn agreed(&self) -> String {
+        let sentinels = self.handle.core.target.way.sentinels();
+        sentinels.map(Sentinels::agreed).unwrap_or_default()
     }
 
     fn close(&self) -> NodeFuture<()> {
@@ -341,32 +372,5 @@ impl Node for RedisNode {
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         Some(Arc::new(self.clone()))
-    }
-}
-
-impl Notifier for RedisNode {
-    fn subscribe(&self, key: &NodeKey, ear: Ear) -> Subscription {
-        self.handle.core.hub.subscribe(key, ear)
-    }
-}
-
-impl fmt::Debug for RedisNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the client: it holds the credentials.
-        f.debug_struct("RedisNode")
-            .field("name", &self.handle.core.name)
-            .field("state", &self.handle.core.state())
-            .finish_non_exhaustive()
-    }
-}
-
-/// What nodes and their commands hold. The supervisor holds only the core, so when the last of these is gone it ends.
-struct Handle {
-    core: Arc<Core>,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.core.stop();
     }
 }

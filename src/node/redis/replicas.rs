@@ -14,7 +14,6 @@ use super::connection::Core;
 use super::error::failed;
 use super::link::Link;
 use super::scripts::{self, Script};
-use super::url::Way;
 use crate::node::{
     AcquireReply, AcquireRequest, Charter, CompleteReply, ExtendReply, ExtendRequest, NodeContext,
     NodeError, NodeErrorKind, ReleaseRequest,
@@ -202,10 +201,10 @@ fn is_lost_script(answer: &Value) -> bool {
 }
 
 impl Core {
-    /// Whether another server can take this one's place without its connections being lost, so that the scripts have
-    /// to look themselves on which one they run.
+    /// Whether another server's data can take the place of this one's without its connections being lost, at any time,
+    /// so that the scripts have to look themselves whose it is.
     pub(super) const fn reads_identity_itself(&self) -> bool {
-        self.replicas.is_some() || matches!(self.target.way, Way::Sentinels(_))
+        self.allowed.replicas
     }
 
     /// How long the server may hold up a connection by our own wish.
@@ -250,7 +249,7 @@ type Job<'a> = Pin<Box<dyn Future<Output = Vec<(usize, Extended)>> + Send + 'a>>
 
 /// Extends the locks of one lane.
 async fn extend_part(core: &Core, lane: usize, requests: &[ExtendRequest]) -> Vec<Extended> {
-    let replies = match core.lanes.link(lane) {
+    let replies = match core.link_of(lane) {
         Ok(mut link) => commands::extend(&mut link, requests, core.replicas.as_ref())
             .await
             .map_err(|error| failed(&error)),

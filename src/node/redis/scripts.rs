@@ -10,6 +10,7 @@ use redis::Cmd;
 
 use super::answers::millis;
 use crate::moment::Moment;
+use crate::namespace::Namespace;
 use crate::node::{
     AcquireRequest, Charter, CheckIn, CompleteRequest, Entry, ExtendRequest, Promotion,
     RaiseRequest, RecallRequest, ReleaseRequest, VerifyRequest,
@@ -47,6 +48,7 @@ pub(super) struct Script {
 
 const IDENTITY: &str = include_str!("lua/identity.lua");
 const STANDING: &str = include_str!("lua/standing.lua");
+const IS_TOLD: &str = include_str!("lua/is_told.lua");
 const REFUSE: &str = include_str!("lua/refuse.lua");
 const LESS: &str = include_str!("lua/less.lua");
 const COUNTED: &str = include_str!("lua/counted.lua");
@@ -93,11 +95,13 @@ pub(super) static VERIFY: Script = Script::of(&[
 pub(super) static CHECK_IN: Script = Script::of(&[
     "local told = ARGV[1]\n",
     IDENTITY,
+    IS_TOLD,
     include_str!("lua/check_in.lua"),
 ]);
 pub(super) static PROMOTE: Script = Script::of(&[
     "local told = ARGV[1]\n",
     IDENTITY,
+    IS_TOLD,
     LESS,
     COUNTED,
     include_str!("lua/promote.lua"),
@@ -126,9 +130,12 @@ pub(super) static COMPLETE: Script = Script::of(&[
     include_str!("lua/completed.lua"),
 ]);
 
+pub(super) static EVICTIONS: Script = Script::of(&[include_str!("lua/evictions.lua")]);
+
 /// All of them.
-pub(super) static ALL: [&Script; 9] = [
+pub(super) static ALL: [&Script; 10] = [
     &ACQUIRE, &EXTEND, &RELEASE, &RAISE, &VERIFY, &CHECK_IN, &PROMOTE, &RECALL, &COMPLETE,
+    &EVICTIONS,
 ];
 
 impl Script {
@@ -384,6 +391,13 @@ pub(super) fn promote(request: &Promotion, identity: &str) -> Cmd {
         None => cmd.arg(""),
     };
     cmd.arg(millis(request.max_lease));
+    cmd
+}
+
+/// The command for a look at what the server has thrown away.
+pub(super) fn evictions(namespace: &Namespace) -> Cmd {
+    let mut cmd = EVICTIONS.run(1, 1);
+    cmd.arg(namespace.marker());
     cmd
 }
 

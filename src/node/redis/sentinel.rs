@@ -1,46 +1,59 @@
-//! Where the master is at this time: the Sentinels know.
+//! Where the master is at this time: the Sentinels know, and most of them have to say so again and again.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo, RedisError,
-};
-use tokio::time::{sleep, timeout};
+use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
-use super::connection::{Core, Setback, random};
-use super::error::{NodeUrlError, is_not_ready, server_text};
-use super::info::Info;
-use super::link::Link;
+use super::confirmation::{Address, Board, Place};
+use super::connection::{Core, Setback};
+use super::error::NodeUrlError;
 use super::url::{Access, Certificates, Target, Way, address_of, client, read};
-use crate::node::{NodeError, NodeErrorKind};
-use crate::protocol::backoff::jitter;
+use crate::clock::Clock;
+use crate::moment::Moment;
+use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
-/// How often the Sentinels are asked whether the master is another by now, more or less by half.
-const LOOK: Duration = Duration::from_secs(1);
-
+/// For how long a word of the Sentinels counts, unless set.
+pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
+/// For how long it may count.
+const LEAST_WITHIN: Duration = Duration::from_millis(100);
+const MOST_WITHIN: Duration = Duration::from_secs(60);
 /// The Sentinels that watch one master, and how to get to that.
 pub(super) struct Sentinels {
-    master: String,
+    pub(super) master: String,
     /// Each with its address.
-    sentinels: Vec<(String, Client)>,
-    // Who is asked first the next time: a Sentinel may be cut off and tell of a master that was.
-    next: AtomicUsize,
+    pub(super) sentinels: Vec<(String, Client)>,
     settings: RedisConnectionInfo,
     tls: bool,
     certificates: Certificates,
+    /// How long what most of them say counts, from when they were asked.
+    pub(super) within: Duration,
+    pub(super) board: watch::Sender<Board>,
+    // Known once the node has started.
+    clock: OnceLock<Arc<dyn Clock>>,
+}
+
+/// How to get to the server that is the master now.
+pub(super) struct Lead {
+    pub(super) client: Client,
+    /// What the Sentinels said of it, where there are any.
+    pub(super) place: Option<Place>,
 }
 
 /// The node that is whatever server the Sentinels at `urls` call `master`.
 pub(super) fn target(
     urls: &[String],
     master: &str,
+    within: Duration,
     access: &Access,
     certificates: &Certificates,
 ) -> Result<Target, NodeUrlError> {
+    if !(LEAST_WITHIN..=MOST_WITHIN).contains(&within) {
+        return Err(NodeUrlError::of("confirm_within", BAD_WITHIN));
+    }
     if master.is_empty() {
         return Err(NodeUrlError::of("master", NO_NAME));
     }
@@ -62,6 +75,9 @@ pub(super) fn target(
         }
         secrets.extend(settings.password().map(str::to_owned));
         let address = address_of(info.addr());
+        if sentinels.iter().any(|(other, _)| *other == address) {
+            return Err(here(NodeUrlError::new(TWICE)));
+        }
         let info = info.set_redis_settings(
             settings
                 .set_protocol(ProtocolVersion::RESP2)
@@ -91,78 +107,78 @@ pub(super) fn target(
             .collect(),
         way: Way::Sentinels(Sentinels {
             master: master.to_owned(),
+            board: watch::Sender::new(Board::new(sentinels.len())),
             sentinels,
-            next: AtomicUsize::new(0),
             settings: access.apply(settings),
             tls,
             certificates: certificates.clone(),
+            within,
+            clock: OnceLock::new(),
         }),
     })
 }
 
 impl Sentinels {
-    /// Makes connections to the server that is the master now.
-    ///
-    /// The Sentinels are asked in turn, none of them for longer than its share of `limit`.
-    pub(super) async fn master(
-        &self,
-        limit: Duration,
-        clean: impl Fn(&str) -> String,
-    ) -> Result<Client, Setback> {
-        let count = self.sentinels.len();
-        let share = limit / u32::try_from(count + 1).unwrap_or(u32::MAX);
-        let first = self.next.fetch_add(1, Ordering::Relaxed) % count.max(1);
-        let from_first = self.sentinels.iter().cycle().skip(first).take(count);
-        let mut reasons = Vec::new();
-        let mut answered = true;
-        for (address, sentinel) in from_first {
-            let reason = match timeout(share, ask(sentinel, &self.master)).await {
-                Ok(Ok(Some((host, port)))) => return self.client(host, port),
-                Ok(Ok(None)) => "does not know it".to_owned(),
-                Ok(Err(error)) => {
-                    answered &= is_refusal(&error);
-                    clean(&match error.kind() {
-                        ErrorKind::Server(_) | ErrorKind::Extension => server_text(&error),
-                        _ => error.to_string(),
-                    })
-                }
-                Err(_) => {
-                    answered = false;
-                    format!("did not answer within {share:?}")
-                }
-            };
-            reasons.push(format!("{address}: {reason}"));
+    /// Takes in the clock that confirmations are measured with.
+    pub(super) fn begin(&self, context: &NodeContext) {
+        self.clock.get_or_init(|| Arc::clone(&context.clock));
+    }
+
+    /// What all processes must have alike.
+    pub(super) fn agreed(&self) -> String {
+        let (master, within) = (&self.master, self.within);
+        let mut addresses: Vec<&str> = self.addresses().collect();
+        addresses.sort_unstable();
+        let addresses = addresses.join(", ");
+        format!("master `{master}` as most of {addresses} said within {within:?}")
+    }
+
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.sentinels.iter().map(|(address, _)| &**address)
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.clock.get().map_or(Moment::ORIGIN, |clock| clock.now())
+    }
+
+    /// What was asked before is too old to count.
+    pub(super) fn horizon(&self) -> Moment {
+        self.now().saturating_sub(self.within)
+    }
+
+    /// Leads to the server that most Sentinels name. The answer comes within two thirds of `limit`.
+    pub(super) async fn master(&self, limit: Duration) -> Result<Lead, Setback> {
+        let mut board = self.board.subscribe();
+        let known =
+            |board: &Board| board.favourite(self.horizon()).is_some() || board.is_complete();
+        let _ = timeout(limit / 3 * 2, board.wait_for(known)).await;
+        let board = self.board.borrow().clone();
+        if let Some(place) = board.favourite(self.horizon()) {
+            let client = self.client(&place.address)?;
+            let place = Some(place);
+            return Ok(Lead { client, place });
         }
-        let (master, reasons) = (&self.master, reasons.join("; "));
-        Err(if answered {
+        let reasons = board.describe(self.horizon(), self.addresses());
+        let master = &self.master;
+        Err(if board.is_hopeless() {
             Setback::Refused(NodeError::new(
                 NodeErrorKind::Misconfigured,
                 format!(
-                    "no Sentinel tells where the master `{master}` is; check its name, and that the URLs are those of Sentinels, with their credentials: {reasons}"
+                    "too few of its Sentinels tell where the master `{master}` is; check its name, and that the URLs are those of Sentinels, each listed once and with its credentials: {reasons}"
                 ),
             ))
         } else {
             Setback::Down(NodeError::new(
                 NodeErrorKind::Unavailable,
-                format!("no Sentinel tells where the master `{master}` is: {reasons}"),
+                format!(
+                    "most of its Sentinels do not agree where the master `{master}` is: {reasons}"
+                ),
             ))
         })
     }
 
-    /// Where most of the Sentinels say that the master is.
-    async fn most(&self, limit: Duration) -> Option<(String, u16)> {
-        let count = self.sentinels.len();
-        let share = limit / u32::try_from(count).unwrap_or(u32::MAX);
-        let mut answers = Vec::new();
-        for (_, sentinel) in &self.sentinels {
-            if let Ok(Ok(Some(answer))) = timeout(share, ask(sentinel, &self.master)).await {
-                answers.push(answer);
-            }
-        }
-        agreed(&answers, count).cloned()
-    }
-
-    fn client(&self, host: String, port: u16) -> Result<Client, Setback> {
+    pub(super) fn client(&self, (host, port): &Address) -> Result<Client, Setback> {
+        let (host, port) = (host.clone(), *port);
         let addr = if self.tls {
             ConnectionAddr::TcpTls {
                 host,
@@ -189,71 +205,16 @@ impl Sentinels {
 }
 
 impl Core {
-    /// Waits until most Sentinels name another server as the master, and that takes itself for it.
-    ///
-    /// A master that is cut off from its Sentinels goes on as if nothing had happened, with us if we still reach it.
-    /// One Sentinel alone may be cut off itself. The first lane looks for all of them.
-    pub(super) async fn replaced(&self, lane: usize, link: &Link) {
-        let (Way::Sentinels(sentinels), 0) = (&self.target.way, lane) else {
-            return std::future::pending().await;
-        };
-        let limit = self.connect_timeout;
-        let mut known = None;
-        loop {
-            sleep(LOOK / 2 + jitter(random(), LOOK)).await;
-            let named = sentinels.most(limit).await;
-            if named.is_none() || named == known {
-                continue;
-            }
-            let Some((host, port)) = named.clone() else {
-                continue;
-            };
-            let Ok(client) = sentinels.client(host, port) else {
-                continue;
-            };
-            match timeout(limit, info_of(&client)).await {
-                Ok(Ok(info)) if info.run_id() == link.info().run_id() => known = named,
-                // It may be on its way to become the master.
-                Ok(Ok(info)) if !info.is_replica() => return,
-                _ => {}
-            }
+    /// The way to the server, and what is known of it before it is asked.
+    pub(super) async fn lead(&self) -> Result<Lead, Setback> {
+        match &self.target.way {
+            Way::Direct(client) => Ok(Lead {
+                client: client.clone(),
+                place: None,
+            }),
+            Way::Sentinels(sentinels) => sentinels.master(self.connect_timeout).await,
         }
     }
-}
-
-/// What the server at the end of `client` says of itself.
-async fn info_of(client: &Client) -> Result<Info, RedisError> {
-    let mut connection = connection(client).await?;
-    let text: String = redis::cmd("INFO").query_async(&mut connection).await?;
-    Ok(Info::parse(&text))
-}
-
-/// What more than half of `count` Sentinels answered alike.
-fn agreed(answers: &[(String, u16)], count: usize) -> Option<&(String, u16)> {
-    let votes = |answer: &(String, u16)| answers.iter().filter(|other| *other == answer).count();
-    answers.iter().find(|answer| votes(answer) > count / 2)
-}
-
-async fn connection(client: &Client) -> Result<MultiplexedConnection, RedisError> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None);
-    client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
-}
-
-/// Asks one Sentinel where the master is; `None` if it knows none of that name.
-async fn ask(sentinel: &Client, master: &str) -> Result<Option<(String, u16)>, RedisError> {
-    let mut connection = connection(sentinel).await?;
-    let mut question = redis::cmd("SENTINEL");
-    question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
-    question.query_async(&mut connection).await
-}
-
-/// Whether a Sentinel, or what was taken for one, answers but will not tell until somebody mends something.
-fn is_refusal(error: &RedisError) -> bool {
-    error.kind() != ErrorKind::Io && !is_not_ready(error)
 }
 
 const NO_SENTINELS: &str = "a master is found through at least one Sentinel; give their URLs, as in `redis://10.0.0.1:26379`";
@@ -262,6 +223,9 @@ const NO_NAME: &str =
 const SOCKET: &str =
     "a Sentinel is reached over TCP; use `redis://host:26379` or `rediss://host:26379`";
 const DATABASE: &str = "a Sentinel has no databases; choose that of the master with `database`";
+const TWICE: &str =
+    "this Sentinel is listed twice, so that its word would count twice; list each once";
+const BAD_WITHIN: &str = "`confirm_within` must be from 100 ms to 1 min; 3 s are usual";
 const MIXED: &str = "some Sentinels are reached with TLS and some without; use `rediss://` for all or for none, and the master alike";
 
 #[cfg(test)]
@@ -270,7 +234,8 @@ mod tests {
 
     fn named(urls: &[&str], master: &str) -> Result<Target, NodeUrlError> {
         let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
-        target(&urls, master, &Access::default(), &Certificates::default())
+        let (access, certificates) = (Access::default(), Certificates::default());
+        target(&urls, master, CONFIRM_WITHIN, &access, &certificates)
     }
 
     #[test]
@@ -279,15 +244,6 @@ mod tests {
         assert_eq!(target.name, "sentinel:mymaster");
         assert_eq!(target.address, "sentinel:mymaster@s1:26379,s2:26379");
         assert_eq!(target.secrets, ["pw"]);
-    }
-
-    #[test]
-    fn half_of_the_sentinels_are_not_most() {
-        let answers = [1, 2, 2].map(|port| ("h".to_owned(), port));
-        assert_eq!(agreed(&answers, 3), Some(&answers[1]));
-        assert_eq!(agreed(&answers, 4), None);
-        assert_eq!(agreed(&answers[..1], 1), Some(&answers[0]));
-        assert_eq!(agreed(&[], 1), None);
     }
 
     #[test]

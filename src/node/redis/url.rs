@@ -41,6 +41,16 @@ pub(super) enum Way {
     Sentinels(Sentinels),
 }
 
+impl Way {
+    /// Those that tell where the server is, if any do.
+    pub(super) const fn sentinels(&self) -> Option<&Sentinels> {
+        match self {
+            Self::Direct(_) => None,
+            Self::Sentinels(sentinels) => Some(sentinels),
+        }
+    }
+}
+
 /// Who we are to the server and what we use of it, where that is not said by the URL.
 #[derive(Clone, Default)]
 pub(super) struct Access {

@@ -37,11 +37,11 @@ elseif lease < tonumber(ARGV[4]) then
   lease = tonumber(ARGV[4])
   redis.call('HSET', KEYS[1], 'max_lease', ARGV[4])
 end
-if me == 'any' or agreed and known[1] == me then
+if me == 'any' or agreed and is_told(known[1]) then
   return {1, lease, known[4] or '', replaced}
 end
 local quarantine = known[5]
-if not agreed or not quarantine or string.sub(quarantine, 1, #me + 1) ~= me .. ':' then
+if not agreed or not quarantine or not is_told(string.match(quarantine, '^(.*):')) then
   quarantine = me .. ':' .. ARGV[5]
   redis.call('HSET', KEYS[1], 'quarantine', quarantine)
   redis.call('HDEL', KEYS[1], 'identity')

@@ -8,7 +8,7 @@ if ARGV[4] ~= '' and not counted(ARGV[4]) then
   return redis.error_reply('NOMARK nothing can be counted on from this floor')
 end
 local known = redis.call('HMGET', KEYS[1], 'digest', 'quarantine', 'hwm', 'floor', 'max_lease')
-if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or string.sub(ARGV[3], 1, #me + 1) ~= me .. ':' then
+if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or not is_told(string.match(ARGV[3], '^(.*):')) then
   return 0
 end
 -- Raises a number of the marker to the floor. What is none goes: others know better.

@@ -1,0 +1,139 @@
+//! What a server is looked at for: at each connect, and again and again while the connection lives.
+
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, Value};
+use tokio::time::timeout;
+
+use super::commands;
+use super::connect::setback;
+use super::connection::{Core, Setback};
+use super::error::is_not_ready;
+use super::info::Info;
+use super::link::{Link, Seen};
+use super::scripts;
+use super::url::Way;
+use crate::moment::Moment;
+use crate::node::{NodeContext, NodeError, NodeErrorKind};
+
+/// How often the server at the end of a connection is looked at again.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+/// How long a server may take to answer before it counts as down, or the node time-out if that is longer.
+const LIMIT: Duration = Duration::from_millis(200);
+/// An answer that is late because this process was held up is given this much more.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// How a node's servers are looked at.
+pub(super) struct Looks<'a> {
+    core: &'a Core,
+    context: &'a NodeContext,
+    /// How long an answer may take.
+    limit: Duration,
+}
+
+impl<'a> Looks<'a> {
+    pub(super) fn new(core: &'a Core, context: &'a NodeContext) -> Self {
+        Self {
+            core,
+            context,
+            limit: LIMIT.max(context.node_timeout) + core.hold_up(),
+        }
+    }
+
+    /// What was seen in a look that began at `asked`, and until when it is relied on: if all goes well the next one has
+    /// ended before.
+    pub(super) fn seen(&self, info: Info, asked: Moment) -> Seen {
+        let identity = (!self.core.reads_identity_itself()).then(|| info.identity());
+        Seen {
+            info,
+            identity,
+            until: asked + LOOK + 2 * self.limit,
+        }
+    }
+
+    /// Looks at the server again. The same link with what was seen; `None` if the server will tell later.
+    pub(super) async fn again(&self, link: &Link) -> Result<Option<Link>, Setback> {
+        let asked = self.context.clock.now();
+        let info = match self.ask(link, "INFO").await? {
+            Ok(info) => info,
+            // Nor does it run our scripts.
+            Err(error) if is_not_ready(&error) => return Ok(None),
+            Err(error) => return Err(setback(self.core, &error, "run `INFO`")),
+        };
+        let info: String = redis::from_redis_value(info).unwrap_or_default();
+        let (info, before) = (Info::parse(&info), link.info());
+        self.core.judge(&info)?;
+        if !info.is_still(&before.identity()) {
+            return Err(Setback::Promoted);
+        }
+        let news = info.evicted() != before.evicted();
+        let link = link.seen_again(self.seen(info, asked));
+        if news {
+            self.evictions(&link).await?;
+        }
+        Ok(Some(link))
+    }
+
+    /// Whether the server answers at all; what it answers does not matter.
+    pub(super) async fn is_there(&self, link: &Link) -> Result<(), Setback> {
+        let _answer = self.ask(link, "PING").await?;
+        Ok(())
+    }
+
+    /// Has the marker say that the server may have forgotten locks, if it has thrown keys away that nobody has seen go.
+    pub(super) async fn evictions(&self, link: &Link) -> Result<(), Setback> {
+        if self.core.allowed.eviction || matches!(link.info().evicted(), "" | "0") {
+            return Ok(());
+        }
+        let cmd = scripts::evictions(&self.context.namespace);
+        let mut own = link.clone();
+        let call = commands::run(&mut own, &scripts::EVICTIONS, &cmd);
+        match timeout(self.limit, call).await {
+            Ok(Ok(_)) => Ok(()),
+            // Not relied on before that is known.
+            Ok(Err(error)) => Err(Setback::Down(error)),
+            Err(_) => Err(self.silent(link)),
+        }
+    }
+
+    /// Asks the server for something that it always answers.
+    async fn ask(&self, link: &Link, question: &str) -> Result<Result<Value, RedisError>, Setback> {
+        let cmd: Cmd = redis::cmd(question);
+        let mut own = link.clone();
+        let mut call = std::pin::pin!(own.call(&cmd));
+        let answer = match timeout(self.limit, call.as_mut()).await {
+            Ok(answer) => Some(answer),
+            // If it was this process that slept, the answer is in the socket and needs only to be read.
+            Err(_) => timeout(GRACE, call).await.ok(),
+        };
+        let broken = |error: &RedisError| error.kind() == redis::ErrorKind::Io;
+        answer
+            .filter(|answer| !answer.as_ref().is_err_and(broken))
+            .ok_or_else(|| self.silent(link))
+    }
+
+    /// Gives the link up, for the server does not answer.
+    fn silent(&self, link: &Link) -> Setback {
+        link.condemn();
+        Setback::Down(NodeError::new(
+            NodeErrorKind::Unavailable,
+            format!(
+                "it did not answer a PING or an INFO within {:?}",
+                self.limit
+            ),
+        ))
+    }
+}
+
+impl Core {
+    /// Whether the server can serve as this node.
+    pub(super) fn judge(&self, info: &Info) -> Result<(), Setback> {
+        if matches!(self.target.way, Way::Sentinels(_)) && info.is_replica() {
+            return Err(Setback::Down(NodeError::new(
+                NodeErrorKind::Unavailable,
+                "the server that Sentinel calls the master is a replica; a failover may be under way",
+            )));
+        }
+        info.check(self.allowed).map_err(Setback::Refused)
+    }
+}

@@ -1,0 +1,295 @@
+//! Servers whose data is replaced by another's while their processes and connections live on, and those that only look
+//! as if it were.
+
+use std::time::Duration;
+
+use tower_redlock::node::NodeState;
+use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
+use tower_redlock::{AcquireError, LockManager, LockManagerBuilder, NodeStanding};
+
+use crate::support::eventually;
+use crate::support::server::{Kind, Server, free_port};
+use crate::{MS, all_up, connected, is_contended};
+
+/// Longer than a test takes to come to its point, and short enough to be renewed only after that.
+const TTL: Duration = Duration::from_secs(30);
+
+/// What the nodes of a process are like.
+type Like = fn(RedisNodeBuilder) -> RedisNodeBuilder;
+
+const PLAIN: Like = |node| node;
+const EXPECTING: Like = |node| node.expect_replicas(true);
+const REQUIRING: Like = |node| node.require(1).within(500 * MS);
+
+/// A process on these servers, one of which it may be cut off from.
+fn process(servers: &[Server], like: Like, cut_off: Option<usize>) -> LockManagerBuilder {
+    let nodes = servers.iter().enumerate().map(|(index, server)| {
+        let url = match cut_off {
+            Some(cut) if cut == index => format!("redis://127.0.0.1:{}", free_port()),
+            _ => server.url(),
+        };
+        let node = RedisNode::builder(&url).name(format!("n{index}"));
+        like(node).build().unwrap()
+    });
+    let builder = LockManager::builder().redis_nodes(nodes);
+    builder.ttl(TTL).node_timeout(1_000 * MS)
+}
+
+fn is_voting(locks: &LockManager, node: usize) -> bool {
+    let status = &locks.nodes()[node];
+    status.state == NodeState::Up && status.standing == NodeStanding::Voting
+}
+
+fn is_quarantined(locks: &LockManager, node: usize) -> bool {
+    let standing = &locks.nodes()[node].standing;
+    matches!(standing, NodeStanding::Quarantined { .. })
+}
+
+/// Who the server was when it began to vote.
+fn identity(server: &Server) -> String {
+    server.run("HGET lk!node identity")
+}
+
+async fn assert_not_granted(locks: &LockManager, who: &str) {
+    match locks.try_acquire("k").await {
+        Ok(_) => panic!("{who}: a second holder"),
+        Err(error @ AcquireError::NoQuorum(_)) => drop(error),
+        Err(error) => assert!(is_contended(&error), "{who}: {error}"),
+    }
+}
+
+/// One server's data comes back to it from a replica that has its marker and not the lock, and the one who holds the
+/// lock cannot be asked. Nobody else may be granted it: by the connection that saw it all, once that `knows`, or by a
+/// fresh one.
+async fn come_back(kind: Kind, like: Like, knows: impl AsyncFn(&LockManager)) {
+    let servers = Server::start_many(kind, 3);
+    let witness = connected(process(&servers, like, None).bootstrap(true)).await;
+    let spare = Server::replica_of(&servers[0], &[]);
+    assert_eq!(spare.run("REPLICAOF NO ONE"), "OK");
+    assert_eq!(identity(&spare), identity(&servers[0]), "its marker");
+    all_up(&witness).await;
+    let holder = process(&servers, like, Some(2)).connect().await.unwrap();
+    let guard = holder.try_acquire("k").await.unwrap();
+
+    servers[0].fail_back_from(&spare);
+    let before = servers[0].info("run_id");
+    assert!(identity(&servers[0]).starts_with(&before), "its own marker");
+    knows(&witness).await;
+    assert_not_granted(&witness, "the connection that lived on").await;
+    let fresh = process(&servers, like, None).lazy().unwrap();
+    eventually("asked", || is_quarantined(&fresh, 0)).await;
+    assert_not_granted(&fresh, "a fresh connection").await;
+    assert!(!guard.is_lost(), "too late to show anything");
+    eventually("said", || is_quarantined(&witness, 0)).await;
+}
+
+#[tokio::test]
+async fn a_declared_node_does_not_grant_at_once_what_it_forgot_in_a_failback() {
+    for kind in Kind::ALL {
+        come_back(kind, EXPECTING, async |_: &LockManager| ()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_plain_node_does_not_grant_what_it_forgot_in_a_failback_once_that_was_seen() {
+    for kind in Kind::ALL {
+        let seen = async |witness: &LockManager| {
+            // Nobody asks for a lock, and it is noticed.
+            eventually("noticed", || is_quarantined(witness, 0)).await;
+        };
+        come_back(kind, PLAIN, seen).await;
+    }
+}
+
+#[tokio::test]
+async fn processes_that_require_replicas_and_those_that_do_not_get_along() {
+    for kind in Kind::ALL {
+        let masters = Server::start_many(kind, 3);
+        // A rolling deploy: first they are expected, then attached, then required.
+        let old = connected(process(&masters, EXPECTING, None).bootstrap(true)).await;
+        let early = old.try_acquire("early").await.unwrap();
+        let markers: Vec<String> = masters.iter().map(identity).collect();
+        let replicas: Vec<Server> = masters.iter().map(|m| Server::replica_of(m, &[])).collect();
+        let new = connected(process(&masters, REQUIRING, None)).await;
+        for round in 0..20 {
+            for locks in [&old, &new] {
+                let guard = locks.try_acquire(format!("k{round}")).await.unwrap();
+                guard.release().await.unwrap();
+                assert!((0..3).all(|node| is_voting(locks, node)), "{round}");
+            }
+        }
+        let late = new.try_acquire("late").await.unwrap();
+        let masters = looked_at(masters, 2).await;
+        for locks in [&old, &new] {
+            assert!((0..3).all(|node| is_voting(locks, node)));
+            for held in ["early", "late"] {
+                let error = locks.try_acquire(held).await.unwrap_err();
+                assert!(is_contended(&error), "{error}");
+            }
+        }
+        assert!(!early.is_lost() && !late.is_lost());
+        assert_eq!(masters.iter().map(identity).collect::<Vec<_>>(), markers);
+        drop(replicas);
+    }
+}
+
+/// Waits until each of so many processes has looked twice at the servers, without holding them up.
+async fn looked_at(servers: Vec<Server>, processes: usize) -> Vec<Server> {
+    let looks = move || {
+        std::thread::scope(|scope| {
+            for server in &servers {
+                scope.spawn(move || server.wait_for_looks(processes, 2));
+            }
+        });
+        servers
+    };
+    tokio::task::spawn_blocking(looks).await.unwrap()
+}
+
+/// A process that had plain nodes before replicas were attached is refused, and troubles nobody.
+#[tokio::test]
+async fn a_process_that_expects_no_replicas_does_not_trouble_those_that_require_them() {
+    let masters = Server::start_many(Kind::Redis, 3);
+    let plain = connected(process(&masters, PLAIN, None).bootstrap(true)).await;
+    let markers: Vec<String> = masters.iter().map(identity).collect();
+    let replicas: Vec<Server> = masters.iter().map(|m| Server::replica_of(m, &[])).collect();
+    let strict = connected(process(&masters, REQUIRING, None)).await;
+    let guard = strict.try_acquire("k").await.unwrap();
+    eventually("refused", || {
+        let mut nodes = plain.nodes().into_iter();
+        nodes.all(|node| matches!(node.state, NodeState::Refused(_)))
+    })
+    .await;
+    assert_not_granted(&plain, "refused").await;
+    assert!((0..3).all(|node| is_voting(&strict, node)));
+    assert!(!guard.is_lost());
+    drop(replicas);
+    eventually("back", || (0..3).all(|node| is_voting(&plain, node))).await;
+    assert!(is_contended(&plain.try_acquire("k").await.unwrap_err()));
+    assert_eq!(masters.iter().map(identity).collect::<Vec<_>>(), markers);
+}
+
+async fn back_up_under_locks(kind: Kind) {
+    let servers = Server::start_many(kind, 3);
+    // The first was promoted once, and its backlog still tells of that.
+    let spare = Server::start(kind, &[]);
+    servers[0].fail_back_from(&spare);
+    let locks = connected(process(&servers, PLAIN, None).bootstrap(true)).await;
+    let declared = connected(process(&servers, EXPECTING, None)).await;
+    let guard = locks.try_acquire("k").await.unwrap();
+    let markers: Vec<String> = servers.iter().map(identity).collect();
+    assert!(markers[0].contains('/') && !markers[1].contains('/'));
+
+    let servers = back_up(servers).await;
+    for server in &servers {
+        server.run("CONFIG SET repl-backlog-ttl 1");
+    }
+    eventually("the backlog is freed", || {
+        servers[0].info("second_repl_offset") == "-1"
+    })
+    .await;
+    let servers = looked_at(servers, 2).await;
+    let servers = back_up(servers).await;
+    let fresh = connected(process(&servers, PLAIN, None)).await;
+    for locks in [&locks, &declared, &fresh] {
+        assert!((0..3).all(|node| is_voting(locks, node)));
+        assert!(is_contended(&locks.try_acquire("k").await.unwrap_err()));
+    }
+    assert_eq!(servers.iter().map(identity).collect::<Vec<_>>(), markers);
+    assert_eq!(servers[0].run("HGET lk!node quarantine"), "(nil)");
+    assert!(!guard.is_lost());
+    let free = fresh.try_acquire("other").await.unwrap();
+    free.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_backup_costs_no_vote() {
+    back_up_under_locks(Kind::Redis).await;
+}
+
+#[tokio::test]
+async fn a_backup_of_valkey_costs_no_vote() {
+    back_up_under_locks(Kind::Valkey).await;
+}
+
+/// Makes a backup of each server, which is seen by two processes while it goes on.
+async fn back_up(servers: Vec<Server>) -> Vec<Server> {
+    let delay = |servers: &[Server], seconds: &str| {
+        for server in servers {
+            server.run("CONFIG SET repl-diskless-sync yes");
+            server.run(&format!("CONFIG SET repl-diskless-sync-delay {seconds}"));
+        }
+    };
+    delay(&servers, "600");
+    let mut backups: Vec<_> = servers.iter().map(Server::backup).collect();
+    let begun = |server: &Server| server.run("INFO replication").contains("port=0");
+    eventually("begun", || servers.iter().all(begun)).await;
+    let servers = looked_at(servers, 2).await;
+    delay(&servers, "0");
+    for backup in &mut backups {
+        eventually("backed up", || backup.try_wait().unwrap().is_some()).await;
+        assert!(backup.wait().unwrap().success());
+    }
+    looked_at(servers, 2).await
+}
+
+/// Has a server throw away what expires, which is the locks and not the marker.
+fn evict(server: &Server, policy: &str) {
+    server.run(&format!("CONFIG SET maxmemory-policy {policy}"));
+    server.run("CONFIG SET maxmemory 1");
+    // Whatever is asked for, room is made first.
+    server.run("SET lk:room room");
+    assert_ne!(server.info("evicted_keys"), "0");
+    assert_eq!(server.run("EXISTS lk:k"), "0");
+}
+
+fn evict_no_more(server: &Server) {
+    server.run("CONFIG SET maxmemory 0");
+    server.run("CONFIG SET maxmemory-policy noeviction");
+}
+
+#[tokio::test]
+async fn a_node_that_evicted_locks_forgot_them() {
+    for (kind, seen) in [
+        (Kind::Redis, true),
+        (Kind::Redis, false),
+        (Kind::Valkey, false),
+    ] {
+        let servers = Server::start_many(kind, 3);
+        let witness = connected(process(&servers, PLAIN, None).bootstrap(true)).await;
+        let holder = process(&servers, PLAIN, Some(2)).connect().await.unwrap();
+        let guard = holder.try_acquire("k").await.unwrap();
+        evict(&servers[0], "volatile-lru");
+        if seen {
+            eventually("refused", || {
+                matches!(witness.nodes()[0].state, NodeState::Refused(_))
+            })
+            .await;
+        }
+        evict_no_more(&servers[0]);
+        // Also between two looks.
+        eventually("noticed", || is_quarantined(&witness, 0)).await;
+        assert_not_granted(&witness, "who saw it").await;
+        let fresh = process(&servers, PLAIN, None).lazy().unwrap();
+        eventually("asked", || is_quarantined(&fresh, 0)).await;
+        assert_not_granted(&fresh, "who came later").await;
+        assert!(!guard.is_lost(), "too late to show anything");
+    }
+}
+
+/// Nobody was there when it happened.
+#[tokio::test]
+async fn a_fresh_process_sees_that_a_node_evicted_locks() {
+    let servers = Server::start_many(Kind::Redis, 3);
+    let first = connected(process(&servers, PLAIN, None).bootstrap(true)).await;
+    first.shutdown(Duration::ZERO).await;
+    let cut_off = process(&servers, PLAIN, Some(0)).connect().await.unwrap();
+    let guard = cut_off.try_acquire("other").await.unwrap();
+    servers[0].run("SET lk:k x PX 60000");
+    evict(&servers[0], "volatile-lru");
+    evict_no_more(&servers[0]);
+    servers[0].run("CONFIG SET maxmemory 0");
+    let fresh = process(&servers, PLAIN, None).lazy().unwrap();
+    eventually("asked", || is_quarantined(&fresh, 0)).await;
+    assert!(!guard.is_lost());
+}
