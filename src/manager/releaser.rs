@@ -10,6 +10,7 @@ use super::ending::{LossReason, Unconfirmed};
 use super::fanout::Fanout;
 use super::hold::{Hold, Owed};
 use super::insist::{Missed, insist, is_worth_another_try};
+use super::ledger::Obligation;
 use crate::clock::Clock as _;
 use crate::metrics;
 use crate::moment::Moment;
@@ -64,8 +65,14 @@ impl Debt {
 }
 
 impl Release {
-    /// A release of `debt` on `nodes`, where `free` other nodes are free already.
-    pub(super) fn new(core: &Arc<Core>, debt: Debt, nodes: &[usize], free: usize) -> Self {
+    /// A release of `debt` on `nodes`, where `free` other nodes are free already. It meets `obligation`.
+    pub(super) fn new(
+        core: &Arc<Core>,
+        debt: Debt,
+        nodes: &[usize],
+        free: usize,
+        obligation: Option<Obligation>,
+    ) -> Self {
         let futures = nodes.iter().filter_map(|&index| {
             let node = core.nodes.get(index)?;
             Some((index, node.release(debt.request())))
@@ -81,6 +88,8 @@ impl Release {
                 listeners: 0,
                 turns: None,
                 tally: None,
+                obligation,
+                refused: false,
             }),
         }
     }
@@ -100,7 +109,8 @@ impl Release {
             return Self::nothing();
         };
         let debt = Debt::new(core, &hold.keys, token, hold.lease.started, true);
-        let mut release = Self::new(core, debt, &owed.nodes, owed.free);
+        let obligation = owed.take_obligation();
+        let mut release = Self::new(core, debt, &owed.nodes, owed.free, obligation);
         if let Some(work) = &mut release.work {
             work.turns = owed.turns.take();
             work.tally = Some(Tally::new(owed.lost));
@@ -135,6 +145,7 @@ impl Drop for Release {
     fn drop(&mut self) {
         let Some(work) = self.work.take() else { return };
         if work.fanout.is_empty() && work.failed.is_empty() {
+            work.end(true);
             return;
         }
         let (core, keys) = (Arc::clone(&work.core), work.debt.keys.clone());
@@ -159,6 +170,9 @@ struct Work {
     turns: Option<Turns>,
     // Of a lock that was held.
     tally: Option<Tally>,
+    obligation: Option<Obligation>,
+    // A node refused to release.
+    refused: bool,
 }
 
 /// One release, to be counted. Dropped before it is known what came of it, it counts as one that nobody confirmed.
@@ -236,7 +250,17 @@ impl Work {
                 }
             }
             Err(error) if is_worth_another_try(&error) => self.failed.push(node),
-            Err(error) => self.core.refused(node, "release", &error),
+            Err(error) => {
+                self.refused = true;
+                self.core.refused(node, "release", &error);
+            }
+        }
+    }
+
+    /// Ends it; `freed`: no other node than those that refused has it any more.
+    fn end(self, freed: bool) {
+        if let (Some(obligation), true, false) = (self.obligation, freed, self.refused) {
+            obligation.meet();
         }
     }
 
@@ -270,15 +294,17 @@ impl Work {
                 }
             }
         }
-        let Self {
-            core, debt, failed, ..
-        } = self;
-        let retries = failed.into_iter().map(|node| {
-            let retry: NodeFuture<()> = Box::pin(retry(Arc::clone(&core), node, debt.clone()));
-            (node, retry)
+        let failed = std::mem::take(&mut self.failed).into_iter();
+        let retries = failed.map(|node| {
+            let retry = retry(Arc::clone(&self.core), node, self.debt.clone());
+            (node, Box::pin(retry) as NodeFuture<bool>)
         });
         let mut retries = Fanout::new(retries.collect::<Vec<_>>());
-        while retries.next().await.is_some() {}
+        let mut freed = true;
+        while let Some((_, this)) = retries.next().await {
+            freed &= this;
+        }
+        self.end(freed);
     }
 }
 
@@ -313,15 +339,17 @@ async fn when_settled(
     }
 }
 
-/// Releases on one node again and again until it answers or the ttl is over.
-async fn retry(core: Arc<Core>, index: usize, debt: Debt) {
+/// Releases on one node again and again until it answers or the ttl is over. Tells whether it did.
+async fn retry(core: Arc<Core>, index: usize, debt: Debt) -> bool {
     if let Some(hold) = &debt.hold {
         let left = debt.until.since(core.clock.now());
         let _ = timeout(left, hold.settled(index)).await;
     }
     let release = |node: &dyn Node| node.release(debt.request());
-    if insist(&core, index, debt.until, "release", release).await == Err(Missed::Late) {
+    let released = insist(&core, index, debt.until, "release", release).await;
+    if released == Err(Missed::Late) {
         let key = debt.keys.first().show(core.redact);
         crate::trace::left_to_expire(&key, "a node did not answer in time");
     }
+    released.is_ok()
 }

@@ -23,6 +23,7 @@ mod limits;
 mod members;
 mod release;
 mod secrets;
+mod shutdown;
 mod transfer;
 mod waiting;
 

@@ -7,6 +7,7 @@ use super::inner::{Inner, Phase};
 use crate::clock::Clock as _;
 use crate::manager::baton::Turns;
 use crate::manager::ending::LossReason;
+use crate::manager::ledger::{Obligation, Stage};
 
 /// What the guard owes when it lets go.
 #[derive(Debug)]
@@ -21,6 +22,20 @@ pub(in crate::manager) struct Owed {
     pub(in crate::manager) lost: Option<LossReason>,
     /// The right to go for the keys, unless the loss has passed it on.
     pub(in crate::manager) turns: Option<Turns>,
+    // Missing only where it was let go of before.
+    obligation: Option<Obligation>,
+    // Nothing is sent, though the nodes have it.
+    abandoned: bool,
+}
+
+impl Owed {
+    /// What is to be met by freeing the nodes. `None` if there is nothing to free them of, or they are left to free
+    /// themselves, which is counted.
+    pub(in crate::manager) fn take_obligation(&mut self) -> Option<Obligation> {
+        let obligation = self.obligation.take()?;
+        obligation.enter(Stage::Releasing);
+        (!self.abandoned).then_some(obligation)
+    }
 }
 
 impl Hold {
@@ -77,6 +92,8 @@ impl Hold {
                 .collect(),
             lost,
             turns: inner.turns.take(),
+            obligation: inner.obligation.take(),
+            abandoned: left,
         };
         if let Some(turns) = &owed.turns {
             turns.leave();
