@@ -139,8 +139,9 @@ async fn recall(locks: &LockManager, key: String) -> Result<Recall, AcquireError
     locks.recall(key, LONG, Duration::ZERO).await
 }
 
-/// What is given back while the manager shuts down.
+/// What begins or ends as the manager shuts down.
 enum Work {
+    Asking(LockManager, String),
     Dropped(LockGuard),
     Released(LockGuard),
     Done(RunGuard),
@@ -149,7 +150,8 @@ enum Work {
 impl Work {
     async fn begin(locks: &LockManager, round: usize) -> Self {
         let key = round.to_string();
-        match round % 3 {
+        match round % 4 {
+            3 => Self::Asking(locks.clone(), key),
             0 => Self::Dropped(locks.acquire(key).await.unwrap()),
             1 => Self::Released(locks.acquire(key).await.unwrap()),
             _ => match recall(locks, key).await.unwrap() {
@@ -162,6 +164,10 @@ impl Work {
     /// Tells whether it was said that it went well.
     async fn end(self) -> bool {
         match self {
+            Self::Asking(locks, key) => {
+                drop(locks.try_acquire(key).await);
+                true
+            }
             Self::Dropped(guard) => {
                 drop(guard);
                 true
@@ -178,7 +184,7 @@ async fn an_orderly_shutdown_on_busy_cores_leaves_no_key_and_no_work_to_be_done_
     let next = manager(&cluster, Duration::ZERO).await;
     let _busy = Busy::cores();
     let (mut left, mut failed, mut again) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..60 {
+    for round in 0..80 {
         let locks = manager(&cluster, Duration::ZERO).await;
         let work = Work::begin(&locks, round).await;
         let is_run = matches!(work, Work::Done(_));
