@@ -12,7 +12,7 @@ use super::ending::Unrecorded;
 use super::fanout::Fanout;
 use super::hold::{Hold, Owed};
 use super::insist::{insist, is_worth_another_try};
-use super::ledger::Obligation;
+use super::ledger::Owing;
 use crate::clock::Clock as _;
 use crate::moment::Moment;
 use crate::node::{
@@ -59,24 +59,14 @@ pub(super) struct Spread {
     /// By then what is released has ended on its own.
     pub(super) until: Moment,
     /// The nodes that it is to be released on.
-    pub(super) owing: Vec<usize>,
-    /// To be met by that.
-    pub(super) obligation: Option<Obligation>,
+    pub(super) owing: Owing,
 }
 
 impl Spread {
     /// Releases what is still to be released, without a record.
     async fn free(mut self, core: Arc<Core>) {
-        let nodes = self.owing.clone();
+        let nodes = self.owing.nodes();
         free(&core, &self.release, self.until, nodes, &mut self.owing).await;
-        meet(self.obligation, &self.owing);
-    }
-}
-
-/// Meets `obligation` if no nodes are `owing`.
-fn meet(obligation: Option<Obligation>, owing: &[usize]) {
-    if let (Some(obligation), true) = (obligation, owing.is_empty()) {
-        obligation.meet();
     }
 }
 
@@ -97,10 +87,6 @@ fn spread_in(core: &Arc<Core>, room: Room, mut job: Spread, nodes: Vec<usize>) {
     let request = CompleteRequest::new(job.release.clone(), Some(job.record.clone()), job.keep)
         .under(core.charter.clone())
         .chosen();
-    if job.owing.is_empty() {
-        // A shutdown need not wait for records.
-        meet(job.obligation.take(), &[]);
-    }
     let owner = Arc::clone(core);
     // A node may be down for all of that minute. What must be released then cannot wait behind its records.
     core.background.spawn_beside(async move {
@@ -122,7 +108,7 @@ async fn insist_on_all(
     request: &CompleteRequest,
     until: Moment,
     nodes: Vec<usize>,
-    owing: &mut Vec<usize>,
+    owing: &mut Owing,
 ) -> Vec<usize> {
     let jobs = nodes.into_iter().map(|index| {
         let (core, request) = (Arc::clone(core), request.clone());
@@ -137,7 +123,7 @@ async fn insist_on_all(
     let mut stored = Vec::new();
     while let Some((node, reply)) = jobs.next().await {
         if reply.is_some() {
-            owing.retain(|other| *other != node);
+            owing.freed(node);
         }
         if matches!(reply, Some(CompleteReply::Stored { .. })) {
             stored.push(node);
@@ -152,7 +138,7 @@ async fn free(
     release: &ReleaseRequest,
     until: Moment,
     nodes: Vec<usize>,
-    owing: &mut Vec<usize>,
+    owing: &mut Owing,
 ) {
     let jobs = nodes.into_iter().map(|index| {
         let (core, release) = (Arc::clone(core), release.clone());
@@ -169,7 +155,7 @@ async fn free(
     let mut jobs = Fanout::new(jobs.collect::<Vec<_>>());
     while let Some((node, freed)) = jobs.next().await {
         if freed {
-            owing.retain(|other| *other != node);
+            owing.freed(node);
         }
     }
 }
@@ -215,9 +201,7 @@ impl Drop for Completion {
         let Some(work) = self.work.take() else {
             return;
         };
-        if work.is_over() {
-            work.end();
-        } else {
+        if !work.is_over() {
             let core = Arc::clone(&work.core);
             // There are no more of them than requests that run.
             core.background.spawn_anyway(work.rest());
@@ -239,8 +223,7 @@ struct Work {
     // Whether a quorum has it, or has not got it in time.
     decided: bool,
     // The nodes that may have the lock.
-    owing: Vec<usize>,
-    obligation: Option<Obligation>,
+    owing: Owing,
 }
 
 impl Work {
@@ -272,8 +255,7 @@ impl Work {
             listeners: 0,
             turns: owed.turns.take(),
             decided: false,
-            obligation: owed.take_obligation(),
-            owing: [owed.nodes, owed.busy].concat(),
+            owing: owed.owing(),
         }
     }
 
@@ -329,7 +311,7 @@ impl Work {
 
     fn note(&mut self, node: usize, answer: Result<CompleteReply, NodeError>) {
         if answer.is_ok() {
-            self.owing.retain(|other| *other != node);
+            self.owing.freed(node);
         }
         match answer {
             Ok(CompleteReply::Stored { listeners }) => {
@@ -354,13 +336,7 @@ impl Work {
         if self.stored.len() < self.core.nodes.len() {
             // Boxed, as it is seldom needed.
             Box::pin(self.bring()).await;
-        } else {
-            self.end();
         }
-    }
-
-    fn end(self) {
-        meet(self.obligation, &self.owing);
     }
 
     /// Tries nodes that failed again, and gives the record to all others.
@@ -373,7 +349,6 @@ impl Work {
         if self.request.record.is_some() && room.is_none() {
             let (release, failed) = (&self.request.release, std::mem::take(&mut self.failed));
             free(&self.core, release, until, failed, &mut self.owing).await;
-            self.end();
             return;
         }
         if self.stored.len() < self.needed() || self.request.record.is_none() {
@@ -394,11 +369,8 @@ impl Work {
                 keep: self.request.keep,
                 until,
                 owing: self.owing,
-                obligation: self.obligation,
             };
             spread_in(&self.core, room, job, lacking);
-        } else {
-            self.end();
         }
     }
 }

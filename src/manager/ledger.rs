@@ -5,10 +5,10 @@
 //!                 └────────────────────▲  └──────► left to expire
 //! ```
 //!
-//! Each owner token has one [`Obligation`], which is passed on with the work: from the attempt to the lock that it wins,
-//! from the lock to its release, and from there to the job that goes on in the background. It is never counted anew on
-//! the way, so there is no moment at which it is not counted; and whoever drops it without a word has left the token on
-//! the nodes, whether it was an error, a full background or the end of the runtime.
+//! Each owner token has one [`Obligation`], which is passed on with the work: from the attempt to the lock that it
+//! wins, from the lock to its release, and from there to the job that goes on in the background. It is never counted
+//! anew on the way, so there is no moment at which it is not counted; and whoever drops it without a word has left the
+//! token on the nodes, whether it was an error, a full background or the end of the runtime.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -207,6 +207,41 @@ impl Obligation {
     }
 }
 
+/// A share in an obligation, with the nodes that are to be freed for it. It is met once all of them are.
+#[derive(Debug)]
+pub(super) struct Owing {
+    nodes: Vec<usize>,
+    // As long as there are such nodes.
+    obligation: Option<Obligation>,
+}
+
+impl Owing {
+    pub(super) fn new(obligation: Option<Obligation>, nodes: Vec<usize>) -> Self {
+        let mut owing = Self { nodes, obligation };
+        owing.look();
+        owing
+    }
+
+    /// Notes that `node` has nothing of the token any more.
+    pub(super) fn freed(&mut self, node: usize) {
+        self.nodes.retain(|other| *other != node);
+        self.look();
+    }
+
+    fn look(&mut self) {
+        if self.nodes.is_empty()
+            && let Some(obligation) = self.obligation.take()
+        {
+            obligation.meet();
+        }
+    }
+
+    /// The nodes that are not free yet.
+    pub(super) fn nodes(&self) -> Vec<usize> {
+        self.nodes.clone()
+    }
+}
+
 impl Drop for Obligation {
     fn drop(&mut self) {
         if !self.is_met {
@@ -326,6 +361,22 @@ mod tests {
         assert_eq!(ledger.0.state().left.len(), 1, "what is over is forgotten");
         drop(ledger.begin().unwrap().owing_nothing());
         assert_eq!(ledger.left(), 1);
+    }
+
+    #[test]
+    fn an_obligation_is_met_once_all_nodes_are_free() {
+        let (_, ledger) = ledger();
+        let mut owing = Owing::new(ledger.begin(), vec![0, 2]);
+        for node in [2, 1] {
+            owing.freed(node);
+            assert_eq!((owing.nodes(), open(&ledger)), (vec![0], (1, 0, 0)));
+        }
+        owing.freed(0);
+        assert_eq!((open(&ledger), ledger.left()), ((0, 0, 0), 0));
+        drop(Owing::new(ledger.begin(), Vec::new()));
+        assert_eq!(ledger.left(), 0);
+        drop(Owing::new(ledger.begin(), vec![0]));
+        assert_eq!((open(&ledger), ledger.left()), ((0, 0, 0), 1));
     }
 
     #[test]

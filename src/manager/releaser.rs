@@ -10,7 +10,7 @@ use super::ending::{LossReason, Unconfirmed};
 use super::fanout::Fanout;
 use super::hold::{Hold, Owed};
 use super::insist::{Missed, insist, is_worth_another_try};
-use super::ledger::Obligation;
+use super::ledger::{Obligation, Owing};
 use crate::clock::Clock as _;
 use crate::metrics;
 use crate::moment::Moment;
@@ -88,8 +88,7 @@ impl Release {
                 listeners: 0,
                 turns: None,
                 tally: None,
-                obligation,
-                refused: false,
+                owing: Owing::new(obligation, nodes.to_vec()),
             }),
         }
     }
@@ -109,9 +108,9 @@ impl Release {
             return Self::nothing();
         };
         let debt = Debt::new(core, &hold.keys, token, hold.lease.started, true);
-        let obligation = owed.take_obligation();
-        let mut release = Self::new(core, debt, &owed.nodes, owed.free, obligation);
+        let mut release = Self::new(core, debt, &owed.nodes, owed.free, None);
         if let Some(work) = &mut release.work {
+            work.owing = owed.owing();
             work.turns = owed.turns.take();
             work.tally = Some(Tally::new(owed.lost));
             if !owed.busy.is_empty() {
@@ -145,7 +144,6 @@ impl Drop for Release {
     fn drop(&mut self) {
         let Some(work) = self.work.take() else { return };
         if work.fanout.is_empty() && work.failed.is_empty() {
-            work.end(true);
             return;
         }
         let (core, keys) = (Arc::clone(&work.core), work.debt.keys.clone());
@@ -170,9 +168,7 @@ struct Work {
     turns: Option<Turns>,
     // Of a lock that was held.
     tally: Option<Tally>,
-    obligation: Option<Obligation>,
-    // A node refused to release.
-    refused: bool,
+    owing: Owing,
 }
 
 /// One release, to be counted. Dropped before it is known what came of it, it counts as one that nobody confirmed.
@@ -245,22 +241,13 @@ impl Work {
         match answer {
             Ok(reply) => {
                 self.free += 1;
+                self.owing.freed(node);
                 if let ReleaseReply::Released { listeners } = reply {
                     self.listeners = self.listeners.max(listeners);
                 }
             }
             Err(error) if is_worth_another_try(&error) => self.failed.push(node),
-            Err(error) => {
-                self.refused = true;
-                self.core.refused(node, "release", &error);
-            }
-        }
-    }
-
-    /// Ends it; `freed`: no other node than those that refused has it any more.
-    fn end(self, freed: bool) {
-        if let (Some(obligation), true, false) = (self.obligation, freed, self.refused) {
-            obligation.meet();
+            Err(error) => self.core.refused(node, "release", &error),
         }
     }
 
@@ -300,11 +287,11 @@ impl Work {
             (node, Box::pin(retry) as NodeFuture<bool>)
         });
         let mut retries = Fanout::new(retries.collect::<Vec<_>>());
-        let mut freed = true;
-        while let Some((_, this)) = retries.next().await {
-            freed &= this;
+        while let Some((node, released)) = retries.next().await {
+            if released {
+                self.owing.freed(node);
+            }
         }
-        self.end(freed);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a round found that asked for a record.
 
 use super::super::completion::{Spread, spread};
-use super::super::ledger::Stage;
+use super::super::ledger::{Owing, Stage};
 use super::{Attempt, Purpose};
 use crate::clock::Clock as _;
 use crate::node::ReleaseRequest;
@@ -45,8 +45,7 @@ impl Attempt {
                 record: record.clone(),
                 keep,
                 until: self.core.clock.now() + self.core.terms.ttl,
-                owing,
-                obligation: Some(obligation.share()),
+                owing: Owing::new(Some(obligation.share()), owing),
             };
             spread(&self.core, job, nodes);
         }

@@ -7,7 +7,7 @@ use super::inner::{Inner, Phase};
 use crate::clock::Clock as _;
 use crate::manager::baton::Turns;
 use crate::manager::ending::LossReason;
-use crate::manager::ledger::{Obligation, Stage};
+use crate::manager::ledger::{Obligation, Owing, Stage};
 
 /// What the guard owes when it lets go.
 #[derive(Debug)]
@@ -29,12 +29,13 @@ pub(in crate::manager) struct Owed {
 }
 
 impl Owed {
-    /// What is to be met by freeing the nodes. `None` if there is nothing to free them of, or they are left to free
-    /// themselves, which is counted.
-    pub(in crate::manager) fn take_obligation(&mut self) -> Option<Obligation> {
-        let obligation = self.obligation.take()?;
-        obligation.enter(Stage::Releasing);
-        (!self.abandoned).then_some(obligation)
+    /// The nodes that are to be freed now or later. A lock that is left to expire counts as left from here on.
+    pub(in crate::manager) fn owing(&mut self) -> Owing {
+        let obligation = self.obligation.take().filter(|_| !self.abandoned);
+        if let Some(obligation) = &obligation {
+            obligation.enter(Stage::Releasing);
+        }
+        Owing::new(obligation, [&*self.nodes, &*self.busy].concat())
     }
 }
 
