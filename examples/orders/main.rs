@@ -75,6 +75,9 @@ async fn run() -> Result<ExitCode, AnyError> {
     // Requests that run on, if any, are told that their locks are lost.
     let report = locks.shutdown(Duration::from_secs(1)).await;
     println!("\nstopped; {} locks were cut short", report.lost);
+    if !report.is_all_released() {
+        println!("others may have to wait for a ttl: {report:?}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

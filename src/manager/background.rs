@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::time::{Sleep, sleep};
 
-/// Runs jobs on the runtime that the manager was built on, up to a bound, and can be waited for.
+/// Runs jobs on the runtime that the manager was built on, up to a bound.
 pub(super) struct Background {
     runtime: Handle,
     limit: usize,
@@ -64,13 +63,7 @@ impl Background {
         });
     }
 
-    /// Counts one job more, which runs elsewhere, until the value is dropped or [goes on](Self::go_on) here.
-    pub(super) fn enter(&self) -> Inside {
-        self.jobs.enter()
-    }
-
-    /// Runs the rest of a job that was counted before.
-    pub(super) fn go_on(&self, inside: Inside, job: impl Future<Output = ()> + Send + 'static) {
+    fn go_on(&self, inside: Inside, job: impl Future<Output = ()> + Send + 'static) {
         self.runtime
             .spawn(crate::trace::in_span(Counted { job, inside }));
     }
@@ -81,11 +74,6 @@ impl Background {
         let _inside = outside.then(|| self.runtime.enter());
         sleep(after)
     }
-
-    /// Waits until no job runs, at most for `limit`; tells how many still do.
-    pub(super) async fn idle(&self, limit: Duration) -> usize {
-        self.jobs.idle(limit).await
-    }
 }
 
 pin_project! {
@@ -93,7 +81,6 @@ pin_project! {
     struct Counted<F> {
         #[pin]
         job: F,
-        // After the job, which may be waited for by that.
         inside: Inside,
     }
 }
@@ -106,64 +93,34 @@ impl<F: Future<Output = ()>> Future for Counted<F> {
     }
 }
 
-/// Counts how many are inside, and can be waited on until nobody is.
+/// Counts how many are inside.
 #[derive(Clone)]
-pub(super) struct Gauge {
-    state: Arc<State>,
-}
-
-struct State {
-    inside: AtomicUsize,
-    idle: Notify,
-}
+struct Gauge(Arc<AtomicUsize>);
 
 impl Gauge {
-    pub(super) fn new() -> Self {
-        Self {
-            state: Arc::new(State {
-                inside: AtomicUsize::new(0),
-                idle: Notify::new(),
-            }),
-        }
+    fn new() -> Self {
+        Self(Arc::default())
     }
 
     /// Counts one in until the value is dropped: also by a panic, or by the end of a runtime.
-    pub(super) fn enter(&self) -> Inside {
-        self.state.inside.fetch_add(1, Ordering::AcqRel);
+    fn enter(&self) -> Inside {
+        self.0.fetch_add(1, Ordering::AcqRel);
         Inside(self.clone())
     }
 
-    pub(super) fn count(&self) -> usize {
-        self.state.inside.load(Ordering::Acquire)
-    }
-
-    /// Waits until nobody is inside, at most for `limit`; tells how many still are.
-    pub(super) async fn idle(&self, limit: Duration) -> usize {
-        let idle = async {
-            loop {
-                let notified = self.state.idle.notified();
-                if self.count() == 0 {
-                    return;
-                }
-                notified.await;
-            }
-        };
-        let _ = tokio::time::timeout(limit, idle).await;
-        self.count()
+    fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
     }
 }
 
 /// One that is counted by a [`Gauge`].
 #[derive(Debug)]
 #[must_use = "it counts for as long as it is kept"]
-pub(super) struct Inside(Gauge);
+struct Inside(Gauge);
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        let state = &self.0.state;
-        if state.inside.fetch_sub(1, Ordering::AcqRel) == 1 {
-            state.idle.notify_waiters();
-        }
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -187,7 +144,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     #[tokio::test]
-    async fn jobs_beyond_the_limit_are_refused_and_idle_waits_for_the_rest() {
+    async fn jobs_beyond_the_limit_are_refused_until_others_have_ended() {
         let mut background = Background::new(Handle::current());
         background.limit = 2;
         let (first, go_first) = oneshot::channel::<()>();
@@ -201,12 +158,14 @@ mod tests {
         let (third, go_third) = oneshot::channel::<()>();
         background.spawn_beside(async { drop(go_third.await) });
         tokio::task::yield_now().await;
-        assert_eq!(background.idle(Duration::ZERO).await, 3);
+        assert_eq!(background.jobs.count(), 3);
         drop(first);
         tokio::task::yield_now().await;
         assert!(background.spawn(async {}), "there is room beside the third");
         drop((second, third));
-        assert_eq!(background.idle(Duration::from_secs(5)).await, 0);
+        while background.jobs.count() > 0 {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[test]

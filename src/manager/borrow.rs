@@ -12,6 +12,7 @@ use super::error::{NoQuorum, ShuttingDown};
 use super::fanout::Fanout;
 use super::guard::LockGuard;
 use super::hold::Hold;
+use super::ledger::Obligation;
 use crate::clock::Clock as _;
 use crate::key_error::KeyError;
 use crate::lease::Lease;
@@ -76,10 +77,8 @@ impl LockManager {
         proof: &LoanProof,
     ) -> Result<LockGuard, BorrowError> {
         let core = &self.core;
-        let _inside = core.attempts.enter();
-        if core.registry.is_closed() {
-            return Err(BorrowError::ShuttingDown(ShuttingDown));
-        }
+        let obligation = core.ledger.begin().map(Obligation::owing_nothing);
+        let obligation = obligation.ok_or(BorrowError::ShuttingDown(ShuttingDown))?;
         core.standings.introduced(core.node_timeout).await;
         let names = keys;
         let keys = core
@@ -107,7 +106,7 @@ impl LockManager {
             keys,
             clock,
             holding,
-            None,
+            (None, obligation),
         );
         let hold = Arc::new(hold);
         let inserted = core.registry.insert(&hold);

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::background::Inside;
 use super::baton::Turns;
 use super::core::Core;
 use super::ending::Unrecorded;
 use super::fanout::Fanout;
 use super::hold::{Hold, Owed};
 use super::insist::{insist, is_worth_another_try};
+use super::ledger::Owing;
 use crate::clock::Clock as _;
 use crate::moment::Moment;
 use crate::node::{
@@ -58,28 +58,33 @@ pub(super) struct Spread {
     pub(super) keep: Duration,
     /// By then what is released has ended on its own.
     pub(super) until: Moment,
+    /// The nodes that it is to be released on.
+    pub(super) owing: Owing,
+}
+
+impl Spread {
+    /// Releases what is still to be released, without a record.
+    async fn free(mut self, core: Arc<Core>) {
+        let nodes = self.owing.nodes();
+        free(&core, &self.release, self.until, nodes, &mut self.owing).await;
+    }
 }
 
 /// Brings a record to `nodes` in the background: until they have it, the manager shuts down, or a minute is over.
 pub(super) fn spread(core: &Arc<Core>, job: Spread, nodes: Vec<usize>) {
     let Some(room) = core.kept.room_for(&job.record) else {
         // They are given it when it is asked for; but what they granted is owed a release.
-        let (core, Spread { release, until, .. }) = (Arc::clone(core), job);
-        let keys = release.keys.clone();
-        let owner = Arc::clone(&core);
-        owner.settle(
-            &keys,
-            async move { free(&core, &release, until, nodes).await },
-        );
+        let keys = job.release.keys.clone();
+        core.settle(&keys, job.free(Arc::clone(core)));
         return;
     };
     spread_in(core, room, job, nodes);
 }
 
 /// The same for a record that has its `room` already.
-fn spread_in(core: &Arc<Core>, room: Room, job: Spread, nodes: Vec<usize>) {
+fn spread_in(core: &Arc<Core>, room: Room, mut job: Spread, nodes: Vec<usize>) {
     let until = core.clock.now() + SPREAD;
-    let request = CompleteRequest::new(job.release, Some(job.record), job.keep)
+    let request = CompleteRequest::new(job.release.clone(), Some(job.record.clone()), job.keep)
         .under(Some(Arc::clone(&core.charter)))
         .chosen();
     let owner = Arc::clone(core);
@@ -89,50 +94,70 @@ fn spread_in(core: &Arc<Core>, room: Room, job: Spread, nodes: Vec<usize>) {
         tokio::select! {
             biased;
             () = owner.registry.closing() => {}
-            _ = insist_on_all(&owner, &request, until, nodes) => {}
+            _ = insist_on_all(&owner, &request, until, nodes, &mut job.owing) => {}
         }
+        // Whatever becomes of the record.
+        job.free(owner).await;
     });
 }
 
-/// Completes on all of `nodes`, and tells which of them have the record then.
+/// Completes on all of `nodes`, and tells which of them have the record then. Those that answered are not `owing` a
+/// release any more.
 async fn insist_on_all(
     core: &Arc<Core>,
     request: &CompleteRequest,
     until: Moment,
     nodes: Vec<usize>,
+    owing: &mut Owing,
 ) -> Vec<usize> {
     let jobs = nodes.into_iter().map(|index| {
         let (core, request) = (Arc::clone(core), request.clone());
-        let job: NodeFuture<bool> = Box::pin(async move {
+        let job: NodeFuture<Option<CompleteReply>> = Box::pin(async move {
             let complete = |node: &dyn Node| node.complete(request.clone());
             let answer = insist(&core, index, until, "complete", complete).await;
-            matches!(answer, Ok(CompleteReply::Stored { .. }))
+            answer.ok()
         });
         (index, job)
     });
     let mut jobs = Fanout::new(jobs.collect::<Vec<_>>());
     let mut stored = Vec::new();
-    while let Some((node, done)) = jobs.next().await {
-        if done {
+    while let Some((node, reply)) = jobs.next().await {
+        if reply.is_some() {
+            owing.freed(node);
+        }
+        if matches!(reply, Some(CompleteReply::Stored { .. })) {
             stored.push(node);
         }
     }
     stored
 }
 
-async fn free(core: &Arc<Core>, release: &ReleaseRequest, until: Moment, nodes: Vec<usize>) {
+/// Releases on all of `nodes`; those that answered are not `owing` it any more.
+async fn free(
+    core: &Arc<Core>,
+    release: &ReleaseRequest,
+    until: Moment,
+    nodes: Vec<usize>,
+    owing: &mut Owing,
+) {
     let jobs = nodes.into_iter().map(|index| {
         let (core, release) = (Arc::clone(core), release.clone());
-        let job: NodeFuture<()> = Box::pin(async move {
+        let job: NodeFuture<bool> = Box::pin(async move {
             let release = |node: &dyn Node| -> NodeFuture<Result<ReleaseReply, NodeError>> {
                 node.release(release.clone())
             };
-            let _ = insist(&core, index, until, "release", release).await;
+            insist(&core, index, until, "release", release)
+                .await
+                .is_ok()
         });
         (index, job)
     });
     let mut jobs = Fanout::new(jobs.collect::<Vec<_>>());
-    while jobs.next().await.is_some() {}
+    while let Some((node, freed)) = jobs.next().await {
+        if freed {
+            owing.freed(node);
+        }
+    }
 }
 
 /// Writes `body` as what the request under `hold` came to, or that it may run again, and gives the lock back. Tells
@@ -157,13 +182,10 @@ pub(super) async fn complete(
     let request =
         CompleteRequest::new(release, record, keep).under(Some(Arc::clone(&core.charter)));
     let mut completion = Completion {
-        work: Some((
-            Work::new(core, &hold, owed, request),
-            core.background.enter(),
-        )),
+        work: Some(Work::new(core, &hold, owed, request)),
     };
     match &mut completion.work {
-        Some((work, _)) => work.quorum().await,
+        Some(work) => work.quorum().await,
         None => Err(nothing),
     }
 }
@@ -171,19 +193,19 @@ pub(super) async fn complete(
 /// A completion under way. It runs where it is waited for, as another task would have to be woken for every answer;
 /// dropped at any point it goes on in the background.
 struct Completion {
-    // Only `drop` takes it. A shutdown waits for it.
-    work: Option<(Work, Inside)>,
+    // Only `drop` takes it.
+    work: Option<Work>,
 }
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        let Some((work, inside)) = self.work.take() else {
+        let Some(work) = self.work.take() else {
             return;
         };
         if !work.is_over() {
             let core = Arc::clone(&work.core);
             // There are no more of them than requests that run.
-            core.background.go_on(inside, work.rest());
+            core.background.spawn_anyway(work.rest());
         }
     }
 }
@@ -201,10 +223,12 @@ struct Work {
     turns: Option<Turns>,
     // Whether a quorum has it, or has not got it in time.
     decided: bool,
+    // The nodes that may have the lock.
+    owing: Owing,
 }
 
 impl Work {
-    fn new(core: &Arc<Core>, hold: &Arc<Hold>, owed: Owed, request: CompleteRequest) -> Self {
+    fn new(core: &Arc<Core>, hold: &Arc<Hold>, mut owed: Owed, request: CompleteRequest) -> Self {
         let now = owed.nodes.iter().filter_map(|&index| {
             let node = core.nodes.get(index)?;
             Some((index, node.complete(request.clone())))
@@ -230,8 +254,9 @@ impl Work {
             stored: Vec::new(),
             failed: Vec::new(),
             listeners: 0,
-            turns: owed.turns,
+            turns: owed.turns.take(),
             decided: false,
+            owing: owed.owing(),
         }
     }
 
@@ -286,6 +311,9 @@ impl Work {
     }
 
     fn note(&mut self, node: usize, answer: Result<CompleteReply, NodeError>) {
+        if answer.is_ok() {
+            self.owing.freed(node);
+        }
         match answer {
             Ok(CompleteReply::Stored { listeners }) => {
                 self.stored.push(node);
@@ -320,12 +348,14 @@ impl Work {
             None => None,
         };
         if self.request.record.is_some() && room.is_none() {
-            free(&self.core, &self.request.release, until, self.failed).await;
+            let (release, failed) = (&self.request.release, std::mem::take(&mut self.failed));
+            free(&self.core, release, until, failed, &mut self.owing).await;
             return;
         }
         if self.stored.len() < self.needed() || self.request.record.is_none() {
             let failed = std::mem::take(&mut self.failed);
-            let more = insist_on_all(&self.core, &self.request, until, failed).await;
+            let owing = &mut self.owing;
+            let more = insist_on_all(&self.core, &self.request, until, failed, owing).await;
             self.stored.extend(more);
         }
         let nodes = 0..self.core.nodes.len();
@@ -339,6 +369,7 @@ impl Work {
                 record,
                 keep: self.request.keep,
                 until,
+                owing: self.owing,
             };
             spread_in(&self.core, room, job, lacking);
         }

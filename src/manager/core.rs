@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::background::{Background, Gauge};
+use super::background::Background;
 use super::baton::Queue;
 use super::completion::Kept;
 use super::courtesy::Courtesy;
 use super::error::{AcquireError, NoEntropy, NoQuorum, NodeFailure};
 use super::fencing::{Numbers, usual};
 use super::hand_off::HandOff;
+use super::ledger::Ledger;
 use super::options::Options;
 use super::waits::Waits;
 use super::warden::Standings;
@@ -54,8 +55,8 @@ pub(super) struct Core {
     // Whether keys are hidden from those who look.
     pub(super) redact: bool,
     pub(super) background: Background,
-    // Attempts under way: a shutdown waits for them, because they may yet be granted.
-    pub(super) attempts: Gauge,
+    // What may be set on nodes: a shutdown waits until all of it was given back.
+    pub(super) ledger: Ledger,
     pub(super) registry: Arc<Registry>,
     // Tells managers apart.
     pub(super) serial: u64,
@@ -84,6 +85,7 @@ impl Core {
             fencing: options.fencing.keep,
             numbers: Numbers::default(),
             nodes,
+            ledger: Ledger::new(Arc::clone(&clock), options.terms.ttl),
             clock,
             requests: options.namespace.of_requests(),
             kept: Kept::default(),
@@ -97,7 +99,6 @@ impl Core {
             waits: Waits::default(),
             redact: options.redact,
             background,
-            attempts: Gauge::new(),
             registry: Arc::new(Registry::new()),
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             next_id: AtomicU64::new(0),

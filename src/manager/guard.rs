@@ -27,7 +27,7 @@ use crate::token::{FencingToken, OwnerHash};
 /// Dropping the guard releases the lock on every node in the background, on the runtime that the manager was
 /// built on. It never blocks and never panics, inside or outside a runtime. If that runtime has ended, nothing
 /// can be sent and the lock stays on the nodes until its ttl ends. So it does if 10 000 releases are under way
-/// already.
+/// already. Either is counted as [`ShutdownReport::expiring`](crate::ShutdownReport::expiring).
 #[must_use = "a guard that is not bound releases the lock at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {

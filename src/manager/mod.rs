@@ -34,6 +34,7 @@ mod hand_off;
 mod hold;
 mod insist;
 mod lasting;
+mod ledger;
 mod listening;
 mod loan;
 mod lost;

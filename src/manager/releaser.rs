@@ -10,6 +10,7 @@ use super::ending::{LossReason, Unconfirmed};
 use super::fanout::Fanout;
 use super::hold::{Hold, Owed};
 use super::insist::{Missed, insist, is_worth_another_try};
+use super::ledger::{Obligation, Owing};
 use crate::clock::Clock as _;
 use crate::metrics;
 use crate::moment::Moment;
@@ -64,8 +65,14 @@ impl Debt {
 }
 
 impl Release {
-    /// A release of `debt` on `nodes`, where `free` other nodes are free already.
-    pub(super) fn new(core: &Arc<Core>, debt: Debt, nodes: &[usize], free: usize) -> Self {
+    /// A release of `debt` on `nodes`, where `free` other nodes are free already. It meets `obligation`.
+    pub(super) fn new(
+        core: &Arc<Core>,
+        debt: Debt,
+        nodes: &[usize],
+        free: usize,
+        obligation: Option<Obligation>,
+    ) -> Self {
         let futures = nodes.iter().filter_map(|&index| {
             let node = core.nodes.get(index)?;
             Some((index, node.release(debt.request())))
@@ -81,6 +88,7 @@ impl Release {
                 listeners: 0,
                 turns: None,
                 tally: None,
+                owing: Owing::new(obligation, nodes.to_vec()),
             }),
         }
     }
@@ -100,8 +108,9 @@ impl Release {
             return Self::nothing();
         };
         let debt = Debt::new(core, &hold.keys, token, hold.lease.started, true);
-        let mut release = Self::new(core, debt, &owed.nodes, owed.free);
+        let mut release = Self::new(core, debt, &owed.nodes, owed.free, None);
         if let Some(work) = &mut release.work {
+            work.owing = owed.owing();
             work.turns = owed.turns.take();
             work.tally = Some(Tally::new(owed.lost));
             if !owed.busy.is_empty() {
@@ -159,6 +168,7 @@ struct Work {
     turns: Option<Turns>,
     // Of a lock that was held.
     tally: Option<Tally>,
+    owing: Owing,
 }
 
 /// One release, to be counted. Dropped before it is known what came of it, it counts as one that nobody confirmed.
@@ -231,6 +241,7 @@ impl Work {
         match answer {
             Ok(reply) => {
                 self.free += 1;
+                self.owing.freed(node);
                 if let ReleaseReply::Released { listeners } = reply {
                     self.listeners = self.listeners.max(listeners);
                 }
@@ -270,15 +281,17 @@ impl Work {
                 }
             }
         }
-        let Self {
-            core, debt, failed, ..
-        } = self;
-        let retries = failed.into_iter().map(|node| {
-            let retry: NodeFuture<()> = Box::pin(retry(Arc::clone(&core), node, debt.clone()));
-            (node, retry)
+        let failed = std::mem::take(&mut self.failed).into_iter();
+        let retries = failed.map(|node| {
+            let retry = retry(Arc::clone(&self.core), node, self.debt.clone());
+            (node, Box::pin(retry) as NodeFuture<bool>)
         });
         let mut retries = Fanout::new(retries.collect::<Vec<_>>());
-        while retries.next().await.is_some() {}
+        while let Some((node, released)) = retries.next().await {
+            if released {
+                self.owing.freed(node);
+            }
+        }
     }
 }
 
@@ -313,15 +326,17 @@ async fn when_settled(
     }
 }
 
-/// Releases on one node again and again until it answers or the ttl is over.
-async fn retry(core: Arc<Core>, index: usize, debt: Debt) {
+/// Releases on one node again and again until it answers or the ttl is over. Tells whether it did.
+async fn retry(core: Arc<Core>, index: usize, debt: Debt) -> bool {
     if let Some(hold) = &debt.hold {
         let left = debt.until.since(core.clock.now());
         let _ = timeout(left, hold.settled(index)).await;
     }
     let release = |node: &dyn Node| node.release(debt.request());
-    if insist(&core, index, debt.until, "release", release).await == Err(Missed::Late) {
+    let released = insist(&core, index, debt.until, "release", release).await;
+    if released == Err(Missed::Late) {
         let key = debt.keys.first().show(core.redact);
         crate::trace::left_to_expire(&key, "a node did not answer in time");
     }
+    released.is_ok()
 }

@@ -86,9 +86,6 @@ impl<'a> Contender<'a> {
         // Who comes first is entitled to one whole round, however short its wait is to be.
         let mut deadline = (self.wait.is_patient() && self.queued).then(|| self.left());
         loop {
-            if self.core.registry.is_closed() {
-                return Err(AcquireError::ShuttingDown(ShuttingDown));
-            }
             // A round without any time could get nothing but leavings that must be released again.
             if deadline.is_some_and(|left| left.is_zero()) {
                 return Err(self.busy());

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -22,8 +21,6 @@ pub(super) struct Registry {
     state: Mutex<State>,
     // Something became due earlier than the watchdog sleeps, or it should stop.
     changed: Notify,
-    // The last lock has gone.
-    empty: Notify,
     // No more locks are taken.
     closing: Notify,
 }
@@ -42,7 +39,6 @@ impl Registry {
         Self {
             state: Mutex::new(State::default()),
             changed: Notify::new(),
-            empty: Notify::new(),
             closing: Notify::new(),
         }
     }
@@ -79,9 +75,6 @@ impl Registry {
         let mut state = self.state();
         if state.holds.remove(&(hold.due(), hold.id)).is_some() {
             crate::metrics::held_less();
-        }
-        if state.holds.is_empty() {
-            self.empty.notify_waiters();
         }
     }
 
@@ -120,38 +113,15 @@ impl Registry {
         self.state().closed
     }
 
-    /// How many locks are held.
-    pub(super) fn len(&self) -> usize {
-        self.state().holds.len()
-    }
-
     /// All locks that are held.
     pub(super) fn holds(&self) -> Vec<Arc<Hold>> {
         self.state().holds.values().map(Arc::clone).collect()
     }
 
-    /// Waits until no lock is held, at most for `limit`; tells how many still are.
-    pub(super) async fn empty(&self, limit: Duration) -> usize {
-        let empty = async {
-            loop {
-                let notified = self.empty.notified();
-                if self.len() == 0 {
-                    return;
-                }
-                notified.await;
-            }
-        };
-        let _ = timeout(limit, empty).await;
-        self.len()
-    }
-
-    /// Loses every lock that is held; tells how many that were.
+    /// Loses every lock that is held; tells how many were not lost before.
     pub(super) fn lose_all(&self, reason: LossReason) -> usize {
-        let holds = self.holds();
-        for hold in &holds {
-            hold.lose(reason);
-        }
-        holds.len()
+        let holds = self.holds().into_iter();
+        holds.filter(|hold| hold.lose(reason)).count()
     }
 
     /// Ends the watchdog.
@@ -342,7 +312,7 @@ mod tests {
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(locks.core.registry.len(), 0);
+        assert!(locks.core.registry.holds().is_empty());
         assert_eq!(planned(), first, "it sleeps until then");
         let _lock = locks.try_acquire("two").await.unwrap();
         assert_eq!(planned(), first, "and need not be woken");

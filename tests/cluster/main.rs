@@ -26,6 +26,7 @@ mod partition;
 mod release;
 mod room;
 mod secrets;
+mod shutdown;
 mod transfer;
 mod waiting;
 

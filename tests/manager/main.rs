@@ -11,6 +11,7 @@ mod acquire;
 mod borrowing;
 mod deadline;
 mod fairness;
+mod far;
 mod fence;
 mod hand_off;
 mod hold;

@@ -1,12 +1,21 @@
 //! Shutting a manager down.
 
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::runtime::{Handle, Runtime};
+use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{AcquireError, LossReason};
+use tower_redlock::{
+    AcquireError, HandOff, Loan, LockGuard, LockManager, LockManagerBuilder, LossReason, Recall,
+    RunGuard, ShutdownReport,
+};
 
-use super::{MS, Nodes};
+use super::far::{Far, Gate};
+use super::{MS, Nodes, TTL, poll_once};
+
+const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn new_work_is_refused_and_running_work_awaited() {
@@ -17,7 +26,7 @@ async fn new_work_is_refused_and_running_work_awaited() {
         let locks = locks.clone();
         async move { locks.shutdown(Duration::from_secs(5)).await }
     });
-    tokio::time::sleep(500 * MS).await;
+    sleep(500 * MS).await;
     let error = locks.try_acquire("order:2").await.unwrap_err();
     assert!(matches!(error, AcquireError::ShuttingDown(_)), "{error:?}");
     assert!(!guard.is_lost() && !shutdown.is_finished());
@@ -69,7 +78,7 @@ async fn a_waiter_is_told_within_a_poll() {
         let locks = locks.clone();
         async move { locks.acquire("order:1").await }
     });
-    tokio::time::sleep(500 * MS).await;
+    sleep(500 * MS).await;
     locks.shutdown(Duration::ZERO).await;
     let error = waiter.await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::ShuttingDown(_)), "{error:?}");
@@ -90,7 +99,7 @@ async fn an_attempt_under_way_is_refused_and_what_it_got_is_released() {
         let locks = locks.clone();
         async move { locks.shutdown(Duration::ZERO).await }
     });
-    tokio::time::sleep(10 * MS).await;
+    sleep(10 * MS).await;
     assert!(!shutdown.is_finished(), "the attempt is waited for");
     nodes.each(0..5, MemoryNode::thaw);
     let error = attempt.await.unwrap().unwrap_err();
@@ -98,4 +107,282 @@ async fn an_attempt_under_way_is_refused_and_what_it_got_is_released() {
     let report = shutdown.await.unwrap();
     assert_eq!((report.lost, report.held, report.unconfirmed), (0, 0, 0));
     assert_eq!(nodes.holding("order:1"), 0);
+}
+
+/// The report of a shutdown that left nothing.
+fn assert_clean(report: ShutdownReport) {
+    let ShutdownReport {
+        lost,
+        held,
+        acquiring,
+        unconfirmed,
+        expiring,
+        ..
+    } = report;
+    let all = (lost, held, acquiring, unconfirmed, expiring);
+    assert_eq!(all, (0, 0, 0, 0, 0));
+    assert!(report.is_all_released());
+}
+
+/// Shuts a manager down in the very moment in which something is `given_back`: the thread that does is held up after
+/// the lock has ended and before anything is sent.
+async fn shut_down_as_it_is<T, W>(
+    builder: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
+    take: impl AsyncFnOnce(LockManager) -> T,
+    given_back: W,
+) where
+    T: Send + 'static,
+    W: FnOnce(T) + Send + 'static,
+{
+    let gate = Arc::new(Gate::default());
+    let far = Far::new(Duration::ZERO, Some(Arc::clone(&gate)));
+    let locks = builder(far.builder()).lazy().unwrap();
+    let taken = take(locks.clone()).await;
+    let runtime = Handle::current();
+    let giving_back = thread::spawn(move || {
+        let _inside = runtime.enter();
+        given_back(taken);
+    });
+    gate.arrived().await;
+    let mut shutdown = Box::pin(locks.shutdown(6 * TTL));
+    let early = timeout(50 * MS, &mut shutdown).await;
+    assert!(!far.is_closed(), "nothing was sent yet: {early:?}");
+    assert!(early.is_err(), "{early:?}");
+    gate.open();
+    assert_clean(shutdown.await);
+    assert_eq!(far.holding(), 0);
+    assert!(far.is_closed());
+    giving_back.join().unwrap();
+}
+
+async fn take(locks: LockManager) -> LockGuard {
+    locks.try_acquire("order:1").await.unwrap()
+}
+
+async fn run(locks: LockManager) -> RunGuard {
+    let recalled = locks.recall("invoice:1", TTL, Duration::ZERO).await;
+    match recalled.unwrap() {
+        Recall::Run(run) => run,
+        other => panic!("nobody has sent it: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_is_dropped_as_the_shutdown_begins_is_released_before_it_ends() {
+    shut_down_as_it_is(|b| b, take, drop).await;
+}
+
+#[tokio::test]
+async fn what_is_released_as_the_shutdown_begins_is_released_before_it_ends() {
+    let release = |guard: LockGuard| Handle::current().block_on(guard.release()).unwrap();
+    shut_down_as_it_is(|b| b, take, release).await;
+}
+
+#[tokio::test]
+async fn what_was_lost_is_released_before_the_shutdown_ends() {
+    let short = |builder: LockManagerBuilder| {
+        let builder = builder.ttl(200 * MS).max_hold(200 * MS);
+        builder.hand_off(HandOff::OFF)
+    };
+    let take = async |locks| {
+        let guard = take(locks).await;
+        while !guard.is_lost() {
+            sleep(MS).await;
+        }
+        guard
+    };
+    shut_down_as_it_is(short, take, drop).await;
+}
+
+#[tokio::test]
+async fn what_the_last_loan_gives_back_is_released_before_the_shutdown_ends() {
+    let lend = async |locks| take(locks).await.lend().unwrap();
+    shut_down_as_it_is(|b| b, lend, Loan::returned).await;
+}
+
+#[tokio::test]
+async fn what_is_completed_as_the_shutdown_begins_is_kept_before_it_ends() {
+    let complete = |run: RunGuard| Handle::current().block_on(run.complete("sent")).unwrap();
+    shut_down_as_it_is(|b| b, run, complete).await;
+    let abandon = |run: RunGuard| Handle::current().block_on(run.abandon()).unwrap();
+    shut_down_as_it_is(|b| b, run, abandon).await;
+    shut_down_as_it_is(|b| b, run, drop).await;
+}
+
+/// The way there and back of one command in the tests below is 320 ms.
+const WAY: Duration = Duration::from_millis(160);
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_is_waited_for_within_the_grace_however_slow_the_nodes_are() {
+    let far = Far::new(WAY, None);
+    let locks = far.manager();
+    let attempt = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.try_acquire("order:1").await }
+    });
+    sleep(10 * MS).await;
+    let began = Instant::now();
+    assert_clean(locks.shutdown(6 * SECOND).await);
+    // The answers to the attempt, and then to its release.
+    assert_eq!(began.elapsed(), 4 * WAY - 10 * MS);
+    assert_eq!(far.holding(), 0);
+    assert!(far.is_closed());
+    let error = attempt.await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::ShuttingDown(_)), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_was_dropped_is_waited_for_too() {
+    let far = Far::new(WAY, None);
+    let locks = far.manager();
+    let attempt = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.try_acquire("order:1").await }
+    });
+    sleep(10 * MS).await;
+    attempt.abort();
+    assert_clean(locks.shutdown(6 * SECOND).await);
+    assert_eq!(far.holding(), 0);
+    assert!(far.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_takes_longer_than_the_grace_is_counted_and_goes_on() {
+    let far = Far::new(WAY, None);
+    let locks = far.manager();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let mut attempt = Box::pin(locks.try_acquire("order:2"));
+    assert!(poll_once(&mut attempt).await.is_none());
+    far.nodes.each([0], MemoryNode::freeze);
+    drop(guard);
+    let began = Instant::now();
+    let report = locks.shutdown(SECOND).await;
+    // And two node time-outs.
+    assert_eq!(began.elapsed(), 3 * SECOND);
+    let counts = (report.acquiring, report.unconfirmed, report.expiring);
+    assert_eq!((counts, report.held, report.lost), ((1, 1, 0), 0, 0));
+    assert!(!report.is_all_released());
+    assert!(!far.is_closed(), "it goes on");
+
+    drop(attempt);
+    far.nodes.each([0], MemoryNode::thaw);
+    assert_clean(locks.shutdown(6 * SECOND).await);
+    assert_eq!(far.holding(), 0);
+    assert!(far.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_node_takes_up_the_grace_and_no_more() {
+    let far = Far::new(Duration::ZERO, None);
+    let locks = far.manager();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    far.nodes.each([0], MemoryNode::freeze);
+    guard.release().await.unwrap();
+    for grace in [Duration::ZERO, 3 * SECOND] {
+        let began = Instant::now();
+        let report = locks.shutdown(grace).await;
+        assert_eq!(began.elapsed(), grace + 2 * SECOND);
+        assert_eq!((report.unconfirmed, report.expiring), (1, 0));
+    }
+    // After a ttl nobody tries any more; what it was sent it may do yet.
+    let began = Instant::now();
+    let report = locks.shutdown(6 * TTL).await;
+    assert!(began.elapsed() < TTL, "{:?}", began.elapsed());
+    assert_eq!((report.unconfirmed, report.expiring), (0, 1));
+    sleep(TTL + SECOND).await;
+    assert_clean(locks.shutdown(Duration::ZERO).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_there_was_no_room_to_release_is_left_to_expire_and_counted() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let mut guards = Vec::new();
+    for order in 0..10_100 {
+        guards.push(locks.try_acquire(format!("order:{order}")).await.unwrap());
+    }
+    drop(guards);
+    let report = locks.shutdown(TTL).await;
+    let left = nodes.0[0].keys().len();
+    assert!(left >= 100, "{left}");
+    assert_eq!((report.unconfirmed, report.expiring), (0, left));
+    assert!(!report.is_all_released());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loan_without_an_answer_is_left_to_expire_and_counted() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    drop(guard.lend().unwrap());
+    drop(guard);
+    let report = locks.shutdown(TTL).await;
+    assert_eq!((report.unconfirmed, report.expiring), (0, 1));
+    assert_eq!(nodes.holding("order:1"), 5);
+}
+
+#[test]
+fn what_was_let_go_after_the_end_of_the_runtime_is_left_to_expire_and_counted() {
+    let runtime = Runtime::new().unwrap();
+    let node = MemoryNode::new("n0");
+    let (locks, guard) = runtime.block_on(async {
+        let locks = LockManager::builder().nodes([node.clone()]).lazy().unwrap();
+        let guard = locks.try_acquire("order:1").await.unwrap();
+        (locks, guard)
+    });
+    drop(runtime);
+    drop(guard);
+    let report = Runtime::new().unwrap().block_on(locks.shutdown(TTL));
+    assert_eq!(
+        (report.held, report.unconfirmed, report.expiring),
+        (0, 0, 1)
+    );
+    assert_eq!(node.keys(), ["lk:order:1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_at_the_same_time_and_one_that_was_dropped_leave_nothing_behind() {
+    let far = Far::new(WAY, None);
+    let locks = far.manager();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    assert!(timeout(SECOND, locks.shutdown(TTL)).await.is_err());
+    assert!(!guard.is_lost() && !far.is_closed());
+    let error = locks.try_acquire("order:2").await.unwrap_err();
+    assert!(matches!(error, AcquireError::ShuttingDown(_)), "{error:?}");
+
+    let (long, short) = (locks.shutdown(TTL), locks.shutdown(SECOND));
+    let holder = async {
+        let reason = guard.lost().await;
+        drop(guard);
+        reason
+    };
+    let (long, short, reason) = tokio::join!(long, short, holder);
+    assert_eq!(reason, LossReason::Shutdown);
+    assert_eq!((short.lost, short.held), (1, 0));
+    assert!(short.is_all_released());
+    assert_clean(long);
+    assert_eq!(far.holding(), 0);
+    assert!(far.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_beside_a_record_is_released_before_the_shutdown_ends() {
+    let far = Far::new(WAY, None);
+    let (locks, other) = (far.manager(), far.manager());
+    far.nodes.each([2], MemoryNode::go_down);
+    run(locks.clone()).await.complete("sent").await.unwrap();
+    far.nodes.each([2], MemoryNode::come_up);
+    // The third node has no record and grants, for as long as nobody brings it one.
+    far.nodes.each([0, 1], MemoryNode::freeze);
+    let asking = tokio::spawn({
+        let other = other.clone();
+        async move { other.recall("invoice:1", TTL, Duration::ZERO).await }
+    });
+    sleep(2 * WAY + 10 * MS).await;
+    assert_eq!(far.holding(), 1);
+    far.nodes.each([0, 1], MemoryNode::thaw);
+    let recalled = asking.await.unwrap().unwrap();
+    assert!(matches!(recalled, Recall::Replay(_)), "{recalled:?}");
+    assert_clean(other.shutdown(6 * SECOND).await);
+    assert_eq!(far.holding(), 0);
 }

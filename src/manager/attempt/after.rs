@@ -7,6 +7,7 @@ use tokio::time::sleep;
 use super::super::core::Core;
 use super::super::fanout::Fanout;
 use super::super::hold::Hold;
+use super::super::ledger::Obligation;
 use super::super::releaser::{Debt, Release};
 use crate::clock::Clock as _;
 use crate::node::{AcquireReply, NodeError};
@@ -17,9 +18,13 @@ pub(super) async fn lost(
     debt: Debt,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
     owed: Vec<usize>,
+    obligation: Obligation,
 ) {
     // A dropped release goes on in the background, where we are already: this only starts it.
-    let release = |nodes: &[usize]| drop(Release::new(&core, debt.clone(), nodes, 0));
+    let release = |nodes: &[usize]| {
+        let share = Some(obligation.share());
+        drop(Release::new(&core, debt.clone(), nodes, 0, share));
+    };
     if !owed.is_empty() {
         release(&owed);
     }
@@ -32,15 +37,17 @@ pub(super) async fn lost(
                 Some((node, Ok(AcquireReply::Granted { .. } | AcquireReply::Adopting { .. }))) => release(&[node]),
                 Some((node, Err(error))) if error.outcome_unknown() => release(&[node]),
                 Some(_) => {}
-                None => return,
+                None => break,
             },
             () = &mut timer => {
                 let late = fanout.abandon();
                 release(&late);
-                return;
+                break;
             }
         }
     }
+    // What is left to be done, the releases do.
+    obligation.meet();
 }
 
 /// Takes in the late answers of a round that was won; plans a top-up for the nodes that are missing then.

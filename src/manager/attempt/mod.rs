@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::background::Inside;
 use super::baton::{Note, Turns};
 use super::core::{Core, token};
-use super::error::{AcquireError, NoQuorum, TooSlow};
+use super::error::{AcquireError, NoQuorum, ShuttingDown, TooSlow};
 use super::fanout::Fanout;
 use super::hold::Hold;
+use super::ledger::{Obligation, Stage};
 use super::releaser::{Debt, Release};
 use crate::clock::Clock as _;
 use crate::lease::Lease;
@@ -70,11 +70,10 @@ pub(super) struct Attempt {
     records: Vec<(usize, Record)>,
     errors: Vec<(usize, NodeError)>,
     fanout: Fanout<Result<AcquireReply, NodeError>>,
-    won: bool,
     // The round was lost: to take back what it got tells nobody anything new.
     lost: bool,
-    // Last, so that it is dropped after what is owed has been passed on.
-    _inside: Inside,
+    // Only `win` and `drop` take it.
+    obligation: Option<Obligation>,
 }
 
 impl Attempt {
@@ -82,7 +81,8 @@ impl Attempt {
     ///
     /// # Errors
     ///
-    /// Also [`NoQuorum`], if a node is known to serve processes with another list.
+    /// [`AcquireError::ShuttingDown`] if the manager takes no more locks, and [`NoQuorum`] if a node is known to serve
+    /// processes with another list.
     pub(super) fn new(
         core: &Arc<Core>,
         keys: &NodeKeys,
@@ -92,6 +92,8 @@ impl Attempt {
             return Err(AcquireError::NoQuorum(error));
         }
         let token = token()?;
+        let obligation = core.ledger.begin();
+        let obligation = obligation.ok_or(AcquireError::ShuttingDown(ShuttingDown))?;
         let numbered = match purpose {
             Purpose::Lock => core.fencing,
             // A record needs its ballot, whatever users make of numbers. Its counter need not live as long: the mark,
@@ -123,9 +125,8 @@ impl Attempt {
             numbered,
             records: Vec::new(),
             errors: Vec::new(),
-            won: false,
             lost: false,
-            _inside: core.attempts.enter(),
+            obligation: Some(obligation),
         })
     }
 
@@ -224,6 +225,10 @@ impl Attempt {
         if let Some(error) = core.disagreement() {
             return Err(AcquireError::NoQuorum(error));
         }
+        let Some(obligation) = self.obligation.take() else {
+            // It ends once.
+            return Err(AcquireError::NoQuorum(self.no_quorum()));
+        };
         let lease = Lease {
             keys: names,
             owner: Owner::Us(self.token),
@@ -243,10 +248,9 @@ impl Attempt {
                 keys,
                 clock,
                 holding,
-                Some(turns),
+                (Some(turns), obligation),
             )
         });
-        self.won = true;
         if self.fanout.is_empty() {
             if missing {
                 hold.plan_top_up(core.clock.now() + core.node_timeout);
@@ -271,9 +275,10 @@ impl Attempt {
         let granted: Vec<usize> = (0..self.core.nodes.len())
             .filter(|node| matches!(self.round.vote(*node), Some(Vote::Granted(_))))
             .collect();
-        if granted.is_empty() {
+        let Some(obligation) = self.obligation.as_ref().filter(|_| !granted.is_empty()) else {
             return;
-        }
+        };
+        obligation.enter(Stage::Releasing);
         // Never an error that matters: what is not confirmed goes on in the background.
         let free = self
             .core
@@ -282,7 +287,8 @@ impl Attempt {
             .needed()
             .saturating_sub(granted.len());
         let debt = Debt::new(&self.core, &self.keys, self.token, self.sent, !self.lost);
-        let release = Release::new(&self.core, debt, &granted, free);
+        let share = Some(obligation.share());
+        let release = Release::new(&self.core, debt, &granted, free, share);
         for node in granted {
             self.round.settle(node);
         }
@@ -311,9 +317,9 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if self.won {
+        let Some(obligation) = self.obligation.take() else {
             return;
-        }
+        };
         let core = Arc::clone(&self.core);
         let fanout = self.fanout.take();
         let pending: Vec<usize> = fanout.pending().collect();
@@ -321,11 +327,13 @@ impl Drop for Attempt {
             .filter(|node| self.round.owes(*node) && !pending.contains(node))
             .collect();
         if fanout.is_empty() && owed.is_empty() {
+            obligation.meet();
             return;
         }
+        obligation.enter(Stage::Releasing);
         let debt = Debt::new(&core, &self.keys, self.token, self.sent, !self.lost);
-        self.core
-            .settle(&self.keys, after::lost(core, debt, fanout, owed));
+        let rest = after::lost(core, debt, fanout, owed, obligation);
+        self.core.settle(&self.keys, rest);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a round found that asked for a record.
 
 use super::super::completion::{Spread, spread};
+use super::super::ledger::{Owing, Stage};
 use super::{Attempt, Purpose};
 use crate::clock::Clock as _;
 use crate::node::ReleaseRequest;
@@ -26,11 +27,17 @@ impl Attempt {
         let nodes: Vec<usize> = (0..self.core.nodes.len())
             .filter(|node| lacks(self.round.vote(*node)))
             .collect();
-        if let (false, Purpose::Recall { keep, .. }) = (nodes.is_empty(), self.purpose) {
+        if let (false, Purpose::Recall { keep, .. }, Some(obligation)) =
+            (nodes.is_empty(), self.purpose, &self.obligation)
+        {
+            let is_granted =
+                |node: &usize| matches!(self.round.vote(*node), Some(Vote::Granted(_)));
+            let owing: Vec<usize> = nodes.iter().copied().filter(is_granted).collect();
             for node in &nodes {
                 // What it granted is released with that.
                 self.round.settle(*node);
             }
+            obligation.enter(Stage::Releasing);
             let release =
                 ReleaseRequest::new(self.keys.clone(), self.token, false).since(self.sent);
             let job = Spread {
@@ -38,6 +45,7 @@ impl Attempt {
                 record: record.clone(),
                 keep,
                 until: self.core.clock.now() + self.core.terms.ttl,
+                owing: Owing::new(Some(obligation.share()), owing),
             };
             spread(&self.core, job, nodes);
         }

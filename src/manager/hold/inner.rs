@@ -8,6 +8,7 @@ use super::Hold;
 use super::loans::Loans;
 use crate::manager::baton::Turns;
 use crate::manager::ending::LossReason;
+use crate::manager::ledger::Obligation;
 use crate::moment::Moment;
 use crate::protocol::renewal::Holding;
 use crate::trace::{Caller, lock_lost};
@@ -21,6 +22,8 @@ pub(super) struct Inner {
     pub(super) due: Moment,
     // The right to go for the key: it passes to the next in this process when the lock is lost or given back.
     pub(super) turns: Option<Turns>,
+    // To free the nodes: with whoever has let go of the lock, once that is done.
+    pub(super) obligation: Option<Obligation>,
     // How many guards share it: those of the present tenant.
     pub(super) guards: u32,
     pub(super) loans: Loans,

@@ -7,6 +7,7 @@ use super::inner::{Inner, Phase};
 use crate::clock::Clock as _;
 use crate::manager::baton::Turns;
 use crate::manager::ending::LossReason;
+use crate::manager::ledger::{Obligation, Owing, Stage};
 
 /// What the guard owes when it lets go.
 #[derive(Debug)]
@@ -21,6 +22,21 @@ pub(in crate::manager) struct Owed {
     pub(in crate::manager) lost: Option<LossReason>,
     /// The right to go for the keys, unless the loss has passed it on.
     pub(in crate::manager) turns: Option<Turns>,
+    // Missing only where it was let go of before.
+    obligation: Option<Obligation>,
+    // Nothing is sent, though the nodes have it.
+    abandoned: bool,
+}
+
+impl Owed {
+    /// The nodes that are to be freed now or later. A lock that is left to expire counts as left from here on.
+    pub(in crate::manager) fn owing(&mut self) -> Owing {
+        let obligation = self.obligation.take().filter(|_| !self.abandoned);
+        if let Some(obligation) = &obligation {
+            obligation.enter(Stage::Releasing);
+        }
+        Owing::new(obligation, [&*self.nodes, &*self.busy].concat())
+    }
 }
 
 impl Hold {
@@ -77,6 +93,8 @@ impl Hold {
                 .collect(),
             lost,
             turns: inner.turns.take(),
+            obligation: inner.obligation.take(),
+            abandoned: left,
         };
         if let Some(turns) = &owed.turns {
             turns.leave();

@@ -30,6 +30,7 @@ pub(super) use self::seen::Seen;
 use super::baton::Turns;
 use super::ending::LossReason;
 use super::hand_off::HandOff;
+use super::ledger::{Obligation, Stage};
 use crate::clock::Clock;
 use crate::lease::Lease;
 use crate::moment::Moment;
@@ -60,8 +61,8 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// A lock that a quorum granted, with what is known of every node. Without turns: one that another lent us, and
-    /// that a quorum vouched for.
+    /// A lock that a quorum granted, with what is known of every node, and what is owed for it. Without turns: one that
+    /// another lent us, and that a quorum vouched for.
     pub(super) fn new(
         (manager, id): (u64, u64),
         redact: bool,
@@ -69,8 +70,9 @@ impl Hold {
         keys: NodeKeys,
         clock: Arc<dyn Clock>,
         holding: Holding,
-        turns: Option<Turns>,
+        (turns, obligation): (Option<Turns>, Obligation),
     ) -> Self {
+        obligation.enter(Stage::Held);
         Self {
             id,
             manager,
@@ -80,6 +82,7 @@ impl Hold {
                 phase: Phase::Held,
                 due: Moment::from_nanos(u64::MAX),
                 turns,
+                obligation: Some(obligation),
                 guards: 1,
                 loans: Loans::default(),
                 since: lease.started,
@@ -167,12 +170,14 @@ impl Hold {
         self.leave_held(inner, Phase::Lost(reason));
     }
 
-    /// Loses the lock at once.
-    pub(super) fn lose(&self, reason: LossReason) {
+    /// Loses the lock at once; `false` if it has ended before.
+    pub(super) fn lose(&self, reason: LossReason) -> bool {
         let mut inner = self.inner();
-        if matches!(inner.phase, Phase::Held | Phase::Ending(_)) {
+        let is_held = matches!(inner.phase, Phase::Held | Phase::Ending(_));
+        if is_held {
             self.leave_held(&mut inner, Phase::Lost(reason));
         }
+        is_held
     }
 
     fn leave_held(&self, inner: &mut Locked<'_>, phase: Phase) {

@@ -1,0 +1,276 @@
+//! An orderly shutdown that says that all was given back: then no key is on any server, and what was done stays done.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::Barrier;
+use tokio::time::sleep;
+use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::{
+    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, ExtendReplies, ExtendRequest,
+    Node, NodeContext, NodeError, NodeFuture, NodeState, RaiseReply, RaiseRequest, RecallRequest,
+    ReleaseReply, ReleaseRequest,
+};
+use tower_redlock::{
+    AcquireError, LockGuard, LockManager, NodeStatus, Recall, RestartGuard, RunGuard,
+};
+
+use crate::support::eventually;
+use crate::support::server::{Kind, Server};
+use crate::{Cluster, LONG, MS, all_up, connected};
+
+/// Far more than any of it takes.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// A server whose callers are held up: their thread is taken from them as they prepare to give a lock back, and what
+/// it granted they hear of late.
+#[derive(Debug)]
+struct Held {
+    node: RedisNode,
+    late: Duration,
+}
+
+impl Held {
+    fn later<T: Send + 'static>(&self, answer: NodeFuture<T>) -> NodeFuture<T> {
+        let late = self.late;
+        Box::pin(async move {
+            let answer = answer.await;
+            sleep(late).await;
+            answer
+        })
+    }
+}
+
+impl Node for Held {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn start(&self, context: NodeContext) {
+        self.node.start(context);
+    }
+
+    fn state(&self) -> NodeState {
+        self.node.state()
+    }
+
+    fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
+        self.node.ready()
+    }
+
+    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        self.later(self.node.acquire(request))
+    }
+
+    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
+        self.node.extend(requests)
+    }
+
+    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
+        thread::yield_now();
+        self.node.release(request)
+    }
+
+    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
+        self.node.raise(request)
+    }
+
+    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        self.later(self.node.recall(request))
+    }
+
+    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
+        thread::yield_now();
+        self.node.complete(request)
+    }
+
+    fn close(&self) -> NodeFuture<()> {
+        self.node.close()
+    }
+}
+
+/// Threads that do nothing, as fast as they can.
+struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    fn cores() -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let cores = thread::available_parallelism().map_or(2, usize::from);
+        for _ in 0..cores {
+            let over = Arc::clone(&over);
+            thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Self(over)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A manager on servers that are heard of so `late`.
+async fn manager(cluster: &Cluster, late: Duration) -> LockManager {
+    let urls = cluster.urls().into_iter();
+    let nodes = urls.map(|url| Held {
+        node: RedisNode::new(&url).unwrap(),
+        late,
+    });
+    let builder = LockManager::builder().restart_guard(RestartGuard::OFF);
+    let builder = builder.nodes(nodes).ttl(LONG).node_timeout(1_000 * MS);
+    let locks = builder.connect().await.unwrap();
+    all_up(&locks).await;
+    locks
+}
+
+fn three() -> Cluster {
+    Cluster {
+        servers: Server::start_many(Kind::Redis, 3),
+    }
+}
+
+/// Goes for the work called `key`.
+async fn recall(locks: &LockManager, key: String) -> Result<Recall, AcquireError> {
+    locks.recall(key, LONG, Duration::ZERO).await
+}
+
+/// What begins or ends as the manager shuts down.
+enum Work {
+    Asking(LockManager, String),
+    Dropped(LockGuard),
+    Released(LockGuard),
+    Done(RunGuard),
+}
+
+impl Work {
+    async fn begin(locks: &LockManager, round: usize) -> Self {
+        let key = round.to_string();
+        match round % 4 {
+            3 => Self::Asking(locks.clone(), key),
+            0 => Self::Dropped(locks.acquire(key).await.unwrap()),
+            1 => Self::Released(locks.acquire(key).await.unwrap()),
+            _ => match recall(locks, key).await.unwrap() {
+                Recall::Run(run) => Self::Done(run),
+                other => panic!("nobody has done it: {other:?}"),
+            },
+        }
+    }
+
+    /// Tells whether it was said that it went well.
+    async fn end(self) -> bool {
+        match self {
+            Self::Asking(locks, key) => {
+                drop(locks.try_acquire(key).await);
+                true
+            }
+            Self::Dropped(guard) => {
+                drop(guard);
+                true
+            }
+            Self::Released(guard) => guard.release().await.is_ok(),
+            Self::Done(run) => run.complete("done").await.is_ok(),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_orderly_shutdown_on_busy_cores_leaves_no_key_and_no_work_to_be_done_again() {
+    let cluster = three();
+    let next = manager(&cluster, Duration::ZERO).await;
+    let _busy = Busy::cores();
+    let (mut left, mut failed, mut again) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..40 {
+        let locks = manager(&cluster, Duration::ZERO).await;
+        let work = Work::begin(&locks, round).await;
+        let is_run = matches!(work, Work::Done(_));
+        let begin = Arc::new(Barrier::new(2));
+        let ending = tokio::spawn({
+            let begin = Arc::clone(&begin);
+            async move {
+                begin.wait().await;
+                work.end().await
+            }
+        });
+        begin.wait().await;
+        let report = locks.shutdown(GRACE).await;
+        // No settling here: what the shutdown waited for is done.
+        let key = format!("lk:{round}");
+        if cluster.keys().iter().any(|(_, left)| *left == key) {
+            left.push(round);
+        }
+        assert!(report.is_all_released() && report.lost == 0, "{report:?}");
+        if !ending.await.unwrap() {
+            failed.push(round);
+        }
+        if is_run
+            && !matches!(
+                recall(&next, round.to_string()).await,
+                Ok(Recall::Replay(_))
+            )
+        {
+            again.push(round);
+        }
+    }
+    assert!(
+        left.is_empty() && failed.is_empty() && again.is_empty(),
+        "left: {left:?}, failed: {failed:?}, done again: {again:?}"
+    );
+}
+
+/// What comes of `order:1` when the manager shuts down while nodes have granted it and nobody has heard of that yet, in
+/// 320 ms; `stay`: the caller waits for it.
+async fn shut_down_before_it_is_heard_of(stay: bool) {
+    let cluster = three();
+    let locks = manager(&cluster, 320 * MS).await;
+    let attempt = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.try_acquire("order:1").await }
+    });
+    eventually("all servers have granted", || cluster.keys().len() == 3).await;
+    if !stay {
+        attempt.abort();
+    }
+    let report = locks.shutdown(GRACE).await;
+    assert_eq!(cluster.keys(), []);
+    assert!(report.is_all_released(), "{report:?}");
+    if stay {
+        let error = attempt.await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::ShuttingDown(_)), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_servers_have_granted_to_a_call_under_way_is_released() {
+    shut_down_before_it_is_heard_of(true).await;
+}
+
+#[tokio::test]
+async fn what_servers_have_granted_to_a_call_that_was_dropped_is_released() {
+    shut_down_before_it_is_heard_of(false).await;
+}
+
+#[tokio::test]
+async fn what_a_frozen_server_has_is_told_and_released_when_it_goes_on() {
+    let cluster = three();
+    let locks = connected(cluster.builder().node_timeout(100 * MS)).await;
+    let guard = locks.acquire("order:1").await.unwrap();
+    eventually("all servers have granted", || cluster.keys().len() == 3).await;
+    cluster.each([0], Server::freeze);
+    drop(guard);
+    let report = locks.shutdown(100 * MS).await;
+    cluster.each([0], Server::thaw);
+    assert_eq!((report.lost, report.held, report.acquiring), (0, 0, 0));
+    assert_eq!((report.unconfirmed, report.expiring), (1, 0));
+    let is_open = |node: &NodeStatus| node.state != NodeState::Closed;
+    assert!(locks.nodes().iter().all(is_open), "it goes on");
+    let report = locks.shutdown(GRACE).await;
+    assert_eq!(cluster.keys(), []);
+    assert!(report.is_all_released(), "{report:?}");
+}

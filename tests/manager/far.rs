@@ -1,0 +1,179 @@
+//! Nodes that are far away, for one manager, and that can hold up whoever gives something back.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+use tower_redlock::clock::TokioClock;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::{
+    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, ExtendReplies, ExtendRequest,
+    Node, NodeContext, NodeError, NodeErrorKind, NodeFuture, NodeState, RecallRequest,
+    ReleaseReply, ReleaseRequest,
+};
+use tower_redlock::{LockManager, LockManagerBuilder, RestartGuard};
+
+use super::{Nodes, TTL};
+
+/// A node that is far away, whose callers can be held up as they make ready to give something back, and that takes
+/// nothing any more once it is closed.
+#[derive(Clone, Debug)]
+struct Remote {
+    node: MemoryNode,
+    way: Duration,
+    gate: Option<Arc<Gate>>,
+    closed: Arc<AtomicBool>,
+}
+
+/// A place where threads wait until they are let through.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    arrived: Notify,
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn pass(&self) {
+        self.arrived.notify_one();
+        let mut open = self.open.lock().unwrap();
+        while !*open {
+            open = self.opened.wait(open).unwrap();
+        }
+    }
+
+    /// Waits until the first has come.
+    pub(super) async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+
+    pub(super) fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+impl Remote {
+    /// `command`, if the node is open when it is sent, and its answer, there and back.
+    fn far<T: Send + 'static>(
+        &self,
+        command: NodeFuture<Result<T, NodeError>>,
+    ) -> NodeFuture<Result<T, NodeError>> {
+        let (way, closed) = (self.way, Arc::clone(&self.closed));
+        Box::pin(async move {
+            if closed.load(Ordering::Acquire) {
+                return Err(NodeError::new(NodeErrorKind::Closed, "it was closed"));
+            }
+            sleep(way).await;
+            let answer = command.await;
+            sleep(way).await;
+            answer
+        })
+    }
+
+    fn pass_gate(&self) {
+        if let Some(gate) = &self.gate {
+            gate.pass();
+        }
+    }
+}
+
+impl Node for Remote {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn start(&self, context: NodeContext) {
+        self.node.start(context);
+    }
+
+    fn state(&self) -> NodeState {
+        self.node.state()
+    }
+
+    fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
+        self.far(self.node.ready())
+    }
+
+    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        self.far(self.node.acquire(request))
+    }
+
+    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
+        self.far(self.node.extend(requests))
+    }
+
+    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
+        self.pass_gate();
+        self.far(self.node.release(request))
+    }
+
+    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        self.far(self.node.recall(request))
+    }
+
+    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
+        self.pass_gate();
+        self.far(self.node.complete(request))
+    }
+
+    fn close(&self) -> NodeFuture<()> {
+        let closed = Arc::clone(&self.closed);
+        Box::pin(async move { closed.store(true, Ordering::Release) })
+    }
+}
+
+/// Three memory nodes, seen by one manager from far away.
+pub(super) struct Far {
+    pub(super) nodes: Nodes,
+    remotes: Vec<Remote>,
+    gate: Option<Arc<Gate>>,
+}
+
+impl Far {
+    pub(super) fn new(way: Duration, gate: Option<Arc<Gate>>) -> Self {
+        let nodes = Nodes((0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect());
+        let remotes = nodes.0.iter().map(|node| Remote {
+            node: node.clone(),
+            way,
+            gate: gate.clone(),
+            closed: Arc::default(),
+        });
+        let remotes = remotes.collect();
+        Self {
+            nodes,
+            remotes,
+            gate,
+        }
+    }
+
+    pub(super) fn builder(&self) -> LockManagerBuilder {
+        let builder = LockManager::builder().nodes(self.remotes.iter().cloned());
+        let builder = builder.ttl(TTL).restart_guard(RestartGuard::OFF);
+        if self.gate.is_some() {
+            // Threads that are held up do not follow tokio's clock.
+            return builder;
+        }
+        builder
+            .clock(TokioClock::new())
+            .node_timeout(Duration::from_secs(1))
+    }
+
+    pub(super) fn manager(&self) -> LockManager {
+        self.builder().lazy().unwrap()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.remotes
+            .iter()
+            .all(|remote| remote.closed.load(Ordering::Acquire))
+    }
+
+    /// How many nodes hold anything.
+    pub(super) fn holding(&self) -> usize {
+        let nodes = self.nodes.0.iter();
+        nodes.filter(|node| !node.keys().is_empty()).count()
+    }
+}
