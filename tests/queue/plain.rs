@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use self::queue::{Bounds, Closed, Entered, Load, Name, Queue, Refused, Seat, Turn};
+use self::queue::{Bounds, Closed, Entered, Load, MISSES, Name, Queue, Refused, Seat, Turn};
 use crate::reference::{Call, Entry, Reference};
 
 enum Baton {
@@ -89,7 +89,7 @@ struct Both {
 impl Both {
     fn new(per_key: usize, total: usize) -> Self {
         Self {
-            queue: Arc::new(Queue::new(Bounds { per_key, total })),
+            queue: Arc::new(Queue::new(Bounds { per_key, total }, MISSES)),
             names: ["a", "b", "c"].map(Name::from),
             reference: Reference::new(per_key, total),
             turns: Vec::new(),
@@ -129,14 +129,14 @@ impl Both {
             Step::HandOver(number, lock) => self.hand_over(number, lock),
             Step::Note(number, note) => {
                 if let Some((key, turn)) = self.pick_turn(number) {
-                    turn.note(note);
+                    turn.note(&note);
                     self.reference.lines.get_mut(&key).unwrap().note = Some(note);
                     self.turns.push((key, turn));
                 }
             }
             Step::BeginRelease(number) => {
                 if let Some((key, turn)) = self.pick_turn(number) {
-                    turn.set_leaving(true);
+                    turn.set_leaving(true, None);
                     self.reference.begin_release(key);
                     self.turns.push((key, turn));
                 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
 
-use crate::queue::{self, Bounds, Closed, Entered, Load, Name, Refused};
+use crate::queue::{self, Bounds, Closed, Entered, Load, MISSES, Name, Refused};
 
 pub(crate) type Queue = queue::Queue<Baton>;
 pub(crate) type Turn = queue::Turn<Baton>;
@@ -79,7 +79,7 @@ impl Key {
 
     pub(crate) fn within(per_key: usize, total: usize) -> Self {
         Self {
-            queue: Arc::new(Queue::new(Bounds { per_key, total })),
+            queue: Arc::new(Queue::new(Bounds { per_key, total }, MISSES)),
             name: Name::from("key"),
             held: Arc::new(UnsafeCell::new(())),
         }

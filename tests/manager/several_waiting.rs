@@ -1,0 +1,183 @@
+//! Callers that wait for several keys: what they cannot have yet they leave to others, and they are not starved for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tower_redlock::clock::TokioClock;
+use tower_redlock::{AcquireError, HandOff, LockKeys, LockManager};
+
+use super::slow::Slow;
+use super::{MS, Nodes, Outcome, assert_idle, poll_once, wait_for};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Starts to wait for all of `names`, and returns when it is in line, or going for them.
+async fn wait_for_all(locks: &LockManager, names: &str) -> JoinHandle<Outcome> {
+    let keys = LockKeys::new(names.split(' ')).unwrap();
+    let (locks, max_wait) = (locks.clone(), locks.max_wait());
+    let waiter = tokio::spawn(async move { locks.acquire_keys(keys, max_wait).await });
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    waiter
+}
+
+/// A manager so far from the nodes.
+fn far(nodes: &Nodes, each_way: Duration) -> LockManager {
+    let nodes = nodes.0.iter().map(|node| Slow {
+        node: node.clone(),
+        there: each_way,
+        back: each_way,
+    });
+    let builder = LockManager::builder().nodes(nodes);
+    builder.clock(TokioClock::new()).lazy().unwrap()
+}
+
+/// `a` is free for those who do not wait, for those who do, and for those behind them.
+async fn assert_free_for_others(locks: &LockManager, a: &'static str) {
+    let before = Instant::now();
+    let guard = locks.try_acquire(a).await.unwrap();
+    let line = [wait_for(locks, a).await, wait_for(locks, a).await];
+    drop(guard);
+    for waiter in line {
+        drop(waiter.await.unwrap().unwrap());
+    }
+    assert_eq!(before.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_free_for_others_while_its_waiter_waits_for_another_that_is_held() {
+    for (free, held) in [("a", "b"), ("b", "a")] {
+        for holds_here in [true, false] {
+            let nodes = Nodes::five();
+            let (locks, other) = (nodes.manager(), nodes.manager());
+            let holder = if holds_here { &locks } else { &other };
+            let guard = holder.try_acquire(held).await.unwrap();
+            let mut waiter = wait_for_all(&locks, "a b").await;
+            for _ in 0..60 {
+                assert_free_for_others(&locks, free).await;
+                sleep(37 * MS).await;
+            }
+            // The key in the way is not: who came first goes first.
+            let behind = wait_for(&locks, held).await;
+            assert!(locks.try_acquire(held).await.is_err());
+            assert!(poll_once(&mut waiter).await.is_none());
+            guard.release().await.unwrap();
+            let both = waiter.await.unwrap().unwrap();
+            assert_eq!((nodes.holding("a"), nodes.holding("b")), (5, 5));
+            assert!(locks.try_acquire(free).await.is_err(), "held for once");
+            drop(both);
+            drop(behind.await.unwrap().unwrap());
+            assert_idle(&locks).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_came_free_while_another_is_held_goes_to_those_behind() {
+    for hand_off in [HandOff::OFF, HandOff::default()] {
+        let nodes = Nodes::five();
+        let locks = nodes.builder().hand_off(hand_off).lazy().unwrap();
+        let (first, second) = (
+            locks.try_acquire("a").await.unwrap(),
+            locks.try_acquire("b").await.unwrap(),
+        );
+        let mut waiter = wait_for_all(&locks, "a b").await;
+        let behind = wait_for(&locks, "a").await;
+        drop(first);
+        let before = Instant::now();
+        drop(behind.await.unwrap().unwrap());
+        assert_free_for_others(&locks, "a").await;
+        assert_eq!(before.elapsed(), Duration::ZERO);
+        assert!(poll_once(&mut waiter).await.is_none());
+        drop(second);
+        drop(waiter.await.unwrap().unwrap());
+        assert_idle(&locks).await;
+    }
+}
+
+/// Callers of `locks` for each of these keys alone, three at a time, who hold it for so long each, until told to end.
+struct Crowd {
+    ends: Arc<AtomicBool>,
+    callers: Vec<JoinHandle<usize>>,
+}
+
+impl Crowd {
+    fn new(locks: &LockManager, holds: &[(&'static str, u64)]) -> Self {
+        let ends: Arc<AtomicBool> = Arc::default();
+        let mut callers = Vec::new();
+        for &(key, hold) in holds.iter().flat_map(|hold| [hold; 3]) {
+            let (locks, ends) = (locks.clone(), Arc::clone(&ends));
+            callers.push(tokio::spawn(async move {
+                let mut turns = 0;
+                while !ends.load(Ordering::Relaxed) {
+                    let guard = locks.acquire(key).await.unwrap();
+                    sleep(Duration::from_micros(hold)).await;
+                    drop(guard);
+                    turns += 1;
+                }
+                turns
+            }));
+        }
+        Self { ends, callers }
+    }
+
+    async fn end(self) -> usize {
+        self.ends.store(true, Ordering::Relaxed);
+        let mut turns = 0;
+        for caller in self.callers {
+            turns += caller.await.unwrap();
+        }
+        turns
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_wants_several_has_them_after_twenty_times_the_longest_hold() {
+    let crowds: [&[(&str, u64)]; 7] = [
+        &[("a", 10_000), ("b", 10_000)],
+        &[("a", 10_000), ("b", 7_300)],
+        &[("a", 1_000), ("b", 50_000)],
+        &[("a", 60_000), ("b", 2_000)],
+        &[("a", 95_000), ("b", 93_000)],
+        &[("a", 9_000), ("b", 11_000), ("c", 5_000)],
+        &[
+            ("a", 1_000),
+            ("b", 19_000),
+            ("c", 3_700),
+            ("d", 13_000),
+            ("e", 7_900),
+        ],
+    ];
+    for crowd in crowds {
+        let names: Vec<&str> = crowd.iter().map(|(key, _)| *key).collect();
+        let longest = crowd.iter().map(|(_, hold)| *hold).max().unwrap();
+        for (hand_off, far_away) in [
+            (HandOff::OFF, false),
+            (HandOff::default(), false),
+            (HandOff::default(), true),
+        ] {
+            let nodes = Nodes::five();
+            let locks = if far_away {
+                far(&nodes, MS)
+            } else {
+                nodes.builder().hand_off(hand_off).lazy().unwrap()
+            };
+            let callers = Crowd::new(&locks, crowd);
+            sleep(Duration::from_micros(3 * longest)).await;
+            for _ in 0..5 {
+                let before = Instant::now();
+                let guard = locks.acquire_all(names.iter().copied()).await.unwrap();
+                eprintln!("{names:?} {longest} {:?}", before.elapsed());
+                sleep(Duration::from_micros(longest)).await;
+                drop(guard);
+            }
+            callers.end().await;
+            sleep(10 * MS).await;
+            assert_idle(&locks).await;
+        }
+    }
+}
