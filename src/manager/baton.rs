@@ -59,19 +59,14 @@ impl Turns {
         self.turn.note(note);
     }
 
-    /// Lets those wait who do not: the keys are being given back.
+    /// Lets those wait who do not: the keys are being given back, or will be if one of them is held elsewhere.
     pub(super) fn leave(&self) {
-        self.turn.set_leaving(true, None);
+        self.turn.set_leaving(true);
     }
 
-    /// The same while the nodes are asked again, for all keys but that which was `held`: it will mostly still be.
-    pub(super) fn ask_again(&self, held: Option<&NodeKey>) {
-        self.turn.set_leaving(true, held.map(NodeKey::as_str));
-    }
-
-    /// The keys are here to stay: who does not wait is refused.
+    /// The keys are here to stay: who does not wait is sent away.
     pub(super) fn stay(&self) {
-        self.turn.set_leaving(false, None);
+        self.turn.set_leaving(false);
     }
 }
 

@@ -15,7 +15,7 @@ use super::baton::{Baton, Note, Turn, Turns, names};
 use super::core::Core;
 use super::error::{AcquireError, Contended, QueueFull, ShuttingDown, WaitTimeout};
 use super::guard::LockGuard;
-use super::queue::{Closed, Entered, Refused, Seat};
+use super::queue::{Entered, Refused, Seat, SentAway};
 use super::waiter::{Contender, Prize};
 use super::waits::Waiting;
 use crate::clock::Clock as _;
@@ -192,15 +192,17 @@ pub(super) async fn called_for_all(
     let _waiting = Waiting::new(core, keys.first(), wait.began, true);
     match timeout(wait.patience(core), claiming(core, seat, wait)).await {
         Ok(Ok(Baton::Turn(turn))) => Ok(turn),
-        Ok(Err(Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
+        Ok(Err(SentAway::Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
         // A lock is passed only to those who want its key alone.
-        Err(_) | Ok(Ok(Baton::Lock(_))) => Err(wait.busy(core, keys.as_slice())),
+        Err(_) | Ok(Err(SentAway::InUse) | Ok(Baton::Lock(_))) => {
+            Err(wait.busy(core, keys.as_slice()))
+        }
     }
 }
 
 /// Waits to be called. What is kept for this caller, because it has been passed over often, is kept for a part of the
 /// time that it has waited, and never for longer than a node may take: to others it seems to be in use.
-async fn claiming(core: &Arc<Core>, mut seat: Seat<Baton>, wait: Wait) -> Result<Baton, Closed> {
+async fn claiming(core: &Arc<Core>, mut seat: Seat<Baton>, wait: Wait) -> Result<Baton, SentAway> {
     loop {
         let called_or_claims = poll_fn(|cx| match Pin::new(&mut seat).poll(cx) {
             Poll::Ready(called) => Poll::Ready(Some(called)),
@@ -252,8 +254,8 @@ async fn called(
     let _waiting = Waiting::new(core, key, wait.began, true);
     match timeout(wait.patience(core), seat).await {
         Ok(Ok(baton)) => Ok(baton),
-        Ok(Err(Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
-        Err(_) => Err(wait.busy(core, slice::from_ref(key))),
+        Ok(Err(SentAway::Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
+        Err(_) | Ok(Err(SentAway::InUse)) => Err(wait.busy(core, slice::from_ref(key))),
     }
 }
 

@@ -101,6 +101,10 @@ impl<'a> Contender<'a> {
             if let Some(listening) = &self.listening {
                 listening.forget();
             }
+            if let (true, Some(turns)) = (self.names.are_several(), &self.turns) {
+                // Those that are free go to others if one is not.
+                turns.leave();
+            }
             let mut attempt = Attempt::new(self.core, &self.keys, self.purpose)?;
             let decided = match deadline {
                 Some(left) => timeout(left, attempt.decide()).await.ok(),
@@ -200,9 +204,6 @@ impl<'a> Contender<'a> {
             };
             turns = Some(Turns::new(turn));
         }
-        if let Some(turns) = &turns {
-            turns.ask_again(self.held.as_ref());
-        }
         self.turns = turns;
         Ok(())
     }
@@ -225,7 +226,9 @@ impl<'a> Contender<'a> {
             // It never asks without them.
             return Err(AcquireError::NoQuorum(self.core.no_answer()));
         };
-        turns.stay();
+        if self.names.are_several() {
+            turns.stay();
+        }
         let hold = attempt.win(self.names, turns)?;
         let inserted = self.core.registry.insert(&hold);
         let guard = LockGuard::new(Arc::clone(self.core), hold, 0);

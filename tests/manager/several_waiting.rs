@@ -171,7 +171,13 @@ async fn who_wants_several_has_them_after_twenty_times_the_longest_hold() {
             for _ in 0..5 {
                 let before = Instant::now();
                 let guard = locks.acquire_all(names.iter().copied()).await.unwrap();
-                eprintln!("{names:?} {longest} {:?}", before.elapsed());
+                // Those before it, and what a claim and the nodes take.
+                let most = 20 * (Duration::from_micros(longest) + 4 * MS);
+                assert!(
+                    before.elapsed() <= most,
+                    "{crowd:?}: {:?}",
+                    before.elapsed()
+                );
                 sleep(Duration::from_micros(longest)).await;
                 drop(guard);
             }
@@ -180,4 +186,80 @@ async fn who_wants_several_has_them_after_twenty_times_the_longest_hold() {
             assert_idle(&locks).await;
         }
     }
+}
+
+/// Asks for `key` without waiting, every few milliseconds for so long: it is never refused, and answered within `most`.
+async fn assert_never_refused(locks: &LockManager, key: &str, time: Duration, most: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        let before = Instant::now();
+        drop(locks.try_acquire(key).await.unwrap());
+        assert!(before.elapsed() <= most, "{:?}", before.elapsed());
+        sleep(3 * MS).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_for_pairs_do_not_lock_a_key_out_while_others_hold_the_other_of_each() {
+    for holds_here in [true, false] {
+        let nodes = Nodes::five();
+        let (locks, other) = (far(&nodes, MS), nodes.manager());
+        let holder = if holds_here { &locks } else { &other };
+        let (mut held, mut waiters) = (Vec::new(), Vec::new());
+        for key in ["m", "o", "p", "z"] {
+            held.push(holder.try_acquire(key).await.unwrap());
+            for _ in 0..3 {
+                waiters.push(wait_for_all(&locks, &format!("{key} victim")).await);
+            }
+        }
+        // Each asks once as anybody does. From then on it asks only now and then whether anything has changed.
+        sleep(20 * MS).await;
+        assert_never_refused(&locks, "victim", 4 * SECOND, 8 * MS).await;
+        drop(held);
+        for waiter in waiters {
+            drop(waiter.await.unwrap().unwrap());
+        }
+        sleep(10 * MS).await;
+        assert_idle(&locks).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_for_pairs_of_which_one_is_always_in_use_slow_the_other_down_and_no_more() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    // One after the other holds `mine`, for longer than a key may be kept.
+    let callers = Crowd::new(&locks, &[("mine", 130_000)]);
+    let ends = Arc::clone(&callers.ends);
+    let pairs: Vec<_> = (0..40)
+        .map(|_| {
+            let (locks, ends) = (locks.clone(), Arc::clone(&ends));
+            tokio::spawn(async move {
+                let mut turns = 0;
+                while !ends.load(Ordering::Relaxed) {
+                    let pair = locks.acquire_all(["mine", "victim"]).await;
+                    turns += usize::from(pair.is_ok());
+                }
+                turns
+            })
+        })
+        .collect();
+    let (mut waits, began) = (Vec::new(), Instant::now());
+    while began.elapsed() < 20 * SECOND {
+        let before = Instant::now();
+        let guard = locks.acquire("victim").await.unwrap();
+        waits.push(before.elapsed());
+        sleep(5 * MS).await;
+        drop(guard);
+    }
+    let longest = waits.iter().max().unwrap();
+    assert!(*longest <= locks.node_timeout() + MS, "{longest:?}");
+    let mean = waits.iter().sum::<Duration>() / u32::try_from(waits.len()).unwrap();
+    eprintln!("{} {mean:?} {longest:?}", waits.len());
+    callers.end().await;
+    let mut turns = 0;
+    for pair in pairs {
+        turns += pair.await.unwrap();
+    }
+    eprintln!("{turns}");
 }

@@ -70,7 +70,7 @@ fn who_does_not_wait_is_let_in_line_only_while_the_lock_is_given_back() {
             let key = key.clone();
             move || {
                 key.hold();
-                turn.set_leaving(true, None);
+                turn.set_leaving(true);
                 drop(turn);
             }
         });

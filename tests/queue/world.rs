@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
 
-use crate::queue::{self, Bounds, Closed, Entered, Load, MISSES, Name, Refused};
+use crate::queue::{self, Bounds, Entered, Load, MISSES, Name, Refused, SentAway};
 
 pub(crate) type Queue = queue::Queue<Baton>;
 pub(crate) type Turn = queue::Turn<Baton>;
@@ -129,7 +129,7 @@ impl Key {
     }
 
     /// Waits to be called, and has the key for a moment.
-    pub(crate) fn wait(&self, seat: Seat) -> Result<&'static str, Closed> {
+    pub(crate) fn wait(&self, seat: Seat) -> Result<&'static str, SentAway> {
         let bell = Bell::new();
         let outcome = bell.block_on(seat).map(|baton| self.take(baton));
         bell.assert_done();
@@ -203,12 +203,12 @@ impl Bell {
         self.rings.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn poll(self: &Arc<Self>, seat: &mut Seat) -> Poll<Result<Baton, Closed>> {
+    pub(crate) fn poll(self: &Arc<Self>, seat: &mut Seat) -> Poll<Result<Baton, SentAway>> {
         let waker = Waker::from(Arc::clone(self));
         Pin::new(seat).poll(&mut Context::from_waker(&waker))
     }
 
-    pub(crate) fn block_on(self: &Arc<Self>, mut seat: Seat) -> Result<Baton, Closed> {
+    pub(crate) fn block_on(self: &Arc<Self>, mut seat: Seat) -> Result<Baton, SentAway> {
         loop {
             match self.poll(&mut seat) {
                 Poll::Ready(outcome) => return outcome,

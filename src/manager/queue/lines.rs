@@ -11,7 +11,7 @@ use std::task::{Context, Waker};
 use slab::Slab;
 
 use super::passing::After;
-use super::{Bounds, Name, Refused};
+use super::{Bounds, Name, Refused, SentAway};
 
 /// All lines. `T` is what waiters are called with, `N` what is told to those who do not wait.
 pub(super) struct Lines<T, N> {
@@ -57,6 +57,8 @@ pub(super) struct Place<T> {
     // Who came first has the lower number.
     pub(super) number: u64,
     pub(super) call: Call<T>,
+    // Whether it waits also for who is not about to leave.
+    waits: bool,
     // What it wants, if that is several keys.
     pub(super) several: Option<Box<Several>>,
 }
@@ -74,7 +76,7 @@ pub(super) struct Several {
 pub(super) enum Call<T> {
     Waiting(Option<Waker>),
     Called(T),
-    Closed,
+    SentAway(SentAway),
 }
 
 /// Where a caller stands after [`Lines::enter`].
@@ -197,6 +199,7 @@ impl<T, N: Clone> Lines<T, N> {
             behind: None,
             number: self.callers,
             call: Call::Waiting(None),
+            waits,
             several: several.map(Box::new),
         });
         self.link(index, name);
@@ -321,7 +324,10 @@ impl<T, N: Clone> Lines<T, N> {
         for (_, place) in &mut self.places {
             if let Call::Waiting(waker) = &mut place.call {
                 wakers.extend(waker.take());
-                place.call = Call::Closed;
+                place.call = Call::SentAway(SentAway::Closed);
+                if let Some(several) = &mut place.several {
+                    several.claims = false;
+                }
             }
         }
         wakers
@@ -337,9 +343,41 @@ impl<T, N: Clone> Lines<T, N> {
         self.entries.get(name)?.note.clone()
     }
 
-    pub(super) fn set_leaving(&mut self, name: &str, leaving: bool) {
-        if let Some(entry) = self.entries.get_mut(name) {
-            entry.leaving = leaving;
+    pub(super) fn set_leaving(&mut self, name: &str, leaving: bool, after: &mut After<N>) {
+        let Some(entry) = self.entries.get_mut(name) else {
+            return;
+        };
+        entry.leaving = leaving;
+        let mut next = entry.first.filter(|_| !leaving);
+        while let Some(index) = next {
+            next = self.behind(index);
+            if self.places.get(index).is_some_and(|place| !place.waits) {
+                self.unlink(index);
+                self.send_away(index, after);
+            }
+        }
+    }
+
+    /// Sends a waiter away that is in no line any more: what it wants is in use.
+    fn send_away(&mut self, index: usize, after: &mut After<N>) {
+        let Some(place) = self.places.get_mut(index) else {
+            return;
+        };
+        let call = Call::SentAway(SentAway::InUse);
+        if let Call::Waiting(waker) = mem::replace(&mut place.call, call) {
+            self.waiting -= 1;
+            after.wake(waker);
+        }
+    }
+
+    /// Puts a waiter into the line of a key that is in use; or sends it away, if it does not wait for that.
+    pub(super) fn link_if_it_waits(&mut self, index: usize, name: &Name, after: &mut After<N>) {
+        let entry = self.entries.get(name);
+        let comes_free = entry.is_some_and(|entry| entry.leaving || entry.state == State::Kept);
+        if comes_free || self.places.get(index).is_some_and(|place| place.waits) {
+            self.link(index, name);
+        } else {
+            self.send_away(index, after);
         }
     }
 

@@ -272,13 +272,15 @@ impl<B: Baton> Turn<B> {
         drop(before);
     }
 
-    /// Whether the keys, but one perhaps, are about to come free: who does not wait may wait for that.
-    pub(super) fn set_leaving(&self, leaving: bool, but: Option<&str>) {
+    /// Whether the keys may be about to come free: who does not wait may wait for that, and is told when they are not.
+    pub(super) fn set_leaving(&self, leaving: bool) {
+        let mut after = After::new();
         let mut state = self.queue.state();
-        let names = self.names.as_slice().iter();
-        for name in names.filter(|name| Some(&***name) != but) {
-            state.lines.set_leaving(name, leaving);
+        for name in self.names.as_slice() {
+            state.lines.set_leaving(name, leaving, &mut after);
         }
+        drop(state);
+        after.run();
     }
 
     /// The turn of `name` alone; those of the other keys end.
@@ -322,9 +324,14 @@ impl<B: Baton> Drop for Turn<B> {
     }
 }
 
-/// The queue was closed while its waiters waited.
+/// Why a waiter waits no more, though it was not called.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Closed;
+pub(super) enum SentAway {
+    /// The queue was closed.
+    Closed,
+    /// It does not wait, and the key that it thought about to come free is in use.
+    InUse,
+}
 
 /// A place in the queue: a future of the baton. Dropped, it leaves nothing behind, and what it was called with
 /// meanwhile is passed on.
@@ -358,11 +365,11 @@ impl<B: Baton> Seat<B> {
 }
 
 impl<B: Baton> Future for Seat<B> {
-    type Output = Result<B, Closed>;
+    type Output = Result<B, SentAway>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(index) = self.index else {
-            return Poll::Ready(Err(Closed));
+            return Poll::Ready(Err(SentAway::Closed));
         };
         let mut state = self.queue.state();
         if let Ok(stale) = state.lines.wait(index, cx) {
@@ -376,7 +383,8 @@ impl<B: Baton> Future for Seat<B> {
         self.index = None;
         Poll::Ready(match call {
             Some(Call::Called(baton)) => Ok(baton),
-            Some(Call::Waiting(_) | Call::Closed) | None => Err(Closed),
+            Some(Call::SentAway(reason)) => Err(reason),
+            Some(Call::Waiting(_)) | None => Err(SentAway::Closed),
         })
     }
 }

@@ -125,7 +125,7 @@ impl<T, N: Clone> Lines<T, N> {
         }
         let claims = self.miss(index) >= self.misses && giving.claims;
         if !(claims && self.claim(index, &names, giving, after)) {
-            self.move_on(index, &names, None);
+            self.move_on(index, &names, None, after);
         }
     }
 
@@ -159,10 +159,10 @@ impl<T, N: Clone> Lines<T, N> {
     }
 
     /// Puts a waiter into the line of one of its keys that is in use.
-    fn move_on(&mut self, index: usize, names: &[Name], but: Option<&str>) {
+    fn move_on(&mut self, index: usize, names: &[Name], but: Option<&str>, after: &mut After<N>) {
         let mut names = names.iter().filter(|name| Some(&***name) != but);
         if let Some(name) = names.find(|name| !self.is_free_for(index, name)) {
-            self.link(index, name);
+            self.link_if_it_waits(index, name, after);
         }
     }
 
@@ -215,7 +215,7 @@ impl<T, N: Clone> Lines<T, N> {
         }
         for one in younger {
             if let Some(names) = self.names(one) {
-                self.move_on(one, &names, None);
+                self.move_on(one, &names, None, after);
             }
         }
         self.lend(&kept, index, giving, after);
@@ -295,7 +295,7 @@ impl<T, N: Clone> Lines<T, N> {
         // One of its keys at least is in use: else it had been called.
         let mut in_use = names.clone();
         in_use.retain(|name| !kept.contains(name));
-        self.move_on(index, &in_use, None);
+        self.move_on(index, &in_use, None, after);
         self.release(&kept, &giving.without_claims(), after);
     }
 
@@ -363,7 +363,7 @@ impl<T, N: Clone> Lines<T, N> {
             };
             self.unlink(index);
             self.miss(index);
-            self.move_on(index, &names, Some(name));
+            self.move_on(index, &names, Some(name), after);
         }
         self.unlink(heir);
         self.call(heir, baton, after);
