@@ -201,7 +201,7 @@ pub(super) async fn called_for_all(
 }
 
 /// Waits to be called. What is kept for this caller, because it has been passed over often, is kept for a part of the
-/// time that it has waited, and never for longer than a node may take: to others it seems to be in use.
+/// time that it has waited, and never for as long as who does not wait may have to: so nobody is refused for it.
 async fn claiming(core: &Arc<Core>, mut seat: Seat<Baton>, wait: Wait) -> Result<Baton, SentAway> {
     loop {
         let called_or_claims = poll_fn(|cx| match Pin::new(&mut seat).poll(cx) {
@@ -212,7 +212,7 @@ async fn claiming(core: &Arc<Core>, mut seat: Seat<Baton>, wait: Wait) -> Result
         if let Some(called) = called_or_claims.await {
             return called;
         }
-        let patience = (wait.waited(core) / CLAIM).min(core.node_timeout);
+        let patience = (wait.waited(core) / CLAIM).min(core.node_timeout * 9 / 10);
         if let Ok(called) = timeout(patience, &mut seat).await {
             return called;
         }

@@ -1,13 +1,13 @@
 //! Callers that wait for several keys: what they cannot have yet they leave to others, and they are not starved for it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 use tower_redlock::clock::TokioClock;
-use tower_redlock::{AcquireError, HandOff, LockKeys, LockManager};
+use tower_redlock::{HandOff, LockGuard, LockKeys, LockManager};
 
 use super::slow::Slow;
 use super::{MS, Nodes, Outcome, assert_idle, poll_once, wait_for};
@@ -142,7 +142,7 @@ async fn who_wants_several_has_them_after_twenty_times_the_longest_hold() {
         &[("a", 10_000), ("b", 7_300)],
         &[("a", 1_000), ("b", 50_000)],
         &[("a", 60_000), ("b", 2_000)],
-        &[("a", 95_000), ("b", 93_000)],
+        &[("a", 85_000), ("b", 83_000)],
         &[("a", 9_000), ("b", 11_000), ("c", 5_000)],
         &[
             ("a", 1_000),
@@ -212,12 +212,16 @@ async fn waiters_for_pairs_do_not_lock_a_key_out_while_others_hold_the_other_of_
                 waiters.push(wait_for_all(&locks, &format!("{key} victim")).await);
             }
         }
-        // Each asks once as anybody does. From then on it asks only now and then whether anything has changed.
-        sleep(20 * MS).await;
-        assert_never_refused(&locks, "victim", 4 * SECOND, 8 * MS).await;
+        // What each of those before it asks is a round trip, now and then.
+        let most = 4 * MS * u32::try_from(waiters.len()).unwrap();
+        assert_never_refused(&locks, "victim", 4 * SECOND, most).await;
         drop(held);
-        for waiter in waiters {
-            drop(waiter.await.unwrap().unwrap());
+        let mut going: JoinSet<()> = waiters
+            .into_iter()
+            .map(async |waiter| drop(waiter.await.unwrap().unwrap()))
+            .collect();
+        while let Some(gone) = going.join_next().await {
+            gone.unwrap();
         }
         sleep(10 * MS).await;
         assert_idle(&locks).await;
@@ -253,13 +257,133 @@ async fn waiters_for_pairs_of_which_one_is_always_in_use_slow_the_other_down_and
         drop(guard);
     }
     let longest = waits.iter().max().unwrap();
-    assert!(*longest <= locks.node_timeout() + MS, "{longest:?}");
-    let mean = waits.iter().sum::<Duration>() / u32::try_from(waits.len()).unwrap();
-    eprintln!("{} {mean:?} {longest:?}", waits.len());
+    assert!(*longest < locks.node_timeout(), "{longest:?}");
+    // A pair may have it kept for an eighth of the time that it has waited.
+    let in_all: Duration = waits.iter().sum();
+    assert!(in_all <= began.elapsed() / 8, "{in_all:?}");
     callers.end().await;
     let mut turns = 0;
     for pair in pairs {
         turns += pair.await.unwrap();
     }
-    eprintln!("{turns}");
+    assert!(turns >= 100, "{turns} pairs had their turn");
+    assert_idle(&locks).await;
+}
+
+/// Brings a waiter for `a b` to where it may have what comes free kept for it: after a second in which it could often have
+/// had one of them, and never both. Returns it with the guard that is in its way.
+async fn passed_over(locks: &LockManager) -> (JoinHandle<Outcome>, LockGuard) {
+    let mut held = locks.try_acquire("a").await.unwrap();
+    let waiter = wait_for_all(locks, "a b").await;
+    for (turn, next) in ["b", "a"].into_iter().cycle().take(8).enumerate() {
+        let snapshot = locks.snapshot();
+        assert_eq!((snapshot.keys, snapshot.waiting), (1, 1), "turn {turn}");
+        sleep(125 * MS).await;
+        let behind = locks.try_acquire(next).await.unwrap();
+        drop(std::mem::replace(&mut held, behind));
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(locks.snapshot().keys, 2, "the one that is held, and `b`");
+    (waiter, held)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_for_a_caller_is_kept_for_a_moment() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let (mut waiter, held) = passed_over(&locks).await;
+    let before = Instant::now();
+    // Nobody is told that it is held. Who comes second would have to wait for the first.
+    let (first, second) = tokio::join!(locks.try_acquire("b"), locks.try_acquire("b"));
+    assert!(before.elapsed() < locks.node_timeout());
+    assert!(before.elapsed() >= 89 * MS, "{:?}", before.elapsed());
+    drop(first.unwrap());
+    assert!(second.is_err());
+    // It begins to count anew.
+    assert_free_for_others(&locks, "b").await;
+    sleep(200 * MS).await;
+    assert_free_for_others(&locks, "b").await;
+    assert!(poll_once(&mut waiter).await.is_none());
+    drop(held);
+    drop(waiter.await.unwrap().unwrap());
+    nodes.settle_free("b").await;
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_keys_kept_for_it_gets_them_before_those_who_came_later() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let (waiter, held) = passed_over(&locks).await;
+    let behind = [wait_for(&locks, "b").await, wait_for(&locks, "a").await];
+    sleep(50 * MS).await;
+    let before = Instant::now();
+    // No hand-off either.
+    drop(held);
+    let both = waiter.await.unwrap().unwrap();
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    assert!(behind.iter().all(|behind| !behind.is_finished()));
+    drop(both);
+    for behind in behind {
+        drop(behind.await.unwrap().unwrap());
+    }
+    nodes.settle_free("a").await;
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_with_keys_kept_for_it_leaves_them_to_others_at_once() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let (waiter, held) = passed_over(&locks).await;
+    let behind = wait_for(&locks, "b").await;
+    let before = Instant::now();
+    waiter.abort();
+    assert!(waiter.await.unwrap_err().is_cancelled());
+    drop(behind.await.unwrap().unwrap());
+    drop(held);
+    nodes.settle_free("a").await;
+    assert_idle(&locks).await;
+    assert_eq!(before.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_of_one_key_keep_their_order_around_those_who_want_more() {
+    for hand_off in [HandOff::OFF, HandOff::default()] {
+        let nodes = Nodes::five();
+        let locks = nodes.builder().hand_off(hand_off).lazy().unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let held = [
+            locks.try_acquire("a").await.unwrap(),
+            locks.try_acquire("b").await.unwrap(),
+        ];
+        let mut waiters = Vec::new();
+        for number in 0..30 {
+            let keys: &[&str] = match number % 3 {
+                0 => &["a"],
+                1 => &["b"],
+                _ => &["a", "b"],
+            };
+            let (locks, order) = (locks.clone(), Arc::clone(&order));
+            waiters.push(tokio::spawn(async move {
+                let _guard = locks.acquire_all(keys.iter().copied()).await.unwrap();
+                order.lock().unwrap().push(number);
+                sleep((1 + number % 4) * MS).await;
+            }));
+            tokio::task::yield_now().await;
+        }
+        drop(held);
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+        let order = order.lock().unwrap();
+        for kind in 0..2 {
+            let mut of_kind: Vec<u32> = order.clone();
+            of_kind.retain(|number| number % 3 == kind);
+            assert!(of_kind.is_sorted(), "{of_kind:?}");
+        }
+        assert_eq!(order.len(), 30);
+    }
 }
