@@ -136,6 +136,37 @@ impl Crowd {
 }
 
 #[tokio::test(start_paused = true)]
+async fn callers_of_several_keys_that_overlap_have_the_same_right() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let crowd = [("a", 9_000), ("b", 10_000), ("c", 3_000), ("d", 7_000)];
+    let callers = Crowd::new(&locks, &crowd);
+    let mut tasks = JoinSet::new();
+    for names in ["a b", "b c", "a c d", "a b c d", "b d", "a b"] {
+        let (locks, ends) = (locks.clone(), Arc::clone(&callers.ends));
+        tasks.spawn(async move {
+            let mut longest = Duration::ZERO;
+            while !ends.load(Ordering::Relaxed) {
+                let before = Instant::now();
+                let guard = locks.acquire_all(names.split(' ')).await.unwrap();
+                longest = longest.max(before.elapsed());
+                sleep(10 * MS).await;
+                drop(guard);
+            }
+            (names, longest)
+        });
+    }
+    sleep(20 * SECOND).await;
+    callers.end().await;
+    while let Some(longest) = tasks.join_next().await {
+        let (names, longest) = longest.unwrap();
+        // Each comes after up to five others.
+        assert!(longest <= (25 + 5) * 10 * MS, "{names}: {longest:?}");
+    }
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_wants_several_has_them_after_twenty_times_the_longest_hold() {
     let crowds: [&[(&str, u64)]; 7] = [
         &[("a", 10_000), ("b", 10_000)],
