@@ -8,7 +8,8 @@ use crate::lock_key::LockKey;
 
 /// One or several keys that are locked together: each once, in order.
 ///
-/// The order in which they are given does not matter.
+/// The order in which they are given does not matter. Who waits for several keys keeps none of them from others, and is
+/// passed by only so often: see [`acquire_all`](crate::LockManager::acquire_all).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LockKeys(OneOrMany<LockKey>);
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::guard::LockGuard;
 use super::hold::Hold;
-use super::queue;
+use super::queue::{self, Name};
 use crate::clock::Clock;
 use crate::moment::Moment;
+use crate::namespace::{NodeKey, NodeKeys};
 
 /// The callers of one manager.
 pub(super) type Queue = queue::Queue<Baton>;
@@ -17,24 +18,17 @@ pub(super) type Turn = queue::Turn<Baton>;
 /// The right to go for all keys of one lock.
 #[derive(Debug)]
 pub(super) struct Turns {
-    first: Turn,
-    rest: Vec<Turn>,
+    turn: Turn,
     // Who comes next is to ask the nodes.
     personal: bool,
 }
 
 impl Turns {
-    /// The right to go for the first key; the others follow in their order.
-    pub(super) const fn new(first: Turn) -> Self {
+    pub(super) const fn new(turn: Turn) -> Self {
         Self {
-            first,
-            rest: Vec::new(),
+            turn,
             personal: false,
         }
-    }
-
-    pub(super) fn push(&mut self, turn: Turn) {
-        self.rest.push(turn);
     }
 
     /// The same for a lock that never passes to another holder.
@@ -43,35 +37,43 @@ impl Turns {
         self
     }
 
-    /// The right to go for the first key alone, to be kept: who does not wait is refused again. The others are given
-    /// back.
-    pub(super) fn stay(self) -> Turn {
-        self.first.set_leaving(false);
-        self.first
+    /// The right to go for `key` alone; that for the others passes on.
+    pub(super) fn keep_only(self, key: &NodeKey) -> Option<Self> {
+        let turn = self.turn.keep_only(key.as_str())?;
+        Some(Self { turn, ..self })
     }
 
-    fn all(&self) -> impl Iterator<Item = &Turn> {
-        std::iter::once(&self.first).chain(&self.rest)
+    /// The right to go for all of `keys`, if nobody has it for one of those that are missing.
+    pub(super) fn widen(self, keys: &NodeKeys) -> Option<Self> {
+        let turn = self.turn.widen(&names(keys))?;
+        Some(Self { turn, ..self })
     }
 
     /// Whether the lock may pass to somebody who waits: only one of a single key does, and no personal one.
     pub(super) fn can_hand_off(&self) -> bool {
-        !self.personal && self.rest.is_empty() && self.first.is_waited_for()
+        !self.personal && self.turn.is_waited_for()
     }
 
     /// Notes what is known of the keys.
     pub(super) fn note(&self, note: &Note) {
-        for turn in self.all() {
-            turn.note(note.clone());
-        }
+        self.turn.note(note);
     }
 
-    /// Lets those in who do not wait: the keys are being given back.
+    /// Lets those wait who do not: the keys are being given back, or will be if one of them is held elsewhere.
     pub(super) fn leave(&self) {
-        for turn in self.all() {
-            turn.set_leaving(true);
-        }
+        self.turn.set_leaving(true);
     }
+
+    /// The keys are here to stay: who does not wait is sent away.
+    pub(super) fn stay(&self) {
+        self.turn.set_leaving(false);
+    }
+}
+
+/// The names of `keys` in the queue.
+pub(super) fn names(keys: &NodeKeys) -> Vec<Name> {
+    let keys = keys.as_slice().iter();
+    keys.map(|key| Name::clone(key.shared())).collect()
 }
 
 /// What a waiter is called with. Dropped, it passes on: a guard releases its lock, or hands it to the next.

@@ -13,6 +13,7 @@ use super::fencing::{Numbers, usual};
 use super::hand_off::HandOff;
 use super::ledger::Ledger;
 use super::options::Options;
+use super::queue::MISSES;
 use super::waits::Waits;
 use super::warden::Standings;
 use super::watchdog::Registry;
@@ -94,7 +95,7 @@ impl Core {
             node_timeout: options.node_timeout,
             max_wait: options.max_wait,
             hand_off: options.hand_off,
-            queue: Arc::new(Queue::new(options.bounds)),
+            queue: Arc::new(Queue::new(options.bounds, MISSES)),
             courtesy: Courtesy::default(),
             waits: Waits::default(),
             redact: options.redact,

@@ -1,21 +1,24 @@
 //! From asking for a lock to having it: the queue of this process, then the nodes.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::slice;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
 use super::asking::Asking;
 use super::attempt::Purpose;
-use super::baton::{Baton, Note, Turns};
+use super::baton::{Baton, Note, Turn, Turns, names};
 use super::core::Core;
 use super::error::{AcquireError, Contended, QueueFull, ShuttingDown, WaitTimeout};
 use super::guard::LockGuard;
-use super::queue::{Closed, Entered, Refused, Seat};
+use super::queue::{Entered, Refused, Seat, SentAway};
 use super::waiter::{Contender, Prize};
 use super::waits::Waiting;
 use crate::clock::Clock as _;
-use crate::key_error::KeyError;
 use crate::lock_keys::LockKeys;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
@@ -48,9 +51,20 @@ impl Wait {
         self.limit.saturating_sub(self.waited(core))
     }
 
-    /// The error of one who waited in vain for `key`.
-    pub(super) fn busy(&self, core: &Core, key: &NodeKey) -> AcquireError {
-        self.busy_for(core, core.queue.note(key.shared()).as_ref())
+    /// How long to wait in line. Who does not wait at all is there only because a lock is being given back or a record
+    /// being asked for, or because a key is kept for somebody for a moment: none takes longer than a node time-out.
+    fn patience(&self, core: &Core) -> Duration {
+        if self.is_patient() {
+            self.left(core)
+        } else {
+            core.node_timeout.saturating_sub(self.waited(core))
+        }
+    }
+
+    /// The error of one who waited in vain for `keys`.
+    pub(super) fn busy(&self, core: &Core, keys: &[NodeKey]) -> AcquireError {
+        let note = keys.iter().find_map(|key| core.queue.note(key.shared()));
+        self.busy_for(core, note.as_ref())
     }
 
     fn busy_for(&self, core: &Core, note: Option<&Note>) -> AcquireError {
@@ -80,8 +94,8 @@ pub(super) async fn acquire(
 
 /// Gets in line, and goes for what is wanted when the turn has come.
 ///
-/// The turns of several keys are waited for one after the other, in the order of the keys, which is the same for
-/// everybody: so nobody waits in a circle.
+/// The turns of several keys are taken at once or not at all: nobody has that of one while waiting for that of another,
+/// so nobody waits in a circle, and what one caller cannot use yet is free for others.
 pub(super) async fn go(
     core: &Arc<Core>,
     (names, keys): (LockKeys, NodeKeys),
@@ -103,23 +117,23 @@ async fn line_up(
     purpose: Purpose,
     wait: Wait,
 ) -> Result<Prize, AcquireError> {
-    let several = names.are_several();
     let mut queued = false;
-    let mut turns: Option<Turns> = None;
-    for key in keys.as_slice() {
-        let turn = match turn(core, key, (purpose, several), wait, &mut queued).await? {
+    let turn = if names.are_several() {
+        match enter_all(core, &keys, wait)? {
+            Entered::Turn(turn) => turn,
+            Entered::Seat(seat) => {
+                queued = true;
+                // Boxed, so that those who want one key are small.
+                Box::pin(called_for_all(core, &keys, seat, wait)).await?
+            }
+        }
+    } else {
+        match turn(core, keys.first(), purpose, wait, &mut queued).await? {
             Baton::Turn(turn) => turn,
             Baton::Lock(guard) => return Ok(Prize::Lock(guard.waited_for(wait.waited(core)))),
-        };
-        match &mut turns {
-            Some(turns) => turns.push(turn),
-            none => *none = Some(Turns::new(turn)),
         }
-    }
-    let Some(mut turns) = turns else {
-        // There is always a key.
-        return Err(AcquireError::InvalidKey(KeyError::no_key()));
     };
+    let mut turns = Turns::new(turn);
     if matches!(purpose, Purpose::Recall { .. }) {
         // The next is to look for what came of it.
         turns = turns.personal();
@@ -129,11 +143,11 @@ async fn line_up(
     Box::pin(contender.contend()).await
 }
 
-/// Waits for the turn of one key; or for its lock, unless it is one of `several`.
+/// Waits for the turn of one key, or for its lock.
 async fn turn(
     core: &Arc<Core>,
     key: &NodeKey,
-    (purpose, several): (Purpose, bool),
+    purpose: Purpose,
     wait: Wait,
     queued: &mut bool,
 ) -> Result<Baton, AcquireError> {
@@ -151,22 +165,64 @@ async fn turn(
             }
             Err(refused) => return Err(core.refuse_entry(refused, wait)),
         };
-        if guard.is_lost() {
-            // Lost between the pass and this look; the turn went on to the next.
-            drop(guard);
-        } else if !several {
+        if !guard.is_lost() {
             return Ok(Baton::Lock(guard));
-        } else {
-            // A lock of one key is no part of a lock of several.
-            // Boxed, as it is seldom needed, and everybody who waits would hold the room for it.
-            match timeout(wait.left(core), Box::pin(guard.into_turn())).await {
-                Ok(Some(turn)) => return Ok(Baton::Turn(turn)),
-                Ok(None) => {}
-                Err(_) => return Err(wait.busy(core, key)),
-            }
+        }
+        // Lost between the pass and this look; the turn went on to the next.
+        drop(guard);
+    }
+}
+
+/// Takes the turns of several keys, or a seat.
+pub(super) fn enter_all(
+    core: &Arc<Core>,
+    keys: &NodeKeys,
+    wait: Wait,
+) -> Result<Entered<Baton>, AcquireError> {
+    let entered = core.queue.enter_all(&names(keys), wait.is_patient());
+    entered.map_err(|refused| core.refuse_entry(refused, wait))
+}
+
+/// Waits for the turns of several keys.
+pub(super) async fn called_for_all(
+    core: &Arc<Core>,
+    keys: &NodeKeys,
+    seat: Seat<Baton>,
+    wait: Wait,
+) -> Result<Turn, AcquireError> {
+    let _waiting = Waiting::new(core, keys.first(), wait.began, true);
+    match timeout(wait.patience(core), claiming(core, seat, wait)).await {
+        Ok(Ok(Baton::Turn(turn))) => Ok(turn),
+        Ok(Err(SentAway::Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
+        // A lock is passed only to those who want its key alone.
+        Err(_) | Ok(Err(SentAway::InUse) | Ok(Baton::Lock(_))) => {
+            Err(wait.busy(core, keys.as_slice()))
         }
     }
 }
+
+/// Waits to be called. What is kept for this caller, because it has been passed over often, is kept for a part of the
+/// time that it has waited, and never for as long as who does not wait may have to: so nobody is refused for it.
+async fn claiming(core: &Arc<Core>, mut seat: Seat<Baton>, wait: Wait) -> Result<Baton, SentAway> {
+    loop {
+        let called_or_claims = poll_fn(|cx| match Pin::new(&mut seat).poll(cx) {
+            Poll::Ready(called) => Poll::Ready(Some(called)),
+            Poll::Pending if seat.claims() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        if let Some(called) = called_or_claims.await {
+            return called;
+        }
+        let patience = (wait.waited(core) / CLAIM).min(core.node_timeout * 9 / 10);
+        if let Ok(called) = timeout(patience, &mut seat).await {
+            return called;
+        }
+        seat.give_way();
+    }
+}
+
+/// What part of the time that it has waited a caller may have keys kept for it.
+const CLAIM: u32 = 8;
 
 /// Gets in line. A key that is in use is not for those who do not wait; but where they ask for a record, and nothing is
 /// known of the key yet, it may be that whoever is before them is only asking, too.
@@ -189,24 +245,18 @@ fn enter(
     }
 }
 
-/// Waits in the queue. Who does not wait at all is here only because the lock is being given back, or a record is being
-/// asked for, which takes a node time-out at most; that is its patience for all of its keys.
+/// Waits in the queue.
 async fn called(
     core: &Arc<Core>,
     key: &NodeKey,
     seat: Seat<Baton>,
     wait: Wait,
 ) -> Result<Baton, AcquireError> {
-    let limit = if wait.is_patient() {
-        wait.left(core)
-    } else {
-        core.node_timeout.saturating_sub(wait.waited(core))
-    };
     let _waiting = Waiting::new(core, key, wait.began, true);
-    match timeout(limit, seat).await {
+    match timeout(wait.patience(core), seat).await {
         Ok(Ok(baton)) => Ok(baton),
-        Ok(Err(Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
-        Err(_) => Err(wait.busy(core, key)),
+        Ok(Err(SentAway::Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
+        Err(_) | Ok(Err(SentAway::InUse)) => Err(wait.busy(core, slice::from_ref(key))),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LockManager;
-use super::baton::{Baton, Turn};
+use super::baton::Baton;
 use super::core::Core;
 use super::ending::{LossReason, ReleaseError};
 use super::hold::{Hold, Owed};
@@ -185,15 +185,6 @@ impl LockGuard {
 
     pub(super) const fn core(&self) -> &Arc<Core> {
         &self.core
-    }
-
-    /// Releases the lock and keeps the right to go for its key; `None` if the lock was lost, and the right with it.
-    pub(super) async fn into_turn(self) -> Option<Turn> {
-        let core = Arc::clone(&self.core);
-        let (hold, mut owed) = self.resign()?;
-        // Not confirmed in time: it goes on in the background, and the next round meets its leavings.
-        let turns = Release::of(&core, &hold, &mut owed).reclaim().await?;
-        Some(turns.stay())
     }
 }
 

@@ -101,7 +101,7 @@ pub use self::warden::NodeStanding;
 /// # Fairness
 ///
 /// Callers of one manager that wait for one key get it in the order in which they asked. Callers that do not wait
-/// never get in before them.
+/// never get in before them. For those that want several keys see [`acquire_all`](LockManager::acquire_all).
 ///
 /// Between managers, which usually means between processes, no order is promised. What is done for fairness: for
 /// each key a manager has one contender, however many wait behind it; a manager keeps a lock among its own callers
@@ -201,8 +201,23 @@ impl LockManager {
     ///
     /// They are sorted, each is taken once, and there may be 1 to [`LockKeys::MAX`] of them. On each node they are
     /// taken in one step, so that two callers whose keys overlap never wait for each other, in whatever order they
-    /// name them. The lock has one ttl, one fencing token and one guard; it is never handed on inside the process. A
-    /// caller that wants many keys can be overtaken for long by callers that want a few of them.
+    /// name them. The lock has one ttl, one fencing token and one guard; it is never handed on inside the process.
+    ///
+    /// # Fairness
+    ///
+    /// Who waits for several keys keeps none of them from others. It goes for them when all are free in this manager,
+    /// and while the nodes say that one is held elsewhere, it has the turn of that one alone (of none, if the nodes do
+    /// not tell [which](crate::node::Holder::key)). Others get the rest meanwhile; who does not wait is not refused for
+    /// its sake either, but may have to wait for what it asks the nodes.
+    ///
+    /// So callers that want fewer keys pass it by, and that has a bound. Once it could have had one of its keys eight
+    /// times, but never all of them, nobody who came later gets any of them, and what comes free is kept for it: for an
+    /// eighth of the time that it has waited, and for nine tenths of the node time-out at most. If that was too short,
+    /// those who wait get what was kept, and it counts anew. Therefore: if no caller of this manager has a key for longer
+    /// than a time H, from its turn to the end of its release, and H is no longer than those nine tenths, it goes for its
+    /// keys within 25 H, counted from when those who came before it have gone. Where keys are had for longer, it depends
+    /// on chance: each time that they are kept for it is one. Callers that want several of the same keys have the same
+    /// right, the older before the younger. Between managers no order is promised, as for one key.
     ///
     /// # Errors
     ///

@@ -131,13 +131,6 @@ impl Release {
             None => Ok(()),
         }
     }
-
-    /// The same, but the right to go for the keys does not pass on. If this is dropped half-way, it does.
-    pub(super) async fn reclaim(mut self) -> Option<Turns> {
-        let work = self.work.as_mut()?;
-        work.freed().await;
-        work.turns.take()
-    }
 }
 
 impl Drop for Release {

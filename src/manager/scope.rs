@@ -130,7 +130,7 @@ impl LockManager {
         let wait = Wait::new(began, limit);
         let Ok(_turn) = timeout(patience, scope.work.turn.lock()).await else {
             let places = self.core.namespace.place_all(&keys)?;
-            let busy = wait.busy(&self.core, places.first());
+            let busy = wait.busy(&self.core, places.as_slice());
             metrics::acquired(busy.word(), wait.waited(&self.core));
             return Err(busy);
         };

@@ -8,15 +8,16 @@ use tokio::time::{sleep, timeout};
 use super::attempt::{Attempt, Purpose};
 use super::baton::{Note, Turns};
 use super::core::{Core, random};
-use super::entry::Wait;
+use super::entry::{Wait, called_for_all, enter_all};
 use super::error::{AcquireError, ShuttingDown};
 use super::guard::LockGuard;
 use super::listening::Listening;
+use super::queue::Entered;
 use super::waits::Waiting;
 use crate::clock::Clock as _;
 use crate::lock_keys::LockKeys;
 use crate::metrics;
-use crate::namespace::NodeKeys;
+use crate::namespace::{NodeKey, NodeKeys};
 use crate::protocol::backoff::{Backoff, after_split};
 use crate::protocol::round::Verdict;
 use crate::record::Record;
@@ -38,7 +39,10 @@ pub(super) struct Contender<'a> {
     keys: NodeKeys,
     names: LockKeys,
     purpose: Purpose,
-    turns: Turns,
+    // While it waits for another process: that of the key in the way, or of none. The others are free meanwhile.
+    turns: Option<Turns>,
+    // Which key of several was in the way.
+    held: Option<NodeKey>,
     wait: Wait,
     // Whether it waited in the queue before.
     queued: bool,
@@ -67,7 +71,8 @@ impl<'a> Contender<'a> {
             keys,
             names,
             purpose,
-            turns,
+            turns: Some(turns),
+            held: None,
             wait,
             queued,
             listening: None,
@@ -92,6 +97,10 @@ impl<'a> Contender<'a> {
             }
             if let Some(listening) = &self.listening {
                 listening.forget();
+            }
+            if let (true, Some(turns)) = (self.names.are_several(), &self.turns) {
+                // Those that are free go to others if one is not.
+                turns.leave();
             }
             let mut attempt = Attempt::new(self.core, &self.keys, self.purpose)?;
             let decided = match deadline {
@@ -127,8 +136,9 @@ impl<'a> Contender<'a> {
                     if self.is_over() {
                         return Err(self.busy());
                     }
+                    self.held = attempt.in_the_way();
                     self.give_back(attempt).await;
-                    self.step_aside(contenders, round_trip).await;
+                    self.step_aside(contenders, remaining, round_trip).await?;
                 }
                 Verdict::Contended { remaining } => {
                     self.note(remaining);
@@ -136,6 +146,7 @@ impl<'a> Contender<'a> {
                         return Err(self.busy());
                     }
                     self.splits = 0;
+                    self.held = attempt.in_the_way();
                     self.give_back(attempt).await;
                     self.pause(remaining, round_trip).await?;
                 }
@@ -149,15 +160,49 @@ impl<'a> Contender<'a> {
     }
 
     fn busy(&self) -> AcquireError {
-        self.wait.busy(self.core, self.keys.first())
+        self.wait.busy(self.core, self.keys.as_slice())
     }
 
     /// Tells those who do not wait how long the holder's lease goes on.
     fn note(&self, remaining: Option<Duration>) {
-        if let Some(remaining) = remaining {
-            self.turns
-                .note(&Note::Until(self.core.clock.now() + remaining));
+        if let (Some(remaining), Some(turns)) = (remaining, &self.turns) {
+            turns.note(&Note::Until(self.core.clock.now() + remaining));
         }
+    }
+
+    /// Lets others have all keys but the one that is in the way, if they are several: none of them is held by anybody
+    /// while this caller waits for that.
+    fn loosen(&mut self) {
+        if !self.names.are_several() {
+            return;
+        }
+        let turns = self.turns.take().zip(self.held.as_ref());
+        self.turns = turns.and_then(|(turns, held)| turns.keep_only(held));
+        if let Some(turns) = &self.turns {
+            turns.stay();
+        }
+    }
+
+    /// Takes what was let go again: at once, or else with nothing in hand, as one who has just come.
+    async fn regain(&mut self) -> Result<(), AcquireError> {
+        if !self.names.are_several() {
+            return Ok(());
+        }
+        let turns = self.turns.take();
+        let mut turns = turns.and_then(|turns| turns.widen(&self.keys));
+        if turns.is_none() {
+            let turn = match enter_all(self.core, &self.keys, self.wait)? {
+                Entered::Turn(turn) => turn,
+                Entered::Seat(seat) => {
+                    // It is this process that it waits for now.
+                    (self.listening, self.waiting) = (None, None);
+                    called_for_all(self.core, &self.keys, seat, self.wait).await?
+                }
+            };
+            turns = Some(Turns::new(turn));
+        }
+        self.turns = turns;
+        Ok(())
     }
 
     /// Whether split votes are not to be tried again.
@@ -174,7 +219,14 @@ impl<'a> Contender<'a> {
     async fn won(self, mut attempt: Attempt) -> Result<Prize, AcquireError> {
         attempt.number().await.map_err(AcquireError::NoQuorum)?;
         let record = attempt.highest_record();
-        let hold = attempt.win(self.names, self.turns)?;
+        let Some(turns) = self.turns else {
+            // It never asks without them.
+            return Err(AcquireError::NoQuorum(self.core.no_answer()));
+        };
+        if self.names.are_several() {
+            turns.stay();
+        }
+        let hold = attempt.win(self.names, turns)?;
         let inserted = self.core.registry.insert(&hold);
         let guard = LockGuard::new(Arc::clone(self.core), hold, 0);
         if !inserted {
@@ -200,26 +252,36 @@ impl<'a> Contender<'a> {
     }
 
     /// Lets the others go first, for a moment that is random and grows with their number.
-    async fn step_aside(&self, contenders: usize, round_trip: Duration) {
+    async fn step_aside(
+        &mut self,
+        contenders: usize,
+        remaining: Option<Duration>,
+        round_trip: Duration,
+    ) -> Result<(), AcquireError> {
         let Some(pause) = aside(contenders, round_trip) else {
-            return;
+            return Ok(());
         };
-        let limit = if self.wait.is_patient() {
-            self.left()
-        } else {
-            pause
-        };
-        sleep(pause.min(limit)).await;
+        if !self.wait.is_patient() {
+            sleep(pause).await;
+            return Ok(());
+        }
+        self.loosen();
+        self.note(remaining);
+        sleep(pause.min(self.left())).await;
+        self.regain().await
     }
 
     /// After a release that others waited for, by this process: they go first.
     async fn stand_back(&mut self) -> Result<(), AcquireError> {
         let now = self.core.clock.now();
         let keys = self.keys.as_slice().iter();
-        let pauses = keys.filter_map(|key| self.core.courtesy.pause(key.shared(), now));
-        let Some(pause) = pauses.max() else {
+        let pauses =
+            keys.filter_map(|key| Some((self.core.courtesy.pause(key.shared(), now)?, key)));
+        let Some((pause, key)) = pauses.max_by_key(|(pause, _)| *pause) else {
             return Ok(());
         };
+        self.held = Some(key.clone());
+        self.loosen();
         // They will be a while; to listen from now on saves a round trip afterwards.
         self.listen();
         tokio::select! {
@@ -228,10 +290,9 @@ impl<'a> Contender<'a> {
             () = sleep(pause.min(self.left())) => {}
         }
         if self.left().is_zero() {
-            Err(self.busy())
-        } else {
-            Ok(())
+            return Err(self.busy());
         }
+        self.regain().await
     }
 
     fn listen(&mut self) {
@@ -242,8 +303,20 @@ impl<'a> Contender<'a> {
             .get_or_insert_with(|| Listening::start(&core.nodes, keys));
     }
 
-    /// Sleeps until there is reason to ask again: releases, the end of the holder's lease, or a look now and then.
+    /// Waits until there is reason to ask again.
     async fn pause(
+        &mut self,
+        remaining: Option<Duration>,
+        round_trip: Duration,
+    ) -> Result<(), AcquireError> {
+        self.loosen();
+        self.note(remaining);
+        self.doze(remaining, round_trip).await?;
+        self.regain().await
+    }
+
+    /// Sleeps until there is reason to ask again: releases, the end of the holder's lease, or a look now and then.
+    async fn doze(
         &mut self,
         remaining: Option<Duration>,
         round_trip: Duration,

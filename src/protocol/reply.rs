@@ -142,12 +142,26 @@ pub struct Holder {
     pub tag: u64,
     /// How long the node will keep the key unless it is extended or released; `None` for a key without expiry.
     pub remaining: Option<Duration>,
+    /// To an acquire: which of the keys that were asked for it holds, by its place in their order from 0; `None` if the
+    /// node does not tell. While the caller waits for that key, its process lets others have the rest.
+    pub key: Option<usize>,
 }
 
 impl Holder {
     /// A holder known by `tag`, whose key has `remaining` to live.
     #[must_use]
     pub const fn new(tag: u64, remaining: Option<Duration>) -> Self {
-        Self { tag, remaining }
+        Self {
+            tag,
+            remaining,
+            key: None,
+        }
+    }
+
+    /// The same, of the key at the place `key` of those that were asked for.
+    #[must_use]
+    pub const fn of_key(mut self, key: usize) -> Self {
+        self.key = Some(key);
+        self
     }
 }

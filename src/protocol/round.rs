@@ -136,6 +136,17 @@ impl Round {
         self.votes.get(node).copied().flatten()
     }
 
+    /// Which of the keys that were asked for is in the way, by what most nodes tell.
+    pub(crate) fn in_the_way(&self) -> Option<usize> {
+        let keys = || {
+            self.votes.iter().filter_map(|vote| match vote {
+                Some(Vote::Refused(holder)) => holder.key,
+                _ => None,
+            })
+        };
+        keys().max_by_key(|key| keys().filter(|other| other == key).count())
+    }
+
     /// What the nodes that granted numbered us, where they did.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = (usize, FencingToken)> {
         let votes = self.votes.iter().enumerate();
@@ -252,6 +263,22 @@ mod tests {
                 remaining: Some(Duration::from_millis(30))
             })
         );
+    }
+
+    #[test]
+    fn the_key_in_the_way_is_the_one_that_most_nodes_tell_of() {
+        let of_key = |key| Vote::Refused(Holder::new(1, None).of_key(key));
+        let in_the_way = |votes: &[Vote]| {
+            let mut round = Round::new(FIVE);
+            for (node, vote) in votes.iter().enumerate() {
+                round.record(node, *vote);
+            }
+            round.in_the_way()
+        };
+        assert_eq!(in_the_way(&[GRANTED, DOWN, held(1, 5)]), None);
+        assert_eq!(in_the_way(&[GRANTED, of_key(3)]), Some(3));
+        let votes = [of_key(0), of_key(2), held(1, 5), of_key(2), GRANTED];
+        assert_eq!(in_the_way(&votes), Some(2));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use tower_redlock::node::{
     ReleaseRequest, Subscription,
 };
 
+use crate::numbers::keys;
 use crate::support::nodes::{LONG, acquire, extend, key, refill, release, subscribe, token};
 use crate::support::{PATIENCE, eventually};
 
@@ -82,6 +83,22 @@ pub(crate) async fn a_held_key_is_refused_and_tells_how_long(bench: &impl Bench)
     };
     let remaining = held.remaining.unwrap();
     assert!(remaining <= ttl && remaining > ttl / 2, "{remaining:?}");
+}
+
+pub(crate) async fn a_refusal_of_several_tells_which_of_them_is_held(bench: &impl Bench) {
+    let node = bench.node();
+    let together = |owner| AcquireRequest::new(keys(&["a", "b", "c"]), token(owner), LONG);
+    for (place, name) in ["a", "b", "c"].into_iter().enumerate() {
+        node.acquire(acquire(name, 1)).await.unwrap();
+        let AcquireReply::Held(held) = node.acquire(together(2)).await.unwrap() else {
+            panic!("granted twice");
+        };
+        assert_eq!(held.key, Some(place));
+        assert_eq!(holder(&*node, name).await.unwrap().key, Some(0));
+        assert!(released(&*node, name, 1).await);
+    }
+    let granted = node.acquire(together(2)).await.unwrap();
+    assert!(matches!(granted, AcquireReply::Granted { .. }));
 }
 
 pub(crate) async fn a_tag_tells_holders_apart(bench: &impl Bench) {

@@ -142,6 +142,7 @@ macro_rules! all_claims {
             hold!($module, $bench, claims: [
                 a_free_key_is_granted,
                 a_held_key_is_refused_and_tells_how_long,
+                a_refusal_of_several_tells_which_of_them_is_held,
                 a_tag_tells_holders_apart,
                 the_same_token_is_granted_again_for_a_full_ttl,
                 a_lock_ends_with_its_ttl,

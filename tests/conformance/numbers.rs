@@ -204,7 +204,7 @@ pub(crate) async fn a_raise_of_what_is_not_owned_does_nothing(bench: &impl Bench
 }
 
 /// Several keys of the default namespace.
-fn keys(names: &[&str]) -> NodeKeys {
+pub(crate) fn keys(names: &[&str]) -> NodeKeys {
     let names = names.iter().map(|name| LockKey::new(*name).unwrap());
     let keys = LockKeys::new(names).unwrap();
     Namespace::default().place_all(&keys).unwrap()

@@ -29,6 +29,7 @@ mod scope;
 mod settings;
 mod several;
 mod several_leaving;
+mod several_waiting;
 mod shutdown;
 mod slow;
 mod snapshot;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{AcquireError, HandOff, LockKey, LockKeys, LockManager};
 
-use super::{MS, Nodes, Outcome, TTL, assert_idle, poll_once, wait_for};
+use super::{MS, Nodes, Outcome, TTL, assert_idle, poll_once};
 
 fn keys(names: &str) -> LockKeys {
     LockKeys::new(names.split(' ')).unwrap()
@@ -213,65 +213,26 @@ async fn a_waiter_for_several_behind_single_holders_gets_its_turn_after_the_last
     }
 }
 
-/// A waiter for `a b` that was handed the lock of `a` while `b` is held: the holder's guard of `b`, and the waiter.
-async fn handed(nodes: &Nodes, locks: &LockManager) -> (super::LockGuard, JoinHandle<Outcome>) {
-    let (first, second) = (
-        locks.try_acquire("a").await.unwrap(),
-        locks.try_acquire("b").await.unwrap(),
-    );
-    let waiter = wait_for_all(locks, "a b").await;
-    drop(first);
-    nodes.settle_free("a").await;
-    (second, waiter)
-}
-
 #[tokio::test(start_paused = true)]
-async fn who_is_handed_a_lock_of_its_first_key_makes_a_turn_of_it() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let (second, mut waiter) = handed(&nodes, &locks).await;
-    assert_eq!(locks.snapshot().held, 1, "that of `b`");
-    assert!(poll_once(&mut waiter).await.is_none());
-    // It has the turn: nobody gets in before it, and who does not wait is told at once.
-    let (commands, before) = (nodes.commands(), Instant::now());
-    assert_contended(try_all(&locks, "a").await);
-    assert_eq!(
-        (nodes.commands(), before.elapsed()),
-        (commands, Duration::ZERO)
-    );
-    let behind = wait_for(&locks, "a").await;
-    drop(second);
-    let guard = waiter.await.unwrap().unwrap();
-    assert_eq!((nodes.holding("a"), nodes.holding("b")), (5, 5));
-    let (commands, before) = (nodes.commands(), Instant::now());
-    assert_contended(try_all(&locks, "b").await);
-    assert_eq!(
-        (nodes.commands(), before.elapsed()),
-        (commands, Duration::ZERO)
-    );
-    let fence = guard.fence().unwrap();
-    drop(guard);
-    let next = behind.await.unwrap().unwrap();
-    assert!(next.fence().unwrap() > fence);
-    drop(next);
-    assert_nothing_left(&nodes, &[&locks]).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_was_handed_a_lock_it_makes_a_turn_of_and_holds_it_is_no_one_that_leaves() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let (second, waiter) = handed(&nodes, &locks).await;
-    drop(second);
-    let _guard = waiter.await.unwrap().unwrap();
-    for name in ["a", "b"] {
-        let before = Instant::now();
-        assert_contended(try_all(&locks, name).await);
-        assert_eq!(
-            before.elapsed(),
-            Duration::ZERO,
-            "{name} is not being released"
-        );
+async fn who_waited_for_several_and_holds_them_is_no_one_that_leaves() {
+    for holds_here in [true, false] {
+        let nodes = Nodes::five();
+        let (locks, other) = (nodes.manager(), nodes.manager());
+        let holder = if holds_here { &locks } else { &other };
+        let in_the_way = try_all(holder, "b").await.unwrap();
+        let waiter = wait_for_all(&locks, "a b").await;
+        tokio::time::sleep(300 * MS).await;
+        in_the_way.release().await.unwrap();
+        let _guard = waiter.await.unwrap().unwrap();
+        for name in ["a", "b", "a b"] {
+            let (commands, before) = (nodes.commands(), Instant::now());
+            assert_contended(try_all(&locks, name).await);
+            assert_eq!(
+                (nodes.commands(), before.elapsed()),
+                (commands, Duration::ZERO),
+                "{name} is not being released"
+            );
+        }
     }
 }
 

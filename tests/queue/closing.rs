@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use loom::thread;
 
-use crate::queue::{Closed, Entered, Refused};
+use crate::queue::{Entered, Refused, SentAway};
 use crate::world::{Bell, Key, explore};
 
 fn assert_closed(key: &Key) {
@@ -25,7 +25,8 @@ fn a_waiter_is_called_or_told_when_the_queue_is_closed_while_a_turn_passes() {
             let key = key.clone();
             move || match key.wait(seat) {
                 Ok(_) => "called",
-                Err(Closed) => "told",
+                Err(SentAway::Closed) => "told",
+                Err(SentAway::InUse) => "sent away",
             }
         });
         key.queue.close();
@@ -49,7 +50,8 @@ fn who_comes_while_the_queue_is_closed_is_let_in_before_or_not_at_all() {
                 Ok(Entered::Turn(_)) => "free",
                 Ok(Entered::Seat(seat)) => match key.wait(seat) {
                     Ok(_) => "called",
-                    Err(Closed) => "told",
+                    Err(SentAway::Closed) => "told",
+                    Err(SentAway::InUse) => "sent away",
                 },
                 Err(Refused::Closed) => "refused",
                 Err(other) => panic!("{other:?}"),
@@ -77,8 +79,8 @@ fn all_who_wait_are_told() {
             let key = key.clone();
             move || key.queue.close()
         });
-        assert_eq!(key.wait(two), Err(Closed));
-        assert_eq!(waiting.join().unwrap(), Err(Closed));
+        assert_eq!(key.wait(two), Err(SentAway::Closed));
+        assert_eq!(waiting.join().unwrap(), Err(SentAway::Closed));
         seen.note("told, told");
         closing.join().unwrap();
         drop(turn);
@@ -96,7 +98,8 @@ fn one_may_leave_while_all_are_told() {
             let bell = Bell::new();
             let mut leaver = leaver;
             match bell.poll(&mut leaver) {
-                Poll::Ready(Err(Closed)) => "told",
+                Poll::Ready(Err(SentAway::Closed)) => "told",
+                Poll::Ready(Err(SentAway::InUse)) => "sent away",
                 Poll::Ready(Ok(_)) => "called",
                 Poll::Pending => "left",
             }
@@ -105,7 +108,11 @@ fn one_may_leave_while_all_are_told() {
             let key = key.clone();
             move || key.queue.close()
         });
-        assert_eq!(key.wait(stayer), Err(Closed), "nobody passes a turn to it");
+        assert_eq!(
+            key.wait(stayer),
+            Err(SentAway::Closed),
+            "nobody passes a turn to it"
+        );
         let left = leaving.join().unwrap();
         seen.note(format!("told, {left}"));
         closing.join().unwrap();

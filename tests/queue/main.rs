@@ -31,4 +31,5 @@ mod handing;
 mod passing;
 mod plain;
 mod reference;
+mod several;
 mod world;

@@ -10,7 +10,7 @@ mod sync {
 #[expect(clippy::duplicate_mod, reason = "here with other locks")]
 mod queue;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,8 +19,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use self::queue::{Bounds, Closed, Entered, Load, Name, Queue, Refused, Seat, Turn};
-use crate::reference::{Call, Entry, Reference};
+use self::queue::{Bounds, Entered, Load, Name, Queue, Refused, Seat, SentAway, Turn};
+use crate::reference::{Call, Entry, Place, Reference};
+
+/// The keys that the bits of a number choose.
+fn chosen(keys: usize) -> Vec<usize> {
+    (0..4).filter(|key| keys & (1 << key) != 0).collect()
+}
 
 enum Baton {
     Turn(Turn<Self>),
@@ -48,38 +53,47 @@ impl Wake for Bell {
 /// One operation. Numbers choose one of the turns or seats there are.
 #[derive(Clone, Debug)]
 enum Step {
-    Enter { key: usize, waits: bool },
+    // The bits of the number choose the keys.
+    Enter { keys: usize, waits: bool },
     Poll(usize),
     Leave(usize),
     EndTurn(usize),
     HandOver(usize, u32),
     Note(usize, u32),
-    BeginRelease(usize),
+    SetLeaving(usize, bool),
+    // The turn of one of its keys is kept, or those of more are taken.
+    KeepOnly(usize, usize),
+    Widen(usize, usize),
+    GiveWay(usize),
     Close,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let one = || 0_usize..64;
     let step = prop_oneof![
-        12 => (0_usize..3, prop::bool::weighted(0.8)).prop_map(|(key, waits)| Step::Enter { key, waits }),
+        6 => (0_usize..4, prop::bool::weighted(0.8)).prop_map(|(key, waits)| Step::Enter { keys: 1 << key, waits }),
+        7 => (1_usize..16, prop::bool::weighted(0.8)).prop_map(|(keys, waits)| Step::Enter { keys, waits }),
         6 => one().prop_map(Step::Poll),
         4 => one().prop_map(Step::Leave),
         5 => one().prop_map(Step::EndTurn),
         4 => (one(), any::<u32>()).prop_map(|(turn, lock)| Step::HandOver(turn, lock)),
         2 => (one(), any::<u32>()).prop_map(|(turn, note)| Step::Note(turn, note)),
-        2 => one().prop_map(Step::BeginRelease),
+        2 => (one(), any::<bool>()).prop_map(|(turn, leaving)| Step::SetLeaving(turn, leaving)),
+        1 => (one(), one()).prop_map(|(turn, key)| Step::KeepOnly(turn, key)),
+        1 => (one(), 1_usize..16).prop_map(|(turn, keys)| Step::Widen(turn, keys)),
+        2 => one().prop_map(Step::GiveWay),
     ];
     let last = prop_oneof![1 => Just(None), 1 => Just(Some(Step::Close))];
-    (vec(step.clone(), 1..60), last, vec(step, 0..15))
+    (vec(step.clone(), 1..90), last, vec(step, 0..15))
         .prop_map(|(before, last, after)| [before, last.into_iter().collect(), after].concat())
 }
 
 /// The queue and its reference, side by side.
 struct Both {
     queue: Arc<Queue<Baton>>,
-    names: [Name; 3],
+    names: [Name; 4],
     reference: Reference,
-    turns: Vec<(usize, Turn<Baton>)>,
+    turns: Vec<(Vec<usize>, Turn<Baton>)>,
     seats: BTreeMap<usize, (Seat<Baton>, Arc<Bell>)>,
     // Seats that are over, and not dropped yet: their places may be others' by now.
     over: Vec<Seat<Baton>>,
@@ -87,11 +101,11 @@ struct Both {
 }
 
 impl Both {
-    fn new(per_key: usize, total: usize) -> Self {
+    fn new(per_key: usize, total: usize, misses: u32) -> Self {
         Self {
-            queue: Arc::new(Queue::new(Bounds { per_key, total })),
-            names: ["a", "b", "c"].map(Name::from),
-            reference: Reference::new(per_key, total),
+            queue: Arc::new(Queue::new(Bounds { per_key, total }, misses)),
+            names: ["a", "b", "c", "d"].map(Name::from),
+            reference: Reference::new(per_key, total, misses),
             turns: Vec::new(),
             seats: BTreeMap::new(),
             over: Vec::new(),
@@ -99,7 +113,7 @@ impl Both {
         }
     }
 
-    fn pick_turn(&mut self, number: usize) -> Option<(usize, Turn<Baton>)> {
+    fn pick_turn(&mut self, number: usize) -> Option<(Vec<usize>, Turn<Baton>)> {
         let len = self.turns.len();
         (len > 0).then(|| self.turns.remove(number % len))
     }
@@ -111,7 +125,7 @@ impl Both {
 
     fn run(&mut self, step: &Step) {
         match *step {
-            Step::Enter { key, waits } => self.enter(key, waits),
+            Step::Enter { keys, waits } => self.enter(&chosen(keys), waits),
             Step::Poll(number) => self.poll(number),
             Step::Leave(number) => {
                 self.over.truncate(number % 3);
@@ -121,24 +135,36 @@ impl Both {
                 }
             }
             Step::EndTurn(number) => {
-                if let Some((key, turn)) = self.pick_turn(number) {
-                    self.reference.end_turn(key);
+                if let Some((keys, turn)) = self.pick_turn(number) {
+                    self.reference.release(&keys, true);
                     drop(turn);
                 }
             }
             Step::HandOver(number, lock) => self.hand_over(number, lock),
             Step::Note(number, note) => {
-                if let Some((key, turn)) = self.pick_turn(number) {
-                    turn.note(note);
-                    self.reference.lines.get_mut(&key).unwrap().note = Some(note);
-                    self.turns.push((key, turn));
+                if let Some((keys, turn)) = self.pick_turn(number) {
+                    turn.note(&note);
+                    for key in &keys {
+                        self.reference.keys.get_mut(key).unwrap().note = Some(note);
+                    }
+                    self.turns.push((keys, turn));
                 }
             }
-            Step::BeginRelease(number) => {
-                if let Some((key, turn)) = self.pick_turn(number) {
-                    turn.set_leaving(true);
-                    self.reference.begin_release(key);
-                    self.turns.push((key, turn));
+            Step::SetLeaving(number, leaving) => {
+                if let Some((keys, turn)) = self.pick_turn(number) {
+                    turn.set_leaving(leaving);
+                    for key in &keys {
+                        self.reference.set_leaving(*key, leaving);
+                    }
+                    self.turns.push((keys, turn));
+                }
+            }
+            Step::KeepOnly(number, key) => self.keep_only(number, key),
+            Step::Widen(number, keys) => self.widen(number, &chosen(keys)),
+            Step::GiveWay(number) => {
+                if let Some(number) = self.pick_seat(number) {
+                    self.reference.give_way(number);
+                    self.seats[&number].0.give_way();
                 }
             }
             Step::Close => {
@@ -149,12 +175,49 @@ impl Both {
         self.compare();
     }
 
-    fn enter(&mut self, key: usize, waits: bool) {
+    fn keep_only(&mut self, number: usize, key: usize) {
+        let Some((mut keys, turn)) = self.pick_turn(number) else {
+            return;
+        };
+        let kept = keys.remove(key % keys.len());
+        self.reference.release(&keys, true);
+        let turn = turn.keep_only(&self.names[kept]).unwrap();
+        self.turns.push((vec![kept], turn));
+    }
+
+    fn widen(&mut self, number: usize, more: &[usize]) {
+        let Some((keys, turn)) = self.pick_turn(number) else {
+            return;
+        };
+        let mut others = more.to_vec();
+        others.retain(|key| !keys.contains(key));
+        let mut all = [&*keys, &*others].concat();
+        all.sort_unstable();
+        let names: Vec<Name> = all.iter().map(|key| self.names[*key].clone()).collect();
+        let widened = self.reference.take_free(&others);
+        match turn.widen(&names) {
+            Some(turn) => {
+                assert!(widened, "one of them is in use");
+                self.turns.push((all, turn));
+            }
+            None => {
+                assert!(!widened, "all of them are free");
+                self.reference.release(&keys, true);
+            }
+        }
+    }
+
+    fn enter(&mut self, keys: &[usize], waits: bool) {
         self.count += 1;
-        let expected = self.reference.enter(key, waits, self.count);
-        let entry = match self.queue.enter(&self.names[key], waits) {
+        let expected = self.reference.enter(keys, waits, self.count);
+        let names: Vec<Name> = keys.iter().map(|key| self.names[*key].clone()).collect();
+        let entered = match &*names {
+            [name] => self.queue.enter(name, waits),
+            names => self.queue.enter_all(names, waits),
+        };
+        let entry = match entered {
             Ok(Entered::Turn(turn)) => {
-                self.turns.push((key, turn));
+                self.turns.push((keys.to_vec(), turn));
                 Entry::Turn
             }
             Ok(Entered::Seat(seat)) => {
@@ -173,7 +236,7 @@ impl Both {
         let Some(number) = self.pick_seat(number) else {
             return;
         };
-        let key = self.reference.seats[&number].key;
+        let keys = self.reference.seats[&number].wants.clone();
         let expected = self.reference.poll(number);
         let (seat, bell) = self.seats.get_mut(&number).unwrap();
         // Another task each time: only the last one counts.
@@ -181,13 +244,14 @@ impl Both {
         let waker = Waker::from(Arc::clone(bell));
         let call = match Pin::new(seat).poll(&mut Context::from_waker(&waker)) {
             Poll::Pending => None,
-            Poll::Ready(Err(Closed)) => Some(Call::Closed),
+            Poll::Ready(Err(SentAway::Closed)) => Some(Call::Closed),
+            Poll::Ready(Err(SentAway::InUse)) => Some(Call::InUse),
             Poll::Ready(Ok(Baton::Turn(turn))) => {
-                self.turns.push((key, turn));
+                self.turns.push((keys, turn));
                 Some(Call::Turn)
             }
             Poll::Ready(Ok(Baton::Lock(lock, turn))) => {
-                self.turns.push((key, turn));
+                self.turns.push((keys, turn));
                 Some(Call::Lock(lock))
             }
         };
@@ -199,17 +263,22 @@ impl Both {
     }
 
     fn hand_over(&mut self, number: usize, lock: u32) {
-        let Some((key, turn)) = self.pick_turn(number) else {
+        let Some((keys, turn)) = self.pick_turn(number) else {
             return;
         };
-        let taken = self.reference.call_first(key, Call::Lock(lock));
+        let [key] = *keys else {
+            // Only a lock of one key is passed.
+            self.turns.push((keys, turn));
+            return;
+        };
+        let taken = self.reference.hand_over(key, Call::Lock(lock));
         let name = &self.names[key];
         match self.queue.hand_over(name, Baton::Lock(lock, turn)) {
             Ok(()) => assert!(taken, "nobody waits, and somebody took it"),
             Err(Baton::Lock(back, turn)) => {
                 assert!(!taken, "somebody waits, and it came back");
                 assert_eq!(back, lock);
-                self.turns.push((key, turn));
+                self.turns.push((keys, turn));
             }
             Err(Baton::Turn(_)) => panic!("a lock came back as a bare turn"),
         }
@@ -217,24 +286,49 @@ impl Both {
 
     fn compare(&self) {
         let expected = Load {
-            keys: self.reference.lines.len(),
+            keys: self.reference.keys.len(),
             waiting: self.reference.waiting(),
             seats: self.reference.seats.len(),
         };
         assert_eq!(self.queue.load(), expected);
         for (key, name) in self.names.iter().enumerate() {
-            let note = self.reference.lines.get(&key).and_then(|line| line.note);
+            let note = self.reference.keys.get(&key).and_then(|key| key.note);
             assert_eq!(self.queue.note(name), note);
         }
-        for (key, turn) in &self.turns {
-            let waiting = &self.reference.lines[key].waiting;
-            assert_eq!(turn.is_waited_for(), !waiting.is_empty());
+        for (keys, turn) in &self.turns {
+            let waited_for = matches!(**keys, [key] if self.reference.has_heir(key));
+            assert_eq!(turn.is_waited_for(), waited_for);
         }
-        for (number, (_, bell)) in &self.seats {
+        for (number, (seat, bell)) in &self.seats {
             let place = &self.reference.seats[number];
+            assert_eq!(seat.claims(), place.claims);
             assert_eq!(bell.0.load(Ordering::SeqCst), usize::from(place.woken));
-            let kept = place.polled && place.call.is_none();
-            assert_eq!(Arc::strong_count(bell), 1 + usize::from(kept), "wakers");
+            let kept = usize::from(place.watched);
+            assert_eq!(Arc::strong_count(bell), 1 + kept, "wakers");
+        }
+        self.assert_nobody_is_kept_waiting();
+    }
+
+    /// Each key that is in use is so because somebody has its turn, has been called with it, or claims it; and who waits
+    /// does so for a key that is in use or kept for another.
+    fn assert_nobody_is_kept_waiting(&self) {
+        let seats = &self.reference.seats;
+        let called = seats
+            .values()
+            .filter(|place| matches!(place.call, Some(Call::Turn | Call::Lock(_))));
+        let mut had: Vec<usize> = called.flat_map(|place| place.wants.clone()).collect();
+        had.extend(self.turns.iter().flat_map(|(keys, _)| keys));
+        let once: BTreeSet<usize> = had.iter().copied().collect();
+        assert_eq!(had.len(), once.len(), "two have one key");
+        for (key, entry) in &self.reference.keys {
+            assert!(entry.kept != once.contains(key), "nobody has {key}");
+            let claims = |place: &Place| place.claims && place.wants.contains(key);
+            assert!(!entry.kept || seats.values().any(claims));
+        }
+        for place in seats.values().filter(|place| place.call.is_none()) {
+            let others = |key| self.reference.keys.get(key).is_some_and(|key| key.kept);
+            let in_use = |key| once.contains(key) || (!place.claims && others(key));
+            assert!(place.wants.iter().any(in_use), "it waits for nothing");
         }
     }
 
@@ -259,8 +353,8 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
 
     #[test]
-    fn it_does_what_a_line_of_numbers_does(per_key in 1_usize..5, total in 1_usize..8, steps in steps()) {
-        let mut both = Both::new(per_key, total);
+    fn it_does_what_lines_of_numbers_do(per_key in 1_usize..5, total in 1_usize..9, misses in 1_u32..4, steps in steps()) {
+        let mut both = Both::new(per_key, total, misses);
         for step in &steps {
             both.run(step);
         }

@@ -1,30 +1,40 @@
-//! What a queue is to do, as simply as it can be said: a line of numbers per key.
+//! What a queue is to do, as simply as it can be said: who came first has the lowest number, and lines are whoever waits
+//! in them, by number.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The reference of a queue with these bounds. Seats and turns have numbers.
+/// The reference of a queue with these bounds. Seats have numbers, keys too.
 pub(crate) struct Reference {
     per_key: usize,
     total: usize,
+    misses: u32,
     closed: bool,
-    pub(crate) lines: BTreeMap<usize, Line>,
+    pub(crate) keys: BTreeMap<usize, Key>,
     pub(crate) seats: BTreeMap<usize, Place>,
+    // Keys of which it is being decided who has them next.
+    open: BTreeSet<usize>,
 }
 
-/// A key in use.
+/// A key in use, or kept.
 #[derive(Default)]
-pub(crate) struct Line {
-    pub(crate) waiting: VecDeque<usize>,
+pub(crate) struct Key {
+    pub(crate) kept: bool,
+    claim: Option<usize>,
     leaving: bool,
     pub(crate) note: Option<u32>,
 }
 
 /// A caller in line, or one that was called and has not looked yet.
 pub(crate) struct Place {
-    pub(crate) key: usize,
+    pub(crate) wants: Vec<usize>,
+    // In whose line it is, if in any.
+    line: Option<usize>,
+    waits: bool,
+    missed: u32,
+    pub(crate) claims: bool,
     pub(crate) call: Option<Call>,
-    /// Whether it has polled: then it is woken when it is called.
-    pub(crate) polled: bool,
+    /// Whether the queue has the waker of the task that polled last, and whether that was woken.
+    pub(crate) watched: bool,
     pub(crate) woken: bool,
 }
 
@@ -37,6 +47,8 @@ pub(crate) enum Call {
     Lock(u32),
     /// The queue is closed.
     Closed,
+    /// It does not wait, and what it wants is in use.
+    InUse,
 }
 
 /// What comes of getting in line.
@@ -51,55 +63,91 @@ pub(crate) enum Entry {
 }
 
 impl Reference {
-    pub(crate) fn new(per_key: usize, total: usize) -> Self {
+    pub(crate) fn new(per_key: usize, total: usize, misses: u32) -> Self {
         Self {
             per_key,
             total,
+            misses,
             closed: false,
-            lines: BTreeMap::new(),
+            keys: BTreeMap::new(),
             seats: BTreeMap::new(),
+            open: BTreeSet::new(),
         }
     }
 
     /// How many wait in all.
     pub(crate) fn waiting(&self) -> usize {
-        self.lines.values().map(|line| line.waiting.len()).sum()
+        let seats = self.seats.values();
+        seats.filter(|place| place.call.is_none()).count()
     }
 
-    pub(crate) fn enter(&mut self, key: usize, waits: bool, number: usize) -> Entry {
-        let waiting = self.waiting();
+    fn line(&self, key: usize) -> Vec<usize> {
+        let seats = self.seats.iter();
+        let in_line = seats.filter(|(_, place)| place.line == Some(key));
+        in_line.map(|(number, _)| *number).collect()
+    }
+
+    fn comes_free(&self, key: usize) -> bool {
+        self.keys[&key].leaving || self.keys[&key].kept
+    }
+
+    pub(crate) fn enter(&mut self, wants: &[usize], waits: bool, number: usize) -> Entry {
         if self.closed {
             return Entry::Closed;
         }
-        let Some(line) = self.lines.get_mut(&key) else {
-            self.lines.insert(key, Line::default());
+        if self.take_free(wants) {
             return Entry::Turn;
-        };
-        let after_release = line.leaving && line.waiting.is_empty() && waiting < self.total;
-        if !waits && !after_release {
-            return Entry::InUse(line.note);
         }
-        if line.waiting.len() >= self.per_key {
+        let in_use: Vec<usize> = wants
+            .iter()
+            .copied()
+            .filter(|key| self.keys.contains_key(key))
+            .collect();
+        let has_room = |key: usize| {
+            let line = self.line(key);
+            let of_one = line.iter().any(|other| self.seats[other].wants.len() == 1);
+            self.comes_free(key)
+                && !of_one
+                && line.len() < self.per_key
+                && self.waiting() < self.total
+        };
+        if let (false, Some(key)) = (waits, in_use.iter().find(|key| !has_room(**key))) {
+            return Entry::InUse(self.keys[key].note);
+        }
+        if self.line(in_use[0]).len() >= self.per_key {
             return Entry::KeyFull;
         }
-        if waiting >= self.total {
+        if self.waiting() >= self.total {
             return Entry::Full;
         }
-        line.waiting.push_back(number);
         let place = Place {
-            key,
+            wants: wants.to_vec(),
+            line: Some(in_use[0]),
+            waits,
+            missed: 0,
+            claims: false,
             call: None,
-            polled: false,
+            watched: false,
             woken: false,
         };
         self.seats.insert(number, place);
         Entry::Seat
     }
 
+    pub(crate) fn take_free(&mut self, wants: &[usize]) -> bool {
+        let free = !self.closed && wants.iter().all(|key| !self.keys.contains_key(key));
+        if free {
+            for key in wants {
+                self.keys.insert(*key, Key::default());
+            }
+        }
+        free
+    }
+
     /// Polls a seat: what it was called with, and then the seat is over.
     pub(crate) fn poll(&mut self, number: usize) -> Option<Call> {
         let place = self.seats.get_mut(&number).unwrap();
-        place.polled = true;
+        (place.watched, place.woken) = (true, false);
         let call = place.call?;
         self.seats.remove(&number);
         Some(call)
@@ -107,53 +155,234 @@ impl Reference {
 
     /// A seat goes, with what it was called with.
     pub(crate) fn leave_line(&mut self, number: usize) {
+        let kept = self.unclaim(number);
         let place = self.seats.remove(&number).unwrap();
-        if let Some(line) = self.lines.get_mut(&place.key) {
-            line.waiting.retain(|other| *other != number);
-        }
+        self.release(&kept, false);
         if matches!(place.call, Some(Call::Turn | Call::Lock(_))) {
-            self.end_turn(place.key);
+            self.release(&place.wants, true);
         }
     }
 
-    pub(crate) fn end_turn(&mut self, key: usize) {
-        let line = self.lines.get_mut(&key).unwrap();
-        line.leaving = false;
-        line.note = None;
-        if !self.call_first(key, Call::Turn) {
-            self.lines.remove(&key);
+    /// Ends turns: whose line it is may have the key, in order.
+    pub(crate) fn release(&mut self, names: &[usize], claims: bool) {
+        for key in names {
+            let entry = self.keys.get_mut(key).unwrap();
+            (entry.kept, entry.leaving, entry.note) = (false, false, None);
+            self.open.insert(*key);
+        }
+        loop {
+            let open = names.iter().filter(|key| self.open.contains(key));
+            let first = |key: &usize| {
+                let first = *self.line(*key).first()?;
+                self.is_before_claim(first, *key).then_some(first)
+            };
+            let Some(number) = open.filter_map(first).min() else {
+                break;
+            };
+            self.offer(number, claims);
+        }
+        for key in names {
+            if !self.open.remove(key) {
+                continue;
+            }
+            match self.keys[key].claim {
+                Some(claim) => {
+                    self.keys.get_mut(key).unwrap().kept = true;
+                    self.complete(claim);
+                }
+                None => drop(self.keys.remove(key)),
+            }
         }
     }
 
-    /// Calls the first in line; `false` if there is none.
-    pub(crate) fn call_first(&mut self, key: usize, call: Call) -> bool {
-        let line = self.lines.get_mut(&key).unwrap();
-        let Some(number) = line.waiting.pop_front() else {
+    fn is_before_claim(&self, number: usize, key: usize) -> bool {
+        self.keys[&key].claim.is_none_or(|claim| number <= claim)
+    }
+
+    fn is_free(&self, number: usize, key: usize) -> bool {
+        !self.keys.contains_key(&key)
+            || (self.open.contains(&key) && self.is_before_claim(number, key))
+    }
+
+    fn offer(&mut self, number: usize, claims: bool) {
+        let wants = self.seats[&number].wants.clone();
+        if wants.iter().all(|key| self.is_free(number, *key)) {
+            self.give(number, &wants);
+            return;
+        }
+        let place = self.seats.get_mut(&number).unwrap();
+        place.missed += 1;
+        let often = place.missed >= self.misses;
+        if !(claims && often && self.claim(number, &wants)) {
+            self.move_on(number, None);
+        }
+    }
+
+    fn give(&mut self, number: usize, wants: &[usize]) {
+        for key in wants {
+            self.open.remove(key);
+            self.keys.entry(*key).or_default().kept = false;
+        }
+        self.call(number, Call::Turn);
+    }
+
+    fn move_on(&mut self, number: usize, but: Option<usize>) {
+        let wants = self.seats[&number].wants.clone();
+        let mut others = wants.into_iter().filter(|key| Some(*key) != but);
+        let key = others.find(|key| !self.is_free(number, *key)).unwrap();
+        if self.seats[&number].waits || self.comes_free(key) {
+            self.seats.get_mut(&number).unwrap().line = Some(key);
+        } else {
+            self.call(number, Call::InUse);
+        }
+    }
+
+    fn claim(&mut self, number: usize, wants: &[usize]) -> bool {
+        let claims = wants.iter().filter_map(|key| self.keys.get(key)?.claim);
+        let younger: BTreeSet<usize> = claims.collect();
+        if younger.first().is_some_and(|other| *other < number) {
+            return false;
+        }
+        let kept: Vec<usize> = younger
+            .iter()
+            .flat_map(|other| self.unclaim(*other))
+            .collect();
+        for key in wants {
+            let fresh = Key {
+                kept: true,
+                ..Key::default()
+            };
+            self.keys.entry(*key).or_insert(fresh).claim = Some(number);
+        }
+        let place = self.seats.get_mut(&number).unwrap();
+        (place.claims, place.line) = (true, None);
+        place.wake();
+        for other in younger {
+            self.move_on(other, None);
+        }
+        let (ours, free): (Vec<usize>, Vec<usize>) =
+            kept.iter().partition(|key| wants.contains(key));
+        for key in ours {
+            let mut line = self.line(key).into_iter();
+            if let Some(next) = line.find(|next| self.seats[next].wants.len() == 1) {
+                self.give(next, &[key]);
+            }
+        }
+        self.release(&free, false);
+        self.complete(number);
+        true
+    }
+
+    fn unclaim(&mut self, number: usize) -> Vec<usize> {
+        let place = self.seats.get_mut(&number).unwrap();
+        place.claims = false;
+        let mut kept = place.wants.clone();
+        kept.retain(|key| {
+            let key = self
+                .keys
+                .get_mut(key)
+                .filter(|key| key.claim == Some(number));
+            key.is_some_and(|key| {
+                key.claim = None;
+                key.kept
+            })
+        });
+        kept
+    }
+
+    fn complete(&mut self, number: usize) {
+        let wants = self.seats[&number].wants.clone();
+        let mut keys = wants.iter().map(|key| &self.keys[key]);
+        if keys.all(|key| key.kept && key.claim == Some(number)) {
+            self.unclaim(number);
+            self.give(number, &wants);
+        }
+    }
+
+    pub(crate) fn give_way(&mut self, number: usize) {
+        if !self.seats[&number].claims {
+            return;
+        }
+        let kept = self.unclaim(number);
+        let place = self.seats.get_mut(&number).unwrap();
+        place.missed = 0;
+        // Not to one that is about to come free.
+        self.open.extend(&kept);
+        self.move_on(number, None);
+        self.release(&kept, false);
+    }
+
+    /// Who is called with the lock of a key as it is, and who misses it.
+    fn heir(&self, key: usize) -> Option<(usize, Vec<usize>)> {
+        let (line, mut missing) = (self.line(key), Vec::new());
+        for number in line {
+            let place = &self.seats[&number];
+            if !self.is_before_claim(number, key) {
+                return None;
+            }
+            if place.wants.len() == 1 {
+                return Some((number, missing));
+            }
+            let mut others = place.wants.iter().filter(|other| **other != key);
+            if others.all(|other| self.is_free(number, *other)) || place.missed + 1 >= self.misses {
+                return None;
+            }
+            missing.push(number);
+        }
+        None
+    }
+
+    pub(crate) fn has_heir(&self, key: usize) -> bool {
+        self.heir(key).is_some()
+    }
+
+    /// Calls the next with the lock of a key; `false` if nobody takes it.
+    pub(crate) fn hand_over(&mut self, key: usize, call: Call) -> bool {
+        let Some((heir, missing)) = self.heir(key) else {
             return false;
         };
-        self.call(number, call);
+        for number in missing {
+            self.seats.get_mut(&number).unwrap().missed += 1;
+            self.move_on(number, Some(key));
+        }
+        self.call(heir, call);
         true
     }
 
     fn call(&mut self, number: usize, call: Call) {
         let place = self.seats.get_mut(&number).unwrap();
-        place.call = Some(call);
-        place.woken = place.polled;
+        (place.call, place.line) = (Some(call), None);
+        place.wake();
     }
 
-    pub(crate) fn begin_release(&mut self, key: usize) {
-        self.lines.get_mut(&key).unwrap().leaving = true;
+    pub(crate) fn set_leaving(&mut self, key: usize, leaving: bool) {
+        self.keys.get_mut(&key).unwrap().leaving = leaving;
+        for number in self.line(key) {
+            if !leaving && !self.seats[&number].waits {
+                self.call(number, Call::InUse);
+            }
+        }
     }
 
     pub(crate) fn close(&mut self) {
         self.closed = true;
-        let told: Vec<usize> = self
-            .lines
-            .values_mut()
-            .flat_map(|line| std::mem::take(&mut line.waiting))
-            .collect();
-        for number in told {
+        self.keys.retain(|_, key| !key.kept);
+        for key in self.keys.values_mut() {
+            key.claim = None;
+        }
+        let seats = self.seats.iter();
+        let waiting = seats.filter(|(_, place)| place.call.is_none());
+        for number in waiting.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.seats.get_mut(&number).unwrap().claims = false;
             self.call(number, Call::Closed);
+        }
+    }
+}
+
+impl Place {
+    fn wake(&mut self) {
+        if self.watched {
+            (self.watched, self.woken) = (false, true);
         }
     }
 }

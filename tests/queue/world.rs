@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
 
-use crate::queue::{self, Bounds, Closed, Entered, Load, Name, Refused};
+use crate::queue::{self, Bounds, Entered, Load, MISSES, Name, Refused, SentAway};
 
 pub(crate) type Queue = queue::Queue<Baton>;
 pub(crate) type Turn = queue::Turn<Baton>;
@@ -79,9 +79,35 @@ impl Key {
 
     pub(crate) fn within(per_key: usize, total: usize) -> Self {
         Self {
-            queue: Arc::new(Queue::new(Bounds { per_key, total })),
+            queue: Arc::new(Queue::new(Bounds { per_key, total }, MISSES)),
             name: Name::from("key"),
             held: Arc::new(UnsafeCell::new(())),
+        }
+    }
+
+    /// A key of a queue in which who wants several claims them as soon as it misses one.
+    pub(crate) fn eager() -> Self {
+        let bounds = Bounds {
+            per_key: 3,
+            total: 4,
+        };
+        Self {
+            queue: Arc::new(Queue::new(bounds, 1)),
+            ..Self::new()
+        }
+    }
+
+    /// Gets in line for this key and another.
+    pub(crate) fn enter_with(&self, other: &Self) -> Entered<Baton> {
+        let names = [Name::clone(&self.name), Name::clone(&other.name)];
+        self.queue.enter_all(&names, true).unwrap()
+    }
+
+    /// A seat for this key and another, of which one is in use.
+    pub(crate) fn seat_with(&self, other: &Self) -> Seat {
+        match self.enter_with(other) {
+            Entered::Turn(_) => panic!("nobody has either key"),
+            Entered::Seat(seat) => seat,
         }
     }
 
@@ -129,7 +155,7 @@ impl Key {
     }
 
     /// Waits to be called, and has the key for a moment.
-    pub(crate) fn wait(&self, seat: Seat) -> Result<&'static str, Closed> {
+    pub(crate) fn wait(&self, seat: Seat) -> Result<&'static str, SentAway> {
         let bell = Bell::new();
         let outcome = bell.block_on(seat).map(|baton| self.take(baton));
         bell.assert_done();
@@ -177,25 +203,37 @@ impl Key {
     }
 }
 
-/// A task: woken, it polls again. It is woken at most once, for it is called at most once.
+/// A task: woken, it polls again. It is woken once when it is called, and once when a claim begins.
 pub(crate) struct Bell {
     notify: Notify,
     rings: AtomicUsize,
+    // How often it may be woken.
+    most: usize,
 }
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         let before = self.rings.fetch_add(1, Ordering::SeqCst);
-        assert_eq!(before, 0, "woken twice");
+        assert!(before < self.most, "woken too often");
         self.notify.notify();
     }
 }
 
 impl Bell {
     pub(crate) fn new() -> Arc<Self> {
+        Self::of(1)
+    }
+
+    /// The task of one who may also be told that its claim has begun.
+    pub(crate) fn of_claim() -> Arc<Self> {
+        Self::of(2)
+    }
+
+    fn of(most: usize) -> Arc<Self> {
         Arc::new(Self {
             notify: Notify::new(),
             rings: AtomicUsize::new(0),
+            most,
         })
     }
 
@@ -203,12 +241,12 @@ impl Bell {
         self.rings.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn poll(self: &Arc<Self>, seat: &mut Seat) -> Poll<Result<Baton, Closed>> {
+    pub(crate) fn poll(self: &Arc<Self>, seat: &mut Seat) -> Poll<Result<Baton, SentAway>> {
         let waker = Waker::from(Arc::clone(self));
         Pin::new(seat).poll(&mut Context::from_waker(&waker))
     }
 
-    pub(crate) fn block_on(self: &Arc<Self>, mut seat: Seat) -> Result<Baton, Closed> {
+    pub(crate) fn block_on(self: &Arc<Self>, mut seat: Seat) -> Result<Baton, SentAway> {
         loop {
             match self.poll(&mut seat) {
                 Poll::Ready(outcome) => return outcome,

@@ -20,7 +20,7 @@ use crate::clock::Clock as _;
 use crate::lease::Lease;
 use crate::lock_keys::LockKeys;
 use crate::moment::Moment;
-use crate::namespace::NodeKeys;
+use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest};
 use crate::protocol::renewal::{Holding, Terms};
 use crate::protocol::round::{Round, Verdict, Vote};
@@ -128,6 +128,12 @@ impl Attempt {
             lost: false,
             obligation: Some(obligation),
         })
+    }
+
+    /// Which of the keys is in the way, as far as the nodes tell.
+    pub(super) fn in_the_way(&self) -> Option<NodeKey> {
+        let place = self.round.in_the_way()?;
+        self.keys.as_slice().get(place).cloned()
     }
 
     /// When the request was sent.

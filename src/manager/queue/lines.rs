@@ -1,111 +1,248 @@
 //! The lines of a [`Queue`](super::Queue): one linked list of waiters per key, all in one slab. No locks, no wake-ups.
+//!
+//! Who waits for several keys stands in one line at a time: that of a key that is in use. How turns end and whom they
+//! go to is in [`passing`](super::passing).
 
 use std::collections::HashMap;
 use std::collections::hash_map;
+use std::mem;
 use std::task::{Context, Waker};
 
 use slab::Slab;
 
-use super::{Bounds, Name, Refused};
+use super::passing::After;
+use super::{Bounds, Name, Refused, SentAway};
 
 /// All lines. `T` is what waiters are called with, `N` what is told to those who do not wait.
 pub(super) struct Lines<T, N> {
-    entries: HashMap<Name, Entry<N>>,
-    places: Slab<Place<T>>,
+    pub(super) entries: HashMap<Name, Entry<N>>,
+    pub(super) places: Slab<Place<T>>,
     waiting: usize,
+    // How many callers have ever got in line.
+    callers: u64,
+    // After how many misses a caller claims its keys.
+    pub(super) misses: u32,
 }
 
-/// A key that somebody has a turn for.
-struct Entry<N> {
-    first: Option<usize>,
+/// A key that somebody has a turn for, or that is kept for somebody.
+pub(super) struct Entry<N> {
+    pub(super) state: State,
+    // Who is to have it before all that came later.
+    pub(super) claim: Option<usize>,
+    pub(super) first: Option<usize>,
     last: Option<usize>,
     len: usize,
     // The lock is being given back: even who does not wait may wait for that.
-    leaving: bool,
-    note: Option<N>,
+    pub(super) leaving: bool,
+    pub(super) note: Option<N>,
+}
+
+/// Who has a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Somebody has a turn for it.
+    Turn,
+    /// Nobody, and it is being decided who is next. Never seen outside of the lines.
+    Open,
+    /// Nobody: it is kept for who claims it, for a moment.
+    Kept,
 }
 
 /// One waiter: a link in the list of its key, then the keeper of what it was called with.
-struct Place<T> {
-    name: Name,
+pub(super) struct Place<T> {
+    // In whose line it is.
+    pub(super) name: Name,
     before: Option<usize>,
     behind: Option<usize>,
-    call: Call<T>,
+    // Who came first has the lower number.
+    pub(super) number: u64,
+    pub(super) call: Call<T>,
+    // Whether it waits also for who is not about to leave.
+    waits: bool,
+    // What it wants, if that is several keys.
+    pub(super) several: Option<Box<Several>>,
+}
+
+/// A caller that wants several keys.
+pub(super) struct Several {
+    pub(super) names: Vec<Name>,
+    // How often it was next at one key while another was in use.
+    pub(super) missed: u32,
+    // It is in no line: what comes free of its keys is kept for it.
+    pub(super) claims: bool,
 }
 
 /// What has become of a waiter.
 pub(super) enum Call<T> {
     Waiting(Option<Waker>),
     Called(T),
-    Closed,
+    SentAway(SentAway),
 }
 
 /// Where a caller stands after [`Lines::enter`].
 pub(super) enum Entrance {
-    /// The key is its.
+    /// The keys are its.
     Free,
     /// At this place in the line.
     Place(usize),
 }
 
 impl<T, N: Clone> Lines<T, N> {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(misses: u32) -> Self {
         Self {
             entries: HashMap::new(),
             places: Slab::new(),
             waiting: 0,
+            callers: 0,
+            misses,
         }
     }
 
+    /// Takes the key, or a place in its line.
     pub(super) fn enter(
         &mut self,
         name: &Name,
         waits: bool,
         bounds: Bounds,
     ) -> Result<Entrance, Refused<N>> {
-        let entry = match self.entries.entry(Name::clone(name)) {
+        match self.entries.entry(Name::clone(name)) {
             hash_map::Entry::Vacant(vacant) => {
-                vacant.insert(Entry::new());
-                return Ok(Entrance::Free);
+                vacant.insert(Entry::new(State::Turn));
+                Ok(Entrance::Free)
             }
-            hash_map::Entry::Occupied(occupied) => occupied.into_mut(),
-        };
-        // Room for who does not wait is a favour: without it, the key is in use, and the line is not its business.
-        let is_next = entry.leaving && entry.len == 0 && self.waiting < bounds.total;
-        let may_wait = waits || is_next;
-        if !may_wait {
-            return Err(Refused::InUse(entry.note.clone()));
+            hash_map::Entry::Occupied(_) => self.get_in_line(name, waits, bounds, None),
         }
-        if entry.len >= bounds.per_key {
+    }
+
+    /// Takes all of several keys, or a place in the line of the first that is in use.
+    pub(super) fn enter_all(
+        &mut self,
+        names: &[Name],
+        waits: bool,
+        bounds: Bounds,
+    ) -> Result<Entrance, Refused<N>> {
+        if self.take_free(names) {
+            return Ok(Entrance::Free);
+        }
+        let in_use = || names.iter().filter(|name| self.entries.contains_key(*name));
+        // For who does not wait the one that matters is the one that it must not wait for.
+        let stays = |name: &&Name| !self.is_leaving(name, bounds);
+        let in_the_way = if waits { None } else { in_use().find(stays) };
+        let Some(name) = in_the_way.or_else(|| in_use().next()).map(Name::clone) else {
+            return Ok(Entrance::Free);
+        };
+        let several = Several {
+            names: names.to_vec(),
+            missed: 0,
+            claims: false,
+        };
+        self.get_in_line(&name, waits, bounds, Some(several))
+    }
+
+    /// Takes all of these keys if none is in use.
+    pub(super) fn take_free(&mut self, names: &[Name]) -> bool {
+        if names.iter().any(|name| self.entries.contains_key(name)) {
+            return false;
+        }
+        for name in names {
+            self.entries
+                .insert(Name::clone(name), Entry::new(State::Turn));
+        }
+        true
+    }
+
+    /// Whether even who does not wait may wait for the key: nobody has it any more, and nobody before wants it alone.
+    /// Room for that is a favour: without it, the key is in use, and the line is not its business.
+    fn is_leaving(&self, name: &str, bounds: Bounds) -> bool {
+        let Some(entry) = self.entries.get(name) else {
+            return false;
+        };
+        let comes_free = entry.leaving || entry.state == State::Kept;
+        let has_room = entry.len < bounds.per_key && self.waiting < bounds.total;
+        comes_free && has_room && self.first_of_one(entry).is_none()
+    }
+
+    /// The first in the line of a key who wants no other.
+    pub(super) fn first_of_one(&self, entry: &Entry<N>) -> Option<usize> {
+        let mut next = entry.first;
+        while let Some(index) = next {
+            let place = self.places.get(index)?;
+            if place.several.is_none() {
+                break;
+            }
+            next = place.behind;
+        }
+        next
+    }
+
+    fn get_in_line(
+        &mut self,
+        name: &Name,
+        waits: bool,
+        bounds: Bounds,
+        several: Option<Several>,
+    ) -> Result<Entrance, Refused<N>> {
+        if !waits && !self.is_leaving(name, bounds) {
+            return Err(Refused::InUse(self.note(name)));
+        }
+        if self.waiting_for(name) >= bounds.per_key {
             return Err(Refused::KeyFull);
         }
         if self.waiting >= bounds.total {
             return Err(Refused::Full);
         }
+        self.callers += 1;
+        self.waiting += 1;
         let index = self.places.insert(Place {
             name: Name::clone(name),
-            before: entry.last,
+            before: None,
             behind: None,
+            number: self.callers,
             call: Call::Waiting(None),
+            waits,
+            several: several.map(Box::new),
         });
-        match entry.last.and_then(|last| self.places.get_mut(last)) {
-            Some(last) => last.behind = Some(index),
-            None => entry.first = Some(index),
-        }
-        entry.last = Some(index);
-        entry.len += 1;
-        self.waiting += 1;
+        self.link(index, name);
         Ok(Entrance::Place(index))
     }
 
-    /// Takes the first waiter out of the line of `name`.
-    pub(super) fn take_first(&mut self, name: &str) -> Option<usize> {
-        let index = self.entries.get(name)?.first?;
-        self.unlink(index);
-        Some(index)
+    /// Puts a waiter into the line of a key: behind those who came before it.
+    pub(super) fn link(&mut self, index: usize, name: &Name) {
+        let (Some(number), Some(entry)) = (self.number(index), self.entries.get(name)) else {
+            return;
+        };
+        // Most come last.
+        let is_last = entry.last.and_then(|last| self.number(last)) < Some(number);
+        let (mut before, mut behind) = (entry.last, None);
+        if !is_last {
+            (before, behind) = (None, entry.first);
+            while let Some(other) = behind.filter(|other| self.number(*other) < Some(number)) {
+                (before, behind) = (Some(other), self.behind(other));
+            }
+        }
+        if let Some(place) = self.places.get_mut(index) {
+            (place.before, place.behind) = (before, behind);
+            place.name = Name::clone(name);
+        }
+        if let Some(place) = before.and_then(|before| self.places.get_mut(before)) {
+            place.behind = Some(index);
+        }
+        if let Some(place) = behind.and_then(|behind| self.places.get_mut(behind)) {
+            place.before = Some(index);
+        }
+        if let Some(entry) = self.entries.get_mut(name) {
+            if before.is_none() {
+                entry.first = Some(index);
+            }
+            if behind.is_none() {
+                entry.last = Some(index);
+            }
+            entry.len += 1;
+        }
     }
 
-    fn unlink(&mut self, index: usize) {
+    /// Takes a waiter out of its line.
+    pub(super) fn unlink(&mut self, index: usize) {
         let Some(place) = self.places.get_mut(index) else {
             return;
         };
@@ -126,15 +263,34 @@ impl<T, N: Clone> Lines<T, N> {
             }
             entry.len -= 1;
         }
-        self.waiting -= 1;
     }
 
-    /// Calls a waiter that was taken out of its line; returns its waker.
-    pub(super) fn call(&mut self, index: usize, baton: T) -> Option<Waker> {
-        let place = self.places.get_mut(index)?;
-        match std::mem::replace(&mut place.call, Call::Called(baton)) {
-            Call::Waiting(waker) => waker,
-            Call::Called(_) | Call::Closed => None,
+    pub(super) fn number(&self, index: usize) -> Option<u64> {
+        self.places.get(index).map(|place| place.number)
+    }
+
+    pub(super) fn behind(&self, index: usize) -> Option<usize> {
+        self.places.get(index)?.behind
+    }
+
+    pub(super) fn several(&mut self, index: usize) -> Option<&mut Several> {
+        self.places.get_mut(index)?.several.as_deref_mut()
+    }
+
+    /// The names of the keys that a waiter wants, if they are several.
+    pub(super) fn names(&self, index: usize) -> Option<Vec<Name>> {
+        let several = self.places.get(index)?.several.as_ref()?;
+        Some(several.names.clone())
+    }
+
+    /// Calls a waiter that was taken out of its line.
+    pub(super) fn call(&mut self, index: usize, baton: T, after: &mut After<N>) {
+        let Some(place) = self.places.get_mut(index) else {
+            return;
+        };
+        if let Call::Waiting(waker) = mem::replace(&mut place.call, Call::Called(baton)) {
+            self.waiting -= 1;
+            after.wake(waker);
         }
     }
 
@@ -148,53 +304,85 @@ impl<T, N: Clone> Lines<T, N> {
         }
     }
 
-    /// Takes a waiter out, with what it was called with.
-    pub(super) fn remove(&mut self, index: usize) -> Option<Call<T>> {
-        if matches!(self.places.get(index)?.call, Call::Waiting(_)) {
-            self.unlink(index);
+    /// Takes a waiter out that is in no line any more, with what it was called with.
+    pub(super) fn take_out(&mut self, index: usize) -> Option<Call<T>> {
+        let place = self.places.try_remove(index)?;
+        if matches!(place.call, Call::Waiting(_)) {
+            self.waiting -= 1;
         }
-        self.places.try_remove(index).map(|place| place.call)
+        Some(place.call)
     }
 
     /// Tells everybody who waits that it is over; returns whom to wake.
     pub(super) fn close(&mut self) -> Vec<Waker> {
         self.waiting = 0;
+        self.entries.retain(|_, entry| entry.state == State::Turn);
         for entry in self.entries.values_mut() {
-            (entry.first, entry.last, entry.len) = (None, None, 0);
+            (entry.first, entry.last, entry.len, entry.claim) = (None, None, 0, None);
         }
         let mut wakers = Vec::new();
         for (_, place) in &mut self.places {
             if let Call::Waiting(waker) = &mut place.call {
                 wakers.extend(waker.take());
-                place.call = Call::Closed;
+                place.call = Call::SentAway(SentAway::Closed);
+                if let Some(several) = &mut place.several {
+                    several.claims = false;
+                }
             }
         }
         wakers
     }
 
-    /// Takes out the entry of a key that is not in use any more, and returns its note.
-    pub(super) fn forget(&mut self, name: &str) -> Option<N> {
-        self.entries.remove(name)?.note
-    }
-
     /// Puts another note in place of the one that is returned.
     pub(super) fn set_note(&mut self, name: &str, note: Option<N>) -> Option<N> {
         let entry = self.entries.get_mut(name)?;
-        std::mem::replace(&mut entry.note, note)
+        mem::replace(&mut entry.note, note)
     }
 
     pub(super) fn note(&self, name: &str) -> Option<N> {
         self.entries.get(name)?.note.clone()
     }
 
-    pub(super) fn set_leaving(&mut self, name: &str, leaving: bool) {
-        if let Some(entry) = self.entries.get_mut(name) {
-            entry.leaving = leaving;
+    pub(super) fn set_leaving(&mut self, name: &str, leaving: bool, after: &mut After<N>) {
+        let Some(entry) = self.entries.get_mut(name) else {
+            return;
+        };
+        entry.leaving = leaving;
+        let mut next = entry.first.filter(|_| !leaving);
+        while let Some(index) = next {
+            next = self.behind(index);
+            if self.places.get(index).is_some_and(|place| !place.waits) {
+                self.unlink(index);
+                self.send_away(index, after);
+            }
         }
     }
 
-    /// How many wait for `name`.
-    pub(super) fn waiting_for(&self, name: &str) -> usize {
+    /// Sends a waiter away that is in no line any more: what it wants is in use.
+    fn send_away(&mut self, index: usize, after: &mut After<N>) {
+        let Some(place) = self.places.get_mut(index) else {
+            return;
+        };
+        let call = Call::SentAway(SentAway::InUse);
+        if let Call::Waiting(waker) = mem::replace(&mut place.call, call) {
+            self.waiting -= 1;
+            after.wake(waker);
+        }
+    }
+
+    /// Puts a waiter into the line of a key that is in use; or sends it away, if it does not wait for that.
+    pub(super) fn link_if_it_waits(&mut self, index: usize, name: &Name, after: &mut After<N>) {
+        let entry = self.entries.get(name);
+        let comes_free = entry.is_some_and(|entry| entry.leaving || entry.state == State::Kept);
+        if comes_free || self.places.get(index).is_some_and(|place| place.waits) {
+            self.link(index, name);
+        } else {
+            self.send_away(index, after);
+        }
+    }
+
+    /// How many are in the line of `name`.
+    fn waiting_for(&self, name: &str) -> usize {
         self.entries.get(name).map_or(0, |entry| entry.len)
     }
 
@@ -203,7 +391,7 @@ impl<T, N: Clone> Lines<T, N> {
         self.waiting
     }
 
-    /// How many keys are in use.
+    /// How many keys are in use, or kept.
     pub(super) fn keys(&self) -> usize {
         self.entries.len()
     }
@@ -215,8 +403,10 @@ impl<T, N: Clone> Lines<T, N> {
 }
 
 impl<N> Entry<N> {
-    const fn new() -> Self {
+    pub(super) const fn new(state: State) -> Self {
         Self {
+            state,
+            claim: None,
             first: None,
             last: None,
             len: 0,

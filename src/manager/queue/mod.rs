@@ -8,21 +8,28 @@
 //!     └─────► Refused  (would have to wait and will not, or the queue is full or closed)
 //! ```
 //!
-//! For each key there is at most one turn, and an entry exactly while there is one. Who is called and does not
-//! want it any more drops the baton, which passes it on: no wake-up is lost. Everything is done under one short
-//! mutex; nobody is woken and nothing of a caller's is dropped inside it.
+//! For each key there is at most one turn, and an entry exactly while there is one, or while the key is kept for a
+//! moment. A turn may be for several keys: it is taken at once or not at all, so that nobody has a turn of one key while
+//! waiting for that of another. [`passing`] tells how those who want several keep up with those who want one.
+//!
+//! Who is called and does not want it any more drops the baton, which passes it on: no wake-up is lost. Everything is
+//! done under one short mutex; nobody is woken and nothing of a caller's is dropped inside it.
 //!
 //! The module depends on the standard library, `slab`, and the [`sync`](super::sync) module beside it, so that
 //! the model checker of `tests/queue` runs this very code.
 
 mod lines;
+mod passing;
 
 use std::fmt;
+use std::mem;
 use std::pin::Pin;
+use std::slice;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use self::lines::{Call, Entrance, Lines};
+use self::passing::{After, Giving};
 use super::sync::{Mutex, MutexGuard};
 
 /// The name of what is queued for.
@@ -43,6 +50,9 @@ pub(super) struct Bounds {
     pub(super) per_key: usize,
     pub(super) total: usize,
 }
+
+/// How often who wants several keys misses one that it could have, before those who come later wait for it.
+pub(super) const MISSES: u32 = 8;
 
 /// The callers of one manager, by key.
 pub(super) struct Queue<B: Baton> {
@@ -88,10 +98,11 @@ pub(super) struct Load {
 }
 
 impl<B: Baton> Queue<B> {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    /// A queue in which who wants several keys claims them after so many `misses`.
+    pub(super) fn new(bounds: Bounds, misses: u32) -> Self {
         Self {
             state: Mutex::new(State {
-                lines: Lines::new(),
+                lines: Lines::new(misses),
                 closed: false,
             }),
             bounds,
@@ -109,14 +120,34 @@ impl<B: Baton> Queue<B> {
         name: &Name,
         waits: bool,
     ) -> Result<Entered<B>, Refused<B::Note>> {
+        let bounds = self.bounds;
+        let names = slice::from_ref(name);
+        self.enter_by(names, |lines| lines.enter(name, waits, bounds))
+    }
+
+    /// Gets in line for all of `names`, of which each is there once.
+    pub(super) fn enter_all(
+        self: &Arc<Self>,
+        names: &[Name],
+        waits: bool,
+    ) -> Result<Entered<B>, Refused<B::Note>> {
+        let bounds = self.bounds;
+        self.enter_by(names, |lines| lines.enter_all(names, waits, bounds))
+    }
+
+    fn enter_by(
+        self: &Arc<Self>,
+        names: &[Name],
+        enter: impl FnOnce(&mut Lines<B, B::Note>) -> Result<Entrance, Refused<B::Note>>,
+    ) -> Result<Entered<B>, Refused<B::Note>> {
         let mut state = self.state();
         if state.closed {
             return Err(Refused::Closed);
         }
-        let entrance = state.lines.enter(name, waits, self.bounds)?;
+        let entrance = enter(&mut state.lines)?;
         drop(state);
         Ok(match entrance {
-            Entrance::Free => Entered::Turn(self.turn(name)),
+            Entrance::Free => Entered::Turn(self.turn(names)),
             Entrance::Place(index) => Entered::Seat(Seat {
                 queue: Arc::clone(self),
                 index: Some(index),
@@ -124,41 +155,43 @@ impl<B: Baton> Queue<B> {
         })
     }
 
-    fn turn(self: &Arc<Self>, name: &Name) -> Turn<B> {
+    fn turn(self: &Arc<Self>, names: &[Name]) -> Turn<B> {
         Turn {
             queue: Arc::clone(self),
-            name: Name::clone(name),
+            names: names.into(),
         }
     }
 
-    /// Calls the first who waits for `name` with `baton`, or gives it back if nobody does.
-    pub(super) fn hand_over(&self, name: &str, baton: B) -> Result<(), B> {
-        let mut state = self.state();
-        let Some(index) = state.lines.take_first(name) else {
-            drop(state);
-            return Err(baton);
+    /// Changes the lines in a way that may give turns to some who wait, and wakes them.
+    fn change<R>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut Lines<B, B::Note>, &Giving<'_, B>, &mut After<B::Note>) -> R,
+    ) -> R {
+        let mut after = After::new();
+        let turn = |names: &[Name]| B::bare(self.turn(names));
+        let giving = Giving {
+            turn: &turn,
+            claims: true,
         };
-        let waker = state.lines.call(index, baton);
-        drop(state);
-        wake(waker);
-        Ok(())
+        let changed = change(&mut self.state().lines, &giving, &mut after);
+        after.run();
+        changed
     }
 
-    /// Ends a turn: the first who waits is called with a new one; if nobody does, the entry goes.
-    fn pass(self: &Arc<Self>, name: &Name) {
-        let mut state = self.state();
-        let lines = &mut state.lines;
-        let (waker, note) = match lines.take_first(name) {
-            Some(index) => {
-                lines.set_leaving(name, false);
-                let waker = lines.call(index, B::bare(self.turn(name)));
-                (waker, lines.set_note(name, None))
-            }
-            None => (None, lines.forget(name)),
-        };
-        drop(state);
-        drop(note);
-        wake(waker);
+    /// Calls the first who waits for `name` alone with `baton`, or gives it back if nobody does, or somebody comes before
+    /// who wants several keys and has its turn.
+    pub(super) fn hand_over(&self, name: &str, baton: B) -> Result<(), B> {
+        let mut after = After::new();
+        let handed = self.state().lines.hand_over(name, baton, &mut after);
+        after.run();
+        handed
+    }
+
+    /// Ends the turns of these keys: each goes to the next who waits; if nobody does, its entry goes.
+    fn pass(self: &Arc<Self>, names: &[Name]) {
+        if !names.is_empty() {
+            self.change(|lines, giving, after| lines.release(names, giving, after));
+        }
     }
 
     /// Lets nobody in any more, and tells everyone who waits.
@@ -189,47 +222,116 @@ impl<B: Baton> Queue<B> {
     }
 }
 
-fn wake(waker: Option<Waker>) {
-    if let Some(waker) = waker {
-        waker.wake();
+/// The right of one caller to go for a key, or for several, and to hold them. Dropped, it passes to the next.
+pub(super) struct Turn<B: Baton> {
+    queue: Arc<Queue<B>>,
+    names: Names,
+}
+
+/// The names of one or several keys. One takes no more room than its name.
+enum Names {
+    One(Name),
+    Several(Vec<Name>),
+}
+
+impl Names {
+    fn as_slice(&self) -> &[Name] {
+        match self {
+            Self::One(name) => slice::from_ref(name),
+            Self::Several(names) => names,
+        }
     }
 }
 
-/// The right of one caller to go for a key, and to hold it. Dropped, it passes to the next.
-pub(super) struct Turn<B: Baton> {
-    queue: Arc<Queue<B>>,
-    name: Name,
+impl From<&[Name]> for Names {
+    fn from(names: &[Name]) -> Self {
+        match names {
+            [name] => Self::One(Name::clone(name)),
+            names => Self::Several(names.to_vec()),
+        }
+    }
 }
 
 impl<B: Baton> Turn<B> {
-    /// Whether anyone waits behind.
+    /// Whether it is for one key, and the lock of that would be taken as it is.
     pub(super) fn is_waited_for(&self) -> bool {
-        self.queue.state().lines.waiting_for(&self.name) > 0
+        match &self.names {
+            Names::One(name) => self.queue.state().lines.has_heir(name),
+            Names::Several(_) => false,
+        }
     }
 
     /// What those who do not wait are told from now on.
-    pub(super) fn note(&self, note: B::Note) {
+    pub(super) fn note(&self, note: &B::Note) {
         let mut state = self.queue.state();
-        let before = state.lines.set_note(&self.name, Some(note));
+        let names = self.names.as_slice().iter();
+        let before: Vec<_> = names
+            .map(|name| state.lines.set_note(name, Some(note.clone())))
+            .collect();
         drop(state);
         drop(before);
     }
 
-    /// Whether the lock is being given back.
+    /// Whether the keys may be about to come free: who does not wait may wait for that, and is told when they are not.
     pub(super) fn set_leaving(&self, leaving: bool) {
-        self.queue.state().lines.set_leaving(&self.name, leaving);
+        let mut after = After::new();
+        let mut state = self.queue.state();
+        for name in self.names.as_slice() {
+            state.lines.set_leaving(name, leaving, &mut after);
+        }
+        drop(state);
+        after.run();
+    }
+
+    /// The turn of `name` alone; those of the other keys end.
+    pub(super) fn keep_only(mut self, name: &str) -> Option<Self> {
+        let is_kept = |other: &&Name| ***other == *name;
+        let kept = self
+            .names
+            .as_slice()
+            .iter()
+            .find(is_kept)
+            .map(Name::clone)?;
+        let names = mem::replace(&mut self.names, Names::One(kept));
+        let mut others = names.as_slice().to_vec();
+        others.retain(|other| **other != *name);
+        self.queue.pass(&others);
+        Some(self)
+    }
+
+    /// The turn of `names`, which are several, this one's among them, if none of the others is in use.
+    pub(super) fn widen(mut self, names: &[Name]) -> Option<Self> {
+        let ours = self.names.as_slice();
+        let mut others = names.to_vec();
+        others.retain(|other| !ours.contains(other));
+        if self.queue.state().take(&others) {
+            self.names = names.into();
+            return Some(self);
+        }
+        None
+    }
+}
+
+impl<B: Baton> State<B> {
+    fn take(&mut self, names: &[Name]) -> bool {
+        !self.closed && self.lines.take_free(names)
     }
 }
 
 impl<B: Baton> Drop for Turn<B> {
     fn drop(&mut self) {
-        self.queue.pass(&self.name);
+        self.queue.pass(self.names.as_slice());
     }
 }
 
-/// The queue was closed while its waiters waited.
+/// Why a waiter waits no more, though it was not called.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Closed;
+pub(super) enum SentAway {
+    /// The queue was closed.
+    Closed,
+    /// It does not wait, and the key that it thought about to come free is in use.
+    InUse,
+}
 
 /// A place in the queue: a future of the baton. Dropped, it leaves nothing behind, and what it was called with
 /// meanwhile is passed on.
@@ -240,12 +342,34 @@ pub(super) struct Seat<B: Baton> {
     index: Option<usize>,
 }
 
+impl<B: Baton> Seat<B> {
+    /// Whether it claims its keys, which are several: what comes free of them is kept for it, until it is called or
+    /// [gives way](Self::give_way). Whoever polled it is woken when that begins.
+    pub(super) fn claims(&self) -> bool {
+        let claims = |index| self.queue.state().lines.claims(index);
+        self.index.is_some_and(claims)
+    }
+
+    /// Ends its claim: what was kept for it goes to others, and it waits on.
+    pub(super) fn give_way(&self) {
+        if let Some(index) = self.index {
+            self.queue
+                .change(|lines, giving, after| lines.give_way(index, giving, after));
+        }
+    }
+
+    fn remove(&self, index: usize) -> Option<Call<B>> {
+        self.queue
+            .change(|lines, giving, after| lines.remove(index, giving, after))
+    }
+}
+
 impl<B: Baton> Future for Seat<B> {
-    type Output = Result<B, Closed>;
+    type Output = Result<B, SentAway>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(index) = self.index else {
-            return Poll::Ready(Err(Closed));
+            return Poll::Ready(Err(SentAway::Closed));
         };
         let mut state = self.queue.state();
         if let Ok(stale) = state.lines.wait(index, cx) {
@@ -253,12 +377,14 @@ impl<B: Baton> Future for Seat<B> {
             drop(stale);
             return Poll::Pending;
         }
-        let call = state.lines.remove(index);
+        // It is in no line any more, so nothing else is to be done.
+        let call = state.lines.take_out(index);
         drop(state);
         self.index = None;
         Poll::Ready(match call {
             Some(Call::Called(baton)) => Ok(baton),
-            Some(Call::Waiting(_) | Call::Closed) | None => Err(Closed),
+            Some(Call::SentAway(reason)) => Err(reason),
+            Some(Call::Waiting(_)) | None => Err(SentAway::Closed),
         })
     }
 }
@@ -266,9 +392,8 @@ impl<B: Baton> Future for Seat<B> {
 impl<B: Baton> Drop for Seat<B> {
     fn drop(&mut self) {
         if let Some(index) = self.index.take() {
-            let call = self.queue.state().lines.remove(index);
             // Outside the mutex: a baton that nobody took passes itself on.
-            drop(call);
+            drop(self.remove(index));
         }
     }
 }
@@ -283,6 +408,6 @@ impl<B: Baton> fmt::Debug for Queue<B> {
 
 impl<B: Baton> fmt::Debug for Turn<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Turn").field(&self.name).finish()
+        f.debug_tuple("Turn").field(&self.names.as_slice()).finish()
     }
 }

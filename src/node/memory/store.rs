@@ -58,11 +58,12 @@ impl Store {
         self.entries.insert(key, Entry { token, expires });
     }
 
-    /// Another's entry among `keys`.
-    fn rival(&self, keys: &NodeKeys, token: &OwnerToken, now: Moment) -> Option<Holder> {
-        let mut live = keys.as_slice().iter().filter_map(|key| self.live(key, now));
-        live.find(|entry| entry.token != *token)
-            .map(|entry| entry.holder(now))
+    /// Another's entry among `keys`, and its place.
+    fn rival(&self, keys: &NodeKeys, token: &OwnerToken, now: Moment) -> Option<(usize, Holder)> {
+        let keys = keys.as_slice().iter().enumerate();
+        let mut live = keys.filter_map(|(place, key)| Some((place, self.live(key, now)?)));
+        live.find(|(_, entry)| entry.token != *token)
+            .map(|(place, entry)| (place, entry.holder(now)))
     }
 
     fn holds_all(&self, keys: &NodeKeys, token: &OwnerToken, now: Moment) -> bool {
@@ -84,8 +85,8 @@ impl Store {
             self.markers
                 .admit(request.keys.namespace(), charter, Some(request.ttl))?;
         }
-        if let Some(holder) = self.rival(&request.keys, &request.token, now) {
-            return Ok(AcquireReply::Held(holder));
+        if let Some((place, holder)) = self.rival(&request.keys, &request.token, now) {
+            return Ok(AcquireReply::Held(holder.of_key(place)));
         }
         let number = |fence| {
             self.counters
@@ -107,7 +108,7 @@ impl Store {
             Some(charter) => self.votes(request, charter)?,
             None => true,
         };
-        if let Some(holder) = self.rival(&request.keys, &request.token, now) {
+        if let Some((_, holder)) = self.rival(&request.keys, &request.token, now) {
             return Ok(ExtendReply::Held(holder));
         }
         let held = self.holds_all(&request.keys, &request.token, now);

@@ -26,8 +26,9 @@ pub(super) fn read_acquire(
             let fence = number_of(number, "an acquire")?;
             Ok(AcquireReply::Granted { fence })
         }
-        [Value::Int(0), remaining, tag] => holder(remaining, tag)
-            .map(AcquireReply::Held)
+        [Value::Int(0), remaining, tag, Value::Int(key)] => holder(remaining, tag)
+            .zip(usize::try_from(*key).ok())
+            .map(|(holder, key)| AcquireReply::Held(holder.of_key(key)))
             .ok_or_else(|| garbled("an acquire")),
         [Value::Int(2), ballot, body] => record(ballot, body).map(AcquireReply::Recorded),
         [Value::Int(3), number, ballot, body] => {
@@ -366,10 +367,10 @@ mod tests {
     fn a_holder_is_read_with_its_tag_and_time() {
         let tag = || Value::BulkString(b"00000000000000ff999999999999999999999999".to_vec());
         let of = |remaining| {
-            let answer = Value::Array(vec![Value::Int(0), Value::Int(remaining), tag()]);
-            read_acquire(answer, None).unwrap()
+            let answer = vec![Value::Int(0), Value::Int(remaining), tag(), Value::Int(2)];
+            read_acquire(Value::Array(answer), None).unwrap()
         };
-        let held = |remaining| AcquireReply::Held(Holder::new(255, remaining));
+        let held = |remaining| AcquireReply::Held(Holder::new(255, remaining).of_key(2));
         assert_eq!(of(1_500), held(Some(Duration::from_millis(1_500))));
         assert_eq!(of(-1), held(None));
         assert_eq!(of(-2), held(Some(Duration::ZERO)));

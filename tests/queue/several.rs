@@ -1,0 +1,259 @@
+//! Who wants several keys has all or none of them, loses no wake-up, and leaves nothing behind.
+
+use std::task::Poll;
+
+use loom::thread;
+
+use crate::entering::come;
+use crate::queue::Entered;
+use crate::world::{Baton, Bell, Key, Seat, Turn, explore, explore_within};
+
+/// Has both keys for a moment.
+fn hold_both(turn: Turn, one: &Key, two: &Key) {
+    one.hold();
+    two.hold();
+    drop(turn);
+}
+
+fn wait_for_both(seat: Seat, one: &Key, two: &Key) {
+    let bell = Bell::of_claim();
+    match bell.block_on(seat).unwrap() {
+        Baton::Turn(turn) => hold_both(turn, one, two),
+        Baton::Lock(_) => panic!("a lock of one key"),
+    }
+    bell.assert_done();
+}
+
+/// Comes for both keys, waits if need be, and has them for a moment.
+fn come_for_both(one: &Key, two: &Key) -> &'static str {
+    match one.enter_with(two) {
+        Entered::Turn(turn) => {
+            hold_both(turn, one, two);
+            "free"
+        }
+        Entered::Seat(seat) => {
+            wait_for_both(seat, one, two);
+            "turn"
+        }
+    }
+}
+
+fn pair(key: Key) -> (Key, Key) {
+    let other = key.other();
+    (key, other)
+}
+
+#[test]
+fn two_who_want_both_and_one_who_wants_one_have_them_one_after_the_other() {
+    explore_within(Some(2), ["free", "turn"], |seen| {
+        let (key, other) = pair(Key::new());
+        let single = thread::spawn({
+            let other = other.clone();
+            move || come(&other)
+        });
+        let crossing = thread::spawn({
+            let (key, other) = (key.clone(), other.clone());
+            move || come_for_both(&other, &key)
+        });
+        seen.note(come_for_both(&key, &other));
+        single.join().unwrap();
+        crossing.join().unwrap();
+        key.assert_empty();
+    });
+}
+
+#[test]
+fn who_waits_for_both_is_called_once_when_their_turns_end_at_the_same_time() {
+    for key in [Key::new, Key::eager] {
+        explore(["both"], move |seen| {
+            let (key, other) = pair(key());
+            let turns = [key.turn(), other.turn()];
+            let seat = key.seat_with(&other);
+            let ending = turns.map(|turn| thread::spawn(move || drop(turn)));
+            wait_for_both(seat, &key, &other);
+            seen.note("both");
+            for thread in ending {
+                thread.join().unwrap();
+            }
+            key.assert_empty();
+        });
+    }
+}
+
+#[test]
+fn what_a_waiter_for_both_cannot_use_goes_to_those_behind() {
+    explore(["turn"], |seen| {
+        let (key, other) = pair(Key::new());
+        let (turn, others) = (key.turn(), other.turn());
+        let seat = key.seat_with(&other);
+        let behind = key.seat();
+        let ending = thread::spawn(move || drop(turn));
+        // Before the other is free.
+        seen.note(key.wait(behind).unwrap());
+        ending.join().unwrap();
+        // Free for newcomers, too.
+        drop(key.turn());
+        let waiting = thread::spawn({
+            let (key, other) = (key.clone(), other.clone());
+            move || wait_for_both(seat, &key, &other)
+        });
+        drop(others);
+        waiting.join().unwrap();
+        key.assert_empty();
+    });
+}
+
+#[test]
+fn what_is_kept_goes_to_who_claims_it_or_when_that_gives_way_to_those_behind() {
+    let outcomes = ["turn, claims", "turn, gave way", "turn, called"];
+    explore_within(Some(2), outcomes, |seen| {
+        let (key, other) = pair(Key::eager());
+        let (turn, others) = (key.turn(), other.turn());
+        let mut seat = key.seat_with(&other);
+        let behind = key.seat();
+        let ending = thread::spawn(move || drop(turn));
+        let ending_too = thread::spawn(move || drop(others));
+        let waiting = thread::spawn({
+            let key = key.clone();
+            move || key.wait(behind).unwrap()
+        });
+        let bell = Bell::of_claim();
+        let claimed = match bell.poll(&mut seat) {
+            Poll::Ready(Ok(Baton::Turn(turn))) => {
+                hold_both(turn, &key, &other);
+                drop(seat);
+                "called"
+            }
+            Poll::Ready(_) => panic!("neither a lock nor sent away"),
+            Poll::Pending => {
+                let claims = seat.claims();
+                seat.give_way();
+                wait_for_both(seat, &key, &other);
+                if claims { "gave way" } else { "claims" }
+            }
+        };
+        let behind = waiting.join().unwrap();
+        ending.join().unwrap();
+        ending_too.join().unwrap();
+        seen.note(format!("{behind}, {claimed}"));
+        key.assert_empty();
+    });
+}
+
+#[test]
+fn who_leaves_with_a_claim_leaves_what_is_kept_to_those_behind() {
+    explore_within(Some(2), ["left", "left when woken", "turn"], |seen| {
+        let (key, other) = pair(Key::eager());
+        let (turn, others) = (key.turn(), other.turn());
+        let seat = key.seat_with(&other);
+        let behind = key.seat();
+        let ending = thread::spawn(move || drop(turn));
+        let ending_too = thread::spawn(move || drop(others));
+        let leaving = thread::spawn({
+            let (key, other, seen) = (key.clone(), other.clone(), seen.clone());
+            move || {
+                let (mut seat, bell) = (seat, Bell::of_claim());
+                match bell.poll(&mut seat) {
+                    Poll::Ready(Ok(Baton::Turn(turn))) => {
+                        hold_both(turn, &key, &other);
+                        seen.note("turn");
+                    }
+                    Poll::Ready(_) => panic!("neither a lock nor sent away"),
+                    Poll::Pending => {
+                        drop(seat);
+                        let woken = bell.rings() > 0;
+                        seen.note(if woken { "left when woken" } else { "left" });
+                    }
+                }
+            }
+        });
+        assert_eq!(key.wait(behind), Ok("turn"));
+        for thread in [ending, ending_too, leaving] {
+            thread.join().unwrap();
+        }
+        key.assert_empty();
+    });
+}
+
+#[test]
+fn a_turn_of_both_that_is_cut_down_and_taken_again_meets_a_newcomer() {
+    explore(
+        [
+            "again, free",
+            "again, turn",
+            "not again, free",
+            "not again, turn",
+        ],
+        |seen| {
+            let (key, other) = pair(Key::new());
+            let Entered::Turn(both) = key.enter_with(&other) else {
+                panic!("nobody has them");
+            };
+            let coming = thread::spawn({
+                let key = key.clone();
+                move || come(&key)
+            });
+            key.hold();
+            let kept = both.keep_only(&other.name).unwrap();
+            let names = [key.name.clone(), other.name.clone()];
+            let again = match kept.widen(&names) {
+                Some(turn) => {
+                    hold_both(turn, &key, &other);
+                    "again"
+                }
+                None => "not again",
+            };
+            let came = coming.join().unwrap();
+            seen.note(format!("{again}, {came}"));
+            key.assert_empty();
+        },
+    );
+}
+
+#[test]
+fn who_does_not_wait_has_what_an_attempt_leaves_or_is_told_that_it_is_kept() {
+    explore(["left, free", "left, turn", "left, refused"], |seen| {
+        let (key, other) = pair(Key::new());
+        let Entered::Turn(both) = key.enter_with(&other) else {
+            panic!("nobody has them");
+        };
+        let coming = thread::spawn({
+            let key = key.clone();
+            move || match key.enter(false) {
+                Ok(Entered::Turn(turn)) => {
+                    key.hold();
+                    drop(turn);
+                    "free"
+                }
+                Ok(Entered::Seat(seat)) => key.wait(seat).unwrap_or("sent away"),
+                Err(_) => "refused",
+            }
+        });
+        key.hold();
+        both.set_leaving(true);
+        let kept = both.keep_only(&other.name).unwrap();
+        kept.set_leaving(false);
+        drop(kept);
+        seen.note(format!("left, {}", coming.join().unwrap()));
+        key.assert_empty();
+    });
+    explore(["sent away", "refused"], |seen| {
+        let (key, other) = pair(Key::new());
+        let Entered::Turn(both) = key.enter_with(&other) else {
+            panic!("nobody has them");
+        };
+        both.set_leaving(true);
+        let coming = thread::spawn({
+            let key = key.clone();
+            move || match key.enter(false) {
+                Ok(Entered::Seat(seat)) => key.wait(seat).unwrap_or("sent away"),
+                Ok(Entered::Turn(_)) => panic!("it is in use"),
+                Err(_) => "refused",
+            }
+        });
+        both.set_leaving(false);
+        seen.note(coming.join().unwrap());
+        drop(both);
+        key.assert_empty();
+    });
+}
