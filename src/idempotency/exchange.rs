@@ -74,6 +74,11 @@ impl<S, C> Exchange<S, C> {
         };
         let fingerprint = fingerprint(&options, &parts, &bytes);
         let scope = Scope::new(&parts, route_of(&parts), &caller);
+        let scope = if options.any_host {
+            scope.any_host()
+        } else {
+            scope
+        };
         let name = match scope.lock_key(&key) {
             Ok(name) => name,
             Err(error) => return Ok(options.refuse(Cause::Unnameable(error))),

@@ -56,6 +56,14 @@ impl<C> IdempotencyLayer<C> {
         self.with(|options| options.methods = methods)
     }
 
+    /// Makes one key of the keys of all hosts: a request that is repeated by another name of the same service gets the
+    /// first answer. By default each host has keys of its own, and there it runs again; see [`Scope`](super::Scope).
+    ///
+    /// It is for services that are one under all their names, and not for those that serve a tenant under each.
+    pub fn any_host(self) -> Self {
+        self.with(|options| options.any_host = true)
+    }
+
     /// How long a repeat waits for the first request to end, to get its answer. Default: zero, which is to answer
     /// `409 request-in-progress` at once.
     ///

@@ -50,6 +50,8 @@
 //!   The same goes for everything else that refuses requests for what they are not to blame for, such as limits.
 //! * *Inside of routing*: `route_layer`, or `layer` on a `Router` that has the routes. There the route is part of the
 //!   [scope](Scope). Put around a whole router from outside, the layer knows paths only.
+//! * *Behind one name.* The host is part of the scope too: a client that repeats its request by another name of the
+//!   service runs it again, unless the layer is told [`any_host`](IdempotencyLayer::any_host).
 //! * *Outside of a [`RedlockLayer`](crate::RedlockLayer).* Then a repeat needs no lock, and a handler that runs on
 //!   after its client has gone keeps it. The other way round, the lock is outside of what
 //!   [`OnDisconnect::RunToEnd`] saves, and is given back while the handler runs: choose [`OnDisconnect::Cancel`] there.
@@ -100,8 +102,8 @@
 //! of the request: a hash, never the request. Bodies are kept up to [1 MiB](IdempotencyLayer::max_answer_body), in the
 //! memory of every node, for [24 hours](IdempotencyLayer::retention). A million answers of 1 kB take about a gigabyte
 //! on each node; a node that may not evict (and none may) refuses writes when it is full. The key on the nodes is a
-//! hash of method, route, caller and the client's key; answers are kept as they are, so who can read the nodes can read
-//! them.
+//! hash of method, host, route, caller and the client's key; answers are kept as they are, so who can read the nodes
+//! can read them.
 //!
 //! An answer goes out once a quorum has it. The rest of the nodes is given it in the background, for a minute; one that
 //! comes back later is given it when somebody asks for it. So, of *N* nodes with a quorum of *q*:
@@ -150,6 +152,7 @@
 //!
 //! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
 
+mod authority;
 mod body;
 pub mod caller;
 mod exchange;

@@ -51,6 +51,7 @@ pub(super) struct Options {
     pub(super) locks: LockManager,
     pub(super) methods: Methods,
     pub(super) required: bool,
+    pub(super) any_host: bool,
     pub(super) max_wait: Duration,
     pub(super) retry_after: Duration,
     pub(super) retention: Duration,
@@ -71,6 +72,7 @@ impl Options {
             locks,
             methods: Methods::Unsafe,
             required: true,
+            any_host: false,
             max_wait: Duration::ZERO,
             retry_after: Duration::from_secs(1),
             retention: Duration::from_secs(24 * 60 * 60),
@@ -102,6 +104,7 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("methods", &self.methods)
             .field("required", &self.required)
+            .field("any_host", &self.any_host)
             .field("max_wait", &self.max_wait)
             .field("retry_after", &self.retry_after)
             .field("retention", &self.retention)
