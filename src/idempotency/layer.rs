@@ -14,6 +14,7 @@ use super::options::{OnDisconnect, OnUnrecorded, Options};
 use super::policy::RecordPolicy;
 use super::problem::ResponseForIdempotencyRejection;
 use super::service::IdempotencyService;
+use super::with_lock::WithLock;
 use crate::conduct::{Methods, OnLost};
 use crate::manager::LockManager;
 
@@ -137,6 +138,35 @@ impl<C> IdempotencyLayer<C> {
     /// Makes the answers to what is refused.
     pub fn response_for_rejection(self, responder: impl ResponseForIdempotencyRejection) -> Self {
         self.with(|options| options.responder = Arc::new(responder))
+    }
+
+    /// Puts a [`RedlockLayer`](crate::RedlockLayer) directly inside, with nothing in between: what that refuses,
+    /// because another holds the lock, is [not kept](super#what-was-not-processed), and a repeat runs.
+    ///
+    /// This comes last: what it returns is the layer to be put around the service. `lock` may also be told
+    /// [`on_disconnect`](crate::RedlockLayer::on_disconnect). Any layer will do whose service is a
+    /// [`RedlockService`](crate::middleware::RedlockService), and no other compiles.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "axum")] mod example {
+    /// use axum::{Router, routing::post};
+    /// use tower_redlock::idempotency::caller;
+    /// use tower_redlock::{IdempotencyLayer, LockManager, RedlockLayer, key};
+    ///
+    /// # async fn pay() {}
+    /// fn app(locks: &LockManager) -> Router {
+    ///     let account = key::path("account").prefix("account");
+    ///     let one_at_a_time = RedlockLayer::new(locks.clone(), account);
+    ///     let once = IdempotencyLayer::new(locks.clone(), caller::header("x-account"));
+    ///     let pay = post(pay).route_layer(once.with_lock(one_at_a_time));
+    ///     Router::new().route("/accounts/{account}/payments", pay)
+    /// }
+    /// # }
+    /// ```
+    pub const fn with_lock<L>(self, lock: L) -> WithLock<C, L> {
+        WithLock::new(self, lock)
     }
 
     fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {

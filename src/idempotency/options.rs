@@ -17,7 +17,6 @@ use super::problem::{
 };
 use crate::conduct::{Methods, OnLost};
 use crate::manager::LockManager;
-use crate::problem::Unprocessed;
 
 /// What becomes of an answer that too few nodes have kept, so that whether a repeat will get it is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -91,10 +90,7 @@ impl Options {
     /// The answer to a request that is refused because of `cause`.
     pub(super) fn refuse<B: Body>(&self, cause: Cause) -> Response<ResponseBody<B>> {
         let rejection = IdempotencyRejection::new(cause, self.retry_after);
-        let mut response = self.responder.response_for_rejection(&rejection);
-        if rejection.kind().is_before_the_run() {
-            response.extensions_mut().insert(Unprocessed);
-        }
+        let response = self.responder.response_for_rejection(&rejection);
         response.map(|body| ResponseBody::whole(body, None))
     }
 }
