@@ -28,9 +28,10 @@ use crate::lock_key::LockKey;
 /// of their own.
 ///
 /// A client that repeats its request by another name of the same service **runs it again**. Where that happens, because
-/// of a second domain, of a proxy that sends a name of its own now and then, or because clients call each replica by its
-/// own address, take [`any_host`](Self::any_host). And where a proxy always sends its own name, and says the client's elsewhere (`X-Forwarded-Host`), the host tells nothing apart:
-/// if the tenant is in that, make it a part of the [caller](super::caller).
+/// of a second domain, of a proxy that sends a name of its own now and then, or because clients call each replica by
+/// its own address, take [`any_host`](Self::any_host). And where a proxy always sends its own name, and says the
+/// client's elsewhere (`X-Forwarded-Host`), the host tells nothing apart: if the tenant is in that, make it a part of
+/// the [caller](super::caller).
 ///
 /// # Several services
 ///
