@@ -118,6 +118,11 @@ mod protocol;
 pub mod record;
 pub mod token;
 mod trace;
+#[cfg_attr(
+    not(feature = "idempotency"),
+    expect(dead_code, reason = "no other layer runs requests")
+)]
+mod unprocessed;
 
 pub use builder::LockManagerBuilder;
 pub use config::{LockConfig, NodeConfig, TlsConfig};

@@ -7,10 +7,16 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-/// In the extensions of a response: the inner service has not seen the request. Layers around the one that refused it
-/// can tell by this that it is no answer of the handler's.
+/// In the extensions of a response: somebody refused this for a passing reason, of this kind. What was done before,
+/// and around it, it cannot say.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unprocessed;
+pub(crate) struct Refusal(
+    #[cfg_attr(
+        not(feature = "idempotency"),
+        expect(dead_code, reason = "no other layer keeps what it is told")
+    )]
+    pub(crate) &'static str,
+);
 
 /// Why a request was not answered by the inner service, for its client. All texts are the program's own.
 pub(crate) struct Problem<'a> {

@@ -118,6 +118,16 @@ pub(crate) fn rejected(kind: &str, reason: &dyn Display) {
     }
 }
 
+/// A refusal that asks for a retry becomes the answer to an idempotency key for as long as answers are kept.
+#[cfg(feature = "idempotency")]
+pub(crate) fn refusal_kept(kind: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        kind,
+        "a refusal is kept as the answer to an idempotency key, because nothing says that nothing was done before it"
+    );
+}
+
 /// A call for a lock has come to its end: how, how long that took, and which nodes granted it or why it failed.
 pub(crate) fn acquire(key: &str, outcome: &str, wait: Duration, nodes: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]

@@ -263,6 +263,8 @@ mod table {
         //                                      Send Sync Unpin UnwindSafe RefUnwindSafe
         idempotency::IdempotencyLayer<idempotency::caller::Header>: yes yes yes no no;
         idempotency::IdempotencyLayer<Local>:   no   no   yes   no         no;
+        idempotency::WithLock<idempotency::caller::Header, ()>: yes yes yes no no;
+        idempotency::WithLock<Local, Local>:    no   no   yes   no         no;
         idempotency::IdempotencyService<Inner, idempotency::caller::Header>: yes yes yes no no;
         idempotency::ResponseFuture<Bytes, LocalBody, Local>: no no yes no no;
         idempotency::ResponseFuture<Bytes, Full<Bytes>, ()>: yes no yes no no;

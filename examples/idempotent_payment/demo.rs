@@ -180,6 +180,8 @@ impl Replica {
     async fn pay(&self, key: &str, amount: u32) -> Result<Answer, AnyError> {
         let uri = format!("http://{}/accounts/{ACCOUNT}/payments", self.address);
         let request = Request::post(uri)
+            // As a load balancer passes it on: to its clients the service has one name, whichever replica it is.
+            .header("host", "bank.example")
             .header("authorization", "Bearer alices-secret")
             .header("idempotency-key", format!("\"{key}\""))
             .header("content-type", "application/json")

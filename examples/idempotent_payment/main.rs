@@ -102,10 +102,9 @@ fn app(bank: &Bank, locks: &LockManager, repeats_wait: Duration) -> Router {
     // Parsed as the handler parses it: `/accounts/7` and `/accounts/07` are one account, and so one lock.
     let account = key::path("account").parse::<i64>().prefix("account");
     let one_at_a_time = RedlockLayer::new(locks.clone(), account).max_wait(PATIENCE);
-    // What is added last stands outside.
+    // The lock stands directly inside: that an account is busy is no answer to keep. What is added last stands outside.
     let pay = post(pay)
-        .route_layer(one_at_a_time)
-        .route_layer(once)
+        .route_layer(once.with_lock(one_at_a_time))
         .route_layer(from_fn(authenticate));
     Router::new()
         .route("/accounts/{account}/payments", pay)

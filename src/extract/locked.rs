@@ -62,7 +62,10 @@ pub trait AsLockKeys {
 /// for each other. Where a handler needs several, one `K` that names them all is better: those are taken all at once or
 /// not at all, and waited for.
 ///
-/// What is refused is answered as the layer answers it.
+/// What is refused is answered as the layer answers it. To an `IdempotencyLayer` that is an answer like any other,
+/// which it keeps: it cannot tell whether this stands among a handler's arguments or is asked for when the handler has
+/// done something. A handler that has done nothing says so by `Idempotent::not_processed`; see the docs of the module
+/// `idempotency`, "What was not processed".
 ///
 /// # If it does not compile
 ///
@@ -179,11 +182,7 @@ impl<R: IntoResponse> IntoResponse for LockedRejection<R> {
     fn into_response(self) -> Response {
         match self {
             Self::Value(rejection) => rejection.into_response(),
-            Self::Lock(rejection) => {
-                let response = rejection.to_response().map(axum::body::Body::from);
-                // The handler has not run, so an idempotency layer around it keeps nothing.
-                rejection.mark(response)
-            }
+            Self::Lock(rejection) => rejection.to_response().map(axum::body::Body::from),
         }
     }
 }

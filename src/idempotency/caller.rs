@@ -188,7 +188,7 @@ where
     }
 }
 
-/// There is no caller: all clients share one scope.
+/// There is no caller: all clients of a host share one scope.
 ///
 /// Whoever sends a request with the key and the payload of another gets the other's answer. That is right where all
 /// clients are one party, or where answers hold nothing that not everybody may read.

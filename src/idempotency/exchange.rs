@@ -25,7 +25,9 @@ use super::scope::Scope;
 use crate::conduct::OnLost;
 use crate::manager::{Lasting, LockHandle, LossReason, Recall, RunGuard};
 use crate::metrics;
-use crate::problem::Unprocessed;
+use crate::problem::Refusal;
+use crate::trace;
+use crate::unprocessed::RunId;
 
 /// What one request is answered with.
 type Answered<B, E> = Result<Response<ResponseBody<B>>, E>;
@@ -36,6 +38,8 @@ pub(super) struct Exchange<S, C> {
     pub(super) service: S,
     pub(super) options: Arc<Options>,
     pub(super) callers: Arc<C>,
+    /// Whether the inner service is a lock layer's by its type.
+    pub(super) lock_inside: bool,
 }
 
 impl<S, C> Exchange<S, C> {
@@ -61,6 +65,7 @@ impl<S, C> Exchange<S, C> {
             service,
             options,
             callers,
+            lock_inside,
         } = self;
         let (mut parts, body) = request.into_parts();
         let caller = match callers.caller(&mut parts).await {
@@ -74,6 +79,11 @@ impl<S, C> Exchange<S, C> {
         };
         let fingerprint = fingerprint(&options, &parts, &bytes);
         let scope = Scope::new(&parts, route_of(&parts), &caller);
+        let scope = if options.any_host {
+            scope.any_host()
+        } else {
+            scope
+        };
         let name = match scope.lock_key(&key) {
             Ok(name) => name,
             Err(error) => return Ok(options.refuse(Cause::Unnameable(error))),
@@ -96,9 +106,15 @@ impl<S, C> Exchange<S, C> {
             Ok(Recall::Replay(stored)) => return Ok(replay(&options, stored, fingerprint)),
             Err(error) => return Ok(options.refuse(Cause::NotAcquired(error))),
         };
-        parts.extensions.insert(Idempotent::new(key, &guard));
+        let id = RunId::new();
+        if lock_inside {
+            id.tell_the_next(&mut parts.extensions);
+        }
+        let idempotent = Idempotent::new(key, &guard, id.clone());
+        parts.extensions.insert(idempotent);
         let request = Request::from_parts(parts, RequestBody::whole(bytes, trailers));
         let run = Run {
+            id,
             fingerprint,
             guard,
             options: Arc::clone(&options),
@@ -166,6 +182,7 @@ fn names_of(trailers: &HeaderMap) -> Option<HeaderValue> {
 
 /// A request that runs.
 struct Run {
+    id: RunId,
     fingerprint: Fingerprint,
     guard: RunGuard,
     options: Arc<Options>,
@@ -196,9 +213,12 @@ impl Run {
             }
         };
         let (head, body) = response.into_parts();
-        if did_not_run(&head) || !self.options.policy.records(&head) {
+        if self.id.is_unprocessed(&head.extensions) || !self.options.policy.records(&head) {
             let _ = self.guard.abandon().await;
             return Ok(Response::from_parts(head, ResponseBody::untouched(body)));
+        }
+        if let Some(Refusal(kind)) = head.extensions.get() {
+            trace::refusal_kept(kind);
         }
         let limit = self.options.max_answer;
         let (outcome, body) = if opens_a_tunnel(head.status, connects) || streams(&head.headers) {
@@ -246,13 +266,6 @@ impl Run {
             }
         }
     }
-}
-
-/// Whether a layer or an extractor of this crate, inside of this layer, has refused the request, so that the handler
-/// never saw it. A 409 of that kind is about what was held for a moment, and must not be what a repeat is told for a
-/// day.
-fn did_not_run(head: &http::response::Parts) -> bool {
-    head.extensions.get::<Unprocessed>().is_some()
 }
 
 /// Whether an answer hands the connection over to another protocol, which no repeat of its head can do.

@@ -2,9 +2,12 @@
 
 use std::fmt;
 
+use http::Response;
+
 use super::key::IdempotencyKey;
 use crate::manager::{LockHandle, RunGuard};
 use crate::token::FencingToken;
+use crate::unprocessed::RunId;
 
 /// What a handler is told of the idempotency key under which it runs. The layer puts it into the request's extensions;
 /// with the feature `axum` it is an extractor.
@@ -13,14 +16,16 @@ pub struct Idempotent {
     key: IdempotencyKey,
     fence: FencingToken,
     handle: LockHandle,
+    id: RunId,
 }
 
 impl Idempotent {
-    pub(super) fn new(key: IdempotencyKey, guard: &RunGuard) -> Self {
+    pub(super) fn new(key: IdempotencyKey, guard: &RunGuard, id: RunId) -> Self {
         Self {
             key,
             fence: guard.fence(),
             handle: guard.handle(),
+            id,
         }
     }
 
@@ -42,6 +47,35 @@ impl Idempotent {
     #[must_use]
     pub const fn handle(&self) -> &LockHandle {
         &self.handle
+    }
+
+    /// Says of an answer to this request that nothing was done: it is not kept, whatever the
+    /// [policy](super::RecordPolicy) says, and a repeat runs. See [the rule](super#what-was-not-processed).
+    ///
+    /// The layer takes it on trust. Say it only where this run has begun nothing that must not happen twice, neither in
+    /// the handler nor in a layer around it. It goes with the answer, in its extensions, and holds for this run alone:
+    /// in the answer to another it means nothing, and in one that is made anew from the body it is lost, so that the
+    /// answer is kept.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::Response;
+    /// use tower_redlock::idempotency::Idempotent;
+    /// use tower_redlock::middleware::Rejection;
+    /// use tower_redlock::LockManager;
+    ///
+    /// async fn order(run: Idempotent, locks: &LockManager, item: &str) -> Result<String, Response<Bytes>> {
+    ///     // Up to here nothing was done.
+    ///     let busy = |error| run.not_processed(Rejection::from(error).to_response());
+    ///     let stock = locks.acquire(item).await.map_err(busy)?;
+    ///     Ok(format!("{item} is taken under {}", stock.key()))
+    /// }
+    /// ```
+    #[must_use = "it is the answer that says so"]
+    pub fn not_processed<B>(&self, answer: Response<B>) -> Response<B> {
+        self.id.clone().mark(answer)
     }
 }
 

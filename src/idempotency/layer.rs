@@ -14,6 +14,7 @@ use super::options::{OnDisconnect, OnUnrecorded, Options};
 use super::policy::RecordPolicy;
 use super::problem::ResponseForIdempotencyRejection;
 use super::service::IdempotencyService;
+use super::with_lock::WithLock;
 use crate::conduct::{Methods, OnLost};
 use crate::manager::LockManager;
 
@@ -54,6 +55,14 @@ impl<C> IdempotencyLayer<C> {
     pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
         let methods = Methods::Only(methods.into_iter().collect());
         self.with(|options| options.methods = methods)
+    }
+
+    /// Makes one key of the keys of all hosts: a request that is repeated by another name of the same service gets the
+    /// first answer. By default each host has keys of its own, and there it runs again; see [`Scope`](super::Scope).
+    ///
+    /// It is for services that are one under all their names, and not for those that serve a tenant under each.
+    pub fn any_host(self) -> Self {
+        self.with(|options| options.any_host = true)
     }
 
     /// How long a repeat waits for the first request to end, to get its answer. Default: zero, which is to answer
@@ -129,6 +138,35 @@ impl<C> IdempotencyLayer<C> {
     /// Makes the answers to what is refused.
     pub fn response_for_rejection(self, responder: impl ResponseForIdempotencyRejection) -> Self {
         self.with(|options| options.responder = Arc::new(responder))
+    }
+
+    /// Puts a [`RedlockLayer`](crate::RedlockLayer) directly inside, with nothing in between: what that refuses,
+    /// because another holds the lock, is [not kept](super#what-was-not-processed), and a repeat runs.
+    ///
+    /// This comes last: what it returns is the layer to be put around the service. `lock` may also be told
+    /// [`on_disconnect`](crate::RedlockLayer::on_disconnect). Any layer will do whose service is a
+    /// [`RedlockService`](crate::middleware::RedlockService), and no other compiles.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "axum")] mod example {
+    /// use axum::{Router, routing::post};
+    /// use tower_redlock::idempotency::caller;
+    /// use tower_redlock::{IdempotencyLayer, LockManager, RedlockLayer, key};
+    ///
+    /// # async fn pay() {}
+    /// fn app(locks: &LockManager) -> Router {
+    ///     let account = key::path("account").prefix("account");
+    ///     let one_at_a_time = RedlockLayer::new(locks.clone(), account);
+    ///     let once = IdempotencyLayer::new(locks.clone(), caller::header("x-account"));
+    ///     let pay = post(pay).route_layer(once.with_lock(one_at_a_time));
+    ///     Router::new().route("/accounts/{account}/payments", pay)
+    /// }
+    /// # }
+    /// ```
+    pub const fn with_lock<L>(self, lock: L) -> WithLock<C, L> {
+        WithLock::new(self, lock)
     }
 
     fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {

@@ -50,11 +50,14 @@
 //!   The same goes for everything else that refuses requests for what they are not to blame for, such as limits.
 //! * *Inside of routing*: `route_layer`, or `layer` on a `Router` that has the routes. There the route is part of the
 //!   [scope](Scope). Put around a whole router from outside, the layer knows paths only.
-//! * *Outside of a [`RedlockLayer`](crate::RedlockLayer).* Then a repeat needs no lock, and a handler that runs on
-//!   after its client has gone keeps it. The other way round, the lock is outside of what
+//! * *Behind one name.* The host is part of the scope too: a client that repeats its request by another name of the
+//!   service runs it again, unless the layer is told [`any_host`](IdempotencyLayer::any_host).
+//! * *Directly outside of a [`RedlockLayer`](crate::RedlockLayer)*: [`with_lock`](IdempotencyLayer::with_lock). Then a
+//!   repeat needs no lock, a handler that runs on after its client has gone keeps it, and an answer 409 because another
+//!   holds the lock is [not kept](#what-was-not-processed). The other way round, the lock is outside of what
 //!   [`OnDisconnect::RunToEnd`] saves, and is given back while the handler runs: choose [`OnDisconnect::Cancel`] there.
 //!   Neither order can block, not even if replicas differ in it, because a request that holds a lock does not wait for
-//!   another with its key. What an inner lock layer refuses, such as 409 because another holds the lock, is not kept.
+//!   another with its key.
 //! * *A time-out outside* answers the client, and the handler runs to its end; a repeat gets its answer. *A time-out
 //!   inside* ends the handler, and its answer 408 or 504 is not kept; a repeat runs. What the handler had sent to a
 //!   database by then may happen yet.
@@ -80,6 +83,7 @@
 //! |---|---|---|
 //! | answers | the answer, once a quorum has it | gets the answer |
 //! | answers what the [policy](RecordPolicy) does not keep: 5xx, 408, 425, 429 | the answer | runs |
+//! | answers what says that [nothing was done](#what-was-not-processed) | the answer | runs |
 //! | answers, and too few nodes keep it | as [`OnUnrecorded`] says | gets it if it meets a node that has it, or else runs |
 //! | loses its lock | 503 `lock-lost`, and the handler is dropped; or [it goes on](OnLost) | runs |
 //! | loses its client | nothing; as [`OnDisconnect`] says | gets the answer, or runs |
@@ -94,14 +98,77 @@
 //! * [`OnDisconnect::RunToEnd`], the default, is for clients that lose patience: the run goes on in a task of its own.
 //!   [`OnDisconnect::Cancel`] is for handlers that may be dropped anywhere.
 //!
+//! # What was not processed
+//!
+//! A request that finds a lock held is answered 409, and had better be sent again. If that answer were kept, repeats
+//! would be told for a day that the lock is held; if it were not, and something had been done before the lock was asked
+//! for, repeats would do that again. So the rule, for everything in this crate, is that an answer to a run is kept as
+//! the policy says unless one of two says *of this very run* that nothing was done in it:
+//!
+//! * **The lock layer directly inside**, put there by [`IdempotencyLayer::with_lock`]. It refuses before it calls
+//!   anybody, and nobody stands in between who might have done something: the compiler sees to that.
+//! * **Whoever has the run's [`Idempotent`]**, a handler or a layer in between, by
+//!   [`Idempotent::not_processed`]. That is taken on trust.
+//!
+//! Nothing else says so, whatever stands in its text. These may all come after an effect, and nobody can tell:
+//!
+//! | a refusal | may come |
+//! |---|---|
+//! | of a `RedlockLayer` further in, or in a `route_layer` of its own | behind a layer that has charged the customer |
+//! | of a service with a lock that the handler calls | from a handler that has charged the customer |
+//! | of the extractor `Locked` | half-way through a handler, where `parts.extract()` is the same call as for an argument |
+//! | made by [`Rejection::to_response`](crate::middleware::Rejection::to_response) | from anywhere |
+//! | of an idempotency layer further in, with other callers | behind a layer that has charged the customer |
+//!
+//! They are kept if the policy keeps their status, which it does with the 409 of a lock that is held, and the log has a
+//! warning then. A handler that takes a `Locked` before it does anything takes it as a `Result`, and says so:
+//!
+//! ```
+//! # #[cfg(feature = "axum")] mod example {
+//! use axum::extract::rejection::PathRejection;
+//! use axum::response::{IntoResponse, Response};
+//! # use axum::extract::{FromRequestParts, Path};
+//! # use http::request::Parts;
+//! use tower_redlock::extract::{Locked, LockedRejection};
+//! use tower_redlock::idempotency::Idempotent;
+//! # use tower_redlock::extract::AsLockKeys;
+//! # use tower_redlock::{KeyError, LockKey, LockKeys};
+//! #
+//! # struct OrderId(u64);
+//! #
+//! # impl<S: Send + Sync> FromRequestParts<S> for OrderId {
+//! #     type Rejection = PathRejection;
+//! #     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, PathRejection> {
+//! #         Ok(Self(Path::from_request_parts(parts, state).await?.0))
+//! #     }
+//! # }
+//! #
+//! # impl AsLockKeys for OrderId {
+//! #     fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+//! #         Ok(LockKey::join(["order", &self.0.to_string()])?.into())
+//! #     }
+//! # }
+//!
+//! type Order = Result<Locked<OrderId>, LockedRejection<PathRejection>>;
+//!
+//! async fn pay(run: Idempotent, order: Order) -> Result<String, Response> {
+//!     let order = order.map_err(|refused| run.not_processed(refused.into_response()))?;
+//!     Ok(format!("order {} is paid under {}", order.0, run.key()))
+//! }
+//! # }
+//! ```
+//!
+//! The [policy](RecordPolicy) looks at the answer alone and does not ask what was done: after a 503 that it does not
+//! keep, a repeat runs, whether that is a handler's or an inner layer's.
+//!
 //! # Records
 //!
 //! A record is status, [headers](RecordedHeaders), body and trailers of an answer, and the [fingerprint](Fingerprint)
 //! of the request: a hash, never the request. Bodies are kept up to [1 MiB](IdempotencyLayer::max_answer_body), in the
 //! memory of every node, for [24 hours](IdempotencyLayer::retention). A million answers of 1 kB take about a gigabyte
 //! on each node; a node that may not evict (and none may) refuses writes when it is full. The key on the nodes is a
-//! hash of method, route, caller and the client's key; answers are kept as they are, so who can read the nodes can read
-//! them.
+//! hash of method, host, route, caller and the client's key; answers are kept as they are, so who can read the nodes
+//! can read them.
 //!
 //! An answer goes out once a quorum has it. The rest of the nodes is given it in the background, for a minute; one that
 //! comes back later is given it when somebody asks for it. So, of *N* nodes with a quorum of *q*:
@@ -150,6 +217,7 @@
 //!
 //! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
 
+mod authority;
 mod body;
 pub mod caller;
 mod exchange;
@@ -167,6 +235,7 @@ mod record;
 mod route;
 mod scope;
 mod service;
+mod with_lock;
 
 pub use crate::conduct::OnLost;
 pub use body::{RequestBody, ResponseBody};
@@ -184,3 +253,4 @@ pub use problem_kind::IdempotencyRejectionKind;
 pub use record::{Answer, Outcome, Stored, StoredError};
 pub use scope::Scope;
 pub use service::{IdempotencyService, ResponseFuture};
+pub use with_lock::WithLock;

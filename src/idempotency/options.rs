@@ -17,7 +17,6 @@ use super::problem::{
 };
 use crate::conduct::{Methods, OnLost};
 use crate::manager::LockManager;
-use crate::problem::Unprocessed;
 
 /// What becomes of an answer that too few nodes have kept, so that whether a repeat will get it is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -51,6 +50,7 @@ pub(super) struct Options {
     pub(super) locks: LockManager,
     pub(super) methods: Methods,
     pub(super) required: bool,
+    pub(super) any_host: bool,
     pub(super) max_wait: Duration,
     pub(super) retry_after: Duration,
     pub(super) retention: Duration,
@@ -71,6 +71,7 @@ impl Options {
             locks,
             methods: Methods::Unsafe,
             required: true,
+            any_host: false,
             max_wait: Duration::ZERO,
             retry_after: Duration::from_secs(1),
             retention: Duration::from_secs(24 * 60 * 60),
@@ -89,10 +90,7 @@ impl Options {
     /// The answer to a request that is refused because of `cause`.
     pub(super) fn refuse<B: Body>(&self, cause: Cause) -> Response<ResponseBody<B>> {
         let rejection = IdempotencyRejection::new(cause, self.retry_after);
-        let mut response = self.responder.response_for_rejection(&rejection);
-        if rejection.kind().is_before_the_run() {
-            response.extensions_mut().insert(Unprocessed);
-        }
+        let response = self.responder.response_for_rejection(&rejection);
         response.map(|body| ResponseBody::whole(body, None))
     }
 }
@@ -102,6 +100,7 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("methods", &self.methods)
             .field("required", &self.required)
+            .field("any_host", &self.any_host)
             .field("max_wait", &self.max_wait)
             .field("retry_after", &self.retry_after)
             .field("retention", &self.retention)

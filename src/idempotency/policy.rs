@@ -11,8 +11,8 @@ use http::response::Parts;
 /// passing reason gets the failure again, and must choose a new key. One that is not kept had better be for a request
 /// that had no effect.
 ///
-/// What a [`RedlockLayer`](crate::RedlockLayer) inside of this one refuses is never kept, whatever the policy says: the
-/// handler has not seen the request.
+/// What says of its run that nothing was done in it is never kept, whatever the policy says: see
+/// [the rule](super#what-was-not-processed).
 ///
 /// # Examples
 ///

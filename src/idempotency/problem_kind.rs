@@ -117,14 +117,6 @@ impl IdempotencyRejectionKind {
         }
     }
 
-    /// Whether the request has not run, neither now nor before. A layer around this one keeps no such answer.
-    pub(super) const fn is_before_the_run(self) -> bool {
-        !matches!(
-            self,
-            Self::NotReplayable | Self::LockLost | Self::OutcomeUnknown
-        )
-    }
-
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::MissingIdempotencyKey => "Idempotency key missing",

@@ -4,6 +4,7 @@ use http::Method;
 use http::request::Parts;
 use sha2::{Digest as _, Sha256};
 
+use super::authority::Authority;
 use super::caller::Caller;
 use super::hashing::{feed, hex};
 use super::key::IdempotencyKey;
@@ -11,13 +12,36 @@ use super::route::asked_for;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 
-/// Within what an idempotency key means one request: method, route and caller.
+/// Within what an idempotency key means one request: method, host, route and caller.
 ///
-/// The same key sent to another route, by another method or by another caller is another request, and none of them
-/// sees what the others came to.
+/// The same key sent to another host or route, by another method or by another caller is another request, and none of
+/// them sees what the others came to.
+///
+/// # The host
+///
+/// It is the authority of the request's URI, which HTTP/2 and 3 call `:authority`, or else `Host`; it is empty where
+/// there is neither. Upper and lower case are one host, and the ports 80 and 443 are as good as none: HTTP/1 does not
+/// tell the scheme, so a host is one by `http` and by `https`. A trailing dot makes another.
+///
+/// Whoever reads the URI and whoever reads `Host` must not take a request for two tenants'. So where there are
+/// several that differ, be it the URI's and the header's or two lines of the header, all of them together are a host
+/// of their own.
+///
+/// A client that repeats its request by another name of the same service **runs it again**. Where that happens, because
+/// of a second domain, of a proxy that sends a name of its own now and then, or because clients call each replica by
+/// its own address, take [`any_host`](Self::any_host). And where a proxy always sends its own name, and says the
+/// client's elsewhere (`X-Forwarded-Host`), the host tells nothing apart: if the tenant is in that, make it a part of
+/// the [caller](super::caller).
+///
+/// # Several services
+///
+/// Services that use the same nodes under the same [namespace](crate::LockManagerBuilder::namespace) share their keys.
+/// If a gateway in front of them takes off the prefix that tells them apart, so that the same route on the same host is
+/// two services', give each a namespace of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
     method: &'a Method,
+    authority: Option<Authority<'a>>,
     place: Place<'a>,
     caller: &'a Caller,
 }
@@ -49,8 +73,18 @@ impl<'a> Scope<'a> {
     pub fn new(parts: &'a Parts, route: Option<&'a str>, caller: &'a Caller) -> Self {
         Self {
             method: &parts.method,
+            authority: Some(Authority::of(parts)),
             place: route.map_or_else(|| Place::of(parts), Place::Route),
             caller,
+        }
+    }
+
+    /// The same on every host. As [`IdempotencyLayer::any_host`](crate::IdempotencyLayer::any_host) has it.
+    #[must_use]
+    pub fn any_host(self) -> Self {
+        Self {
+            authority: None,
+            ..self
         }
     }
 
@@ -66,6 +100,13 @@ impl<'a> Scope<'a> {
         let mut hash = Sha256::new();
         hash.update(VERSION);
         feed(&mut hash, self.method.as_str().as_bytes());
+        match self.authority {
+            None => hash.update([0]),
+            Some(authority) => {
+                hash.update([1]);
+                authority.feed(&mut hash);
+            }
+        }
         match self.place {
             Place::Route(route) => {
                 hash.update([0]);
@@ -96,7 +137,7 @@ impl<'a> Scope<'a> {
 }
 
 /// Changes with what is hashed: the keys of two versions never meet.
-const VERSION: &[u8] = b"tower-redlock idempotency scope 1\n";
+const VERSION: &[u8] = b"tower-redlock idempotency scope 2\n";
 
 #[cfg(test)]
 mod tests {
@@ -118,6 +159,22 @@ mod tests {
     }
 
     #[test]
+    fn a_host_has_keys_of_its_own_unless_none_has() {
+        let of = |uri: &str, any_host: bool| {
+            let (parts, ()) = Request::post(uri).body(()).unwrap().into_parts();
+            let caller = Caller::nobody();
+            let scope = Scope::new(&parts, Some("/orders"), &caller);
+            let scope = if any_host { scope.any_host() } else { scope };
+            let key = IdempotencyKey::from_value(b"k1").unwrap();
+            scope.lock_key(&key).unwrap()
+        };
+        let (acme, nowhere) = ("http://acme.example/orders", "/orders");
+        assert_ne!(of(acme, false), of(nowhere, false));
+        assert_eq!(of(acme, true), of(nowhere, true));
+        assert_ne!(of(nowhere, false), of(nowhere, true));
+    }
+
+    #[test]
     fn the_key_is_a_hash_and_stays_what_it_is() {
         let order = ("POST", "/orders", true, Some(b"acme".to_vec()), "k1");
         let order = (
@@ -129,7 +186,7 @@ mod tests {
         );
         // A change of this breaks every key in use: raise the version, and say so in the changelog.
         let expected =
-            "idempotency:eb2e712cbe95fa7aa90fa6df3bce2f842e6c6424245073fce6c39f0f5c0e6a75";
+            "idempotency:2383a8405985d3d50a26ac2c4584e0b6478433070952c4a4a9675b466f84edc1";
         assert_eq!(key_of(&order).as_str(), expected);
     }
 

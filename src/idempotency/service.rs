@@ -17,6 +17,7 @@ use super::exchange::Exchange;
 use super::key::IdempotencyKey;
 use super::options::Options;
 use super::problem::Cause;
+use crate::middleware::RedlockService;
 
 /// A service that answers a request that is sent again with the first answer. Made by
 /// [`IdempotencyLayer`](super::IdempotencyLayer).
@@ -26,6 +27,8 @@ pub struct IdempotencyService<S, C> {
     inner: S,
     options: Arc<Options>,
     callers: Arc<C>,
+    // Whether the inner service is a lock layer's by its type.
+    lock_inside: bool,
 }
 
 impl<S, C> IdempotencyService<S, C> {
@@ -34,6 +37,7 @@ impl<S, C> IdempotencyService<S, C> {
             inner,
             options,
             callers,
+            lock_inside: false,
         }
     }
 
@@ -55,6 +59,16 @@ impl<S, C> IdempotencyService<S, C> {
     }
 }
 
+impl<S, K, C> IdempotencyService<RedlockService<S, K>, C> {
+    /// Believes the inner service that it did not let a request in.
+    pub(super) fn with_lock_inside(self) -> Self {
+        Self {
+            lock_inside: true,
+            ..self
+        }
+    }
+}
+
 impl<S: Clone, C> Clone for IdempotencyService<S, C> {
     // By hand: the source of callers is shared and need not be `Clone`.
     fn clone(&self) -> Self {
@@ -62,6 +76,7 @@ impl<S: Clone, C> Clone for IdempotencyService<S, C> {
             inner: self.inner.clone(),
             options: Arc::clone(&self.options),
             callers: Arc::clone(&self.callers),
+            lock_inside: self.lock_inside,
         }
     }
 }
@@ -125,6 +140,7 @@ where
             service: mem::replace(&mut self.inner, clone),
             options: Arc::clone(options),
             callers: Arc::clone(&self.callers),
+            lock_inside: self.lock_inside,
         };
         ResponseFuture::boxed(Box::pin(exchange.answer(request, key)))
     }

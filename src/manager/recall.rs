@@ -187,9 +187,9 @@ impl LockManager {
 
 #[cfg(feature = "idempotency")]
 impl LockManager {
-    /// Whether `handle` observes a run of the work called `key` that this manager let begin.
+    /// Whether `handle` observes a run of the work called `key` that this manager let begin and that has not ended.
     pub(crate) fn is_run_of(&self, handle: &LockHandle, key: &LockKey) -> bool {
-        handle.is_of(&self.core) && handle.key() == key
+        handle.is_of(&self.core) && handle.key() == key && !handle.is_lost()
     }
 }
 

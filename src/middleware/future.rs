@@ -18,6 +18,7 @@ use super::body::ResponseBody;
 use super::loan;
 use super::options::{HoldUntil, Options, ReleaseMode};
 use super::rejection::Rejection;
+use crate::unprocessed::RunId;
 
 pin_project! {
     /// The response of a [`RedlockService`](super::RedlockService).
@@ -45,6 +46,8 @@ pin_project! {
         #[pin]
         state: State<S, B>,
         options: Arc<Options>,
+        // Of the layer directly around, if there is one that wants to know whether the inner service was called.
+        run: Option<RunId>,
     }
 }
 
@@ -86,21 +89,29 @@ where
             lost: None,
             guard: None,
         };
-        Self { state, options }
+        Self {
+            state,
+            options,
+            run: None,
+        }
     }
 
-    /// Calls `ready`, which must be, once `admission` lets it.
+    /// Calls a service, which must be ready, once `admission` lets it. `run` is told if it does not.
     pub(super) const fn locked(
         admission: Admission,
-        ready: S,
-        body: B,
+        call: (S, B),
         options: Arc<Options>,
+        run: Option<RunId>,
     ) -> Self {
         let state = State::Acquiring {
             admission,
-            call: Some((ready, body)),
+            call: Some(call),
         };
-        Self { state, options }
+        Self {
+            state,
+            options,
+            run,
+        }
     }
 }
 
@@ -113,7 +124,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let (mut state, options) = (this.state, this.options);
+        let (mut state, options, run) = (this.state, this.options, this.run);
         loop {
             match state.as_mut().project() {
                 StateProj::Acquiring { admission, call } => {
@@ -129,7 +140,12 @@ where
                             // What was reserved goes back before anything else.
                             drop(call);
                             state.set(State::Done);
-                            return Poll::Ready(Ok(rejection.answer(options)));
+                            let answer = rejection.answer(options);
+                            return Poll::Ready(Ok(match run.take() {
+                                // Nobody stands between that layer and this, and nobody was called.
+                                Some(run) => run.mark(answer),
+                                None => answer,
+                            }));
                         }
                         // Only after a panic in a poll before this one.
                         (Verdict::Run(..), None) => state.set(State::Done),

@@ -11,7 +11,7 @@ use http::{Response, StatusCode};
 use crate::key_error::KeyError;
 use crate::manager::{AcquireError, LossReason};
 use crate::metrics;
-use crate::problem::{Problem, Unprocessed};
+use crate::problem::{Problem, Refusal};
 use crate::trace;
 
 use super::body::ResponseBody;
@@ -76,13 +76,14 @@ impl Rejection {
     /// The answer that the layer was told to give.
     pub(super) fn answer<B>(&self, options: &Options) -> Response<ResponseBody<B>> {
         let response = options.responder.response_for_rejection(self);
-        self.mark(response).map(ResponseBody::answer)
+        self.note(response).map(ResponseBody::answer)
     }
 
-    /// `response`, with the note that the inner service has not seen the request where that is so.
-    pub(crate) fn mark<B>(&self, mut response: Response<B>) -> Response<B> {
-        if self.kind() != RejectionKind::LockLost {
-            response.extensions_mut().insert(Unprocessed);
+    /// `response`, with a note for the log that a lock was refused for a passing reason, where that is so.
+    fn note<B>(&self, mut response: Response<B>) -> Response<B> {
+        if self.retry_after().is_some() {
+            let refusal = Refusal(self.kind().as_str());
+            response.extensions_mut().insert(refusal);
         }
         response
     }
@@ -191,6 +192,10 @@ impl Rejection {
 
     /// The default answer: `application/problem+json` (RFC 9457), `Cache-Control: no-store`, and `Retry-After`
     /// where there is one. A [`ResponseForRejection`] can begin with it.
+    ///
+    /// It says that the request was not processed, which a handler that answers with it should be sure of. To an
+    /// `IdempotencyLayer` that alone proves nothing: it keeps the answer like any other, unless the handler says so by
+    /// `Idempotent::not_processed`.
     #[must_use]
     pub fn to_response(&self) -> Response<Bytes> {
         let problem = Problem {
@@ -201,7 +206,7 @@ impl Rejection {
             remaining: self.remaining(),
             retry_after: self.retry_after(),
         };
-        problem.to_response()
+        self.note(problem.to_response())
     }
 }
 

@@ -15,6 +15,7 @@ use super::future::ResponseFuture;
 use super::key_extractor::KeyExtractor;
 use super::loan;
 use super::options::{Options, Unlocked, UnlockedReason};
+use crate::unprocessed::RunId;
 
 /// A service whose requests hold a lock while they run. Made by [`RedlockLayer`](super::RedlockLayer).
 ///
@@ -91,6 +92,8 @@ where
         let options = Arc::clone(&self.options);
         // Whether it is looked at or not: nobody behind this is to pass it on.
         let shown = loan::take(request.headers_mut());
+        // Nor is this.
+        let run = RunId::of_the_layer_around(request.extensions_mut());
         if !options.cover(request.method()) {
             admission::mark_unlocked(
                 request.extensions_mut(),
@@ -106,6 +109,6 @@ where
         let (parts, body) = request.into_parts();
         let extractor = Arc::clone(&self.extractor);
         let admission = admission::admit(Arc::clone(&options), extractor, parts, shown);
-        ResponseFuture::locked(Box::pin(admission), ready, body, options)
+        ResponseFuture::locked(Box::pin(admission), (ready, body), options, run)
     }
 }

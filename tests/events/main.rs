@@ -6,6 +6,8 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+#[cfg(feature = "idempotency")]
+mod kept;
 mod losses;
 mod spans;
 #[path = "../support/mod.rs"]

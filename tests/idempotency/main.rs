@@ -7,6 +7,7 @@
 )]
 
 mod answers;
+mod effects;
 mod leaving;
 mod nested;
 mod scopes;

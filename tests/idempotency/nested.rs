@@ -2,21 +2,32 @@
 
 use std::time::Duration;
 
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use http::StatusCode;
 use http::request::Parts;
 use tower_redlock::IdempotencyLayer;
-use tower_redlock::idempotency::caller;
+use tower_redlock::idempotency::{Idempotent, caller};
 
 use super::{Shop, layer, manager, nodes, request, send};
 
-/// Else a client would be told for a day that its request is being processed.
+/// Who stands between two layers and does nothing says so, or else a client would be told for a day that its request is
+/// being processed.
 #[tokio::test(start_paused = true)]
-async fn what_a_layer_inside_refuses_is_not_kept() {
+async fn what_a_layer_inside_refuses_is_not_kept_if_one_in_between_says_so() {
     let (shop, nodes) = (Shop::slow(), nodes());
     let of_everybody = caller::from_fn(|_: &Parts| Some("everybody"));
     let inside = IdempotencyLayer::new(manager(&nodes), of_everybody);
+    let says_so = from_fn(async |run: Idempotent, request: Request, next: Next| {
+        let answer = next.run(request).await;
+        match answer.status() {
+            StatusCode::CONFLICT => run.not_processed(answer),
+            _ => answer,
+        }
+    });
     let (direct, app) = (
         shop.open(inside.clone()),
-        shop.open(inside).layer(layer(&nodes)),
+        shop.open(inside).layer(says_so).layer(layer(&nodes)),
     );
     let first = tokio::spawn(async move { send(&direct, request("a", "tea")).await });
     tokio::time::sleep(Duration::from_millis(50)).await;

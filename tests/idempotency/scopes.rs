@@ -8,6 +8,9 @@ use bytes::Bytes;
 use http::Request;
 use http::request::Parts;
 use http_body_util::BodyExt as _;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use tokio::net::TcpListener;
 use tower::{Layer as _, service_fn};
 use tower_redlock::IdempotencyLayer;
 use tower_redlock::idempotency::{RequestBody, caller};
@@ -100,4 +103,102 @@ async fn nested_services_have_keys_of_their_own() {
         assert!(!first.is_replayed());
         assert!(send(&app, order_at(&path)).await.is_replayed(), "{path}");
     }
+}
+
+fn sent_to(uri: &str, hosts: &[&str]) -> Request<Body> {
+    let mut request = Request::post(uri).header("idempotency-key", "a");
+    for host in hosts {
+        request = request.header("host", *host);
+    }
+    request.body(Body::from("tea")).unwrap()
+}
+
+/// Callers may have the same id with two tenants, and the tenant may be in the host alone.
+#[tokio::test(start_paused = true)]
+async fn every_host_has_keys_of_its_own() {
+    let (shop, nodes) = (Shop::new(), nodes());
+    let everybody = IdempotencyLayer::new(manager(&nodes), caller::from_fn(|_: &Parts| Some("7")));
+    let app = shop.open(everybody);
+    let at_acme = "http://acme.example/orders/1";
+    for (number, (uri, hosts)) in [
+        ("/orders/1", &["acme.example"] as &[_]),
+        ("/orders/1", &["umbrella.example"]),
+        ("/orders/1", &["acme.example:8443"]),
+        ("/orders/1", &[]),
+        // Whoever goes by the one or by the other is told nothing of either.
+        (at_acme, &["umbrella.example"]),
+        ("/orders/1", &["acme.example", "umbrella.example"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let reply = send(&app, sent_to(uri, hosts)).await;
+        assert_eq!(
+            reply.body,
+            format!("order {}: tea", number + 1),
+            "{hosts:?}"
+        );
+        assert!(!reply.is_replayed(), "{uri} {hosts:?}");
+        assert!(send(&app, sent_to(uri, hosts)).await.is_replayed());
+    }
+    for (uri, hosts) in [
+        // HTTP/2 has no `Host`, and HTTP/1 no authority; what stands between may make one of the other, and keep both.
+        (at_acme, &[] as &[_]),
+        ("https://ACME.example:443/orders/1", &[]),
+        (at_acme, &["acme.example"]),
+        ("/orders/1", &["Acme.Example"]),
+        ("/orders/1", &["acme.example:443"]),
+        ("/orders/1", &["acme.example:80"]),
+    ] {
+        let reply = send(&app, sent_to(uri, hosts)).await;
+        assert!(reply.is_replayed(), "{uri} {hosts:?}");
+        assert_eq!(reply.body, "order 1: tea", "{uri} {hosts:?}");
+    }
+}
+
+/// A service that is one under all of its names.
+#[tokio::test(start_paused = true)]
+async fn or_all_hosts_have_them_together_if_so_told() {
+    let (shop, nodes) = (Shop::new(), nodes());
+    let app = shop.open(layer(&nodes).any_host());
+    assert_eq!(
+        send(&app, sent_to("/orders/1", &["acme.example"]))
+            .await
+            .body,
+        "order 1: tea"
+    );
+    for (uri, hosts) in [
+        ("/orders/1", &["umbrella.example"] as &[_]),
+        ("/orders/1", &[]),
+        (
+            "http://initech.example:8443/orders/1",
+            &["umbrella.example"],
+        ),
+    ] {
+        assert!(send(&app, sent_to(uri, hosts)).await.is_replayed(), "{uri}");
+    }
+    assert_eq!(shop.orders(), 1);
+}
+
+/// `localhost` and its address are two names of one server, which HTTP/1 and HTTP/2 tell by different means.
+#[tokio::test]
+async fn a_host_is_the_same_over_both_versions_of_http() {
+    let (shop, nodes) = (Shop::new(), nodes());
+    let app = shop.open(layer(&nodes));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let clients = [false, true].map(|http2| {
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder.http2_only(http2).build_http::<Body>()
+    });
+    for (number, host) in ["127.0.0.1", "localhost"].into_iter().enumerate() {
+        for client in &clients {
+            let request = sent_to(&format!("http://{host}:{port}/orders/1"), &[]);
+            let answer = client.request(request).await.unwrap();
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, format!("order {}: tea", number + 1), "{host}");
+        }
+    }
+    assert_eq!(shop.orders(), 2);
 }

@@ -7,15 +7,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{FromRequestParts, Path};
 use axum::routing::post;
-use http::request::Parts;
 use http::{Request, StatusCode};
 use tokio::time::Instant;
-use tower_redlock::extract::{AsLockKeys, Locked};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{KeyError, LockKey, LockKeys, RedlockLayer, key};
+use tower_redlock::{RedlockLayer, key};
 
 use super::{Reply, layer, manager, nodes, send};
 
@@ -71,7 +67,7 @@ fn replica(
     let account_of = key::path("account").prefix("account");
     let locks = RedlockLayer::new(manager(nodes), account_of).max_wait(max_wait);
     match outside {
-        Outside::Keys => account.route().route_layer(locks).route_layer(keys),
+        Outside::Keys => account.route().route_layer(keys.with_lock(locks)),
         Outside::Locks => account.route().route_layer(keys).route_layer(locks),
     }
 }
@@ -157,7 +153,7 @@ async fn a_lock_that_is_held_is_not_the_answer_to_a_key() {
         let account_of = key::path("account").prefix("account");
         let locks = RedlockLayer::new(manager(&nodes), account_of);
         let app = match outside {
-            Outside::Keys => account.route().route_layer(locks).route_layer(keys),
+            Outside::Keys => account.route().route_layer(keys.with_lock(locks)),
             Outside::Locks => account.route().route_layer(keys).route_layer(locks),
         };
         let other = manager(&nodes).try_acquire("account:7").await.unwrap();
@@ -169,44 +165,6 @@ async fn a_lock_that_is_held_is_not_the_answer_to_a_key() {
             assert_eq!(reply.body, "payment 1", "{outside:?}, {run}");
             assert_eq!(reply.is_replayed(), run == "repeat");
         }
-    }
-}
-
-/// An account as an argument of a handler.
-struct Named(u64);
-
-impl<S: Send + Sync> FromRequestParts<S> for Named {
-    type Rejection = PathRejection;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, PathRejection> {
-        let Path(account) = Path::from_request_parts(parts, state).await?;
-        Ok(Self(account))
-    }
-}
-
-impl AsLockKeys for Named {
-    fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
-        Ok(LockKey::join(["account", &self.0.to_string()])?.into())
-    }
-}
-
-/// Nor a lock that the handler asks for itself.
-#[tokio::test(start_paused = true)]
-async fn neither_is_one_that_an_extractor_asks_for() {
-    let nodes = nodes();
-    let route = post(async |_: Locked<Named>| "payment");
-    let app = Router::new()
-        .route("/accounts/{account}/payments", route)
-        .route_layer(layer(&nodes))
-        .with_state(manager(&nodes));
-    let other = manager(&nodes).try_acquire("account:7").await.unwrap();
-    let busy = send(&app, pay("a")).await;
-    assert_eq!(busy.status.as_u16(), 409);
-    other.release().await.unwrap();
-    for run in ["first", "repeat"] {
-        let reply = send(&app, pay("a")).await;
-        assert_eq!(reply.body, "payment", "{run}");
-        assert_eq!(reply.is_replayed(), run == "repeat");
     }
 }
 

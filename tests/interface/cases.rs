@@ -49,6 +49,7 @@ impl AsLockKeys for OrderId {
 
 pub fn right(locks: LockManager, layer: Order, once: Once) {
     let _ = RedlockLayer::new(locks.clone(), |parts: &Parts| LockKey::join(["order", parts.uri.path()]));
+    let _ = once.clone().with_lock(layer.clone()).layer(());
     let _ = once.record_if(|answer: &http::response::Parts| answer.status.is_success());
     is_extractor::<LockManager, Locked<OrderId>>();
     is_service(layer.layer(tower::service_fn(async |_: http::Request<String>| {
@@ -243,5 +244,13 @@ pub(crate) const THEIRS: &[(&str, &[&str])] = &[
             })));
         }",
         &["RequestBody<String>", "IdempotencyService"],
+    ),
+    // Something stands between the two layers.
+    (
+        "pub fn f(once: Once, order: Order) {
+            let between = tower::layer::layer_fn(|inner| tower::util::MapRequest::new(inner, |request| request));
+            let _ = once.with_lock((between, order)).layer(());
+        }",
+        &["Service = RedlockService<_, _>", "WithLock"],
     ),
 ];

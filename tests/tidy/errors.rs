@@ -19,7 +19,7 @@ const UNTOLD: [&str; 6] = [
     "max number of clients",
     "the settings of a LockConfig",
     "tower-redlock idempotency fingerprint 1",
-    "tower-redlock idempotency scope 1",
+    "tower-redlock idempotency scope 2",
     "with args beginning",
 ];
 

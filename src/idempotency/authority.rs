@@ -1,0 +1,185 @@
+//! [`Authority`]: the host that a request was sent to.
+
+use std::fmt;
+
+use http::HeaderMap;
+use http::header::HOST;
+use http::request::Parts;
+use http::uri::Uri;
+use sha2::{Digest as _, Sha256};
+
+use super::hashing::{feed, feed_len};
+
+/// The host that a request was sent to, as far as its head says: the authority of its URI, which is `:authority` in
+/// HTTP/2 and 3, and `Host`.
+///
+/// What is written differently and is surely one host is one; nothing else is. All of it is the client's text, and is
+/// hashed as it is.
+#[derive(Clone, Copy)]
+pub(super) struct Authority<'a> {
+    uri: &'a Uri,
+    headers: &'a HeaderMap,
+}
+
+impl<'a> Authority<'a> {
+    pub(super) const fn of(parts: &'a Parts) -> Self {
+        Self {
+            uri: &parts.uri,
+            headers: &parts.headers,
+        }
+    }
+
+    /// Feeds the one name that all agree on, or else all of them and where they stand: who reads one and who reads
+    /// another would take the request for two tenants', so it is a host of its own. Without any, the name is empty.
+    pub(super) fn feed(&self, hash: &mut Sha256) {
+        let mut names = self.names();
+        let first = names.next().unwrap_or_default();
+        let mut all: Vec<_> = std::iter::once(first).chain(names).collect();
+        if all.iter().all(|name| Some(name) == all.first()) {
+            all.truncate(1);
+        }
+        feed_len(hash, all.len());
+        if all.len() > 1 {
+            hash.update([u8::from(self.uri.authority().is_some())]);
+        }
+        for name in all {
+            feed(hash, &name);
+        }
+    }
+
+    fn names(&self) -> impl Iterator<Item = Vec<u8>> + use<'_, 'a> {
+        let authority = self.uri.authority();
+        let authority = authority.map(|authority| authority.as_str().as_bytes());
+        let hosts = self.headers.get_all(HOST).iter();
+        let hosts = hosts.map(http::HeaderValue::as_bytes);
+        authority.into_iter().chain(hosts).map(canonical)
+    }
+}
+
+impl fmt::Debug for Authority<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // No other header: credentials are among them.
+        f.debug_struct("Authority")
+            .field("uri", &self.uri.authority())
+            .field("host", &self.headers.get(HOST))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A host in lower case, without a port that goes without saying. HTTP/1 does not tell the scheme, so the ports of both
+/// do. What is no host and port stays as it is.
+fn canonical(name: &[u8]) -> Vec<u8> {
+    let host = PORTS.iter().find_map(|port| name.strip_suffix(*port));
+    let host = host.unwrap_or(name);
+    // A client that names itself has no business here, and its name may mean something in either case.
+    if host.contains(&b'@') || !is_without_port(host) && host.len() < name.len() {
+        return name.to_vec();
+    }
+    host.to_ascii_lowercase()
+}
+
+/// Whether what stands before a port is a host, in which colons stand in brackets only.
+fn is_without_port(host: &[u8]) -> bool {
+    match host {
+        [b'[', .., b']'] => true,
+        host => !host.contains(&b':'),
+    }
+}
+
+/// The ports that `http` and `https` mean without saying; a port may be empty, too.
+const PORTS: [&[u8]; 3] = [b":443", b":80", b":"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+    use proptest::prelude::*;
+
+    fn hashed(uri: &str, hosts: &[&str]) -> Vec<u8> {
+        let mut request = Request::post(uri);
+        for host in hosts {
+            request = request.header(HOST, *host);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let mut hash = Sha256::new();
+        Authority::of(&parts).feed(&mut hash);
+        hash.finalize().to_vec()
+    }
+
+    #[test]
+    fn one_host_is_one_however_it_is_written() {
+        let acme = hashed("/", &["acme.example"]);
+        for (uri, hosts) in [
+            ("/", &["ACME.Example"] as &[_]),
+            ("/", &["acme.example:443"]),
+            ("/", &["acme.example:80"]),
+            ("/", &["acme.example:"]),
+            ("/", &["acme.example", "acme.example:80"]),
+            ("https://acme.example/", &[]),
+            ("http://ACME.example:80/", &[]),
+            ("https://acme.example:443/", &["acme.example"]),
+            // HTTP/1 would not tell this from the one above.
+            ("https://acme.example:80/", &[]),
+        ] {
+            assert_eq!(hashed(uri, hosts), acme, "{uri} {hosts:?}");
+        }
+        assert_eq!(hashed("/", &["[::1]:80"]), hashed("http://[::1]/", &[]));
+        assert_eq!(hashed("/", &[]), hashed("/", &[""]));
+    }
+
+    #[test]
+    fn whatever_else_differs_is_another() {
+        let all = [
+            hashed("/", &[]),
+            hashed("/", &["acme.example"]),
+            hashed("/", &["acme.example."]),
+            hashed("/", &["umbrella.example"]),
+            hashed("/", &["acme.example:8443"]),
+            hashed("/", &["acme.example:0443"]),
+            hashed("/", &["acme.example:443:443"]),
+            hashed("/", &["acme.example:80:443"]),
+            hashed("/", &["alice@acme.example"]),
+            hashed("/", &["Alice@acme.example"]),
+            hashed("/", &["alice@acme.example:443"]),
+            hashed("/", &["acme.example,umbrella.example"]),
+            hashed("/", &["acme.example", "umbrella.example"]),
+            hashed("/", &["umbrella.example", "acme.example"]),
+            hashed("/", &["acme.example", ""]),
+            hashed("https://acme.example/", &[""]),
+            hashed(
+                "https://umbrella.example/",
+                &["acme.example", "acme.example"],
+            ),
+            hashed("/", &["::1"]),
+            hashed("/", &["[::1]"]),
+            hashed("/", &["::1:80"]),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            let same: Vec<_> = (0..index).filter(|other| all[*other] == *one).collect();
+            assert!(same.is_empty(), "{index} is {same:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_has_no_other_header() {
+        let request = Request::post("https://acme.example/").header("authorization", "SECRET");
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let shown = format!("{:?}", Authority::of(&parts));
+        assert_eq!(
+            shown,
+            "Authority { uri: Some(acme.example), host: None, .. }"
+        );
+    }
+
+    proptest! {
+        /// What is taken off is the case, and a port at most once.
+        #[test]
+        fn only_case_and_port_are_taken_off(name in "[a:48@\\[\\]A]{0,6}(:443|:80|:)?") {
+            let found = canonical(name.as_bytes());
+            let found = str::from_utf8(&found).unwrap();
+            let lower = name.to_ascii_lowercase();
+            let rest = if found == name { "" } else { lower.strip_prefix(found).unwrap() };
+            prop_assert!(["", ":", ":80", ":443"].contains(&rest), "{found} of {name}");
+        }
+    }
+}

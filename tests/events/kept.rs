@@ -1,0 +1,45 @@
+//! What is told of answers to idempotency keys that will be repeated for long.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body_util::Full;
+use tower::{Layer as _, ServiceExt as _, service_fn};
+use tower_redlock::idempotency::{RequestBody, caller};
+use tower_redlock::{IdempotencyLayer, LockKey, RedlockLayer};
+
+use super::{five, listen};
+
+/// Else nobody would know why a client is told for a day that a lock is busy.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_is_kept_is_told() {
+    let (book, _listening) = listen();
+    let (_nodes, builder) = five();
+    let locks = builder.connect().await.unwrap();
+    let _held = locks.try_acquire("order:1").await.unwrap();
+    let lock = RedlockLayer::new(locks.clone(), |_: &Parts| LockKey::new("order:1").unwrap());
+    let once = IdempotencyLayer::new(locks, caller::nobody());
+    let inner = service_fn(async |_: Request<RequestBody<Full<Bytes>>>| {
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+    });
+    let request = || {
+        let request = Request::post("/").header("idempotency-key", "a");
+        request.body(Full::<Bytes>::default()).unwrap()
+    };
+    let directly = once.clone().with_lock(lock.clone()).layer(inner);
+    assert_eq!(directly.oneshot(request()).await.unwrap().status(), 409);
+    let kept = "a refusal is kept";
+    assert!(!book.lines().join("\n").contains(kept));
+    let apart = once.layer(lock.layer(inner));
+    for _ in 0..2 {
+        let answer = apart.clone().oneshot(request()).await.unwrap();
+        assert_eq!(answer.status(), 409);
+    }
+    let line = book.line(kept);
+    assert!(
+        line.starts_with("WARN") && line.contains("kind=\"contended\""),
+        "{line}"
+    );
+}
