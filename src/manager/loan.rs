@@ -14,8 +14,12 @@ impl LockHandle {
     /// # Errors
     ///
     /// [`LendError::Ended`] if the lock has ended or is about to, or its guard has gone; [`LendError::Borrowed`] if it
-    /// is not ours to lend.
+    /// is not ours to lend; [`LendError::Run`] if it is that of a [`RunGuard`](crate::RunGuard), which is given back
+    /// with what the work came to and can wait for no borrower.
     pub fn lend(&self) -> Result<Loan, LendError> {
+        if self.tenancy().0.is_of_a_run() {
+            return Err(LendError::Run);
+        }
         if self.is_borrowed() {
             return Err(LendError::Borrowed);
         }
@@ -155,6 +159,10 @@ pub enum LendError {
     Ended(LossReason),
     /// It is borrowed itself. Its lender waits for our answer only, and could not know of a third at work.
     Borrowed,
+    /// It is that of a run: of [`LockManager::recall`](crate::LockManager::recall), or of a request with an idempotency
+    /// key. It is given back in the step that writes what the work came to: it can neither wait for a borrower nor be
+    /// left to expire. Acquire a lock on what the other service is to work on, and lend that.
+    Run,
 }
 
 impl fmt::Display for LendError {
@@ -162,6 +170,9 @@ impl fmt::Display for LendError {
         match self {
             Self::Ended(reason) => write!(f, "the lock cannot be lent, it has ended: {reason}"),
             Self::Borrowed => f.write_str("the lock cannot be lent, it is borrowed itself"),
+            Self::Run => f.write_str(
+                "the lock cannot be lent, it is that of a run and given back with what the work came to; acquire a lock on what the other service is to work on, and lend that",
+            ),
         }
     }
 }

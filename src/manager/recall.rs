@@ -52,7 +52,8 @@ impl RunGuard {
         Ok(Self { guard, fence, keep })
     }
 
-    /// An observer of the lock: whether it is lost, and how long it lasts.
+    /// An observer of the lock: whether it is lost, and how long it lasts. It cannot be
+    /// [lent](LockHandle::lend).
     #[must_use]
     pub fn handle(&self) -> LockHandle {
         self.guard.handle()

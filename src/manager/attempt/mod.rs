@@ -216,7 +216,7 @@ impl Attempt {
         let keys = self.keys.clone();
         let hold = Arc::new_cyclic(|hold| {
             turns.note(&Note::Held(hold.clone()));
-            Hold::new(
+            let hold = Hold::new(
                 (core.serial, core.next_id()),
                 core.redact,
                 lease,
@@ -224,7 +224,11 @@ impl Attempt {
                 clock,
                 holding,
                 Some(turns),
-            )
+            );
+            match self.purpose {
+                Purpose::Lock => hold,
+                Purpose::Recall { .. } => hold.of_a_run(),
+            }
         });
         self.won = true;
         if self.fanout.is_empty() {

@@ -51,6 +51,11 @@ impl Hold {
         matches!(self.lease.owner, Owner::Lender(_))
     }
 
+    /// Whether it is given back with what its work came to, whatever is out.
+    pub(in crate::manager) const fn is_of_a_run(&self) -> bool {
+        self.run
+    }
+
     /// Notes one loan of the tenant `number`, if the lock is still to be relied on.
     pub(in crate::manager) fn lend(&self, number: u32) -> Result<(), LossReason> {
         if let Some(reason) = self.ended_because(number) {

@@ -47,6 +47,8 @@ pub(super) struct Hold {
     pub(super) keys: NodeKeys,
     // Whether its keys are hidden from those who look.
     redact: bool,
+    // Whether it is that of a run, which gives it back with what the work came to.
+    run: bool,
     clock: Arc<dyn Clock>,
     // The deadline in nanoseconds, for checks without the mutex. Changed under the mutex only.
     deadline: AtomicU64,
@@ -89,11 +91,18 @@ impl Hold {
             lease,
             keys,
             redact,
+            run: false,
             clock,
             tenant: AtomicU32::new(0),
             ended: Arc::new(Notify::new()),
             settled: Notify::new(),
         }
+    }
+
+    /// The same for a run of some work.
+    pub(super) fn of_a_run(mut self) -> Self {
+        self.run = true;
+        self
     }
 
     fn inner(&self) -> Locked<'_> {
