@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::LockManager;
 use super::attempt::Purpose;
-use super::completion::complete;
+use super::completion::{End, complete};
 use super::core::Core;
 use super::ending::Unrecorded;
 use super::entry::go;
@@ -80,7 +80,8 @@ impl RunGuard {
     /// It goes on while it is polled, and in the background once it is dropped. Dropped before its first poll, it
     /// releases the lock.
     pub async fn complete(self, came_to: impl Into<Bytes>) -> Result<(), Unrecorded> {
-        self.end(Some(came_to.into())).await
+        let end = End::After(self.keep);
+        self.end(Some((came_to.into(), end))).await
     }
 
     /// Gives the lock back without a word of what came of the work: whoever asks next does it again.
@@ -97,11 +98,11 @@ impl RunGuard {
         self.end(None).await
     }
 
-    async fn end(self, came_to: Option<Bytes>) -> Result<(), Unrecorded> {
-        let Self { guard, keep, .. } = self;
+    async fn end(self, outcome: Option<(Bytes, End)>) -> Result<(), Unrecorded> {
+        let guard = self.guard;
         let core = Arc::clone(guard.core());
         match guard.resign() {
-            Some((hold, owed)) => complete(&core, hold, owed, came_to, keep).await,
+            Some((hold, owed)) => complete(&core, hold, owed, outcome).await,
             // It is not shared and has not been given back.
             None => Err(Unrecorded {
                 confirmed: 0,
@@ -177,8 +178,9 @@ impl LockManager {
             Prize::Record(record) => Ok(Recall::Replay(record.body)),
             Prize::Adopted(guard, record) => {
                 // Whether a quorum ever had it is not known; before it is told of, one must.
-                let body = record.body;
-                let settled = RunGuard::new(guard, keep)?.complete(body.clone()).await;
+                let (body, end) = (record.body, End::At(record.until));
+                let run = RunGuard::new(guard, keep)?;
+                let settled = run.end(Some((body.clone(), end))).await;
                 settled.map_err(|_| AcquireError::NoQuorum(core.no_answer()))?;
                 Ok(Recall::Replay(body))
             }

@@ -175,8 +175,9 @@ impl<'a> Contender<'a> {
 
     /// Numbers a granted round and puts it under the care of the watchdog.
     async fn won(self, mut attempt: Attempt) -> Result<Prize, AcquireError> {
+        let record = attempt.to_adopt().await;
+        let record = record.map_err(AcquireError::NoQuorum)?;
         attempt.number().await.map_err(AcquireError::NoQuorum)?;
-        let record = attempt.highest_record();
         let hold = attempt.win(self.names, self.turns)?;
         let inserted = self.core.registry.insert(&hold);
         let guard = LockGuard::new(Arc::clone(self.core), hold, 0);

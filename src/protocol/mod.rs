@@ -21,5 +21,6 @@ pub(crate) mod fence;
 pub(crate) mod quorum;
 pub(crate) mod renewal;
 pub(crate) mod reply;
+pub(crate) mod retention;
 pub(crate) mod round;
 pub(crate) mod validity;

@@ -16,7 +16,8 @@ use tower_redlock::record::Record;
 use crate::kind_of;
 use crate::support::eventually;
 use crate::support::nodes::{
-    LONG, acquire, context, extend, key, ready, refill, refusal, release, started, subscribe, token,
+    FAR, LONG, acquire, context, extend, key, ready, refill, refusal, release, started, subscribe,
+    token,
 };
 use crate::support::server::{Kind, Server};
 
@@ -88,7 +89,7 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
         // A farewell too, for which a tombstone is written.
         let farewell = context().clock.now().saturating_sub(LONG);
         let release = ReleaseRequest::new(key.clone(), token(1), true);
-        let record = Record::new(FencingToken::new(1).unwrap(), "done".into());
+        let record = Record::new(FencingToken::new(1).unwrap(), "done".into(), FAR);
         let stored = CompleteReply::Stored { listeners: 1 };
         for (release, record) in [
             (release.clone(), None),
@@ -98,10 +99,10 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
             let known = matches!(recall(false).await, AcquireReply::Recorded(_));
             if known {
                 let reply = recall(true).await;
-                assert!(matches!(reply, AcquireReply::Adopting { .. }), "{reply:?}");
+                assert!(matches!(reply, AcquireReply::Promised { .. }), "{reply:?}");
             }
             ears.forget();
-            let complete = CompleteRequest::new(release, record, LONG);
+            let complete = CompleteRequest::new(release, record);
             let complete = complete.under(Some(Arc::clone(&charter)));
             assert_eq!(node.complete(complete).await, Ok(stored), "{kind:?}");
             eventually("told", || ears.heard().released == 1).await;
@@ -121,9 +122,13 @@ async fn a_lock_that_may_not_be_looked_at_is_not_said_to_be_released() {
         let error = node.release(release("k", 1)).await.unwrap_err();
         assert_eq!(error.kind(), NodeErrorKind::Rejected, "{error}");
         let recall = RecallRequest::new(acquire("work", 1), false, LONG);
-        assert_eq!(node.recall(recall).await, granted);
-        let record = Record::new(FencingToken::new(1).unwrap(), "done".into());
-        let complete = CompleteRequest::new(release("work", 1), Some(record), LONG);
+        let promised = node.recall(recall).await;
+        assert!(
+            matches!(promised, Ok(AcquireReply::Promised { .. })),
+            "{promised:?}"
+        );
+        let record = Record::new(FencingToken::new(1).unwrap(), "done".into(), FAR);
+        let complete = CompleteRequest::new(release("work", 1), Some(record));
         let error = node.complete(complete).await.unwrap_err();
         assert_eq!(error.kind(), NodeErrorKind::Rejected, "{error}");
     }
@@ -164,6 +169,11 @@ async fn serves(node: &RedisNode) -> Result<(), NodeError> {
     let renewal = refill("k", 1).numbered(fence).under(Some(charter));
     node.extend(Arc::from([renewal])).await?.remove(0)?;
     node.release(release("k", 1)).await?;
+    node.recall(RecallRequest::new(full("work", 1), false, LONG))
+        .await?;
+    let record = Record::new(FencingToken::new(1).unwrap(), "done".into(), FAR);
+    node.complete(CompleteRequest::new(release("work", 1), Some(record)))
+        .await?;
     Ok(())
 }
 

@@ -4,6 +4,7 @@ mod after;
 mod numbers;
 mod records;
 
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::baton::{Note, Turns};
 use super::core::{Core, token};
 use super::error::{AcquireError, NoQuorum, TooSlow};
 use super::fanout::Fanout;
-use super::hold::Hold;
+use super::hold::{Clocks, Hold};
 use super::releaser::{Debt, Release};
 use crate::clock::Clock as _;
 use crate::lease::Lease;
@@ -68,6 +69,8 @@ pub(super) struct Attempt {
     numbered: Option<Duration>,
     // What the nodes told of, or are to be given up for.
     records: Vec<(usize, Record)>,
+    // What the clocks of those showed that granted.
+    clocks: Vec<u64>,
     errors: Vec<(usize, NodeError)>,
     fanout: Fanout<Result<AcquireReply, NodeError>>,
     won: bool,
@@ -114,6 +117,7 @@ impl Attempt {
             round: Round::new(core.terms.quorum),
             numbered,
             records: Vec::new(),
+            clocks: Vec::new(),
             errors: Vec::new(),
             won: false,
             lost: false,
@@ -154,14 +158,15 @@ impl Attempt {
     fn record(&mut self, node: usize, answer: Result<AcquireReply, NodeError>) {
         let vote = match answer {
             Ok(
-                AcquireReply::Granted { fence: None } | AcquireReply::Adopting { fence: None, .. },
+                AcquireReply::Granted { fence: None } | AcquireReply::Promised { fence: None, .. },
             ) if self.numbered.is_some() => {
                 self.errors.push((node, unnumbered()));
                 Vote::Failed { owed: true }
             }
             Ok(AcquireReply::Granted { fence }) => Vote::Granted(fence),
-            Ok(AcquireReply::Adopting { fence, record }) => {
-                self.records.push((node, record));
+            Ok(AcquireReply::Promised { fence, record, now }) => {
+                self.clocks.push(now);
+                self.records.extend(record.map(|record| (node, record)));
                 Vote::Granted(fence)
             }
             Ok(AcquireReply::Recorded(record)) => {
@@ -227,7 +232,9 @@ impl Attempt {
             );
             match self.purpose {
                 Purpose::Lock => hold,
-                Purpose::Recall { .. } => hold.of_a_run(),
+                Purpose::Recall { .. } => {
+                    hold.of_a_run(Clocks::new(take(&mut self.clocks), self.sent))
+                }
             }
         });
         self.won = true;

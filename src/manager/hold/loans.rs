@@ -53,7 +53,7 @@ impl Hold {
 
     /// Whether it is given back with what its work came to, whatever is out.
     pub(in crate::manager) const fn is_of_a_run(&self) -> bool {
-        self.run
+        self.run.is_some()
     }
 
     /// Notes one loan of the tenant `number`, if the lock is still to be relied on.

@@ -11,6 +11,7 @@ mod store;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use self::records::Now;
 use self::store::Store;
 use super::{
     AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, ExtendReplies,
@@ -106,6 +107,14 @@ impl Shared {
             .unix_micros()
     }
 
+    /// What both clocks show.
+    fn both(&self, moment: Moment) -> Now {
+        Now {
+            moment,
+            unix_micros: self.unix_micros(),
+        }
+    }
+
     fn store(&self) -> MutexGuard<'_, Store> {
         // A panic inside the store's short methods leaves it whole, so poison means nothing here.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
@@ -167,11 +176,12 @@ impl Node for MemoryNode {
 
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let shared = Arc::clone(&self.shared);
-        self.try_run(move |store, now| store.recall(&request, now, shared.unix_micros()))
+        self.try_run(move |store, now| store.recall(&request, shared.both(now)))
     }
 
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
-        self.try_run(move |store, now| store.complete(&request, now))
+        let shared = Arc::clone(&self.shared);
+        self.try_run(move |store, now| store.complete(&request, shared.both(now)))
     }
 
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {

@@ -29,11 +29,13 @@ pub(super) fn read_acquire(
         [Value::Int(0), remaining, tag] => holder(remaining, tag)
             .map(AcquireReply::Held)
             .ok_or_else(|| garbled("an acquire")),
-        [Value::Int(2), ballot, body] => record(ballot, body).map(AcquireReply::Recorded),
-        [Value::Int(3), number, ballot, body] => {
-            let fence = number_of(number, "a recall")?;
-            let record = record(ballot, body)?;
-            Ok(AcquireReply::Adopting { fence, record })
+        [Value::Int(2), ballot, body, until] => {
+            record(ballot, body, until).map(AcquireReply::Recorded)
+        }
+        [Value::Int(3), number, now] => promised(number, None, now),
+        [Value::Int(3), number, now, ballot, body, until] => {
+            let record = record(ballot, body, until)?;
+            promised(number, Some(record), now)
         }
         [Value::Int(-3)] => Err(quarantined(
             "it has not been told yet of leases as long as ours",
@@ -46,11 +48,34 @@ pub(super) fn read_acquire(
     }
 }
 
+/// The grant in an answer to a recall.
+fn promised(
+    number: &Value,
+    record: Option<Record>,
+    now: &Value,
+) -> Result<AcquireReply, NodeError> {
+    let fence = number_of(number, "a recall")?;
+    match *now {
+        Value::Int(now) => Ok(AcquireReply::Promised {
+            fence,
+            record,
+            now: u64::try_from(now).unwrap_or(0),
+        }),
+        _ => Err(garbled("a recall")),
+    }
+}
+
 /// The record in an answer to a recall.
-fn record(ballot: &Value, body: &mut Value) -> Result<Record, NodeError> {
-    match (number_of(ballot, "a recall")?, body) {
-        (Some(ballot), Value::BulkString(body)) => {
-            Ok(Record::new(ballot, Bytes::from(std::mem::take(body))))
+fn record(ballot: &Value, body: &mut Value, until: &Value) -> Result<Record, NodeError> {
+    match (number_of(ballot, "a recall")?, body, until) {
+        (Some(ballot), Value::BulkString(body), Value::BulkString(until)) => {
+            let until = std::str::from_utf8(until).unwrap_or_default();
+            let until = until.parse().map_err(|_| garbled("a recall"))?;
+            Ok(Record::new(
+                ballot,
+                Bytes::from(std::mem::take(body)),
+                until,
+            ))
         }
         _ => Err(garbled("a recall")),
     }

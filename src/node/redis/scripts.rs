@@ -46,6 +46,7 @@ const IDENTITY: &str = include_str!("lua/identity.lua");
 const STANDING: &str = include_str!("lua/standing.lua");
 const REFUSE: &str = include_str!("lua/refuse.lua");
 const LESS: &str = include_str!("lua/less.lua");
+const NOW: &str = include_str!("lua/now.lua");
 const TAKE: &str = include_str!("lua/acquire.lua");
 const GIVE_BACK: &str = include_str!("lua/release.lua");
 
@@ -92,16 +93,17 @@ pub(super) static RECALL: Script = Script::of(&[
     STANDING,
     REFUSE,
     LESS,
+    NOW,
     include_str!("lua/recall.lua"),
     TAKE,
     include_str!("lua/promise.lua"),
-    "return {1, number}\n",
 ]);
 pub(super) static COMPLETE: Script = Script::of(&[
     "local told, digest, record, marker = ARGV[4], ARGV[5], table.remove(KEYS), table.remove(KEYS)\n",
     IDENTITY,
     STANDING,
     LESS,
+    NOW,
     include_str!("lua/complete.lua"),
     GIVE_BACK,
     include_str!("lua/completed.lua"),
@@ -184,12 +186,13 @@ pub(super) fn complete(
     let mut cmd = give_back(&COMPLETE, &request.release, &beside, connected);
     charter(&mut cmd, request.charter.as_deref(), identity);
     match &request.record {
-        Some(record) => cmd.arg(record.ballot.get()).arg(&record.body[..]),
-        None => cmd.arg("").arg(""),
+        Some(record) => cmd
+            .arg(record.ballot.get())
+            .arg(&record.body[..])
+            .arg(record.until),
+        None => cmd.arg("").arg("").arg(""),
     };
-    cmd.arg(life(request.keep))
-        .arg(flag(request.chosen))
-        .arg(flag(replicated));
+    cmd.arg(flag(request.chosen)).arg(flag(replicated));
     cmd
 }
 
