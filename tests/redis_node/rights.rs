@@ -166,7 +166,8 @@ async fn serves(node: &RedisNode) -> Result<(), NodeError> {
     node.raise(RaiseRequest::new(key("k"), token(1), higher))
         .await?;
     node.acquire(full("held", 1)).await?;
-    let renewal = refill("k", 1).numbered(fence).under(Some(charter));
+    let renewal = refill("k", 1).numbered(fence);
+    let renewal = renewal.under(Some(Arc::clone(&charter)));
     node.extend(Arc::from([renewal])).await?.remove(0)?;
     node.release(release("k", 1)).await?;
     node.recall(RecallRequest::new(full("work", 1), false, LONG))
