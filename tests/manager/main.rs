@@ -18,6 +18,7 @@ mod loans;
 mod members;
 mod queue;
 mod recall;
+mod recall_ends;
 mod recall_histories;
 mod release;
 mod restart;
