@@ -123,16 +123,32 @@ impl fmt::Debug for RunGuard {
 
 impl LockManager {
     /// Looks what the work called `key` came to, or else takes its lock so that it can be done: one round trip either
-    /// way. What it comes to is kept for `keep`, at least a second.
+    /// way. What it comes to is kept for `keep`, at least a second; [see below](#when-it-ends).
     ///
     /// While another does it, waits up to `max_wait`, or the manager's `max_wait` if that is less. The keys have
     /// nothing to do with those of other locks.
     ///
     /// # What is promised
     ///
-    /// While at most as many nodes as the quorum [masks](crate::LockManagerBuilder::mask_losses) lose what they have:
-    /// all who are told of `key` are told the same, whatever is slow, crashes, or is cut off; no clock matters. But
-    /// **the work may be done twice**: who did it may have crashed, or lost the lock, before it could say so.
+    /// While at most as many nodes as the quorum [masks](crate::LockManagerBuilder::mask_losses) lose what they have,
+    /// and until it ends: all who are told of `key` are told the same, whatever is slow, crashes, or is cut off; no
+    /// clock matters. But **the work may be done twice**: who did it may have crashed, or lost the lock, before it
+    /// could say so.
+    ///
+    /// # When it ends
+    ///
+    /// That is decided once, by who completes: after `keep`, by the middle one of the clocks of the nodes that granted
+    /// the run and of its own process. It goes with the record to every node that is given it later, whoever brings it
+    /// there and for how long that one keeps its own. Each node takes it from there by its own clock, and near the end
+    /// those who ask compare clocks: one node alone neither ends it early nor brings it back.
+    ///
+    /// So if no two clocks of the nodes and processes differ by more than *d*, nobody is told it later than `keep` and
+    /// *d* after it was said (and the time that the nodes took to grant the run, a node time-out at most), and nobody
+    /// is to do it again before `keep` less *d* is over. Let clocks agree to within a second, as
+    /// [`max_clock_skew`](crate::RestartGuard::max_clock_skew) has it. Of three nodes or more, a single one whose clock
+    /// is wrong by any time changes nothing of that once all have the record; before, it counts as one that lost it.
+    /// While the record ends on one node after the other, and others are away, too few may be left to tell what is to
+    /// be: then it is [`AcquireError::NoQuorum`], for *d* at most.
     ///
     /// # Errors
     ///
