@@ -66,6 +66,8 @@ pub enum VerifyReply {
     },
     /// A key is absent or held by another.
     NotOwner,
+    /// The owner holds all keys, and the loan that was claimed is or was another borrower's.
+    Taken,
 }
 
 /// Whether a node may vote.
@@ -120,6 +122,8 @@ pub enum ReleaseReply {
     },
     /// No key held our token. Nothing was changed.
     NotOwner,
+    /// A [borrower](crate::node::ReleaseRequest::lent) is at work. Nothing was changed.
+    Lent,
 }
 
 /// Who holds a key on one node, as far as another contender may know.

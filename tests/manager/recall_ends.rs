@@ -88,7 +88,7 @@ impl Seen {
 async fn history(seed: u64, wild: bool, seen: &mut Seen) {
     let mut dice = Dice((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let (count, masked) = [(3, 0), (4, 0), (5, 0), (6, 1), (5, 2)][seed as usize % 5];
-    let mut wrong = |dice: &mut Dice| Wrong(TokioClock::new(), dice.roll(SKEW) as i64);
+    let wrong = |dice: &mut Dice| Wrong(TokioClock::new(), dice.roll(SKEW) as i64);
     let nodes: Vec<MemoryNode> = (0..count)
         .map(|n| MemoryNode::new(format!("n{n}")))
         .collect();

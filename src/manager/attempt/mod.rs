@@ -87,7 +87,7 @@ impl Attempt {
         keys: &NodeKeys,
         purpose: Purpose,
     ) -> Result<Self, AcquireError> {
-        let token = token()?;
+        let token = token().map_err(AcquireError::NoEntropy)?;
         let numbered = match purpose {
             Purpose::Lock => core.fencing,
             // A record needs its ballot, whatever users make of numbers.

@@ -129,6 +129,7 @@ impl MemoryNode {
         store.counters.clear();
         store.markers.forget();
         store.records.clear();
+        store.loans.clear();
     }
 
     /// The secret that holds `key` (as the node knows it, with its namespace) right now.

@@ -4,6 +4,7 @@ mod counters;
 #[cfg(feature = "test-util")]
 mod faults;
 mod listeners;
+mod loans;
 mod markers;
 mod records;
 mod store;
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use self::records::Now;
 use self::store::Store;
 use super::{
-    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, ExtendReplies,
+    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, EndClaim, ExtendReplies,
     ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier, Promotion,
     RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, VerifyReply,
     VerifyRequest,
@@ -188,6 +189,13 @@ impl Node for MemoryNode {
         self.try_run(move |store, now| {
             store.count_command();
             store.verify(&request, now)
+        })
+    }
+
+    fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
+        self.run(move |store, now| {
+            store.count_command();
+            store.end_claim(&request, now);
         })
     }
 

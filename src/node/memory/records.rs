@@ -162,7 +162,9 @@ impl Store {
         Ok(match (stored, released) {
             (false, _) => CompleteReply::Refused,
             (true, ReleaseReply::Released { listeners }) => CompleteReply::Stored { listeners },
-            (true, ReleaseReply::NotOwner) => CompleteReply::Stored { listeners: 0 },
+            (true, ReleaseReply::NotOwner | ReleaseReply::Lent) => {
+                CompleteReply::Stored { listeners: 0 }
+            }
         })
     }
 

@@ -108,6 +108,7 @@ pub(super) fn read_raise(answer: &Value) -> Result<RaiseReply, NodeError> {
 pub(super) fn read_release(answer: &Value) -> Result<ReleaseReply, NodeError> {
     match items(answer) {
         Some([Value::Int(0)]) => Ok(ReleaseReply::NotOwner),
+        Some([Value::Int(2)]) => Ok(ReleaseReply::Lent),
         Some([Value::Int(1), Value::Int(listeners)]) => Ok(ReleaseReply::Released {
             listeners: count(*listeners),
         }),
@@ -159,11 +160,20 @@ pub(super) fn read_verify(
 ) -> Result<VerifyReply, NodeError> {
     match items(answer) {
         Some([Value::Int(0)]) => Ok(VerifyReply::NotOwner),
+        Some([Value::Int(2)]) => Ok(VerifyReply::Taken),
         Some([Value::Int(1), Value::Int(millis)]) => Ok(VerifyReply::Owner {
             // A key without expiry is not one of our locks.
             remaining: Duration::from_millis(u64::try_from(*millis).unwrap_or(0)),
         }),
         other => Err(refusal(other, ours, "a verify")),
+    }
+}
+
+/// Reads the answer to the end of a claim.
+pub(super) fn read_end_claim(answer: &Value) -> Result<(), NodeError> {
+    match answer {
+        Value::Int(1) => Ok(()),
+        _ => Err(garbled("the end of a claim")),
     }
 }
 

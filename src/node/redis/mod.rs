@@ -90,10 +90,10 @@ use redis::{Cmd, Value};
 
 use crate::namespace::NodeKey;
 use crate::node::{
-    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, Ear, ExtendReplies,
-    ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier, Promotion,
-    RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, Subscription,
-    VerifyReply, VerifyRequest,
+    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, Ear, EndClaim,
+    ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier,
+    Promotion, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing,
+    Subscription, VerifyReply, VerifyRequest,
 };
 use crate::token::OwnerToken;
 
@@ -278,8 +278,12 @@ impl Node for RedisNode {
 
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
         let token = Some(request.token);
+        let script = match request.lent {
+            false => &scripts::RELEASE,
+            true => &scripts::RELEASE_LENT,
+        };
         let cmd = move |link: &Link| scripts::release(&request, link.since());
-        self.command(token, &scripts::RELEASE, cmd, answers::read_release)
+        self.command(token, script, cmd, answers::read_release)
     }
 
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
@@ -319,6 +323,12 @@ impl Node for RedisNode {
         let cmd = move |link: &Link| scripts::verify(&request, link.identity());
         let read = move |answer: &Value| answers::read_verify(answer, charter.as_deref());
         self.command(None, &scripts::VERIFY, cmd, read)
+    }
+
+    fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
+        let cmd = move |_: &Link| scripts::end_claim(&request);
+        // Behind the claim.
+        self.command(None, &scripts::END_CLAIM, cmd, answers::read_end_claim)
     }
 
     fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
