@@ -10,6 +10,7 @@ mod support;
 
 mod claims;
 mod keeping;
+mod loans;
 mod numbers;
 mod records;
 mod standing;
@@ -207,6 +208,11 @@ macro_rules! all_claims {
                 a_record_on_a_node_in_quarantine_is_not_told,
                 records_keep_out_of_another_charter,
                 a_recall_for_longer_than_the_node_was_told_is_refused,
+            ] loans: [
+                a_loan_is_his_who_claims_it_first,
+                a_lent_lock_stays_while_a_borrower_is_at_work,
+                who_ran_had_the_loan_for_good,
+                a_claim_is_remembered_for_as_long_as_was_asked,
             ]);
         )*
     };
@@ -226,6 +232,9 @@ macro_rules! remote_claims {
                 what_is_no_record_is_left_alone,
                 where_there_is_no_lock_nothing_is_recalled,
                 without_memory_nothing_is_kept_and_the_lock_is_given_back,
+            ] loans: [
+                nothing_is_left_of_loans_that_have_ended,
+                without_memory_nobody_borrows_and_who_does_can_end,
             ]);
         )*
     };

@@ -7,11 +7,13 @@ use tower_redlock::LockKey;
 use tower_redlock::namespace::Namespace;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, Charter, CheckIn, CompleteReply, CompleteRequest, Ears, Entry,
-    ExtendReply, Fence, Heard, Node, NodeError, NodeErrorKind, NodeState, Promotion, RaiseRequest,
-    RecallRequest, ReleaseReply, ReleaseRequest, Standing,
+    AcquireReply, AcquireRequest, Charter, CheckIn, CompleteReply, CompleteRequest, Ears, EndClaim,
+    Entry, ExtendReply, Fence, Heard, Node, NodeError, NodeErrorKind, NodeState, Promotion,
+    RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, VerifyReply,
+    VerifyRequest,
 };
 use tower_redlock::record::Record;
+use tower_redlock::token::{Claim, OwnerHash};
 
 use crate::kind_of;
 use crate::support::eventually;
@@ -62,9 +64,26 @@ async fn the_documented_rights_are_enough() {
                 matches!(replies[2], Ok(ExtendReply::Held(_))),
                 "{replies:?}"
             );
-            let reply = node.release(release("k", 1)).await;
+            lend(&node).await;
+            let reply = node.release(release("k", 1).lent(true)).await;
             assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 1 }));
         }
+    }
+}
+
+/// Has two borrow what the first contender has, and one of them run.
+async fn lend(node: &RedisNode) {
+    // printf 00000001%032d 0 | sha1sum
+    let owner = OwnerHash::parse(b"63e83b92a1574efe6e48e80c871398bbd84aeecb").unwrap();
+    for ran in [true, false] {
+        let claim = Claim::new(u32::from(ran), token(7), LONG);
+        let verify = VerifyRequest::new(key("k"), owner, None).claiming(claim);
+        let reply = node.verify(verify).await;
+        assert!(matches!(reply, Ok(VerifyReply::Owner { .. })), "{reply:?}");
+        let kept = node.release(release("k", 1).lent(true)).await;
+        assert_eq!(kept, Ok(ReleaseReply::Lent));
+        let end = EndClaim::new(key("k"), owner, claim, ran);
+        assert_eq!(node.end_claim(end).await, Ok(()));
     }
 }
 
