@@ -21,11 +21,16 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> Moment;
 
     /// Microseconds since 1970, by a clock that people set. Fencing tokens begin with it where nothing better is
-    /// known; nothing is wrong if it goes backwards. Default: the operating system's; zero before 1970.
+    /// known; nothing is wrong if it goes backwards. It is also one of several that decide when the record of an
+    /// idempotency key [ends](crate::LockManager::recall). Default: the operating system's; zero before 1970.
     fn unix_micros(&self) -> u64 {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        u64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(u64::MAX)
+        system_unix_micros()
     }
+}
+
+fn system_unix_micros() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(u64::MAX)
 }
 
 impl<C: Clock + ?Sized> Clock for Arc<C> {
@@ -114,6 +119,20 @@ impl Clock for TokioClock {
     fn now(&self) -> Moment {
         // Not from the origin itself: a deadline just after the start may reach back before it.
         Moment::from_nanos(1_000_000_000) + self.origin.elapsed()
+    }
+
+    /// It goes with tokio's time, too, and is the same for all of these clocks.
+    fn unix_micros(&self) -> u64 {
+        use std::sync::OnceLock;
+        use std::time::{Duration, Instant};
+
+        static START: OnceLock<(Instant, u64)> = OnceLock::new();
+        let (start, unix) = *START.get_or_init(|| (Instant::now(), system_unix_micros()));
+        let now = tokio::time::Instant::now().into_std();
+        let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        // Paused time may have begun before that.
+        unix.saturating_add(micros(now.saturating_duration_since(start)))
+            .saturating_sub(micros(start.saturating_duration_since(now)))
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, redacted};
 use crate::lock_keys::{LockKeys, OneOrMany};
-use crate::token::OwnerToken;
+use crate::token::{OwnerHash, OwnerToken};
 
 /// The prefix that keeps the locks of one application apart from everything else on the nodes.
 ///
@@ -112,6 +112,18 @@ impl Namespace {
     pub fn tombstone(&self, owner: &OwnerToken) -> String {
         let owner = String::from_utf8_lossy(owner.expose());
         [self.as_str(), "!dead:", &owner].concat()
+    }
+
+    /// The Redis key of who has, or had, which loan of this owner's lock.
+    #[must_use]
+    pub fn loans(&self, owner: &OwnerHash) -> String {
+        [self.as_str(), "!loan:", owner.as_str()].concat()
+    }
+
+    /// The Redis key of the borrowers of this owner's lock that are at work.
+    #[must_use]
+    pub fn borrowers(&self, owner: &OwnerHash) -> String {
+        [self.as_str(), "!borrower:", owner.as_str()].concat()
     }
 }
 

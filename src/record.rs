@@ -18,13 +18,20 @@ pub struct Record {
     pub ballot: FencingToken,
     /// What was written: of no meaning to the nodes.
     pub body: Bytes,
+    /// When it ends, in milliseconds since 1970. It is decided once, by who first writes it, and goes with it to every
+    /// node that is given it later, under a higher ballot too. Each node takes it from there by its own clock.
+    pub until: u64,
 }
 
 impl Record {
-    /// The record `body`, written under the lock that is numbered `ballot`.
+    /// The record `body`, written under the lock that is numbered `ballot`, which ends at `until`.
     #[must_use]
-    pub const fn new(ballot: FencingToken, body: Bytes) -> Self {
-        Self { ballot, body }
+    pub const fn new(ballot: FencingToken, body: Bytes, until: u64) -> Self {
+        Self {
+            ballot,
+            body,
+            until,
+        }
     }
 }
 
@@ -34,6 +41,7 @@ impl fmt::Debug for Record {
         f.debug_struct("Record")
             .field("ballot", &self.ballot)
             .field("len", &self.body.len())
+            .field("until", &self.until)
             .finish_non_exhaustive()
     }
 }

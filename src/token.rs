@@ -4,6 +4,7 @@
 use std::fmt;
 use std::num::{NonZeroU64, ParseIntError};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// The secret value that a lock key holds on the nodes while we own it.
 ///
@@ -224,42 +225,86 @@ impl fmt::Debug for OwnerHash {
 pub(crate) enum Owner {
     /// Ours.
     Us(OwnerToken),
-    /// Another's, who lent it to us.
-    Lender(OwnerHash),
+    /// Another's, who lent it to us, and as which of its borrowers.
+    Lender(OwnerHash, Claim),
+}
+
+/// The claim of one borrower to one loan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Claim {
+    /// Which of the loans of the lock.
+    pub loan: u32,
+    /// Who claims it: fresh for every attempt to borrow.
+    pub borrower: OwnerToken,
+    /// For how long the nodes remember who has it: for as long as the lender can have the lock.
+    pub keep: Duration,
+}
+
+impl Claim {
+    /// The claim of `borrower` to `loan`, to be remembered for `keep`.
+    #[must_use]
+    pub const fn new(loan: u32, borrower: OwnerToken, keep: Duration) -> Self {
+        Self {
+            loan,
+            borrower,
+            keep,
+        }
+    }
 }
 
 impl Owner {
     pub(crate) fn hash(&self) -> OwnerHash {
         match self {
             Self::Us(token) => OwnerHash::of(token),
-            Self::Lender(hash) => *hash,
+            Self::Lender(hash, _) => *hash,
         }
     }
 }
 
-/// What one service shows to another that is to run under its lock: a hash of the owner token and the fencing token.
+/// What one service shows to another that is to run under its lock: a hash of the owner token, which of its loans it is
+/// and for how many milliseconds that is remembered, and the fencing token.
 ///
-/// It is text of one line without spaces, [`v1;9514e1..;1843200000000000000`](Self::expose), and goes with the call,
-/// in HTTP in the header [`LOAN_HEADER`](crate::middleware::LOAN_HEADER). It does not name the keys: the borrower
-/// derives them from the call itself, so that a proof for one order is worth nothing for another.
+/// It is text of one line without spaces, [`v2;9514e1..;1;70000;1843200000000000000`](Self::expose), and goes with the
+/// call, in HTTP in the header [`LOAN_HEADER`](crate::middleware::LOAN_HEADER). It does not name the keys: the borrower
+/// derives them from the call itself, so that a proof for one order is worth nothing for another. It is good for one
+/// borrower: the nodes remember who that is.
 ///
 /// Whoever knows it can run under the lock as long as its owner has it, wherever loans are taken from them. So `Debug`
 /// does not show it and it has no `Display`. It cannot extend or release anything.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LoanProof {
     owner: OwnerHash,
+    loan: u32,
+    keep_millis: u64,
     fence: Option<FencingToken>,
 }
 
 impl LoanProof {
-    pub(crate) const fn new(owner: OwnerHash, fence: Option<FencingToken>) -> Self {
-        Self { owner, fence }
+    /// The proof of the loan numbered `loan` of a lock of `owner`, to be remembered for `keep`.
+    pub(crate) fn new(
+        owner: OwnerHash,
+        (loan, keep): (u32, Duration),
+        fence: Option<FencingToken>,
+    ) -> Self {
+        Self {
+            owner,
+            loan,
+            keep_millis: u64::try_from(keep.as_millis()).unwrap_or(u64::MAX),
+            fence,
+        }
     }
 
     /// The owner of the lock.
     #[must_use]
     pub const fn owner(&self) -> OwnerHash {
         self.owner
+    }
+
+    /// The claim of `borrower` to what this proves.
+    pub(crate) fn claim(&self, borrower: OwnerToken) -> Claim {
+        let keep = Duration::from_millis(self.keep_millis);
+        Claim::new(self.loan, borrower, keep.min(Self::LONGEST_MEMORY))
     }
 
     /// The number of the lender, by its own word: the nodes do not vouch for it. A resource that keeps the number
@@ -273,13 +318,17 @@ impl LoanProof {
     #[must_use]
     pub fn expose(&self) -> String {
         let (version, owner) = (Self::VERSION, self.owner);
+        let (loan, keep) = (self.loan, self.keep_millis);
         match self.fence {
-            Some(fence) => format!("{version};{owner};{fence}"),
-            None => format!("{version};{owner}"),
+            Some(fence) => format!("{version};{owner};{loan};{keep};{fence}"),
+            None => format!("{version};{owner};{loan};{keep}"),
         }
     }
 
-    const VERSION: &str = "v1";
+    const VERSION: &str = "v2";
+
+    /// No node remembers a borrower for longer, however long the lender may hold its lock.
+    const LONGEST_MEMORY: Duration = Duration::from_secs(24 * 60 * 60);
 }
 
 impl FromStr for LoanProof {
@@ -293,11 +342,13 @@ impl FromStr for LoanProof {
                 return None;
             }
             let owner = OwnerHash::parse(parts.next()?.as_bytes())?;
+            let loan = parts.next()?.parse().ok()?;
+            let keep = Duration::from_millis(parts.next()?.parse().ok()?);
             let fence = match parts.next() {
                 Some(fence) => Some(fence.parse().ok()?),
                 None => None,
             };
-            Some(Self::new(owner, fence))
+            Some(Self::new(owner, (loan, keep), fence))
         };
         // One text for one proof: no second sign, no leading zero, no part too many.
         let proof = read().filter(|proof| proof.expose() == text);
@@ -318,7 +369,7 @@ pub struct LoanProofError(());
 impl fmt::Display for LoanProofError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "a proof of a loan is `v1;`, 40 hexadecimal digits and, after another `;`, a fencing token if there is one",
+            "a proof of a loan is `v2;`, 40 hexadecimal digits, two whole numbers and, if there is one, a fencing token, with `;` between them",
         )
     }
 }
@@ -372,13 +423,13 @@ mod tests {
     #[test]
     fn a_proof_of_a_loan_is_one_text_that_debug_hides() {
         let owner = OwnerHash::of(&OwnerToken::from_entropy([0; OwnerToken::ENTROPY_LEN]));
-        let numbered = "v1;9514e18b679622b8d59991a6298559cb03099d64;1843200000000000000";
-        let bare = "v1;9514e18b679622b8d59991a6298559cb03099d64";
+        let numbered = "v2;9514e18b679622b8d59991a6298559cb03099d64;3;70000;1843200000000000000";
+        let bare = "v2;9514e18b679622b8d59991a6298559cb03099d64;3;70000";
         for (text, fence) in [
             (numbered, FencingToken::new(1_843_200_000_000_000_000)),
             (bare, None),
         ] {
-            let proof = LoanProof::new(owner, fence);
+            let proof = LoanProof::new(owner, (3, Duration::from_secs(70)), fence);
             assert_eq!(proof.expose(), text);
             assert_eq!(text.parse(), Ok(proof));
             assert!(!format!("{proof:?}").contains("9514e1"));
@@ -386,8 +437,12 @@ mod tests {
         let upper = bare.to_uppercase().replace('V', "v");
         let bad = [
             "".to_owned(),
-            bare.replace("v1", "v2"),
-            bare.replace("v1;", ""),
+            bare.replace("v2", "v1"),
+            bare.replace("v2;", ""),
+            bare.replace(";3", ";03"),
+            bare.replace(";3", ""),
+            bare.replace(";3", ";-3"),
+            bare.replace("70000", "7e4"),
             upper,
             format!("{bare};"),
             format!("{bare};0"),

@@ -71,12 +71,12 @@ mod table {
     use tower_redlock::namespace::{Namespace, NamespaceError, NodeKey, NodeKeys};
     use tower_redlock::node::{
         AcquireReply, AcquireRequest, Charter, CheckIn, Entry, Fence, Promotion, RaiseReply, RaiseRequest, Standing,
-        VerifyReply, VerifyRequest, CompleteReply, CompleteRequest, Ear, Ears, ExtendReply, ExtendRequest, Heard,
+        EndClaim, VerifyReply, VerifyRequest, CompleteReply, CompleteRequest, Ear, Ears, ExtendReply, ExtendRequest, Heard,
         Holder, Node, NodeContext, RecallRequest, NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier,
         ReleaseReply, ReleaseRequest, Roster, Subscription,
     };
     use tower_redlock::token::{
-        FencingToken, FencingTokenError, LoanProof, LoanProofError, OwnerHash, OwnerToken,
+        Claim, FencingToken, FencingTokenError, LoanProof, LoanProofError, OwnerHash, OwnerToken,
     };
     use tower_redlock::middleware::{
         BodyLockLost, BusyStatus, DefaultResponseForRejection, Finishing, FinishingFuture, HoldUntil, NotARefusal,
@@ -102,6 +102,7 @@ mod table {
         LoanProof:          yes  yes  yes   yes        yes;
         LoanProofError:     yes  yes  yes   yes        yes;
         OwnerToken:         yes  yes  yes   yes        yes;
+        Claim:              yes  yes  yes   yes        yes;
         OwnerHash:          yes  yes  yes   yes        yes;
         FencingToken:       yes  yes  yes   yes        yes;
         FencingTokenError:  yes  yes  yes   yes        yes;
@@ -120,6 +121,7 @@ mod table {
         CompleteReply:      yes  yes  yes   yes        yes;
         Standing:           yes  yes  yes   yes        yes;
         VerifyRequest:      yes  yes  yes   yes        yes;
+        EndClaim:           yes  yes  yes   yes        yes;
         VerifyReply:        yes  yes  yes   yes        yes;
         Lease:              yes  yes  yes   yes        yes;
         Namespace:          yes  yes  yes   yes        yes;

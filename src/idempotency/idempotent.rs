@@ -43,7 +43,8 @@ impl Idempotent {
         self.fence
     }
 
-    /// The lock under which the request runs: whether it is lost, and how long it lasts.
+    /// The lock under which the request runs: whether it is lost, and how long it lasts. It cannot be
+    /// [lent](LockHandle::lend).
     #[must_use]
     pub const fn handle(&self) -> &LockHandle {
         &self.handle

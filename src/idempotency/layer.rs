@@ -81,7 +81,10 @@ impl<C> IdempotencyLayer<C> {
     }
 
     /// How long answers are kept, at least a second. Default: 24 hours. Tell your clients: a repeat that comes later
-    /// runs.
+    /// runs. It holds to within what the clocks of nodes and processes
+    /// [differ](crate::LockManager::recall#when-it-ends).
+    ///
+    /// What is there when this is changed keeps the end that it had.
     pub fn retention(self, retention: Duration) -> Self {
         self.with(|options| options.retention = retention)
     }

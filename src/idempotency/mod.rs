@@ -170,6 +170,10 @@
 //! hash of method, host, route, caller and the client's key; answers are kept as they are, so who can read the nodes
 //! can read them.
 //!
+//! When a record ends is decided when it is first written, and [goes with it](crate::LockManager::recall#when-it-ends)
+//! to every node that is given it later: a repeat is neither told it for longer, nor does it run earlier, than the
+//! retention and what the clocks of nodes and processes differ.
+//!
 //! An answer goes out once a quorum has it. The rest of the nodes is given it in the background, for a minute; one that
 //! comes back later is given it when somebody asks for it. So, of *N* nodes with a quorum of *q*:
 //!
@@ -200,8 +204,8 @@
 //! | not at all, but stood still for longer than a ttl, in the handler before its effect | **runs again**, within a ttl; the first run is told that its lock is lost, or that the outcome is unknown | a unique key, or the fencing number, in the transaction of the effect |
 //! | not at all, but stood still for longer than a ttl, between its effect and the record | **runs again**, within a ttl; the nodes refuse the record of the first run, whose client is told that the outcome is unknown | a unique key in the database |
 //!
-//! Whichever it is: once one client was given an answer, every other is given the same. A retry that runs again may
-//! well come to another answer than the one that was lost, which then nobody has seen.
+//! Whichever it is: once one client was given an answer, every other is given the same until the record ends. A retry
+//! that runs again may well come to another answer than the one that was lost, which then nobody has seen.
 //!
 //! So what a handler does should be safe to do twice. Where it writes to a database:
 //!

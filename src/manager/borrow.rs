@@ -7,21 +7,22 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::LockManager;
-use super::core::Core;
-use super::error::{NoQuorum, ShuttingDown};
+use super::core::{Core, token};
+use super::error::{NoEntropy, NoQuorum, ShuttingDown};
 use super::fanout::Fanout;
 use super::guard::LockGuard;
 use super::hold::Hold;
 use super::ledger::Obligation;
+use super::releaser::Release;
 use crate::clock::Clock as _;
 use crate::key_error::KeyError;
 use crate::lease::Lease;
 use crate::lock_keys::LockKeys;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
-use crate::node::{NodeError, NodeErrorKind, VerifyReply, VerifyRequest};
+use crate::node::{EndClaim, NodeError, NodeErrorKind, VerifyReply, VerifyRequest};
 use crate::protocol::renewal::Holding;
-use crate::token::{LoanProof, Owner, OwnerHash};
+use crate::token::{Claim, LoanProof, Owner, OwnerHash};
 
 impl LockManager {
     /// Runs under the lock of another service, which [lent](crate::LockHandle::lend) it and showed `proof`, if a
@@ -35,13 +36,16 @@ impl LockManager {
     ///   [`LossReason::Lender`](crate::LossReason::Lender) at once when too many nodes do not have the lender's token.
     ///   The lender may be told of the end first: it counts from when it sent an extension and the nodes from when that
     ///   came, and an extension that was not answered it does not count at all. Nobody else can have the lock by then;
-    /// * is never extended by us, never handed on and never released: to drop the guard ends the work under it only;
+    /// * is never extended by us, never handed on and never released: to drop the guard ends the work under it, and
+    ///   tells the nodes so, which keep the lock until then;
+    /// * is the only one under its loan: whoever else shows the same proof, now or later, is refused
+    ///   ([`BorrowError::Taken`]). Of copies that come at the very same moment it may be all;
     /// * has the lender's number ([`LockHandle::fence`](crate::LockHandle::fence)) by the word of the proof. What
     ///   judges it is the resource, by the number together with
     ///   [`owner_hash`](crate::LockHandle::owner_hash), which the nodes did confirm.
     ///
-    /// It excludes everybody but the lender, and others to whom the same lock is lent: lender and borrower see to it
-    /// themselves that they do not get into each other's way.
+    /// It excludes everybody but the lender, and those to whom the same lock is lent by another loan: lender and
+    /// borrowers see to it themselves that they do not get into each other's way.
     ///
     /// Take proofs only from peers that you trust. The hash of the owner also stands wherever a resource keeps it, and
     /// whoever can read it there could show it here.
@@ -52,7 +56,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any point: nothing is written to the nodes.
+    /// May be dropped at any point: the nodes are told in the background that nobody has the loan.
     ///
     /// # Examples
     ///
@@ -85,14 +89,18 @@ impl LockManager {
             .namespace
             .place_all(&names)
             .map_err(BorrowError::InvalidKey)?;
+        let borrower = token().map_err(BorrowError::NoEntropy)?;
+        let lender = (proof.owner(), proof.claim(borrower));
+        // Whatever happens before it runs, the loan can be claimed again.
+        let mut claiming = Claiming::new(core, &keys, lender, obligation.share());
         let Look {
             sent,
             holding,
             late,
-        } = look(core, &keys, proof.owner()).await?;
+        } = look(core, &keys, lender).await?;
         let lease = Lease {
             keys: names,
-            owner: Owner::Lender(proof.owner()),
+            owner: Owner::Lender(lender.0, lender.1),
             fence: proof.fence(),
             ttl: core.terms.ttl,
             started: sent,
@@ -109,6 +117,7 @@ impl LockManager {
             (None, obligation),
         );
         let hold = Arc::new(hold);
+        claiming.is_over = true;
         let inserted = core.registry.insert(&hold);
         let guard = LockGuard::new(Arc::clone(core), Arc::clone(&hold), 0);
         if !inserted {
@@ -122,6 +131,45 @@ impl LockManager {
     }
 }
 
+/// A claim that is given up unless it comes to something.
+struct Claiming<'a> {
+    core: &'a Arc<Core>,
+    request: EndClaim,
+    is_over: bool,
+    // A shutdown waits for its end.
+    obligation: Option<Obligation>,
+}
+
+impl<'a> Claiming<'a> {
+    fn new(
+        core: &'a Arc<Core>,
+        keys: &NodeKeys,
+        (owner, claim): (OwnerHash, Claim),
+        obligation: Obligation,
+    ) -> Self {
+        Self {
+            core,
+            request: EndClaim::new(keys.clone(), owner, claim, false),
+            is_over: false,
+            obligation: Some(obligation),
+        }
+    }
+}
+
+impl Drop for Claiming<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // What is dropped goes on in the background.
+            let request = self.request.clone();
+            drop(Release::of_claim(
+                self.core,
+                request,
+                self.obligation.take(),
+            ));
+        }
+    }
+}
+
 /// What came of asking all nodes for the owner.
 struct Look {
     sent: Moment,
@@ -131,15 +179,20 @@ struct Look {
 }
 
 /// Asks all nodes for the owner, until a quorum vouches for it or none can, after the node time-out at the latest.
-async fn look(core: &Core, keys: &NodeKeys, owner: OwnerHash) -> Result<Look, BorrowError> {
-    let request = VerifyRequest::new(keys.clone(), owner, Some(Arc::clone(&core.charter)));
+async fn look(
+    core: &Core,
+    keys: &NodeKeys,
+    (owner, claim): (OwnerHash, Claim),
+) -> Result<Look, BorrowError> {
+    let charter = Some(Arc::clone(&core.charter));
+    let request = VerifyRequest::new(keys.clone(), owner, charter).claiming(claim);
     // Before anything can leave: what is left to the owner counts from here.
     let sent = core.clock.now();
     let nodes = core.nodes.iter().enumerate();
     let mut fanout = Fanout::new(nodes.map(|(index, node)| (index, node.verify(request.clone()))));
     let mut holding = Holding::following(core.terms, sent);
     let mut errors: Vec<(usize, NodeError)> = Vec::new();
-    let mut longest = Duration::ZERO;
+    let (mut longest, mut is_claimed) = (Duration::ZERO, false);
     let timer = sleep(core.patience(sent));
     tokio::pin!(timer);
     loop {
@@ -156,6 +209,7 @@ async fn look(core: &Core, keys: &NodeKeys, owner: OwnerHash) -> Result<Look, Bo
         if let Ok(VerifyReply::Owner { remaining }) = &answer {
             longest = longest.max(*remaining);
         }
+        is_claimed |= answer == Ok(VerifyReply::Taken);
         if let Some(error) = note(core, &mut holding, node, sent, answer) {
             errors.push((node, error));
         }
@@ -169,7 +223,11 @@ async fn look(core: &Core, keys: &NodeKeys, owner: OwnerHash) -> Result<Look, Bo
         return Err(BorrowError::NoQuorum(error));
     }
     if holding.taken() {
-        return Err(BorrowError::NotOwner);
+        return Err(if is_claimed {
+            BorrowError::Taken
+        } else {
+            BorrowError::NotOwner
+        });
     }
     if core.clock.now() < holding.deadline() {
         return Ok(Look {
@@ -227,7 +285,7 @@ fn note(
             holding.vouch(node, sent, remaining);
         }
         Ok(VerifyReply::Owner { .. }) => return Some(core.too_late()),
-        Ok(VerifyReply::NotOwner) => holding.foreign(node, sent),
+        Ok(VerifyReply::NotOwner | VerifyReply::Taken) => holding.foreign(node, sent),
         Err(error) => {
             core.heard(node, &error);
             return Some(error);
@@ -241,13 +299,15 @@ pub(super) async fn follow(
     core: Arc<Core>,
     index: usize,
     hold: Arc<Hold>,
-    owner: OwnerHash,
+    (owner, claim): (OwnerHash, Claim),
     sent: Moment,
 ) {
     let Some(node) = core.nodes.get(index) else {
         return;
     };
-    let request = VerifyRequest::new(hold.keys.clone(), owner, Some(Arc::clone(&core.charter)));
+    // The claim again, for a node that has missed or forgotten it.
+    let charter = Some(Arc::clone(&core.charter));
+    let request = VerifyRequest::new(hold.keys.clone(), owner, charter).claiming(claim);
     let answer = match timeout(core.node_timeout, node.verify(request)).await {
         Ok(answer) => answer,
         Err(_) => Err(core.timed_out()),
@@ -272,10 +332,15 @@ pub enum BorrowError {
     InvalidKey(KeyError),
     /// The owner of the proof does not hold the keys: not any more, or it never did.
     NotOwner,
+    /// The owner holds them, and the loan has or had another borrower: another copy of the same call. It is good for
+    /// one.
+    Taken,
     /// The owner held them when the nodes were asked, and by the time they had answered its validity was over.
     TooLate,
     /// Too few nodes can answer.
     NoQuorum(NoQuorum),
+    /// The operating system has no random numbers.
+    NoEntropy(NoEntropy),
     /// The manager is shutting down.
     ShuttingDown(ShuttingDown),
 }
@@ -287,10 +352,14 @@ impl fmt::Display for BorrowError {
             Self::NotOwner => {
                 f.write_str("the lock cannot be borrowed: the owner of the proof does not hold it")
             }
+            Self::Taken => f.write_str(
+                "the lock cannot be borrowed: another copy of this call has or had the loan, which is good for one; lend again for another call",
+            ),
             Self::TooLate => f.write_str(
                 "the lock cannot be borrowed: the lender's validity was over when the nodes had answered",
             ),
             Self::NoQuorum(error) => error.fmt(f),
+            Self::NoEntropy(error) => error.fmt(f),
             Self::ShuttingDown(error) => error.fmt(f),
         }
     }

@@ -55,7 +55,6 @@ pub(super) struct Spread {
     /// What is released with it.
     pub(super) release: ReleaseRequest,
     pub(super) record: Record,
-    pub(super) keep: Duration,
     /// By then what is released has ended on its own.
     pub(super) until: Moment,
     /// The nodes that it is to be released on.
@@ -84,7 +83,7 @@ pub(super) fn spread(core: &Arc<Core>, job: Spread, nodes: Vec<usize>) {
 /// The same for a record that has its `room` already.
 fn spread_in(core: &Arc<Core>, room: Room, mut job: Spread, nodes: Vec<usize>) {
     let until = core.clock.now() + SPREAD;
-    let request = CompleteRequest::new(job.release.clone(), Some(job.record.clone()), job.keep)
+    let request = CompleteRequest::new(job.release.clone(), Some(job.record.clone()))
         .under(Some(Arc::clone(&core.charter)))
         .chosen();
     let owner = Arc::clone(core);
@@ -160,15 +159,23 @@ async fn free(
     }
 }
 
-/// Writes `body` as what the request under `hold` came to, or that it may run again, and gives the lock back. Tells
-/// once a quorum of nodes has it, or too few have it within the node time-out. The rest goes on in the background, and
-/// so does all of it when this is dropped.
+/// When what is written ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    /// So long from now on.
+    After(Duration),
+    /// When it was to end already: in milliseconds since 1970.
+    At(u64),
+}
+
+/// Writes that the request under `hold` came to this, or, for `None`, that it may run again, and gives the lock back.
+/// Tells once a quorum of nodes has it, or too few have it within the node time-out. The rest goes on in the background,
+/// and so does all of it when this is dropped.
 pub(super) async fn complete(
     core: &Arc<Core>,
     hold: Arc<Hold>,
     owed: Owed,
-    body: Option<Bytes>,
-    keep: Duration,
+    outcome: Option<(Bytes, End)>,
 ) -> Result<(), Unrecorded> {
     let nothing = Unrecorded {
         confirmed: 0,
@@ -178,9 +185,15 @@ pub(super) async fn complete(
         return Err(nothing);
     };
     let release = ReleaseRequest::new(hold.keys.clone(), token, true).since(hold.lease.started);
-    let record = body.map(|body| Record::new(ballot, body));
-    let request =
-        CompleteRequest::new(release, record, keep).under(Some(Arc::clone(&core.charter)));
+    let record = outcome.map(|(body, end)| {
+        // Here and nowhere else: all who write it again take it from the record.
+        let until = match end {
+            End::After(keep) => hold.end_after(keep),
+            End::At(until) => until,
+        };
+        Record::new(ballot, body, until)
+    });
+    let request = CompleteRequest::new(release, record).under(Some(Arc::clone(&core.charter)));
     let mut completion = Completion {
         work: Some(Work::new(core, &hold, owed, request)),
     };
@@ -367,7 +380,6 @@ impl Work {
             let job = Spread {
                 release: self.request.release,
                 record,
-                keep: self.request.keep,
                 until,
                 owing: self.owing,
             };

@@ -8,7 +8,7 @@ use super::background::Background;
 use super::baton::Queue;
 use super::completion::Kept;
 use super::courtesy::Courtesy;
-use super::error::{AcquireError, NoEntropy, NoQuorum, NodeFailure};
+use super::error::{NoEntropy, NoQuorum, NodeFailure};
 use super::fencing::{Numbers, usual};
 use super::hand_off::HandOff;
 use super::ledger::Ledger;
@@ -237,12 +237,10 @@ impl Drop for Core {
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
 
 /// A fresh owner token.
-pub(super) fn token() -> Result<OwnerToken, AcquireError> {
+pub(super) fn token() -> Result<OwnerToken, NoEntropy> {
     let mut entropy = [0; OwnerToken::ENTROPY_LEN];
-    getrandom::fill(&mut entropy).map_err(|error| {
-        AcquireError::NoEntropy(NoEntropy {
-            detail: error.to_string(),
-        })
+    getrandom::fill(&mut entropy).map_err(|error| NoEntropy {
+        detail: error.to_string(),
     })?;
     Ok(OwnerToken::from_entropy(entropy))
 }

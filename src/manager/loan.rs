@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(doc)]
+use super::borrow::BorrowError;
 use super::ending::LossReason;
 use super::guard::{LockGuard, LockHandle, finish};
 use super::hold::Hold;
@@ -14,16 +16,20 @@ impl LockHandle {
     /// # Errors
     ///
     /// [`LendError::Ended`] if the lock has ended or is about to, or its guard has gone; [`LendError::Borrowed`] if it
-    /// is not ours to lend.
+    /// is not ours to lend; [`LendError::Run`] if it is that of a [`RunGuard`](crate::RunGuard), which is given back
+    /// with what the work came to and can wait for no borrower.
     pub fn lend(&self) -> Result<Loan, LendError> {
+        if self.tenancy().0.is_of_a_run() {
+            return Err(LendError::Run);
+        }
         if self.is_borrowed() {
             return Err(LendError::Borrowed);
         }
         let (hold, number) = self.tenancy();
-        hold.lend(number).map_err(LendError::Ended)?;
+        let loan = hold.lend(number).map_err(LendError::Ended)?;
         Ok(Loan {
             hold: Arc::clone(hold),
-            proof: LoanProof::new(self.owner_hash(), self.fence()),
+            proof: LoanProof::new(self.owner_hash(), loan, self.fence()),
             answered: false,
         })
     }
@@ -64,6 +70,18 @@ impl LockGuard {
 /// As long as a loan is out, the lock is extended here as usual, even if the guard has gone, up to
 /// [`max_hold`](crate::LockManagerBuilder::max_hold), and it is not released. A lock that was ever lent is not handed
 /// on inside the process.
+///
+/// # One borrower
+///
+/// A proof is good for one borrower, whom the nodes remember: of several copies of a call, as a proxy makes them that
+/// tries again, one runs, and the others are [refused](BorrowError::Taken). Lend again for the next call. And while a
+/// borrower is at work the nodes do not release the lock, whatever the lender was answered, and by whom: a gateway that
+/// says 504, or a copy that says that the loan is taken. Then it is as if nobody had answered (below), but that it is
+/// released after all when the borrower has ended within the ttl.
+///
+/// What remains: the lender itself is not kept from going on with such an answer while the borrower is still at work,
+/// and a borrower that stands still may act when all has ended, as any holder may. The nodes remember a loan for as long
+/// as [`max_hold`](crate::LockManagerBuilder::max_hold) allows, a day at most; and one that forgets, forgets loans too.
 ///
 /// # How a loan ends
 ///
@@ -155,6 +173,10 @@ pub enum LendError {
     Ended(LossReason),
     /// It is borrowed itself. Its lender waits for our answer only, and could not know of a third at work.
     Borrowed,
+    /// It is that of a run: of [`LockManager::recall`](crate::LockManager::recall), or of a request with an idempotency
+    /// key. It is given back in the step that writes what the work came to: it can neither wait for a borrower nor be
+    /// left to expire. Acquire a lock on what the other service is to work on, and lend that.
+    Run,
 }
 
 impl fmt::Display for LendError {
@@ -162,6 +184,9 @@ impl fmt::Display for LendError {
         match self {
             Self::Ended(reason) => write!(f, "the lock cannot be lent, it has ended: {reason}"),
             Self::Borrowed => f.write_str("the lock cannot be lent, it is borrowed itself"),
+            Self::Run => f.write_str(
+                "the lock cannot be lent, it is that of a run and given back with what the work came to; acquire a lock on what the other service is to work on, and lend that",
+            ),
         }
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::LockManager;
 use super::attempt::Purpose;
-use super::completion::complete;
+use super::completion::{End, complete};
 use super::core::Core;
 use super::ending::Unrecorded;
 use super::entry::go;
@@ -52,7 +52,8 @@ impl RunGuard {
         Ok(Self { guard, fence, keep })
     }
 
-    /// An observer of the lock: whether it is lost, and how long it lasts.
+    /// An observer of the lock: whether it is lost, and how long it lasts. It cannot be
+    /// [lent](LockHandle::lend).
     #[must_use]
     pub fn handle(&self) -> LockHandle {
         self.guard.handle()
@@ -79,7 +80,8 @@ impl RunGuard {
     /// It goes on while it is polled, and in the background once it is dropped. Dropped before its first poll, it
     /// releases the lock.
     pub async fn complete(self, came_to: impl Into<Bytes>) -> Result<(), Unrecorded> {
-        self.end(Some(came_to.into())).await
+        let end = End::After(self.keep);
+        self.end(Some((came_to.into(), end))).await
     }
 
     /// Gives the lock back without a word of what came of the work: whoever asks next does it again.
@@ -96,11 +98,11 @@ impl RunGuard {
         self.end(None).await
     }
 
-    async fn end(self, came_to: Option<Bytes>) -> Result<(), Unrecorded> {
-        let Self { guard, keep, .. } = self;
+    async fn end(self, outcome: Option<(Bytes, End)>) -> Result<(), Unrecorded> {
+        let guard = self.guard;
         let core = Arc::clone(guard.core());
         match guard.resign() {
-            Some((hold, owed)) => complete(&core, hold, owed, came_to, keep).await,
+            Some((hold, owed)) => complete(&core, hold, owed, outcome).await,
             // It is not shared and has not been given back.
             None => Err(Unrecorded {
                 confirmed: 0,
@@ -121,16 +123,32 @@ impl fmt::Debug for RunGuard {
 
 impl LockManager {
     /// Looks what the work called `key` came to, or else takes its lock so that it can be done: one round trip either
-    /// way. What it comes to is kept for `keep`, at least a second.
+    /// way. What it comes to is kept for `keep`, at least a second; [see below](#when-it-ends).
     ///
     /// While another does it, waits up to `max_wait`, or the manager's `max_wait` if that is less. The keys have
     /// nothing to do with those of other locks.
     ///
     /// # What is promised
     ///
-    /// While at most as many nodes as the quorum [masks](crate::LockManagerBuilder::mask_losses) lose what they have:
-    /// all who are told of `key` are told the same, whatever is slow, crashes, or is cut off; no clock matters. But
-    /// **the work may be done twice**: who did it may have crashed, or lost the lock, before it could say so.
+    /// While at most as many nodes as the quorum [masks](crate::LockManagerBuilder::mask_losses) lose what they have,
+    /// and until it ends: all who are told of `key` are told the same, whatever is slow, crashes, or is cut off; no
+    /// clock matters. But **the work may be done twice**: who did it may have crashed, or lost the lock, before it
+    /// could say so.
+    ///
+    /// # When it ends
+    ///
+    /// That is decided once, by who completes: after `keep`, by the middle one of the clocks of the nodes that granted
+    /// the run and of its own process. It goes with the record to every node that is given it later, whoever brings it
+    /// there and for how long that one keeps its own. Each node takes it from there by its own clock, and near the end
+    /// those who ask compare clocks: one node alone neither ends it early nor brings it back.
+    ///
+    /// So if no two clocks of the nodes and processes differ by more than *d*, nobody is told it later than `keep` and
+    /// *d* after it was said (and the time that the nodes took to grant the run, a node time-out at most), and nobody
+    /// is to do it again before `keep` less *d* is over. Let clocks agree to within a second, as
+    /// [`max_clock_skew`](crate::RestartGuard::max_clock_skew) has it. Of three nodes or more, a single one whose clock
+    /// is wrong by any time changes nothing of that once all have the record; before, it counts as one that lost it.
+    /// While the record ends on one node after the other, and others are away, too few may be left to tell what is to
+    /// be: then it is [`AcquireError::NoQuorum`], for *d* at most.
     ///
     /// # Errors
     ///
@@ -176,8 +194,9 @@ impl LockManager {
             Prize::Record(record) => Ok(Recall::Replay(record.body)),
             Prize::Adopted(guard, record) => {
                 // Whether a quorum ever had it is not known; before it is told of, one must.
-                let body = record.body;
-                let settled = RunGuard::new(guard, keep)?.complete(body.clone()).await;
+                let (body, end) = (record.body, End::At(record.until));
+                let run = RunGuard::new(guard, keep)?;
+                let settled = run.end(Some((body.clone(), end))).await;
                 settled.map_err(|_| AcquireError::NoQuorum(core.no_answer()))?;
                 Ok(Recall::Replay(body))
             }

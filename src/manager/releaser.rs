@@ -15,7 +15,9 @@ use crate::clock::Clock as _;
 use crate::metrics;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
-use crate::node::{Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest};
+use crate::node::{
+    EndClaim, Node, NodeError, NodeErrorKind, NodeFuture, ReleaseReply, ReleaseRequest,
+};
 use crate::protocol::backoff::give_way;
 use crate::token::{Owner, OwnerToken};
 
@@ -29,16 +31,19 @@ pub(super) struct Release {
 /// What is to be released, and until when it matters.
 #[derive(Clone, Debug)]
 pub(super) struct Debt {
-    keys: NodeKeys,
-    token: OwnerToken,
-    // When the first command of this owner was sent.
-    since: Moment,
+    due: Due,
     // By then the ttl has ended it on its own.
     until: Moment,
-    // Whether those who wait are told.
-    announce: bool,
     // The lock, if commands that may set the token were under way when it was let go.
     hold: Option<Arc<Hold>>,
+}
+
+/// What a node is owed.
+#[derive(Clone, Debug)]
+enum Due {
+    Release(ReleaseRequest),
+    /// Of a lock that is another's to release.
+    EndClaim(EndClaim),
 }
 
 impl Debt {
@@ -49,19 +54,52 @@ impl Debt {
         since: Moment,
         announce: bool,
     ) -> Self {
+        let request = ReleaseRequest::new(keys.clone(), token, announce).since(since);
         Self {
-            keys: keys.clone(),
-            token,
-            since,
+            due: Due::Release(request),
             until: core.clock.now() + core.terms.ttl,
-            announce,
             hold: None,
         }
     }
 
-    fn request(&self) -> ReleaseRequest {
-        ReleaseRequest::new(self.keys.clone(), self.token, self.announce).since(self.since)
+    /// The same for a lock that was lent, if so.
+    fn lent(mut self, lent: bool) -> Self {
+        if let Due::Release(request) = &mut self.due {
+            request.lent = lent;
+        }
+        self
     }
+
+    const fn keys(&self) -> &NodeKeys {
+        match &self.due {
+            Due::Release(request) => &request.keys,
+            Due::EndClaim(request) => &request.keys,
+        }
+    }
+
+    fn send(&self, node: &dyn Node) -> NodeFuture<Result<ReleaseReply, NodeError>> {
+        match &self.due {
+            Due::Release(request) if !request.lent => node.release(request.clone()),
+            Due::Release(request) => {
+                let answer = node.release(request.clone());
+                Box::pin(async move {
+                    match answer.await? {
+                        // Once more a little later: it may have ended by then.
+                        ReleaseReply::Lent => Err(lent()),
+                        reply => Ok(reply),
+                    }
+                })
+            }
+            Due::EndClaim(request) => {
+                let answer = node.end_claim(request.clone());
+                Box::pin(async move { answer.await.map(|()| ReleaseReply::NotOwner) })
+            }
+        }
+    }
+}
+
+fn lent() -> NodeError {
+    NodeError::new(NodeErrorKind::Unavailable, "a borrower is at work")
 }
 
 impl Release {
@@ -75,7 +113,7 @@ impl Release {
     ) -> Self {
         let futures = nodes.iter().filter_map(|&index| {
             let node = core.nodes.get(index)?;
-            Some((index, node.release(debt.request())))
+            Some((index, debt.send(&**node)))
         });
         Self {
             work: Some(Work {
@@ -93,6 +131,21 @@ impl Release {
         }
     }
 
+    /// The end of a claim on all nodes, whether or not they are known to have it.
+    pub(super) fn of_claim(
+        core: &Arc<Core>,
+        request: EndClaim,
+        obligation: Option<Obligation>,
+    ) -> Self {
+        let debt = Debt {
+            due: Due::EndClaim(request),
+            until: core.clock.now() + core.terms.ttl,
+            hold: None,
+        };
+        let nodes: Vec<usize> = (0..core.nodes.len()).collect();
+        Self::new(core, debt, &nodes, 0, obligation)
+    }
+
     /// A release that has nothing to do, now or ever.
     pub(super) const fn nothing() -> Self {
         Self { work: None }
@@ -105,9 +158,16 @@ impl Release {
             // It is the lender's to release.
             let lost = owed.lost.map_or("returned", |_| "lost");
             metrics::released(lost);
-            return Self::nothing();
+            return match hold.lease.owner {
+                Owner::Lender(owner, claim) => {
+                    let request = EndClaim::new(hold.keys.clone(), owner, claim, true);
+                    Self::of_claim(core, request, owed.obligation())
+                }
+                Owner::Us(_) => Self::nothing(),
+            };
         };
         let debt = Debt::new(core, &hold.keys, token, hold.lease.started, true);
+        let debt = debt.lent(hold.was_lent());
         let mut release = Self::new(core, debt, &owed.nodes, owed.free, None);
         if let Some(work) = &mut release.work {
             work.owing = owed.owing();
@@ -139,7 +199,7 @@ impl Drop for Release {
         if work.fanout.is_empty() && work.failed.is_empty() {
             return;
         }
-        let (core, keys) = (Arc::clone(&work.core), work.debt.keys.clone());
+        let (core, keys) = (Arc::clone(&work.core), work.debt.keys().clone());
         core.settle(&keys, work.rest());
     }
 }
@@ -248,7 +308,7 @@ impl Work {
     fn pass_on(&mut self) {
         if let Some(turns) = self.turns.take() {
             self.core
-                .pass_on(turns, &self.debt.keys, self.listeners, self.sent);
+                .pass_on(turns, self.debt.keys(), self.listeners, self.sent);
         }
     }
 
@@ -314,7 +374,7 @@ async fn when_settled(
         None => true,
     };
     match core.nodes.get(index) {
-        Some(node) if owes => node.release(debt.request()).await,
+        Some(node) if owes => debt.send(&**node).await,
         _ => Ok(ReleaseReply::NotOwner),
     }
 }
@@ -325,11 +385,17 @@ async fn retry(core: Arc<Core>, index: usize, debt: Debt) -> bool {
         let left = debt.until.since(core.clock.now());
         let _ = timeout(left, hold.settled(index)).await;
     }
-    let release = |node: &dyn Node| node.release(debt.request());
+    let release = |node: &dyn Node| debt.send(node);
     let released = insist(&core, index, debt.until, "release", release).await;
     if released == Err(Missed::Late) {
-        let key = debt.keys.first().show(core.redact);
-        crate::trace::left_to_expire(&key, "a node did not answer in time");
+        let key = debt.keys().first().show(core.redact);
+        let reason = match &debt.due {
+            Due::Release(request) if !request.lent => "a node did not answer in time",
+            Due::Release(_) => "a borrower did not end, or a node did not answer, in time",
+            // The lender says so.
+            Due::EndClaim(_) => return false,
+        };
+        crate::trace::left_to_expire(&key, reason);
     }
     released.is_ok()
 }

@@ -217,8 +217,9 @@ impl<'a> Contender<'a> {
 
     /// Numbers a granted round and puts it under the care of the watchdog.
     async fn won(self, mut attempt: Attempt) -> Result<Prize, AcquireError> {
+        let record = attempt.to_adopt().await;
+        let record = record.map_err(AcquireError::NoQuorum)?;
         attempt.number().await.map_err(AcquireError::NoQuorum)?;
-        let record = attempt.highest_record();
         let Some(turns) = self.turns else {
             // It never asks without them.
             return Err(AcquireError::NoQuorum(self.core.no_answer()));

@@ -209,8 +209,9 @@ fn turn(core: &Arc<Core>) {
                     request: renewal(core, &hold, token),
                     hold: Arc::clone(&hold),
                 }),
-                (Owner::Lender(owner), _) => {
-                    let look = follow(Arc::clone(core), node, Arc::clone(&hold), owner, sent);
+                (Owner::Lender(owner, claim), _) => {
+                    let lender = (owner, claim);
+                    let look = follow(Arc::clone(core), node, Arc::clone(&hold), lender, sent);
                     core.background.spawn_anyway(look);
                 }
                 (Owner::Us(_), None) => {}

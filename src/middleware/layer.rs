@@ -163,6 +163,7 @@ impl<K> RedlockLayer<K> {
     /// any [loss](Self::on_lost). The handler finds a [`LockHandle`](crate::LockHandle) that
     /// [is borrowed](crate::LockHandle::is_borrowed), with the lender's number and owner hash. If the lender does not
     /// hold it, the answer is 412 `loan-ended`, and 400 `invalid-loan` for a header that cannot be read or comes twice.
+    /// Of several copies of a request with one loan the first runs, and the others are answered 409 `loan-taken`.
     ///
     /// A request without the header takes its own lock, and one that needs none by its method or key runs without,
     /// whatever it shows. Of several layers the outermost takes the header.

@@ -88,6 +88,8 @@ pub(super) enum LoanError {
     Malformed,
     /// The lender does not hold the lock of this request, or not for long enough.
     Ended(BorrowError),
+    /// It has or had another borrower.
+    Taken(BorrowError),
 }
 
 impl fmt::Display for LoanError {
@@ -96,7 +98,7 @@ impl fmt::Display for LoanError {
         match self {
             Self::Untrusted => f.write_str("loans of this peer are not taken"),
             Self::Malformed => f.write_str("the header of the loan is malformed or repeated"),
-            Self::Ended(error) => error.fmt(f),
+            Self::Ended(error) | Self::Taken(error) => error.fmt(f),
         }
     }
 }
@@ -107,7 +109,7 @@ impl Error for LoanError {}
 ///
 /// # Cancel safety
 ///
-/// May be dropped at any point: nothing is written to the nodes.
+/// May be dropped at any point: the nodes are told in the background that nobody has the loan.
 pub(super) async fn borrow(
     locks: &LockManager,
     scope: &LockScope,
@@ -132,8 +134,10 @@ pub(super) async fn borrow(
         }
         Err(BorrowError::InvalidKey(error)) => Ok(Err(AcquireError::InvalidKey(error))),
         Err(BorrowError::NoQuorum(error)) => Ok(Err(AcquireError::NoQuorum(error))),
+        Err(BorrowError::NoEntropy(error)) => Ok(Err(AcquireError::NoEntropy(error))),
         Err(BorrowError::ShuttingDown(error)) => Ok(Err(AcquireError::ShuttingDown(error))),
         Err(error @ (BorrowError::NotOwner | BorrowError::TooLate)) => Err(LoanError::Ended(error)),
+        Err(error @ BorrowError::Taken) => Err(LoanError::Taken(error)),
     }
 }
 

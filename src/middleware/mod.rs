@@ -99,6 +99,7 @@
 //! | a loan that cannot be read, or several | 400 | `invalid-loan` |
 //! | a loan from a sender that is not [trusted](RedlockLayer::borrow_from) | 403 | `loan-refused` |
 //! | a loan whose lender does not hold the lock (any more) | 412 | `loan-ended` |
+//! | a loan that another copy of the request has or had | 409 | `loan-taken` |
 //! | a path parameter is asked for outside of any router | 500 | `misconfigured` |
 //!
 //! Bodies are `application/problem+json`; [`RedlockLayer::rejection`] replaces them.

@@ -98,6 +98,7 @@ impl Rejection {
             Cause::Loan(LoanError::Untrusted) => RejectionKind::LoanRefused,
             Cause::Loan(LoanError::Malformed) => RejectionKind::InvalidLoan,
             Cause::Loan(LoanError::Ended(_)) => RejectionKind::LoanEnded,
+            Cause::Loan(LoanError::Taken(_)) => RejectionKind::LoanTaken,
             Cause::NotAcquired(AcquireError::Contended(_)) => RejectionKind::Contended,
             Cause::NotAcquired(AcquireError::WaitTimeout(_)) => RejectionKind::WaitTimeout,
             Cause::NotAcquired(AcquireError::QueueFull(_)) => RejectionKind::QueueFull,
@@ -114,6 +115,7 @@ impl Rejection {
             RejectionKind::InvalidKey | RejectionKind::InvalidLoan => StatusCode::BAD_REQUEST,
             RejectionKind::LoanRefused => StatusCode::FORBIDDEN,
             RejectionKind::LoanEnded => StatusCode::PRECONDITION_FAILED,
+            RejectionKind::LoanTaken => StatusCode::CONFLICT,
             RejectionKind::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
             RejectionKind::Contended | RejectionKind::WaitTimeout => self.busy_status.as_status(),
             RejectionKind::QueueFull
@@ -133,6 +135,7 @@ impl Rejection {
             | RejectionKind::InvalidLoan
             | RejectionKind::LoanRefused
             | RejectionKind::LoanEnded
+            | RejectionKind::LoanTaken
             | RejectionKind::Misconfigured
             | RejectionKind::LockLost => None,
             RejectionKind::NoQuorum => Some(self.after_quarantine()),

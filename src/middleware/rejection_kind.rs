@@ -15,6 +15,8 @@ pub enum RejectionKind {
     LoanRefused,
     /// The request shows a loan, and the lender does not hold the lock any more, or never did: 412.
     LoanEnded,
+    /// The request shows a loan that has or had another borrower: another copy of the same call: 409.
+    LoanTaken,
     /// The key was asked for where it can never be; a mistake in the program: 500.
     Misconfigured,
     /// Another request holds the lock, and this one does not wait: the layer's [`BusyStatus`](super::BusyStatus).
@@ -40,6 +42,7 @@ impl RejectionKind {
             Self::InvalidLoan => "invalid-loan",
             Self::LoanRefused => "loan-refused",
             Self::LoanEnded => "loan-ended",
+            Self::LoanTaken => "loan-taken",
             Self::Misconfigured => "misconfigured",
             Self::Contended => "contended",
             Self::WaitTimeout => "wait-timeout",
@@ -56,6 +59,7 @@ impl RejectionKind {
             Self::InvalidLoan => "urn:tower-redlock:problem:invalid-loan",
             Self::LoanRefused => "urn:tower-redlock:problem:loan-refused",
             Self::LoanEnded => "urn:tower-redlock:problem:loan-ended",
+            Self::LoanTaken => "urn:tower-redlock:problem:loan-taken",
             Self::Misconfigured => "urn:tower-redlock:problem:misconfigured",
             Self::Contended => "urn:tower-redlock:problem:contended",
             Self::WaitTimeout => "urn:tower-redlock:problem:wait-timeout",
@@ -72,6 +76,7 @@ impl RejectionKind {
             Self::InvalidLoan => "Invalid loan",
             Self::LoanRefused => "Loan refused",
             Self::LoanEnded => "Loan ended",
+            Self::LoanTaken => "Loan taken",
             Self::Misconfigured => "Lock layer misconfigured",
             Self::Contended => "Locked by another request",
             Self::WaitTimeout => "Timed out waiting for the lock",
@@ -94,6 +99,10 @@ impl RejectionKind {
             }
             Self::LoanEnded => {
                 "The sender does not hold the lock that this request was to run under. \
+                 This request was not processed."
+            }
+            Self::LoanTaken => {
+                "Another copy of this request runs, or ran, under the loan that it shows. \
                  This request was not processed."
             }
             Self::Misconfigured => "The lock layer of this server is in the wrong place.",

@@ -13,7 +13,7 @@ pub struct RecallRequest {
     /// The lock: of one key, and numbered.
     pub lock: AcquireRequest,
     /// Whether the lock is wanted in any case, to bring a record that too few nodes have to all of them. Else a node
-    /// that has a record answers with it and grants nothing.
+    /// that has a record which has not ended answers with it and grants nothing.
     pub adopt: bool,
     /// For how long a node remembers at least whom it granted the lock last, should no record come of it. Longer than
     /// the lock can outlive the belief of its holder.
@@ -36,7 +36,8 @@ impl RecallRequest {
 ///
 /// A node keeps the record if it has none of a higher ballot, and if it granted the lock to nobody since it granted it
 /// to us: whoever came later may have looked for a record and found none. (A node that does not remember any grant
-/// keeps it if the lock is ours there.) In any case the lock is released where it is ours.
+/// keeps it if the lock is ours there.) It keeps nothing that has [ended](Record::until) by its clock, and what it has
+/// that has ended is to it as if it were not there. In any case the lock is released where it is ours.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CompleteRequest {
@@ -44,8 +45,6 @@ pub struct CompleteRequest {
     pub release: ReleaseRequest,
     /// The record; `None`: the request may run again, and the node forgets that it granted the lock.
     pub record: Option<Record>,
-    /// How long the record is kept.
-    pub keep: Duration,
     /// Whether a quorum is known to have the record. Then it is right whoever was granted the lock meanwhile: they were
     /// told of it.
     pub chosen: bool,
@@ -54,13 +53,12 @@ pub struct CompleteRequest {
 }
 
 impl CompleteRequest {
-    /// A request to keep `record` for `keep` and to do what `release` says.
+    /// A request to keep `record` and to do what `release` says.
     #[must_use]
-    pub const fn new(release: ReleaseRequest, record: Option<Record>, keep: Duration) -> Self {
+    pub const fn new(release: ReleaseRequest, record: Option<Record>) -> Self {
         Self {
             release,
             record,
-            keep,
             chosen: false,
             charter: None,
         }

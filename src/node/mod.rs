@@ -26,8 +26,8 @@ use crate::namespace::Namespace;
 pub use self::completion::{CompleteRequest, RecallRequest};
 pub use self::notifier::{Ear, Ears, Heard, Notifier, Subscription};
 pub use self::request::{
-    AcquireRequest, Charter, CheckIn, Entry, ExtendRequest, Fence, Promotion, RaiseRequest,
-    ReleaseRequest, VerifyRequest,
+    AcquireRequest, Charter, CheckIn, EndClaim, Entry, ExtendRequest, Fence, Promotion,
+    RaiseRequest, ReleaseRequest, VerifyRequest,
 };
 pub use crate::protocol::reply::{
     AcquireReply, CompleteReply, ExtendReply, Holder, RaiseReply, ReleaseReply, Standing,
@@ -117,11 +117,18 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Err(no_records())))
     }
 
-    /// Looks whether another owner, known by the hash of its token, holds the keys, and for how long yet.
+    /// Looks whether another owner, known by the hash of its token, holds the keys, and for how long yet; if so, notes
+    /// who claims a loan of theirs.
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
         drop(request);
         let error = NodeError::new(NodeErrorKind::Rejected, "it does not verify owners");
         Box::pin(std::future::ready(Err(error)))
+    }
+
+    /// Ends a borrower's claim.
+    fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
+        drop(request);
+        Box::pin(std::future::ready(Ok(())))
     }
 
     /// Asks whether the node may vote; if it may have forgotten something, its quarantine begins with this.

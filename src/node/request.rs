@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::moment::Moment;
 use crate::namespace::{Namespace, NodeKeys};
-use crate::token::{FencingToken, OwnerHash, OwnerToken};
+use crate::token::{Claim, FencingToken, OwnerHash, OwnerToken};
 
 /// What all processes that share the nodes must agree on, and what a node remembers of it.
 ///
@@ -185,6 +185,8 @@ pub struct ReleaseRequest {
     /// When the first command of this owner was sent. A node whose connection is younger must leave a *tombstone*:
     /// commands that still stand in the old connection's socket must find it and do nothing.
     pub since: Option<Moment>,
+    /// Whether the lock was ever lent. Then the node keeps it while it knows of a borrower at work.
+    pub lent: bool,
 }
 
 impl ReleaseRequest {
@@ -196,7 +198,15 @@ impl ReleaseRequest {
             token,
             announce,
             since: None,
+            lent: false,
         }
+    }
+
+    /// The same for a lock that was lent, if so.
+    #[must_use]
+    pub const fn lent(mut self, lent: bool) -> Self {
+        self.lent = lent;
+        self
     }
 
     /// The same for an owner whose first command was sent at `since`.
@@ -231,7 +241,7 @@ impl RaiseRequest {
     }
 }
 
-/// A question for the owner of keys.
+/// A question for the owner of keys, and the claim of a borrower to a loan of theirs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VerifyRequest {
@@ -241,6 +251,8 @@ pub struct VerifyRequest {
     pub owner: OwnerHash,
     /// As for an acquire: a node that may have forgotten something cannot tell.
     pub charter: Option<Arc<Charter>>,
+    /// Who wants to run under it. The first to claim a loan at a node has it there, and the node remembers that.
+    pub claim: Option<Claim>,
 }
 
 impl VerifyRequest {
@@ -251,6 +263,41 @@ impl VerifyRequest {
             keys: keys.into(),
             owner,
             charter,
+            claim: None,
+        }
+    }
+
+    /// The same with a claim, if they do.
+    #[must_use]
+    pub const fn claiming(mut self, claim: Claim) -> Self {
+        self.claim = Some(claim);
+        self
+    }
+}
+
+/// The end of a borrower's [claim](VerifyRequest::claim).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EndClaim {
+    /// What was borrowed.
+    pub keys: NodeKeys,
+    /// From whom.
+    pub owner: OwnerHash,
+    /// What was claimed.
+    pub claim: Claim,
+    /// Whether the borrower ran. Then nobody else is to have the loan; else it is as if it had never been claimed.
+    pub ran: bool,
+}
+
+impl EndClaim {
+    /// The end of a claim to a loan of `keys` by `owner`.
+    #[must_use]
+    pub fn new(keys: impl Into<NodeKeys>, owner: OwnerHash, claim: Claim, ran: bool) -> Self {
+        Self {
+            keys: keys.into(),
+            owner,
+            claim,
+            ran,
         }
     }
 }

@@ -22,5 +22,6 @@ pub(crate) mod quarantine;
 pub(crate) mod quorum;
 pub(crate) mod renewal;
 pub(crate) mod reply;
+pub(crate) mod retention;
 pub(crate) mod round;
 pub(crate) mod validity;

@@ -203,6 +203,11 @@ impl Holding {
         end.map_or(Moment::ORIGIN, |end| end.min(self.cap))
     }
 
+    /// When the last extension ends that `max_hold` allows.
+    pub(crate) fn latest_end(&self) -> Moment {
+        self.cap + self.terms.ttl
+    }
+
     /// Whether the end of the lock is that of `max_hold`.
     pub(crate) fn capped(&self) -> bool {
         self.deadline() == self.cap

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::record::Record;
 use crate::token::FencingToken;
 
-/// A node's answer to an acquire.
+/// A node's answer to an acquire or a recall.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireReply {
@@ -16,14 +16,17 @@ pub enum AcquireReply {
     },
     /// A key holds another token. Nothing was changed.
     Held(Holder),
-    /// To a recall alone: the key has a record. Nothing was changed.
+    /// To a recall alone: the key has a record that has not ended. Nothing was changed.
     Recorded(Record),
-    /// To a recall that [adopts](crate::node::RecallRequest::adopt) alone: granted, and the key has a record.
-    Adopting {
+    /// To a recall alone: granted, and the node will take no record of anybody who was granted it before.
+    Promised {
         /// As for a grant.
         fence: Option<FencingToken>,
-        /// The record, which stays until it is overwritten.
-        record: Record,
+        /// The record that the key has, if the recall [adopts](crate::node::RecallRequest::adopt): one that has not
+        /// ended, and stays until it does or is overwritten.
+        record: Option<Record>,
+        /// What the node's clock showed then, in milliseconds since 1970. What ends later by it has not ended there.
+        now: u64,
     },
 }
 
@@ -37,8 +40,8 @@ pub enum CompleteReply {
         /// How many connections listened for the release, if there was one.
         listeners: u32,
     },
-    /// The node granted the lock to another since, or has a record of a higher ballot, or may not vote: nothing was
-    /// stored. The lock is not ours there any more.
+    /// The node granted the lock to another since, or has a record of a higher ballot, or may not vote, or the record
+    /// has ended by its clock: nothing was stored. The lock is not ours there any more.
     Refused,
 }
 
@@ -63,6 +66,8 @@ pub enum VerifyReply {
     },
     /// A key is absent or held by another.
     NotOwner,
+    /// The owner holds all keys, and the loan that was claimed is or was another borrower's.
+    Taken,
 }
 
 /// Whether a node may vote.
@@ -132,6 +137,8 @@ pub enum ReleaseReply {
     },
     /// No key held our token. Nothing was changed.
     NotOwner,
+    /// A [borrower](crate::node::ReleaseRequest::lent) is at work. Nothing was changed.
+    Lent,
 }
 
 /// Who holds a key on one node, as far as another contender may know.

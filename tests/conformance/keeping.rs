@@ -5,33 +5,41 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tower_redlock::clock::{Clock as _, SystemClock};
 use tower_redlock::node::{
-    AcquireReply, CompleteReply, CompleteRequest, ExtendReply, NodeErrorKind, RecallRequest,
+    AcquireReply, CompleteReply, CompleteRequest, ExtendReply, Node, NodeErrorKind, RecallRequest,
 };
 
 use crate::claims::{Bench, Remote, extend_one, holder, released};
 use crate::records::{
-    NUMBER, STORED, adopt, ballot, begin, complete, completion, granted, outlast, recall, record,
-    request,
+    NUMBER, STORED, adopt, ballot, begin, complete, completion, found, granted, outlast, recall,
+    record, request,
 };
 use crate::standing::{
     OURS, THEIRS, assert_shows_both, charter, kind, ours, promote, quarantine, refill_under,
     theirs, voting,
 };
 use crate::support::PATIENCE;
-use crate::support::nodes::{LONG, acquire, key, refill, release};
+use crate::support::nodes::{LONG, acquire, key, refill, release, unix_millis};
 
 const BRIEF: Duration = Duration::from_millis(20);
+/// Long enough to look meanwhile.
+const SPAN: Duration = Duration::from_millis(500);
 
-pub(crate) async fn a_record_is_kept_for_as_long_as_was_asked(bench: &impl Bench) {
+/// The same with a record that ends `span` from now on.
+fn ending(mut request: CompleteRequest, span: Duration) -> CompleteRequest {
+    let until = unix_millis() + u64::try_from(span.as_millis()).unwrap();
+    request.record.as_mut().unwrap().until = until;
+    request
+}
+
+pub(crate) async fn a_record_is_kept_until_its_end(bench: &impl Bench) {
     let node = bench.node();
     let mut brief = request(key("k"), 1, NUMBER);
     brief.linger = BRIEF;
     node.recall(brief).await.unwrap();
-    let mut request = completion("k", 1, NUMBER);
-    request.keep = 5 * BRIEF;
+    let request = ending(completion("k", 1, NUMBER), SPAN);
     assert_eq!(complete(&*node, request).await, STORED);
     assert_eq!(ballot(&*node, "k").await, Some(NUMBER));
-    outlast(&*node, 5 * BRIEF).await;
+    outlast(&*node, SPAN).await;
     assert_eq!(ballot(&*node, "k").await, None);
     // What is over is no obstacle: not to a lower ballot either.
     recall(&*node, "k", 2, 1).await;
@@ -40,52 +48,108 @@ pub(crate) async fn a_record_is_kept_for_as_long_as_was_asked(bench: &impl Bench
     assert_eq!(ballot(&*node, "k").await, Some(7));
 }
 
-pub(crate) async fn nobody_shortens_the_life_of_a_record(bench: &impl Bench) {
+pub(crate) async fn a_record_keeps_its_end_whoever_writes_it_again(bench: &impl Bench) {
     let node = bench.node();
-    recall(&*node, "k", 1, NUMBER).await;
-    complete(&*node, completion("k", 1, NUMBER)).await;
-    let mut adopting = request(key("k"), 2, NUMBER);
-    (adopting.adopt, adopting.linger) = (true, BRIEF);
-    let reply = node.recall(adopting).await.unwrap();
-    assert!(matches!(reply, AcquireReply::Adopting { .. }), "{reply:?}");
-    outlast(&*node, BRIEF).await;
-    assert_eq!(ballot(&*node, "k").await, Some(NUMBER), "adopted for less");
-    for (ballots, request) in [
-        (NUMBER, completion("k", 2, NUMBER)),
-        (NUMBER + 1, completion("k", 2, NUMBER + 1)),
-        (NUMBER + 2, completion("k", 9, NUMBER + 2).chosen()),
-    ] {
-        let mut request = request;
-        request.keep = BRIEF;
-        assert_eq!(complete(&*node, request).await, STORED);
-        outlast(&*node, BRIEF).await;
-        assert_eq!(ballot(&*node, "k").await, Some(ballots));
+    let names = ["as it is", "adopted", "again", "chosen", "anew"];
+    let mut requests = Vec::new();
+    for name in names {
+        begin(&*node, name, 1).await;
+        let request = ending(completion(name, 1, NUMBER), SPAN);
+        assert_eq!(complete(&*node, request.clone()).await, STORED);
+        requests.push(request);
+    }
+    let end = requests[4].record.clone().unwrap().until;
+    for (name, request) in names.into_iter().zip(requests) {
+        match name {
+            "adopted" | "anew" => {
+                // For the sake of who adopts it, the node remembers the key for longer.
+                let reply = adopt(&*node, name, 2, 1).await;
+                assert_eq!(found(&reply), request.record.as_ref());
+                if name == "anew" {
+                    let mut request = completion(name, 2, NUMBER + 1);
+                    request.record.as_mut().unwrap().until = end;
+                    assert_eq!(complete(&*node, request).await, STORED);
+                }
+            }
+            "again" => assert_eq!(complete(&*node, request).await, STORED),
+            "chosen" => assert_eq!(complete(&*node, request.chosen()).await, STORED),
+            _ => {}
+        }
+    }
+    outlast(&*node, SPAN).await;
+    for name in names {
+        release_all(&*node, name).await;
+        assert_eq!(ballot(&*node, name).await, None, "{name}");
     }
 }
 
-pub(crate) async fn a_longer_life_is_given_to_what_has_a_shorter_one(bench: &impl Bench) {
+async fn release_all(node: &dyn Node, name: &str) {
+    for owner in [1, 2] {
+        released(node, name, owner).await;
+    }
+}
+
+pub(crate) async fn the_end_is_that_of_the_record_which_is_there(bench: &impl Bench) {
     let node = bench.node();
-    let span = 5 * BRIEF;
-    let written = async |name: &str| {
-        let mut brief = request(key(name), 1, NUMBER);
-        brief.linger = BRIEF;
-        node.recall(brief).await.unwrap();
-        let mut request = completion(name, 1, NUMBER);
-        request.keep = span;
-        assert_eq!(complete(&*node, request).await, STORED);
-    };
-    for name in ["adopted", "again", "chosen"] {
-        written(name).await;
-        match name {
-            "adopted" => drop(adopt(&*node, name, 2, 1).await),
-            "again" => drop(complete(&*node, completion(name, 1, NUMBER)).await),
-            _ => drop(complete(&*node, completion(name, 9, NUMBER).chosen()).await),
+    for (name, (first, first_ends), (second, second_ends), told) in [
+        ("longer", (7, true), (8, false), Some(8)),
+        ("shorter", (7, false), (8, true), None),
+        // Who wrote the higher one was told of it.
+        ("lower", (8, false), (7, true), Some(8)),
+        ("lower and longer", (8, true), (7, false), None),
+    ] {
+        begin(&*node, name, 1).await;
+        for (ballot, ends) in [(first, first_ends), (second, second_ends)] {
+            let request = completion(name, 1, ballot).chosen();
+            let request = match ends {
+                true => ending(request, SPAN),
+                false => request,
+            };
+            assert_eq!(complete(&*node, request).await, STORED, "{name}");
         }
+        outlast(&*node, SPAN).await;
+        assert_eq!(ballot(&*node, name).await, told, "{name}");
     }
-    outlast(&*node, span).await;
-    for name in ["adopted", "again", "chosen"] {
-        assert_eq!(ballot(&*node, name).await, Some(NUMBER), "{name}");
+}
+
+pub(crate) async fn nothing_is_kept_that_has_ended(bench: &impl Bench) {
+    let node = bench.node();
+    for chosen in [false, true] {
+        let name = format!("k{chosen}");
+        begin(&*node, &name, 1).await;
+        let mut late = ending(completion(&name, 1, NUMBER), Duration::ZERO);
+        late.chosen = chosen;
+        assert_eq!(complete(&*node, late).await, CompleteReply::Refused);
+        assert_eq!(holder(&*node, &name).await, None, "it is given back");
+        // Nobody came since, and so another may be kept.
+        let reply = complete(&*node, completion(&name, 1, NUMBER)).await;
+        assert_eq!(reply, STORED);
+        // Nor does it take away what is there.
+        let mut late = ending(completion(&name, 1, NUMBER + 1), Duration::ZERO);
+        late.chosen = chosen;
+        assert_eq!(complete(&*node, late).await, CompleteReply::Refused);
+        assert_eq!(ballot(&*node, &name).await, Some(NUMBER));
     }
+}
+
+pub(crate) async fn a_grant_tells_what_the_clock_shows(bench: &impl Bench) {
+    let node = bench.node();
+    let showed = |reply| match reply {
+        AcquireReply::Promised { now, .. } => now,
+        other => panic!("{other:?}"),
+    };
+    let began = unix_millis();
+    let first = showed(recall(&*node, "k", 1, NUMBER).await);
+    let request = ending(completion("k", 1, NUMBER), SPAN);
+    let end = request.record.as_ref().unwrap().until;
+    assert_eq!(complete(&*node, request).await, STORED);
+    let second = showed(adopt(&*node, "k", 2, NUMBER).await);
+    assert!(began <= first && first <= second && second <= unix_millis());
+    assert!(released(&*node, "k", 2).await);
+    outlast(&*node, SPAN).await;
+    // Who is granted it without a record can tell that this one has ended, if another node has it yet.
+    let third = showed(recall(&*node, "k", 3, NUMBER).await);
+    assert!(end <= third && third <= unix_millis(), "{end} {third}");
 }
 
 pub(crate) async fn a_grant_is_remembered_for_as_long_as_was_asked(bench: &impl Bench) {
@@ -123,7 +187,7 @@ fn under(mut request: RecallRequest) -> RecallRequest {
 
 pub(crate) async fn a_node_in_quarantine_keeps_nothing_of_its_own_and_releases(bench: &impl Bench) {
     let node = voting(bench, ours()).await;
-    let bare = |name| CompleteRequest::new(release(name, 1), None, LONG).under(Some(ours()));
+    let bare = |name| CompleteRequest::new(release(name, 1), None).under(Some(ours()));
     let full = |name| completion(name, 1, NUMBER).under(Some(ours()));
     let refused = async |name: &str, request| {
         let listener = bench.listen(name);
@@ -205,7 +269,7 @@ pub(crate) async fn records_keep_out_of_another_charter(bench: &impl Bench) {
             let error = node.complete(request).await.unwrap_err();
             assert_shows_both(&error, OURS, THEIRS);
         }
-        let bare = CompleteRequest::new(release(name, owner), None, LONG).under(Some(theirs()));
+        let bare = CompleteRequest::new(release(name, owner), None).under(Some(theirs()));
         let error = node.complete(bare).await.unwrap_err();
         assert_shows_both(&error, OURS, THEIRS);
     }
@@ -233,7 +297,7 @@ pub(crate) async fn a_recall_for_longer_than_the_node_was_told_is_refused(bench:
 
 pub(crate) async fn a_recall_that_comes_late_is_void(bench: &impl Remote) {
     let node = bench.node();
-    let bare = CompleteRequest::new(release("bare", 1), None, LONG);
+    let bare = CompleteRequest::new(release("bare", 1), None);
     let full = completion("full", 1, NUMBER);
     for (name, mut request) in [("bare", bare), ("full", full)] {
         let since = SystemClock::new().now();
@@ -298,7 +362,7 @@ pub(crate) async fn what_is_no_record_is_left_alone(bench: &impl Remote) {
         for request in [
             completion(&name, 1, NUMBER),
             completion(&name, 1, NUMBER).chosen(),
-            CompleteRequest::new(release(&name, 1), None, LONG),
+            CompleteRequest::new(release(&name, 1), None),
         ] {
             let _listener = bench.listen(&name);
             node.acquire(acquire(&name, 1)).await.unwrap();
@@ -359,7 +423,7 @@ pub(crate) async fn without_memory_nothing_is_kept_and_the_lock_is_given_back(be
     assert_eq!(exists("k"), "0", "it is given back");
     assert_eq!(exists("new"), "0");
     // To give it up, or to tell what is there, needs no memory.
-    let bare = CompleteRequest::new(release("bare", 1), None, LONG);
+    let bare = CompleteRequest::new(release("bare", 1), None);
     assert_eq!(complete(&*node, bare).await, STORED);
     assert_eq!(exists("bare"), "0");
     assert_eq!(ballot(&*node, "done").await, Some(NUMBER));

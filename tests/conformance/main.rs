@@ -10,6 +10,7 @@ mod support;
 
 mod claims;
 mod keeping;
+mod loans;
 mod numbers;
 mod records;
 mod standing;
@@ -205,14 +206,21 @@ macro_rules! all_claims {
                 a_completion_tells_its_listeners,
                 records_of_one_namespace_are_none_in_another,
             ] keeping: [
-                a_record_is_kept_for_as_long_as_was_asked,
-                nobody_shortens_the_life_of_a_record,
-                a_longer_life_is_given_to_what_has_a_shorter_one,
+                a_record_is_kept_until_its_end,
+                a_record_keeps_its_end_whoever_writes_it_again,
+                the_end_is_that_of_the_record_which_is_there,
+                nothing_is_kept_that_has_ended,
+                a_grant_tells_what_the_clock_shows,
                 a_grant_is_remembered_for_as_long_as_was_asked,
                 a_node_in_quarantine_keeps_nothing_of_its_own_and_releases,
                 a_record_on_a_node_in_quarantine_is_not_told,
                 records_keep_out_of_another_charter,
                 a_recall_for_longer_than_the_node_was_told_is_refused,
+            ] loans: [
+                a_loan_is_his_who_claims_it_first,
+                a_lent_lock_stays_while_a_borrower_is_at_work,
+                who_ran_had_the_loan_for_good,
+                a_claim_is_remembered_for_as_long_as_was_asked,
             ]);
         )*
     };
@@ -236,6 +244,9 @@ macro_rules! remote_claims {
                 what_is_no_record_is_left_alone,
                 where_there_is_no_lock_nothing_is_recalled,
                 without_memory_nothing_is_kept_and_the_lock_is_given_back,
+            ] loans: [
+                nothing_is_left_of_loans_that_have_ended,
+                without_memory_nobody_borrows_and_who_does_can_end,
             ]);
         )*
     };

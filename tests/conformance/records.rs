@@ -13,7 +13,7 @@ use tower_redlock::record::Record;
 use tower_redlock::token::FencingToken;
 
 use crate::claims::{Bench, holder, listening, released};
-use crate::support::nodes::{LONG, key, release, token};
+use crate::support::nodes::{FAR, LONG, key, release, token};
 use crate::support::{PATIENCE, eventually};
 
 /// As it should be, and nobody listened.
@@ -44,8 +44,20 @@ pub(crate) async fn adopt(node: &dyn Node, name: &str, owner: u32, number: u64) 
 /// The number of the lock that was granted, where there is no record.
 pub(crate) fn granted(reply: Result<AcquireReply, NodeError>) -> u64 {
     match reply {
-        Ok(AcquireReply::Granted { fence: Some(fence) }) => fence.get(),
+        Ok(AcquireReply::Promised {
+            fence: Some(fence),
+            record: None,
+            ..
+        }) => fence.get(),
         other => panic!("not granted with a number: {other:?}"),
+    }
+}
+
+/// The record that was found where the lock was granted.
+pub(crate) const fn found(reply: &AcquireReply) -> Option<&Record> {
+    match reply {
+        AcquireReply::Promised { record, .. } => record.as_ref(),
+        _ => None,
     }
 }
 
@@ -55,13 +67,13 @@ pub(crate) async fn begin(node: &dyn Node, name: &str, owner: u32) -> u64 {
 }
 
 pub(crate) fn record(ballot: u64, body: impl Into<Bytes>) -> Record {
-    Record::new(FencingToken::new(ballot).unwrap(), body.into())
+    Record::new(FencingToken::new(ballot).unwrap(), body.into(), FAR)
 }
 
 /// What `owner` wants kept: a record that tells its ballot.
 pub(crate) fn completion(name: &str, owner: u32, ballot: u64) -> CompleteRequest {
     let record = record(ballot, ballot.to_string());
-    CompleteRequest::new(release(name, owner), Some(record), LONG)
+    CompleteRequest::new(release(name, owner), Some(record))
 }
 
 pub(crate) async fn complete(node: &dyn Node, request: CompleteRequest) -> CompleteReply {
@@ -69,7 +81,7 @@ pub(crate) async fn complete(node: &dyn Node, request: CompleteRequest) -> Compl
 }
 
 async fn abandon(node: &dyn Node, name: &str, owner: u32) -> CompleteReply {
-    let request = CompleteRequest::new(release(name, owner), None, LONG);
+    let request = CompleteRequest::new(release(name, owner), None);
     complete(node, request).await
 }
 
@@ -81,7 +93,7 @@ pub(crate) async fn ballot(node: &dyn Node, name: &str) -> Option<u64> {
             assert_eq!(record.body, record.ballot.to_string(), "one of another");
             Some(record.ballot.get())
         }
-        AcquireReply::Granted { .. } => {
+        AcquireReply::Promised { record: None, .. } => {
             assert_eq!(abandon(node, name, looking).await, STORED);
             None
         }
@@ -121,7 +133,7 @@ pub(crate) async fn what_was_recorded_is_told_to_the_byte(bench: &impl Bench) {
     for (name, body) in [("empty", vec![]), ("every", every), ("long", long)] {
         begin(&*node, name, 1).await;
         let record = record(NUMBER, body);
-        let request = CompleteRequest::new(release(name, 1), Some(record.clone()), LONG);
+        let request = CompleteRequest::new(release(name, 1), Some(record.clone()));
         assert_eq!(complete(&*node, request).await, STORED, "{name}");
         assert_eq!(holder(&*node, name).await, None, "the lock is given back");
         // It is told as often as anybody asks.
@@ -152,7 +164,7 @@ pub(crate) async fn a_recall_of_what_is_under_way_is_held(bench: &impl Bench) {
     assert_eq!(reply, STORED);
     // While another adopts what there is, who only asks is told of it.
     let reply = adopt(&*node, "k", 3, NUMBER).await;
-    assert!(matches!(reply, AcquireReply::Adopting { .. }), "{reply:?}");
+    assert!(found(&reply).is_some(), "{reply:?}");
     assert_eq!(ballot(&*node, "k").await, Some(NUMBER));
     let reply = adopt(&*node, "k", 2, NUMBER).await;
     assert!(matches!(reply, AcquireReply::Held(_)), "{reply:?}");
@@ -168,11 +180,13 @@ pub(crate) async fn a_record_is_adopted_under_a_higher_number(bench: &impl Bench
         (2, 1, NUMBER + step),
         (3, NUMBER + 5 * step, NUMBER + 5 * step),
     ] {
-        let adopting = AcquireReply::Adopting {
-            fence: FencingToken::new(number),
-            record: record(NUMBER, NUMBER.to_string()),
-        };
-        assert_eq!(adopt(&*node, "k", owner, proposal).await, adopting);
+        let reply = adopt(&*node, "k", owner, proposal).await;
+        let expected = record(NUMBER, NUMBER.to_string());
+        assert_eq!(found(&reply), Some(&expected));
+        assert!(
+            matches!(reply, AcquireReply::Promised { fence, .. } if fence == FencingToken::new(number)),
+            "{reply:?}"
+        );
         let left = holder_of(&*node, "k").await.remaining.unwrap();
         assert!(left > LONG / 2, "{left:?}");
         assert!(released(&*node, "k", owner).await);
@@ -184,7 +198,17 @@ pub(crate) async fn a_record_is_adopted_under_a_higher_number(bench: &impl Bench
     for adopt in [true, false] {
         let request = RecallRequest::new(plain.clone(), adopt, LONG);
         let reply = node.recall(request).await;
-        assert_eq!(reply, Ok(AcquireReply::Granted { fence: None }));
+        assert!(
+            matches!(
+                reply,
+                Ok(AcquireReply::Promised {
+                    fence: None,
+                    record: None,
+                    ..
+                })
+            ),
+            "{reply:?}"
+        );
     }
 }
 
@@ -332,10 +356,7 @@ pub(crate) async fn without_a_record_the_key_is_free_again(bench: &impl Bench) {
     assert_eq!(reply, STORED);
     // Nor ever a record, whoever was granted the lock last.
     let step = FencingToken::STEP;
-    assert!(matches!(
-        adopt(&*node, "k", 3, number + step).await,
-        AcquireReply::Adopting { .. }
-    ));
+    assert!(found(&adopt(&*node, "k", 3, number + step).await).is_some());
     for owner in [2, 3] {
         assert_eq!(abandon(&*node, "k", owner).await, STORED);
         assert_eq!(ballot(&*node, "k").await, Some(number));
@@ -352,7 +373,7 @@ pub(crate) async fn a_completion_tells_its_listeners(bench: &impl Bench) {
             let listeners: Vec<_> = (0..count).map(|_| bench.listen(&name)).collect();
             let _elsewhere = bench.listen("other");
             recall(&*node, &name, 1, NUMBER).await;
-            let request = CompleteRequest::new(release(&name, 1), body, LONG);
+            let request = CompleteRequest::new(release(&name, 1), body);
             let reply = complete(&*node, request.clone()).await;
             assert_eq!(reply, CompleteReply::Stored { listeners: count });
             // There is nothing more to give back.
@@ -390,7 +411,7 @@ pub(crate) async fn records_of_one_namespace_are_none_in_another(bench: &impl Be
         granted(reply);
         let record = record(number, namespace.as_str().to_owned());
         let release = ReleaseRequest::new(key.clone(), token(1), true);
-        let done = CompleteRequest::new(release.clone(), Some(record.clone()), LONG);
+        let done = CompleteRequest::new(release.clone(), Some(record.clone()));
         assert_eq!(complete(&*node, done).await, STORED);
         let told = node.recall(request(key, 2, number)).await;
         assert_eq!(told, Ok(AcquireReply::Recorded(record)));

@@ -19,7 +19,7 @@ use tower_redlock::token::FencingToken;
 use crate::claims::{Bench, Remote, extend_one, holder, released};
 use crate::numbers::assert_unmarked;
 use crate::support::PATIENCE;
-use crate::support::nodes::{LONG, acquire, extend, key, refill, release, token};
+use crate::support::nodes::{FAR, LONG, acquire, extend, key, refill, release, token};
 
 const GRANTED: Result<AcquireReply, NodeError> = Ok(AcquireReply::Granted { fence: None });
 pub(crate) const OURS: &str = "nodes a, b, c";
@@ -127,8 +127,8 @@ pub(crate) async fn a_node_that_forgot_grants_nothing(bench: &impl Bench) {
 pub(crate) async fn a_node_that_forgot_keeps_no_record_but_what_a_quorum_has(bench: &impl Bench) {
     bench.forget();
     let node = bench.node();
-    let record = Record::new(FencingToken::new(7).unwrap(), "paid".into());
-    let request = CompleteRequest::new(release("k", 1), Some(record.clone()), LONG);
+    let record = Record::new(FencingToken::new(7).unwrap(), "paid".into(), FAR);
+    let request = CompleteRequest::new(release("k", 1), Some(record.clone()));
     let request = request.under(Some(ours()));
     for looked_at in [false, true] {
         if looked_at {

@@ -185,7 +185,7 @@ async fn what_has_ended_or_is_borrowed_is_not_lent() {
     assert!(!format!("{loan:?}").contains(guard.owner_hash().as_str()));
     let borrowed = borrow(&locks, &loan.proof()).await.unwrap();
     assert_eq!(borrowed.lend().unwrap_err(), LendError::Borrowed);
-    drop(borrowed);
+    borrowed.release().await.unwrap();
     loan.returned();
     guard.release().await.unwrap();
     let error = handle.lend().unwrap_err();

@@ -22,6 +22,7 @@ mod old_data;
 mod overlap;
 mod queue;
 mod recall;
+mod recall_ends;
 mod recall_histories;
 mod release;
 mod restart;

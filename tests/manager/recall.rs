@@ -15,6 +15,8 @@ use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager, Recall, Ru
 
 use super::{MS, Nodes, TTL, assert_idle};
 
+/// An end that no test outlives: the year 2100, in milliseconds since 1970.
+const FAR: u64 = 4_102_444_800_000;
 const DAY: Duration = Duration::from_secs(86_400);
 
 async fn recall(locks: &LockManager, wait: Duration) -> Result<Recall, AcquireError> {
@@ -47,9 +49,9 @@ fn owner(seed: u8) -> OwnerToken {
 
 /// Puts a record on a node, as somebody did who crashed then.
 async fn put(node: &MemoryNode, ballot: u64, body: &'static str) {
-    let record = Record::new(FencingToken::new(ballot).unwrap(), Bytes::from(body));
+    let record = Record::new(FencingToken::new(ballot).unwrap(), Bytes::from(body), FAR);
     let release = ReleaseRequest::new(place(), owner(0), false);
-    let request = CompleteRequest::new(release, Some(record), DAY).chosen();
+    let request = CompleteRequest::new(release, Some(record)).chosen();
     let stored = node.complete(request).await;
     assert_eq!(stored, Ok(CompleteReply::Stored { listeners: 0 }));
 }
@@ -61,9 +63,9 @@ async fn look(node: &MemoryNode) -> Option<Bytes> {
     let lock = AcquireRequest::new(place(), token, MS).numbered(Some(fence));
     match node.recall(RecallRequest::new(lock, false, MS)).await {
         Ok(AcquireReply::Recorded(record)) => Some(record.body),
-        Ok(AcquireReply::Granted { .. }) => {
+        Ok(AcquireReply::Promised { .. }) => {
             let release = ReleaseRequest::new(NodeKeys::from(place()), token, false);
-            node.complete(CompleteRequest::new(release, None, DAY))
+            node.complete(CompleteRequest::new(release, None))
                 .await
                 .unwrap();
             None
@@ -396,5 +398,71 @@ async fn records_that_wait_for_a_node_leave_room_for_releases() {
     tokio::time::sleep(MS).await;
     for number in 0..10 {
         assert_eq!(nodes.holding(&format!("invoice:{number}")), 0, "{number}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_not_lent_for_its_lock_is_given_back_with_what_it_came_to() {
+    for dropped in [true, false] {
+        let nodes = Nodes::five();
+        let locks = nodes.manager();
+        let guard = run(&locks).await;
+        let mut loan = Some(guard.handle().lend());
+        if dropped {
+            // As when the call under the loan failed.
+            drop(loan.take());
+        }
+        guard.complete("charged").await.unwrap();
+        assert_eq!(replay(&locks).await, "charged", "done twice");
+        assert_eq!(with_record(&nodes).await, 5);
+        if let Some(Ok(loan)) = loan {
+            panic!("{loan:?} was out, and its lock given back");
+        }
+    }
+    let locks = Nodes::five().manager();
+    let error = run(&locks).await.handle().lend().unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("acquire a lock"), "{error}");
+}
+
+/// The copies of a record that are made late, by a process that keeps records for longer or shorter or by one that
+/// adopts it, end when the first ones do.
+#[tokio::test(start_paused = true)]
+async fn a_record_ends_once_whoever_brings_it_to_other_nodes() {
+    let keep = Duration::from_secs(1_000);
+    let recall_for = async |locks: &LockManager, keep| match locks.recall("order", keep, TTL).await
+    {
+        Ok(Recall::Replay(body)) => Some(body),
+        Ok(Recall::Run(run)) => {
+            run.abandon().await.unwrap();
+            None
+        }
+        other => panic!("{other:?}"),
+    };
+    for (adopted, asked_for) in [(false, DAY), (true, DAY), (false, TTL), (true, TTL)] {
+        let nodes = Nodes::five();
+        let locks = nodes.manager();
+        nodes.each([3, 4], MemoryNode::go_down);
+        let Ok(Recall::Run(run)) = locks.recall("order", keep, TTL).await else {
+            panic!("nobody did it");
+        };
+        run.complete("done").await.unwrap();
+        tokio::time::sleep(Duration::from_secs(900)).await;
+        nodes.each([3, 4], MemoryNode::come_up);
+        if adopted {
+            nodes.each([0, 1], MemoryNode::go_down);
+        } else {
+            // So that they are heard at all.
+            nodes.each([0], MemoryNode::go_down);
+        }
+        let told = recall_for(&locks, asked_for).await;
+        assert_eq!(told.as_deref(), Some(&b"done"[..]));
+        nodes.each(0..5, MemoryNode::come_up);
+        assert_eq!(recall_for(&locks, asked_for).await, told);
+        tokio::time::sleep(Duration::from_secs(99)).await;
+        assert_eq!(with_record(&nodes).await, 5, "{adopted} {asked_for:?}");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(with_record(&nodes).await, 0, "{adopted} {asked_for:?}");
+        assert_eq!(recall_for(&locks, DAY).await, None);
     }
 }

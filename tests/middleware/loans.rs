@@ -80,25 +80,29 @@ async fn a_request_runs_under_the_lock_that_was_lent_to_it() {
     let guard = a.try_acquire(KEY).await.unwrap();
     let (answer, seen) = send(&trusting(&b), post()).await;
     assert_eq!((answer.status().as_u16(), seen.is_none()), (409, true));
-    let loan = guard.lend().unwrap();
-    let (name, value) = loan_header(&loan);
-    assert_eq!(
-        (name.as_str(), value.is_sensitive()),
-        ("redlock-loan", true)
-    );
     for _ in 0..3 {
+        let loan = guard.lend().unwrap();
+        let (name, value) = loan_header(&loan);
+        assert_eq!(
+            (name.as_str(), value.is_sensitive()),
+            ("redlock-loan", true)
+        );
         let (answer, seen) = send(&trusting(&b), showing([&value])).await;
         assert_eq!(answer.status(), 200);
         let seen = seen.unwrap();
         assert_eq!(seen.lock, Some((true, guard.owner_hash(), guard.fence())));
         assert!(seen.headers.is_empty(), "{:?}", seen.headers);
+        // A proxy that tries again, though it was answered.
+        let (answer, seen) = send(&trusting(&b), showing([&value])).await;
+        assert!(seen.is_none(), "the second copy runs");
+        assert_refused(answer, 409, "loan-taken", &value).await;
+        loan.returned();
     }
     assert_eq!(
         nodes.holding(KEY),
         5,
         "the end of a request releases nothing"
     );
-    loan.returned();
     guard.release().await.unwrap();
     nodes.settle_free().await;
 }
@@ -145,7 +149,7 @@ async fn what_does_not_hold_is_refused() {
     let nodes = Nodes::five();
     let (a, b) = (nodes.manager(), nodes.manager());
     let layer = trusting(&b);
-    let forged = HeaderValue::from_static("v1;0123456789012345678901234567890123456789;5");
+    let forged = HeaderValue::from_static("v2;0123456789012345678901234567890123456789;1;70000;5");
     // Of a free key, then of a held one.
     let (answer, seen) = send(&layer, showing([&forged])).await;
     assert!(seen.is_none());
@@ -162,8 +166,8 @@ async fn what_does_not_hold_is_refused() {
     assert_refused(answer, 400, "invalid-loan", &value).await;
     for bad in [
         "",
-        "v1",
-        "v2;0123456789012345678901234567890123456789;5",
+        "v2",
+        "v1;0123456789012345678901234567890123456789;1;70000;5",
         "\u{e9}",
     ] {
         let bad = HeaderValue::from_bytes(bad.as_bytes()).unwrap();
@@ -185,7 +189,7 @@ async fn what_does_not_hold_is_refused() {
 async fn a_layer_that_borrows_from_nobody_takes_the_header_off_all_the_same() {
     let nodes = Nodes::five();
     let locks = nodes.manager();
-    let value = HeaderValue::from_static("v1;0123456789012345678901234567890123456789;5");
+    let value = HeaderValue::from_static("v2;0123456789012345678901234567890123456789;1;70000;5");
     let (answer, seen) = send(&layer(&locks), showing([&value, &value])).await;
     assert_eq!(answer.status(), 200);
     let seen = seen.unwrap();

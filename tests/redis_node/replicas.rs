@@ -15,7 +15,7 @@ use tower_redlock::token::FencingToken;
 
 use crate::kind_of;
 use crate::support::nodes::{
-    acquire, context, extend, key, refill, refusal, release, settled, token,
+    FAR, acquire, context, extend, key, refill, refusal, release, settled, token,
 };
 use crate::support::server::{Kind, Server};
 use crate::support::{PATIENCE, eventually};
@@ -115,11 +115,11 @@ async fn a_record_that_a_frozen_replica_does_not_have_is_not_told() {
         };
         recall(1, false).await.unwrap();
         replica.freeze();
-        let record = Record::new(FencingToken::new(7).unwrap(), "done".into());
-        let complete = CompleteRequest::new(release("k", 1), Some(record.clone()), LONG);
-        let later = CompleteRequest::new(release("k", 2), Some(record.clone()), LONG);
-        let lower = Record::new(FencingToken::new(6).unwrap(), "done".into());
-        let lower = CompleteRequest::new(release("k", 3), Some(lower), LONG).chosen();
+        let record = Record::new(FencingToken::new(7).unwrap(), "done".into(), FAR);
+        let complete = CompleteRequest::new(release("k", 1), Some(record.clone()));
+        let later = CompleteRequest::new(release("k", 2), Some(record.clone()));
+        let lower = Record::new(FencingToken::new(6).unwrap(), "done".into(), FAR);
+        let lower = CompleteRequest::new(release("k", 3), Some(lower)).chosen();
         // It is written at once, and from then on it is for each to find out whether it is there to stay: also for
         // those who write nothing, and over a connection that has written nothing yet.
         let error = node.complete(complete.clone()).await.unwrap_err();
@@ -152,8 +152,8 @@ async fn a_record_that_makes_way_for_one_that_a_frozen_replica_does_not_have_is_
         node.recall(recall).await.unwrap();
         replica.freeze();
         let complete = |owner, ballot| {
-            let record = Record::new(FencingToken::new(ballot).unwrap(), "done".into());
-            CompleteRequest::new(release("k", owner), Some(record), LONG)
+            let record = Record::new(FencingToken::new(ballot).unwrap(), "done".into(), FAR);
+            CompleteRequest::new(release("k", owner), Some(record))
         };
         let error = node.complete(complete(1, 9)).await.unwrap_err();
         assert_not_replicated(&error, "0 of 1");

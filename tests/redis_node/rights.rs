@@ -7,16 +7,19 @@ use tower_redlock::LockKey;
 use tower_redlock::namespace::Namespace;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, Charter, CheckIn, CompleteReply, CompleteRequest, Ears, Entry,
-    ExtendReply, Fence, Heard, Node, NodeError, NodeErrorKind, NodeState, Promotion, RaiseRequest,
-    RecallRequest, ReleaseReply, ReleaseRequest, Standing,
+    AcquireReply, AcquireRequest, Charter, CheckIn, CompleteReply, CompleteRequest, Ears, EndClaim,
+    Entry, ExtendReply, Fence, Heard, Node, NodeError, NodeErrorKind, NodeState, Promotion,
+    RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, VerifyReply,
+    VerifyRequest,
 };
 use tower_redlock::record::Record;
+use tower_redlock::token::{Claim, OwnerHash};
 
 use crate::kind_of;
 use crate::support::eventually;
 use crate::support::nodes::{
-    LONG, acquire, context, extend, key, ready, refill, refusal, release, started, subscribe, token,
+    FAR, LONG, acquire, context, extend, key, ready, refill, refusal, release, started, subscribe,
+    token,
 };
 use crate::support::server::{Kind, Server};
 
@@ -61,9 +64,26 @@ async fn the_documented_rights_are_enough() {
                 matches!(replies[2], Ok(ExtendReply::Held(_))),
                 "{replies:?}"
             );
-            let reply = node.release(release("k", 1)).await;
+            lend(&node).await;
+            let reply = node.release(release("k", 1).lent(true)).await;
             assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 1 }));
         }
+    }
+}
+
+/// Has two borrow what the first contender has, and one of them run.
+async fn lend(node: &RedisNode) {
+    // printf 00000001%032d 0 | sha1sum
+    let owner = OwnerHash::parse(b"63e83b92a1574efe6e48e80c871398bbd84aeecb").unwrap();
+    for ran in [true, false] {
+        let claim = Claim::new(u32::from(ran), token(7), LONG);
+        let verify = VerifyRequest::new(key("k"), owner, None).claiming(claim);
+        let reply = node.verify(verify).await;
+        assert!(matches!(reply, Ok(VerifyReply::Owner { .. })), "{reply:?}");
+        let kept = node.release(release("k", 1).lent(true)).await;
+        assert_eq!(kept, Ok(ReleaseReply::Lent));
+        let end = EndClaim::new(key("k"), owner, claim, ran);
+        assert_eq!(node.end_claim(end).await, Ok(()));
     }
 }
 
@@ -88,7 +108,7 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
         // A farewell too, for which a tombstone is written.
         let farewell = context().clock.now().saturating_sub(LONG);
         let release = ReleaseRequest::new(key.clone(), token(1), true);
-        let record = Record::new(FencingToken::new(1).unwrap(), "done".into());
+        let record = Record::new(FencingToken::new(1).unwrap(), "done".into(), FAR);
         let stored = CompleteReply::Stored { listeners: 1 };
         for (release, record) in [
             (release.clone(), None),
@@ -98,10 +118,10 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
             let known = matches!(recall(false).await, AcquireReply::Recorded(_));
             if known {
                 let reply = recall(true).await;
-                assert!(matches!(reply, AcquireReply::Adopting { .. }), "{reply:?}");
+                assert!(matches!(reply, AcquireReply::Promised { .. }), "{reply:?}");
             }
             ears.forget();
-            let complete = CompleteRequest::new(release, record, LONG);
+            let complete = CompleteRequest::new(release, record);
             let complete = complete.under(Some(Arc::clone(&charter)));
             assert_eq!(node.complete(complete).await, Ok(stored), "{kind:?}");
             eventually("told", || ears.heard().released == 1).await;
@@ -121,9 +141,13 @@ async fn a_lock_that_may_not_be_looked_at_is_not_said_to_be_released() {
         let error = node.release(release("k", 1)).await.unwrap_err();
         assert_eq!(error.kind(), NodeErrorKind::Rejected, "{error}");
         let recall = RecallRequest::new(acquire("work", 1), false, LONG);
-        assert_eq!(node.recall(recall).await, granted);
-        let record = Record::new(FencingToken::new(1).unwrap(), "done".into());
-        let complete = CompleteRequest::new(release("work", 1), Some(record), LONG);
+        let promised = node.recall(recall).await;
+        assert!(
+            matches!(promised, Ok(AcquireReply::Promised { .. })),
+            "{promised:?}"
+        );
+        let record = Record::new(FencingToken::new(1).unwrap(), "done".into(), FAR);
+        let complete = CompleteRequest::new(release("work", 1), Some(record));
         let error = node.complete(complete).await.unwrap_err();
         assert_eq!(error.kind(), NodeErrorKind::Rejected, "{error}");
     }
@@ -161,9 +185,15 @@ async fn serves(node: &RedisNode) -> Result<(), NodeError> {
     node.raise(RaiseRequest::new(key("k"), token(1), higher))
         .await?;
     node.acquire(full("held", 1)).await?;
-    let renewal = refill("k", 1).numbered(fence).under(Some(charter));
+    let renewal = refill("k", 1).numbered(fence);
+    let renewal = renewal.under(Some(Arc::clone(&charter)));
     node.extend(Arc::from([renewal])).await?.remove(0)?;
     node.release(release("k", 1)).await?;
+    node.recall(RecallRequest::new(full("work", 1), false, LONG))
+        .await?;
+    let record = Record::new(FencingToken::new(1).unwrap(), "done".into(), FAR);
+    node.complete(CompleteRequest::new(release("work", 1), Some(record)))
+        .await?;
     Ok(())
 }
 

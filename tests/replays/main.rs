@@ -18,6 +18,7 @@ mod crashes;
 #[path = "../chaos/dice.rs"]
 mod dice;
 mod duplicates;
+mod ends;
 mod faults;
 mod gate;
 mod ledger;

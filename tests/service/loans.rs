@@ -1,8 +1,10 @@
 //! Two services over the same five servers: one holds the lock and calls the other, which runs under it.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
@@ -17,6 +19,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use tokio::task::{JoinError, JoinHandle};
 use tower_redlock::middleware::{LOAN_HEADER, loan_header};
 use tower_redlock::{Held, LockManager, RedlockLayer, key};
 
@@ -72,6 +75,23 @@ async fn serve(app: Router) -> SocketAddr {
     address
 }
 
+/// A call that goes with who waits for it.
+struct Abort<T>(JoinHandle<T>);
+
+impl<T> Future for Abort<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl<T> Drop for Abort<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// Calls billing and passes its answer on. What the path says: with the loan as it is, none, or a forged one; and
 /// whether the shop goes before the answer is there.
 async fn buy(
@@ -86,10 +106,10 @@ async fn buy(
     let mut request = Request::post(uri).body(Body::empty()).unwrap();
     let headers = request.headers_mut();
     match how.as_str() {
-        "lend" | "stranger" => drop(headers.insert(name, value)),
+        "lend" | "stranger" | "twice" => drop(headers.insert(name, value)),
         "forge" => {
             let digits: String = lock.owner_hash().as_str().chars().rev().collect();
-            let forged = format!("v1;{digits}");
+            let forged = format!("v2;{digits};1;70000");
             headers.insert(name, forged.parse().unwrap());
         }
         _ => {}
@@ -97,8 +117,23 @@ async fn buy(
     if how != "stranger" {
         headers.insert("x-from", "shop".parse().unwrap());
     }
+    // A proxy that tries again, and goes on with the first answer to come.
+    let copy = (how == "twice").then(|| {
+        let mut copy = Request::post(request.uri().clone()).body(Body::empty());
+        *copy.as_mut().unwrap().headers_mut() = request.headers().clone();
+        copy.unwrap()
+    });
+    let send = |request| tokio::spawn(shop.client.request(request));
+    let (first, second) = (send(request), copy.map(send));
     let call = async {
-        let answer = shop.client.request(request).await.map_err(drop)?;
+        let answer = match second {
+            Some(second) => tokio::select! {
+                answer = first => answer,
+                answer = second => answer,
+            },
+            None => Abort(first).await,
+        };
+        let answer = answer.map_err(drop)?.map_err(drop)?;
         let (parts, body) = answer.into_parts();
         let body = body.collect().await.map_err(drop)?.to_bytes();
         // A careless proxy: what it got it passes on, and its own header too.
@@ -278,4 +313,30 @@ async fn a_first_service_that_gives_up_leaves_the_lock_to_expire() {
         "{:?}",
         begin.elapsed()
     );
+}
+
+/// One of the copies has the loan; the other's answer is all that the first service gets, which is done then and gives
+/// its lock back. Nobody else has it before the copy that runs is done, too.
+#[tokio::test]
+async fn of_a_call_that_a_proxy_sends_twice_one_copy_runs_and_nobody_beside_it() {
+    let pair = Pair::open(Duration::from_secs(10)).await;
+    let answered = tokio::time::timeout(Duration::from_secs(5), pair.buy("twice")).await;
+    let (status, _, body) = answered.expect("both copies run");
+    let text = String::from_utf8_lossy(&body);
+    assert_eq!(status, StatusCode::CONFLICT, "{text}");
+    assert!(text.contains("loan-taken"), "{text}");
+    pair.entered().await;
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(1) {
+        let (status, _, body) = pair.buy("alone").await;
+        let text = String::from_utf8_lossy(&body);
+        assert!(text.contains("contended"), "{status} {text}");
+        assert_eq!(pair.holding(), 5);
+    }
+    pair.billing.go_on.notify_one();
+    pair.left().await;
+    // Long before the ttl, when the first service looks again.
+    eventually("no key is left", || pair.holding() == 0).await;
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert_eq!(pair.billing.entered.load(Ordering::SeqCst), 1);
 }

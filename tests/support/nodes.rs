@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tower_redlock::LockKey;
-use tower_redlock::clock::SystemClock;
+use tower_redlock::clock::{Clock as _, SystemClock};
 use tower_redlock::namespace::{Namespace, NodeKey};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
@@ -25,6 +25,14 @@ pub fn context() -> NodeContext {
 
 pub fn context_with(roster: Roster) -> NodeContext {
     NodeContext::new(Arc::new(SystemClock::new()), roster, LONG)
+}
+
+/// The end of a record that no test outlives: the year 2100, in milliseconds since 1970.
+pub const FAR: u64 = 4_102_444_800_000;
+
+/// What the clock of this machine shows, in milliseconds since 1970.
+pub fn unix_millis() -> u64 {
+    SystemClock::new().unix_micros() / 1_000
 }
 
 /// A started node at `url`.

@@ -34,7 +34,7 @@ pub(super) async fn lost(
         tokio::select! {
             biased;
             answer = fanout.next() => match answer {
-                Some((node, Ok(AcquireReply::Granted { .. } | AcquireReply::Adopting { .. }))) => release(&[node]),
+                Some((node, Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }))) => release(&[node]),
                 Some((node, Err(error))) if error.outcome_unknown() => release(&[node]),
                 Some(_) => {}
                 None => break,
@@ -74,7 +74,7 @@ pub(super) async fn late(
             }
         };
         hold.answered(node, |holding| match answer {
-            Some(Ok(AcquireReply::Granted { .. } | AcquireReply::Adopting { .. })) => {
+            Some(Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. })) => {
                 if core.in_time(sent) {
                     holding.confirm(node, sent);
                 } else {

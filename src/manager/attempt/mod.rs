@@ -4,6 +4,7 @@ mod after;
 mod numbers;
 mod records;
 
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::baton::{Note, Turns};
 use super::core::{Core, token};
 use super::error::{AcquireError, NoQuorum, ShuttingDown, TooSlow};
 use super::fanout::Fanout;
-use super::hold::Hold;
+use super::hold::{Clocks, Hold};
 use super::ledger::{Obligation, Stage};
 use super::releaser::{Debt, Release};
 use crate::clock::Clock as _;
@@ -68,6 +69,8 @@ pub(super) struct Attempt {
     numbered: Option<Duration>,
     // What the nodes told of, or are to be given up for.
     records: Vec<(usize, Record)>,
+    // What the clocks of those showed that granted.
+    clocks: Vec<u64>,
     errors: Vec<(usize, NodeError)>,
     fanout: Fanout<Result<AcquireReply, NodeError>>,
     // The round was lost: to take back what it got tells nobody anything new.
@@ -91,7 +94,7 @@ impl Attempt {
         if let Some(error) = core.disagreement() {
             return Err(AcquireError::NoQuorum(error));
         }
-        let token = token()?;
+        let token = token().map_err(AcquireError::NoEntropy)?;
         let obligation = core.ledger.begin();
         let obligation = obligation.ok_or(AcquireError::ShuttingDown(ShuttingDown))?;
         let numbered = match purpose {
@@ -124,6 +127,7 @@ impl Attempt {
             round: Round::new(core.terms.quorum),
             numbered,
             records: Vec::new(),
+            clocks: Vec::new(),
             errors: Vec::new(),
             lost: false,
             obligation: Some(obligation),
@@ -172,20 +176,21 @@ impl Attempt {
     fn record(&mut self, node: usize, answer: Result<AcquireReply, NodeError>) {
         let vote = match answer {
             Ok(
-                AcquireReply::Granted { fence: None } | AcquireReply::Adopting { fence: None, .. },
+                AcquireReply::Granted { fence: None } | AcquireReply::Promised { fence: None, .. },
             ) if self.numbered.is_some() => {
                 self.errors.push((node, unnumbered()));
                 Vote::Failed { owed: true }
             }
-            Ok(AcquireReply::Granted { .. } | AcquireReply::Adopting { .. })
+            Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. })
                 if !self.core.in_time(self.sent) =>
             {
                 self.errors.push((node, self.core.too_late()));
                 Vote::Failed { owed: true }
             }
             Ok(AcquireReply::Granted { fence }) => Vote::Granted(fence),
-            Ok(AcquireReply::Adopting { fence, record }) => {
-                self.records.push((node, record));
+            Ok(AcquireReply::Promised { fence, record, now }) => {
+                self.clocks.push(now);
+                self.records.extend(record.map(|record| (node, record)));
                 Vote::Granted(fence)
             }
             Ok(AcquireReply::Recorded(record)) => {
@@ -247,7 +252,7 @@ impl Attempt {
         let keys = self.keys.clone();
         let hold = Arc::new_cyclic(|hold| {
             turns.note(&Note::Held(hold.clone()));
-            Hold::new(
+            let hold = Hold::new(
                 (core.serial, core.next_id()),
                 core.redact,
                 lease,
@@ -255,7 +260,13 @@ impl Attempt {
                 clock,
                 holding,
                 (Some(turns), obligation),
-            )
+            );
+            match self.purpose {
+                Purpose::Lock => hold,
+                Purpose::Recall { .. } => {
+                    hold.of_a_run(Clocks::new(take(&mut self.clocks), self.sent))
+                }
+            }
         });
         if self.fanout.is_empty() {
             if missing {

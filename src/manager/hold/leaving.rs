@@ -31,11 +31,17 @@ pub(in crate::manager) struct Owed {
 impl Owed {
     /// The nodes that are to be freed now or later. A lock that is left to expire counts as left from here on.
     pub(in crate::manager) fn owing(&mut self) -> Owing {
+        let obligation = self.obligation();
+        Owing::new(obligation, [&*self.nodes, &*self.busy].concat())
+    }
+
+    /// What is owed for it, to be met by whoever gives it back.
+    pub(in crate::manager) fn obligation(&mut self) -> Option<Obligation> {
         let obligation = self.obligation.take().filter(|_| !self.abandoned);
         if let Some(obligation) = &obligation {
             obligation.enter(Stage::Releasing);
         }
-        Owing::new(obligation, [&*self.nodes, &*self.busy].concat())
+        obligation
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Hold;
+use crate::clock::Clock as _;
 use crate::manager::core::Core;
 use crate::manager::ending::LossReason;
 use crate::token::Owner;
@@ -12,9 +14,9 @@ use crate::token::Owner;
 #[derive(Debug, Default)]
 pub(super) struct Loans {
     out: u32,
-    // Whether there was one. The proof fits all who have the lock after this tenant, and a copy of the call may come
-    // late, so such a lock is not handed on even when all loans are back.
-    ever: bool,
+    // How many there were. The proof fits all who have the lock after this tenant, and a copy of the call may come
+    // late, so a lock with any is not handed on even when all loans are back.
+    made: u32,
     // A borrower never answered: it may still be at work, so the lock is left to expire.
     abandoned: bool,
     // The guards have gone, and the last loan releases the lock through this.
@@ -32,7 +34,7 @@ impl fmt::Debug for Parked {
 
 impl Loans {
     pub(super) const fn ever(&self) -> bool {
-        self.ever
+        self.made > 0
     }
 
     /// Takes back what was left to the last loan; whether anything was.
@@ -48,11 +50,22 @@ impl Loans {
 impl Hold {
     /// Whether it is the lock of another, who lent it to us.
     pub(in crate::manager) const fn is_borrowed(&self) -> bool {
-        matches!(self.lease.owner, Owner::Lender(_))
+        matches!(self.lease.owner, Owner::Lender(..))
     }
 
-    /// Notes one loan of the tenant `number`, if the lock is still to be relied on.
-    pub(in crate::manager) fn lend(&self, number: u32) -> Result<(), LossReason> {
+    /// Whether it was ever lent.
+    pub(in crate::manager) fn was_lent(&self) -> bool {
+        self.inner().loans.ever()
+    }
+
+    /// Whether it is given back with what its work came to, whatever is out.
+    pub(in crate::manager) const fn is_of_a_run(&self) -> bool {
+        self.run.is_some()
+    }
+
+    /// Notes one loan of the tenant `number`, if the lock is still to be relied on: its number, and by when the nodes
+    /// will have let the lock go, whatever is late.
+    pub(in crate::manager) fn lend(&self, number: u32) -> Result<(u32, Duration), LossReason> {
         if let Some(reason) = self.ended_because(number) {
             return Err(reason);
         }
@@ -62,8 +75,9 @@ impl Hold {
             return Err(LossReason::Released);
         }
         inner.loans.out += 1;
-        inner.loans.ever = true;
-        Ok(())
+        inner.loans.made = inner.loans.made.wrapping_add(1).max(1);
+        let end = inner.holding.latest_end() + self.lease.ttl;
+        Ok((inner.loans.made, end.since(self.clock.now())))
     }
 
     /// Leaves the release to the last loan, if one is out; whether it does. For a lock whose last guard has left.

@@ -12,6 +12,7 @@
 //! pass from one guard of this process to the next: what the nodes hold stays, and each guard is a *tenant* of its
 //! own, told apart by its number. For all but the present tenant the lock has ended.
 
+mod clocks;
 mod inner;
 mod leaving;
 mod loans;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+pub(super) use self::clocks::Clocks;
 use self::inner::{Inner, Locked, Phase};
 pub(super) use self::leaving::Owed;
 use self::loans::Loans;
@@ -48,6 +50,8 @@ pub(super) struct Hold {
     pub(super) keys: NodeKeys,
     // Whether its keys are hidden from those who look.
     redact: bool,
+    // Of a run, which gives it back with what the work came to: what the nodes' clocks showed when they granted it.
+    run: Option<Clocks>,
     clock: Arc<dyn Clock>,
     // The deadline in nanoseconds, for checks without the mutex. Changed under the mutex only.
     deadline: AtomicU64,
@@ -92,11 +96,18 @@ impl Hold {
             lease,
             keys,
             redact,
+            run: None,
             clock,
             tenant: AtomicU32::new(0),
             ended: Arc::new(Notify::new()),
             settled: Notify::new(),
         }
+    }
+
+    /// The same for a run of some work, granted when the nodes' clocks showed this.
+    pub(super) fn of_a_run(mut self, clocks: Clocks) -> Self {
+        self.run = Some(clocks);
+        self
     }
 
     fn inner(&self) -> Locked<'_> {

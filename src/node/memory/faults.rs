@@ -135,6 +135,7 @@ impl MemoryNode {
         store.counters.clear();
         store.markers.forget();
         store.records.clear();
+        store.loans.clear();
     }
 
     /// What it has right now, for a later [`restore`](Self::restore): as a server that saves it to a file.

@@ -29,6 +29,7 @@ struct Marker {
 }
 
 /// Whether the node may vote.
+#[derive(Clone)]
 enum Mode {
     Voting,
     Quarantined {
@@ -191,7 +192,10 @@ impl Markers {
     pub(super) fn of_another(&self, id: &str) -> Self {
         let mut found = self.clone();
         for marker in found.markers.values_mut() {
-            marker.quarantine = Some(id.to_owned());
+            marker.mode = Mode::Quarantined {
+                id: id.to_owned(),
+                unused: false,
+            };
         }
         found.forgot = true;
         found

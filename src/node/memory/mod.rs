@@ -4,6 +4,7 @@ mod counters;
 #[cfg(feature = "test-util")]
 mod faults;
 mod listeners;
+mod loans;
 mod markers;
 mod records;
 mod store;
@@ -15,9 +16,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use self::counters::check_floor;
+use self::records::Now;
 use self::store::Store;
 use super::{
-    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, ExtendReplies,
+    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, EndClaim, ExtendReplies,
     ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier, Promotion,
     RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, VerifyReply,
     VerifyRequest,
@@ -110,6 +112,14 @@ impl Shared {
             .unix_micros()
     }
 
+    /// What both clocks show.
+    fn both(&self, moment: Moment) -> Now {
+        Now {
+            moment,
+            unix_micros: self.unix_micros(),
+        }
+    }
+
     fn store(&self) -> MutexGuard<'_, Store> {
         // A panic inside the store's short methods leaves it whole, so poison means nothing here.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
@@ -171,17 +181,25 @@ impl Node for MemoryNode {
 
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let shared = Arc::clone(&self.shared);
-        self.try_run(move |store, now| store.recall(&request, now, shared.unix_micros()))
+        self.try_run(move |store, now| store.recall(&request, shared.both(now)))
     }
 
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
-        self.try_run(move |store, now| store.complete(&request, now))
+        let shared = Arc::clone(&self.shared);
+        self.try_run(move |store, now| store.complete(&request, shared.both(now)))
     }
 
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
         self.try_run(move |store, now| {
             store.count_command();
             store.verify(&request, now)
+        })
+    }
+
+    fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
+        self.run(move |store, now| {
+            store.count_command();
+            store.end_claim(&request, now);
         })
     }
 

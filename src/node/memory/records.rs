@@ -24,52 +24,86 @@ pub(super) struct Records {
 struct Slot {
     last: Option<OwnerToken>,
     record: Option<Record>,
+    // Until when `last` is remembered at least. The record has its own end.
     expires: Moment,
 }
 
-impl Records {
-    fn live(&self, key: &NodeKey, now: Moment) -> Option<&Slot> {
-        self.slots.get(key).filter(|slot| slot.expires > now)
+/// What the clocks of a node show: that of locks, and that of records, in milliseconds since 1970.
+#[derive(Clone, Copy)]
+pub(super) struct Now {
+    pub(super) moment: Moment,
+    pub(super) unix_micros: u64,
+}
+
+impl Now {
+    const fn unix_millis(self) -> u64 {
+        self.unix_micros / 1_000
     }
 
-    fn record(&self, key: &NodeKey, now: Moment) -> Option<Record> {
-        self.live(key, now)?.record.clone()
+    const fn is_after(self, record: &Record) -> bool {
+        record.until <= self.unix_millis()
     }
+}
 
-    fn slot(&mut self, key: &NodeKey, now: Moment) -> &mut Slot {
-        if self.slots.len() >= self.sweep_at.max(64) {
-            self.slots.retain(|_, slot| slot.expires > now);
-            self.sweep_at = self.slots.len().saturating_mul(2);
-        }
-        let fresh = || Slot {
+impl Slot {
+    const fn new(now: Now) -> Self {
+        Self {
             last: None,
             record: None,
-            expires: now,
-        };
-        let slot = self.slots.entry(key.clone()).or_insert_with(fresh);
-        if slot.expires <= now {
-            *slot = fresh();
+            expires: now.moment,
+        }
+    }
+
+    fn record(&self, now: Now) -> Option<&Record> {
+        self.record.as_ref().filter(|record| !now.is_after(record))
+    }
+
+    fn is_over(&self, now: Now) -> bool {
+        self.expires <= now.moment && self.record(now).is_none()
+    }
+}
+
+impl Records {
+    fn live(&self, key: &NodeKey, now: Now) -> Option<&Slot> {
+        self.slots.get(key).filter(|slot| !slot.is_over(now))
+    }
+
+    fn record(&self, key: &NodeKey, now: Now) -> Option<Record> {
+        self.live(key, now)?.record(now).cloned()
+    }
+
+    fn slot(&mut self, key: &NodeKey, now: Now) -> &mut Slot {
+        if self.slots.len() >= self.sweep_at.max(64) {
+            self.slots.retain(|_, slot| !slot.is_over(now));
+            self.sweep_at = self.slots.len().saturating_mul(2);
+        }
+        let slots = self.slots.entry(key.clone());
+        let slot = slots.or_insert_with(|| Slot::new(now));
+        if slot.is_over(now) {
+            *slot = Slot::new(now);
         }
         slot
     }
 
     /// Notes who was granted the lock. A record that is there stays for as long as it was to stay.
-    fn grant(&mut self, key: &NodeKey, token: OwnerToken, linger: Duration, now: Moment) {
+    fn grant(&mut self, key: &NodeKey, token: OwnerToken, linger: Duration, now: Now) {
         let slot = self.slot(key, now);
         slot.last = Some(token);
-        slot.expires = slot.expires.max(now + linger);
+        slot.expires = slot.expires.max(now.moment + linger);
+        if slot.record(now).is_none() {
+            slot.record = None;
+        }
     }
 
-    fn put(&mut self, key: &NodeKey, record: Record, keep: Duration, now: Moment) {
-        let slot = self.slot(key, now);
-        slot.record = Some(record);
-        slot.expires = slot.expires.max(now + keep);
+    fn put(&mut self, key: &NodeKey, record: Record, now: Now) {
+        self.slot(key, now).record = Some(record);
     }
 
     /// Forgets that `token` was granted the lock, if nothing came of it and nobody came later.
-    fn forget(&mut self, key: &NodeKey, token: &OwnerToken) {
-        let void =
-            |slot: &Slot| slot.record.is_none() && slot.last.as_ref().is_some_and(|t| t == token);
+    fn forget(&mut self, key: &NodeKey, token: &OwnerToken, now: Now) {
+        let void = |slot: &Slot| {
+            slot.record(now).is_none() && slot.last.as_ref().is_some_and(|t| t == token)
+        };
         if self.slots.get(key).is_some_and(void) {
             self.slots.remove(key);
         }
@@ -86,8 +120,7 @@ impl Store {
     pub(super) fn recall(
         &mut self,
         request: &RecallRequest,
-        now: Moment,
-        unix_micros: u64,
+        now: Now,
     ) -> Result<AcquireReply, NodeError> {
         let lock = &request.lock;
         let key = lock.keys.first();
@@ -100,21 +133,22 @@ impl Store {
             self.count_command();
             return Ok(AcquireReply::Recorded(record.clone()));
         }
-        let reply = self.acquire(lock, now, unix_micros)?;
+        let reply = self.acquire(lock, now.moment, now.unix_micros)?;
         let AcquireReply::Granted { fence } = reply else {
             return Ok(reply);
         };
         self.records.grant(key, lock.token, request.linger, now);
-        Ok(match record {
-            Some(record) => AcquireReply::Adopting { fence, record },
-            None => AcquireReply::Granted { fence },
+        Ok(AcquireReply::Promised {
+            fence,
+            record,
+            now: now.unix_millis(),
         })
     }
 
     pub(super) fn complete(
         &mut self,
         request: &CompleteRequest,
-        now: Moment,
+        now: Now,
     ) -> Result<CompleteReply, NodeError> {
         let (key, token) = (request.release.keys.first(), &request.release.token);
         let voting = match &request.charter {
@@ -125,11 +159,13 @@ impl Store {
         };
         // Without its memory it can still be told what a quorum has.
         let stored = (voting || request.chosen) && self.settle(request, key, token, now);
-        let released = self.release(&request.release, now);
+        let released = self.release(&request.release, now.moment);
         Ok(match (stored, released) {
             (false, _) => CompleteReply::Refused,
             (true, ReleaseReply::Released { listeners }) => CompleteReply::Stored { listeners },
-            (true, ReleaseReply::NotOwner) => CompleteReply::Stored { listeners: 0 },
+            (true, ReleaseReply::NotOwner | ReleaseReply::Lent) => {
+                CompleteReply::Stored { listeners: 0 }
+            }
         })
     }
 
@@ -139,14 +175,18 @@ impl Store {
         request: &CompleteRequest,
         key: &NodeKey,
         token: &OwnerToken,
-        now: Moment,
+        now: Now,
     ) -> bool {
         let Some(record) = &request.record else {
-            self.records.forget(key, token);
+            self.records.forget(key, token, now);
             return true;
         };
+        if now.is_after(record) {
+            // Others may have looked for it and found that it has ended.
+            return false;
+        }
         let slot = self.records.live(key, now);
-        let known = slot.and_then(|slot| slot.record.as_ref());
+        let known = slot.and_then(|slot| slot.record(now));
         let known = known.map(|known| known.ballot);
         if known > Some(record.ballot) {
             // Whoever wrote it was told of ours, if that was chosen.
@@ -157,13 +197,12 @@ impl Store {
         let ours = match last {
             Some(last) => last == token,
             None => self
-                .live(key, now)
+                .live(key, now.moment)
                 .is_some_and(|entry| entry.token == *token),
         };
         let right = same || ours || request.chosen;
         if right {
-            // Also if it is the same: it may be wanted for longer.
-            self.records.put(key, record.clone(), request.keep, now);
+            self.records.put(key, record.clone(), now);
         }
         right
     }

@@ -9,6 +9,7 @@ use super::super::{
 };
 use super::counters::Counters;
 use super::listeners::Listeners;
+use super::loans::Loans;
 use super::markers::Markers;
 use super::records::Records;
 use crate::moment::Moment;
@@ -24,6 +25,7 @@ pub(super) struct Store {
     pub(super) counters: Counters,
     pub(super) markers: Markers,
     pub(super) records: Records,
+    pub(super) loans: Loans,
     pub(super) listeners: Listeners,
     #[cfg(feature = "test-util")]
     pub(super) commands: u64,
@@ -162,7 +164,7 @@ impl Store {
     }
 
     pub(super) fn verify(
-        &self,
+        &mut self,
         request: &VerifyRequest,
         now: Moment,
     ) -> Result<VerifyReply, NodeError> {
@@ -182,11 +184,17 @@ impl Store {
                 _ => return Ok(VerifyReply::NotOwner),
             }
         }
-        Ok(VerifyReply::Owner { remaining })
+        Ok(match self.claim(request, now) {
+            true => VerifyReply::Owner { remaining },
+            false => VerifyReply::Taken,
+        })
     }
 
     pub(super) fn release(&mut self, request: &ReleaseRequest, now: Moment) -> ReleaseReply {
         self.count_command();
+        if self.is_borrowed(request, now) {
+            return ReleaseReply::Lent;
+        }
         let (mut ours, mut told) = (false, 0);
         for key in request.keys.as_slice() {
             if !self

@@ -30,11 +30,13 @@ pub(super) fn read_acquire(
             .zip(usize::try_from(*key).ok())
             .map(|(holder, key)| AcquireReply::Held(holder.of_key(key)))
             .ok_or_else(|| garbled("an acquire")),
-        [Value::Int(2), ballot, body] => record(ballot, body).map(AcquireReply::Recorded),
-        [Value::Int(3), number, ballot, body] => {
-            let fence = number_of(number, "a recall")?;
-            let record = record(ballot, body)?;
-            Ok(AcquireReply::Adopting { fence, record })
+        [Value::Int(2), ballot, body, until] => {
+            record(ballot, body, until).map(AcquireReply::Recorded)
+        }
+        [Value::Int(3), number, now] => promised(number, None, now),
+        [Value::Int(3), number, now, ballot, body, until] => {
+            let record = record(ballot, body, until)?;
+            promised(number, Some(record), now)
         }
         [Value::Int(-3)] => Err(quarantined(
             "it has not been told yet of leases as long as ours",
@@ -47,11 +49,34 @@ pub(super) fn read_acquire(
     }
 }
 
+/// The grant in an answer to a recall.
+fn promised(
+    number: &Value,
+    record: Option<Record>,
+    now: &Value,
+) -> Result<AcquireReply, NodeError> {
+    let fence = number_of(number, "a recall")?;
+    match *now {
+        Value::Int(now) => Ok(AcquireReply::Promised {
+            fence,
+            record,
+            now: u64::try_from(now).unwrap_or(0),
+        }),
+        _ => Err(garbled("a recall")),
+    }
+}
+
 /// The record in an answer to a recall.
-fn record(ballot: &Value, body: &mut Value) -> Result<Record, NodeError> {
-    match (number_of(ballot, "a recall")?, body) {
-        (Some(ballot), Value::BulkString(body)) => {
-            Ok(Record::new(ballot, Bytes::from(std::mem::take(body))))
+fn record(ballot: &Value, body: &mut Value, until: &Value) -> Result<Record, NodeError> {
+    match (number_of(ballot, "a recall")?, body, until) {
+        (Some(ballot), Value::BulkString(body), Value::BulkString(until)) => {
+            let until = std::str::from_utf8(until).unwrap_or_default();
+            let until = until.parse().map_err(|_| garbled("a recall"))?;
+            Ok(Record::new(
+                ballot,
+                Bytes::from(std::mem::take(body)),
+                until,
+            ))
         }
         _ => Err(garbled("a recall")),
     }
@@ -84,6 +109,7 @@ pub(super) fn read_raise(answer: &Value) -> Result<RaiseReply, NodeError> {
 pub(super) fn read_release(answer: &Value) -> Result<ReleaseReply, NodeError> {
     match items(answer) {
         Some([Value::Int(0)]) => Ok(ReleaseReply::NotOwner),
+        Some([Value::Int(2)]) => Ok(ReleaseReply::Lent),
         Some([Value::Int(1), Value::Int(listeners)]) => Ok(ReleaseReply::Released {
             listeners: count(*listeners),
         }),
@@ -136,11 +162,20 @@ pub(super) fn read_verify(
 ) -> Result<VerifyReply, NodeError> {
     match items(answer) {
         Some([Value::Int(0)]) => Ok(VerifyReply::NotOwner),
+        Some([Value::Int(2)]) => Ok(VerifyReply::Taken),
         Some([Value::Int(1), Value::Int(millis)]) => Ok(VerifyReply::Owner {
             // A key without expiry is not one of our locks.
             remaining: Duration::from_millis(u64::try_from(*millis).unwrap_or(0)),
         }),
         other => Err(refusal(other, ours, "a verify")),
+    }
+}
+
+/// Reads the answer to the end of a claim.
+pub(super) fn read_end_claim(answer: &Value) -> Result<(), NodeError> {
+    match answer {
+        Value::Int(1) => Ok(()),
+        _ => Err(garbled("the end of a claim")),
     }
 }
 

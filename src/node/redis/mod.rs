@@ -20,7 +20,7 @@
 //! A user that may do this and nothing else is enough, here for the namespace `lk`:
 //!
 //! ```text
-//! ACL SETUSER locks reset on >PASSWORD ~lk:* ~lk!* resetchannels &lk!free:* &lk!idem!free:* -@all +evalsha +script|load +set +get +mget +del +pexpire +pttl +hset +hmget +hdel +time +publish +subscribe +unsubscribe +pubsub|numsub +info +ping
+//! ACL SETUSER locks reset on >PASSWORD ~lk:* ~lk!* resetchannels &lk!free:* &lk!idem!free:* -@all +evalsha +script|load +set +get +mget +del +pexpire +pexpireat +pttl +hset +hmget +hdel +time +publish +subscribe +unsubscribe +pubsub|numsub +info +ping
 //! ```
 //!
 //! Worth having, but not needed: `+client|id +client|kill`, so that commands of a lost connection cannot run after
@@ -132,7 +132,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::node::{
-    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, ExtendReplies,
+    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, EndClaim, ExtendReplies,
     ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier, Promotion,
     RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, VerifyReply,
     VerifyRequest,
@@ -294,8 +294,12 @@ impl Node for RedisNode {
         // Also where the server does not count at this time: what it has is in the way of others when it does.
         let token = request.token;
         let choose = move |core: &Core| core.lanes.link_for(&token);
+        let script = match request.lent {
+            false => &scripts::RELEASE,
+            true => &scripts::RELEASE_LENT,
+        };
         let cmd = move |link: &Link| scripts::release(&request, link.since());
-        self.command(choose, &scripts::RELEASE, cmd, answers::read_release)
+        self.command(choose, script, cmd, answers::read_release)
     }
 
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
@@ -340,6 +344,13 @@ impl Node for RedisNode {
         let cmd = move |link: &Link| scripts::verify(&request, link.identity());
         let read = move |answer: &Value| answers::read_verify(answer, charter.as_deref());
         self.command(FIRST, &scripts::VERIFY, cmd, read)
+    }
+
+    fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
+        let cmd = move |_: &Link| scripts::end_claim(&request);
+        // Behind the claim, and as a release also where the server does not count.
+        let choose = |core: &Core| core.lanes.link(0);
+        self.command(choose, &scripts::END_CLAIM, cmd, answers::read_end_claim)
     }
 
     fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {

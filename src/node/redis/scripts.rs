@@ -12,10 +12,10 @@ use super::answers::millis;
 use crate::moment::Moment;
 use crate::namespace::Namespace;
 use crate::node::{
-    AcquireRequest, Charter, CheckIn, CompleteRequest, Entry, ExtendRequest, Promotion,
+    AcquireRequest, Charter, CheckIn, CompleteRequest, EndClaim, Entry, ExtendRequest, Promotion,
     RaiseRequest, RecallRequest, ReleaseRequest, VerifyRequest,
 };
-use crate::token::FencingToken;
+use crate::token::{FencingToken, OwnerHash};
 
 /// How many locks one run of the extend script covers. A script holds up everybody else on the server, so a big
 /// batch goes out as several short runs (in one pipeline).
@@ -53,6 +53,8 @@ const REFUSE: &str = include_str!("lua/refuse.lua");
 const LESS: &str = include_str!("lua/less.lua");
 const COUNTED: &str = include_str!("lua/counted.lua");
 const MARKED: &str = include_str!("lua/marked.lua");
+const BORROWED: &str = "local borrowers, loans = table.remove(KEYS), table.remove(KEYS)\n";
+const NOW: &str = include_str!("lua/now.lua");
 const TAKE: &str = include_str!("lua/acquire.lua");
 const GIVE_BACK: &str = include_str!("lua/release.lua");
 
@@ -77,6 +79,13 @@ pub(super) static EXTEND: Script = Script::of(&[
     include_str!("lua/extend.lua"),
 ]);
 pub(super) static RELEASE: Script = Script::of(&[GIVE_BACK, include_str!("lua/released.lua")]);
+pub(super) static RELEASE_LENT: Script = Script::of(&[
+    BORROWED,
+    include_str!("lua/lent.lua"),
+    GIVE_BACK,
+    include_str!("lua/released.lua"),
+]);
+pub(super) static END_CLAIM: Script = Script::of(&[include_str!("lua/end_claim.lua")]);
 pub(super) static RAISE: Script = Script::of(&[
     "local marker, told, digest = KEYS[1], '', ''\n",
     STANDING,
@@ -90,6 +99,7 @@ pub(super) static VERIFY: Script = Script::of(&[
     IDENTITY,
     STANDING,
     REFUSE,
+    BORROWED,
     include_str!("lua/verify.lua"),
 ]);
 pub(super) static CHECK_IN: Script = Script::of(&[
@@ -113,18 +123,19 @@ pub(super) static RECALL: Script = Script::of(&[
     STANDING,
     REFUSE,
     LESS,
+    NOW,
     include_str!("lua/recall.lua"),
     COUNTED,
     MARKED,
     TAKE,
     include_str!("lua/promise.lua"),
-    "return {1, number}\n",
 ]);
 pub(super) static COMPLETE: Script = Script::of(&[
     "local told, digest, record, marker = ARGV[4], ARGV[5], table.remove(KEYS), table.remove(KEYS)\n",
     IDENTITY,
     STANDING,
     LESS,
+    NOW,
     include_str!("lua/complete.lua"),
     GIVE_BACK,
     include_str!("lua/completed.lua"),
@@ -133,8 +144,18 @@ pub(super) static COMPLETE: Script = Script::of(&[
 pub(super) static EVICTIONS: Script = Script::of(&[include_str!("lua/evictions.lua")]);
 
 /// All of them.
-pub(super) static ALL: [&Script; 10] = [
-    &ACQUIRE, &EXTEND, &RELEASE, &RAISE, &VERIFY, &CHECK_IN, &PROMOTE, &RECALL, &COMPLETE,
+pub(super) static ALL: [&Script; 12] = [
+    &ACQUIRE,
+    &EXTEND,
+    &RELEASE,
+    &RELEASE_LENT,
+    &RAISE,
+    &VERIFY,
+    &END_CLAIM,
+    &CHECK_IN,
+    &PROMOTE,
+    &RECALL,
+    &COMPLETE,
     &EVICTIONS,
 ];
 
@@ -210,12 +231,13 @@ pub(super) fn complete(
     let mut cmd = give_back(&COMPLETE, &request.release, &beside, connected);
     charter(&mut cmd, request.charter.as_deref(), identity);
     match &request.record {
-        Some(record) => cmd.arg(record.ballot.get()).arg(&record.body[..]),
-        None => cmd.arg("").arg(""),
+        Some(record) => cmd
+            .arg(record.ballot.get())
+            .arg(&record.body[..])
+            .arg(record.until),
+        None => cmd.arg("").arg("").arg(""),
     };
-    cmd.arg(life(request.keep))
-        .arg(flag(request.chosen))
-        .arg(flag(replicated));
+    cmd.arg(flag(request.chosen)).arg(flag(replicated));
     cmd
 }
 
@@ -277,7 +299,12 @@ pub(super) fn raise(request: &RaiseRequest) -> Cmd {
 
 /// The command for a release on a connection that is there since `connected`.
 pub(super) fn release(request: &ReleaseRequest, connected: Moment) -> Cmd {
-    give_back(&RELEASE, request, &[], connected)
+    if !request.lent {
+        return give_back(&RELEASE, request, &[], connected);
+    }
+    let (namespace, owner) = (request.keys.namespace(), OwnerHash::of(&request.token));
+    let beside = [namespace.loans(&owner), namespace.borrowers(&owner)];
+    give_back(&RELEASE_LENT, request, &beside, connected)
 }
 
 /// A run of `script`, which gives a lock back: what it is given for that, and the keys `beside` behind the lock's.
@@ -355,13 +382,38 @@ pub(super) fn chunks(requests: &[ExtendRequest]) -> impl Iterator<Item = &[Exten
 /// The command for a verify.
 pub(super) fn verify(request: &VerifyRequest, identity: &str) -> Cmd {
     let keys = request.keys.as_slice();
-    let mut cmd = VERIFY.run(1 + keys.len(), 4 + keys.len());
-    cmd.arg(request.keys.namespace().marker());
+    let namespace = request.keys.namespace();
+    let mut cmd = VERIFY.run(3 + keys.len(), 9 + keys.len());
+    cmd.arg(namespace.marker());
     for key in keys {
         cmd.arg(key.as_str());
     }
+    cmd.arg(namespace.loans(&request.owner))
+        .arg(namespace.borrowers(&request.owner));
     charter(&mut cmd, request.charter.as_deref(), identity);
     cmd.arg(request.owner.as_str());
+    match &request.claim {
+        Some(claim) => cmd
+            .arg(claim.loan)
+            .arg(claim.borrower.expose())
+            .arg(life(claim.keep)),
+        None => cmd.arg(""),
+    };
+    cmd
+}
+
+/// The command for the end of a claim.
+pub(super) fn end_claim(request: &EndClaim) -> Cmd {
+    let (namespace, claim) = (request.keys.namespace(), &request.claim);
+    let mut cmd = END_CLAIM.run(3, 8);
+    cmd.arg(namespace.loans(&request.owner))
+        .arg(namespace.borrowers(&request.owner))
+        .arg(request.keys.first().as_str())
+        .arg(claim.loan)
+        .arg(claim.borrower.expose())
+        .arg(flag(request.ran))
+        .arg(request.owner.as_str())
+        .arg(life(claim.keep));
     cmd
 }
 

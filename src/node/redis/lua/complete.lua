@@ -1,8 +1,8 @@
 -- Keeps what the request of an idempotency key came to, and gives its lock back. `release` stands behind it.
 -- KEYS: as for a release of one key, then the `marker` and the `record`, which are taken off.
--- ARGV: as for a release, then 4 who the server is ('any' or '' if it need not be known), 5 the digest of the charter, 6 the
--- ballot ('' if there is nothing to keep), 7 the body, 8 how long it is kept in milliseconds, 9 '' unless a quorum has
--- it, 10 '' unless replicas are waited for.
+-- ARGV: as for a release, then 4 who the server is ('any' or '' if it need not be known), 5 the digest of the charter, 6
+-- the ballot ('' if there is nothing to keep), 7 the body, 8 when it ends in milliseconds since 1970, 9 '' unless a quorum
+-- has it, 10 '' unless replicas are waited for.
 -- Answers {1, how many were told} if it is as it should be, {0} if the record may not be kept; {-2, charter} under
 -- another charter, and then nothing was done. Else the lock is not ours any more.
 if refusal and refusal[1] == -2 then
@@ -17,12 +17,19 @@ local function settle()
   if refusal and not chosen then
     return false
   end
-  local before = redis.call('HMGET', record, 'last', 'ballot')
+  local before = redis.call('HMGET', record, 'last', 'ballot', 'until')
+  if before[2] and tonumber(before[3] or 0) <= now then
+    before[2] = false
+  end
   if ballot == '' then
     if before[1] == token and not before[2] then
       redis.call('DEL', record)
     end
     return true
+  end
+  if tonumber(ARGV[8]) <= now then
+    -- Others may have looked for it and found that it has ended.
+    return false
   end
   local same = before[2] == ballot
   if before[2] and less(ballot, before[2]) then
@@ -40,9 +47,10 @@ local function settle()
     return false
   end
   -- Written also if it is the same, for the replicas.
-  redis.call('HSET', record, 'ballot', ballot, 'body', ARGV[7])
-  if redis.call('PTTL', record) < tonumber(ARGV[8]) then
-    redis.call('PEXPIRE', record, ARGV[8])
+  redis.call('HSET', record, 'ballot', ballot, 'body', ARGV[7], 'until', ARGV[8])
+  -- For the sake of `last` it may be there for longer.
+  if redis.call('PTTL', record) < ARGV[8] - now then
+    redis.call('PEXPIREAT', record, ARGV[8])
   end
   return true
 end

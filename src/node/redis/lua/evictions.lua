@@ -3,7 +3,7 @@
 -- KEYS: the marker.
 -- Answers 1 if it has, else 0.
 local now = string.match(redis.call('INFO', 'stats'), 'evicted_keys:(%d+)') or '0'
-if now == (redis.call('HGET', KEYS[1], 'evicted') or '0') then
+if now == (redis.call('HMGET', KEYS[1], 'evicted')[1] or '0') then
   return 0
 end
 if now == '0' then
