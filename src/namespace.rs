@@ -14,10 +14,11 @@ use crate::token::{OwnerHash, OwnerToken};
 ///
 /// The lock `order:42` in the namespace `lk` (the default) is the Redis key `lk:order:42`, and its releases are
 /// announced on the channel `lk!free:order:42`. What is kept beside the locks is called `lk!..` too:
-/// `lk!fence:order:42` is the counter of the lock's holders, `lk!node` the node's memory of itself, and `lk!dead:..`
-/// an owner that is gone. Requests with idempotency keys are locked as `lk!idem:..`, and what they came to is
-/// `lk!idem!record:..`. In the empty namespace the Redis key is the lock key itself, which is what other Redlock
-/// libraries use. All contenders for a lock must use the same namespace.
+/// `lk!fence:order:42` is the counter of the lock's holders, `lk!node` the node's memory of itself, `lk!dead:..` an
+/// owner that is gone, and `lk!loan:..` and `lk!borrower:..` who has the loans of a lock, and who of them is at work.
+/// Requests with idempotency keys are locked as `lk!idem:..`, and what they came to is `lk!idem!record:..`. In the
+/// empty namespace the Redis key is the lock key itself, which is what other Redlock libraries use. All contenders for
+/// a lock must use the same namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace {
     text: Arc<str>,

@@ -147,8 +147,9 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`ReleaseError::Lost`] if the lock had been lost before: the work may have run without it.
-    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time. Either way nothing is left to do: what
-    /// is not yet released is tried again in the background until its ttl has ended it.
+    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time, or a [borrower](Self::lend) is at work though
+    /// its loan was returned. Either way nothing is left to do: what is not yet released is tried again in the
+    /// background until its ttl has ended it.
     ///
     /// # Cancel safety
     ///
