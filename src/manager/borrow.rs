@@ -192,7 +192,7 @@ async fn look(core: &Core, keys: &NodeKeys, owner: OwnerHash) -> Result<Look, Bo
             .map(|(node, error)| core.failure(node, error))
             .collect(),
         retry_after: core.quorum_in(),
-            disagreed: false,
+        disagreed: false,
     }))
 }
 

@@ -154,8 +154,8 @@ pub(super) async fn complete(
     };
     let release = ReleaseRequest::new(hold.keys.clone(), token, true).since(hold.lease.started);
     let record = body.map(|body| Record::new(ballot, body));
-    let request = CompleteRequest::new(release, record, keep)
-        .under(Some(Arc::clone(&core.charter)));
+    let request =
+        CompleteRequest::new(release, record, keep).under(Some(Arc::clone(&core.charter)));
     let mut completion = Completion {
         work: Some((
             Work::new(core, &hold, owed, request),

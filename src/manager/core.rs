@@ -133,7 +133,9 @@ impl Core {
 
     /// How long the nodes' votes are waited for: later ones would not count.
     pub(super) fn patience(&self, sent: Moment) -> Duration {
-        let left = self.latest_vote.saturating_sub(self.clock.now().since(sent));
+        let left = self
+            .latest_vote
+            .saturating_sub(self.clock.now().since(sent));
         self.node_timeout.min(left)
     }
 

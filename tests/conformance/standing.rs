@@ -97,7 +97,9 @@ async fn verify(
 
 /// What the owner `number` is known by to others.
 fn hash(number: u32) -> OwnerHash {
-    let digest = sha1_smol::Sha1::from(token(number).expose()).digest().to_string();
+    let digest = sha1_smol::Sha1::from(token(number).expose())
+        .digest()
+        .to_string();
     OwnerHash::parse(digest.as_bytes()).unwrap()
 }
 

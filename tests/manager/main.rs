@@ -40,7 +40,8 @@ use tokio::task::JoinHandle;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{
-    AcquireError, LockGuard, LockManager, LockManagerBuilder, NodeStanding, NodeStatus, RestartGuard,
+    AcquireError, LockGuard, LockManager, LockManagerBuilder, NodeStanding, NodeStatus,
+    RestartGuard,
 };
 
 const TTL: Duration = Duration::from_secs(10);

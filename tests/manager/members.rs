@@ -26,7 +26,6 @@ fn some(nodes: &Nodes, which: &[usize]) -> LockManagerBuilder {
 const FIVE: &str = "[format 1; nodes n0, n1, n2, n3, n4; quorum 3; losses masked 0; longest ttl 60s; \
                     restart guard on; fencing on]";
 
-
 fn voting(locks: &LockManager) -> usize {
     let nodes = locks.nodes();
     let nodes = nodes.iter();

@@ -45,7 +45,10 @@ async fn connect_needs_a_quorum_and_names_who_is_missing() {
     // Without all of them nobody begins.
     nodes.each([0, 1], MemoryNode::go_down);
     let error = nodes.builder().connect().await.unwrap_err().to_string();
-    for node in ["n0 (the node is down)", "n2 (it does not vote before every node"] {
+    for node in [
+        "n0 (the node is down)",
+        "n2 (it does not vote before every node",
+    ] {
         assert!(error.contains(node), "{error}");
     }
     nodes.each([0, 1], MemoryNode::come_up);

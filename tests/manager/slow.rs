@@ -8,8 +8,8 @@ use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckIn, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError,
-    NodeFuture, NodeState, Notifier, Promotion, ReleaseReply, ReleaseRequest, Standing,
+    AcquireReply, AcquireRequest, CheckIn, ExtendReplies, ExtendRequest, Node, NodeContext,
+    NodeError, NodeFuture, NodeState, Notifier, Promotion, ReleaseReply, ReleaseRequest, Standing,
 };
 
 use super::{MS, Nodes};

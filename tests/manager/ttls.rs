@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_redlock::{LockGuard, LockManager};
+use tower_redlock::{LockGuard, LockManager, NodeStanding};
 
 use super::MS;
 use super::links::{Process, nodes};
@@ -38,7 +38,10 @@ async fn who_is_cut_off_from_those_who_know_the_longest_ttl_waits_for_it_all_the
     nodes[0].forget();
     a.0[0].cut();
     let got = taken(&short, LONG).await;
-    assert!(got.is_none() || guard.is_lost(), "two holders after {got:?}");
+    assert!(
+        got.is_none() || guard.is_lost(),
+        "two holders after {got:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,7 +64,10 @@ async fn an_extension_counts_only_where_so_long_a_ttl_is_known() {
     a.0[1].cut();
     a.0[2].cut();
     let got = taken(&short, LONG).await;
-    assert!(got.is_none() || guard.is_lost(), "two holders after {got:?}");
+    assert!(
+        got.is_none() || guard.is_lost(),
+        "two holders after {got:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +79,13 @@ async fn a_vote_that_comes_long_after_the_attempt_began_does_not_count() {
     a.0[2].hush();
     let late = a.0[2].clone();
     let first = a.0[0].clone();
-    let long = a.builder().ttl(LONG).max_ttl(LONG).node_timeout(2 * SECOND).lazy().unwrap();
+    let long = a
+        .builder()
+        .ttl(LONG)
+        .max_ttl(LONG)
+        .node_timeout(2 * SECOND)
+        .lazy()
+        .unwrap();
     sleep(10 * MS).await;
     late.delay(3 * SECOND);
     first.hush();
@@ -85,6 +97,31 @@ async fn a_vote_that_comes_long_after_the_attempt_began_does_not_count() {
     let got = short.try_acquire("k").await;
     late.listen();
     let guard = attempt.await.unwrap();
-    let valid = |outcome: &Result<LockGuard, _>| outcome.as_ref().is_ok_and(|guard| !guard.is_lost());
+    let valid =
+        |outcome: &Result<LockGuard, _>| outcome.as_ref().is_ok_and(|guard| !guard.is_lost());
     assert!(!(valid(&got) && valid(&guard)), "two holders");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_ttl_of_old_is_forgotten_when_a_shorter_one_is_agreed_on() {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let nodes = nodes(3);
+    let process = Process::on(&nodes);
+    let batch = process.builder().ttl(DAY).max_ttl(DAY).connect();
+    drop(batch.await.unwrap().try_acquire("k").await.unwrap());
+    sleep(DAY).await;
+    let locks = process.builder().lazy().unwrap();
+    let began = Instant::now();
+    locks.adopt_nodes().await.unwrap();
+    // Once more for what they agreed on now, as the others may not have been stopped.
+    let waited = began.elapsed();
+    assert!(waited < 65 * SECOND && waited > 60 * SECOND, "{waited:?}");
+    nodes[0].forget();
+    let began = Instant::now();
+    sleep(2 * SECOND).await;
+    while locks.nodes()[0].standing != NodeStanding::Voting {
+        sleep(100 * MS).await;
+    }
+    let waited = began.elapsed();
+    assert!(waited < 12 * SECOND, "a restart: {waited:?}");
 }

@@ -212,12 +212,7 @@ async fn quarantined(core: &Core, index: usize, found: Found) -> Duration {
 }
 
 /// When the wait of a quarantine began; `None` if it has not.
-fn begun(
-    core: &Core,
-    found: &Found,
-    others: &Others,
-    quarantine: &Quarantine,
-) -> Option<Moment> {
+fn begun(core: &Core, found: &Found, others: &Others, quarantine: &Quarantine) -> Option<Moment> {
     // A node that votes, or has, under our charter proves that all have accepted it once.
     if found.accepted || others.intact > 0 {
         return Some(quarantine.since);

@@ -542,9 +542,7 @@ impl Standings {
                 let text = quarantine.explain(now);
                 Some(NodeError::new(NodeErrorKind::Quarantined, text))
             }
-            State::Foreign(foreign) => {
-                Some(NodeError::new(NodeErrorKind::Foreign, foreign.reason))
-            }
+            State::Foreign(foreign) => Some(NodeError::new(NodeErrorKind::Foreign, foreign.reason)),
             State::Unknown | State::Voting => None,
         }
     }
@@ -604,9 +602,7 @@ impl Standings {
         let mut waits: Vec<Duration> = nodes
             .filter_map(|node| match self.get(node) {
                 State::Voting => Some(Duration::ZERO),
-                State::Quarantined(quarantine) => {
-                    quarantine.end.moment().map(|end| end.since(now))
-                }
+                State::Quarantined(quarantine) => quarantine.end.moment().map(|end| end.since(now)),
                 State::Unknown | State::Foreign(_) => None,
             })
             .collect();
