@@ -64,12 +64,12 @@ async fn of_two_lists_with_a_server_in_common_never_do_both_hold() {
     let mut cluster = Cluster::start();
     let urls = cluster.urls();
     let builder = |urls: &[String]| {
-        let builder = LockManager::builder().bootstrap(true).redis(urls);
+        let builder = LockManager::builder().redis(urls);
         let ttl = 2_000 * MS;
         // Longer than any other lease, so that nobody waits for the rest of a minute.
         builder.ttl(ttl).max_ttl(ttl).node_timeout(300 * MS)
     };
-    let old = connected(builder(&urls[..3])).await;
+    let old = connected(builder(&urls[..3]).bootstrap(true)).await;
     let guard = old.try_acquire("order:1").await.unwrap();
     // The shared one is away, and says nothing to those who begin.
     cluster.servers[2].kill();
