@@ -27,6 +27,9 @@ impl Core {
 
     /// How many nodes take commands, and vote or will.
     pub(super) fn promising(&self) -> usize {
+        if self.standings.is_blocked() {
+            return 0;
+        }
         self.standings.promising(|node| self.is_up(node))
     }
 }
@@ -172,6 +175,9 @@ impl LockManager {
 
     pub(super) fn not_standing(&self, needed: usize) -> NoQuorum {
         let core = &self.core;
+        if let Some(error) = core.disagreement() {
+            return error;
+        }
         let now = core.clock.now();
         let failures = (0..core.nodes.len()).filter_map(|node| {
             let state = core.nodes.get(node).map(|node| node.state());

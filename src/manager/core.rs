@@ -72,6 +72,7 @@ impl Core {
         background: Background,
     ) -> Self {
         let charter = options.charter(&nodes);
+        let latest = latest_vote(options.max_ttl);
         Self {
             standings: Arc::new(Standings::new(
                 nodes.len(),
@@ -81,7 +82,8 @@ impl Core {
             connect_timeout: options.connect_timeout,
             max_clock_skew: options.guard.max_clock_skew.unwrap_or_default(),
             max_ttl: options.max_ttl,
-            latest_vote: latest_vote(options.max_ttl),
+            // By the slowest clock.
+            latest_vote: latest.saturating_sub(options.terms.drift.of(latest)),
             charter,
             fencing: options.fencing.keep,
             numbers: Numbers::default(),

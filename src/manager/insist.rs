@@ -54,8 +54,11 @@ pub(super) async fn insist<T>(
 }
 
 impl Core {
-    /// Says that a node refused a command.
+    /// Takes in that a node refused a command, and says so.
     pub(super) fn refused(&self, node: usize, name: &'static str, error: &NodeError) {
+        if error.kind() == NodeErrorKind::Foreign {
+            self.heard(node, error);
+        }
         crate::trace::command_failed(self.name_of(node), name, error);
     }
 }

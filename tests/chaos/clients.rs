@@ -35,7 +35,7 @@ impl Clients {
     ) -> Self {
         let mut connecting = JoinSet::new();
         for _ in 0..COUNT {
-            let builder = LockManager::builder().redis(urls).ttl(TTL);
+            let builder = LockManager::builder().redis(urls).ttl(TTL).max_ttl(TTL);
             // Enough for a busy machine, and what is left of the ttl is enough for a lock.
             let builder = builder.node_timeout(Duration::from_millis(60));
             connecting.spawn(mode(builder).connect());

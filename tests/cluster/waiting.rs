@@ -93,7 +93,7 @@ async fn eight_thousand_waiters_for_a_thousand_keys_all_get_their_turn() {
     let cluster = Cluster::start();
     // They all come at once, and a busy machine is no dead node.
     let builder = cluster.builder().max_wait(PATIENT);
-    let locks = connected(builder.node_timeout(Duration::from_secs(10))).await;
+    let locks = connected(builder.node_timeout(Duration::from_secs(6))).await;
     let inside: Arc<Vec<AtomicUsize>> = Arc::new((0..1_000).map(|_| AtomicUsize::new(0)).collect());
     let mut waiters = JoinSet::new();
     for n in 0..8_000 {

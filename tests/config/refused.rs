@@ -20,6 +20,10 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("ttl = \"0s\"", "ttl", "must be at least 10ms"),
     ("ttl = \"5ms\"", "ttl", "must be at least 10ms"),
     ("ttl = \"2d\"", "ttl", "must be at most 86400s"),
+    ("max_ttl = 60", "max_ttl", "say \"60s\""),
+    ("max_ttl = \"25h\"", "max_ttl", "must be at most 86400s"),
+    ("max_ttl = \"5s\"", "ttl", "ttl is 10s, and max_ttl, the longest that any process uses with these nodes, is 5s"),
+    ("node_timeout = \"7s\"", "node_timeout", "with a max_ttl of 60s no answer counts that takes longer than 6s"),
     ("node_timeout = 1", "node_timeout", "say \"1s\" or \"1ms\""),
     ("node_timeout = \"0ms\"", "node_timeout", "at least 1ms"),
     ("node_timeout = \"11s\"", "node_timeout", "at most 10s"),
@@ -116,7 +120,7 @@ fn every_field_has_a_row() {
         let rows = rows.filter(|(_, name, _)| name.split(['.', '[']).next() == Some(field));
         assert!(rows.count() > 0, "{field}");
     }
-    assert_eq!(known.split(", ").count(), 18);
+    assert_eq!(known.split(", ").count(), 19);
 }
 
 #[test]

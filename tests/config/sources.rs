@@ -9,6 +9,7 @@ const TOML: &str = r#"
 memory = 4
 namespace = "shop"
 ttl = "1m30s"
+max_ttl = "3m"
 node_timeout = "150ms"
 connect_timeout = "7s"
 drift_factor = 0.08
@@ -25,16 +26,17 @@ restart_guard = { max_clock_skew = "2s" }
 "#;
 
 const JSON: &str = r#"{
-    "memory": 4, "namespace": "shop", "ttl": "1m30s", "node_timeout": "150ms", "connect_timeout": "7s",
+    "memory": 4, "namespace": "shop", "ttl": "1m30s", "max_ttl": "180s", "node_timeout": "150ms", "connect_timeout": "7s",
     "drift_factor": 0.08, "mask_losses": 1, "max_hold": "2h", "max_wait": "1s500ms", "max_waiters_per_key": 7,
     "max_waiters": 70, "bootstrap": true, "redact_keys": true, "hand_off": {"max_passes": 8, "max_time": "50ms"},
     "fencing": {"keep": "30d"}, "restart_guard": {"max_clock_skew": "2s"}
 }"#;
 
-const VARIABLES: [(&str, &str); 18] = [
+const VARIABLES: [(&str, &str); 19] = [
     ("REDLOCK_MEMORY", "4"),
     ("REDLOCK_NAMESPACE", "shop"),
     ("REDLOCK_TTL", "1m30s"),
+    ("REDLOCK_MAX_TTL", "3m"),
     ("REDLOCK_NODE_TIMEOUT", "150ms"),
     ("REDLOCK_CONNECT_TIMEOUT", "7s"),
     ("REDLOCK_DRIFT_FACTOR", "0.08"),
@@ -74,6 +76,7 @@ fn a_configuration_tells_a_builder_what_its_setters_do() {
         .memory(4)
         .namespace("shop")
         .ttl(Duration::from_secs(90))
+        .max_ttl(Duration::from_secs(180))
         .node_timeout(Duration::from_millis(150))
         .connect_timeout(Duration::from_secs(7))
         .drift_factor(0.08)

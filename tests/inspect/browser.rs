@@ -31,6 +31,7 @@ impl Scene {
         let locks = LockManager::builder()
             .nodes(nodes.iter().cloned())
             .ttl(Duration::from_secs(600))
+            .max_ttl(Duration::from_secs(600))
             .max_wait(Duration::from_secs(600))
             .connect()
             .await

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{AcquireError, LockManager, NodeStanding};
+use tower_redlock::{AcquireError, LockManager, LossReason, NodeStanding};
 
 use super::links::{Process, nodes};
 use super::{MS, TTL};
@@ -39,8 +39,14 @@ fn foreign(locks: &LockManager) -> Vec<String> {
     foreign.map(|node| node.name).collect()
 }
 
+/// It grants locks, and takes them back.
+async fn grants(locks: &LockManager) {
+    let guard = locks.try_acquire("another").await.unwrap();
+    guard.release().await.unwrap();
+}
+
 async fn refusal(locks: &LockManager) -> String {
-    match locks.try_acquire("k").await {
+    match locks.try_acquire("refused").await {
         Err(AcquireError::NoQuorum(error)) => error.to_string(),
         other => panic!("{other:?}"),
     }
@@ -92,13 +98,107 @@ async fn of_two_lists_that_share_a_node_which_forgets_only_one_goes_on() {
         sleep(3 * SECOND + 50 * MS).await;
         nodes[2].forget();
         never_both(&old, &new, 4 * TTL).await;
-        assert_eq!(
-            (foreign(&old).len(), foreign(&new).len()).max((1, 0)),
-            if foreign(&old).is_empty() {
-                (0, 1).max((1, 0))
-            } else {
-                (1, 0)
-            },
-        );
+        assert_eq!(foreign(&old).len() + foreign(&new).len(), 1);
+        let (on, off) = if foreign(&new).is_empty() {
+            (&new, &old)
+        } else {
+            (&old, &new)
+        };
+        grants(on).await;
+        let text = refusal(off).await;
+        assert!(text.contains(OLD) && text.contains(NEW), "{text}");
+        assert!(text.starts_with("nothing is granted while"), "{text}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_ends_with_its_validity_when_a_node_turns_out_to_be_another_s() {
+    let nodes = nodes(5);
+    let (a, b) = lists(&nodes);
+    let old = a.builder().max_hold(100 * TTL).connect().await.unwrap();
+    let guard = old.try_acquire("k").await.unwrap();
+    let new = b.builder().lazy().unwrap();
+    sleep(2 * SECOND).await;
+    a.0[2].cut();
+    nodes[2].forget();
+    sleep(30 * SECOND).await;
+    assert!(foreign(&new).is_empty() && !guard.is_lost());
+    grants(&new).await;
+    // The two that are left would extend it, and nobody knows better.
+    a.0[2].mend();
+    let seen = Instant::now();
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert!(seen.elapsed() < TTL + SECOND, "{:?}", seen.elapsed());
+    assert_eq!(foreign(&old), ["n2"]);
+    for node in &nodes[..2] {
+        assert!(!node.keys().contains(&"lk:another".to_owned()));
+    }
+    refusal(&old).await;
+    // Who is right is for somebody to say.
+    sleep(TTL).await;
+    old.adopt_nodes().await.unwrap();
+    grants(&old).await;
+    sleep(2 * SECOND).await;
+    refusal(&new).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_left_behind_when_the_settings_changed_costs_its_vote_alone() {
+    let nodes = nodes(3);
+    let (a, b) = (Process::on(&nodes), Process::on(&nodes));
+    let before = a.builder().connect().await.unwrap();
+    grants(&before).await;
+    drop(before);
+    b.0[2].cut();
+    let changed = || b.builder().max_ttl(TTL).max_hold(100 * TTL);
+    let locks = changed().lazy().unwrap();
+    locks.adopt_nodes().await.unwrap();
+    grants(&locks).await;
+    // It comes back with what it knew, to this process and to one that has just begun.
+    b.0[2].mend();
+    sleep(2 * SECOND).await;
+    let late = changed().connect().await.unwrap();
+    for locks in [&locks, &late] {
+        assert_eq!(foreign(locks), ["n2"]);
+        grants(locks).await;
+    }
+    let guard = locks.try_acquire("k").await.unwrap();
+    sleep(3 * TTL).await;
+    assert!(!guard.is_lost(), "it is extended on the others");
+    // Those with the settings from before get nothing.
+    let before = a.builder().lazy().unwrap();
+    refusal(&before).await;
+    // And it is taken over when that is asked for once more.
+    locks.adopt_nodes().await.unwrap();
+    sleep(3 * TTL).await;
+    assert!(foreign(&locks).is_empty() && !guard.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_replaced_does_not_go_on_because_it_replaced_the_others_before() {
+    let nodes = nodes(3);
+    let (a, b) = (Process::on(&nodes), Process::on(&nodes));
+    let one = a.builder().connect().await.unwrap();
+    let two = b.builder().max_ttl(TTL).lazy().unwrap();
+    two.adopt_nodes().await.unwrap();
+    grants(&two).await;
+    // And back, but for one node; and the others are not stopped, as they should be.
+    sleep(2 * SECOND).await;
+    a.0[2].cut();
+    let error = one.adopt_nodes().await.unwrap_err().to_string();
+    assert!(error.starts_with("nothing is granted while"), "{error}");
+    // Who has not seen the one that is away cannot know.
+    let late = a.builder().lazy().unwrap();
+    late.adopt_nodes().await.unwrap();
+    grants(&late).await;
+    refusal(&two).await;
+    // But it says itself that it was taken from ours, and nobody can tell who was last.
+    a.0[2].mend();
+    sleep(2 * SECOND).await;
+    refusal(&late).await;
+    late.adopt_nodes().await.unwrap();
+    grants(&late).await;
+    sleep(2 * SECOND).await;
+    grants(&one).await;
+    refusal(&two).await;
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_redlock::{LockGuard, LockManager};
+use tower_redlock::{LockGuard, LockManager, NodeStanding};
 
 use super::MS;
 use super::links::{Process, nodes};
@@ -100,4 +100,28 @@ async fn a_vote_that_comes_long_after_the_attempt_began_does_not_count() {
     let valid =
         |outcome: &Result<LockGuard, _>| outcome.as_ref().is_ok_and(|guard| !guard.is_lost());
     assert!(!(valid(&got) && valid(&guard)), "two holders");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_ttl_of_old_is_forgotten_when_a_shorter_one_is_agreed_on() {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let nodes = nodes(3);
+    let process = Process::on(&nodes);
+    let batch = process.builder().ttl(DAY).max_ttl(DAY).connect();
+    drop(batch.await.unwrap().try_acquire("k").await.unwrap());
+    sleep(DAY).await;
+    let locks = process.builder().lazy().unwrap();
+    let began = Instant::now();
+    locks.adopt_nodes().await.unwrap();
+    // Once more for what they agreed on now, as the others may not have been stopped.
+    let waited = began.elapsed();
+    assert!(waited < 65 * SECOND && waited > 60 * SECOND, "{waited:?}");
+    nodes[0].forget();
+    let began = Instant::now();
+    sleep(2 * SECOND).await;
+    while locks.nodes()[0].standing != NodeStanding::Voting {
+        sleep(100 * MS).await;
+    }
+    let waited = began.elapsed();
+    assert!(waited < 12 * SECOND, "a restart: {waited:?}");
 }

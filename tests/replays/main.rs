@@ -40,6 +40,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 fn builder(ttl: Duration) -> LockManagerBuilder {
     LockManager::builder()
         .ttl(ttl)
+        .max_ttl(ttl)
         .node_timeout(NODE_TIMEOUT)
         .max_wait(MAX_WAIT)
         // All clocks are one here.

@@ -259,9 +259,6 @@ impl Standings {
         if let Some(mut known) = self.known(node) {
             known.accepted = true;
             known.replaced = replaced;
-            if matches!(known.state, State::Foreign(_)) {
-                known.state = State::Unknown;
-            }
         }
         if self.judge(Some(now)) {
             let waits = |node: &usize| matches!(self.get(*node), State::Quarantined(_));
@@ -300,13 +297,16 @@ impl Standings {
             .filter_map(|node| self.known(node).map(|known| known.replaced.clone()))
             .flatten()
             .collect();
-        (0..self.slots.len()).filter_map(move |node| match &self.known(node)?.state {
-            State::Foreign(foreign) => {
-                let digest = foreign.digest.as_ref();
-                let known = digest.is_some_and(|digest| replaced.contains(digest));
-                Some((node, known && !foreign.replaces_ours))
+        (0..self.slots.len()).filter_map(move |node| {
+            let known = self.known(node)?;
+            match &known.state {
+                State::Foreign(foreign) if !known.accepted => {
+                    let digest = foreign.digest.as_ref();
+                    let before = digest.is_some_and(|digest| replaced.contains(digest));
+                    Some((node, before && !foreign.replaces_ours))
+                }
+                _ => None,
             }
-            _ => None,
         })
     }
 
