@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tower_redlock::node::NodeState;
+use tower_redlock::node::redis::RedisNode;
 use tower_redlock::{LockGuard, LockManager, LockManagerBuilder, LossReason};
 
 use crate::checker::Interval;
@@ -28,14 +29,19 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Connects all of them and then lets them go.
+    /// Connects all of them and then lets them go. What follows a node at times is said beforehand, as the docs ask.
     pub(crate) async fn start(
         urls: &[String],
+        replicas: bool,
         mode: impl Fn(LockManagerBuilder) -> LockManagerBuilder,
     ) -> Self {
         let mut connecting = JoinSet::new();
         for _ in 0..COUNT {
-            let builder = LockManager::builder().redis(urls).ttl(TTL);
+            let nodes = urls.iter().map(|url| {
+                let node = RedisNode::builder(url).expect_replicas(replicas);
+                node.build().unwrap()
+            });
+            let builder = LockManager::builder().redis_nodes(nodes).ttl(TTL);
             // Enough for a busy machine, and what is left of the ttl is enough for a lock.
             let builder = builder.node_timeout(Duration::from_millis(60));
             connecting.spawn(mode(builder).connect());

@@ -250,7 +250,11 @@ fn evict_no_more(server: &Server) {
 
 #[tokio::test]
 async fn a_node_that_evicted_locks_forgot_them() {
-    for (kind, seen) in [(Kind::Redis, true), (Kind::Redis, false), (Kind::Valkey, false)] {
+    for (kind, seen) in [
+        (Kind::Redis, true),
+        (Kind::Redis, false),
+        (Kind::Valkey, false),
+    ] {
         let servers = Server::start_many(kind, 3);
         let witness = connected(process(&servers, PLAIN, None).bootstrap(true)).await;
         let holder = process(&servers, PLAIN, Some(2)).connect().await.unwrap();

@@ -104,7 +104,10 @@ async fn a_replica_that_is_expected_is_fine() {
         let master = looked_at(master).await;
         up_again(&node).await;
         assert_eq!(
-            master.run("CLIENT LIST").matches("name=tower-redlock ").count(),
+            master
+                .run("CLIENT LIST")
+                .matches("name=tower-redlock ")
+                .count(),
             1,
             "nothing is waited for"
         );
@@ -120,7 +123,10 @@ async fn a_backup_is_not_taken_for_a_replica() {
         server.run("CONFIG SET repl-diskless-sync yes");
         server.run("CONFIG SET repl-diskless-sync-delay 600");
         let mut backup = server.backup();
-        eventually("begun", || server.run("INFO replication").contains("port=0")).await;
+        eventually("begun", || {
+            server.run("INFO replication").contains("port=0")
+        })
+        .await;
         let server = looked_at(server).await;
         up_again(&node).await;
         server.run("CONFIG SET repl-diskless-sync-delay 0");
@@ -165,7 +171,9 @@ async fn a_process_that_slept_does_not_say_who_the_server_is() {
     let charter = Arc::new(Charter::new("nodes a".to_owned(), LONG));
     for (step, who) in [(0, "fake"), (1_000, "fake"), (10_000, "ask")] {
         let step = Duration::from_millis(step).as_nanos();
-        clock.0.fetch_add(step.try_into().unwrap(), Ordering::SeqCst);
+        clock
+            .0
+            .fetch_add(step.try_into().unwrap(), Ordering::SeqCst);
         let request = acquire("k", 1).under(Some(Arc::clone(&charter)));
         node.acquire(request).await.unwrap_err();
         assert_eq!(told.lock().unwrap().pop().unwrap(), who);

@@ -270,7 +270,9 @@ impl Server {
         command.args(["-p", &self.port.to_string(), "--rdb", "backup.rdb"]);
         let command = command.current_dir(&self.dir).stdin(Stdio::null());
         let started = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        started.expect("no `redis-cli` found: install it with `redis-server`, or set REDIS_CLI to its path")
+        started.expect(
+            "no `redis-cli` found: install it with `redis-server`, or set REDIS_CLI to its path",
+        )
     }
 
     /// Waits until the server was looked at `times` times over each of `connections` connections. Blocks.

@@ -97,11 +97,7 @@ impl<'a> Looks<'a> {
     }
 
     /// Asks the server for something that it always answers.
-    async fn ask(
-        &self,
-        link: &Link,
-        question: &str,
-    ) -> Result<Result<Value, RedisError>, Setback> {
+    async fn ask(&self, link: &Link, question: &str) -> Result<Result<Value, RedisError>, Setback> {
         let cmd: Cmd = redis::cmd(question);
         let mut own = link.clone();
         let mut call = std::pin::pin!(own.call(&cmd));
@@ -121,7 +117,10 @@ impl<'a> Looks<'a> {
         link.condemn();
         Setback::Down(NodeError::new(
             NodeErrorKind::Unavailable,
-            format!("it did not answer a PING or an INFO within {:?}", self.limit),
+            format!(
+                "it did not answer a PING or an INFO within {:?}",
+                self.limit
+            ),
         ))
     }
 }
