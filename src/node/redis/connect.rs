@@ -55,8 +55,10 @@ pub(super) async fn connect(
     });
     let clock = std::sync::Arc::clone(&context.clock);
     let link = Link::new(connection, looks.seen(info, asked), clock, since);
-    // Before anybody asks for a lock.
-    looks.evictions(&link).await?;
+    if !matches!(link.info().evicted(), "" | "0") {
+        // Before anybody asks for a lock.
+        looks.evictions(&link).await?;
+    }
     Ok((link, lost))
 }
 
