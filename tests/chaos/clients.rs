@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tower_redlock::node::NodeState;
+use tower_redlock::node::redis::RedisNode;
 use tower_redlock::{LockGuard, LockManager, LockManagerBuilder, LossReason};
 
 use crate::checker::Interval;
@@ -28,9 +29,10 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Connects all of them and then lets them go.
+    /// Connects all of them and then lets them go. What follows a node at times is said beforehand, as the docs ask.
     pub(crate) async fn start(
         urls: &[String],
+        replicas: bool,
         mode: impl Fn(LockManagerBuilder) -> LockManagerBuilder,
     ) -> Self {
         let mut connecting = JoinSet::new();

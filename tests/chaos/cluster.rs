@@ -110,7 +110,9 @@ impl Cluster {
         let mut faults = Faults::default();
         let mut pause = self.dice.millis(400, 600);
         while self.scene != Scene::Calm && Instant::now() + pause < end {
-            thread::sleep(pause);
+            thread::sleep(pause / 2);
+            self.follow();
+            thread::sleep(pause / 2);
             let is_majority = self.dice.chance(2, 3);
             if is_majority {
                 self.strike(NODES / 2 + 1);
@@ -127,6 +129,18 @@ impl Cluster {
         }
         thread::sleep(end.saturating_duration_since(Instant::now()));
         faults
+    }
+
+    /// Has the spares take over what their nodes have at this time, which mostly vote: the next failover brings that back,
+    /// with a marker that says so.
+    fn follow(&mut self) {
+        if self.scene == Scene::ReplicaFailover && self.dice.chance(1, 2) {
+            thread::scope(|scope| {
+                for node in &self.nodes {
+                    scope.spawn(|| copy(&node.server, node.spare.as_ref().unwrap()));
+                }
+            });
+        }
     }
 
     /// Makes `count` nodes forget, together or in short succession.
@@ -190,15 +204,13 @@ impl Node {
         self.server.restart();
     }
 
-    /// The node takes over what the spare has. Afterwards the spare takes over what the node has, for the next time:
-    /// then it is an old copy.
+    /// The node takes over what the spare has: nothing, or an old copy of what the node had.
     fn fail_over(&self, left: Left) {
         let spare = self.spare.as_ref().unwrap();
         if left == Left::Nothing {
             assert_eq!(spare.run("FLUSHALL SYNC"), "OK");
         }
         copy(spare, &self.server);
-        copy(&self.server, spare);
     }
 
     fn move_away(&mut self) {

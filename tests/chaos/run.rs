@@ -38,7 +38,8 @@ fn time() -> Duration {
 
 async fn run(scene: Scene, mode: Mode) -> Outcome {
     let mut cluster = Cluster::start(scene).await;
-    let clients = Clients::start(&cluster.urls(), mode).await;
+    let replicas = scene == Scene::ReplicaFailover;
+    let clients = Clients::start(&cluster.urls(), replicas, mode).await;
     let torment = tokio::task::spawn_blocking(move || (cluster.torment(time()), cluster));
     let (faults, _cluster) = torment.await.unwrap();
     let intervals = clients.stop().await;

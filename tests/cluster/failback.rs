@@ -235,6 +235,7 @@ async fn back_up(servers: Vec<Server>) -> Vec<Server> {
 
 /// Has a server throw away what expires, which is the locks and not the marker.
 fn evict(server: &Server, policy: &str) {
+    server.run("SET lk:expires x PX 60000");
     server.run(&format!("CONFIG SET maxmemory-policy {policy}"));
     server.run("CONFIG SET maxmemory 1");
     // Whatever is asked for, room is made first.
@@ -292,4 +293,32 @@ async fn a_fresh_process_sees_that_a_node_evicted_locks() {
     let fresh = process(&servers, PLAIN, None).lazy().unwrap();
     eventually("asked", || is_quarantined(&fresh, 0)).await;
     assert!(!guard.is_lost());
+}
+
+#[tokio::test]
+async fn what_is_accepted_or_was_reset_costs_no_vote() {
+    let servers = Server::start_many(Kind::Redis, 3);
+    let accepting: Like = |node| node.accept_eviction(true);
+    let lenient = connected(process(&servers, accepting, None).bootstrap(true)).await;
+    let marker = identity(&servers[0]);
+    evict(&servers[0], "volatile-lru");
+    let servers = looked_at(servers, 1).await;
+    assert!(is_voting(&lenient, 0));
+    assert_eq!(identity(&servers[0]), marker);
+    evict_no_more(&servers[0]);
+    lenient.shutdown(Duration::ZERO).await;
+
+    // Who does not accept it takes it for a loss, once, and may say that there was none.
+    let strict = connected(process(&servers, PLAIN, None).bootstrap(true)).await;
+    assert_eq!(identity(&servers[0]), marker);
+    assert_eq!(servers[0].run("CONFIG RESETSTAT"), "OK");
+    let servers = looked_at(servers, 1).await;
+    assert!(is_voting(&strict, 0));
+    assert_eq!(identity(&servers[0]), marker);
+    let fresh = connected(process(&servers, PLAIN, None)).await;
+    assert!((0..3).all(|node| is_voting(&fresh, node)));
+    // And the next is a loss again, although their number is known.
+    evict(&servers[0], "volatile-lru");
+    evict_no_more(&servers[0]);
+    eventually("noticed", || is_quarantined(&strict, 0)).await;
 }

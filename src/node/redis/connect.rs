@@ -65,8 +65,10 @@ pub(super) async fn connect(
             sentinels.accept(&place, run_id, limit).await?;
         }
     }
-    // Before anybody asks for a lock.
-    looks.evictions(&link).await?;
+    if !matches!(link.info().evicted(), "" | "0") {
+        // Before anybody asks for a lock.
+        looks.evictions(&link).await?;
+    }
     Ok((link, lost))
 }
 

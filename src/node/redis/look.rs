@@ -82,7 +82,7 @@ impl<'a> Looks<'a> {
 
     /// Has the marker say that the server may have forgotten locks, if it has thrown keys away that nobody has seen go.
     pub(super) async fn evictions(&self, link: &Link) -> Result<(), Setback> {
-        if self.core.allowed.eviction || matches!(link.info().evicted(), "" | "0") {
+        if self.core.allowed.eviction {
             return Ok(());
         }
         let cmd = scripts::evictions(&self.context.namespace);
@@ -91,6 +91,9 @@ impl<'a> Looks<'a> {
         match timeout(self.limit, call).await {
             Ok(Ok(_)) => Ok(()),
             // Not relied on before that is known.
+            Ok(Err(error)) if error.kind() == NodeErrorKind::Rejected => {
+                Err(Setback::Refused(error))
+            }
             Ok(Err(error)) => Err(Setback::Down(error)),
             Err(_) => Err(self.silent(link)),
         }

@@ -63,8 +63,8 @@
 //! right to look. A server that does not do any more is refused, and is taken back when it does. If it has thrown keys away
 //! (`evicted_keys` in its `INFO` is not what the marker says), it may have thrown away locks, and is quarantined as if it
 //! had restarted, unless that is [accepted](RedisNodeBuilder::accept_eviction). What it throws away between two looks, it
-//! may grant again until the second. Whoever resets its statistics (`CONFIG RESETSTAT`) less than a second after it threw
-//! something away hides that.
+//! may grant again until the second. Whoever resets its statistics (`CONFIG RESETSTAT`) after it threw something away and
+//! before anybody looked hides that.
 //!
 //! # Replicas
 //!
