@@ -99,9 +99,9 @@
 //! A record is status, [headers](RecordedHeaders), body and trailers of an answer, and the [fingerprint](Fingerprint)
 //! of the request: a hash, never the request. Bodies are kept up to [1 MiB](IdempotencyLayer::max_answer_body), in the
 //! memory of every node, for [24 hours](IdempotencyLayer::retention). A million answers of 1 kB take 1.5 GB on each
-//! node ([how much what takes](crate::docs::operations#room-on-the-nodes)); a node that may not evict (and none may) refuses writes when it is full. The key on the nodes is a
-//! hash of method, route, caller and the client's key; answers are kept as they are, so who can read the nodes can read
-//! them.
+//! node ([a table](crate::docs::operations#room-on-the-nodes) has the rest); a node that may not evict (and none may)
+//! refuses writes when it is full. The key on the nodes is a hash of method, route, caller and the client's key;
+//! answers are kept as they are, so who can read the nodes can read them.
 //!
 //! An answer goes out once a quorum has it. The rest of the nodes is given it in the background, for a minute; one that
 //! comes back later is given it when somebody asks for it. So, of *N* nodes with a quorum of *q*:
