@@ -5,13 +5,17 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use tower_redlock::clock::{Clock, SystemClock};
-use tower_redlock::{LockManager, Moment};
+use tower_redlock::{LockManager, Moment, Snapshot};
 
-use crate::measure::{ratio, seconds};
+use crate::measure::ratio;
 use crate::support::server::{Kind, Server};
 
 /// How many processes there are.
 const PROCESSES: u64 = 2;
+/// How many grants a row is of, by both of them.
+const GRANTS: u64 = 6_400;
+/// How many keys a task uses that uses them again.
+const KEYS: u64 = 4;
 
 /// The clock of a process, so many microseconds ahead.
 #[derive(Debug)]
@@ -61,27 +65,15 @@ async fn one(servers: &[Server], apart: Duration, new: bool, crowd: u64) {
             .clock(AheadClock(apart_micros * (PROCESSES - 1 - number)));
         processes.push(builder.connect().await.unwrap());
     }
-    let limit = seconds(2);
+    if !new {
+        // From here on each key has its counter.
+        work(&processes, crowd, KEYS, new).await;
+    }
+    let before: Vec<Snapshot> = processes.iter().map(LockManager::snapshot).collect();
     let begin = Instant::now();
-    let work = processes
-        .iter()
-        .zip(0..PROCESSES)
-        .flat_map(|(locks, process)| {
-            (0..crowd).map(move |task| async move {
-                let mut turn = 0_u64;
-                while begin.elapsed() < limit {
-                    // Nobody contends: the keys of a process and a task are its own.
-                    let key = if new { turn } else { turn % 4 };
-                    let key = format!("bench:{process}:{task}:{key}");
-                    let guard = locks.try_acquire(key).await.unwrap();
-                    guard.release().await.unwrap();
-                    turn += 1;
-                }
-            })
-        });
-    join_all(work).await;
-    let shares: Vec<(f64, u64)> = processes.iter().map(share).collect();
-    let grants: u64 = shares.iter().map(|(_, grants)| grants).sum();
+    work(&processes, crowd, GRANTS / PROCESSES / crowd, new).await;
+    let took = begin.elapsed();
+    let shares: Vec<f64> = processes.iter().zip(&before).map(share).collect();
     println!(
         "{:8} | {:20} | {:18} | {:18} | {:>6.2} % | {:>6.2} % | {:>10.0}",
         servers.len(),
@@ -100,15 +92,33 @@ async fn one(servers: &[Server], apart: Duration, new: bool, crowd: u64) {
         } else {
             format!("{crowd} at a time")
         },
-        100.0 * shares[0].0,
-        100.0 * shares[1].0,
-        ratio(grants, 1) / begin.elapsed().as_secs_f64(),
+        100.0 * shares[0],
+        100.0 * shares[1],
+        ratio(GRANTS, 1) / took.as_secs_f64(),
     );
 }
 
-/// Which part of the grants of a process took a second round trip, and how many there were.
-fn share(locks: &LockManager) -> (f64, u64) {
-    let snapshot = locks.snapshot();
-    let grants = snapshot.numbers_agreed + snapshot.numbers_written_back;
-    (ratio(snapshot.numbers_written_back, grants), grants)
+/// Has each process take locks, so many tasks at a time and so often each.
+async fn work(processes: &[LockManager], crowd: u64, turns: u64, new: bool) {
+    let work = processes.iter().zip(0..PROCESSES);
+    let work = work.flat_map(|(locks, process)| {
+        (0..crowd).map(move |task| async move {
+            for turn in 0..turns {
+                // Nobody contends: the keys of a process and a task are its own.
+                let key = if new { turn } else { turn % KEYS };
+                let key = format!("bench:{process}:{task}:{key}");
+                let guard = locks.try_acquire(key).await.unwrap();
+                guard.release().await.unwrap();
+            }
+        })
+    });
+    join_all(work).await;
+}
+
+/// Which part of the grants of a process took a second round trip.
+fn share((locks, before): (&LockManager, &Snapshot)) -> f64 {
+    let after = locks.snapshot();
+    let agreed = after.numbers_agreed - before.numbers_agreed;
+    let second = after.numbers_written_back - before.numbers_written_back;
+    ratio(second, agreed + second)
 }

@@ -3,11 +3,15 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::order::{Acquisition, violations};
+
 /// How long one contender held one key: from when it was told so until it began the release or lost the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interval {
     pub(crate) key: &'static str,
     pub(crate) client: usize,
+    /// Its fencing token.
+    pub(crate) fence: u64,
     pub(crate) start: Instant,
     pub(crate) end: Instant,
 }
@@ -60,6 +64,23 @@ pub(crate) fn overlaps(intervals: &[Interval]) -> Vec<Overlap> {
     found
 }
 
+/// What is wrong with the fencing tokens: they must grow in the order of the grants, key by key.
+pub(crate) fn disorder(intervals: &[Interval]) -> Vec<String> {
+    let Some(origin) = intervals.iter().map(|interval| interval.start).min() else {
+        return Vec::new();
+    };
+    let nanos = |time: Instant| u64::try_from((time - origin).as_nanos()).unwrap();
+    let all = intervals.iter().map(|interval| Acquisition {
+        key: interval.key.to_owned(),
+        fence: interval.fence,
+        start: nanos(interval.start),
+        end: nanos(interval.end),
+        // Whether two held it at once is looked for elsewhere.
+        held: false,
+    });
+    violations(&all.collect::<Vec<_>>())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +92,7 @@ mod tests {
         let all = all.iter().map(|&(key, client, start, end)| Interval {
             key,
             client,
+            fence: 1_000 + start,
             start: at(start),
             end: at(end),
         });
@@ -128,5 +150,14 @@ mod tests {
         assert_eq!(length(&partly), Duration::from_millis(3));
         let inside = [("a", 1, 0, 100), ("a", 2, 10, 20)];
         assert_eq!(length(&inside), Duration::from_millis(10));
+    }
+
+    #[test]
+    fn a_fencing_token_that_falls_back_is_found() {
+        let mut all = intervals(&[("a", 1, 0, 10), ("b", 2, 5, 8), ("a", 3, 20, 30)]);
+        assert!(disorder(&all).is_empty(), "{:?}", disorder(&all));
+        all[2].fence = 900;
+        assert_eq!(disorder(&all).len(), 1);
+        assert!(disorder(&[]).is_empty());
     }
 }

@@ -7,18 +7,26 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tower_redlock::clock::{Clock, SystemClock};
 use tower_redlock::node::NodeState;
-use tower_redlock::node::redis::RedisNode;
-use tower_redlock::{LockGuard, LockManager, LockManagerBuilder, LossReason};
+use tower_redlock::{LockGuard, LockManager, LockManagerBuilder, LossReason, Moment};
 
 use crate::checker::Interval;
+use crate::cluster::{Cluster, Scene};
 use crate::dice::Dice;
 use crate::support::eventually;
 
-/// The ttl of all contenders.
-pub(crate) const TTL: Duration = Duration::from_millis(300);
+/// The ttl of all contenders, except where they differ.
+const TTL: Duration = Duration::from_millis(300);
+/// The ttls where they differ.
+const TTLS: [Duration; 3] = [
+    Duration::from_millis(200),
+    TTL,
+    Duration::from_millis(700),
+];
 const KEYS: [&str; 2] = ["order:1", "order:2"];
-const COUNT: usize = 8;
+/// How many contenders there are.
+pub(crate) const COUNT: usize = 8;
 /// How often a holder looks whether it still holds.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -28,23 +36,71 @@ pub(crate) struct Clients {
     tasks: JoinSet<Vec<Interval>>,
 }
 
+/// A clock whose wall time is ahead of that of the machine.
+#[derive(Debug)]
+struct Ahead {
+    clock: SystemClock,
+    by: Duration,
+}
+
+impl Clock for Ahead {
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    fn unix_micros(&self) -> u64 {
+        let by = u64::try_from(self.by.as_micros()).unwrap();
+        self.clock.unix_micros() + by
+    }
+}
+
+/// What one contender is like in this scene.
+fn contender(cluster: &Cluster, client: usize) -> LockManagerBuilder {
+    let scene = cluster.scene();
+    let mixed = scene == Scene::CutsAndForgetting;
+    let (ttl, longest) = if mixed {
+        (TTLS[client % TTLS.len()], TTLS[TTLS.len() - 1])
+    } else {
+        (TTL, TTL)
+    };
+    let seconds = match scene {
+        Scene::OldData => client as u64,
+        _ => 0,
+    };
+    LockManager::builder()
+        .redis_nodes(cluster.nodes_of(client))
+        .clock(Ahead {
+            clock: SystemClock::new(),
+            by: Duration::from_secs(seconds),
+        })
+        .ttl(ttl)
+        .max_ttl(longest)
+        // Enough for a busy machine, and what is left of the ttl is enough for a lock.
+        .node_timeout(Duration::from_millis(60))
+}
+
 impl Clients {
-    /// Connects all of them and then lets them go. What follows a node at times is said beforehand, as the docs ask.
+    /// Connects all of them and then lets them go.
     pub(crate) async fn start(
-        urls: &[String],
-        replicas: bool,
+        cluster: &Cluster,
         mode: impl Fn(LockManagerBuilder) -> LockManagerBuilder,
     ) -> Self {
-        let mut connecting = JoinSet::new();
-        for _ in 0..COUNT {
-            let builder = LockManager::builder().redis(urls).ttl(TTL).max_ttl(TTL);
-            // Enough for a busy machine, and what is left of the ttl is enough for a lock.
-            let builder = builder.node_timeout(Duration::from_millis(60));
-            connecting.spawn(mode(builder).connect());
-        }
         let stop = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
-        for (client, locks) in connecting.join_all().await.into_iter().enumerate() {
+        if cluster.scene() == Scene::OverlappingLists {
+            // Whichever list comes first keeps the others out, so they just begin.
+            for client in 0..COUNT {
+                let locks = mode(contender(cluster, client)).lazy().unwrap();
+                tasks.spawn(contend(client, locks, Arc::clone(&stop)));
+            }
+            return Self { stop, tasks };
+        }
+        let mut connecting = JoinSet::new();
+        for client in 0..COUNT {
+            let connect = mode(contender(cluster, client)).connect();
+            connecting.spawn(async move { (client, connect.await) });
+        }
+        for (client, locks) in connecting.join_all().await {
             let locks = locks.unwrap();
             eventually("all nodes up", || {
                 locks.nodes().iter().all(|node| node.state == NodeState::Up)
@@ -81,6 +137,7 @@ async fn contend(client: usize, locks: LockManager, stop: Arc<AtomicBool>) -> Ve
             intervals.push(Interval {
                 key,
                 client,
+                fence: guard.fence().unwrap().get(),
                 start,
                 end,
             });

@@ -1,16 +1,21 @@
-//! Five servers, and the ways in which they forget.
+//! The servers, the ways in which they forget, and the ways in which they are cut off.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tower_redlock::node::redis::RedisNode;
+
 use crate::dice::Dice;
-use crate::forwarder::Forwarder;
+use crate::forwarder::{Flow, Forwarder};
 use crate::support::PATIENCE;
 use crate::support::server::{Kind, Server};
 
-const NODES: usize = 5;
+/// How many nodes one list has.
+pub(crate) const NODES: usize = 5;
+/// How many nodes may have forgotten and not yet vote again, where more would void what is promised.
+const FEW: usize = 2;
 
 /// What happens to the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +31,58 @@ pub(crate) enum Scene {
     /// It becomes the replica of a server that holds nothing or an old copy of it, and a master again: the same process
     /// on the same connections with other data.
     ReplicaFailover,
+    /// The same, and what it takes over is a copy that was made while it voted: with its marker, of some time ago.
+    FailoverToPromoted,
     /// Its address leads to another server, which holds nothing.
     EndpointMoved,
+    /// Killed, and started again with a snapshot of some time ago: marker, locks and counters of the past. The clocks
+    /// of the processes differ by seconds.
+    OldData,
+    /// Processes with different ttls are cut off each from some of the nodes, while nodes forget.
+    CutsAndForgetting,
+    /// Half of the processes were given another list, which has one node in common with that of the others. That node
+    /// forgets.
+    OverlappingLists,
+    /// The same with lists that have no node in common, where nobody can notice anything.
+    SeparateLists,
+}
+
+impl Scene {
+    /// Whether at most a few nodes forget at a time: more is not covered while processes are cut off, clocks differ, or
+    /// there is nothing from which a majority could learn.
+    const fn is_about_few(self) -> bool {
+        matches!(self, Self::OldData | Self::CutsAndForgetting)
+    }
+
+    const fn has_spares(self) -> bool {
+        matches!(
+            self,
+            Self::ReplicaFailover | Self::FailoverToPromoted | Self::EndpointMoved
+        )
+    }
+
+    const fn has_replicas(self) -> bool {
+        matches!(self, Self::ReplicaFailover | Self::FailoverToPromoted)
+    }
+
+    /// How many servers there are in front.
+    const fn servers(self) -> usize {
+        match self {
+            Self::OverlappingLists => 2 * NODES - 1,
+            Self::SeparateLists => 2 * NODES,
+            _ => NODES,
+        }
+    }
+
+    fn args(self) -> &'static [&'static str] {
+        match self {
+            Self::AofRestart => &["--appendonly", "yes", "--appendfsync", "everysec"],
+            Self::ReplicaFailover | Self::FailoverToPromoted => {
+                &["--repl-diskless-sync-delay", "0"]
+            }
+            _ => &[],
+        }
+    }
 }
 
 /// What is left of a node's data, where the scene leaves a choice.
@@ -46,13 +101,15 @@ struct Node {
     address: Option<Forwarder>,
 }
 
-/// How often nodes were made to forget.
+/// How often nodes were made to forget, and processes were cut off from nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// One node.
-    pub(crate) single: usize,
+    /// One node, or a few.
+    pub(crate) few: usize,
     /// A majority at once.
     pub(crate) majority: usize,
+    /// One process from one node.
+    pub(crate) cuts: usize,
 }
 
 /// The nodes of one run.
@@ -60,19 +117,19 @@ pub(crate) struct Faults {
 pub(crate) struct Cluster {
     scene: Scene,
     nodes: Vec<Node>,
+    /// For each process the way to each node, where they can be cut.
+    ways: Vec<Vec<Forwarder>>,
     dice: Dice,
 }
 
 impl Cluster {
-    pub(crate) async fn start(scene: Scene) -> Self {
-        let args: &[&str] = match scene {
-            Scene::AofRestart => &["--appendonly", "yes", "--appendfsync", "everysec"],
-            Scene::ReplicaFailover => &["--repl-diskless-sync-delay", "0"],
-            _ => &[],
+    pub(crate) async fn start(scene: Scene, processes: usize) -> Self {
+        let start = move || Server::start_many_with(Kind::Redis, scene.servers(), scene.args());
+        let mut spares = if scene.has_spares() {
+            start()
+        } else {
+            Vec::new()
         };
-        let has_spare = matches!(scene, Scene::ReplicaFailover | Scene::EndpointMoved);
-        let start = move || Server::start_many_with(Kind::Redis, NODES, args);
-        let mut spares = if has_spare { start() } else { Vec::new() };
         let mut nodes = Vec::new();
         for server in start() {
             let address = match scene {
@@ -85,19 +142,51 @@ impl Cluster {
                 address,
             });
         }
+        let mut ways = Vec::new();
+        if scene == Scene::CutsAndForgetting {
+            for _ in 0..processes {
+                let mut of_process = Vec::new();
+                for node in &nodes {
+                    of_process.push(Forwarder::start(node.server.port()).await);
+                }
+                ways.push(of_process);
+            }
+        }
         Self {
             scene,
             nodes,
+            ways,
             dice: Dice::new(),
         }
     }
 
-    pub(crate) fn urls(&self) -> Vec<String> {
-        let url = |node: &Node| match &node.address {
-            Some(address) => address.url(),
-            None => node.server.url(),
+    pub(crate) const fn scene(&self) -> Scene {
+        self.scene
+    }
+
+    /// The nodes of one of the processes.
+    pub(crate) fn nodes_of(&self, process: usize) -> Vec<RedisNode> {
+        let first = if process.is_multiple_of(2) {
+            0
+        } else {
+            self.nodes.len() - NODES
         };
-        self.nodes.iter().map(url).collect()
+        let list = first..first + NODES;
+        let node = |index: usize| {
+            let node = &self.nodes[index];
+            let url = match (self.ways.get(process), &node.address) {
+                (Some(ways), _) => ways[index].url(),
+                (None, Some(address)) => address.url(),
+                (None, None) => node.server.url(),
+            };
+            // A name that all processes have in common, whatever way leads there.
+            let builder = RedisNode::builder(&url).name(format!("node-{index}"));
+            builder
+                .expect_replicas(self.scene.has_replicas())
+                .build()
+                .unwrap()
+        };
+        list.map(node).collect()
     }
 
     /// Makes nodes forget, again and again, for that long. Blocks.
@@ -105,41 +194,99 @@ impl Cluster {
     /// One node at a time leaves a guard a majority that remembers. When three forget at once, nothing may be granted
     /// until no lease from before can be left. Most pauses are long enough for some work in between; some are so short
     /// that the next fault comes before the nodes have recovered.
-    pub(crate) fn torment(&mut self, time: Duration) -> Faults {
+    pub(crate) fn torment(&mut self, time: Duration, guarded: bool) -> Faults {
         let end = Instant::now() + time;
         let mut faults = Faults::default();
+        self.prepare(guarded);
         let mut pause = self.dice.millis(400, 600);
         while self.scene != Scene::Calm && Instant::now() + pause < end {
-            thread::sleep(pause / 2);
-            self.follow();
-            thread::sleep(pause / 2);
-            let is_majority = self.dice.chance(2, 3);
+            self.wait(pause, &mut faults);
+            let is_majority = !self.is_about_few() && self.dice.chance(2, 3);
             if is_majority {
                 self.strike(NODES / 2 + 1);
                 faults.majority += 1;
             } else {
-                self.strike(1);
-                faults.single += 1;
+                let count = self.few(guarded);
+                self.strike(count);
+                faults.few += 1;
             }
             pause = match (is_majority, self.dice.chance(1, 6)) {
                 (_, true) => self.dice.millis(50, 350),
                 (true, false) => self.dice.millis(700, 1_000),
                 (false, false) => self.dice.millis(400, 600),
             };
+            self.prepare(guarded);
         }
         thread::sleep(end.saturating_duration_since(Instant::now()));
+        self.heal();
         faults
     }
 
-    /// Has the spares take over what their nodes have at this time, which mostly vote: the next failover brings that back,
-    /// with a marker that says so.
-    fn follow(&mut self) {
-        if self.scene == Scene::ReplicaFailover && self.dice.chance(1, 2) {
-            thread::scope(|scope| {
-                for node in &self.nodes {
-                    scope.spawn(|| copy(&node.server, node.spare.as_ref().unwrap()));
+    fn is_about_few(&self) -> bool {
+        self.scene.is_about_few() || self.scene.servers() > NODES
+    }
+
+    /// How many nodes may forget now.
+    fn few(&mut self, guarded: bool) -> usize {
+        if !self.scene.is_about_few() {
+            return 1;
+        }
+        if guarded {
+            self.all_vote();
+        }
+        1 + self.dice.below(FEW)
+    }
+
+    /// Waits until all nodes vote: what they forget next must not add up.
+    fn all_vote(&self) {
+        let begin = Instant::now();
+        while !self.nodes.iter().all(|node| node.votes()) {
+            assert!(begin.elapsed() < 2 * PATIENCE, "they do not vote again");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Lays up what nodes come back with later.
+    fn prepare(&mut self, guarded: bool) {
+        if !matches!(self.scene, Scene::OldData | Scene::FailoverToPromoted) {
+            return;
+        }
+        let scene = self.scene;
+        thread::scope(|scope| {
+            for node in &self.nodes {
+                // Not each time, so that some of it is older.
+                if self.dice.chance(1, 2) {
+                    scope.spawn(move || {
+                        if !guarded || node.votes() {
+                            node.save(scene);
+                        }
+                    });
                 }
-            });
+            }
+        });
+    }
+
+    /// Lets time pass, and has processes cut off meanwhile.
+    fn wait(&mut self, pause: Duration, faults: &mut Faults) {
+        let end = Instant::now() + pause;
+        for ways in &self.ways {
+            // Each process is cut off from some of the nodes, another from others.
+            for way in ways {
+                let flow = match self.dice.below(6) {
+                    0 => Flow::Stalled,
+                    1 => Flow::Closed,
+                    _ => Flow::Open,
+                };
+                faults.cuts += usize::from(flow != Flow::Open);
+                way.set(flow);
+            }
+        }
+        thread::sleep(end.saturating_duration_since(Instant::now()));
+    }
+
+    fn heal(&self) {
+        for way in self.ways.iter().flatten() {
+            way.set(Flow::Open);
         }
     }
 
@@ -155,7 +302,12 @@ impl Cluster {
         let cut = 256 + self.dice.below(8 * 1024) as u64;
         let most = if self.dice.chance(1, 3) { 40 } else { 0 };
         let gap = self.dice.millis(0, most);
-        let chosen = self.dice.choose(count, NODES);
+        let chosen = if scene == Scene::OverlappingLists {
+            // The one that both lists have.
+            vec![NODES - 1]
+        } else {
+            self.dice.choose(count, NODES)
+        };
         thread::scope(|scope| {
             for (index, node) in self.nodes.iter_mut().enumerate() {
                 if let Some(before) = chosen.iter().position(|&chosen| chosen == index) {
@@ -171,15 +323,34 @@ impl Cluster {
 }
 
 impl Node {
+    /// Whether its marker says that it does.
+    fn votes(&self) -> bool {
+        self.server.run("HEXISTS lk!node identity") == "1"
+    }
+
+    /// Keeps what the node has now for when it forgets.
+    fn save(&self, scene: Scene) {
+        match (&self.spare, scene) {
+            (Some(spare), Scene::FailoverToPromoted) => copy(&self.server, spare),
+            _ => assert_eq!(self.server.run("SAVE"), "OK"),
+        }
+    }
+
     fn forget(&mut self, scene: Scene, left: Left, cut: u64) {
         match scene {
             Scene::Calm => {}
-            Scene::KillRestartEmpty => self.server.restart(),
-            Scene::FlushAll => {
+            Scene::KillRestartEmpty | Scene::OverlappingLists | Scene::SeparateLists => {
+                self.server.restart();
+            }
+            // With what was saved last, if anything was.
+            Scene::OldData => self.server.restart(),
+            Scene::CutsAndForgetting if left == Left::Nothing => self.server.restart(),
+            Scene::FlushAll | Scene::CutsAndForgetting => {
                 assert_eq!(self.server.run("FLUSHALL SYNC"), "OK");
             }
             Scene::AofRestart => self.restart_from_log(left, cut),
             Scene::ReplicaFailover => self.fail_over(left),
+            Scene::FailoverToPromoted => copy(self.spare.as_ref().unwrap(), &self.server),
             Scene::EndpointMoved => self.move_away(),
         }
     }
@@ -204,13 +375,15 @@ impl Node {
         self.server.restart();
     }
 
-    /// The node takes over what the spare has: nothing, or an old copy of what the node had.
+    /// The node takes over what the spare has. Afterwards the spare takes over what the node has, for the next time:
+    /// then it is an old copy.
     fn fail_over(&self, left: Left) {
         let spare = self.spare.as_ref().unwrap();
         if left == Left::Nothing {
             assert_eq!(spare.run("FLUSHALL SYNC"), "OK");
         }
         copy(spare, &self.server);
+        copy(&self.server, spare);
     }
 
     fn move_away(&mut self) {

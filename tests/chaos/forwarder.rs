@@ -1,15 +1,35 @@
-//! An address that leads now to one server and now to another.
+//! An address that leads now to one server and now to another, and at times to none.
 
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+/// What becomes of the connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Way {
+    port: u16,
+    flow: Flow,
+    // Connections that were made under an earlier number lead elsewhere.
+    number: u64,
+}
+
+/// How a cut looks to those who are cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// Bytes pass.
+    Open,
+    /// Bytes stand, in both directions, and pass later: an old connection that drains late.
+    Stalled,
+    /// Connections are closed, those that are there and new ones.
+    Closed,
+}
+
 /// Forwards connections to one port of this machine. Ends with this value.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     port: u16,
-    target: watch::Sender<u16>,
+    way: watch::Sender<Way>,
     _task: JoinSet<()>,
 }
 
@@ -17,12 +37,16 @@ impl Forwarder {
     pub(crate) async fn start(target: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let target = watch::Sender::new(target);
+        let way = watch::Sender::new(Way {
+            port: target,
+            flow: Flow::Open,
+            number: 0,
+        });
         let mut task = JoinSet::new();
-        task.spawn(serve(listener, target.clone()));
+        task.spawn(serve(listener, way.clone()));
         Self {
             port,
-            target,
+            way,
             _task: task,
         }
     }
@@ -31,31 +55,46 @@ impl Forwarder {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Leads to `target` from now on, and cuts what leads elsewhere.
+    /// Leads to `target` from now on, and closes what leads elsewhere.
     pub(crate) fn lead_to(&self, target: u16) {
-        self.target.send_replace(target);
+        self.way.send_modify(|way| {
+            way.port = target;
+            way.number += 1;
+        });
+    }
+
+    /// Lets bytes pass, or not.
+    pub(crate) fn set(&self, flow: Flow) {
+        self.way.send_modify(|way| way.flow = flow);
     }
 }
 
-async fn serve(listener: TcpListener, target: watch::Sender<u16>) {
+async fn serve(listener: TcpListener, way: watch::Sender<Way>) {
     let mut served = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
-        served.spawn(forward(client, target.subscribe()));
+        served.spawn(forward(client, way.subscribe()));
     }
 }
 
-async fn forward(mut client: TcpStream, mut target: watch::Receiver<u16>) {
-    let port = *target.borrow_and_update();
+async fn forward(mut client: TcpStream, mut way: watch::Receiver<Way>) {
+    let first = *way.borrow_and_update();
     let passed = async {
-        let mut server = TcpStream::connect(("127.0.0.1", port)).await?;
+        let mut server = TcpStream::connect(("127.0.0.1", first.port)).await?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
         copy_bidirectional(&mut client, &mut server).await
     };
-    tokio::select! {
-        biased;
-        _ = target.changed() => {}
-        // Whichever way it ended, both sides are closed.
-        _ = passed => {}
+    tokio::pin!(passed);
+    let mut now = first;
+    while now.number == first.number && now.flow != Flow::Closed {
+        tokio::select! {
+            biased;
+            changed = way.changed() => match changed {
+                Ok(()) => now = *way.borrow_and_update(),
+                Err(_) => return,
+            },
+            // Whichever way it ended, both sides are closed.
+            _ = &mut passed, if now.flow == Flow::Open => return,
+        }
     }
 }

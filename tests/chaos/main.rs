@@ -19,6 +19,8 @@ mod clients;
 mod cluster;
 mod dice;
 mod forwarder;
+#[path = "../numbers/checker.rs"]
+mod order;
 mod run;
 
 use std::time::Duration;
@@ -93,4 +95,45 @@ async fn an_endpoint_that_moves_is_masked() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_endpoint_that_moves_would_show() {
     assert_overlaps_are_found(Scene::EndpointMoved, unguarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_to_a_copy_with_the_marker_is_masked() {
+    assert_no_overlap(Scene::FailoverToPromoted, guarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_to_a_copy_with_the_marker_would_show() {
+    assert_overlaps_are_found(Scene::FailoverToPromoted, unguarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_data_is_masked() {
+    assert_no_overlap(Scene::OldData, guarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_data_would_show() {
+    assert_overlaps_are_found(Scene::OldData, unguarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forgetting_while_processes_are_cut_off_is_masked() {
+    assert_no_overlap(Scene::CutsAndForgetting, guarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forgetting_while_processes_are_cut_off_would_show() {
+    assert_overlaps_are_found(Scene::CutsAndForgetting, unguarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_list_with_a_node_in_common_is_kept_out() {
+    assert_no_overlap(Scene::OverlappingLists, guarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_list_would_show() {
+    // Nobody can know of the others: with the guard, too.
+    assert_overlaps_are_found(Scene::SeparateLists, guarded).await;
 }

@@ -11,6 +11,7 @@ mod support;
 mod claims;
 mod keeping;
 mod loans;
+mod marks;
 mod numbers;
 mod records;
 mod standing;
@@ -174,7 +175,6 @@ macro_rules! all_claims {
                 an_extend_raises_lower_counters,
                 a_refill_writes_the_counter,
                 what_comes_late_leaves_no_number_below_the_mark,
-                where_no_number_is_left_nothing_is_granted,
                 no_digit_is_lost,
                 nothing_is_counted_unless_asked,
             ] standing: [
@@ -182,8 +182,6 @@ macro_rules! all_claims {
                 a_node_that_forgot_keeps_no_record_but_what_a_quorum_has,
                 a_quarantine_keeps_its_name_until_it_is_over,
                 a_promotion_raises_the_mark_and_never_lowers_it,
-                a_promotion_s_floor_counts_for_keys_with_lower_counters,
-                a_promotion_to_where_no_number_is_left_is_refused,
                 a_node_under_another_charter_keeps_out_and_shows_both,
                 who_minds_nothing_that_was_forgotten_keeps_to_its_charter,
                 what_writes_another_format_is_refused_with_both,
@@ -193,6 +191,10 @@ macro_rules! all_claims {
                 a_node_in_quarantine_is_written_and_does_not_count,
                 a_node_in_quarantine_releases,
                 a_release_on_the_same_connection_is_no_farewell,
+            ] marks: [
+                a_promotion_s_floor_counts_for_keys_with_lower_counters,
+                a_promotion_to_where_no_number_is_left_is_refused,
+                where_no_number_is_left_nothing_is_granted,
             ] records: [
                 what_was_recorded_is_told_to_the_byte,
                 a_recall_of_what_is_under_way_is_held,
@@ -233,7 +235,7 @@ macro_rules! remote_claims {
             hold!($module, $bench, claims: [
                 a_foreign_key_without_expiry_has_no_remaining_time,
                 a_closed_node_says_so,
-            ] numbers: [
+            ] marks: [
                 a_counter_that_is_no_number_is_written_over,
                 a_mark_that_is_no_number_refuses,
             ] standing: [

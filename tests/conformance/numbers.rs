@@ -5,23 +5,22 @@ use std::time::{Duration, SystemTime};
 
 use tower_redlock::namespace::{Namespace, NodeKeys};
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Fence, Node, NodeError,
-    NodeErrorKind, RaiseReply, RaiseRequest, ReleaseRequest,
+    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Fence, Node, RaiseReply,
+    RaiseRequest, ReleaseRequest,
 };
 use tower_redlock::token::{FencingToken, OwnerToken};
 use tower_redlock::{LockKey, LockKeys};
 
-use crate::claims::{Bench, Remote, extend_one, holder, released};
-use crate::records::{STORED, completion, granted, request};
+use crate::claims::{Bench, extend_one, released};
 use crate::support::nodes::{LONG, acquire, extend, key, refill, release, token};
 
-const STEP: u64 = FencingToken::STEP;
+pub(crate) const STEP: u64 = FencingToken::STEP;
 /// A proposal that is lower than every counter.
-const LOW: u64 = 1;
+pub(crate) const LOW: u64 = 1;
 /// Some number of about the size that a clock gives.
-const HIGH: u64 = 1_800_000_000_000_000_000;
+pub(crate) const HIGH: u64 = 1_800_000_000_000_000_000;
 
-fn fence(number: u64) -> Option<Fence> {
+pub(crate) fn fence(number: u64) -> Option<Fence> {
     fence_for(number, LONG)
 }
 
@@ -30,7 +29,7 @@ fn fence_for(number: u64, keep: Duration) -> Option<Fence> {
 }
 
 /// Takes a free lock, proposing a number; returns what it got.
-async fn number(node: &dyn Node, request: AcquireRequest) -> u64 {
+pub(crate) async fn number(node: &dyn Node, request: AcquireRequest) -> u64 {
     match node.acquire(request).await.unwrap() {
         AcquireReply::Granted { fence: Some(fence) } => fence.get(),
         other => panic!("not granted with a number: {other:?}"),
@@ -38,14 +37,14 @@ async fn number(node: &dyn Node, request: AcquireRequest) -> u64 {
 }
 
 /// Takes the free lock `name`, proposing a number, and releases it; returns what it got.
-async fn pass(node: &dyn Node, name: &str, proposal: u64) -> u64 {
+pub(crate) async fn pass(node: &dyn Node, name: &str, proposal: u64) -> u64 {
     let got = number(node, acquire(name, 9).numbered(fence(proposal))).await;
     assert!(released(node, name, 9).await);
     got
 }
 
 /// Sets the counter of `name`, which has no counter yet, to a value that is not below the high-water mark.
-async fn set_counter(node: &dyn Node, name: &str, value: u64) {
+pub(crate) async fn set_counter(node: &dyn Node, name: &str, value: u64) {
     let request = refill(name, 9).numbered(fence(value));
     assert_eq!(extend_one(node, request).await, ExtendReply::Refilled);
     assert!(released(node, name, 9).await);
@@ -153,7 +152,7 @@ pub(crate) async fn a_proposal_of_a_clock_that_is_far_ahead_is_not_looked_at(ben
     assert_eq!(pass(&*node, "k", next).await, next);
 }
 
-async fn raise(node: &dyn Node, keys: NodeKeys, owner: u32, to: u64) -> RaiseReply {
+pub(crate) async fn raise(node: &dyn Node, keys: NodeKeys, owner: u32, to: u64) -> RaiseReply {
     let request = RaiseRequest::new(keys, token(owner), fence(to).unwrap());
     node.raise(request).await.unwrap()
 }
@@ -291,157 +290,6 @@ pub(crate) async fn what_comes_late_leaves_no_number_below_the_mark(bench: &impl
     for (name, steps) in [("refilled", 1), ("raised", 1), ("refilled", 2)] {
         released(&*node, name, 1).await;
         assert_eq!(pass(&*node, name, LOW).await, HIGH + steps * STEP, "{name}");
-    }
-}
-
-/// The highest number that there is, and the highest from which anybody counts on.
-const TOP: u64 = i64::MAX.cast_unsigned();
-const LAST: u64 = TOP - 2 * STEP;
-
-pub(crate) async fn where_no_number_is_left_nothing_is_granted(bench: &impl Bench) {
-    let node = bench.node();
-    assert_eq!(pass(&*node, "k", LAST + 1).await, STEP, "it is far ahead");
-    node.acquire(acquire("held", 1)).await.unwrap();
-    set_counter(&*node, "k", LAST).await;
-    assert_eq!(
-        pass(&*node, "k", LOW).await,
-        LAST + STEP,
-        "it can be handed on"
-    );
-    for name in ["k", "new"] {
-        let reply = node.acquire(acquire(name, 1).numbered(fence(LOW))).await;
-        assert_unmarked(&reply.unwrap_err());
-        assert_eq!(holder(&*node, name).await, None, "nothing is set");
-    }
-    // Who holds a lock goes on, and nothing is set anew.
-    let extend = [extend("held", 1), refill("new", 1)].map(|one| one.numbered(fence(STEP)));
-    let replies = node.extend(Arc::from(extend)).await.unwrap();
-    assert_eq!(replies[0], Ok(ExtendReply::Extended));
-    assert_unmarked(replies[1].as_ref().unwrap_err());
-    assert_eq!(holder(&*node, "new").await, None, "nothing is set");
-    let request = RaiseRequest::new(key("held"), token(1), fence(STEP).unwrap());
-    assert_unmarked(&node.raise(request).await.unwrap_err());
-    let unnumbered = Ok(AcquireReply::Granted { fence: None });
-    assert_eq!(node.acquire(acquire("k", 1)).await, unnumbered);
-}
-
-/// Says that the marker is to be removed.
-#[track_caller]
-pub(crate) fn assert_unmarked(error: &NodeError) {
-    let text = error.to_string();
-    assert_eq!(error.kind(), NodeErrorKind::Rejected, "{text}");
-    assert!(text.contains("remove that key"), "{text}");
-}
-
-/// What others may write where a number is expected.
-const NONSENSE: [&str; 17] = [
-    "abc",
-    "",
-    "0",
-    "-5",
-    "1.5",
-    "1e3",
-    "0x10",
-    "007",
-    "+7",
-    " 7",
-    "7 ",
-    "7\n",
-    "nan",
-    "9223372036854775807",
-    "9223372036854773760",
-    "18446744073709551616",
-    "99999999999999999999999999999999",
-];
-
-/// Asserts that nothing stays on the node for ever but the marker, and what is no key of ours.
-#[track_caller]
-fn assert_all_expire(bench: &impl Remote, claim: &str) {
-    for name in bench.command(&["KEYS", "*"]).lines() {
-        let left: i64 = bench.command(&["PTTL", name]).parse().unwrap();
-        assert!(left >= 0 || name == "lk!node", "{claim}: {name} stays");
-    }
-}
-
-pub(crate) async fn a_counter_that_is_no_number_is_written_over(bench: &impl Remote) {
-    let node = bench.node();
-    let mut mark = pass(&*node, "high", HIGH).await;
-    let spoil = |name: &str, nonsense: &str| {
-        let counter = key(name).counter();
-        bench.command(&["DEL", &counter]);
-        match nonsense {
-            "list" => bench.command(&["RPUSH", &counter, "7"]),
-            "hash" => bench.command(&["HSET", &counter, "hwm", "7"]),
-            text => bench.command(&["SET", &counter, text]),
-        };
-    };
-    for nonsense in NONSENSE.iter().chain(&["list", "hash"]) {
-        let claim = format!("{nonsense:?}");
-        spoil("k", nonsense);
-        assert_eq!(pass(&*node, "k", LOW).await, mark + STEP, "{claim}");
-        assert_eq!(pass(&*node, "k", LOW).await, mark + 2 * STEP, "{claim}");
-        // In the company of a sound one.
-        spoil("k", nonsense);
-        let together = AcquireRequest::new(keys(&["a", "k"]), token(1), LONG);
-        let got = number(&*node, together.numbered(fence(LOW))).await;
-        assert_eq!(got, mark + 3 * STEP, "{claim}");
-        assert_all_expire(bench, &claim);
-        spoil("k", nonsense);
-        let raised = raise(&*node, keys(&["a", "k"]), 1, mark + 4 * STEP).await;
-        assert_eq!(raised, RaiseReply::Raised, "{claim}");
-        assert_all_expire(bench, &claim);
-        for (name, request, expected) in [
-            ("k", extend("k", 1), ExtendReply::Extended),
-            ("new", refill("new", 1), ExtendReply::Refilled),
-        ] {
-            spoil(name, nonsense);
-            let request = request.numbered(fence(mark + 4 * STEP));
-            assert_eq!(extend_one(&*node, request).await, expected, "{claim}");
-            assert_all_expire(bench, &claim);
-        }
-        for name in ["a", "k", "new"] {
-            assert!(released(&*node, name, 1).await, "{claim}");
-        }
-        // Nor do requests with idempotency keys trip over it.
-        spoil("k", nonsense);
-        mark = granted(node.recall(request(key("k"), 1, LOW)).await);
-        assert_eq!(mark % STEP, HIGH % STEP, "{claim}");
-        let kept = node.complete(completion("k", 1, mark)).await;
-        assert_eq!(kept, Ok(STORED), "{claim}");
-        assert_all_expire(bench, &claim);
-        bench.command(&["DEL", &key("k").record()]);
-    }
-}
-
-pub(crate) async fn a_mark_that_is_no_number_refuses(bench: &impl Remote) {
-    let node = bench.node();
-    let marker = Namespace::default().marker();
-    for (field, nonsense) in NONSENSE.iter().flat_map(|n| [("hwm", n), ("floor", n)]) {
-        let claim = format!("{field} {nonsense:?}");
-        let before = pass(&*node, "counted", HIGH).await;
-        node.acquire(acquire("held", 1)).await.unwrap();
-        bench.command(&["HSET", &marker, field, nonsense]);
-        let keys_before = bench.command(&["KEYS", "*"]);
-        for name in ["counted", "new"] {
-            let numbered = acquire(name, 1).numbered(fence(LOW));
-            assert_unmarked(&node.acquire(numbered).await.unwrap_err());
-            let recall = node.recall(request(key(name), 1, LOW)).await;
-            assert_unmarked(&recall.unwrap_err());
-            let refill = Arc::from([refill(name, 1).numbered(fence(HIGH))]);
-            let refilled = node.extend(refill).await.unwrap();
-            assert_unmarked(refilled[0].as_ref().unwrap_err());
-        }
-        let raised = RaiseRequest::new(key("held"), token(1), fence(HIGH).unwrap());
-        assert_unmarked(&node.raise(raised).await.unwrap_err());
-        assert_eq!(bench.command(&["KEYS", "*"]), keys_before, "{claim}");
-        let extended = extend_one(&*node, extend("held", 1).numbered(fence(HIGH))).await;
-        assert_eq!(extended, ExtendReply::Extended, "{claim}: it goes on");
-        assert_all_expire(bench, &claim);
-        assert!(released(&*node, "held", 1).await);
-        // As the error says.
-        bench.command(&["DEL", &marker]);
-        assert_eq!(pass(&*node, "counted", LOW).await, before + STEP, "{claim}");
-        bench.forget();
     }
 }
 

@@ -10,14 +10,13 @@ use tower_redlock::clock::{Clock as _, SystemClock};
 use tower_redlock::namespace::Namespace;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, Charter, CheckIn, CompleteReply, CompleteRequest, Entry,
-    ExtendReply, ExtendRequest, Fence, Node, NodeError, NodeErrorKind, Promotion, RaiseRequest,
-    RecallRequest, ReleaseReply, Standing, VerifyReply, VerifyRequest,
+    ExtendReply, ExtendRequest, Fence, Node, NodeError, NodeErrorKind, Promotion, RecallRequest,
+    ReleaseReply, Standing, VerifyReply, VerifyRequest,
 };
 use tower_redlock::record::Record;
 use tower_redlock::token::FencingToken;
 
 use crate::claims::{Bench, Remote, extend_one, holder, released};
-use crate::numbers::assert_unmarked;
 use crate::support::PATIENCE;
 use crate::support::nodes::{FAR, LONG, acquire, extend, key, refill, release, token};
 
@@ -41,7 +40,12 @@ async fn check_in(node: &dyn Node, charter: Arc<Charter>, fresh: &str) -> Standi
     enter(node, charter, fresh, Entry::Normal).await
 }
 
-async fn enter(node: &dyn Node, charter: Arc<Charter>, fresh: &str, entry: Entry) -> Standing {
+pub(crate) async fn enter(
+    node: &dyn Node,
+    charter: Arc<Charter>,
+    fresh: &str,
+    entry: Entry,
+) -> Standing {
     let request = CheckIn::new(Namespace::default(), charter, fresh.to_owned(), entry);
     node.check_in(request).await.unwrap()
 }
@@ -74,11 +78,11 @@ pub(crate) async fn voting(bench: &impl Bench, charter: Arc<Charter>) -> Arc<dyn
     node
 }
 
-fn acquire_under(charter: Arc<Charter>, name: &str, owner: u32) -> AcquireRequest {
+pub(crate) fn acquire_under(charter: Arc<Charter>, name: &str, owner: u32) -> AcquireRequest {
     acquire(name, owner).under(Some(charter))
 }
 
-fn extend_under(charter: Arc<Charter>, name: &str, owner: u32) -> ExtendRequest {
+pub(crate) fn extend_under(charter: Arc<Charter>, name: &str, owner: u32) -> ExtendRequest {
     extend(name, owner).under(Some(charter))
 }
 
@@ -200,79 +204,6 @@ pub(crate) async fn a_promotion_raises_the_mark_and_never_lowers_it(bench: &impl
             Ok(AcquireReply::Granted { fence })
         );
     }
-}
-
-pub(crate) async fn a_promotion_s_floor_counts_for_keys_with_lower_counters(bench: &impl Bench) {
-    const FLOOR: u64 = 1_800_000_000_000_000_123;
-    let step = FencingToken::STEP;
-    let number = |number| Some(Fence::new(FencingToken::new(number).unwrap(), LONG));
-    let node = voting(bench, ours()).await;
-    let names = ["first", "raised", "extended", "refilled", "last"];
-    for name in names {
-        let request = acquire_under(ours(), name, 1).numbered(number(5 * step));
-        let reply = node.acquire(request).await;
-        assert!(matches!(reply, Ok(AcquireReply::Granted { .. })), "{name}");
-    }
-    let granted = async |charter, name, expected| {
-        assert!(released(&*node, name, 1).await);
-        let request = acquire_under(charter, name, 1).numbered(number(1));
-        let fence = FencingToken::new(expected);
-        let reply = node.acquire(request).await;
-        assert_eq!(reply, Ok(AcquireReply::Granted { fence }), "{name}");
-    };
-    // A node that is taken over is asked as if it had old data: it has all of its counters.
-    for (charter, floor) in [(theirs(), FLOOR), (ours(), 7 * step)] {
-        let entered = enter(&*node, Arc::clone(&charter), "x", Entry::Adopt).await;
-        let Standing::Quarantined { id, .. } = entered else {
-            panic!("{entered:?}");
-        };
-        assert!(promote(&*node, charter, &id, floor).await);
-        if floor == FLOOR {
-            granted(theirs(), "first", FLOOR + step).await;
-            // Whatever is written to them afterwards, as of holders from before.
-            let six = number(6 * step);
-            let raise = RaiseRequest::new(key("raised"), token(1), six.unwrap());
-            node.raise(raise).await.unwrap();
-            let extend = extend_under(theirs(), "extended", 1).numbered(six);
-            assert_eq!(extend_one(&*node, extend).await, ExtendReply::Extended);
-            assert!(released(&*node, "refilled", 1).await);
-            let refill = refill_under(theirs(), "refilled", 1).numbered(six);
-            assert_eq!(extend_one(&*node, refill).await, ExtendReply::Refilled);
-            for name in ["raised", "extended", "refilled"] {
-                granted(theirs(), name, FLOOR + step).await;
-            }
-        }
-    }
-    granted(ours(), "last", FLOOR + step).await;
-}
-
-pub(crate) async fn a_promotion_to_where_no_number_is_left_is_refused(bench: &impl Bench) {
-    const FLOOR: u64 = 1_800_000_000_000_000_123;
-    let step = FencingToken::STEP;
-    let last = i64::MAX.cast_unsigned() - 2 * step;
-    bench.forget();
-    let node = bench.node();
-    let id = quarantine(&*node, ours(), "first").await;
-    let floor = FencingToken::new(last + 1);
-    let request = Promotion::new(Namespace::default(), ours(), id.clone(), floor);
-    assert_unmarked(&node.promote(request).await.unwrap_err());
-    assert_eq!(quarantine(&*node, ours(), "second").await, id);
-    // Written through it comes to that all the same; and nobody is told of such a mark.
-    let number = |number| Some(Fence::new(FencingToken::new(number).unwrap(), LONG));
-    let spoil = async |name| {
-        let request = refill_under(ours(), name, 1).numbered(number(last + 1));
-        extend_one(&*node, request).await
-    };
-    assert_eq!(spoil("k").await, ExtendReply::Quarantined);
-    assert_eq!(quarantine(&*node, ours(), "third").await, id);
-    assert!(promote(&*node, ours(), &id, FLOOR).await);
-    let request = acquire_under(ours(), "new", 1).numbered(number(1));
-    let fence = FencingToken::new(FLOOR + step);
-    let reply = node.acquire(request).await;
-    assert_eq!(reply, Ok(AcquireReply::Granted { fence }));
-    assert_eq!(spoil("other").await, ExtendReply::Refilled);
-    let request = CheckIn::new(Namespace::default(), ours(), "x".to_owned(), Entry::Normal);
-    assert_unmarked(&node.check_in(request).await.unwrap_err());
 }
 
 pub(crate) fn assert_shows_both(error: &NodeError, known: &str, ours: &str) {

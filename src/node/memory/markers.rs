@@ -186,8 +186,8 @@ impl Markers {
         true
     }
 
-    /// What a server finds of itself that starts again with these: all that it knew, but it is not the one that knew it,
-    /// and begins a quarantine called `id`.
+    /// What a server finds of itself that starts again with these: all that it knew, but it is not the one that knew
+    /// it, and begins a quarantine called `id`.
     #[cfg(feature = "test-util")]
     pub(super) fn of_another(&self, id: &str) -> Self {
         let mut found = self.clone();

@@ -1,0 +1,242 @@
+//! What every node must do where its counters are older than the others' numbers, or are none, or leave no room.
+
+use std::sync::Arc;
+
+use tower_redlock::namespace::Namespace;
+use tower_redlock::node::{
+    AcquireReply, AcquireRequest, CheckIn, Entry, ExtendReply, Fence, NodeError, NodeErrorKind,
+    Promotion, RaiseReply, RaiseRequest, Standing,
+};
+use tower_redlock::token::FencingToken;
+
+use crate::claims::{Bench, Remote, extend_one, holder, released};
+use crate::numbers::{HIGH, LOW, STEP, fence, keys, number, pass, raise, set_counter};
+use crate::records::{STORED, completion, granted, request};
+use crate::standing::{
+    acquire_under, enter, extend_under, ours, promote, quarantine, refill_under, theirs, voting,
+};
+use crate::support::nodes::{LONG, acquire, extend, key, refill, token};
+
+pub(crate) async fn a_promotion_s_floor_counts_for_keys_with_lower_counters(bench: &impl Bench) {
+    const FLOOR: u64 = HIGH + 123;
+    let step = FencingToken::STEP;
+    let number = |number| Some(Fence::new(FencingToken::new(number).unwrap(), LONG));
+    let node = voting(bench, ours()).await;
+    let names = ["first", "raised", "extended", "refilled", "last"];
+    for name in names {
+        let request = acquire_under(ours(), name, 1).numbered(number(5 * step));
+        let reply = node.acquire(request).await;
+        assert!(matches!(reply, Ok(AcquireReply::Granted { .. })), "{name}");
+    }
+    let granted = async |charter, name, expected| {
+        assert!(released(&*node, name, 1).await);
+        let request = acquire_under(charter, name, 1).numbered(number(1));
+        let fence = FencingToken::new(expected);
+        let reply = node.acquire(request).await;
+        assert_eq!(reply, Ok(AcquireReply::Granted { fence }), "{name}");
+    };
+    // A node that is taken over is asked as if it had old data: it has all of its counters.
+    for (charter, floor) in [(theirs(), FLOOR), (ours(), 7 * step)] {
+        let entered = enter(&*node, Arc::clone(&charter), "x", Entry::Adopt).await;
+        let Standing::Quarantined { id, .. } = entered else {
+            panic!("{entered:?}");
+        };
+        assert!(promote(&*node, charter, &id, floor).await);
+        if floor == FLOOR {
+            granted(theirs(), "first", FLOOR + step).await;
+            // Whatever is written to them afterwards, as of holders from before.
+            let six = number(6 * step);
+            let raise = RaiseRequest::new(key("raised"), token(1), six.unwrap());
+            node.raise(raise).await.unwrap();
+            let extend = extend_under(theirs(), "extended", 1).numbered(six);
+            assert_eq!(extend_one(&*node, extend).await, ExtendReply::Extended);
+            assert!(released(&*node, "refilled", 1).await);
+            let refill = refill_under(theirs(), "refilled", 1).numbered(six);
+            assert_eq!(extend_one(&*node, refill).await, ExtendReply::Refilled);
+            for name in ["raised", "extended", "refilled"] {
+                granted(theirs(), name, FLOOR + step).await;
+            }
+        }
+    }
+    granted(ours(), "last", FLOOR + step).await;
+}
+
+pub(crate) async fn a_promotion_to_where_no_number_is_left_is_refused(bench: &impl Bench) {
+    const FLOOR: u64 = HIGH + 123;
+    let step = FencingToken::STEP;
+    let last = i64::MAX.cast_unsigned() - 2 * step;
+    bench.forget();
+    let node = bench.node();
+    let id = quarantine(&*node, ours(), "first").await;
+    let floor = FencingToken::new(last + 1);
+    let request = Promotion::new(Namespace::default(), ours(), id.clone(), floor);
+    assert_unmarked(&node.promote(request).await.unwrap_err());
+    assert_eq!(quarantine(&*node, ours(), "second").await, id);
+    // Written through it comes to that all the same; and nobody is told of such a mark.
+    let number = |number| Some(Fence::new(FencingToken::new(number).unwrap(), LONG));
+    let spoil = async |name| {
+        let request = refill_under(ours(), name, 1).numbered(number(last + 1));
+        extend_one(&*node, request).await
+    };
+    assert_eq!(spoil("k").await, ExtendReply::Quarantined);
+    assert_eq!(quarantine(&*node, ours(), "third").await, id);
+    assert!(promote(&*node, ours(), &id, FLOOR).await);
+    let request = acquire_under(ours(), "new", 1).numbered(number(1));
+    let fence = FencingToken::new(FLOOR + step);
+    let reply = node.acquire(request).await;
+    assert_eq!(reply, Ok(AcquireReply::Granted { fence }));
+    assert_eq!(spoil("other").await, ExtendReply::Refilled);
+    let request = CheckIn::new(Namespace::default(), ours(), "x".to_owned(), Entry::Normal);
+    assert_unmarked(&node.check_in(request).await.unwrap_err());
+}
+
+/// The highest number that there is, and the highest from which anybody counts on.
+const TOP: u64 = i64::MAX.cast_unsigned();
+const LAST: u64 = TOP - 2 * STEP;
+
+pub(crate) async fn where_no_number_is_left_nothing_is_granted(bench: &impl Bench) {
+    let node = bench.node();
+    assert_eq!(pass(&*node, "k", LAST + 1).await, STEP, "it is far ahead");
+    node.acquire(acquire("held", 1)).await.unwrap();
+    set_counter(&*node, "k", LAST).await;
+    assert_eq!(
+        pass(&*node, "k", LOW).await,
+        LAST + STEP,
+        "it can be handed on"
+    );
+    for name in ["k", "new"] {
+        let reply = node.acquire(acquire(name, 1).numbered(fence(LOW))).await;
+        assert_unmarked(&reply.unwrap_err());
+        assert_eq!(holder(&*node, name).await, None, "nothing is set");
+    }
+    // Who holds a lock goes on, and nothing is set anew.
+    let extend = [extend("held", 1), refill("new", 1)].map(|one| one.numbered(fence(STEP)));
+    let replies = node.extend(Arc::from(extend)).await.unwrap();
+    assert_eq!(replies[0], Ok(ExtendReply::Extended));
+    assert_unmarked(replies[1].as_ref().unwrap_err());
+    assert_eq!(holder(&*node, "new").await, None, "nothing is set");
+    let request = RaiseRequest::new(key("held"), token(1), fence(STEP).unwrap());
+    assert_unmarked(&node.raise(request).await.unwrap_err());
+    let unnumbered = Ok(AcquireReply::Granted { fence: None });
+    assert_eq!(node.acquire(acquire("k", 1)).await, unnumbered);
+}
+
+/// Says that the marker is to be removed.
+#[track_caller]
+pub(crate) fn assert_unmarked(error: &NodeError) {
+    let text = error.to_string();
+    assert_eq!(error.kind(), NodeErrorKind::Rejected, "{text}");
+    assert!(text.contains("remove that key"), "{text}");
+}
+
+/// What others may write where a number is expected.
+const NONSENSE: [&str; 17] = [
+    "abc",
+    "",
+    "0",
+    "-5",
+    "1.5",
+    "1e3",
+    "0x10",
+    "007",
+    "+7",
+    " 7",
+    "7 ",
+    "7\n",
+    "nan",
+    "9223372036854775807",
+    "9223372036854773760",
+    "18446744073709551616",
+    "99999999999999999999999999999999",
+];
+
+/// Asserts that nothing stays on the node for ever but the marker, and what is no key of ours.
+#[track_caller]
+fn assert_all_expire(bench: &impl Remote, claim: &str) {
+    for name in bench.command(&["KEYS", "*"]).lines() {
+        let left: i64 = bench.command(&["PTTL", name]).parse().unwrap();
+        assert!(left >= 0 || name == "lk!node", "{claim}: {name} stays");
+    }
+}
+
+pub(crate) async fn a_counter_that_is_no_number_is_written_over(bench: &impl Remote) {
+    let node = bench.node();
+    let mut mark = pass(&*node, "high", HIGH).await;
+    let spoil = |name: &str, nonsense: &str| {
+        let counter = key(name).counter();
+        bench.command(&["DEL", &counter]);
+        match nonsense {
+            "list" => bench.command(&["RPUSH", &counter, "7"]),
+            "hash" => bench.command(&["HSET", &counter, "hwm", "7"]),
+            text => bench.command(&["SET", &counter, text]),
+        };
+    };
+    for nonsense in NONSENSE.iter().chain(&["list", "hash"]) {
+        let claim = format!("{nonsense:?}");
+        spoil("k", nonsense);
+        assert_eq!(pass(&*node, "k", LOW).await, mark + STEP, "{claim}");
+        assert_eq!(pass(&*node, "k", LOW).await, mark + 2 * STEP, "{claim}");
+        // In the company of a sound one.
+        spoil("k", nonsense);
+        let together = AcquireRequest::new(keys(&["a", "k"]), token(1), LONG);
+        let got = number(&*node, together.numbered(fence(LOW))).await;
+        assert_eq!(got, mark + 3 * STEP, "{claim}");
+        assert_all_expire(bench, &claim);
+        spoil("k", nonsense);
+        let raised = raise(&*node, keys(&["a", "k"]), 1, mark + 4 * STEP).await;
+        assert_eq!(raised, RaiseReply::Raised, "{claim}");
+        assert_all_expire(bench, &claim);
+        for (name, request, expected) in [
+            ("k", extend("k", 1), ExtendReply::Extended),
+            ("new", refill("new", 1), ExtendReply::Refilled),
+        ] {
+            spoil(name, nonsense);
+            let request = request.numbered(fence(mark + 4 * STEP));
+            assert_eq!(extend_one(&*node, request).await, expected, "{claim}");
+            assert_all_expire(bench, &claim);
+        }
+        for name in ["a", "k", "new"] {
+            assert!(released(&*node, name, 1).await, "{claim}");
+        }
+        // Nor do requests with idempotency keys trip over it.
+        spoil("k", nonsense);
+        mark = granted(node.recall(request(key("k"), 1, LOW)).await);
+        assert_eq!(mark % STEP, HIGH % STEP, "{claim}");
+        let kept = node.complete(completion("k", 1, mark)).await;
+        assert_eq!(kept, Ok(STORED), "{claim}");
+        assert_all_expire(bench, &claim);
+        bench.command(&["DEL", &key("k").record()]);
+    }
+}
+
+pub(crate) async fn a_mark_that_is_no_number_refuses(bench: &impl Remote) {
+    let node = bench.node();
+    let marker = Namespace::default().marker();
+    for (field, nonsense) in NONSENSE.iter().flat_map(|n| [("hwm", n), ("floor", n)]) {
+        let claim = format!("{field} {nonsense:?}");
+        let before = pass(&*node, "counted", HIGH).await;
+        node.acquire(acquire("held", 1)).await.unwrap();
+        bench.command(&["HSET", &marker, field, nonsense]);
+        let keys_before = bench.command(&["KEYS", "*"]);
+        for name in ["counted", "new"] {
+            let numbered = acquire(name, 1).numbered(fence(LOW));
+            assert_unmarked(&node.acquire(numbered).await.unwrap_err());
+            let recall = node.recall(request(key(name), 1, LOW)).await;
+            assert_unmarked(&recall.unwrap_err());
+            let refill = Arc::from([refill(name, 1).numbered(fence(HIGH))]);
+            let refilled = node.extend(refill).await.unwrap();
+            assert_unmarked(refilled[0].as_ref().unwrap_err());
+        }
+        let raised = RaiseRequest::new(key("held"), token(1), fence(HIGH).unwrap());
+        assert_unmarked(&node.raise(raised).await.unwrap_err());
+        assert_eq!(bench.command(&["KEYS", "*"]), keys_before, "{claim}");
+        let extended = extend_one(&*node, extend("held", 1).numbered(fence(HIGH))).await;
+        assert_eq!(extended, ExtendReply::Extended, "{claim}: it goes on");
+        assert_all_expire(bench, &claim);
+        assert!(released(&*node, "held", 1).await);
+        // As the error says.
+        bench.command(&["DEL", &marker]);
+        assert_eq!(pass(&*node, "counted", LOW).await, before + STEP, "{claim}");
+        bench.forget();
+    }
+}
