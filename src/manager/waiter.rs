@@ -217,7 +217,7 @@ impl<'a> Contender<'a> {
 
     /// Numbers a granted round and puts it under the care of the watchdog.
     async fn won(self, mut attempt: Attempt) -> Result<Prize, AcquireError> {
-        let record = attempt.to_adopt().await;
+        let record = attempt.adoptable().await;
         let record = record.map_err(AcquireError::NoQuorum)?;
         attempt.number().await.map_err(AcquireError::NoQuorum)?;
         let Some(turns) = self.turns else {

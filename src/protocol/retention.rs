@@ -50,7 +50,7 @@ mod tests {
             assert_eq!(time_by(vec![wrong, 70, 70]), 70);
             assert_eq!(
                 time_by(vec![70, 71, wrong, 70]).abs_diff(70),
-                0 + u64::from(wrong > 0)
+                u64::from(wrong > 0)
             );
             assert_eq!(time_by(vec![70, wrong, 70, wrong, 70]), 70);
         }

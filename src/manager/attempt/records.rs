@@ -25,7 +25,7 @@ impl Attempt {
     /// # Errors
     ///
     /// [`NoQuorum`] if it is still open after the node time-out.
-    pub(in crate::manager) async fn to_adopt(&mut self) -> Result<Option<Record>, NoQuorum> {
+    pub(in crate::manager) async fn adoptable(&mut self) -> Result<Option<Record>, NoQuorum> {
         let spent = self.core.clock.now().since(self.sent);
         let timer = sleep(self.core.node_timeout.saturating_sub(spent));
         tokio::pin!(timer);
