@@ -131,8 +131,8 @@ impl Cluster {
         faults
     }
 
-    /// Has the spares take over what their nodes have at this time, which mostly vote: the next failover brings that back,
-    /// with a marker that says so.
+    /// Has the spares take over what their nodes have at this time, which mostly vote: the next failover brings that
+    /// back, with a marker that says so.
     fn follow(&mut self) {
         if self.scene == Scene::ReplicaFailover && self.dice.chance(1, 2) {
             thread::scope(|scope| {
