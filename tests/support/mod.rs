@@ -5,6 +5,7 @@
     reason = "every test binary uses a part of it"
 )]
 
+pub mod copies;
 pub mod fake;
 pub mod nodes;
 pub mod preload;

@@ -393,6 +393,7 @@ mod tests {
             let voting = Standing::Voting {
                 max_lease: Duration::from_millis(9),
                 high_water: FencingToken::new(mark),
+                replaced: Vec::new(),
             };
             assert_eq!(of(digits), Ok(voting));
         }

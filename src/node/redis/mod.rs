@@ -36,43 +36,15 @@
 //! first time; it carries the subscriptions to releases and nothing else, and is made anew only while somebody waits.
 //! On the server they are called `tower-redlock` and `tower-redlock-notices`.
 //!
-//! A node that [requires replicas](#replicas) has a few connections for commands, and all that belongs to one attempt at a
-//! lock goes over one of them. [`state`](Node::state) is then that of the connection that is worst off.
-//!
-//! # Who a server is
-//!
-//! The [restart guard](crate::RestartGuard) rests on knowing a server again that still has its locks. Its identity is its
-//! `run_id`, which every restart changes, and, if it was ever promoted, the `master_replid2` and `second_repl_offset` of
-//! its last promotion: a server that becomes a replica and then a master again is the same process on the same connections,
-//! with the locks of another. Nothing else changes it. `master_replid` is not part of it, since a backup by
-//! `redis-cli --rdb` and the first replica change that, and nothing is lost by them.
-//!
-//! What a promotion sets is cleared by the server when it frees its replication backlog, `repl-backlog-ttl` (an hour,
-//! unless it is set) after its last promotion and after its last replica left. A node whose marker names a promotion is
-//! therefore the same if the server shows none any more. A failback that nobody saw for so long is not seen at all, and
-//! by then all that it can have forgotten is over, **as long as `repl-backlog-ttl` is 0 (never) or longer than the longest
-//! lease and than counters and records are kept**. It is not looked at, for that would take the right to run `CONFIG`.
-//!
-//! A plain node is told its identity by a look at the server (`INFO`): at each connect, and again **every second** while
-//! the connection lives. So after a failback it may grant for a moment what it has forgotten: a command relies on a look
-//! that began at most 1 s and twice the node time-out (or 200 ms, if that is longer) before, **1.4 s** unless set, and a
-//! process that slept for longer has the script look. Nodes with [replicas](#replicas) and those behind
-//! [Sentinel](#sentinel) have no such moment: there, every script looks.
-//!
-//! The same looks check again what was checked at connect: role, eviction policy, cluster mode, version, replicas, and the
-//! right to look. A server that does not do any more is refused, and is taken back when it does. If it has thrown keys away
-//! (`evicted_keys` in its `INFO` is not what the marker says), it may have thrown away locks, and is quarantined as if it
-//! had restarted, unless that is [accepted](RedisNodeBuilder::accept_eviction). What it throws away between two looks, it
-//! may grant again until the second. Whoever resets its statistics (`CONFIG RESETSTAT`) after it threw something away and
-//! before anybody looked hides that.
+//! A node that [requires replicas](#replicas) has a few connections for commands, and all that belongs to one attempt
+//! at a lock goes over one of them. [`state`](Node::state) is then that of the connection that is worst off.
 //!
 //! # Replicas
 //!
-//! A plain node has no replica: it is refused with one, also if it is attached later, for the replica may take its place and
-//! have none of its locks. [`expect_replicas`](RedisNodeBuilder::expect_replicas) says that there may be some. Then a failover or
-//! failback is a node that forgot, from the first command on. Processes that expect replicas and processes that
-//! [require](RedisNodeBuilder::require) them know a server by the same identity, and can use the same nodes. What announces no port, as
-//! a backup, is no replica.
+//! A plain node has no replica, and is refused with one, for that may take its place and have none of its locks.
+//! [`expect_replicas`](RedisNodeBuilder::expect_replicas) says that there may be some. After a failover the node is one
+//! that forgot, and so it is after a failback: a server is known by its process and by its last promotion, and looked
+//! at again every second ([who a server is](crate::docs::managed_redis#who-a-server-is)).
 //!
 //! A master that dies takes with it what its replicas have not got yet, and the one that takes its place grants the
 //! same lock again. [`RedisNode::replicated`] asks for more than the master's word: acquires, renewals and records
@@ -99,7 +71,7 @@
 //! | most Sentinels do not confirm the master | [`Unavailable`](super::NodeErrorKind::Unavailable), but releases work |
 //! | the master becomes a replica | [`Rejected`](super::NodeErrorKind::Rejected) once, then the node is refused, or with Sentinel down until there is a master; a second later also if nobody asks |
 //! | it is promoted again | down for a moment, then quarantined: it has another's locks |
-//! | it is told to evict, or is given a replica that nobody spoke of | refused within a second, until that is mended; [quarantined](#who-a-server-is) if it threw anything away |
+//! | it is told to evict, or is given a replica that nobody spoke of | refused within a second, until that is mended; then quarantined if it threw anything away |
 //! | too few replicas acknowledge | [`NotReplicated`](super::NodeErrorKind::NotReplicated) for acquires, which are released, renewals, and records, told or kept; releases work |
 //! | out of memory | acquires are [`Rejected`](super::NodeErrorKind::Rejected); extensions and releases work |
 //! | the connection for release notices breaks | waiters are told that they may have missed one and ask again once it is back; commands see nothing of it |
