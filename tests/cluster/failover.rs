@@ -157,6 +157,8 @@ async fn without_the_replicas_word_the_guard_keeps_a_second_holder_out() {
     };
     assert!(!got.1 && guard.is_lost(), "a second holder");
     assert!(refused > 0);
+    let identity = scene.replica.run("HGET lk!node identity");
+    assert!(identity.starts_with("1|"), "the first failover: {identity}");
     assert!(got.0.fence() > guard.fence(), "and a later one");
 }
 

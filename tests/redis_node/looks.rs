@@ -168,7 +168,7 @@ async fn a_process_that_slept_does_not_say_who_the_server_is() {
     let node = RedisNode::new(&fake.url()).unwrap();
     node.start(context);
     settled(&node).await.unwrap();
-    let charter = Arc::new(Charter::new("nodes a".to_owned(), LONG));
+    let charter = Arc::new(Charter::new("nodes a", LONG));
     for (step, who) in [(0, "fake"), (1_000, "fake"), (10_000, "ask")] {
         let step = Duration::from_millis(step).as_nanos();
         clock

@@ -252,6 +252,8 @@ const DOUBLE: &str = "is the same Sentinel as one before it in the list";
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn at(second: u64) -> Moment {
@@ -383,5 +385,47 @@ mod tests {
         assert!(!board.is_hopeless(), "the two others could agree");
         board.note(1, at(9), Err(refused));
         assert!(board.is_hopeless());
+    }
+
+    /// One question: when it was sent, how long later the Sentinel saw it, and how long later we had the answer.
+    type Question = (usize, u64, u64, u64);
+
+    /// What a process knows that asks like this, with the time of each answer: Sentinels go from the server 1 to the
+    /// server 2 at the second of `moves`, if at all.
+    fn known(moves: &[u64], questions: &[Question], at_server: u16) -> Vec<(u64, Option<Moment>)> {
+        let mut answers: Vec<(u64, usize, u64, u16)> = questions
+            .iter()
+            .filter(|(sentinel, ..)| *sentinel < moves.len())
+            .map(|&(sentinel, sent, there, back)| {
+                let server = if sent + there < moves[sentinel] { 1 } else { 2 };
+                (sent + there + back, sentinel, sent, server)
+            })
+            .collect();
+        answers.sort_unstable();
+        let mut board = Board::new(moves.len());
+        let epoch = at_server.to_string();
+        board.sit("r", &place(at_server, &epoch));
+        let known = answers.into_iter().map(|(when, sentinel, sent, server)| {
+            board.note(sentinel, at(sent), told(server, &server.to_string()));
+            (when, board.confirmed("r", &epoch))
+        });
+        known.collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn the_old_master_is_last_confirmed_before_the_new_one_is_first(
+            moves in proptest::collection::vec(0_u64..60, 1..6),
+            old in proptest::collection::vec((0_usize..5, 0_u64..50, 0_u64..20, 0_u64..20), 0..40),
+            new in proptest::collection::vec((0_usize..5, 0_u64..50, 0_u64..20, 0_u64..20), 0..40),
+        ) {
+            let last = known(&moves, &old, 1).into_iter().filter_map(|(_, confirmed)| confirmed).max();
+            let first = known(&moves, &new, 2).into_iter().find(|(_, confirmed)| confirmed.is_some());
+            if let (Some(last), Some((first, _))) = (last, first) {
+                prop_assert!(last <= at(first), "{last:?} {first}");
+            }
+        }
     }
 }
