@@ -71,8 +71,8 @@ mod table {
     use tower_redlock::namespace::{Namespace, NamespaceError, NodeKey, NodeKeys};
     use tower_redlock::node::{
         AcquireReply, AcquireRequest, Charter, CheckIn, Entry, Fence, Promotion, RaiseReply, RaiseRequest, Standing,
-        EndClaim, VerifyReply, VerifyRequest, CompleteReply, CompleteRequest, Ear, Ears, ExtendReply, ExtendRequest, Heard,
-        Holder, Node, NodeContext, RecallRequest, NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier,
+        EndClaim, VerifyReply, VerifyRequest, CompleteReply, CompleteRequest, Ear, Ears, ExtendReply, ExtendRequest,
+        Heard, Holder, Node, NodeContext, RecallRequest, NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier,
         ReleaseReply, ReleaseRequest, Roster, Subscription,
     };
     use tower_redlock::token::{

@@ -169,8 +169,8 @@ pub(super) enum End {
 }
 
 /// Writes that the request under `hold` came to this, or, for `None`, that it may run again, and gives the lock back.
-/// Tells once a quorum of nodes has it, or too few have it within the node time-out. The rest goes on in the background,
-/// and so does all of it when this is dropped.
+/// Tells once a quorum of nodes has it, or too few have it within the node time-out. The rest goes on in the
+/// background, and so does all of it when this is dropped.
 pub(super) async fn complete(
     core: &Arc<Core>,
     hold: Arc<Hold>,

@@ -80,8 +80,8 @@ impl LockGuard {
 /// released after all when the borrower has ended within the ttl.
 ///
 /// What remains: the lender itself is not kept from going on with such an answer while the borrower is still at work,
-/// and a borrower that stands still may act when all has ended, as any holder may. The nodes remember a loan for as long
-/// as [`max_hold`](crate::LockManagerBuilder::max_hold) allows, a day at most; and one that forgets, forgets loans too.
+/// and a borrower that stands still may act when all has ended, as any holder may. The nodes remember a loan for as
+/// long as [`max_hold`](crate::LockManagerBuilder::max_hold) allows, a day at most; one that forgets, forgets loans too.
 ///
 /// # How a loan ends
 ///

@@ -99,7 +99,7 @@ impl Debt {
 }
 
 fn lent() -> NodeError {
-    NodeError::new(NodeErrorKind::Unavailable, "a borrower is at work")
+    NodeError::new(NodeErrorKind::Unavailable, "borrowed")
 }
 
 impl Release {

@@ -2,8 +2,8 @@
 //!
 //! Each node takes a record from its end on, by its own clock, for one that is not there, and tells what that clock
 //! shows with every grant. So those who ask near the end can tell a node where the record has ended from one that never
-//! had it. More than all but a quorum of the first kind: then it is over for good, for no quorum will ever have it again.
-//! A quorum of the others: then it may be brought to them. Both at once there cannot be, whatever the clocks show.
+//! had it. More than all but a quorum of the first kind: then it is over for good, for no quorum will ever have it
+//! again. A quorum of the others: then it may be brought to them. Both at once there cannot be, whatever clocks show.
 
 use super::quorum::Quorum;
 

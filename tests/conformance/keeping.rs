@@ -5,152 +5,23 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tower_redlock::clock::{Clock as _, SystemClock};
 use tower_redlock::node::{
-    AcquireReply, CompleteReply, CompleteRequest, ExtendReply, Node, NodeErrorKind, RecallRequest,
+    AcquireReply, CompleteReply, CompleteRequest, ExtendReply, NodeErrorKind, RecallRequest,
+    ReleaseRequest,
 };
 
-use crate::claims::{Bench, Remote, extend_one, holder, released};
+use crate::claims::{Bench, Remote, extend_one, holder, listening, released};
 use crate::records::{
-    NUMBER, STORED, adopt, ballot, begin, complete, completion, found, granted, outlast, recall,
-    record, request,
+    NUMBER, STORED, adopt, ballot, begin, complete, completion, granted, outlast, recall, record,
+    request,
 };
 use crate::standing::{
     OURS, THEIRS, assert_shows_both, charter, kind, ours, promote, quarantine, refill_under,
     theirs, voting,
 };
-use crate::support::PATIENCE;
-use crate::support::nodes::{LONG, acquire, key, refill, release, unix_millis};
+use crate::support::nodes::{LONG, acquire, key, refill, release, token};
+use crate::support::{PATIENCE, eventually};
 
 const BRIEF: Duration = Duration::from_millis(20);
-/// Long enough to look meanwhile.
-const SPAN: Duration = Duration::from_millis(500);
-
-/// The same with a record that ends `span` from now on.
-fn ending(mut request: CompleteRequest, span: Duration) -> CompleteRequest {
-    let until = unix_millis() + u64::try_from(span.as_millis()).unwrap();
-    request.record.as_mut().unwrap().until = until;
-    request
-}
-
-pub(crate) async fn a_record_is_kept_until_its_end(bench: &impl Bench) {
-    let node = bench.node();
-    let mut brief = request(key("k"), 1, NUMBER);
-    brief.linger = BRIEF;
-    node.recall(brief).await.unwrap();
-    let request = ending(completion("k", 1, NUMBER), SPAN);
-    assert_eq!(complete(&*node, request).await, STORED);
-    assert_eq!(ballot(&*node, "k").await, Some(NUMBER));
-    outlast(&*node, SPAN).await;
-    assert_eq!(ballot(&*node, "k").await, None);
-    // What is over is no obstacle: not to a lower ballot either.
-    recall(&*node, "k", 2, 1).await;
-    let reply = complete(&*node, completion("k", 2, 7)).await;
-    assert_eq!(reply, STORED);
-    assert_eq!(ballot(&*node, "k").await, Some(7));
-}
-
-pub(crate) async fn a_record_keeps_its_end_whoever_writes_it_again(bench: &impl Bench) {
-    let node = bench.node();
-    let names = ["as it is", "adopted", "again", "chosen", "anew"];
-    let mut requests = Vec::new();
-    for name in names {
-        begin(&*node, name, 1).await;
-        let request = ending(completion(name, 1, NUMBER), SPAN);
-        assert_eq!(complete(&*node, request.clone()).await, STORED);
-        requests.push(request);
-    }
-    let end = requests[4].record.clone().unwrap().until;
-    for (name, request) in names.into_iter().zip(requests) {
-        match name {
-            "adopted" | "anew" => {
-                // For the sake of who adopts it, the node remembers the key for longer.
-                let reply = adopt(&*node, name, 2, 1).await;
-                assert_eq!(found(&reply), request.record.as_ref());
-                if name == "anew" {
-                    let mut request = completion(name, 2, NUMBER + 1);
-                    request.record.as_mut().unwrap().until = end;
-                    assert_eq!(complete(&*node, request).await, STORED);
-                }
-            }
-            "again" => assert_eq!(complete(&*node, request).await, STORED),
-            "chosen" => assert_eq!(complete(&*node, request.chosen()).await, STORED),
-            _ => {}
-        }
-    }
-    outlast(&*node, SPAN).await;
-    for name in names {
-        release_all(&*node, name).await;
-        assert_eq!(ballot(&*node, name).await, None, "{name}");
-    }
-}
-
-async fn release_all(node: &dyn Node, name: &str) {
-    for owner in [1, 2] {
-        released(node, name, owner).await;
-    }
-}
-
-pub(crate) async fn the_end_is_that_of_the_record_which_is_there(bench: &impl Bench) {
-    let node = bench.node();
-    for (name, (first, first_ends), (second, second_ends), told) in [
-        ("longer", (7, true), (8, false), Some(8)),
-        ("shorter", (7, false), (8, true), None),
-        // Who wrote the higher one was told of it.
-        ("lower", (8, false), (7, true), Some(8)),
-        ("lower and longer", (8, true), (7, false), None),
-    ] {
-        begin(&*node, name, 1).await;
-        for (ballot, ends) in [(first, first_ends), (second, second_ends)] {
-            let request = completion(name, 1, ballot).chosen();
-            let request = match ends {
-                true => ending(request, SPAN),
-                false => request,
-            };
-            assert_eq!(complete(&*node, request).await, STORED, "{name}");
-        }
-        outlast(&*node, SPAN).await;
-        assert_eq!(ballot(&*node, name).await, told, "{name}");
-    }
-}
-
-pub(crate) async fn nothing_is_kept_that_has_ended(bench: &impl Bench) {
-    let node = bench.node();
-    for chosen in [false, true] {
-        let name = format!("k{chosen}");
-        begin(&*node, &name, 1).await;
-        let mut late = ending(completion(&name, 1, NUMBER), Duration::ZERO);
-        late.chosen = chosen;
-        assert_eq!(complete(&*node, late).await, CompleteReply::Refused);
-        assert_eq!(holder(&*node, &name).await, None, "it is given back");
-        // Nobody came since, and so another may be kept.
-        let reply = complete(&*node, completion(&name, 1, NUMBER)).await;
-        assert_eq!(reply, STORED);
-        // Nor does it take away what is there.
-        let mut late = ending(completion(&name, 1, NUMBER + 1), Duration::ZERO);
-        late.chosen = chosen;
-        assert_eq!(complete(&*node, late).await, CompleteReply::Refused);
-        assert_eq!(ballot(&*node, &name).await, Some(NUMBER));
-    }
-}
-
-pub(crate) async fn a_grant_tells_what_the_clock_shows(bench: &impl Bench) {
-    let node = bench.node();
-    let showed = |reply| match reply {
-        AcquireReply::Promised { now, .. } => now,
-        other => panic!("{other:?}"),
-    };
-    let began = unix_millis();
-    let first = showed(recall(&*node, "k", 1, NUMBER).await);
-    let request = ending(completion("k", 1, NUMBER), SPAN);
-    let end = request.record.as_ref().unwrap().until;
-    assert_eq!(complete(&*node, request).await, STORED);
-    let second = showed(adopt(&*node, "k", 2, NUMBER).await);
-    assert!(began <= first && first <= second && second <= unix_millis());
-    assert!(released(&*node, "k", 2).await);
-    outlast(&*node, SPAN).await;
-    // Who is granted it without a record can tell that this one has ended, if another node has it yet.
-    let third = showed(recall(&*node, "k", 3, NUMBER).await);
-    assert!(end <= third && third <= unix_millis(), "{end} {third}");
-}
 
 pub(crate) async fn a_grant_is_remembered_for_as_long_as_was_asked(bench: &impl Bench) {
     let node = bench.node();
@@ -177,6 +48,38 @@ pub(crate) async fn a_grant_is_remembered_for_as_long_as_was_asked(bench: &impl 
     let reply = complete(&*node, completion("another's", 1, NUMBER)).await;
     assert_eq!(reply, CompleteReply::Refused);
     assert!(released(&*node, "another's", 2).await, "it is untouched");
+}
+
+pub(crate) async fn a_completion_tells_its_listeners(bench: &impl Bench) {
+    let node = bench.node();
+    for count in 0..3_u32 {
+        for body in [None, Some(record(NUMBER, "done"))] {
+            // A name each time: a server takes note of a closed connection in its own time.
+            let name = format!("k{count}{}", body.is_some());
+            let listeners: Vec<_> = (0..count).map(|_| bench.listen(&name)).collect();
+            let _elsewhere = bench.listen("other");
+            recall(&*node, &name, 1, NUMBER).await;
+            let request = CompleteRequest::new(release(&name, 1), body);
+            let reply = complete(&*node, request.clone()).await;
+            assert_eq!(reply, CompleteReply::Stored { listeners: count });
+            // There is nothing more to give back.
+            assert_eq!(complete(&*node, request).await, STORED);
+            drop(listeners);
+        }
+    }
+    let (ears, _subscription) = listening(&*node, "k").await;
+    recall(&*node, "k", 1, NUMBER).await;
+    let mut silent = completion("k", 1, NUMBER);
+    silent.release = ReleaseRequest::new(key("k"), token(1), false);
+    assert_eq!(complete(&*node, silent).await, STORED);
+    adopt(&*node, "k", 2, 1).await;
+    let told = complete(&*node, completion("k", 2, NUMBER)).await;
+    assert_eq!(told, CompleteReply::Stored { listeners: 1 });
+    eventually("told", || ears.heard().released > 0).await;
+    assert_eq!(
+        (ears.heard().released, ears.heard().listeners),
+        (1, Some(1))
+    );
 }
 
 /// Under our charter.

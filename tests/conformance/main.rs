@@ -9,6 +9,7 @@
 mod support;
 
 mod claims;
+mod ends;
 mod keeping;
 mod loans;
 mod marks;
@@ -205,14 +206,15 @@ macro_rules! all_claims {
                 of_two_ballots_the_higher_stays,
                 a_chosen_record_is_kept_whoever_came,
                 without_a_record_the_key_is_free_again,
-                a_completion_tells_its_listeners,
                 records_of_one_namespace_are_none_in_another,
-            ] keeping: [
+            ] ends: [
                 a_record_is_kept_until_its_end,
                 a_record_keeps_its_end_whoever_writes_it_again,
                 the_end_is_that_of_the_record_which_is_there,
                 nothing_is_kept_that_has_ended,
                 a_grant_tells_what_the_clock_shows,
+            ] keeping: [
+                a_completion_tells_its_listeners,
                 a_grant_is_remembered_for_as_long_as_was_asked,
                 a_node_in_quarantine_keeps_nothing_of_its_own_and_releases,
                 a_record_on_a_node_in_quarantine_is_not_told,

@@ -12,9 +12,9 @@ use tower_redlock::node::{
 use tower_redlock::record::Record;
 use tower_redlock::token::FencingToken;
 
-use crate::claims::{Bench, holder, listening, released};
+use crate::claims::{Bench, holder, released};
+use crate::support::PATIENCE;
 use crate::support::nodes::{FAR, LONG, key, release, token};
-use crate::support::{PATIENCE, eventually};
 
 /// As it should be, and nobody listened.
 pub(crate) const STORED: CompleteReply = CompleteReply::Stored { listeners: 0 };
@@ -362,38 +362,6 @@ pub(crate) async fn without_a_record_the_key_is_free_again(bench: &impl Bench) {
         assert_eq!(ballot(&*node, "k").await, Some(number));
     }
     assert_eq!(holder(&*node, "k").await, None);
-}
-
-pub(crate) async fn a_completion_tells_its_listeners(bench: &impl Bench) {
-    let node = bench.node();
-    for count in 0..3_u32 {
-        for body in [None, Some(record(NUMBER, "done"))] {
-            // A name each time: a server takes note of a closed connection in its own time.
-            let name = format!("k{count}{}", body.is_some());
-            let listeners: Vec<_> = (0..count).map(|_| bench.listen(&name)).collect();
-            let _elsewhere = bench.listen("other");
-            recall(&*node, &name, 1, NUMBER).await;
-            let request = CompleteRequest::new(release(&name, 1), body);
-            let reply = complete(&*node, request.clone()).await;
-            assert_eq!(reply, CompleteReply::Stored { listeners: count });
-            // There is nothing more to give back.
-            assert_eq!(complete(&*node, request).await, STORED);
-            drop(listeners);
-        }
-    }
-    let (ears, _subscription) = listening(&*node, "k").await;
-    recall(&*node, "k", 1, NUMBER).await;
-    let mut silent = completion("k", 1, NUMBER);
-    silent.release = ReleaseRequest::new(key("k"), token(1), false);
-    assert_eq!(complete(&*node, silent).await, STORED);
-    adopt(&*node, "k", 2, 1).await;
-    let told = complete(&*node, completion("k", 2, NUMBER)).await;
-    assert_eq!(told, CompleteReply::Stored { listeners: 1 });
-    eventually("told", || ears.heard().released > 0).await;
-    assert_eq!(
-        (ears.heard().released, ears.heard().listeners),
-        (1, Some(1))
-    );
 }
 
 pub(crate) async fn records_of_one_namespace_are_none_in_another(bench: &impl Bench) {

@@ -7,6 +7,7 @@ use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{LendError, LockKey, LockKeys, LockScope, LossReason, ReleaseError};
 
 use super::borrowing::borrow;
+use super::recall::{replay, run, with_record};
 use super::{MS, Nodes, TTL, assert_idle, wait_for};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -240,4 +241,28 @@ async fn work_takes_up_again_what_it_left_to_a_loan() {
     loan.returned();
     nodes.settle_free(KEY).await;
     assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_not_lent_for_its_lock_is_given_back_with_what_it_came_to() {
+    for dropped in [true, false] {
+        let nodes = Nodes::five();
+        let locks = nodes.manager();
+        let guard = run(&locks).await;
+        let mut loan = Some(guard.handle().lend());
+        if dropped {
+            // As when the call under the loan failed.
+            drop(loan.take());
+        }
+        guard.complete("charged").await.unwrap();
+        assert_eq!(replay(&locks).await, "charged", "done twice");
+        assert_eq!(with_record(&nodes).await, 5);
+        if let Some(Ok(loan)) = loan {
+            panic!("{loan:?} was out, and its lock given back");
+        }
+    }
+    let locks = Nodes::five().manager();
+    let error = run(&locks).await.handle().lend().unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("acquire a lock"), "{error}");
 }

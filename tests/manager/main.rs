@@ -9,6 +9,7 @@
 
 mod acquire;
 mod borrowing;
+mod copies;
 mod deadline;
 mod fairness;
 mod far;

@@ -17,20 +17,20 @@ use super::{MS, Nodes, TTL, assert_idle};
 
 /// An end that no test outlives: the year 2100, in milliseconds since 1970.
 const FAR: u64 = 4_102_444_800_000;
-const DAY: Duration = Duration::from_secs(86_400);
+pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
 async fn recall(locks: &LockManager, wait: Duration) -> Result<Recall, AcquireError> {
     locks.recall("order", DAY, wait).await
 }
 
-async fn run(locks: &LockManager) -> RunGuard {
+pub(crate) async fn run(locks: &LockManager) -> RunGuard {
     match recall(locks, TTL).await {
         Ok(Recall::Run(run)) => run,
         other => panic!("not to be run: {other:?}"),
     }
 }
 
-async fn replay(locks: &LockManager) -> Bytes {
+pub(crate) async fn replay(locks: &LockManager) -> Bytes {
     match recall(locks, TTL).await {
         Ok(Recall::Replay(body)) => body,
         other => panic!("not replayed: {other:?}"),
@@ -74,7 +74,7 @@ async fn look(node: &MemoryNode) -> Option<Bytes> {
     }
 }
 
-async fn with_record(nodes: &Nodes) -> usize {
+pub(crate) async fn with_record(nodes: &Nodes) -> usize {
     let mut count = 0;
     for node in &nodes.0 {
         count += usize::from(look(node).await.is_some());
@@ -398,71 +398,5 @@ async fn records_that_wait_for_a_node_leave_room_for_releases() {
     tokio::time::sleep(MS).await;
     for number in 0..10 {
         assert_eq!(nodes.holding(&format!("invoice:{number}")), 0, "{number}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_run_is_not_lent_for_its_lock_is_given_back_with_what_it_came_to() {
-    for dropped in [true, false] {
-        let nodes = Nodes::five();
-        let locks = nodes.manager();
-        let guard = run(&locks).await;
-        let mut loan = Some(guard.handle().lend());
-        if dropped {
-            // As when the call under the loan failed.
-            drop(loan.take());
-        }
-        guard.complete("charged").await.unwrap();
-        assert_eq!(replay(&locks).await, "charged", "done twice");
-        assert_eq!(with_record(&nodes).await, 5);
-        if let Some(Ok(loan)) = loan {
-            panic!("{loan:?} was out, and its lock given back");
-        }
-    }
-    let locks = Nodes::five().manager();
-    let error = run(&locks).await.handle().lend().unwrap_err();
-    let error = error.to_string();
-    assert!(error.contains("acquire a lock"), "{error}");
-}
-
-/// The copies of a record that are made late, by a process that keeps records for longer or shorter or by one that
-/// adopts it, end when the first ones do.
-#[tokio::test(start_paused = true)]
-async fn a_record_ends_once_whoever_brings_it_to_other_nodes() {
-    let keep = Duration::from_secs(1_000);
-    let recall_for = async |locks: &LockManager, keep| match locks.recall("order", keep, TTL).await
-    {
-        Ok(Recall::Replay(body)) => Some(body),
-        Ok(Recall::Run(run)) => {
-            run.abandon().await.unwrap();
-            None
-        }
-        other => panic!("{other:?}"),
-    };
-    for (adopted, asked_for) in [(false, DAY), (true, DAY), (false, TTL), (true, TTL)] {
-        let nodes = Nodes::five();
-        let locks = nodes.manager();
-        nodes.each([3, 4], MemoryNode::go_down);
-        let Ok(Recall::Run(run)) = locks.recall("order", keep, TTL).await else {
-            panic!("nobody did it");
-        };
-        run.complete("done").await.unwrap();
-        tokio::time::sleep(Duration::from_secs(900)).await;
-        nodes.each([3, 4], MemoryNode::come_up);
-        if adopted {
-            nodes.each([0, 1], MemoryNode::go_down);
-        } else {
-            // So that they are heard at all.
-            nodes.each([0], MemoryNode::go_down);
-        }
-        let told = recall_for(&locks, asked_for).await;
-        assert_eq!(told.as_deref(), Some(&b"done"[..]));
-        nodes.each(0..5, MemoryNode::come_up);
-        assert_eq!(recall_for(&locks, asked_for).await, told);
-        tokio::time::sleep(Duration::from_secs(99)).await;
-        assert_eq!(with_record(&nodes).await, 5, "{adopted} {asked_for:?}");
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        assert_eq!(with_record(&nodes).await, 0, "{adopted} {asked_for:?}");
-        assert_eq!(recall_for(&locks, DAY).await, None);
     }
 }

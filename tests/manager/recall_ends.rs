@@ -12,6 +12,9 @@ use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{Node as _, NodeContext, Roster};
 use tower_redlock::{LockManager, Moment, Recall, RestartGuard};
 
+use super::Nodes;
+use super::recall::{DAY, with_record};
+
 const TTL: Duration = Duration::from_secs(1);
 const KEEP: Duration = Duration::from_secs(100);
 /// By how many milliseconds no two clocks differ more, but for one.
@@ -148,9 +151,7 @@ async fn history(seed: u64, wild: bool, seen: &mut Seen) {
                 let kept = run.complete(body.to_be_bytes().to_vec());
                 let then = Instant::now();
                 let kept = kept.await.is_ok();
-                if wild {
-                    sleep(Duration::from_millis(1)).await;
-                }
+                sleep(Duration::from_millis(u64::from(wild))).await;
                 seen.ended.insert(body, (then, kept));
             }
             Ok(other) => panic!("{other:?}"),
@@ -190,4 +191,51 @@ fn nothing_is_told_after_its_end_nor_done_again_before_by_more_than_the_clocks_d
 #[test]
 fn one_clock_that_is_wrong_by_any_time_does_not_matter_while_all_have_the_record() {
     histories(true);
+}
+
+/// The copies of a record that are made late, by a process that keeps records for longer or shorter or by one that
+/// adopts it, end when the first ones do.
+#[tokio::test(start_paused = true)]
+async fn a_record_ends_once_whoever_brings_it_to_other_nodes() {
+    let keep = Duration::from_secs(1_000);
+    let recall_for =
+        async |locks: &LockManager, keep| match locks.recall("order", keep, super::TTL).await {
+            Ok(Recall::Replay(body)) => Some(body),
+            Ok(Recall::Run(run)) => {
+                run.abandon().await.unwrap();
+                None
+            }
+            other => panic!("{other:?}"),
+        };
+    for (adopted, asked_for) in [
+        (false, DAY),
+        (true, DAY),
+        (false, super::TTL),
+        (true, super::TTL),
+    ] {
+        let nodes = Nodes::five();
+        let locks = nodes.manager();
+        nodes.each([3, 4], MemoryNode::go_down);
+        let Ok(Recall::Run(run)) = locks.recall("order", keep, super::TTL).await else {
+            panic!("nobody did it");
+        };
+        run.complete("done").await.unwrap();
+        sleep(Duration::from_secs(900)).await;
+        nodes.each([3, 4], MemoryNode::come_up);
+        if adopted {
+            nodes.each([0, 1], MemoryNode::go_down);
+        } else {
+            // So that they are heard at all.
+            nodes.each([0], MemoryNode::go_down);
+        }
+        let told = recall_for(&locks, asked_for).await;
+        assert_eq!(told.as_deref(), Some(&b"done"[..]));
+        nodes.each(0..5, MemoryNode::come_up);
+        assert_eq!(recall_for(&locks, asked_for).await, told);
+        sleep(Duration::from_secs(99)).await;
+        assert_eq!(with_record(&nodes).await, 5, "{adopted} {asked_for:?}");
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(with_record(&nodes).await, 0, "{adopted} {asked_for:?}");
+        assert_eq!(recall_for(&locks, DAY).await, None);
+    }
 }

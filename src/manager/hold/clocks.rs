@@ -23,8 +23,8 @@ impl Clocks {
 
 impl Hold {
     /// When something ends that is kept for `keep` from now on, in milliseconds since 1970: by the clocks of the nodes
-    /// that granted the run and of this process, the middle one. So one that is wrong does no harm, not even if it is one
-    /// of three nodes and just these two granted.
+    /// that granted the run and of this process, the middle one. So one that is wrong does no harm, not even if it is
+    /// that of one of three nodes of which two granted.
     ///
     /// The nodes' clocks are taken to have shown what they did when they were asked, so that it errs by up to a round
     /// trip, and to the late side.
