@@ -47,6 +47,8 @@ pub(super) struct Contender<'a> {
     // Whether it waited in the queue before.
     queued: bool,
     listening: Option<Listening>,
+    // It asks because it can hear the nodes at last, not because of anything that it heard.
+    opened: bool,
     // While it waits for other processes.
     waiting: Option<Waiting>,
     // Split votes since the last other verdict.
@@ -66,6 +68,10 @@ impl<'a> Contender<'a> {
         wait: Wait,
         queued: bool,
     ) -> Self {
+        if names.are_several() {
+            // Those that are free go to others if one is not.
+            turns.leave();
+        }
         Self {
             core,
             keys,
@@ -76,6 +82,7 @@ impl<'a> Contender<'a> {
             wait,
             queued,
             listening: None,
+            opened: false,
             waiting: None,
             splits: 0,
             deaf: Backoff::new(FIRST_POLL, SLOWEST_POLL),
@@ -100,10 +107,6 @@ impl<'a> Contender<'a> {
             }
             if let Some(listening) = &self.listening {
                 listening.forget();
-            }
-            if let (true, Some(turns)) = (self.names.are_several(), &self.turns) {
-                // Those that are free go to others if one is not.
-                turns.leave();
             }
             let mut attempt = Attempt::new(self.core, &self.keys, self.purpose)?;
             let decided = match deadline {
@@ -139,7 +142,6 @@ impl<'a> Contender<'a> {
                     if self.is_over() {
                         return Err(self.busy());
                     }
-                    self.held = attempt.in_the_way();
                     self.give_back(attempt).await;
                     self.step_aside(contenders, remaining, round_trip).await?;
                 }
@@ -149,7 +151,6 @@ impl<'a> Contender<'a> {
                         return Err(self.busy());
                     }
                     self.splits = 0;
-                    self.held = attempt.in_the_way();
                     self.give_back(attempt).await;
                     self.pause(remaining, round_trip).await?;
                 }
@@ -173,16 +174,12 @@ impl<'a> Contender<'a> {
         }
     }
 
-    /// Lets others have all keys but the one that is in the way, if they are several: none of them is held by anybody
-    /// while this caller waits for that.
+    /// Lets others have all keys but the one that is in the way, if they are several.
     fn loosen(&mut self) {
-        if !self.names.are_several() {
-            return;
-        }
-        let turns = self.turns.take().zip(self.held.as_ref());
-        self.turns = turns.and_then(|(turns, held)| turns.keep_only(held));
-        if let Some(turns) = &self.turns {
-            turns.stay();
+        if self.names.are_several() {
+            let turns = self.turns.take().zip(self.held.as_ref());
+            let turns = turns.and_then(|(turns, held)| turns.keep_only(held));
+            self.turns = turns.inspect(Turns::stay);
         }
     }
 
@@ -204,7 +201,7 @@ impl<'a> Contender<'a> {
             };
             turns = Some(Turns::new(turn));
         }
-        self.turns = turns;
+        self.turns = turns.inspect(Turns::leave);
         Ok(())
     }
 
@@ -222,10 +219,9 @@ impl<'a> Contender<'a> {
     async fn won(self, mut attempt: Attempt) -> Result<Prize, AcquireError> {
         attempt.number().await.map_err(AcquireError::NoQuorum)?;
         let record = attempt.highest_record();
-        let Some(turns) = self.turns else {
-            // It never asks without them.
-            return Err(AcquireError::NoQuorum(self.core.no_answer()));
-        };
+        // It never asks without them.
+        let turns = self.turns;
+        let turns = turns.ok_or_else(|| AcquireError::NoQuorum(self.core.no_answer()))?;
         if self.names.are_several() {
             turns.stay();
         }
@@ -244,7 +240,8 @@ impl<'a> Contender<'a> {
     }
 
     /// Takes back what a lost round got, so that the next does not meet its own leavings.
-    async fn give_back(&self, attempt: Attempt) {
+    async fn give_back(&mut self, attempt: Attempt) {
+        self.held = attempt.in_the_way();
         let limit = if self.wait.is_patient() {
             self.left()
         } else {
@@ -325,10 +322,10 @@ impl<'a> Contender<'a> {
         round_trip: Duration,
     ) -> Result<(), AcquireError> {
         self.listen();
-        let needed = self.core.terms.quorum.needed();
         let Some(listening) = &self.listening else {
             return Ok(());
         };
+        let needed = self.core.terms.quorum.needed();
         let backoff = if listening.open() >= needed {
             &mut self.hearing
         } else {
@@ -342,12 +339,15 @@ impl<'a> Contender<'a> {
         let nap = lease
             .map_or(poll, |left| poll.min(left))
             .min(self.wait.left(self.core));
+        // Callers of several keys wake each other: two that hurried for nothing would do so for ever.
+        let opening = !(self.opened && self.names.are_several());
         let mut rivals = tokio::select! {
             biased;
             () = self.core.registry.closing() => return Err(AcquireError::ShuttingDown(ShuttingDown)),
-            rivals = listening.enough(needed, grace) => rivals,
-            () = sleep(nap) => return Ok(()),
+            rivals = listening.enough(needed, grace, opening) => rivals,
+            () = sleep(nap) => 1,
         };
+        self.opened = rivals == 0;
         while let Some(pause) = aside(rivals, round_trip) {
             listening.forget();
             let pause = pause.min(self.wait.left(self.core));
