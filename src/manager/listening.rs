@@ -45,8 +45,8 @@ impl Listening {
     }
 
     /// Waits until there is reason to ask again: `needed` nodes announced a release, or fewer did and no more for
-    /// `grace`, or enough of them can be heard at last and may have announced one before, if that is of interest. Returns
-    /// how many contenders may have been woken by it, this one included; none if nothing was announced.
+    /// `grace`, or enough of them can be heard at last and may have announced one before, if that is of interest.
+    /// Returns how many contenders may have been woken by it, this one included; none if nothing was announced.
     pub(super) async fn enough(&self, needed: usize, grace: Duration, opening: bool) -> usize {
         loop {
             let heard = self.ears.heard();

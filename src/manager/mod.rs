@@ -38,6 +38,7 @@ mod listening;
 mod loan;
 mod lost;
 mod options;
+mod pauses;
 mod queue;
 mod recall;
 mod releaser;

@@ -12,13 +12,14 @@ use super::entry::{Wait, called_for_all, enter_all};
 use super::error::{AcquireError, ShuttingDown};
 use super::guard::LockGuard;
 use super::listening::Listening;
+use super::pauses::{LONGEST_ROUND_TRIP, SHORTEST_ROUND_TRIP, aside};
 use super::queue::Entered;
 use super::waits::Waiting;
 use crate::clock::Clock as _;
 use crate::lock_keys::LockKeys;
 use crate::metrics;
 use crate::namespace::{NodeKey, NodeKeys};
-use crate::protocol::backoff::{Backoff, after_split};
+use crate::protocol::backoff::Backoff;
 use crate::protocol::round::Verdict;
 use crate::record::Record;
 
@@ -375,19 +376,6 @@ const fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// How long one of so many contenders stands back; `None` if it goes at once.
-fn aside(contenders: usize, round_trip: Duration) -> Option<Duration> {
-    if contenders < 2 {
-        return None;
-    }
-    // Timers count in milliseconds; less would not spread the contenders. A round that took long was held up by a
-    // slow node, which is no reason to stand back for long. Nor is a notice that tells of a multitude.
-    let round_trip = round_trip.clamp(SHORTEST_ROUND_TRIP, LONGEST_ROUND_TRIP);
-    let pause = after_split(random(), contenders.min(MOST_CONTENDERS), round_trip);
-    // One or two go at once: two cannot split an odd number of nodes.
-    (pause >= round_trip * 3 / 4).then_some(pause)
-}
-
 /// How many split votes in a row count as contention, for who does not wait.
 const MAX_SPLITS: u32 = 8;
 /// For how many node time-outs split votes are tried again at once, for who does not wait.
@@ -399,8 +387,3 @@ const SLOWEST_POLL: Duration = Duration::from_millis(100);
 /// The same while a quorum of nodes announces releases: a look is only a safeguard then.
 const FIRST_POLL_HEARING: Duration = Duration::from_millis(100);
 const SLOWEST_POLL_HEARING: Duration = Duration::from_secs(1);
-/// How many contenders are reckoned with at most.
-const MOST_CONTENDERS: usize = 100;
-/// What a round trip is taken to be, at least and at most, where contenders spread their rounds.
-const SHORTEST_ROUND_TRIP: Duration = Duration::from_millis(1);
-const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(25);
