@@ -9,8 +9,8 @@
 //! ```
 //!
 //! For each key there is at most one turn, and an entry exactly while there is one, or while the key is kept for a
-//! moment. A turn may be for several keys: it is taken at once or not at all, so that nobody has a turn of one key while
-//! waiting for that of another. [`passing`] tells how those who want several keep up with those who want one.
+//! moment. A turn may be for several keys: it is taken at once or not at all, so that nobody has a turn of one key
+//! while waiting for that of another. [`passing`] tells how those who want several keep up with those who want one.
 //!
 //! Who is called and does not want it any more drops the baton, which passes it on: no wake-up is lost. Everything is
 //! done under one short mutex; nobody is woken and nothing of a caller's is dropped inside it.

@@ -5,8 +5,9 @@
 //! behind, and moves to the line of a key that is in use. So nothing is kept from anybody for it.
 //!
 //! But who has missed often enough *claims* its keys: nobody who came later gets any of them, and they are kept for
-//! it as they come free. The caller bounds how long that lasts, and gives way when it is over. Of two claims on one key the
-//! older prevails; and what was kept for one is not kept for another before somebody who waits for it has had it.
+//! it as they come free. The caller bounds how long that lasts, and gives way when it is over. Of two claims on one
+//! key the older prevails; and what was kept for one is not kept for another before somebody who waits for it has
+//! had it.
 
 use std::mem;
 use std::slice;
