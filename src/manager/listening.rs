@@ -45,9 +45,9 @@ impl Listening {
     }
 
     /// Waits until there is reason to ask again: `needed` nodes announced a release, or fewer did and no more for
-    /// `grace`, or enough of them can be heard at last and may have announced one before. Returns how many
-    /// contenders may have been woken by it, this one included.
-    pub(super) async fn enough(&self, needed: usize, grace: Duration) -> usize {
+    /// `grace`, or enough of them can be heard at last and may have announced one before, if that is of interest.
+    /// Returns how many contenders may have been woken by it, this one included; none if nothing was announced.
+    pub(super) async fn enough(&self, needed: usize, grace: Duration, opening: bool) -> usize {
         loop {
             let heard = self.ears.heard();
             if heard.released >= needed {
@@ -60,8 +60,8 @@ impl Listening {
                     () = sleep(grace) => return rivals(self.ears.heard()),
                 }
             }
-            if heard.open >= needed && heard.least_open < needed {
-                return 1;
+            if opening && heard.open >= needed && heard.least_open < needed {
+                return 0;
             }
             self.ears.changed().await;
         }

@@ -39,6 +39,7 @@ mod listening;
 mod loan;
 mod lost;
 mod options;
+mod pauses;
 mod queue;
 mod recall;
 mod releaser;
@@ -210,14 +211,15 @@ impl LockManager {
     /// not tell [which](crate::node::Holder::key)). Others get the rest meanwhile; who does not wait is not refused for
     /// its sake either, but may have to wait for what it asks the nodes.
     ///
-    /// So callers that want fewer keys pass it by, and that has a bound. Once it could have had one of its keys eight
-    /// times, but never all of them, nobody who came later gets any of them, and what comes free is kept for it: for an
-    /// eighth of the time that it has waited, and for nine tenths of the node time-out at most. If that was too short,
-    /// those who wait get what was kept, and it counts anew. Therefore: if no caller of this manager has a key for longer
-    /// than a time H, from its turn to the end of its release, and H is no longer than those nine tenths, it goes for its
-    /// keys within 25 H, counted from when those who came before it have gone. Where keys are had for longer, it depends
-    /// on chance: each time that they are kept for it is one. Callers that want several of the same keys have the same
-    /// right, the older before the younger. Between managers no order is promised, as for one key.
+    /// So callers that want fewer keys pass it by, and that has a bound. Once it could have had one of its keys
+    /// eight times, but never all of them, nobody who came later gets any of them, and what comes free is kept for
+    /// it: for an eighth of the time that it has waited, and for nine tenths of the node time-out at most. If that
+    /// was too short, those who wait get what was kept, and it counts anew. Therefore: if no caller of this manager
+    /// has a key for longer than a time H, from its turn to the end of its release, and H is no longer than those
+    /// nine tenths, it goes for its keys within 25 H, counted from when those who came before it have gone. Where
+    /// keys are had for longer, it depends on chance: each time that they are kept for it is one. Callers that want
+    /// several of the same keys have the same right, the older before the younger. Between managers no order is
+    /// promised, as for one key.
     ///
     /// # Errors
     ///

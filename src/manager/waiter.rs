@@ -12,13 +12,14 @@ use super::entry::{Wait, called_for_all, enter_all};
 use super::error::{AcquireError, ShuttingDown};
 use super::guard::LockGuard;
 use super::listening::Listening;
+use super::pauses::{LONGEST_ROUND_TRIP, SHORTEST_ROUND_TRIP, aside};
 use super::queue::Entered;
 use super::waits::Waiting;
 use crate::clock::Clock as _;
 use crate::lock_keys::LockKeys;
 use crate::metrics;
 use crate::namespace::{NodeKey, NodeKeys};
-use crate::protocol::backoff::{Backoff, after_split};
+use crate::protocol::backoff::Backoff;
 use crate::protocol::round::Verdict;
 use crate::record::Record;
 
@@ -47,6 +48,8 @@ pub(super) struct Contender<'a> {
     // Whether it waited in the queue before.
     queued: bool,
     listening: Option<Listening>,
+    // It asks because it can hear the nodes at last, not because of anything that it heard.
+    opened: bool,
     // While it waits for other processes.
     waiting: Option<Waiting>,
     // Split votes since the last other verdict.
@@ -66,6 +69,10 @@ impl<'a> Contender<'a> {
         wait: Wait,
         queued: bool,
     ) -> Self {
+        if names.are_several() {
+            // Those that are free go to others if one is not.
+            turns.leave();
+        }
         Self {
             core,
             keys,
@@ -76,6 +83,7 @@ impl<'a> Contender<'a> {
             wait,
             queued,
             listening: None,
+            opened: false,
             waiting: None,
             splits: 0,
             deaf: Backoff::new(FIRST_POLL, SLOWEST_POLL),
@@ -97,10 +105,6 @@ impl<'a> Contender<'a> {
             }
             if let Some(listening) = &self.listening {
                 listening.forget();
-            }
-            if let (true, Some(turns)) = (self.names.are_several(), &self.turns) {
-                // Those that are free go to others if one is not.
-                turns.leave();
             }
             let mut attempt = Attempt::new(self.core, &self.keys, self.purpose)?;
             let decided = match deadline {
@@ -136,7 +140,6 @@ impl<'a> Contender<'a> {
                     if self.is_over() {
                         return Err(self.busy());
                     }
-                    self.held = attempt.in_the_way();
                     self.give_back(attempt).await;
                     self.step_aside(contenders, remaining, round_trip).await?;
                 }
@@ -146,7 +149,6 @@ impl<'a> Contender<'a> {
                         return Err(self.busy());
                     }
                     self.splits = 0;
-                    self.held = attempt.in_the_way();
                     self.give_back(attempt).await;
                     self.pause(remaining, round_trip).await?;
                 }
@@ -170,16 +172,12 @@ impl<'a> Contender<'a> {
         }
     }
 
-    /// Lets others have all keys but the one that is in the way, if they are several: none of them is held by anybody
-    /// while this caller waits for that.
+    /// Lets others have all keys but the one that is in the way, if they are several.
     fn loosen(&mut self) {
-        if !self.names.are_several() {
-            return;
-        }
-        let turns = self.turns.take().zip(self.held.as_ref());
-        self.turns = turns.and_then(|(turns, held)| turns.keep_only(held));
-        if let Some(turns) = &self.turns {
-            turns.stay();
+        if self.names.are_several() {
+            let turns = self.turns.take().zip(self.held.as_ref());
+            let turns = turns.and_then(|(turns, held)| turns.keep_only(held));
+            self.turns = turns.inspect(Turns::stay);
         }
     }
 
@@ -201,7 +199,7 @@ impl<'a> Contender<'a> {
             };
             turns = Some(Turns::new(turn));
         }
-        self.turns = turns;
+        self.turns = turns.inspect(Turns::leave);
         Ok(())
     }
 
@@ -220,10 +218,9 @@ impl<'a> Contender<'a> {
         let record = attempt.adoptable().await;
         let record = record.map_err(AcquireError::NoQuorum)?;
         attempt.number().await.map_err(AcquireError::NoQuorum)?;
-        let Some(turns) = self.turns else {
-            // It never asks without them.
-            return Err(AcquireError::NoQuorum(self.core.no_answer()));
-        };
+        // It never asks without them.
+        let turns = self.turns;
+        let turns = turns.ok_or_else(|| AcquireError::NoQuorum(self.core.no_answer()))?;
         if self.names.are_several() {
             turns.stay();
         }
@@ -242,7 +239,8 @@ impl<'a> Contender<'a> {
     }
 
     /// Takes back what a lost round got, so that the next does not meet its own leavings.
-    async fn give_back(&self, attempt: Attempt) {
+    async fn give_back(&mut self, attempt: Attempt) {
+        self.held = attempt.in_the_way();
         let limit = if self.wait.is_patient() {
             self.left()
         } else {
@@ -323,10 +321,10 @@ impl<'a> Contender<'a> {
         round_trip: Duration,
     ) -> Result<(), AcquireError> {
         self.listen();
-        let needed = self.core.terms.quorum.needed();
         let Some(listening) = &self.listening else {
             return Ok(());
         };
+        let needed = self.core.terms.quorum.needed();
         let backoff = if listening.open() >= needed {
             &mut self.hearing
         } else {
@@ -340,12 +338,15 @@ impl<'a> Contender<'a> {
         let nap = lease
             .map_or(poll, |left| poll.min(left))
             .min(self.wait.left(self.core));
+        // Callers of several keys wake each other: two that hurried for nothing would do so for ever.
+        let opening = !(self.opened && self.names.are_several());
         let mut rivals = tokio::select! {
             biased;
             () = self.core.registry.closing() => return Err(AcquireError::ShuttingDown(ShuttingDown)),
-            rivals = listening.enough(needed, grace) => rivals,
-            () = sleep(nap) => return Ok(()),
+            rivals = listening.enough(needed, grace, opening) => rivals,
+            () = sleep(nap) => 1,
         };
+        self.opened = rivals == 0;
         while let Some(pause) = aside(rivals, round_trip) {
             listening.forget();
             let pause = pause.min(self.wait.left(self.core));
@@ -373,19 +374,6 @@ const fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// How long one of so many contenders stands back; `None` if it goes at once.
-fn aside(contenders: usize, round_trip: Duration) -> Option<Duration> {
-    if contenders < 2 {
-        return None;
-    }
-    // Timers count in milliseconds; less would not spread the contenders. A round that took long was held up by a
-    // slow node, which is no reason to stand back for long. Nor is a notice that tells of a multitude.
-    let round_trip = round_trip.clamp(SHORTEST_ROUND_TRIP, LONGEST_ROUND_TRIP);
-    let pause = after_split(random(), contenders.min(MOST_CONTENDERS), round_trip);
-    // One or two go at once: two cannot split an odd number of nodes.
-    (pause >= round_trip * 3 / 4).then_some(pause)
-}
-
 /// How many split votes in a row count as contention, for who does not wait.
 const MAX_SPLITS: u32 = 8;
 /// For how many node time-outs split votes are tried again at once, for who does not wait.
@@ -397,8 +385,3 @@ const SLOWEST_POLL: Duration = Duration::from_millis(100);
 /// The same while a quorum of nodes announces releases: a look is only a safeguard then.
 const FIRST_POLL_HEARING: Duration = Duration::from_millis(100);
 const SLOWEST_POLL_HEARING: Duration = Duration::from_secs(1);
-/// How many contenders are reckoned with at most.
-const MOST_CONTENDERS: usize = 100;
-/// What a round trip is taken to be, at least and at most, where contenders spread their rounds.
-const SHORTEST_ROUND_TRIP: Duration = Duration::from_millis(1);
-const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(25);

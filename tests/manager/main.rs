@@ -30,6 +30,7 @@ mod restart;
 mod scope;
 mod settings;
 mod several;
+mod several_crowds;
 mod several_leaving;
 mod several_waiting;
 mod shutdown;

@@ -309,8 +309,8 @@ impl Both {
         self.assert_nobody_is_kept_waiting();
     }
 
-    /// Each key that is in use is so because somebody has its turn, has been called with it, or claims it; and who waits
-    /// does so for a key that is in use or kept for another.
+    /// Each key that is in use is so because somebody has its turn, has been called with it, or claims it; and who
+    /// waits does so for a key that is in use or kept for another.
     fn assert_nobody_is_kept_waiting(&self) {
         let seats = &self.reference.seats;
         let called = seats
@@ -353,7 +353,10 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
 
     #[test]
-    fn it_does_what_lines_of_numbers_do(per_key in 1_usize..5, total in 1_usize..9, misses in 1_u32..4, steps in steps()) {
+    fn it_does_what_lines_of_numbers_do(
+        (per_key, total, misses) in (1_usize..5, 1_usize..9, 1_u32..4),
+        steps in steps(),
+    ) {
         let mut both = Both::new(per_key, total, misses);
         for step in &steps {
             both.run(step);

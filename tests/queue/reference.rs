@@ -1,5 +1,5 @@
-//! What a queue is to do, as simply as it can be said: who came first has the lowest number, and lines are whoever waits
-//! in them, by number.
+//! What a queue is to do, as simply as it can be said: who came first has the lowest number, and lines are whoever
+//! waits in them, by number.
 
 use std::collections::{BTreeMap, BTreeSet};
 

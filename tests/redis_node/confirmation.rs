@@ -103,8 +103,8 @@ async fn counts_for_nothing(node: &RedisNode) {
         assert!(is_unavailable(node.recall(recall).await));
         let renewed = node.extend(Arc::from([extend("k", owner)])).await;
         assert!(renewed.is_err() || renewed.unwrap().iter().all(Result::is_err));
-        let record = Record::new(FencingToken::new(7).unwrap(), "done".into());
-        let complete = CompleteRequest::new(release("k", owner), Some(record), LONG);
+        let record = Record::new(FencingToken::new(7).unwrap(), "done".into(), FAR);
+        let complete = CompleteRequest::new(release("k", owner), Some(record));
         assert!(is_unavailable(node.complete(complete).await));
         let fence = Fence::new(FencingToken::new(9).unwrap(), LONG);
         let raise = RaiseRequest::new(key("k"), token(owner), fence);
@@ -141,7 +141,7 @@ async fn without_most_of_its_sentinels_a_node_counts_for_nothing_and_takes_locks
         }
         for owner in 4..8 {
             let release = release(&format!("k{owner}"), owner);
-            let complete = CompleteRequest::new(release, None, LONG);
+            let complete = CompleteRequest::new(release, None);
             let freed = node.complete(complete).await;
             assert_eq!(freed, Ok(CompleteReply::Stored { listeners: 0 }));
         }

@@ -128,8 +128,8 @@ impl Bench {
             Thing::Record => {
                 let recall = RecallRequest::new(lock, false, HOUR);
                 node.recall(recall).await.unwrap();
-                let record = Record::new(number.unwrap(), vec![b'x'; BODY].into());
-                let complete = CompleteRequest::new(release, Some(record), HOUR);
+                let record = Record::new(number.unwrap(), vec![b'x'; BODY].into(), nodes::FAR);
+                let complete = CompleteRequest::new(release, Some(record));
                 node.complete(complete).await.unwrap();
             }
             Thing::Tombstone => drop(node.release(release.since(self.before)).await.unwrap()),

@@ -17,7 +17,7 @@ use super::{Bounds, Name, Refused, SentAway};
 pub(super) struct Lines<T, N> {
     pub(super) entries: HashMap<Name, Entry<N>>,
     pub(super) places: Slab<Place<T>>,
-    waiting: usize,
+    pub(super) waiting: usize,
     // How many callers have ever got in line.
     callers: u64,
     // After how many misses a caller claims its keys.
@@ -30,8 +30,8 @@ pub(super) struct Entry<N> {
     // Who is to have it before all that came later.
     pub(super) claim: Option<usize>,
     pub(super) first: Option<usize>,
-    last: Option<usize>,
-    len: usize,
+    pub(super) last: Option<usize>,
+    pub(super) len: usize,
     // The lock is being given back: even who does not wait may wait for that.
     pub(super) leaving: bool,
     pub(super) note: Option<N>,
@@ -58,7 +58,7 @@ pub(super) struct Place<T> {
     pub(super) number: u64,
     pub(super) call: Call<T>,
     // Whether it waits also for who is not about to leave.
-    waits: bool,
+    pub(super) waits: bool,
     // What it wants, if that is several keys.
     pub(super) several: Option<Box<Several>>,
 }
@@ -313,26 +313,6 @@ impl<T, N: Clone> Lines<T, N> {
         Some(place.call)
     }
 
-    /// Tells everybody who waits that it is over; returns whom to wake.
-    pub(super) fn close(&mut self) -> Vec<Waker> {
-        self.waiting = 0;
-        self.entries.retain(|_, entry| entry.state == State::Turn);
-        for entry in self.entries.values_mut() {
-            (entry.first, entry.last, entry.len, entry.claim) = (None, None, 0, None);
-        }
-        let mut wakers = Vec::new();
-        for (_, place) in &mut self.places {
-            if let Call::Waiting(waker) = &mut place.call {
-                wakers.extend(waker.take());
-                place.call = Call::SentAway(SentAway::Closed);
-                if let Some(several) = &mut place.several {
-                    several.claims = false;
-                }
-            }
-        }
-        wakers
-    }
-
     /// Puts another note in place of the one that is returned.
     pub(super) fn set_note(&mut self, name: &str, note: Option<N>) -> Option<N> {
         let entry = self.entries.get_mut(name)?;
@@ -341,44 +321,6 @@ impl<T, N: Clone> Lines<T, N> {
 
     pub(super) fn note(&self, name: &str) -> Option<N> {
         self.entries.get(name)?.note.clone()
-    }
-
-    pub(super) fn set_leaving(&mut self, name: &str, leaving: bool, after: &mut After<N>) {
-        let Some(entry) = self.entries.get_mut(name) else {
-            return;
-        };
-        entry.leaving = leaving;
-        let mut next = entry.first.filter(|_| !leaving);
-        while let Some(index) = next {
-            next = self.behind(index);
-            if self.places.get(index).is_some_and(|place| !place.waits) {
-                self.unlink(index);
-                self.send_away(index, after);
-            }
-        }
-    }
-
-    /// Sends a waiter away that is in no line any more: what it wants is in use.
-    fn send_away(&mut self, index: usize, after: &mut After<N>) {
-        let Some(place) = self.places.get_mut(index) else {
-            return;
-        };
-        let call = Call::SentAway(SentAway::InUse);
-        if let Call::Waiting(waker) = mem::replace(&mut place.call, call) {
-            self.waiting -= 1;
-            after.wake(waker);
-        }
-    }
-
-    /// Puts a waiter into the line of a key that is in use; or sends it away, if it does not wait for that.
-    pub(super) fn link_if_it_waits(&mut self, index: usize, name: &Name, after: &mut After<N>) {
-        let entry = self.entries.get(name);
-        let comes_free = entry.is_some_and(|entry| entry.leaving || entry.state == State::Kept);
-        if comes_free || self.places.get(index).is_some_and(|place| place.waits) {
-            self.link(index, name);
-        } else {
-            self.send_away(index, after);
-        }
     }
 
     /// How many are in the line of `name`.

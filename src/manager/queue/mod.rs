@@ -9,8 +9,8 @@
 //! ```
 //!
 //! For each key there is at most one turn, and an entry exactly while there is one, or while the key is kept for a
-//! moment. A turn may be for several keys: it is taken at once or not at all, so that nobody has a turn of one key while
-//! waiting for that of another. [`passing`] tells how those who want several keep up with those who want one.
+//! moment. A turn may be for several keys: it is taken at once or not at all, so that nobody has a turn of one key
+//! while waiting for that of another. [`passing`] tells how those who want several keep up with those who want one.
 //!
 //! Who is called and does not want it any more drops the baton, which passes it on: no wake-up is lost. Everything is
 //! done under one short mutex; nobody is woken and nothing of a caller's is dropped inside it.
@@ -20,9 +20,10 @@
 
 mod lines;
 mod passing;
+mod sending;
+mod turn;
 
 use std::fmt;
-use std::mem;
 use std::pin::Pin;
 use std::slice;
 use std::sync::{Arc, PoisonError};
@@ -30,6 +31,7 @@ use std::task::{Context, Poll, Waker};
 
 use self::lines::{Call, Entrance, Lines};
 use self::passing::{After, Giving};
+pub(super) use self::turn::Turn;
 use super::sync::{Mutex, MutexGuard};
 
 /// The name of what is queued for.
@@ -156,10 +158,7 @@ impl<B: Baton> Queue<B> {
     }
 
     fn turn(self: &Arc<Self>, names: &[Name]) -> Turn<B> {
-        Turn {
-            queue: Arc::clone(self),
-            names: names.into(),
-        }
+        Turn::new(Arc::clone(self), names)
     }
 
     /// Changes the lines in a way that may give turns to some who wait, and wakes them.
@@ -178,8 +177,8 @@ impl<B: Baton> Queue<B> {
         changed
     }
 
-    /// Calls the first who waits for `name` alone with `baton`, or gives it back if nobody does, or somebody comes before
-    /// who wants several keys and has its turn.
+    /// Calls the first who waits for `name` alone with `baton`, or gives it back if nobody does, or somebody comes
+    /// before who wants several keys and has its turn.
     pub(super) fn hand_over(&self, name: &str, baton: B) -> Result<(), B> {
         let mut after = After::new();
         let handed = self.state().lines.hand_over(name, baton, &mut after);
@@ -219,108 +218,6 @@ impl<B: Baton> Queue<B> {
             waiting: lines.waiting(),
             seats: lines.places(),
         }
-    }
-}
-
-/// The right of one caller to go for a key, or for several, and to hold them. Dropped, it passes to the next.
-pub(super) struct Turn<B: Baton> {
-    queue: Arc<Queue<B>>,
-    names: Names,
-}
-
-/// The names of one or several keys. One takes no more room than its name.
-enum Names {
-    One(Name),
-    Several(Vec<Name>),
-}
-
-impl Names {
-    fn as_slice(&self) -> &[Name] {
-        match self {
-            Self::One(name) => slice::from_ref(name),
-            Self::Several(names) => names,
-        }
-    }
-}
-
-impl From<&[Name]> for Names {
-    fn from(names: &[Name]) -> Self {
-        match names {
-            [name] => Self::One(Name::clone(name)),
-            names => Self::Several(names.to_vec()),
-        }
-    }
-}
-
-impl<B: Baton> Turn<B> {
-    /// Whether it is for one key, and the lock of that would be taken as it is.
-    pub(super) fn is_waited_for(&self) -> bool {
-        match &self.names {
-            Names::One(name) => self.queue.state().lines.has_heir(name),
-            Names::Several(_) => false,
-        }
-    }
-
-    /// What those who do not wait are told from now on.
-    pub(super) fn note(&self, note: &B::Note) {
-        let mut state = self.queue.state();
-        let names = self.names.as_slice().iter();
-        let before: Vec<_> = names
-            .map(|name| state.lines.set_note(name, Some(note.clone())))
-            .collect();
-        drop(state);
-        drop(before);
-    }
-
-    /// Whether the keys may be about to come free: who does not wait may wait for that, and is told when they are not.
-    pub(super) fn set_leaving(&self, leaving: bool) {
-        let mut after = After::new();
-        let mut state = self.queue.state();
-        for name in self.names.as_slice() {
-            state.lines.set_leaving(name, leaving, &mut after);
-        }
-        drop(state);
-        after.run();
-    }
-
-    /// The turn of `name` alone; those of the other keys end.
-    pub(super) fn keep_only(mut self, name: &str) -> Option<Self> {
-        let is_kept = |other: &&Name| ***other == *name;
-        let kept = self
-            .names
-            .as_slice()
-            .iter()
-            .find(is_kept)
-            .map(Name::clone)?;
-        let names = mem::replace(&mut self.names, Names::One(kept));
-        let mut others = names.as_slice().to_vec();
-        others.retain(|other| **other != *name);
-        self.queue.pass(&others);
-        Some(self)
-    }
-
-    /// The turn of `names`, which are several, this one's among them, if none of the others is in use.
-    pub(super) fn widen(mut self, names: &[Name]) -> Option<Self> {
-        let ours = self.names.as_slice();
-        let mut others = names.to_vec();
-        others.retain(|other| !ours.contains(other));
-        if self.queue.state().take(&others) {
-            self.names = names.into();
-            return Some(self);
-        }
-        None
-    }
-}
-
-impl<B: Baton> State<B> {
-    fn take(&mut self, names: &[Name]) -> bool {
-        !self.closed && self.lines.take_free(names)
-    }
-}
-
-impl<B: Baton> Drop for Turn<B> {
-    fn drop(&mut self) {
-        self.queue.pass(self.names.as_slice());
     }
 }
 
@@ -403,11 +300,5 @@ impl<B: Baton> fmt::Debug for Queue<B> {
         f.debug_struct("Queue")
             .field("load", &self.load())
             .finish_non_exhaustive()
-    }
-}
-
-impl<B: Baton> fmt::Debug for Turn<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Turn").field(&self.names.as_slice()).finish()
     }
 }

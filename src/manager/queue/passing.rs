@@ -1,12 +1,13 @@
 //! How turns end, and whom they go to.
 //!
-//! A key that comes free is offered to those in its line, in the order in which they came. Who wants this key alone takes
-//! it. Who wants several takes them if all of them are free; else it *misses* this one, which goes on to those behind,
-//! and moves to the line of a key that is in use. So nothing is kept from anybody for it.
+//! A key that comes free is offered to those in its line, in the order in which they came. Who wants this key alone
+//! takes it. Who wants several takes them if all of them are free; else it *misses* this one, which goes on to those
+//! behind, and moves to the line of a key that is in use. So nothing is kept from anybody for it.
 //!
-//! But who has missed often enough *claims* its keys: nobody who came later gets any of them, and they are kept for it
-//! as they come free. The caller bounds how long that lasts, and gives way when it is over. Of two claims on one key the
-//! older prevails; and what was kept for one is not kept for another before somebody who waits for it has had it.
+//! But who has missed often enough *claims* its keys: nobody who came later gets any of them, and they are kept for
+//! it as they come free. The caller bounds how long that lasts, and gives way when it is over. Of two claims on one
+//! key the older prevails; and what was kept for one is not kept for another before somebody who waits for it has
+//! had it.
 
 use std::mem;
 use std::slice;
@@ -321,8 +322,8 @@ impl<T, N: Clone> Lines<T, N> {
         call
     }
 
-    /// Who is called with the lock of a key as it is: the next in line, unless that wants several keys and has its turn,
-    /// for which the lock is to be released.
+    /// Who is called with the lock of a key as it is: the next in line, unless that wants several keys and has its
+    /// turn, for which the lock is to be released.
     fn heir(&self, name: &str) -> Option<(usize, Vec<usize>)> {
         let entry = self.entries.get(name)?;
         let (mut next, mut missing) = (entry.first, Vec::new());
