@@ -124,9 +124,9 @@ impl LockManagerBuilder {
     /// [`ttl`](Self::ttl); default: 60 s.
     ///
     /// A node that may have forgotten a lock waits for so long before it votes, unless enough other nodes tell that no
-    /// lease was as long ([`RestartGuard`]). All processes agree on it: one with another value is refused. To change it,
-    /// change it in all processes as the members are changed. A tenth of it (but a second, or all of it if it is shorter)
-    /// is also how long a node may take to answer: a vote that comes later does not count.
+    /// lease was as long ([`RestartGuard`]). All processes agree on it: one with another value is refused. To change
+    /// it, change it in all processes as the members are changed. A tenth of it (but a second, or all of it if it is
+    /// shorter) is also how long a node may take to answer: a vote that comes later does not count.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.settings.max_ttl = max_ttl;
         self

@@ -129,7 +129,8 @@ pub struct LockConfig {
     /// The time to live of a lock on the nodes. From 10 ms to 24 h; default: 10 s.
     pub ttl: Duration,
     /// The longest ttl that any process uses with these nodes, see
-    /// [`LockManagerBuilder::max_ttl`](crate::LockManagerBuilder::max_ttl). At least the ttl, at most 24 h; default: 60 s.
+    /// [`LockManagerBuilder::max_ttl`](crate::LockManagerBuilder::max_ttl). At least the ttl, at most 24 h; default: 60
+    /// s.
     pub max_ttl: Duration,
     /// How long a node may take to answer. At least 1 ms, and at most the ttl; default: a hundredth of the ttl, from
     /// 20 ms to 200 ms.

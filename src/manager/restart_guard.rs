@@ -25,10 +25,10 @@ use std::time::Duration;
 /// | none votes, and more answer than can be spared | `max_ttl` |
 /// | fewer | until more of them answer |
 ///
-/// Never less than a tenth of `max_ttl`, or a second (or all of it if it is shorter): for so long the vote of a node counts
-/// after an attempt began. If fewer than a quorum of nodes remember anything, nobody knows how high the tokens have come,
-/// and the clock must do. That is logged as an error, for tokens may repeat if the clock of a process is wrong by more
-/// than `max_clock_skew`.
+/// Never less than a tenth of `max_ttl`, or a second (or all of it if it is shorter): for so long the vote of a node
+/// counts after an attempt began. If fewer than a quorum of nodes remember anything, nobody knows how high the tokens
+/// have come, and the clock must do. That is logged as an error, for tokens may repeat if the clock of a process is
+/// wrong by more than `max_clock_skew`.
 ///
 /// **The bound:** two holders are kept apart while no more nodes than can be spared (all but a quorum) have forgotten
 /// something and do not vote yet.
@@ -37,28 +37,28 @@ use std::time::Duration;
 ///
 /// Nodes that have never been used look like nodes that have forgotten everything, so the very first start of a
 /// deployment waits once, in [`connect`](crate::LockManagerBuilder::connect). Where it is certain that no lock is held,
-/// in tests for instance, [`bootstrap`](crate::LockManagerBuilder::bootstrap) skips that. It takes *all* nodes: nothing is
-/// granted before every node of the list has accepted that once. From then on a quorum will do.
+/// in tests for instance, [`bootstrap`](crate::LockManagerBuilder::bootstrap) skips that. It takes *all* nodes: nothing
+/// is granted before every node of the list has accepted that once. From then on a quorum will do.
 ///
 /// # Other nodes, other settings
 ///
 /// A marker also names what the processes agreed on: the format of what is on the nodes, the names of all nodes, the
-/// quorum, how many losses it masks, `max_ttl`, and whether there are a guard and fencing tokens. A process that agreed on
-/// something else is refused with an error that shows both, for each list would have a majority of its own; so is one
-/// without the guard. And one such node is enough: a manager that finds any of its nodes to serve others grants nothing
-/// and extends nothing until they agree. Held locks end with their validity. It may be that both lists stop: give all
-/// processes one of them, or change the members.
+/// quorum, how many losses it masks, `max_ttl`, and whether there are a guard and fencing tokens. A process that agreed
+/// on something else is refused with an error that shows both, for each list would have a majority of its own; so is
+/// one without the guard. And one such node is enough: a manager that finds any of its nodes to serve others grants
+/// nothing and extends nothing until they agree. Held locks end with their validity. It may be that both lists stop:
+/// give all processes one of them, or change the members.
 ///
 /// To change what is agreed on: stop all processes; wait for the longest ttl; then, from one process with the new
 /// settings, call [`adopt_nodes`](crate::LockManager::adopt_nodes) on a manager made by
-/// [`lazy`](crate::LockManagerBuilder::lazy). All nodes are quarantined once by that, and what they knew of longer ttls is
-/// over. A node that cannot be reached then comes back with what it knew, and only costs its vote: the others remember
-/// that its list was replaced.
+/// [`lazy`](crate::LockManagerBuilder::lazy). All nodes are quarantined once by that, and what they knew of longer ttls
+/// is over. A node that cannot be reached then comes back with what it knew, and only costs its vote: the others
+/// remember that its list was replaced.
 ///
 /// What hides an overlap of two lists: a node that they share and that one of them cannot reach, or that has come back
-/// empty, for whoever is first. Neither list grants anything through it unless it accepted that list before, and who can
-/// reach it looks every second; but processes that were granted locks before, and cannot reach it, do not learn that it
-/// is another's now. If the ttl of the others is shorter than theirs, both can hold a lock meanwhile.
+/// empty, for whoever is first. Neither list grants anything through it unless it accepted that list before, and who
+/// can reach it looks every second; but processes that were granted locks before, and cannot reach it, do not learn
+/// that it is another's now. If the ttl of the others is shorter than theirs, both can hold a lock meanwhile.
 ///
 /// # What it does not see
 ///
@@ -75,9 +75,9 @@ pub struct RestartGuard {
 impl RestartGuard {
     /// Nodes grant whatever they may have forgotten, as other Redlock libraries have it.
     ///
-    /// Switch it off in all processes or in none: those with and those without it refuse each other. Processes without it
-    /// are refused for another list, too, as soon as a node tells that it serves others; but a list need not have been
-    /// accepted by all nodes before it is used.
+    /// Switch it off in all processes or in none: those with and those without it refuse each other. Processes without
+    /// it are refused for another list, too, as soon as a node tells that it serves others; but a list need not have
+    /// been accepted by all nodes before it is used.
     pub const OFF: Self = Self {
         max_clock_skew: None,
     };

@@ -320,8 +320,8 @@ pub struct CheckIn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Entry {
-    /// One without a charter is put into quarantine (if the charter is [guarded](Charter::guarded)); one with another is
-    /// left alone.
+    /// One without a charter is put into quarantine (if the charter is [guarded](Charter::guarded)); one with another
+    /// is left alone.
     Normal,
     /// Both are put into quarantine: the members are being changed. The node remembers which charter was replaced.
     Adopt,

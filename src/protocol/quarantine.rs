@@ -1,21 +1,21 @@
 //! How long a node that may have forgotten locks must not vote.
 //!
 //! Such a node is seen through its quarantine by processes that know only their own ttl; how long the leases of others
-//! are they learn from the other nodes. The trap is in the answers that are missing: the one node that knows of a longer
-//! lease may be the one that cannot be reached. So a vote counts only where the node knows of leases as long as that one
-//! (the nodes see to it), and:
+//! are they learn from the other nodes. The trap is in the answers that are missing: the one node that knows of a
+//! longer lease may be the one that cannot be reached. So a vote counts only where the node knows of leases as long as
+//! that one (the nodes see to it), and:
 //!
 //! | what the others answer | the wait |
 //! |---|---|
 //! | a quorum votes | the longest lease that is known: whoever has a lock has a node in common with that quorum |
 //! | some vote, fewer than a quorum | the longest lease that is agreed on |
-//! | none votes, and all answer | the longest lease that is known: nobody can have a lock by nodes that were not asked |
+//! | none votes, and all answer | the longest lease that is known: nobody has a lock by nodes that were not asked |
 //! | none votes, and more answer than can be spared | the longest lease that is agreed on |
 //! | fewer | no end yet |
 //!
-//! No vote counts that comes later than [`latest_vote`] after its attempt began, and no quarantine is shorter than that.
-//! Else an attempt could get its first vote from a node before that forgets, and its last after others have been told of
-//! its lease, too late for whoever asked them.
+//! No vote counts that comes later than [`latest_vote`] after its attempt began, and no quarantine is shorter than
+//! that. Else an attempt could get its first vote from a node before that forgets, and its last after others have been
+//! told of its lease, too late for whoever asked them.
 //!
 //! It holds while no more nodes than can be spared have forgotten something and do not vote yet.
 
@@ -203,7 +203,8 @@ mod tests {
         /// To know of a longer lease, or to hear of it from one more node that does not vote, never ends it sooner.
         #[test]
         fn what_more_is_known_never_ends_a_quarantine_sooner(
-            nodes in 1_usize..8, intact in 0_usize..8, answered in 0_usize..8, known in 0_u64..60_000, more in 0_u64..9_000,
+            nodes in 1_usize..8, intact in 0_usize..8, answered in 0_usize..8,
+            known in 0_u64..60_000, more in 0_u64..9_000,
         ) {
             let answered = answered.min(nodes - 1) + 1;
             let census = |known| Census {

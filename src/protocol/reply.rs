@@ -117,8 +117,8 @@ pub enum ExtendReply {
     Extended,
     /// A key was absent and, as asked for, now holds our token for a full ttl.
     Refilled,
-    /// The same as either on a node in quarantine, or on one that knows only of shorter leases: the lock is there and does
-    /// not count.
+    /// The same as either on a node in quarantine, or on one that knows only of shorter leases: the lock is there and
+    /// does not count.
     Quarantined,
     /// A key was absent and was left so.
     Absent,

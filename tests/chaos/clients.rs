@@ -19,11 +19,7 @@ use crate::support::eventually;
 /// The ttl of all contenders, except where they differ.
 const TTL: Duration = Duration::from_millis(300);
 /// The ttls where they differ.
-const TTLS: [Duration; 3] = [
-    Duration::from_millis(200),
-    TTL,
-    Duration::from_millis(700),
-];
+const TTLS: [Duration; 3] = [Duration::from_millis(200), TTL, Duration::from_millis(700)];
 const KEYS: [&str; 2] = ["order:1", "order:2"];
 /// How many contenders there are.
 pub(crate) const COUNT: usize = 8;

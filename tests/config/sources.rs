@@ -26,7 +26,8 @@ restart_guard = { max_clock_skew = "2s" }
 "#;
 
 const JSON: &str = r#"{
-    "memory": 4, "namespace": "shop", "ttl": "1m30s", "max_ttl": "180s", "node_timeout": "150ms", "connect_timeout": "7s",
+    "memory": 4, "namespace": "shop", "ttl": "1m30s", "max_ttl": "180s",
+    "node_timeout": "150ms", "connect_timeout": "7s",
     "drift_factor": 0.08, "mask_losses": 1, "max_hold": "2h", "max_wait": "1s500ms", "max_waiters_per_key": 7,
     "max_waiters": 70, "bootstrap": true, "redact_keys": true, "hand_off": {"max_passes": 8, "max_time": "50ms"},
     "fencing": {"keep": "30d"}, "restart_guard": {"max_clock_skew": "2s"}

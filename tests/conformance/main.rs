@@ -8,6 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod charters;
 mod claims;
 mod ends;
 mod keeping;
@@ -183,10 +184,6 @@ macro_rules! all_claims {
                 a_node_that_forgot_keeps_no_record_but_what_a_quorum_has,
                 a_quarantine_keeps_its_name_until_it_is_over,
                 a_promotion_raises_the_mark_and_never_lowers_it,
-                a_node_under_another_charter_keeps_out_and_shows_both,
-                who_minds_nothing_that_was_forgotten_keeps_to_its_charter,
-                what_writes_another_format_is_refused_with_both,
-                a_node_remembers_which_charters_were_replaced,
                 a_lease_is_refused_that_is_longer_than_the_node_was_told,
                 a_node_that_forgets_again_is_back_in_quarantine,
                 a_node_in_quarantine_is_written_and_does_not_count,
@@ -196,6 +193,11 @@ macro_rules! all_claims {
                 a_promotion_s_floor_counts_for_keys_with_lower_counters,
                 a_promotion_to_where_no_number_is_left_is_refused,
                 where_no_number_is_left_nothing_is_granted,
+            ] charters: [
+                a_node_under_another_charter_keeps_out_and_shows_both,
+                who_minds_nothing_that_was_forgotten_keeps_to_its_charter,
+                what_writes_another_format_is_refused_with_both,
+                a_node_remembers_which_charters_were_replaced,
             ] records: [
                 what_was_recorded_is_told_to_the_byte,
                 a_recall_of_what_is_under_way_is_held,
@@ -242,6 +244,7 @@ macro_rules! remote_claims {
                 a_mark_that_is_no_number_refuses,
             ] standing: [
                 what_comes_late_on_an_old_connection_is_void,
+            ] charters: [
                 a_format_that_says_nothing_else_is_refused_too,
             ] keeping: [
                 a_recall_that_comes_late_is_void,

@@ -279,13 +279,8 @@ async fn a_split_that_lasts_is_contention() {
 #[tokio::test(start_paused = true)]
 async fn a_grant_without_validity_left_is_released_and_says_so() {
     let nodes = Nodes::five();
-    let locks = nodes
-        .builder()
-        .ttl(10 * MS)
-        .node_timeout(10 * MS)
-        .lazy()
-        .unwrap();
-    super::meet(&locks).await;
+    let hasty = nodes.builder().ttl(10 * MS).node_timeout(10 * MS);
+    let locks = hasty.connect().await.unwrap();
     nodes.each(0..5, MemoryNode::freeze);
     let thaw = async {
         tokio::time::sleep(9 * MS).await;

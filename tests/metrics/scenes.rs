@@ -47,7 +47,9 @@ pub(super) async fn acquiring() {
 pub(super) async fn too_late() {
     let nodes = five();
     let slow = builder(&nodes).drift_factor(0.5);
-    let slow = slow.node_timeout(Duration::from_secs(9)).lazy().unwrap();
+    let slow = slow.max_ttl(Duration::from_secs(3_600));
+    let slow = slow.node_timeout(Duration::from_secs(9)).connect();
+    let slow = slow.await.unwrap();
     let late = tokio::spawn(async move { slow.try_acquire("order:1").await });
     nodes.iter().for_each(MemoryNode::freeze);
     sleep(Duration::from_secs(6)).await;

@@ -182,9 +182,11 @@ async fn a_future_dropped_before_it_is_polled_asks_no_node() {
 #[tokio::test(start_paused = true)]
 async fn a_future_dropped_while_it_acquires_leaves_nothing() {
     let (nodes, seen) = (Nodes::five(), Seen::default());
+    let locks = nodes.manager();
+    drop(locks.try_acquire("before").await.unwrap());
     // Two nodes grant, the rest is frozen and grants later: neither may stay.
     nodes.0[..3].iter().for_each(|n| n.freeze());
-    let (service, _finish) = waiting(layer(&nodes.manager()), &nodes, &seen);
+    let (service, _finish) = waiting(layer(&locks), &nodes, &seen);
     let mut future = Box::pin(service.oneshot(post()));
     drive(&mut future, || nodes.holding(KEY) == 2).await;
     drop(future);

@@ -15,7 +15,7 @@ use tower_redlock::token::FencingToken;
 use crate::support::eventually;
 use crate::support::fake::Fake;
 use crate::support::nodes::{
-    LONG, acquire, context, extend, is_down, key, refusal, release, settled, token,
+    FAR, LONG, acquire, context, extend, is_down, key, refusal, release, settled, token,
 };
 use crate::support::sentinel::says;
 use crate::support::server::{Kind, Server, free_port};

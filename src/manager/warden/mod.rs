@@ -11,27 +11,27 @@
 //! of Redis has it), timed by the clients' own clocks from the first sight of the quarantine's random name, and
 //! followed by a read of the others' high-water marks: before the wait is over such a read would prove nothing.
 
+mod list;
+mod quarantine;
 mod standing;
+mod state;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use self::standing::{End, Foreign, Plan, Quarantine, State};
+use self::quarantine::{Found, quarantined};
+use self::state::{Foreign, State};
 use super::LockManager;
 use super::connect::LOOK;
 use super::core::{Core, random};
 use super::error::NoQuorum;
-use super::fanout::Fanout;
 use crate::clock::Clock as _;
-use crate::moment::Moment;
-use crate::node::{CheckIn, Entry, Node, NodeError, NodeErrorKind, Promotion, Standing};
-use crate::protocol::quarantine::{Census, Rule, Wait};
-use crate::token::FencingToken;
+use crate::node::{CheckIn, Entry, Node, NodeError, NodeErrorKind, Standing};
 
-pub use self::standing::NodeStanding;
 pub(super) use self::standing::Standings;
+pub use self::state::NodeStanding;
 
 /// Looks after the standing of one node until its manager is gone.
 pub(super) async fn keep(core: Weak<Core>, standings: Arc<Standings>, index: usize) {
@@ -156,246 +156,11 @@ fn votes(core: &Core, index: usize) {
     }
 }
 
-/// What a node in quarantine says of itself.
-struct Found {
-    id: String,
-    max_lease: Duration,
-    earlier: Duration,
-    accepted: bool,
-    unused: bool,
-}
-
-/// Sees a node through its quarantine. Returns when to look again.
-async fn quarantined(core: &Core, index: usize, found: Found) -> Duration {
-    // What the others say is read at every look. It is the look that begins after the wait that counts: what is read
-    // by one that began before may be overtaken by grants of those whom the node has forgotten.
-    let now = core.clock.now();
-    let (mut quarantine, new) = sight(core, index, &found, now);
-    core.standings.looked(index, true);
-    // Long enough for the look that follows one that waited for others.
-    let lasting = 2 * IDLE + core.node_timeout;
-    let plan = quarantine.plan;
-    if let Some(plan) = plan.filter(|plan| now.since(plan.asked) <= lasting) {
-        return let_in(core, index, quarantine, plan, now).await;
-    }
-    let others = census(core, index).await;
-    let known = others
-        .known
-        .max(found.max_lease)
-        .max(core.charter.max_lease);
-    let wait = length(core, index, &found, &others, known);
-    quarantine.remembered = wait.is_some_and(|wait| wait.remembered);
-    let from = begun(core, &found, &others, &quarantine);
-    quarantine.end = match (from, wait) {
-        (None, _) => End::Incomplete,
-        (Some(_), None) => End::Alone,
-        (Some(from), Some(wait)) => End::At(from + wait.time),
-    };
-    let trusted = quarantine.unused || core.standings.is_trusted(index, &quarantine);
-    let over = quarantine.end.moment().is_some_and(|end| now >= end);
-    quarantine.plan = (over || trusted && from.is_some()).then_some(Plan {
-        asked: now,
-        known,
-        high_water: others.high_water,
-        alone: others.intact == 0 && !trusted,
-    });
-    if let Some(plan) = quarantine.plan {
-        return let_in(core, index, quarantine, plan, now).await;
-    }
-    let (end, remembered) = (quarantine.end.moment(), quarantine.remembered);
-    core.standings.set(index, State::Quarantined(quarantine));
-    let left = end.map(|end| end.since(now));
-    if new && !trusted {
-        crate::trace::node_quarantined(core.name_of(index), left, remembered);
-    }
-    left.unwrap_or(IDLE).min(IDLE)
-}
-
-/// When the wait of a quarantine began; `None` if it has not.
-fn begun(core: &Core, found: &Found, others: &Others, quarantine: &Quarantine) -> Option<Moment> {
-    // A node that votes, or has, under our charter proves that all have accepted it once.
-    if found.accepted || others.intact > 0 {
-        return Some(quarantine.since);
-    }
-    // Else it begins when they have: until then the last of them may have granted to processes with another list.
-    let complete = core.standings.complete_since()?;
-    Some(complete.max(quarantine.since))
-}
-
-/// Lets a node in whose wait is over. Returns when to look again.
-async fn let_in(
-    core: &Core,
-    index: usize,
-    quarantine: Quarantine,
-    plan: Plan,
-    now: Moment,
-) -> Duration {
-    core.standings
-        .set(index, State::Quarantined(quarantine.clone()));
-    if core.standings.is_blocked() {
-        return IDLE;
-    }
-    // Where none votes yet they begin together. To one that is looked at when others vote already, but too few of them,
-    // it would seem that a quorum has forgotten.
-    if plan.alone {
-        let together = core.standings.is_awaited(index, now + IDLE);
-        if together && now.since(plan.asked) < IDLE {
-            return SOON;
-        }
-        if now == plan.asked {
-            core.standings.suspect_all();
-        }
-    }
-    promote(core, index, quarantine, plan).await
-}
-
-/// The quarantine of a node that was found in one, and whether this process had not seen it before.
-fn sight(core: &Core, index: usize, found: &Found, now: Moment) -> (Quarantine, bool) {
-    let before = core.standings.get(index);
-    let (since, first, new) = match before {
-        State::Quarantined(known) if known.id == found.id => return (known, false),
-        State::Unknown => (now, true, true),
-        _ => (now, false, true),
-    };
-    let quarantine = Quarantine {
-        id: found.id.clone(),
-        since,
-        end: End::Incomplete,
-        remembered: false,
-        first,
-        unused: found.unused,
-        plan: None,
-    };
-    core.standings
-        .set(index, State::Quarantined(quarantine.clone()));
-    (quarantine, new)
-}
-
-/// How long a node must not vote, by what the others say of the longest lease that is `known`.
-fn length(
-    core: &Core,
-    index: usize,
-    found: &Found,
-    others: &Others,
-    known: Duration,
-) -> Option<Wait> {
-    let rule = Rule {
-        quorum: core.terms.quorum,
-        max_ttl: core.max_ttl,
-        drift: core.terms.drift,
-        skew: core.max_clock_skew,
-    };
-    // Of those who were there before it is only what they agreed on with us that is waited for: who shortens the longest
-    // lease has waited for the long ones.
-    let earlier = found.earlier.max(others.earlier).min(core.max_ttl);
-    let wait = rule.wait(Census {
-        intact: others.intact,
-        answered: others.answered + 1,
-        known: known.max(earlier),
-    })?;
-    // Others may count the server that this one replaced, for so long yet by their clocks, and be granted leases by it.
-    let settle = core.nodes.get(index).map(|node| node.settle_time());
-    let settle = settle.filter(|settle| !settle.is_zero());
-    let settle = settle.map_or(Duration::ZERO, |settle| {
-        settle.saturating_add(core.terms.drift.of(settle))
-    });
-    Some(Wait {
-        time: wait.time.saturating_add(settle),
-        ..wait
-    })
-}
-
-/// What the other nodes say.
-#[derive(Default)]
-struct Others {
-    intact: usize,
-    answered: usize,
-    known: Duration,
-    // The longest lease under a charter before, on nodes that may not have waited for it yet.
-    earlier: Duration,
-    high_water: Option<FencingToken>,
-}
-
-async fn census(core: &Core, except: usize) -> Others {
-    let mut census = Others::default();
-    let others = core.nodes.iter().enumerate();
-    let others = others.filter(|(index, _)| *index != except);
-    let mut asked =
-        Fanout::new(others.map(|(index, node)| (index, ask(core, node, Entry::Normal))));
-    let all = async {
-        while let Some((_, answer)) = asked.next().await {
-            match answer {
-                Ok(Standing::Voting {
-                    max_lease,
-                    high_water,
-                    ..
-                }) => {
-                    census.intact += 1;
-                    census.answered += 1;
-                    census.known = census.known.max(max_lease);
-                    census.high_water = census.high_water.max(high_water);
-                }
-                Ok(Standing::Quarantined {
-                    max_lease, earlier, ..
-                }) => {
-                    census.answered += 1;
-                    census.known = census.known.max(max_lease);
-                    census.earlier = census.earlier.max(earlier);
-                }
-                Ok(Standing::Foreign { .. }) | Err(_) => {}
-            }
-        }
-    };
-    // Those that do not answer in time do not count.
-    let _ = timeout(core.node_timeout, all).await;
-    census
-}
-
-/// Ends a quarantine. Returns when to look again.
-async fn promote(core: &Core, index: usize, quarantine: Quarantine, plan: Plan) -> Duration {
-    let Some(node) = core.nodes.get(index) else {
-        return IDLE;
-    };
-    let forgot = !quarantine.unused;
-    let floor = if quarantine.remembered || !forgot {
-        plan.high_water
-    } else {
-        // Nobody knows how high the tokens have come.
-        FencingToken::proposed_at(core.clock.unix_micros()).max(plan.high_water)
-    };
-    let promotion = Promotion::new(
-        core.namespace.clone(),
-        Arc::clone(&core.charter),
-        quarantine.id.clone(),
-        floor,
-    );
-    let at_risk =
-        forgot && !quarantine.remembered && !core.standings.is_trusted(index, &quarantine);
-    let promotion = promotion.knowing(plan.known);
-    match timeout(core.node_timeout, node.promote(promotion)).await {
-        Ok(Ok(true)) => {
-            if at_risk {
-                crate::trace::fencing_at_risk(node.name());
-            }
-            votes(core, index);
-            IDLE
-        }
-        // Somebody else has promoted it, or it has forgotten once more: the next look tells.
-        Ok(Ok(false)) => Duration::ZERO,
-        Ok(Err(error)) => {
-            refused(core, index, PROMOTION, &error);
-            SOON
-        }
-        Err(_) => SOON,
-    }
-}
-
 /// How often a node that votes is looked at, although nothing speaks against it: a restart should not be noticed only
 /// when the next lock is wanted.
 const IDLE: Duration = Duration::from_secs(1);
-/// The commands that a vote takes.
+/// The command that asks for a vote.
 const CHECK_IN: &str = "check-in";
-const PROMOTION: &str = "promotion";
 /// How soon a node that did not answer is asked again.
 const SOON: Duration = Duration::from_millis(50);
 

@@ -1,0 +1,125 @@
+//! What a manager knows of one node's right to vote.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::manager::snapshot::optional_seconds;
+use crate::moment::Moment;
+use crate::token::FencingToken;
+
+/// Whether a node's word counts, as far as a manager knows.
+///
+/// Serialised, it is `{"is": "voting"}`, and so on with the fields of the variant; times are seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum NodeStanding {
+    /// Not known yet: the node has not been asked, or has not answered.
+    Unknown,
+    /// It votes. Also where the restart guard is off, and nobody asks.
+    Voting,
+    /// It may have forgotten locks and does not vote before they have ended.
+    Quarantined {
+        /// For how long yet, as far as is known; `None`: not before more of the other nodes answer, or every node has
+        /// accepted the list.
+        #[serde(serialize_with = "optional_seconds")]
+        remaining: Option<Duration>,
+        /// Whether enough other nodes remember the fencing tokens. If not, the clock decides how they go on.
+        remembered: bool,
+    },
+    /// It serves processes with other nodes or settings. As long as it does, nothing is granted or extended, unless our
+    /// list is known to have replaced theirs.
+    Foreign {
+        /// What is said of it.
+        reason: String,
+    },
+}
+
+/// What is known of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Unknown,
+    Voting,
+    Quarantined(Quarantine),
+    Foreign(Foreign),
+}
+
+/// A quarantine as this process sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Quarantine {
+    pub(super) id: String,
+    /// When this process first saw it, by its own clock.
+    pub(super) since: Moment,
+    pub(super) end: End,
+    pub(super) remembered: bool,
+    /// Seen before anything else of the node.
+    pub(super) first: bool,
+    /// The node has nothing to forget.
+    pub(super) unused: bool,
+    /// What it is let in with, once its time is over.
+    pub(super) plan: Option<Plan>,
+}
+
+/// What a node is let in with after its quarantine, by what the others said when that was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// When they were asked.
+    pub(super) asked: Moment,
+    /// The longest lease that they know of.
+    pub(super) known: Duration,
+    pub(super) high_water: Option<FencingToken>,
+    /// Whether none of them votes.
+    pub(super) alone: bool,
+}
+
+/// When a quarantine ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    At(Moment),
+    /// Not before every node has accepted the list.
+    Incomplete,
+    /// Not before more of the others answer.
+    Alone,
+}
+
+impl End {
+    pub(super) const fn moment(self) -> Option<Moment> {
+        match self {
+            Self::At(moment) => Some(moment),
+            Self::Incomplete | Self::Alone => None,
+        }
+    }
+}
+
+/// The charter of a node that is under another than ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Foreign {
+    pub(super) reason: String,
+    /// `None`: not told.
+    pub(super) digest: Option<String>,
+    /// Whether it has replaced ours.
+    pub(super) replaces_ours: bool,
+}
+
+impl Quarantine {
+    pub(super) fn explain(&self, now: Moment) -> String {
+        let left = match self.end {
+            End::At(end) => end.since(now),
+            End::Incomplete => {
+                return "it does not vote before every node of the list has accepted that once, and not all have; see to it that they can be reached".to_owned();
+            }
+            End::Alone => {
+                return "it restarted or lost its data, and too few of the other nodes answer to tell how long it must not vote".to_owned();
+            }
+        };
+        let few = if self.remembered {
+            ""
+        } else {
+            "; fewer than a quorum of nodes remember theirs"
+        };
+        format!(
+            "it restarted or lost its data, and does not vote for another {left:.1?}, until the locks that it may have forgotten have ended{few}"
+        )
+    }
+}
