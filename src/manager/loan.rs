@@ -81,7 +81,7 @@ impl LockGuard {
 ///
 /// What remains: the lender itself is not kept from going on with such an answer while the borrower is still at work,
 /// and a borrower that stands still may act when all has ended, as any holder may. The nodes remember a loan for as
-/// long as [`max_hold`](crate::LockManagerBuilder::max_hold) allows, a day at most; one that forgets, forgets loans too.
+/// long as [`max_hold`](crate::LockManagerBuilder::max_hold) allows, a day at most; one that forgets has no loans.
 ///
 /// # How a loan ends
 ///

@@ -165,10 +165,12 @@ async fn no_event_holds_the_proof_of_a_loan() {
     };
     let trusting = layer.clone().borrow_from(|_| true);
     assert_eq!(send(trusting.clone(), 1).await, 200);
+    assert_eq!(send(trusting.clone(), 1).await, 409);
     assert_eq!(send(trusting.clone(), 2).await, 400);
     assert_eq!(send(layer.borrow_from(|_| false), 1).await, 403);
+    let other = guard.lend().unwrap();
     let borrowed = locks
-        .borrow_keys(LockKey::new("order:1").unwrap().into(), &loan.proof())
+        .borrow_keys(LockKey::new("order:1").unwrap().into(), &other.proof())
         .await
         .unwrap();
     nodes.iter().for_each(MemoryNode::go_down);
@@ -178,12 +180,19 @@ async fn no_event_holds_the_proof_of_a_loan() {
     nodes.iter().for_each(MemoryNode::come_up);
     assert_eq!(send(trusting, 1).await, 412);
     let lines = book.lines().join("\n");
-    for kind in ["invalid-loan", "loan-refused", "no-quorum", "loan-ended"] {
+    for kind in [
+        "invalid-loan",
+        "loan-refused",
+        "loan-taken",
+        "no-quorum",
+        "loan-ended",
+    ] {
         assert!(lines.contains(kind), "{lines}");
     }
     let hash = guard.owner_hash();
     assert!(!lines.contains(&hash.as_str()[..8]), "{lines}");
     loan.returned();
+    other.returned();
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,7 +30,7 @@ async fn a_proof_is_good_for_one_borrower() {
     drop(another);
     other.returned();
     drop(borrowed);
-    // When the first copy has been answered, at once and for as long as the lock is held, whatever became of some nodes.
+    // When the first copy has been answered, for as long as the lock is held, whatever became of some nodes.
     for wait in [MS, 4 * TTL] {
         sleep(wait).await;
         borrow(&c, &loan.proof()).await.unwrap_err();

@@ -15,7 +15,7 @@ use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager, Recall, Ru
 
 use super::{MS, Nodes, TTL, assert_idle};
 
-/// An end that no test outlives: the year 2100, in milliseconds since 1970.
+/// The year 2100, which no test lives to see.
 const FAR: u64 = 4_102_444_800_000;
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
@@ -84,12 +84,9 @@ pub(crate) async fn with_record(nodes: &Nodes) -> usize {
 
 /// How many nodes hold the lock of the work.
 fn holding(nodes: &Nodes) -> usize {
-    let key = place();
-    nodes
-        .0
-        .iter()
-        .filter(|node| node.holder(key.as_str()).is_some())
-        .count()
+    let (key, nodes) = (place(), nodes.0.iter());
+    let held = nodes.filter(|node| node.holder(key.as_str()).is_some());
+    held.count()
 }
 
 #[tokio::test(start_paused = true)]

@@ -137,7 +137,8 @@ pub(super) async fn lending() {
     let guard = locks.try_acquire("order:1").await.unwrap();
     let loan = guard.lend().unwrap();
     drop(peer.borrow_keys(key(), &loan.proof()).await.unwrap());
-    let borrowed = peer.borrow_keys(key(), &loan.proof()).await.unwrap();
+    let other = guard.lend().unwrap();
+    let borrowed = peer.borrow_keys(key(), &other.proof()).await.unwrap();
     nodes.iter().for_each(MemoryNode::forget);
     let _thief = builder(&nodes)
         .lazy()
@@ -148,6 +149,7 @@ pub(super) async fn lending() {
     assert_eq!(guard.lost().await, LossReason::Taken);
     assert_eq!(borrowed.lost().await, LossReason::Lender);
     loan.returned();
+    other.returned();
 }
 
 async fn done<B>(_: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {

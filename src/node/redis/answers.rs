@@ -175,7 +175,7 @@ pub(super) fn read_verify(
 pub(super) fn read_end_claim(answer: &Value) -> Result<(), NodeError> {
     match answer {
         Value::Int(1) => Ok(()),
-        _ => Err(garbled("a claim's end")),
+        _ => Err(garbled("a release")),
     }
 }
 
