@@ -50,7 +50,9 @@ pub(super) async fn quarantined(core: &Core, index: usize, found: Found) -> Dura
         (Some(_), None) => End::Alone,
         (Some(from), Some(wait)) => End::At(from + wait.time),
     };
-    let trusted = quarantine.unused || core.standings.is_trusted(index, &quarantine);
+    // What was never used need not wait; unless it is with one that others may have used until it forgot.
+    let welcome = quarantine.unused && (others.intact > 0 || core.standings.is_whole());
+    let trusted = welcome || core.standings.is_trusted(index, &quarantine);
     let over = quarantine.end.moment().is_some_and(|end| now >= end);
     quarantine.plan = (over || trusted && from.is_some()).then_some(Plan {
         asked: now,
@@ -210,7 +212,7 @@ async fn promote(core: &Core, index: usize, quarantine: Quarantine, plan: Plan) 
     let Some(node) = core.nodes.get(index) else {
         return IDLE;
     };
-    let forgot = !quarantine.unused;
+    let forgot = !quarantine.unused || !core.standings.is_whole();
     let floor = if quarantine.remembered || !forgot {
         plan.high_water
     } else {
