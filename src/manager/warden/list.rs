@@ -41,8 +41,8 @@ impl Drop for Adoption<'_> {
 }
 
 impl Standings {
-    /// Notes that `node` is under our charter, which `replaced` others there, and whether it has `forgot` anything that it
-    /// may have granted.
+    /// Notes that `node` is under our charter, which `replaced` others there, and whether it has `forgot` anything that
+    /// it may have granted.
     pub(super) fn accepts(&self, node: usize, replaced: Vec<String>, forgot: bool, now: Moment) {
         if let Some(mut known) = self.known(node) {
             known.accepted = true;
