@@ -63,12 +63,13 @@ pub(super) async fn quarantined(core: &Core, index: usize, found: Found) -> Dura
     if let Some(plan) = quarantine.plan {
         return let_in(core, index, quarantine, plan, now).await;
     }
-    let (end, remembered) = (quarantine.end.moment(), quarantine.remembered);
-    core.standings.set(index, State::Quarantined(quarantine));
-    let left = end.map(|end| end.since(now));
-    if new && !trusted {
-        crate::trace::node_quarantined(core.name_of(index), left, remembered);
+    let left = quarantine.end.moment().map(|end| end.since(now));
+    // At the first look at a node the others may not have been looked at yet.
+    if !quarantine.told && !trusted && (left.is_some() || !new) {
+        quarantine.told = true;
+        crate::trace::node_quarantined(core.name_of(index), left, quarantine.remembered);
     }
+    core.standings.set(index, State::Quarantined(quarantine));
     left.unwrap_or(IDLE).min(IDLE)
 }
 
@@ -126,6 +127,7 @@ fn sight(core: &Core, index: usize, found: &Found, now: Moment) -> (Quarantine, 
         first,
         unused: found.unused,
         plan: None,
+        told: false,
     };
     core.standings
         .set(index, State::Quarantined(quarantine.clone()));
