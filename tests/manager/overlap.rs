@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{AcquireError, LockManager, LossReason, NodeStanding};
+use tower_redlock::{AcquireError, LockGuard, LockManager, LossReason, NodeStanding};
 
 use super::links::{Process, nodes};
 use super::{MS, TTL};
@@ -18,10 +18,20 @@ fn lists(nodes: &[MemoryNode]) -> (Process, Process) {
 
 /// Looks again and again for `time` whether `new` gets the lock that `old` has or could have.
 async fn never_both(old: &LockManager, new: &LockManager, time: Duration) {
+    let held = old.try_acquire("k").await.ok();
+    never_both_after(old, new, held, time).await;
+}
+
+/// The same where `old` has it already, or has not.
+async fn never_both_after(
+    old: &LockManager,
+    new: &LockManager,
+    mut held: Option<LockGuard>,
+    time: Duration,
+) {
     let began = Instant::now();
-    let mut held = None;
     while began.elapsed() < time {
-        if held.as_ref().is_none_or(tower_redlock::LockGuard::is_lost) {
+        if held.as_ref().is_none_or(LockGuard::is_lost) {
             held = old.try_acquire("k").await.ok();
         }
         if let Ok(other) = new.try_acquire("k").await {
@@ -88,16 +98,21 @@ async fn a_list_one_node_of_which_was_never_reached_grants_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn of_two_lists_that_share_a_node_which_forgets_only_one_goes_on() {
-    // Whoever is the first to look at it then.
-    for delay in [0, 300, 600, 900] {
+    // Whoever is the first to look at it then: each looks every second.
+    let mut first = Vec::new();
+    for late in [50 * MS, 980 * MS] {
         let nodes = nodes(5);
         let (old, new) = lists(&nodes);
-        let old = old.builder().connect().await.unwrap();
-        sleep(delay * MS).await;
+        let old = old.builder().max_hold(100 * TTL).connect().await.unwrap();
+        sleep(300 * MS).await;
         let new = new.builder().lazy().unwrap();
-        sleep(3 * SECOND + 50 * MS).await;
+        // Longer than any quarantine that had begun before.
+        sleep(15 * SECOND).await;
+        let held = old.try_acquire("k").await.unwrap();
+        sleep(late).await;
         nodes[2].forget();
-        never_both(&old, &new, 4 * TTL).await;
+        never_both_after(&old, &new, Some(held), 4 * TTL).await;
+        first.push(foreign(&new).is_empty());
         assert_eq!(foreign(&old).len() + foreign(&new).len(), 1);
         let (on, off) = if foreign(&new).is_empty() {
             (&new, &old)
@@ -109,6 +124,7 @@ async fn of_two_lists_that_share_a_node_which_forgets_only_one_goes_on() {
         assert!(text.contains(OLD) && text.contains(NEW), "{text}");
         assert!(text.starts_with("nothing is granted while"), "{text}");
     }
+    assert_eq!(first, [false, true]);
 }
 
 #[tokio::test(start_paused = true)]

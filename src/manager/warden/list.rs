@@ -41,10 +41,12 @@ impl Drop for Adoption<'_> {
 }
 
 impl Standings {
-    /// Notes that `node` is under our charter, which `replaced` others there.
-    pub(super) fn accepts(&self, node: usize, replaced: Vec<String>, now: Moment) {
+    /// Notes that `node` is under our charter, which `replaced` others there, and whether it has `forgot` anything that
+    /// it may have granted.
+    pub(super) fn accepts(&self, node: usize, replaced: Vec<String>, forgot: bool, now: Moment) {
         if let Some(mut known) = self.known(node) {
             known.accepted = true;
+            known.forgot = forgot;
             known.replaced = replaced;
         }
         if self.judge(Some(now)) {
@@ -107,6 +109,15 @@ impl Standings {
         let list = self.list();
         let adopting = list.adopting.filter(|_| self.accepted() >= self.needed);
         list.complete.or(adopting.map(|(since, _)| since))
+    }
+
+    /// Whether no node may have forgotten anything. One that has may have been in use by others until then.
+    pub(super) fn is_whole(&self) -> bool {
+        let whole = |node| {
+            self.known(node)
+                .is_some_and(|known| known.accepted && !known.forgot)
+        };
+        (0..self.slots.len()).all(whole)
     }
 
     /// Whether quarantines of other nodes than `node` end by `end`, and it is not yet known what those are let in with.

@@ -81,7 +81,8 @@ async fn look(core: &Core, index: usize) -> Option<Duration> {
 async fn learn(core: &Core, index: usize, standing: Standing) -> Duration {
     match standing {
         Standing::Voting { replaced, .. } => {
-            core.standings.accepts(index, replaced, core.clock.now());
+            let now = core.clock.now();
+            core.standings.accepts(index, replaced, false, now);
             votes(core, index);
             IDLE
         }
@@ -109,7 +110,8 @@ async fn learn(core: &Core, index: usize, standing: Standing) -> Duration {
             unused,
             replaced,
         } => {
-            core.standings.accepts(index, replaced, core.clock.now());
+            let now = core.clock.now();
+            core.standings.accepts(index, replaced, !unused, now);
             let found = Found {
                 id,
                 max_lease,

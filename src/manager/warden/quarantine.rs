@@ -50,7 +50,9 @@ pub(super) async fn quarantined(core: &Core, index: usize, found: Found) -> Dura
         (Some(_), None) => End::Alone,
         (Some(from), Some(wait)) => End::At(from + wait.time),
     };
-    let trusted = quarantine.unused || core.standings.is_trusted(index, &quarantine);
+    // What was never used need not wait; unless it is with one that others may have used until it forgot.
+    let welcome = quarantine.unused && (others.intact > 0 || core.standings.is_whole());
+    let trusted = welcome || core.standings.is_trusted(index, &quarantine);
     let over = quarantine.end.moment().is_some_and(|end| now >= end);
     quarantine.plan = (over || trusted && from.is_some()).then_some(Plan {
         asked: now,
@@ -61,12 +63,13 @@ pub(super) async fn quarantined(core: &Core, index: usize, found: Found) -> Dura
     if let Some(plan) = quarantine.plan {
         return let_in(core, index, quarantine, plan, now).await;
     }
-    let (end, remembered) = (quarantine.end.moment(), quarantine.remembered);
-    core.standings.set(index, State::Quarantined(quarantine));
-    let left = end.map(|end| end.since(now));
-    if new && !trusted {
-        crate::trace::node_quarantined(core.name_of(index), left, remembered);
+    let left = quarantine.end.moment().map(|end| end.since(now));
+    // At the first look at a node the others may not have been looked at yet.
+    if !quarantine.told && !trusted && (left.is_some() || !new) {
+        quarantine.told = true;
+        crate::trace::node_quarantined(core.name_of(index), left, quarantine.remembered);
     }
+    core.standings.set(index, State::Quarantined(quarantine));
     left.unwrap_or(IDLE).min(IDLE)
 }
 
@@ -124,6 +127,7 @@ fn sight(core: &Core, index: usize, found: &Found, now: Moment) -> (Quarantine, 
         first,
         unused: found.unused,
         plan: None,
+        told: false,
     };
     core.standings
         .set(index, State::Quarantined(quarantine.clone()));
@@ -213,7 +217,7 @@ async fn promote(core: &Core, index: usize, quarantine: Quarantine, plan: Plan) 
     let Some(node) = core.nodes.get(index) else {
         return IDLE;
     };
-    let forgot = !quarantine.unused;
+    let forgot = !quarantine.unused || !core.standings.is_whole();
     let floor = if quarantine.remembered || !forgot {
         plan.high_water
     } else {

@@ -61,6 +61,8 @@ pub(super) struct Known {
     pub(super) state: State,
     // Whether it was under our charter when it last said anything.
     pub(super) accepted: bool,
+    // Whether it may have forgotten something then.
+    pub(super) forgot: bool,
     // The charters that ours has replaced there.
     pub(super) replaced: Vec<String>,
 }
@@ -77,6 +79,7 @@ impl Standings {
             known: Mutex::new(Known {
                 state: state.clone(),
                 accepted: false,
+                forgot: false,
                 replaced: Vec::new(),
             }),
             bell: Notify::new(),
@@ -157,7 +160,7 @@ impl Standings {
     fn is_welcome(&self, node: usize, state: &State) -> bool {
         match state {
             State::Quarantined(quarantine) => {
-                (quarantine.unused || self.is_trusted(node, quarantine))
+                (quarantine.unused && self.is_whole() || self.is_trusted(node, quarantine))
                     && self.complete_since().is_some()
             }
             _ => false,

@@ -57,6 +57,8 @@ pub(super) struct Quarantine {
     pub(super) first: bool,
     /// The node has nothing to forget.
     pub(super) unused: bool,
+    /// Whether the log has it.
+    pub(super) told: bool,
     /// What it is let in with, once its time is over.
     pub(super) plan: Option<Plan>,
 }

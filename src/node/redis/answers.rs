@@ -382,7 +382,13 @@ mod tests {
     fn a_mark_that_nothing_can_be_counted_on_from_is_refused() {
         let of = |digits: &str| {
             let mark = Value::BulkString(digits.as_bytes().to_vec());
-            read_check_in(&Value::Array(vec![Value::Int(1), Value::Int(9), mark]))
+            let replaced = Value::BulkString(Vec::new());
+            read_check_in(&Value::Array(vec![
+                Value::Int(1),
+                Value::Int(9),
+                mark,
+                replaced,
+            ]))
         };
         let last = FencingToken::LAST_COUNTED;
         for nonsense in ["abc", "-5", &(last + 1).to_string(), "9223372036854775808"] {

@@ -20,9 +20,7 @@
 //! A user that may do this and nothing else is enough, here for the namespace `lk`:
 //!
 //! ```text
-//! ACL SETUSER locks reset on >PASSWORD ~lk:* ~lk!* resetchannels &lk!free:* &lk!idem!free:* -@all +evalsha
-//! +script|load +set +get +mget +del +pexpire +pexpireat +pttl +hset +hmget +hdel +time +publish +subscribe
-//! +unsubscribe +pubsub|numsub +info +ping
+//! ACL SETUSER locks reset on >PASSWORD ~lk:* ~lk!* resetchannels &lk!free:* &lk!idem!free:* -@all +evalsha +script|load +set +get +mget +del +pexpire +pexpireat +pttl +hset +hmget +hdel +time +publish +subscribe +unsubscribe +pubsub|numsub +info +ping
 //! ```
 //!
 //! Worth having, but not needed: `+client|id +client|kill`, so that commands of a lost connection cannot run after
