@@ -392,7 +392,6 @@ async fn retry(core: Arc<Core>, index: usize, debt: Debt) -> bool {
         let reason = match &debt.due {
             Due::Release(request) if !request.lent => "a node did not answer in time",
             Due::Release(_) => "a borrower did not end, or a node did not answer, in time",
-            // The lender says so.
             Due::EndClaim(_) => return false,
         };
         crate::trace::left_to_expire(&key, reason);

@@ -12,8 +12,9 @@ use tower_redlock::node::NodeState;
 use tower_redlock::{LockGuard, LockManager, LockManagerBuilder, LossReason, Moment};
 
 use crate::checker::Interval;
-use crate::cluster::{Cluster, Scene};
+use crate::cluster::Cluster;
 use crate::dice::Dice;
+use crate::scene::Scene;
 use crate::support::eventually;
 
 /// The ttl of all contenders, except where they differ.

@@ -9,82 +9,12 @@ use tower_redlock::node::redis::RedisNode;
 
 use crate::dice::Dice;
 use crate::forwarder::{Flow, Forwarder};
+use crate::scene::{NODES, Scene};
 use crate::support::PATIENCE;
 use crate::support::server::{Kind, Server};
 
-/// How many nodes one list has.
-pub(crate) const NODES: usize = 5;
 /// How many nodes may have forgotten and not yet vote again, where more would void what is promised.
 const FEW: usize = 2;
-
-/// What happens to the nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scene {
-    /// No node forgets anything.
-    Calm,
-    /// Killed, and started again with nothing.
-    KillRestartEmpty,
-    /// Everything is deleted; the process and its connections live on.
-    FlushAll,
-    /// Killed, and started again with its append-only file: whole, without its end, or gone.
-    AofRestart,
-    /// It becomes the replica of a server that holds nothing or an old copy of it, and a master again: the same process
-    /// on the same connections with other data.
-    ReplicaFailover,
-    /// The same, and what it takes over is a copy that was made while it voted: with its marker, of some time ago.
-    FailoverToPromoted,
-    /// Its address leads to another server, which holds nothing.
-    EndpointMoved,
-    /// Killed, and started again with a snapshot of some time ago: marker, locks and counters of the past. The clocks
-    /// of the processes differ by seconds.
-    OldData,
-    /// Processes with different ttls are cut off each from some of the nodes, while nodes forget.
-    CutsAndForgetting,
-    /// Half of the processes were given another list, which has one node in common with that of the others. That node
-    /// forgets, once: it may take the other list then. That it takes the first again, while locks of the other are held,
-    /// is not covered.
-    OverlappingLists,
-    /// The same with lists that have no node in common, where nobody can notice anything.
-    SeparateLists,
-}
-
-impl Scene {
-    /// Whether at most a few nodes forget at a time: more is not covered while processes are cut off, clocks differ, or
-    /// there is nothing from which a majority could learn.
-    const fn is_about_few(self) -> bool {
-        matches!(self, Self::OldData | Self::CutsAndForgetting)
-    }
-
-    const fn has_spares(self) -> bool {
-        matches!(
-            self,
-            Self::ReplicaFailover | Self::FailoverToPromoted | Self::EndpointMoved
-        )
-    }
-
-    const fn has_replicas(self) -> bool {
-        matches!(self, Self::ReplicaFailover | Self::FailoverToPromoted)
-    }
-
-    /// How many servers there are in front.
-    const fn servers(self) -> usize {
-        match self {
-            Self::OverlappingLists => 2 * NODES - 1,
-            Self::SeparateLists => 2 * NODES,
-            _ => NODES,
-        }
-    }
-
-    fn args(self) -> &'static [&'static str] {
-        match self {
-            Self::AofRestart => &["--appendonly", "yes", "--appendfsync", "everysec"],
-            Self::ReplicaFailover | Self::FailoverToPromoted => {
-                &["--repl-diskless-sync-delay", "0"]
-            }
-            _ => &[],
-        }
-    }
-}
 
 /// What is left of a node's data, where the scene leaves a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,13 +22,14 @@ mod forwarder;
 #[path = "../numbers/checker.rs"]
 mod order;
 mod run;
+mod scene;
 
 use std::time::Duration;
 
 use tower_redlock::{LockManagerBuilder, RestartGuard};
 
-use cluster::Scene;
 use run::{assert_no_overlap, assert_overlaps_are_found};
+use scene::Scene;
 
 /// A contender that minds which nodes have forgotten. All contenders connect before the first lock is taken.
 fn guarded(builder: LockManagerBuilder) -> LockManagerBuilder {

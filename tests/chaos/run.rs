@@ -8,7 +8,8 @@ use tower_redlock::LockManagerBuilder;
 
 use crate::checker::{Overlap, disorder, overlaps};
 use crate::clients::{COUNT, Clients};
-use crate::cluster::{Cluster, Faults, Scene};
+use crate::cluster::{Cluster, Faults};
+use crate::scene::Scene;
 
 /// For how long the whole binary torments servers, in seconds.
 const SECONDS: &str = "REDLOCK_SOAK_SECONDS";

@@ -9,6 +9,7 @@
 #[cfg(feature = "idempotency")]
 mod kept;
 mod losses;
+mod notices;
 mod spans;
 #[path = "../support/mod.rs"]
 mod support;
@@ -23,14 +24,10 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body_util::Full;
-use support::eventually;
-use support::nodes::{self, subscribe};
-use support::server::{Kind, Server};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::middleware::loan_header;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::{Ears, Node};
 use tower_redlock::{LockKey, LockManager, LockManagerBuilder, RedlockLayer};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -381,24 +378,4 @@ async fn redacted_keys_are_in_no_event() {
         assert!(told.contains(&hidden), "{told}");
     }
     assert!(!book.lines().concat().contains("order:1"));
-}
-
-#[tokio::test]
-async fn a_server_that_does_not_let_us_listen_is_named_once() {
-    let (book, _listening) = listen();
-    let server = Server::start(Kind::Redis, &[]);
-    server.run("ACL SETUSER locks on >secret ~* +@all resetchannels");
-    let node = nodes::ready(&server.url_as("locks", "secret")).await;
-    for name in ["a", "b"] {
-        let _subscription = subscribe(&node, name, &Ears::new(1));
-        let told = || book.lines().concat().contains("does not let us listen");
-        eventually("told", told).await;
-    }
-    let line = book.line("does not let us listen");
-    assert!(
-        line.starts_with("WARN") && line.contains(node.name()),
-        "{line}"
-    );
-    assert!(line.contains("NOPERM"), "{line}");
-    assert!(!book.lines().concat().contains("secret"));
 }

@@ -16,10 +16,11 @@ use super::Nodes;
 use super::recall::{DAY, with_record};
 
 const TTL: Duration = Duration::from_secs(1);
-const KEEP: Duration = Duration::from_secs(100);
+const KEEP: Duration = Duration::from_secs(50);
 /// By how many milliseconds no two clocks differ more, but for one.
 const SKEW: u64 = 5_000;
-const HISTORIES: u64 = 20;
+/// Each shape of a cluster once.
+const HISTORIES: u64 = 5;
 
 /// A small generator, so that a history can be had again from its seed.
 struct Dice(u64);
@@ -214,7 +215,7 @@ async fn a_record_ends_once_whoever_brings_it_to_other_nodes() {
         (true, super::TTL),
     ] {
         let nodes = Nodes::five();
-        let locks = nodes.manager();
+        let locks = nodes.met().await;
         nodes.each([3, 4], MemoryNode::go_down);
         let Ok(Recall::Run(run)) = locks.recall("order", keep, super::TTL).await else {
             panic!("nobody did it");

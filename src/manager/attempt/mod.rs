@@ -209,11 +209,10 @@ impl Attempt {
         self.round.record(node, vote);
     }
 
-    /// Makes a lock of a granted round. If no validity is left by now, everything is released.
-    pub(super) fn win(mut self, names: LockKeys, turns: Turns) -> Result<Arc<Hold>, AcquireError> {
-        let core = Arc::clone(&self.core);
-        let mut holding = Holding::new(core.terms, self.sent);
-        for node in 0..core.nodes.len() {
+    /// What each node is believed to hold now that the round is granted.
+    fn holding(&self) -> Holding {
+        let mut holding = Holding::new(self.core.terms, self.sent);
+        for node in 0..self.core.nodes.len() {
             match self.round.vote(node) {
                 Some(Vote::Granted(_)) => holding.confirm(node, self.sent),
                 Some(Vote::Refused(_)) => holding.foreign(node, self.sent),
@@ -224,6 +223,13 @@ impl Attempt {
         for node in self.fanout.pending() {
             holding.begin(node);
         }
+        holding
+    }
+
+    /// Makes a lock of a granted round. If no validity is left by now, everything is released.
+    pub(super) fn win(mut self, names: LockKeys, turns: Turns) -> Result<Arc<Hold>, AcquireError> {
+        let core = Arc::clone(&self.core);
+        let holding = self.holding();
         let missing = holding.missing() > 0;
         let deadline = holding.deadline();
         let now = core.clock.now();

@@ -93,6 +93,7 @@ mod listener;
 mod look;
 mod question;
 mod replicas;
+mod script;
 mod scripts;
 mod seat;
 mod sentinel;

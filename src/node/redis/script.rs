@@ -1,0 +1,173 @@
+//! The scripts: of which pieces they consist, and the hashes they are run by.
+
+use std::sync::OnceLock;
+
+use redis::Cmd;
+
+/// One script: its text and the hash it is run by.
+///
+/// It consists of pieces that run one after the other and share their variables; a first line says where they find what
+/// they name. Pieces rather than functions: a script begins anew in every run, and to make its functions takes a good
+/// part of a short one.
+#[derive(Debug)]
+pub(super) struct Script {
+    pieces: &'static [&'static str],
+    hash: OnceLock<String>,
+}
+
+const IDENTITY: &str = include_str!("lua/identity.lua");
+const STANDING: &str = include_str!("lua/standing.lua");
+const IS_TOLD: &str = include_str!("lua/is_told.lua");
+const REFUSE: &str = include_str!("lua/refuse.lua");
+const LESS: &str = include_str!("lua/less.lua");
+const COUNTED: &str = include_str!("lua/counted.lua");
+const MARKED: &str = include_str!("lua/marked.lua");
+const BORROWED: &str = "local borrowers, loans = table.remove(KEYS), table.remove(KEYS)\n";
+const NOW: &str = include_str!("lua/now.lua");
+const TAKE: &str = include_str!("lua/acquire.lua");
+const GIVE_BACK: &str = include_str!("lua/release.lua");
+
+pub(super) static ACQUIRE: Script = Script::of(&[
+    "local marker, told, digest = KEYS[1], ARGV[3], ARGV[4]\n",
+    IDENTITY,
+    STANDING,
+    REFUSE,
+    LESS,
+    COUNTED,
+    MARKED,
+    TAKE,
+    "return {1, number}\n",
+]);
+pub(super) static EXTEND: Script = Script::of(&[
+    "local marker, told, digest = KEYS[1], ARGV[1], ARGV[2]\n",
+    IDENTITY,
+    STANDING,
+    LESS,
+    COUNTED,
+    MARKED,
+    include_str!("lua/extend.lua"),
+]);
+pub(super) static RELEASE: Script = Script::of(&[GIVE_BACK, include_str!("lua/released.lua")]);
+pub(super) static RELEASE_LENT: Script = Script::of(&[
+    BORROWED,
+    include_str!("lua/lent.lua"),
+    GIVE_BACK,
+    include_str!("lua/released.lua"),
+]);
+pub(super) static END_CLAIM: Script = Script::of(&[include_str!("lua/end_claim.lua")]);
+pub(super) static RAISE: Script = Script::of(&[
+    "local marker, told, digest = KEYS[1], '', ''\n",
+    STANDING,
+    LESS,
+    COUNTED,
+    MARKED,
+    include_str!("lua/raise.lua"),
+]);
+pub(super) static VERIFY: Script = Script::of(&[
+    "local marker, told, digest = KEYS[1], ARGV[1], ARGV[2]\n",
+    IDENTITY,
+    STANDING,
+    REFUSE,
+    BORROWED,
+    include_str!("lua/verify.lua"),
+]);
+pub(super) static CHECK_IN: Script = Script::of(&[
+    "local told = ARGV[1]\n",
+    IDENTITY,
+    IS_TOLD,
+    include_str!("lua/check_in.lua"),
+]);
+pub(super) static PROMOTE: Script = Script::of(&[
+    "local told = ARGV[1]\n",
+    IDENTITY,
+    IS_TOLD,
+    LESS,
+    COUNTED,
+    include_str!("lua/promote.lua"),
+]);
+
+pub(super) static RECALL: Script = Script::of(&[
+    "local marker, told, digest, record = KEYS[1], ARGV[3], ARGV[4], table.remove(KEYS)\n",
+    IDENTITY,
+    STANDING,
+    REFUSE,
+    LESS,
+    NOW,
+    include_str!("lua/recall.lua"),
+    COUNTED,
+    MARKED,
+    TAKE,
+    include_str!("lua/promise.lua"),
+]);
+pub(super) static COMPLETE: Script = Script::of(&[
+    "local told, digest, record, marker = ARGV[4], ARGV[5], table.remove(KEYS), table.remove(KEYS)\n",
+    IDENTITY,
+    STANDING,
+    LESS,
+    NOW,
+    include_str!("lua/complete.lua"),
+    GIVE_BACK,
+    include_str!("lua/completed.lua"),
+]);
+
+pub(super) static EVICTIONS: Script = Script::of(&[include_str!("lua/evictions.lua")]);
+
+/// All of them.
+pub(super) static ALL: [&Script; 12] = [
+    &ACQUIRE,
+    &EXTEND,
+    &RELEASE,
+    &RELEASE_LENT,
+    &RAISE,
+    &VERIFY,
+    &END_CLAIM,
+    &CHECK_IN,
+    &PROMOTE,
+    &RECALL,
+    &COMPLETE,
+    &EVICTIONS,
+];
+
+impl Script {
+    const fn of(pieces: &'static [&'static str]) -> Self {
+        Self {
+            pieces,
+            hash: OnceLock::new(),
+        }
+    }
+
+    fn hash(&self) -> &str {
+        let hash = || {
+            redis::Script::new(&self.pieces.concat())
+                .get_hash()
+                .to_owned()
+        };
+        self.hash.get_or_init(hash)
+    }
+
+    /// The command that makes the script known to the server.
+    pub(super) fn load(&self) -> Cmd {
+        let mut cmd = redis::cmd("SCRIPT");
+        cmd.arg("LOAD").arg(self.pieces.concat());
+        cmd
+    }
+
+    /// The start of a run over `keys` keys; keys and arguments are to be added.
+    pub(super) fn run(&self, keys: usize, capacity: usize) -> Cmd {
+        let mut cmd = Cmd::with_capacity(3 + capacity, 64 + 40 * capacity);
+        cmd.arg("EVALSHA").arg(self.hash()).arg(keys);
+        cmd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::FencingToken;
+
+    #[test]
+    fn the_scripts_know_the_last_number_that_is_counted_on_from() {
+        let last = format!("'{}'", FencingToken::LAST_COUNTED);
+        assert!(COUNTED.contains(&last), "{last}");
+    }
+}
