@@ -26,8 +26,8 @@ pub(crate) enum Scene {
     /// Processes with different ttls are cut off each from some of the nodes, while nodes forget.
     CutsAndForgetting,
     /// Half of the processes were given another list, which has one node in common with that of the others. That node
-    /// forgets, once: it may take the other list then. That it takes the first again, while locks of the other are held,
-    /// is not covered.
+    /// forgets, once: it may take the other list then. That it takes the first again, while locks of the other are
+    /// held, is not covered.
     OverlappingLists,
     /// The same with lists that have no node in common, where nobody can notice anything.
     SeparateLists,
