@@ -4,6 +4,7 @@ use std::env;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tower_redlock::LockManagerBuilder;
 
 use crate::checker::{Overlap, disorder, overlaps};
@@ -39,7 +40,11 @@ fn time() -> Duration {
     Duration::from_secs(seconds) / RUNS
 }
 
+/// Two such runs at once would be in each other's way, and fewer overlaps found.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
 async fn run(scene: Scene, mode: Mode, guarded: bool) -> Outcome {
+    let _alone = ALONE.lock().await;
     let mut cluster = Cluster::start(scene, COUNT).await;
     let clients = Clients::start(&cluster, mode).await;
     let torment = tokio::task::spawn_blocking(move || (cluster.torment(time(), guarded), cluster));
