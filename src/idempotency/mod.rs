@@ -6,9 +6,9 @@
 //! finds the answer, and once after it, which keeps the answer and gives the lock back. Meanwhile the lock is renewed;
 //! if the process dies, the key is free after a ttl.
 //!
-//! **The handler may run twice.** All who are told anything are told the same, but a process may die, or lose the lock,
-//! after the effect and before the answer was kept; then a repeat runs. No layer can exclude that. The database can, in
-//! one of three ways:
+//! **The handler may run twice.** All clients get the same response [while the nodes keep it](#records), but a
+//! process may die, or lose the lock, after the effect and before the answer was kept; then a repeat runs. No layer can
+//! exclude that. The database can, in one of three ways:
 //!
 //! * *A unique key*: the transaction inserts a row under the customer and [`Idempotent::key`], and a second run finds
 //!   it and answers from it.
@@ -204,7 +204,8 @@
 //! | not at all, but stood still for longer than a ttl, in the handler before its effect | **runs again**, within a ttl; the first run is told that its lock is lost, or that the outcome is unknown | a unique key, or the fencing number, in the transaction of the effect |
 //! | not at all, but stood still for longer than a ttl, between its effect and the record | **runs again**, within a ttl; the nodes refuse the record of the first run, whose client is told that the outcome is unknown | a unique key in the database |
 //!
-//! Whichever it is: once one client was given an answer, every other is given the same until the record ends. A retry
+//! Whichever it is: once one client was given an answer, every other is given the same until the record ends, unless
+//! more nodes lost it than [above](#records). A retry
 //! that runs again may well come to another answer than the one that was lost, which then nobody has seen.
 //!
 //! So what a handler does should be safe to do twice. Where it writes to a database:
