@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A key whose counter has gone goes on from the highest number that any key of the node had. So to keep counters for a
 /// short time is as safe as for a long one; it costs a second round trip where the nodes differ in that highest number
 /// and a clock is behind it. What that comes to, and how much room counters take, is in
-/// [`docs::operations`](crate::docs::operations#room-on-the-nodes).
+/// the guide (`docs::operations`, "Room on the nodes").
 ///
 /// # Examples
 ///
