@@ -166,8 +166,8 @@
 //! A record is status, [headers](RecordedHeaders), body and trailers of an answer, and the [fingerprint](Fingerprint)
 //! of the request: a hash, never the request. Bodies are kept up to [1 MiB](IdempotencyLayer::max_answer_body), in the
 //! memory of every node, for [24 hours](IdempotencyLayer::retention). A million answers of 1 kB take 1.5 GB on each
-//! node ([a table](crate::docs::operations#room-on-the-nodes) has the rest); a node that may not evict (and none may)
-//! refuses writes when it is full. The key on the nodes is a hash of method, host, route, caller and the client's key;
+//! node (a table in `docs::operations` of the guide has the rest); a node that may not evict (and none may) refuses
+//! writes when it is full. The key on the nodes is a hash of method, host, route, caller and the client's key;
 //! answers are kept as they are, so who can read the nodes can read them.
 //!
 //! When a record ends is decided when it is first written, and [goes with it](crate::LockManager::recall)

@@ -205,10 +205,11 @@ impl RedisNodeBuilder {
     /// refused, but for one whose replicas are [required](Self::require) or that is found through
     /// [Sentinel](RedisNode::sentinel): they are expected there.
     ///
-    /// Each script asks the server then [who it is](crate::docs::managed_redis#who-a-server-is), which costs the server
-    /// 6 to 10 µs, so that one that was demoted and promoted again votes for no moment. Nothing is waited for: what the
-    /// master had not sent on when it died is forgotten, and the [restart guard](crate::RestartGuard) sits that out.
-    /// Say so for every instance with a stand-by, also where the stand-by cannot be seen.
+    /// Each script asks the server then who it is (`docs::managed_redis` of the guide, "Who a server is"), which costs
+    /// the server 6 to 10 µs, so that one that was demoted and promoted again votes for no moment. Nothing is waited
+    /// for: what the master had not sent on when it died is forgotten, and the
+    /// [restart guard](crate::RestartGuard) sits that out. Say so for every instance with a stand-by, also where the
+    /// stand-by cannot be seen.
     pub const fn expect_replicas(mut self, expect: bool) -> Self {
         self.allowed.replicas = expect;
         self
