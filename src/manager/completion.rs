@@ -12,7 +12,7 @@ use super::ending::Unrecorded;
 use super::fanout::Fanout;
 use super::hold::{Hold, Owed};
 use super::insist::{insist, is_worth_another_try};
-use super::ledger::Owing;
+use super::ledger::{Obligation, Owing};
 use crate::clock::Clock as _;
 use crate::moment::Moment;
 use crate::node::{
@@ -59,6 +59,8 @@ pub(super) struct Spread {
     pub(super) until: Moment,
     /// The nodes that it is to be released on.
     pub(super) owing: Owing,
+    /// Nothing is owed for it; but a shutdown waits for its last try.
+    pub(super) waited_for: Option<Obligation>,
 }
 
 impl Spread {
@@ -90,11 +92,19 @@ fn spread_in(core: &Arc<Core>, room: Room, mut job: Spread, nodes: Vec<usize>) {
     // A node may be down for all of that minute. What must be released then cannot wait behind its records.
     core.background.spawn_beside(async move {
         let _room = room;
-        tokio::select! {
+        let mut waited_for = job.waited_for.take();
+        let closed = tokio::select! {
             biased;
-            () = owner.registry.closing() => {}
-            _ = insist_on_all(&owner, &request, until, nodes, &mut job.owing) => {}
+            () = owner.registry.closing() => true,
+            _ = insist_on_all(&owner, &request, until, nodes.clone(), &mut job.owing) => false,
+        };
+        if closed {
+            // Once more, for nodes that are there.
+            let until = owner.clock.now() + owner.node_timeout;
+            let last = insist_on_all(&owner, &request, until, nodes, &mut job.owing);
+            let _ = tokio::time::timeout(owner.node_timeout, last).await;
         }
+        drop(waited_for.take());
         // Whatever becomes of the record.
         job.free(owner).await;
     });
@@ -238,6 +248,7 @@ struct Work {
     decided: bool,
     // The nodes that may have the lock.
     owing: Owing,
+    waited_for: Option<Obligation>,
 }
 
 impl Work {
@@ -269,6 +280,7 @@ impl Work {
             listeners: 0,
             turns: owed.turns.take(),
             decided: false,
+            waited_for: owed.waited_for(),
             owing: owed.owing(),
         }
     }
@@ -382,6 +394,7 @@ impl Work {
                 record,
                 until,
                 owing: self.owing,
+                waited_for: self.waited_for,
             };
             spread_in(&self.core, room, job, lacking);
         }

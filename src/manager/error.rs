@@ -216,6 +216,13 @@ impl NoQuorum {
         self.retry_after
     }
 
+    /// Whether nothing is granted because some nodes serve processes with another list or other settings, however many
+    /// answer.
+    #[must_use]
+    pub const fn is_disagreement(&self) -> bool {
+        self.disagreed
+    }
+
     /// The nodes that did not answer, or keep anything from being granted, and why.
     #[must_use]
     pub fn failures(&self) -> &[NodeFailure] {

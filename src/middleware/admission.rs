@@ -70,6 +70,10 @@ pub(super) async fn admit<K: KeyExtractor>(
             parts.extensions.insert(Arc::new(along));
             Verdict::Run(parts, Some(guard))
         }
+        // Where lists disagree the nodes are there, and so may be the holder of the key.
+        Err(AcquireError::NoQuorum(error)) if error.is_disagreement() => {
+            refuse(&options, AcquireError::NoQuorum(error))
+        }
         Err(AcquireError::NoQuorum(_) | AcquireError::TooSlow(_))
             if options.on_no_quorum == OnNoQuorum::RunUnlocked =>
         {

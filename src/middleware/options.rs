@@ -50,7 +50,8 @@ pub enum OnNoQuorum {
     /// It is answered with `503 no-quorum`.
     #[default]
     Reject,
-    /// It runs without a lock, and its extensions say so: [`Unlocked`]. Nothing keeps it apart from others then.
+    /// It runs without a lock, and its extensions say so: [`Unlocked`]. Nothing keeps it apart from others then. Not
+    /// where some nodes serve processes with another list or other settings: then they answer, and it is rejected.
     RunUnlocked,
 }
 

@@ -337,3 +337,16 @@ pub(crate) async fn without_memory_nothing_is_kept_and_the_lock_is_given_back(be
     assert_eq!(reply, STORED);
     assert_eq!(ballot(&*node, "k").await, Some(NUMBER));
 }
+
+pub(crate) async fn what_was_granted_before_a_promotion_is_not_kept_after_it(bench: &impl Remote) {
+    let node = voting(bench, ours()).await;
+    let mut request = request(key("k"), 1, NUMBER);
+    request.lock = request.lock.under(Some(ours()));
+    granted(node.recall(request).await);
+    // It comes back with just this, while another was granted a higher number elsewhere.
+    bench.command(&["HDEL", "lk!node", "identity"]);
+    let id = quarantine(&*node, ours(), "second").await;
+    assert!(promote(&*node, ours(), &id, NUMBER + 100_000).await);
+    let reply = complete(&*node, completion("k", 1, NUMBER).under(Some(ours()))).await;
+    assert_eq!(reply, CompleteReply::Refused);
+}

@@ -249,6 +249,7 @@ macro_rules! remote_claims {
             ] keeping: [
                 a_recall_that_comes_late_is_void,
                 what_is_no_record_is_left_alone,
+                what_was_granted_before_a_promotion_is_not_kept_after_it,
                 where_there_is_no_lock_nothing_is_recalled,
                 without_memory_nothing_is_kept_and_the_lock_is_given_back,
             ] loans: [

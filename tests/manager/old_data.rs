@@ -137,3 +137,33 @@ async fn a_node_that_is_set_back_holds_what_it_held_then_and_does_not_vote() {
         "{standing:?}"
     );
 }
+
+/// The run that came later is told that its result is kept; then the node that the two have in common comes back with
+/// what it had before, and the run that came first, which stood still, has its result to say.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_was_overtaken_keeps_no_result_on_a_node_that_came_back_with_old_data() {
+    let nodes = super::links::nodes(3);
+    let process = || super::links::Process::on(&nodes);
+    let (first, second, third) = (process(), process(), process());
+    let manager = |process: &super::links::Process| process.builder().lazy().unwrap();
+    let (a, b, c) = (manager(&first), manager(&second), manager(&third));
+    sleep(TTL).await;
+    let run = async |locks: &LockManager| match locks.recall("order", DAY, Duration::ZERO).await {
+        Ok(Recall::Run(run)) => run,
+        other => panic!("{other:?}"),
+    };
+    first.0[2].cut();
+    let overtaken = run(&a).await;
+    let saved = nodes[1].snapshot();
+    first.0.iter().for_each(super::links::Link::cut);
+    sleep(2 * TTL).await;
+    second.0[0].cut();
+    run(&b).await.complete("b").await.unwrap();
+    nodes[1].restore(&saved);
+    sleep(2 * TTL).await;
+    let votes = |node: tower_redlock::NodeStatus| node.standing == NodeStanding::Voting;
+    assert!(c.nodes().into_iter().all(votes));
+    first.0[..2].iter().for_each(super::links::Link::mend);
+    sleep(3 * TTL).await;
+    overtaken.complete("a").await.unwrap_err();
+}

@@ -193,6 +193,21 @@ async fn no_quorum() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_lists_disagree_nothing_runs_unlocked() {
+    let nodes: Vec<MemoryNode> = (0..5).map(|n| MemoryNode::new(format!("n{n}"))).collect();
+    let builder = |nodes: &[MemoryNode]| {
+        let builder = tower_redlock::LockManager::builder().nodes(nodes.iter().cloned());
+        builder.clock(tower_redlock::clock::TokioClock::new())
+    };
+    let others = builder(&nodes[..3]).connect().await.unwrap();
+    let _held = others.try_acquire("order:1").await.unwrap();
+    let locks = builder(&nodes[2..]).lazy().unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let anyway = layer(&locks).on_no_quorum(OnNoQuorum::RunUnlocked);
+    assert_eq!(answer(anyway, post()).await.0, 503);
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_quorum_while_nodes_sit_out_what_they_forgot() {
     let nodes = Nodes::five();
     let locks = nodes.manager();

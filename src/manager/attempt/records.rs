@@ -93,6 +93,7 @@ impl Attempt {
                 record: record.clone(),
                 until: self.core.clock.now() + self.core.terms.ttl,
                 owing: Owing::new(Some(obligation.share()), owing),
+                waited_for: Some(obligation.share().owing_nothing()),
             };
             spread(&self.core, job, nodes);
         }

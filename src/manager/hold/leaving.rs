@@ -35,6 +35,12 @@ impl Owed {
         Owing::new(obligation, [&*self.nodes, &*self.busy].concat())
     }
 
+    /// A share by which a shutdown waits, and nothing is owed.
+    pub(in crate::manager) fn waited_for(&self) -> Option<Obligation> {
+        let obligation = self.obligation.as_ref();
+        obligation.map(|obligation| obligation.share().owing_nothing())
+    }
+
     /// What is owed for it, to be met by whoever gives it back.
     pub(in crate::manager) fn obligation(&mut self) -> Option<Obligation> {
         let obligation = self.obligation.take().filter(|_| !self.abandoned);

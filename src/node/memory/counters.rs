@@ -100,6 +100,13 @@ impl Counters {
         Ok(FencingToken::new(self.countable(namespace)?.highest))
     }
 
+    /// What was numbered up to this, it may have been told before it forgot.
+    pub(super) fn floor(&self, namespace: &Namespace) -> u64 {
+        self.marks
+            .get(namespace.root())
+            .map_or(0, |mark| mark.floor)
+    }
+
     /// From now on no counter of `namespace` counts for less than `floor`, which the other nodes know.
     pub(super) fn raise_floor(&mut self, namespace: &Namespace, floor: Option<FencingToken>) {
         let floor = floor.map_or(0, FencingToken::get);

@@ -200,6 +200,9 @@ impl Store {
                 .live(key, now.moment)
                 .is_some_and(|entry| entry.token == *token),
         };
+        // Whom it granted the lock since, it may have forgotten by its last promotion.
+        let floor = self.counters.floor(request.release.keys.namespace());
+        let ours = ours && record.ballot.get() > floor;
         let right = same || ours || request.chosen;
         if right {
             self.records.put(key, record.clone(), now);

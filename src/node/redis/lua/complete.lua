@@ -42,7 +42,9 @@ local function settle()
     return chosen
   end
   -- Whoever was granted the lock since may have looked for a record and found none.
-  local granted = (before[1] or redis.pcall('GET', KEYS[2])) == token
+  -- Whom it granted it before its last promotion, it may remember by data that is older than who came since.
+  local floor = known[5]
+  local granted = (before[1] or redis.pcall('GET', KEYS[2])) == token and not (floor and not less(floor, ballot))
   if not (same or granted or chosen) then
     return false
   end
