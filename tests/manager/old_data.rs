@@ -164,6 +164,5 @@ async fn a_run_that_was_overtaken_keeps_no_result_on_a_node_that_came_back_with_
     let votes = |node: tower_redlock::NodeStatus| node.standing == NodeStanding::Voting;
     assert!(c.nodes().into_iter().all(votes));
     first.0[..2].iter().for_each(super::links::Link::mend);
-    sleep(3 * TTL).await;
     overtaken.complete("a").await.unwrap_err();
 }
