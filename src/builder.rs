@@ -113,8 +113,9 @@ impl LockManagerBuilder {
     }
 
     /// The time to live of a lock on the nodes: how long a lock outlives a crashed holder. It is renewed every
-    /// third of it, so it does not limit how long a lock can be held. From 10 ms to 24 h, in whole
-    /// milliseconds; default: 10 s. Less than a second is for tests: a busy machine may not come to renew it in time.
+    /// third of it, so it does not limit how long a lock can be held. From 10 ms to [`max_ttl`](Self::max_ttl), in
+    /// whole milliseconds; default: 10 s. Less than a second is for tests: a busy machine may not come to renew it in
+    /// time.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
         self
@@ -124,9 +125,9 @@ impl LockManagerBuilder {
     /// [`ttl`](Self::ttl); default: 60 s.
     ///
     /// A node that may have forgotten a lock waits for so long before it votes, unless enough other nodes tell that no
-    /// lease was as long ([`RestartGuard`]). All processes agree on it: one with another value is refused. To change
-    /// it, change it in all processes as the members are changed. A tenth of it (but a second, or all of it if it is
-    /// shorter) is also how long a node may take to answer: a vote that comes later does not count.
+    /// lease was as long ([`RestartGuard`]). All processes agree on it: one with another value is refused. It is
+    /// changed as the list of nodes is ([`adopt_nodes`](LockManager::adopt_nodes)). A node may take a tenth of it to
+    /// answer, at least a second but never more than all of it: a vote that comes later does not count.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.settings.max_ttl = max_ttl;
         self

@@ -126,7 +126,7 @@ pub struct LockConfig {
     pub memory: Option<usize>,
     /// The prefix of all keys on the nodes. Default: `lk`.
     pub namespace: String,
-    /// The time to live of a lock on the nodes. From 10 ms to 24 h; default: 10 s.
+    /// The time to live of a lock on the nodes. From 10 ms to `max_ttl`; default: 10 s.
     pub ttl: Duration,
     /// The longest ttl that any process uses with these nodes, see
     /// [`LockManagerBuilder::max_ttl`](crate::LockManagerBuilder::max_ttl). At least the ttl, at most 24 h; default: 60

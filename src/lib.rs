@@ -42,7 +42,7 @@
 //! | a future is dropped, at any point | what it had set on any node is released in the background |
 //! | the process dies | the nodes drop its locks when their ttl ends |
 //!
-//! What is promised, and what no lock of this kind can promise, stands in the README and at [`LockManager`].
+//! What is promised, and what no lock of this kind can promise, stands in the README and in `docs::promises`.
 //!
 //! # Feature flags
 //!

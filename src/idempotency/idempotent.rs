@@ -61,18 +61,31 @@ impl Idempotent {
     /// # Examples
     ///
     /// ```
-    /// use bytes::Bytes;
-    /// use http::Response;
+    /// # #[cfg(feature = "axum")] mod example {
+    /// use axum::body::Body;
+    /// use axum::extract::{Path, State};
+    /// use axum::response::Response;
+    /// use tower_redlock::LockManager;
     /// use tower_redlock::idempotency::Idempotent;
     /// use tower_redlock::middleware::Rejection;
-    /// use tower_redlock::LockManager;
     ///
-    /// async fn order(run: Idempotent, locks: &LockManager, item: &str) -> Result<String, Response<Bytes>> {
+    /// async fn order(
+    ///     run: Idempotent,
+    ///     State(locks): State<LockManager>,
+    ///     Path(item): Path<u64>,
+    /// ) -> Result<String, Response> {
     ///     // Up to here nothing was done.
-    ///     let busy = |error| run.not_processed(Rejection::from(error).to_response());
-    ///     let stock = locks.acquire(item).await.map_err(busy)?;
+    ///     let busy = |error| {
+    ///         let response = Rejection::from(error).to_response();
+    ///         run.not_processed(response.map(Body::from))
+    ///     };
+    ///     let stock = locks.acquire(format!("stock:{item}")).await.map_err(busy)?;
     ///     Ok(format!("{item} is taken under {}", stock.key()))
     /// }
+    /// # fn is_a_handler() -> axum::Router<LockManager> {
+    /// #     axum::Router::new().route("/{item}", axum::routing::post(order))
+    /// # }
+    /// # }
     /// ```
     #[must_use = "it is the answer that says so"]
     pub fn not_processed<B>(&self, answer: Response<B>) -> Response<B> {

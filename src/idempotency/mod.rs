@@ -50,8 +50,8 @@
 //!   The same goes for everything else that refuses requests for what they are not to blame for, such as limits.
 //! * *Inside of routing*: `route_layer`, or `layer` on a `Router` that has the routes. There the route is part of the
 //!   [scope](Scope). Put around a whole router from outside, the layer knows paths only.
-//! * *Behind one name.* The host is part of the scope too: a client that repeats its request by another name of the
-//!   service runs it again, unless the layer is told [`any_host`](IdempotencyLayer::any_host).
+//! * *Behind one name.* The host is part of the scope too: a client that repeats its request by another name or port of
+//!   the service runs it again, unless the layer is told [`any_host`](IdempotencyLayer::any_host).
 //! * *Directly outside of a [`RedlockLayer`](crate::RedlockLayer)*: [`with_lock`](IdempotencyLayer::with_lock). Then a
 //!   repeat needs no lock, a handler that runs on after its client has gone keeps it, and an answer 409 because another
 //!   holds the lock is [not kept](#what-was-not-processed). The other way round, the lock is outside of what

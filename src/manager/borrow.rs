@@ -56,7 +56,9 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any point: the nodes are told in the background that nobody has the loan.
+    /// May be dropped at any point: the nodes are told in the background that nobody has the loan. Where its question
+    /// still stands in the socket of a connection that is given up at that moment, a node may take it for claimed
+    /// later on; then the loan is spent though nobody ran, and the lock is free when its ttl is over.
     ///
     /// # Examples
     ///

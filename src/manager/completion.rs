@@ -92,7 +92,6 @@ fn spread_in(core: &Arc<Core>, room: Room, mut job: Spread, nodes: Vec<usize>) {
     // A node may be down for all of that minute. What must be released then cannot wait behind its records.
     core.background.spawn_beside(async move {
         let _room = room;
-        let mut waited_for = job.waited_for.take();
         let closed = tokio::select! {
             biased;
             () = owner.registry.closing() => true,
@@ -104,8 +103,7 @@ fn spread_in(core: &Arc<Core>, room: Room, mut job: Spread, nodes: Vec<usize>) {
             let last = insist_on_all(&owner, &request, until, nodes, &mut job.owing);
             let _ = tokio::time::timeout(owner.node_timeout, last).await;
         }
-        drop(waited_for.take());
-        // Whatever becomes of the record.
+        drop(job.waited_for.take());
         job.free(owner).await;
     });
 }

@@ -19,6 +19,9 @@ use tower_redlock::node::{
 };
 use tower_redlock::{LockManager, Recall};
 
+use super::recall::{DAY, with_record};
+use super::{MS, Nodes};
+
 const TTL: Duration = Duration::from_millis(100);
 const HISTORIES: u64 = 100;
 
@@ -256,4 +259,24 @@ fn all_who_are_told_are_told_the_same() {
     );
     // Else nothing was tried.
     assert!(done > HISTORIES / 3 && replays > HISTORIES / 2 && unknown > HISTORIES / 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_brought_to_all_nodes_that_are_there_before_the_shutdown_ends() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    nodes.each([4], MemoryNode::go_down);
+    let run = match locks.recall("order", DAY, Duration::ZERO).await {
+        Ok(Recall::Run(run)) => run,
+        other => panic!("{other:?}"),
+    };
+    nodes.each([4], MemoryNode::come_up);
+    let ending = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.shutdown(TTL).await }
+    });
+    sleep(MS).await;
+    run.complete("done").await.unwrap();
+    assert!(ending.await.unwrap().is_all_released());
+    assert_eq!(with_record(&nodes).await, 5);
 }

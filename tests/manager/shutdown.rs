@@ -386,26 +386,3 @@ async fn a_grant_beside_a_record_is_released_before_the_shutdown_ends() {
     assert_clean(other.shutdown(6 * SECOND).await);
     assert_eq!(far.holding(), 0);
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_result_is_brought_to_all_nodes_that_are_there_before_the_shutdown_ends() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
-    nodes.each([4], MemoryNode::go_down);
-    let run = match locks
-        .recall("order", super::recall::DAY, Duration::ZERO)
-        .await
-    {
-        Ok(tower_redlock::Recall::Run(run)) => run,
-        other => panic!("{other:?}"),
-    };
-    nodes.each([4], MemoryNode::come_up);
-    let ending = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.shutdown(TTL).await }
-    });
-    sleep(MS).await;
-    run.complete("done").await.unwrap();
-    assert!(ending.await.unwrap().is_all_released());
-    assert_eq!(super::recall::with_record(&nodes).await, 5);
-}

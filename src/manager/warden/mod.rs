@@ -186,8 +186,10 @@ impl LockManager {
 
     /// Takes the nodes over from processes that had other nodes or settings, and waits until a quorum of them votes.
     ///
-    /// All of them are quarantined for that. See [`RestartGuard`](crate::RestartGuard) for what must be done before. A
-    /// node that does not answer within the connect time-out stays with the others until this is called again.
+    /// Stop all processes and wait for the longest ttl first, see [`RestartGuard`](crate::RestartGuard): those that
+    /// still run lose their locks and are granted nothing any more. All nodes are quarantined for it, and fencing
+    /// tokens go on from the clock of this process; the log says so, as an error. A node that does not answer within
+    /// the connect time-out stays with the others until this is called again.
     ///
     /// # Errors
     ///
