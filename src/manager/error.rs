@@ -197,7 +197,7 @@ pub struct NoQuorum {
 }
 
 impl NoQuorum {
-    /// How many nodes must answer.
+    /// How many nodes must vote.
     #[must_use]
     pub const fn needed(&self) -> usize {
         self.needed
@@ -223,7 +223,7 @@ impl NoQuorum {
         self.disagreed
     }
 
-    /// The nodes that did not answer, or keep anything from being granted, and why.
+    /// The nodes that do not vote, or keep anything from being granted, and why.
     #[must_use]
     pub fn failures(&self) -> &[NodeFailure] {
         &self.failures
@@ -237,7 +237,7 @@ impl fmt::Display for NoQuorum {
         } else {
             write!(
                 f,
-                "no quorum: {} of {} nodes must answer and these do not: ",
+                "no quorum: {} of {} nodes must vote and these do not: ",
                 self.needed, self.nodes
             )?;
         }

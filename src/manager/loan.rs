@@ -131,8 +131,25 @@ impl Loan {
     /// Awaits the call, and returns the loan if that is `Ok`: the borrower has answered.
     ///
     /// An `Err` is no answer. A call that timed out or whose connection broke may still be worked on, so the loan is
-    /// dropped and the lock left to expire. Where the error says that the call was never made, use
-    /// [`returned`](Self::returned) instead of this.
+    /// dropped and the lock left to expire. Where an error can say that the call was never made (nobody listens there),
+    /// await the call yourself and call [`returned`](Self::returned) in that case, too; else a peer that is down
+    /// blocks the key for a ttl:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = tower_redlock::LockManager::builder().memory(5).connect().await?;
+    /// use std::io::{Error, ErrorKind};
+    ///
+    /// # async fn call_billing(_: String) -> Result<(), Error> { Err(ErrorKind::ConnectionRefused.into()) }
+    /// let guard = locks.acquire("order:42").await?;
+    /// let loan = guard.lend()?;
+    /// let response = call_billing(loan.proof().expose()).await;
+    /// if response.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionRefused, |()| true) {
+    ///     loan.returned();
+    /// }
+    /// # assert!(guard.release().await.is_ok());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///

@@ -92,7 +92,7 @@ impl Options {
         described.sort_unstable();
         let guarded = self.guard.max_clock_skew.is_some();
         let text = format!(
-            "nodes {}; quorum {}; losses masked {}; longest ttl {:?}; restart guard {}; fencing {}",
+            "nodes {}; quorum {}; losses masked {}; max_ttl {:?}; restart guard {}; fencing {}",
             described.join(", "),
             self.terms.quorum.needed(),
             self.masked,

@@ -210,12 +210,21 @@ pub enum NodeState {
 }
 
 /// Why a node did not do what was asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct NodeError {
     kind: NodeErrorKind,
     detail: Cow<'static, str>,
     // The digest of the charter that the node is under, if that is the reason.
     charter: Option<Box<str>>,
+}
+
+impl fmt::Debug for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeError")
+            .field("kind", &self.kind)
+            .field("detail", &self.detail)
+            .finish_non_exhaustive()
+    }
 }
 
 impl NodeError {
@@ -322,7 +331,7 @@ pub(crate) fn foreign_charter(theirs: &str, ours: &str) -> String {
         .take(LONGEST_CHARTER)
         .collect();
     format!(
-        "it serves processes that agreed on [{theirs}], and this one has [{ours}]; nothing is granted before they agree: give all processes the same nodes and settings, or change the members as the docs of `RestartGuard` say"
+        "it serves processes that agreed on [{theirs}], and this one has [{ours}]; nothing is granted before they agree: give all processes the same nodes and settings, or change the list by `adopt_nodes` (`docs::rolling_out`)"
     )
 }
 

@@ -113,7 +113,7 @@ async fn three_unreachable_of_five_are_no_quorum_and_named() {
     let error = no_quorum(&urls).await;
     assert_eq!((error.needed(), error.nodes()), (3, 5));
     let text = error.to_string();
-    let start = "no quorum: 3 of 5 nodes must answer and these do not: ";
+    let start = "no quorum: 3 of 5 nodes must vote and these do not: ";
     assert!(text.starts_with(start), "{text}");
     for (n, url) in urls.iter().enumerate() {
         assert_eq!(text.contains(name(url)), n < 3, "{text}");

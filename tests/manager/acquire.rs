@@ -72,7 +72,7 @@ async fn without_a_quorum_every_failed_node_is_named_and_nothing_stays() {
     assert_eq!(before.elapsed(), 100 * MS, "the node time-out");
     assert_eq!(
         error.to_string(),
-        "no quorum: 3 of 5 nodes must answer and these do not: \
+        "no quorum: 3 of 5 nodes must vote and these do not: \
          n0 (the node is down), n1 (the node is down), n2 (no answer within 100ms)"
     );
     nodes.settle_free("order:1").await;

@@ -68,7 +68,7 @@ async fn connect_needs_a_quorum_and_names_who_is_missing() {
     assert!(matches!(error, ConnectError::NoQuorum(_)), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "no quorum: 3 of 5 nodes must answer and these do not: \
+        "no quorum: 3 of 5 nodes must vote and these do not: \
          n0 (the node is down), n1 (the node is down), n2 (the node is down)"
     );
 }

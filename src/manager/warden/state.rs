@@ -21,8 +21,8 @@ pub enum NodeStanding {
     Voting,
     /// It may have forgotten locks and does not vote before they have ended.
     Quarantined {
-        /// For how long yet, as far as is known; `None`: not before more of the other nodes answer, or every node has
-        /// accepted the list.
+        /// For how much longer, at most, as far as is known: it votes earlier if more of the other nodes answer by then.
+        /// `None`: not before more of the other nodes answer, or every node has accepted the list.
         #[serde(serialize_with = "optional_seconds")]
         remaining: Option<Duration>,
         /// Whether enough other nodes remember the fencing tokens. If not, the clock decides how they go on.
