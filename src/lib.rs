@@ -83,6 +83,7 @@ mod builder;
 pub mod clock;
 mod conduct;
 mod config;
+mod detach;
 // Text only, and only for rustdoc. It speaks of all features, so its links hold with all of them alone.
 #[cfg(all(
     any(doc, doctest),

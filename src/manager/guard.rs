@@ -4,15 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::LockManager;
-use super::baton::Baton;
-use super::core::Core;
-use super::ending::{LossReason, ReleaseError};
-use super::hold::{Hold, Owed};
-use super::lost::Lost;
-use super::releaser::Release;
 use crate::lease::Lease;
 use crate::lock_key::LockKey;
+use crate::manager::LockManager;
+use crate::manager::error::loss::LossReason;
+use crate::manager::error::release::ReleaseError;
+use crate::manager::lease::held::Hold;
+use crate::manager::lease::lost::Lost;
+use crate::manager::lease::share::Owed;
+use crate::manager::release::releaser::Release;
+use crate::manager::shared::Core;
+use crate::manager::waiting::turns::Baton;
 use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
 
@@ -41,7 +43,7 @@ pub struct LockGuard {
 
 impl LockGuard {
     /// The guard of the tenant `number` of a lock.
-    pub(super) fn new(core: Arc<Core>, hold: Arc<Hold>, number: u32) -> Self {
+    pub(in crate::manager) fn new(core: Arc<Core>, hold: Arc<Hold>, number: u32) -> Self {
         let handle = LockHandle {
             hold: Arc::clone(&hold),
             number,
@@ -56,7 +58,7 @@ impl LockGuard {
     }
 
     /// Keeps `others` for as long as this one.
-    pub(super) fn along_with(mut self, others: Vec<Self>) -> Self {
+    pub(in crate::manager) fn along_with(mut self, others: Vec<Self>) -> Self {
         for mut other in others {
             other.other = self.other.take();
             self.other = Some(Box::new(other));
@@ -65,7 +67,7 @@ impl LockGuard {
     }
 
     /// Notes how long it was waited for.
-    pub(super) const fn waited_for(mut self, waited: Duration) -> Self {
+    pub(in crate::manager) const fn waited_for(mut self, waited: Duration) -> Self {
         self.handle.waited = waited;
         self
     }
@@ -177,14 +179,14 @@ impl LockGuard {
     }
 
     /// Ends the care for a lock that nobody shares, without its release.
-    pub(super) fn resign(mut self) -> Option<(Arc<Hold>, Owed)> {
+    pub(in crate::manager) fn resign(mut self) -> Option<(Arc<Hold>, Owed)> {
         let hold = self.hold.take()?;
         self.core.registry.remove(&hold);
         let owed = hold.let_go();
         Some((hold, owed))
     }
 
-    pub(super) const fn core(&self) -> &Arc<Core> {
+    pub(in crate::manager) const fn core(&self) -> &Arc<Core> {
         &self.core
     }
 }
@@ -227,7 +229,10 @@ fn let_go(core: &Arc<Core>, hold: &Arc<Hold>) -> Option<(Release, Option<LossRea
 }
 
 /// Ends the care for a lock and prepares its release.
-pub(super) fn finish(core: &Arc<Core>, hold: &Arc<Hold>) -> (Release, Option<LossReason>) {
+pub(in crate::manager) fn finish(
+    core: &Arc<Core>,
+    hold: &Arc<Hold>,
+) -> (Release, Option<LossReason>) {
     core.registry.remove(hold);
     let mut owed = hold.let_go();
     (Release::of(core, hold, &mut owed), owed.lost)
@@ -295,22 +300,22 @@ impl LockHandle {
     }
 
     /// The lock, and which of its holders this observes.
-    pub(super) const fn tenancy(&self) -> (&Arc<Hold>, u32) {
+    pub(in crate::manager) const fn tenancy(&self) -> (&Arc<Hold>, u32) {
         (&self.hold, self.number)
     }
 
     /// Whether the lock is one of the manager `core`.
-    pub(super) fn is_of(&self, core: &Core) -> bool {
+    pub(in crate::manager) fn is_of(&self, core: &Core) -> bool {
         self.hold.belongs_to(core.serial)
     }
 
     /// Whether `key` is one of those that are locked.
-    pub(super) fn covers(&self, key: &LockKey) -> bool {
+    pub(in crate::manager) fn covers(&self, key: &LockKey) -> bool {
         self.keys().binary_search(key).is_ok()
     }
 
     /// The last of the keys as the nodes know them.
-    pub(super) fn last_place(&self) -> Option<&str> {
+    pub(in crate::manager) fn last_place(&self) -> Option<&str> {
         self.hold.keys.as_slice().last().map(NodeKey::as_str)
     }
 
@@ -321,12 +326,12 @@ impl LockHandle {
     }
 
     /// Whether the guard has given it up.
-    pub(super) fn is_released(&self) -> bool {
+    pub(in crate::manager) fn is_released(&self) -> bool {
         self.hold.ended_because(self.number) == Some(LossReason::Released)
     }
 
     /// One more guard of the observed lock.
-    pub(super) fn reenter(&self, core: &Arc<Core>) -> Result<LockGuard, LossReason> {
+    pub(in crate::manager) fn reenter(&self, core: &Arc<Core>) -> Result<LockGuard, LossReason> {
         self.hold.share(self.number)?;
         let mut guard = LockGuard::new(Arc::clone(core), Arc::clone(&self.hold), self.number);
         guard.handle.waited = self.waited;

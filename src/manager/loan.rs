@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 #[cfg(doc)]
-use super::borrow::BorrowError;
-use super::ending::LossReason;
-use super::guard::{LockGuard, LockHandle, finish};
-use super::hold::Hold;
+use crate::manager::error::borrow::BorrowError;
+use crate::manager::error::loss::LossReason;
+use crate::manager::guard::{LockGuard, LockHandle, finish};
+use crate::manager::lease::held::Hold;
 use crate::token::LoanProof;
 
 impl LockHandle {

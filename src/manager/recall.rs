@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::LockManager;
-use super::attempt::Purpose;
-use super::completion::{End, complete};
-use super::core::Core;
-use super::ending::Unrecorded;
-use super::entry::go;
-use super::error::{AcquireError, NoQuorum};
-use super::guard::{LockGuard, LockHandle};
-use super::waiter::Prize;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
+use crate::manager::LockManager;
+use crate::manager::acquire::enter::go;
+use crate::manager::acquire::outcome::Prize;
+use crate::manager::acquire::round::attempt::Purpose;
+use crate::manager::error::acquire::{AcquireError, NoQuorum};
+use crate::manager::error::release::Unrecorded;
+use crate::manager::guard::{LockGuard, LockHandle};
+use crate::manager::release::completion::{End, complete};
+use crate::manager::shared::Core;
 use crate::namespace::NodeKeys;
 use crate::token::FencingToken;
 
@@ -214,7 +214,7 @@ impl LockManager {
 
 impl Core {
     /// The error where too few nodes had anything to say.
-    pub(super) fn no_answer(&self) -> NoQuorum {
+    pub(in crate::manager) fn no_answer(&self) -> NoQuorum {
         NoQuorum {
             needed: self.terms.quorum.needed(),
             nodes: self.nodes.len(),

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::LockManager;
-use super::ending::LossReason;
-use super::entry::{Wait, acquire};
-use super::error::AcquireError;
-use super::guard::{LockGuard, LockHandle};
 use crate::clock::Clock as _;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
+use crate::manager::LockManager;
+use crate::manager::acquire::enter::acquire;
+use crate::manager::acquire::wait::Wait;
+use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::loss::LossReason;
+use crate::manager::guard::{LockGuard, LockHandle};
 use crate::metrics;
 
 /// The locks that one piece of work holds, a request for instance, so that its parts share them instead of waiting for

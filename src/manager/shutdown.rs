@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::LockManager;
-use super::core::Core;
-use super::ending::LossReason;
-use super::fanout::Fanout;
-use super::ledger::Open;
+use crate::manager::LockManager;
+use crate::manager::error::loss::LossReason;
+use crate::manager::ledger::Open;
+use crate::manager::nodes::fanout::Fanout;
+use crate::manager::shared::Core;
 
 /// What [`LockManager::shutdown`] found: what of the manager may still be set on nodes when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

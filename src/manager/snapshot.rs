@@ -1,13 +1,14 @@
 //! [`Snapshot`]: what a manager has to do with locks at one moment, to be looked at.
 
+use crate::manager::nodes::seconds::seconds;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use super::LockManager;
-use super::hold::Seen;
-use super::warden::NodeStanding;
 use crate::clock::Clock as _;
+use crate::manager::LockManager;
+use crate::manager::lease::view::Seen;
+use crate::manager::nodes::quarantine::state::NodeStanding;
 use crate::namespace::NodeKey;
 use crate::node::NodeState;
 use crate::token::FencingToken;
@@ -151,18 +152,4 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// Whether its word counts.
     pub standing: NodeStanding,
-}
-
-/// A time that may be unknown as seconds, as `Serialize` has it.
-#[expect(clippy::ref_option, reason = "what serde asks for")]
-pub(super) fn optional_seconds<S: Serializer>(
-    time: &Option<Duration>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    time.map(|time| time.as_secs_f64()).serialize(serializer)
-}
-
-/// A time as seconds, as `Serialize` has it.
-pub(super) fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
 }

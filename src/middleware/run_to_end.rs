@@ -11,7 +11,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::conduct::OnLost;
-use crate::manager::Lasting;
+use crate::detach::Lasting;
 
 use super::admission::Along;
 use super::key_extractor::KeyExtractor;

@@ -18,7 +18,7 @@
 //! The module depends on the standard library, `slab`, and the [`sync`](super::sync) module beside it, so that
 //! the model checker of `tests/queue` runs this very code.
 
-mod lines;
+mod list;
 mod passing;
 mod sending;
 mod turn;
@@ -29,7 +29,7 @@ use std::slice;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use self::lines::{Call, Entrance, Lines};
+use self::list::{Call, Entrance, Lines};
 use self::passing::{After, Giving};
 pub(super) use self::turn::Turn;
 use super::sync::{Mutex, MutexGuard};

@@ -14,7 +14,7 @@ use std::slice;
 use std::task::Waker;
 
 use super::Name;
-use super::lines::{Call, Entry, Lines, State};
+use super::list::{Call, Entry, Lines, State};
 
 /// What must not be done under the mutex of the queue: wakers and notes are not ours.
 #[must_use = "somebody is to be woken"]

@@ -3,7 +3,7 @@
 use std::mem;
 use std::task::Waker;
 
-use super::lines::{Call, Lines, State};
+use super::list::{Call, Lines, State};
 use super::passing::After;
 use super::{Name, SentAway};
 

@@ -1,0 +1,158 @@
+//! The watchdog: one timer and, per node, one batch of extensions for all held locks.
+
+use crate::manager::lease::registry::Registry;
+use std::sync::{Arc, Weak};
+
+use tokio::time::timeout;
+
+use crate::clock::Clock as _;
+use crate::manager::lease::held::Hold;
+use crate::manager::renewal::verify::follow;
+use crate::manager::shared::Core;
+use crate::moment::Moment;
+use crate::node::{ExtendReply, ExtendRequest, NodeError, NodeErrorKind};
+use crate::token::{Owner, OwnerToken};
+
+/// One turn: everything that is due gets its step, and each node one batch.
+pub(in crate::manager) fn turn(core: &Arc<Core>) {
+    let mut batches: Vec<Vec<Due>> = core.nodes.iter().map(|_| Vec::new()).collect();
+    // The send time of all batches: read before anything can leave.
+    let sent = core.clock.now();
+    // While a node serves processes with another list, what is held ends with its validity.
+    let blocked = core.standings.is_blocked();
+    for hold in core.registry.due(sent) {
+        let (next, nodes) = hold.tick(sent);
+        for node in nodes {
+            if blocked {
+                hold.answered(node, |_| {});
+                continue;
+            }
+            match (hold.lease.owner, batches.get_mut(node)) {
+                (Owner::Us(token), Some(batch)) => batch.push(Due {
+                    request: renewal(core, &hold, token),
+                    hold: Arc::clone(&hold),
+                }),
+                (Owner::Lender(owner, claim), _) => {
+                    let lender = (owner, claim);
+                    let look = follow(Arc::clone(core), node, Arc::clone(&hold), lender, sent);
+                    core.background.spawn_anyway(look);
+                }
+                (Owner::Us(_), None) => {}
+            }
+        }
+        core.registry.reschedule(&hold, next);
+    }
+    for (node, batch) in batches.into_iter().enumerate() {
+        if !batch.is_empty() {
+            let job = extend(Arc::clone(core), node, batch, sent);
+            core.background.spawn_anyway(job);
+        }
+    }
+}
+
+pub(in crate::manager) fn renewal(core: &Core, hold: &Hold, token: OwnerToken) -> ExtendRequest {
+    let lease = &hold.lease;
+    ExtendRequest::new(hold.keys.clone(), token, lease.ttl, true)
+        .under(Some(Arc::clone(&core.charter)))
+        .numbered(lease.fence.map(|token| core.fence(token)))
+}
+
+pub(in crate::manager) fn note_failure(
+    core: &Core,
+    holding: &mut crate::protocol::renewal::Holding,
+    index: usize,
+    error: &NodeError,
+) {
+    if error.outcome_unknown() {
+        holding.unknown(index);
+    }
+    core.heard(index, error);
+    if matches!(
+        error.kind(),
+        NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Foreign
+    ) {
+        crate::trace::command_failed(core.name_of(index), "extend", error);
+    }
+}
+
+/// Looks after the locks of a manager until it is gone.
+pub(in crate::manager) async fn watch(core: Weak<Core>, registry: Arc<Registry>) {
+    let now = || core.upgrade().map(|core| core.clock.now());
+    while registry.wait(now).await {
+        let Some(core) = core.upgrade() else { return };
+        turn(&core);
+    }
+}
+
+/// One lock in a batch.
+pub(in crate::manager) struct Due {
+    pub(in crate::manager) hold: Arc<Hold>,
+    pub(in crate::manager) request: ExtendRequest,
+}
+
+/// Extends a batch of locks on one node.
+pub(in crate::manager) async fn extend(
+    core: Arc<Core>,
+    index: usize,
+    batch: Vec<Due>,
+    sent: Moment,
+) {
+    let Some(node) = core.nodes.get(index) else {
+        return;
+    };
+    let requests: Arc<[ExtendRequest]> = batch.iter().map(|due| due.request.clone()).collect();
+    let answers = match timeout(core.node_timeout, node.extend(requests)).await {
+        Ok(answers) => answers,
+        Err(_) => Err(core.timed_out()),
+    };
+    let mut answers = match answers {
+        Ok(answers) => answers,
+        Err(error) => vec![Err(error); batch.len()],
+    };
+    // A node that answers for fewer locks than it was asked about has not answered for the others.
+    answers.resize_with(batch.len(), || Err(core.timed_out()));
+    for (due, answer) in batch.iter().zip(answers) {
+        if let Err(error) = &answer {
+            due.hold
+                .tell(|key| crate::trace::not_extended(key, core.name_of(index), error));
+        }
+        due.hold.answered(index, |holding| match answer {
+            Ok(ExtendReply::Extended | ExtendReply::Refilled) if core.in_time(sent) => {
+                holding.confirm(index, sent);
+            }
+            // Too late to count; it may be there.
+            Ok(ExtendReply::Extended | ExtendReply::Refilled) => holding.unknown(index),
+            Ok(ExtendReply::Quarantined) => {
+                // It is there, to be carried when the node votes again or knows of leases as long, and counts for
+                // nothing until then.
+                core.standings.suspect(index);
+                holding.unknown(index);
+            }
+            Ok(ExtendReply::Absent) => holding.absent(index, sent),
+            Ok(ExtendReply::Held(_)) => holding.foreign(index, sent),
+            Err(error) => note_failure(&core, holding, index, &error),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::LockManager;
+
+    #[tokio::test]
+    async fn a_lock_that_was_held_for_a_moment_does_not_make_the_next_wake_the_watchdog() {
+        let locks = LockManager::builder().memory(1).connect().await.unwrap();
+        let planned = || locks.core.registry.state().armed;
+        drop(locks.try_acquire("one").await.unwrap());
+        let first = planned();
+        assert!(first.is_some());
+        // It looks after the lock now, and finds it gone.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(locks.core.registry.holds().is_empty());
+        assert_eq!(planned(), first, "it sleeps until then");
+        let _lock = locks.try_acquire("two").await.unwrap();
+        assert_eq!(planned(), first, "and need not be woken");
+    }
+}

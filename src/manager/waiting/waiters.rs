@@ -1,0 +1,72 @@
+//! [`Waits`]: who waits for which key, and since when, for those who look.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::manager::shared::Core;
+use crate::metrics;
+use crate::moment::Moment;
+use crate::namespace::NodeKey;
+
+/// The callers of one manager that wait: in line, or for other processes. Who gets a lock at once is never in it.
+#[derive(Debug, Default)]
+pub(in crate::manager) struct Waits(Mutex<BTreeMap<(Moment, u64), NodeKey>>);
+
+impl Waits {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<(Moment, u64), NodeKey>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Key to how many wait for it, and since when the first of them.
+    pub(in crate::manager) fn by_key(&self) -> BTreeMap<Arc<str>, (NodeKey, usize, Moment)> {
+        let mut keys = BTreeMap::new();
+        // The oldest come first.
+        for ((since, _), key) in &*self.all() {
+            let name = Arc::clone(key.shared());
+            let entry = keys.entry(name).or_insert_with(|| (key.clone(), 0, *since));
+            entry.1 += 1;
+        }
+        keys
+    }
+}
+
+/// One caller that waits.
+#[derive(Debug)]
+pub(in crate::manager) struct Waiting {
+    core: Arc<Core>,
+    at: (Moment, u64),
+    in_line: bool,
+}
+
+impl Waiting {
+    /// A caller that began at `began` and waits for `key`: in line behind others of its process, or else for other
+    /// processes.
+    pub(in crate::manager) fn new(
+        core: &Arc<Core>,
+        key: &NodeKey,
+        began: Moment,
+        in_line: bool,
+    ) -> Self {
+        let at = (began, core.next_id());
+        core.waits.all().insert(at, key.clone());
+        if in_line {
+            metrics::waiting_more();
+        }
+        Self {
+            core: Arc::clone(core),
+            at,
+            in_line,
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let gone = self.core.waits.all().remove(&self.at);
+        // Outside the mutex.
+        drop(gone);
+        if self.in_line {
+            metrics::waiting_less();
+        }
+    }
+}
