@@ -1,4 +1,4 @@
-//! [`Lasting`]: work that is finished though nobody waits for it any more.
+//! [`Detached`]: work that is finished though nobody waits for it any more.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use crate::trace::Caller;
 /// Dropped after its first poll it goes on, in the tokio runtime in which it was made, unless that has ended. Dropped
 /// before, nothing of it has run, and nothing will.
 #[must_use = "nothing of it runs unless it is polled"]
-pub(crate) struct Lasting<T: 'static> {
+pub(crate) struct Detached<T: 'static> {
     // Not there while it is polled, so that what has panicked is not polled again.
     work: Option<Work<T>>,
     begun: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Lasting<T: 'static> {
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-impl<T: 'static> Lasting<T> {
+impl<T: 'static> Detached<T> {
     /// # Panics
     ///
     /// Outside a tokio runtime.
@@ -42,7 +42,7 @@ impl<T: 'static> Lasting<T> {
     }
 }
 
-impl<T: 'static> Future for Lasting<T> {
+impl<T: 'static> Future for Detached<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
@@ -59,7 +59,7 @@ impl<T: 'static> Future for Lasting<T> {
     }
 }
 
-impl<T: 'static> Drop for Lasting<T> {
+impl<T: 'static> Drop for Detached<T> {
     fn drop(&mut self) {
         if let (Some(work), true) = (self.work.take(), self.begun) {
             let rest = async move { drop(work.await) };
@@ -68,9 +68,9 @@ impl<T: 'static> Drop for Lasting<T> {
     }
 }
 
-impl<T: 'static> fmt::Debug for Lasting<T> {
+impl<T: 'static> fmt::Debug for Detached<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lasting")
+        f.debug_struct("Detached")
             .field("begun", &self.begun)
             .finish_non_exhaustive()
     }
@@ -87,10 +87,10 @@ mod tests {
 
     tokio::task_local! { static WHO: u8; }
 
-    fn work() -> (oneshot::Sender<u8>, oneshot::Receiver<u8>, Lasting<u8>) {
+    fn work() -> (oneshot::Sender<u8>, oneshot::Receiver<u8>, Detached<u8>) {
         let (go, gone) = oneshot::channel();
         let (tell, told) = oneshot::channel();
-        let work = Lasting::new(async move {
+        let work = Detached::new(async move {
             let value = gone.await.unwrap();
             let _ = tell.send(value);
             value
@@ -100,7 +100,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_runs_where_it_is_waited_for() {
-        let work = Lasting::new(async { WHO.get() });
+        let work = Detached::new(async { WHO.get() });
         assert_eq!(WHO.scope(7, work).await, 7);
     }
 
@@ -133,7 +133,7 @@ mod tests {
     #[tokio::test]
     async fn what_panics_is_not_run_again() {
         let (tell, told) = oneshot::channel::<()>();
-        let mut work = Lasting::new(async move {
+        let mut work = Detached::new(async move {
             let _tell = tell;
             panic!("out of tea");
         });

@@ -6,17 +6,16 @@ use crate::manager::renewal::verify::look;
 use crate::manager::renewal::verify::take_in;
 use std::sync::Arc;
 
-use crate::clock::Clock as _;
 use crate::lease::Lease;
 use crate::lock_keys::LockKeys;
 use crate::manager::LockManager;
 use crate::manager::error::acquire::ShuttingDown;
 use crate::manager::guard::LockGuard;
-use crate::manager::lease::held::Hold;
+use crate::manager::lease::held::HeldLease;
 use crate::manager::ledger::Obligation;
 use crate::manager::nodes::random::token;
 use crate::manager::release::releaser::Release;
-use crate::manager::shared::Core;
+use crate::manager::shared::Shared;
 use crate::namespace::NodeKeys;
 use crate::node::EndClaim;
 use crate::token::{Claim, LoanProof, Owner, OwnerHash};
@@ -27,7 +26,7 @@ impl LockManager {
     ///
     /// `keys` come from the call, not from the proof, and must be the lender's, or some of them. The borrowed lock:
     ///
-    /// * waits for nobody and takes no place in the queue: the lender has excluded all others;
+    /// * waiters for nobody and takes no place in the queue: the lender has excluded all others;
     /// * lasts as long as a quorum of the nodes keeps the lender's token for, less the drift. The watchdog asks again
     ///   and again, so it follows the lender's extensions, and is *lost* when they end, for
     ///   [`LossReason::Lender`](crate::LossReason::Lender) at once when too many nodes do not have the lender's token.
@@ -53,7 +52,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any point: the nodes are told in the background that nobody has the loan. Where its question
+    /// May be dropped at any point: the nodes are told in the tasks that nobody has the loan. Where its question
     /// still stands in the socket of a connection that is given up at that moment, a node may take it for claimed
     /// later on; then the loan is spent though nobody ran, and the lock is free when its ttl is over.
     ///
@@ -79,36 +78,36 @@ impl LockManager {
         keys: LockKeys,
         proof: &LoanProof,
     ) -> Result<LockGuard, BorrowError> {
-        let core = &self.core;
-        let obligation = core.ledger.begin().map(Obligation::owing_nothing);
+        let shared = &self.shared;
+        let obligation = shared.ledger.begin().map(Obligation::owing_nothing);
         let obligation = obligation.ok_or(BorrowError::ShuttingDown(ShuttingDown))?;
-        core.standings.introduced(core.node_timeout).await;
+        shared.voting.introduced(shared.node_timeout).await;
         let names = keys;
-        let keys = core
+        let keys = shared
             .namespace
-            .place_all(&names)
+            .node_keys(&names)
             .map_err(BorrowError::InvalidKey)?;
         let borrower = token().map_err(BorrowError::NoEntropy)?;
         let lender = (proof.owner(), proof.claim(borrower));
         // Whatever happens before it runs, the loan can be claimed again.
-        let mut claiming = Claiming::new(core, &keys, lender, obligation.share());
+        let mut claiming = Claiming::new(shared, &keys, lender, obligation.share());
         let Look {
             sent,
             holding,
             late,
-        } = look(core, &keys, lender).await?;
+        } = look(shared, &keys, lender).await?;
         let lease = Lease {
             keys: names,
             owner: Owner::Lender(lender.0, lender.1),
             fence: proof.fence(),
-            ttl: core.terms.ttl,
+            ttl: shared.terms.ttl,
             started: sent,
             deadline: holding.deadline(),
         };
-        let clock = Arc::clone(&core.clock);
-        let hold = Hold::new(
-            (core.serial, core.next_id()),
-            core.redact,
+        let clock = Arc::clone(&shared.clock);
+        let hold = HeldLease::new(
+            (shared.serial, shared.next_id()),
+            shared.redact,
             lease,
             keys,
             clock,
@@ -117,14 +116,14 @@ impl LockManager {
         );
         let hold = Arc::new(hold);
         claiming.is_over = true;
-        let inserted = core.registry.insert(&hold);
-        let guard = LockGuard::new(Arc::clone(core), Arc::clone(&hold), 0);
+        let inserted = shared.registry.insert(&hold);
+        let guard = LockGuard::new(Arc::clone(shared), Arc::clone(&hold), 0);
         if !inserted {
             return Err(BorrowError::ShuttingDown(ShuttingDown));
         }
         if !late.is_empty() {
-            let late = take_in(Arc::clone(core), hold, late, sent);
-            core.background.spawn(late);
+            let late = take_in(Arc::clone(shared), hold, late, sent);
+            shared.tasks.spawn(late);
         }
         Ok(guard)
     }
@@ -132,22 +131,22 @@ impl LockManager {
 
 /// A claim that is given up unless it comes to something.
 pub(in crate::manager) struct Claiming<'a> {
-    pub(in crate::manager) core: &'a Arc<Core>,
+    pub(in crate::manager) shared: &'a Arc<Shared>,
     pub(in crate::manager) request: EndClaim,
     pub(in crate::manager) is_over: bool,
-    // A shutdown waits for its end.
+    // A shutdown waiters for its end.
     pub(in crate::manager) obligation: Option<Obligation>,
 }
 
 impl<'a> Claiming<'a> {
     pub(in crate::manager) fn new(
-        core: &'a Arc<Core>,
+        shared: &'a Arc<Shared>,
         keys: &NodeKeys,
         (owner, claim): (OwnerHash, Claim),
         obligation: Obligation,
     ) -> Self {
         Self {
-            core,
+            shared,
             request: EndClaim::new(keys.clone(), owner, claim, false),
             is_over: false,
             obligation: Some(obligation),
@@ -158,10 +157,10 @@ impl<'a> Claiming<'a> {
 impl Drop for Claiming<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            // What is dropped goes on in the background.
+            // What is dropped goes on in the tasks.
             let request = self.request.clone();
             drop(Release::of_claim(
-                self.core,
+                self.shared,
                 request,
                 self.obligation.take(),
             ));

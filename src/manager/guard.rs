@@ -9,33 +9,33 @@ use crate::lock_key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::ReleaseError;
-use crate::manager::lease::held::Hold;
+use crate::manager::lease::held::HeldLease;
 use crate::manager::lease::lost::Lost;
 use crate::manager::lease::share::Owed;
 use crate::manager::release::releaser::Release;
-use crate::manager::shared::Core;
+use crate::manager::shared::Shared;
 use crate::manager::waiting::turns::Baton;
 use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
 
 /// A lock that is held, and released when this is dropped.
 ///
-/// A watchdog extends it in the background until then, for at most the manager's `max_hold`. The lock can still
+/// A watchdog extends it in the tasks until then, for at most the manager's `max_hold`. The lock can still
 /// be *lost*: when the nodes cannot be reached for so long that validity ends. Work that must not go on without
 /// the lock watches [`lost`](Self::lost), or runs inside [`LockManager::run`](crate::LockManager::run).
 ///
 /// # Dropping
 ///
-/// Dropping the guard releases the lock on every node in the background, on the runtime that the manager was
+/// Dropping the guard releases the lock on every node in the tasks, on the runtime that the manager was
 /// built on. It never blocks and never panics, inside or outside a runtime. If that runtime has ended, nothing
 /// can be sent and the lock stays on the nodes until its ttl ends. So it does if 10 000 releases are under way
 /// already. Either is counted as [`ShutdownReport::expiring`](crate::ShutdownReport::expiring).
 #[must_use = "a guard that is not bound releases the lock at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
-    core: Arc<Core>,
+    shared: Arc<Shared>,
     // Only `release` takes it.
-    hold: Option<Arc<Hold>>,
+    hold: Option<Arc<HeldLease>>,
     handle: LockHandle,
     // The guard of another lock that the same work needs at the same time, which may have one more.
     other: Option<Box<Self>>,
@@ -43,14 +43,14 @@ pub struct LockGuard {
 
 impl LockGuard {
     /// The guard of the tenant `number` of a lock.
-    pub(in crate::manager) fn new(core: Arc<Core>, hold: Arc<Hold>, number: u32) -> Self {
+    pub(in crate::manager) fn new(shared: Arc<Shared>, hold: Arc<HeldLease>, number: u32) -> Self {
         let handle = LockHandle {
             hold: Arc::clone(&hold),
             number,
             waited: Duration::ZERO,
         };
         Self {
-            core,
+            shared,
             hold: Some(hold),
             handle,
             other: None,
@@ -109,7 +109,7 @@ impl LockGuard {
     ///
     /// Why the lock has ended, or is about to, if so.
     pub fn reenter(&self) -> Result<Self, LossReason> {
-        self.handle.reenter(&self.core)
+        self.handle.reenter(&self.shared)
     }
 
     /// As [`LockHandle::is_lost`].
@@ -141,34 +141,37 @@ impl LockGuard {
         self.handle.lease()
     }
 
-    /// Releases the lock and waits until a quorum of nodes is free of it, so that whoever is told afterwards
-    /// can take it at once. Waits for the node time-out at most. If another caller of this manager waits for the
+    /// Releases the lock and waiters until a quorum of nodes is free of it, so that whoever is told afterwards
+    /// can take it at once. Waiters for the node time-out at most. If another caller of this manager waiters for the
     /// key, the lock may pass to it instead ([`HandOff`](crate::HandOff)), which takes no time. It takes none either
     /// while the lock is shared or [lent](Self::lend): then it is released when the last of them has ended.
     ///
     /// # Errors
     ///
     /// [`ReleaseError::Lost`] if the lock had been lost before: the work may have run without it.
-    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time, or a [borrower](Self::lend) is at work though
+    /// [`ReleaseError::ReleaseUnconfirmed`] if too few nodes answered in time, or a [borrower](Self::lend) is at work though
     /// its loan was returned. Either way nothing is left to do: what is not yet released is tried again in the
-    /// background until its ttl has ended it.
+    /// tasks until its ttl has ended it.
     ///
     /// # Cancel safety
     ///
     /// Once called, the lock is given up. If the future is dropped, polled or not, the release goes on in the
-    /// background.
+    /// tasks.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         let Some(hold) = self.hold.take() else {
             return Ok(());
         };
         let lost_before = self.handle.lost_before();
         let other = self.other.take();
-        let mut outcome = match let_go(&self.core, &hold) {
+        let mut outcome = match let_go(&self.shared, &hold) {
             Some((release, Some(reason))) => {
                 let _ = release.quorum().await;
                 Err(ReleaseError::Lost(reason))
             }
-            Some((release, None)) => release.quorum().await.map_err(ReleaseError::Unconfirmed),
+            Some((release, None)) => release
+                .quorum()
+                .await
+                .map_err(ReleaseError::ReleaseUnconfirmed),
             // Handed on, shared by others, or lent.
             None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
         };
@@ -179,36 +182,36 @@ impl LockGuard {
     }
 
     /// Ends the care for a lock that nobody shares, without its release.
-    pub(in crate::manager) fn resign(mut self) -> Option<(Arc<Hold>, Owed)> {
+    pub(in crate::manager) fn resign(mut self) -> Option<(Arc<HeldLease>, Owed)> {
         let hold = self.hold.take()?;
-        self.core.registry.remove(&hold);
+        self.shared.registry.remove(&hold);
         let owed = hold.let_go();
         Some((hold, owed))
     }
 
-    pub(in crate::manager) const fn core(&self) -> &Arc<Core> {
-        &self.core
+    pub(in crate::manager) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 }
 
 impl LockManager {
     /// One more guard of a lock of this manager that is still held.
     pub(crate) fn reenter(&self, handle: &LockHandle) -> Result<LockGuard, LossReason> {
-        handle.reenter(&self.core)
+        handle.reenter(&self.shared)
     }
 }
 
-/// Ends a holder's time: passes the lock to the next who waits in this process, or else ends the care for it and
+/// Ends a holder's time: passes the lock to the next who waiters in this process, or else ends the care for it and
 /// prepares its release.
-fn let_go(core: &Arc<Core>, hold: &Arc<Hold>) -> Option<(Release, Option<LossReason>)> {
+fn let_go(shared: &Arc<Shared>, hold: &Arc<HeldLease>) -> Option<(Release, Option<LossReason>)> {
     if !hold.leave() {
         // Others share it.
         return None;
     }
-    let agreed = !core.standings.is_blocked();
-    if let Some(number) = agreed.then(|| hold.succeed(&core.hand_off)).flatten() {
-        let next = LockGuard::new(Arc::clone(core), Arc::clone(hold), number);
-        match core
+    let agreed = !shared.voting.is_blocked();
+    if let Some(number) = agreed.then(|| hold.succeed(&shared.hand_off)).flatten() {
+        let next = LockGuard::new(Arc::clone(shared), Arc::clone(hold), number);
+        match shared
             .queue
             .hand_over(hold.keys.first().as_str(), Baton::Lock(next))
         {
@@ -221,28 +224,28 @@ fn let_go(core: &Arc<Core>, hold: &Arc<Hold>) -> Option<(Release, Option<LossRea
             Err(Baton::Turn(_)) => {}
         }
     }
-    if hold.park(core) {
+    if hold.park(shared) {
         // A borrower is at work: the last loan goes on from here.
         return None;
     }
-    Some(finish(core, hold))
+    Some(finish(shared, hold))
 }
 
 /// Ends the care for a lock and prepares its release.
 pub(in crate::manager) fn finish(
-    core: &Arc<Core>,
-    hold: &Arc<Hold>,
+    shared: &Arc<Shared>,
+    hold: &Arc<HeldLease>,
 ) -> (Release, Option<LossReason>) {
-    core.registry.remove(hold);
+    shared.registry.remove(hold);
     let mut owed = hold.let_go();
-    (Release::of(core, hold, &mut owed), owed.lost)
+    (Release::of(shared, hold, &mut owed), owed.lost)
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if let Some(hold) = self.hold.take() {
-            // A release that is dropped goes on in the background.
-            drop(let_go(&self.core, &hold));
+            // A release that is dropped goes on in the tasks.
+            drop(let_go(&self.shared, &hold));
         }
     }
 }
@@ -261,7 +264,7 @@ impl fmt::Debug for LockGuard {
 /// Handles are cheap to clone and may outlive the guard; from its release on they say that the lock is lost.
 #[derive(Clone)]
 pub struct LockHandle {
-    hold: Arc<Hold>,
+    hold: Arc<HeldLease>,
     // Which of the holders of this grant it observes.
     number: u32,
     waited: Duration,
@@ -300,13 +303,13 @@ impl LockHandle {
     }
 
     /// The lock, and which of its holders this observes.
-    pub(in crate::manager) const fn tenancy(&self) -> (&Arc<Hold>, u32) {
+    pub(in crate::manager) const fn tenancy(&self) -> (&Arc<HeldLease>, u32) {
         (&self.hold, self.number)
     }
 
-    /// Whether the lock is one of the manager `core`.
-    pub(in crate::manager) fn is_of(&self, core: &Core) -> bool {
-        self.hold.belongs_to(core.serial)
+    /// Whether the lock is one of the manager `shared`.
+    pub(in crate::manager) fn is_of(&self, shared: &Shared) -> bool {
+        self.hold.belongs_to(shared.serial)
     }
 
     /// Whether `key` is one of those that are locked.
@@ -331,9 +334,12 @@ impl LockHandle {
     }
 
     /// One more guard of the observed lock.
-    pub(in crate::manager) fn reenter(&self, core: &Arc<Core>) -> Result<LockGuard, LossReason> {
+    pub(in crate::manager) fn reenter(
+        &self,
+        shared: &Arc<Shared>,
+    ) -> Result<LockGuard, LossReason> {
         self.hold.share(self.number)?;
-        let mut guard = LockGuard::new(Arc::clone(core), Arc::clone(&self.hold), self.number);
+        let mut guard = LockGuard::new(Arc::clone(shared), Arc::clone(&self.hold), self.number);
         guard.handle.waited = self.waited;
         Ok(guard)
     }
@@ -365,7 +371,7 @@ impl LockHandle {
         self.waited
     }
 
-    /// Waits until the lock is lost, or is about to be: it fires a few milliseconds before validity ends, so
+    /// Waiters until the lock is lost, or is about to be: it fires a few milliseconds before validity ends, so
     /// that work can be stopped in time. From then on the lock is not extended any more. It also fires when the
     /// guard is released.
     ///

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::manager::error::borrow::BorrowError;
 use crate::manager::error::loss::LossReason;
 use crate::manager::guard::{LockGuard, LockHandle, finish};
-use crate::manager::lease::held::Hold;
+use crate::manager::lease::held::HeldLease;
 use crate::token::LoanProof;
 
 impl LockHandle {
@@ -108,7 +108,7 @@ impl LockGuard {
 #[must_use = "a loan that is dropped without `returned` leaves the lock to expire"]
 #[clippy::has_significant_drop]
 pub struct Loan {
-    hold: Arc<Hold>,
+    hold: Arc<HeldLease>,
     proof: LoanProof,
     answered: bool,
 }
@@ -167,9 +167,9 @@ impl Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        if let Some(core) = self.hold.loan_ended(self.answered) {
-            // The guards have gone. A release that is dropped goes on in the background.
-            drop(finish(&core, &self.hold));
+        if let Some(shared) = self.hold.loan_ended(self.answered) {
+            // The guards have gone. A release that is dropped goes on in the tasks.
+            drop(finish(&shared, &self.hold));
         }
     }
 }
@@ -188,7 +188,7 @@ impl fmt::Debug for Loan {
 pub enum LendError {
     /// It has ended, or is about to, for this reason.
     Ended(LossReason),
-    /// It is borrowed itself. Its lender waits for our answer only, and could not know of a third at work.
+    /// It is borrowed itself. Its lender waiters for our answer only, and could not know of a third at work.
     Borrowed,
     /// It is that of a run: of [`LockManager::recall`](crate::LockManager::recall), or of a request with an idempotency
     /// key. It is given back in the step that writes what the work came to: it can neither wait for a borrower nor be

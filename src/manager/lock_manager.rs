@@ -8,7 +8,7 @@ use crate::manager::error::acquire::AcquireError;
 use crate::manager::error::release::RunError;
 use crate::manager::guard::LockGuard;
 use crate::manager::guard::LockHandle;
-use crate::manager::shared::Core;
+use crate::manager::shared::Shared;
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Takes and gives back locks over a set of nodes.
 ///
-/// A manager is cheap to clone; all clones share connections, the watchdog and the background work. It belongs
+/// A manager is cheap to clone; all clones share connections, the watchdog and the tasks work. It belongs
 /// to the tokio runtime on which it was built: its tasks live there. Make one with
 /// [`LockManager::builder`](Self::builder).
 ///
@@ -35,13 +35,13 @@ use std::time::Duration;
 /// Between managers, which usually means between processes, no order is promised. What is done for fairness: for
 /// each key a manager has one contender, however many wait behind it; a manager keeps a lock among its own callers
 /// only for so long ([`HandOff`]); and after a release that others were waiting for it stands back for a few round
-/// trips, while they ask at random moments. So each has about the same chance at each release, and nobody waits
+/// trips, while they ask at random moments. So each has about the same chance at each release, and nobody waiters
 /// for ever; but there is no bound on how often one may be unlucky. Contenders of other libraries know nothing of
 /// all this, and callers that do not wait take a lock that they find free.
 ///
-/// # Waiting
+/// # Waiter
 ///
-/// Who waits does not keep asking. The contender listens to the releases on every node that can announce them, and
+/// Who waiters does not keep call. The contender listens to the releases on every node that can announce them, and
 /// asks again after one, when the holder's lease ends, and now and then in any case (after up to 1 s, or 100 ms
 /// while fewer than a quorum of nodes can be heard): notices may be lost, and some holders announce nothing.
 ///
@@ -59,7 +59,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone)]
 pub struct LockManager {
-    pub(in crate::manager) core: Arc<Core>,
+    pub(in crate::manager) shared: Arc<Shared>,
 }
 
 impl LockManager {
@@ -75,7 +75,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, whatever it had set on any node is released in the background, also what is
+    /// If the future is dropped, whatever it had set on any node is released in the tasks, also what is
     /// granted later.
     pub async fn try_acquire<K>(&self, key: K) -> Result<LockGuard, AcquireError>
     where
@@ -100,7 +100,7 @@ impl LockManager {
         K: TryInto<LockKey>,
         K::Error: Into<KeyError>,
     {
-        self.acquire_within(key, self.core.max_wait).await
+        self.acquire_within(key, self.shared.max_wait).await
     }
 
     /// Acquires `key`, waiting up to `max_wait`, or the manager's `max_wait` if that is less.
@@ -134,7 +134,7 @@ impl LockManager {
     ///
     /// # Fairness
     ///
-    /// Who waits for several keys keeps none of them from others. It goes for them when all are free in this manager,
+    /// Who waiters for several keys keeps none of them from others. It goes for them when all are free in this manager,
     /// and while the nodes say that one is held elsewhere, it has the turn of that one alone (of none, if the nodes do
     /// not tell [which](crate::node::Holder::key)). Others get the rest meanwhile; who does not wait is not refused for
     /// its sake either, but may have to wait for what it asks the nodes.
@@ -174,7 +174,7 @@ impl LockManager {
         <I::Item as TryInto<LockKey>>::Error: Into<KeyError>,
     {
         let keys = LockKeys::new(keys).map_err(invalid)?;
-        self.acquire_keys(keys, self.core.max_wait).await
+        self.acquire_keys(keys, self.shared.max_wait).await
     }
 
     /// Acquires all of `keys` or none, as [`acquire_all`](Self::acquire_all) does, waiting up to `max_wait`, or the
@@ -192,7 +192,7 @@ impl LockManager {
         keys: LockKeys,
         max_wait: Duration,
     ) -> Result<LockGuard, AcquireError> {
-        acquire(&self.core, keys, max_wait.min(self.core.max_wait)).await
+        acquire(&self.shared, keys, max_wait.min(self.shared.max_wait)).await
     }
 
     /// Acquires `key` as [`acquire`](Self::acquire) does, runs `work` under the lock, and releases it.
@@ -207,7 +207,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, `work` is dropped first and the lock is released after it, in the background.
+    /// If the future is dropped, `work` is dropped first and the lock is released after it, in the tasks.
     ///
     /// # Examples
     ///
@@ -236,7 +236,7 @@ impl LockManager {
                 reason = &mut lost => Err(RunError::Lost(reason)),
             }
         };
-        // A release that is not confirmed goes on in the background; the work is done either way.
+        // A release that is not confirmed goes on in the tasks; the work is done either way.
         let _ = guard.release().await;
         outcome
     }
@@ -244,25 +244,25 @@ impl LockManager {
     /// The time to live that is sent to the nodes.
     #[must_use]
     pub fn ttl(&self) -> Duration {
-        self.core.terms.ttl
+        self.shared.terms.ttl
     }
 
-    /// The longest that [`acquire`](Self::acquire) waits.
+    /// The longest that [`acquire`](Self::acquire) waiters.
     #[must_use]
     pub fn max_wait(&self) -> Duration {
-        self.core.max_wait
+        self.shared.max_wait
     }
 
     /// How long a node may take to answer.
     #[must_use]
     pub fn node_timeout(&self) -> Duration {
-        self.core.node_timeout
+        self.shared.node_timeout
     }
 
     /// How many nodes must grant.
     #[must_use]
     pub fn quorum(&self) -> usize {
-        self.core.terms.quorum.needed()
+        self.shared.terms.quorum.needed()
     }
 }
 
@@ -274,7 +274,7 @@ pub(in crate::manager) fn invalid(error: KeyError) -> AcquireError {
 impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockManager")
-            .field("nodes", &self.core.nodes)
+            .field("nodes", &self.shared.nodes)
             .field("quorum", &self.quorum())
             .field("ttl", &self.ttl())
             .finish_non_exhaustive()

@@ -11,7 +11,7 @@
 //!        │                ▲  ▲
 //!        │                │  └── borrow, loan            (another's lock, and what is lent to others)
 //!        ├── watchdog ────┘ extend, top up, announce loss  (one task, one timer)
-//!        └── background: late answers, releases            (what outlives its caller)
+//!        └── tasks: late answers, releases            (what outlives its caller)
 //! ```
 
 mod acquire;
@@ -45,12 +45,12 @@ pub use self::error::borrow::BorrowError;
 pub use self::error::config::ConfigError;
 pub use self::error::connect::{ConnectError, Misconfigured};
 pub use self::error::loss::LossReason;
-pub use self::error::release::{ReleaseError, RunError, Unconfirmed, Unrecorded};
+pub use self::error::release::{CompleteError, ReleaseError, ReleaseUnconfirmed, RunError};
 pub use self::guard::{LockGuard, LockHandle};
 pub use self::lease::lost::Lost;
 pub use self::loan::{LendError, Loan};
 pub use self::lock_manager::LockManager;
-pub use self::nodes::quarantine::state::NodeStanding;
+pub use self::nodes::quarantine::state::VotingStatus;
 pub use self::recall::{Recall, RunGuard};
 pub use self::scope::LockScope;
 pub use self::settings::fencing::Fencing;
@@ -58,4 +58,4 @@ pub use self::settings::hand_off::HandOff;
 pub(crate) use self::settings::options::{Options, Settings};
 pub use self::settings::restart_guard::RestartGuard;
 pub use self::shutdown::ShutdownReport;
-pub use self::snapshot::{HeldLock, NodeStatus, Queue, Snapshot};
+pub use self::snapshot::{HeldLock, NodeStatus, QueueStatus, Snapshot};

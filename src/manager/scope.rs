@@ -97,7 +97,7 @@ impl LockManager {
     /// and the lock is released when the last of its guards goes. If only some of `keys` are held, the guard is that
     /// of a lock on the others, and shares those.
     ///
-    /// Work that holds locks waits only for keys that sort after all of these, for up to `max_wait` or the manager's
+    /// Work that holds locks waiters only for keys that sort after all of these, for up to `max_wait` or the manager's
     /// `max_wait` if that is less; for others it tries once. So pieces of work that take the same locks in opposite
     /// orders never wait for each other. Parts of one piece of work that acquire at the same time do so one after the
     /// other, unless all that they want is held already.
@@ -116,23 +116,23 @@ impl LockManager {
         keys: LockKeys,
         max_wait: Duration,
     ) -> Result<LockGuard, AcquireError> {
-        let began = self.core.clock.now();
-        let limit = max_wait.min(self.core.max_wait);
+        let began = self.shared.clock.now();
+        let limit = max_wait.min(self.shared.max_wait);
         let Shared { guards, missing } = self.share(&scope.live(), &keys)?;
         if missing.is_none() {
             return together(guards);
         }
         drop(guards);
         let patience = if limit.is_zero() {
-            self.core.node_timeout
+            self.shared.node_timeout
         } else {
             limit
         };
         let wait = Wait::new(began, limit);
         let Ok(_turn) = timeout(patience, scope.work.turn.lock()).await else {
-            let places = self.core.namespace.place_all(&keys)?;
-            let busy = wait.busy(&self.core, places.as_slice());
-            metrics::acquired(busy.word(), wait.waited(&self.core));
+            let places = self.shared.namespace.node_keys(&keys)?;
+            let busy = wait.busy(&self.shared, places.as_slice());
+            metrics::acquired(busy.word(), wait.waited(&self.shared));
             return Err(busy);
         };
         let live = scope.live();
@@ -141,11 +141,11 @@ impl LockManager {
             return together(guards);
         };
         let limit = if self.comes_after(&missing, &live)? {
-            wait.left(&self.core)
+            wait.left(&self.shared)
         } else {
             Duration::ZERO
         };
-        let guard = acquire(&self.core, missing, limit).await?;
+        let guard = acquire(&self.shared, missing, limit).await?;
         scope.note(guard.handle());
         Ok(guard.along_with(guards))
     }
@@ -155,10 +155,10 @@ impl LockManager {
         let (mut shared, mut guards) = (Vec::new(), Vec::new());
         for handle in live {
             let wanted = keys.as_slice().iter().any(|key| handle.covers(key));
-            if !wanted || !handle.is_of(&self.core) {
+            if !wanted || !handle.is_of(&self.shared) {
                 continue;
             }
-            match handle.reenter(&self.core) {
+            match handle.reenter(&self.shared) {
                 Ok(guard) => {
                     guards.push(guard);
                     shared.push(handle);
@@ -183,7 +183,7 @@ impl LockManager {
 
     /// Whether all of `keys` sort after everything that is held, here or with another manager.
     fn comes_after(&self, keys: &LockKeys, live: &[LockHandle]) -> Result<bool, AcquireError> {
-        let places = self.core.namespace.place_all(keys)?;
+        let places = self.shared.namespace.node_keys(keys)?;
         let first = places.first().as_str();
         let last = live.iter().filter_map(LockHandle::last_place).max();
         Ok(last.is_none_or(|last| first > last))

@@ -9,26 +9,26 @@ use crate::manager::error::acquire::{NoQuorum, NodeFailure};
 use crate::manager::lease::registry::Registry;
 use crate::manager::ledger::Ledger;
 use crate::manager::nodes::fences::Numbers;
-use crate::manager::nodes::quarantine::standing::Standings;
+use crate::manager::nodes::quarantine::standing::VotingStatuses;
 use crate::manager::queue::MISSES;
 use crate::manager::release::completion::Kept;
 use crate::manager::settings::fencing::usual;
 use crate::manager::settings::hand_off::HandOff;
 use crate::manager::settings::options::Options;
-use crate::manager::tasks::Background;
-use crate::manager::waiting::cooldown::Courtesy;
+use crate::manager::tasks::TaskTracker;
+use crate::manager::waiting::cooldown::Cooldown;
 use crate::manager::waiting::turns::Queue;
-use crate::manager::waiting::waiters::Waits;
+use crate::manager::waiting::waiters::Waiters;
 use crate::moment::Moment;
 use crate::namespace::{Namespace, NodeKeys};
-use crate::node::{Charter, Fence, Node, NodeError, NodeErrorKind, NodeState};
+use crate::node::{ClusterConfig, Fence, Node, NodeError, NodeErrorKind, NodeState};
 use crate::protocol::quarantine::latest_vote;
 use crate::protocol::renewal::Terms;
 use crate::token::FencingToken;
 
-/// The inside of a manager. Guards and background jobs keep it alive; the watchdog does not.
+/// The inside of a manager. Guards and tasks jobs keep it alive; the watchdog does not.
 #[derive(Debug)]
-pub(in crate::manager) struct Core {
+pub(in crate::manager) struct Shared {
     pub(in crate::manager) nodes: Vec<Arc<dyn Node>>,
     pub(in crate::manager) clock: Arc<dyn Clock>,
     pub(in crate::manager) namespace: Namespace,
@@ -43,8 +43,8 @@ pub(in crate::manager) struct Core {
     pub(in crate::manager) fencing: Option<Duration>,
     pub(in crate::manager) numbers: Numbers,
     // What the nodes must agree to.
-    pub(in crate::manager) charter: Arc<Charter>,
-    pub(in crate::manager) standings: Arc<Standings>,
+    pub(in crate::manager) config: Arc<ClusterConfig>,
+    pub(in crate::manager) voting: Arc<VotingStatuses>,
     pub(in crate::manager) max_clock_skew: Duration,
     // No lease of any process is longer.
     pub(in crate::manager) max_ttl: Duration,
@@ -52,12 +52,12 @@ pub(in crate::manager) struct Core {
     pub(in crate::manager) latest_vote: Duration,
     pub(in crate::manager) connect_timeout: Duration,
     pub(in crate::manager) queue: Arc<Queue>,
-    pub(in crate::manager) courtesy: Courtesy,
-    pub(in crate::manager) waits: Waits,
+    pub(in crate::manager) cooldown: Cooldown,
+    pub(in crate::manager) waiters: Waiters,
     // Whether keys are hidden from those who look.
     pub(in crate::manager) redact: bool,
-    pub(in crate::manager) background: Background,
-    // What may be set on nodes: a shutdown waits until all of it was given back.
+    pub(in crate::manager) tasks: TaskTracker,
+    // What may be set on nodes: a shutdown waiters until all of it was given back.
     pub(in crate::manager) ledger: Ledger,
     pub(in crate::manager) registry: Arc<Registry>,
     // Tells managers apart.
@@ -65,33 +65,33 @@ pub(in crate::manager) struct Core {
     pub(in crate::manager) next_id: AtomicU64,
 }
 
-impl Core {
+impl Shared {
     pub(in crate::manager) fn new(
         nodes: Vec<Arc<dyn Node>>,
         clock: Arc<dyn Clock>,
         options: Options,
-        background: Background,
+        tasks: TaskTracker,
     ) -> Self {
-        let charter = options.charter(&nodes);
+        let config = options.config(&nodes);
         let latest = latest_vote(options.max_ttl);
         Self {
-            standings: Arc::new(Standings::new(
+            voting: Arc::new(VotingStatuses::new(
                 nodes.len(),
                 options.terms.quorum.needed(),
-                charter.guarded,
+                config.guarded,
             )),
             connect_timeout: options.connect_timeout,
             max_clock_skew: options.guard.max_clock_skew.unwrap_or_default(),
             max_ttl: options.max_ttl,
             // By the slowest clock.
             latest_vote: latest.saturating_sub(options.terms.drift.of(latest)),
-            charter,
+            config,
             fencing: options.fencing.keep,
             numbers: Numbers::default(),
             nodes,
             ledger: Ledger::new(Arc::clone(&clock), options.terms.ttl),
             clock,
-            requests: options.namespace.of_requests(),
+            requests: options.namespace.idempotency(),
             kept: Kept::default(),
             namespace: options.namespace,
             terms: options.terms,
@@ -99,10 +99,10 @@ impl Core {
             max_wait: options.max_wait,
             hand_off: options.hand_off,
             queue: Arc::new(Queue::new(options.bounds, MISSES)),
-            courtesy: Courtesy::default(),
-            waits: Waits::default(),
+            cooldown: Cooldown::default(),
+            waiters: Waiters::default(),
             redact: options.redact,
-            background,
+            tasks,
             registry: Arc::new(Registry::new()),
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             next_id: AtomicU64::new(0),
@@ -116,10 +116,10 @@ impl Core {
 
     /// Why nothing may be granted or extended, whatever the nodes say: some of them serve processes with another list.
     pub(in crate::manager) fn disagreement(&self) -> Option<NoQuorum> {
-        if !self.standings.is_blocked() {
+        if !self.voting.is_blocked() {
             return None;
         }
-        let failures = self.standings.blocking().into_iter();
+        let failures = self.voting.blocking().into_iter();
         Some(NoQuorum {
             needed: self.terms.quorum.needed(),
             nodes: self.nodes.len(),
@@ -148,10 +148,9 @@ impl Core {
     pub(in crate::manager) fn failure(&self, node: usize, error: NodeError) -> NodeFailure {
         let error = match error.kind() {
             // The node knows only that it is; how long yet is ours to tell.
-            NodeErrorKind::Quarantined => self
-                .standings
-                .explain(node, self.clock.now())
-                .unwrap_or(error),
+            NodeErrorKind::Quarantined => {
+                self.voting.explain(node, self.clock.now()).unwrap_or(error)
+            }
             _ => error,
         };
         NodeFailure::new(self.name_of(node), error)
@@ -165,7 +164,7 @@ impl Core {
     pub(in crate::manager) fn quorum_in(&self) -> Option<Duration> {
         let needed = self.terms.quorum.needed();
         let up = |node: usize| self.is_up(node);
-        self.standings.quorum_in(needed, self.clock.now(), up)
+        self.voting.quorum_in(needed, self.clock.now(), up)
     }
 
     /// Whether `node` takes commands.
@@ -178,9 +177,9 @@ impl Core {
     pub(in crate::manager) fn heard(&self, node: usize, error: &NodeError) {
         // Else every caller would have it looked at, and all others asked about it.
         if error.kind() == NodeErrorKind::Foreign {
-            self.standings.is_foreign(node, error);
-        } else if !self.standings.knows(node, error.kind()) {
-            self.standings.suspect(node);
+            self.voting.is_foreign(node, error);
+        } else if !self.voting.knows(node, error.kind()) {
+            self.voting.suspect(node);
         }
     }
 
@@ -220,24 +219,24 @@ impl Core {
         )
     }
 
-    /// Runs `job` in the background; if there is no room, the key is left to its ttl, and that is said.
+    /// Runs `job` in the tasks; if there is no room, the key is left to its ttl, and that is said.
     pub(in crate::manager) fn settle(
         &self,
         keys: &NodeKeys,
         job: impl Future<Output = ()> + Send + 'static,
     ) {
-        if !self.background.spawn(job) {
+        if !self.tasks.spawn(job) {
             let key = keys.first().show(self.redact);
             crate::trace::left_to_expire(&key, "too many releases are under way");
         }
     }
 }
 
-impl Drop for Core {
+impl Drop for Shared {
     fn drop(&mut self) {
         self.registry.stop();
         // So that the wardens see that there is nothing left to look after.
-        self.standings.suspect_all();
+        self.voting.suspect_all();
     }
 }
 

@@ -6,7 +6,7 @@ use crate::manager::LockManager;
 use crate::manager::error::loss::LossReason;
 use crate::manager::ledger::Open;
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::shared::Core;
+use crate::manager::shared::Shared;
 
 /// What [`LockManager::shutdown`] found: what of the manager may still be set on nodes when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,13 +18,13 @@ pub struct ShutdownReport {
     /// Locks whose guards or loans were still alive at the very end, lost or borrowed as they may be. Each is released
     /// when the last of these has gone.
     pub held: usize,
-    /// Calls for a lock that were still asking nodes at the very end. Whatever they are granted is released.
+    /// Calls for a lock that were still call nodes at the very end. Whatever they are granted is released.
     pub acquiring: usize,
     /// Locks, or grants that came to nothing, whose release some node had not confirmed at the very end. It is tried
-    /// again in the background, as long as the runtime lives and until the ttl is over.
+    /// again in the tasks, as long as the runtime lives and until the ttl is over.
     pub unconfirmed: usize,
     /// Locks, or grants that came to nothing, that nobody releases any more, and whose ttl was not over at the very
-    /// end: a node refused the release or did not answer for a whole ttl, there was no room for it in the background,
+    /// end: a node refused the release or did not answer for a whole ttl, there was no room for it in the tasks,
     /// the manager's runtime had ended, or a [`Loan`](crate::Loan) was dropped without an answer. Some node may have
     /// them until their ttl ends. Those that were left before the shutdown began count, too.
     pub expiring: usize,
@@ -53,48 +53,48 @@ impl LockManager {
     /// as much time again as two [node time-outs](crate::LockManagerBuilder::node_timeout), at least 250 ms.
     ///
     /// Once nothing is left to be given back, the connections are closed, for which there is another half second.
-    /// Otherwise they stay open, and what is left goes on in the background.
+    /// Otherwise they stay open, and what is left goes on in the tasks.
     ///
     /// Call it after the server has stopped taking requests and before the runtime ends. It may be called
-    /// several times, also at the same time: each call waits, and reports what it finds at its end.
+    /// several times, also at the same time: each call waiters, and reports what it finds at its end.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, no new locks are taken all the same, and the rest is left as it stands: releases go
     /// on, and nothing is forgotten. Call it again to go on.
     pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
-        let core = &self.core;
-        core.ledger.close();
-        core.registry.close();
-        core.queue.close();
+        let shared = &self.shared;
+        shared.ledger.close();
+        shared.registry.close();
+        shared.queue.close();
         let mut lost = 0;
-        let mut is_empty = core.ledger.is_empty_within(grace).await;
+        let mut is_empty = shared.ledger.is_empty_within(grace).await;
         if !is_empty {
-            lost = core.registry.lose_all(LossReason::Shutdown);
-            let last = (core.node_timeout * 2).max(SHORTEST_LAST_WAIT);
-            is_empty = core.ledger.is_empty_within(last).await;
+            lost = shared.registry.lose_all(LossReason::Shutdown);
+            let last = (shared.node_timeout * 2).max(SHORTEST_LAST_WAIT);
+            is_empty = shared.ledger.is_empty_within(last).await;
         }
         if is_empty {
             // Nothing can be owed any more, for nothing new begins.
-            core.close_nodes().await;
-            core.registry.stop();
+            shared.close_nodes().await;
+            shared.registry.stop();
         }
         let Open {
             acquiring,
             held,
             releasing,
-        } = core.ledger.open();
+        } = shared.ledger.open();
         ShutdownReport {
             lost,
             held,
             acquiring,
             unconfirmed: releasing,
-            expiring: core.ledger.left(),
+            expiring: shared.ledger.left(),
         }
     }
 }
 
-impl Core {
+impl Shared {
     async fn close_nodes(&self) {
         let closing = self.nodes.iter().enumerate();
         let mut closing = Fanout::new(closing.map(|(index, node)| (index, node.close())));

@@ -14,15 +14,15 @@ use crate::manager::error::acquire::{NoQuorum, NodeFailure};
 use crate::manager::error::config::ConfigError;
 use crate::manager::error::connect::{ConnectError, Misconfigured};
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::nodes::quarantine::state::NodeStanding;
+use crate::manager::nodes::quarantine::state::VotingStatus;
 use crate::manager::nodes::quarantine::warden::keep;
 use crate::manager::renewal::watchdog::watch;
 use crate::manager::settings::options::Options;
-use crate::manager::shared::Core;
-use crate::manager::tasks::Background;
-use crate::node::{Node, NodeContext, NodeError, NodeErrorKind, NodeState, Roster};
+use crate::manager::shared::Shared;
+use crate::manager::tasks::TaskTracker;
+use crate::node::{Node, NodeContext, NodeError, NodeErrorKind, NodeState, ServerRegistry};
 
-impl Core {
+impl Shared {
     /// How many nodes take commands.
     pub(in crate::manager) fn up(&self) -> usize {
         (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
@@ -30,10 +30,10 @@ impl Core {
 
     /// How many nodes take commands, and vote or will.
     pub(in crate::manager) fn promising(&self) -> usize {
-        if self.standings.is_blocked() {
+        if self.voting.is_blocked() {
             return 0;
         }
-        self.standings.promising(|node| self.is_up(node))
+        self.voting.promising(|node| self.is_up(node))
     }
 }
 
@@ -49,43 +49,44 @@ impl LockManager {
                 "there is no tokio runtime here: build the manager inside one, for its tasks live there",
             )
         })?;
-        let mut context = NodeContext::new(Arc::clone(&clock), Roster::new(), options.terms.ttl);
+        let mut context =
+            NodeContext::new(Arc::clone(&clock), ServerRegistry::new(), options.terms.ttl);
         context.node_timeout = options.node_timeout;
         context.namespace = options.namespace.clone();
         for node in &nodes {
             node.start(context.clone());
         }
         let (vouched, limit) = (options.vouched, options.connect_timeout);
-        let background = Background::new(runtime.clone());
-        let core = Arc::new(Core::new(nodes, clock, options, background));
+        let tasks = TaskTracker::new(runtime.clone());
+        let shared = Arc::new(Shared::new(nodes, clock, options, tasks));
         if vouched {
-            core.standings.vouch(true);
-            let standings = Arc::downgrade(&core.standings);
+            shared.voting.vouch(true);
+            let voting = Arc::downgrade(&shared.voting);
             runtime.spawn(async move {
                 sleep(limit).await;
-                if let Some(standings) = standings.upgrade() {
-                    standings.vouch(false);
+                if let Some(voting) = voting.upgrade() {
+                    voting.vouch(false);
                 }
             });
         }
-        runtime.spawn(watch(Arc::downgrade(&core), Arc::clone(&core.registry)));
+        runtime.spawn(watch(Arc::downgrade(&shared), Arc::clone(&shared.registry)));
         #[cfg(feature = "metrics")]
-        runtime.spawn(gauge(Arc::downgrade(&core), Arc::clone(&core.standings)));
-        for index in 0..core.nodes.len() {
-            let standings = Arc::clone(&core.standings);
-            runtime.spawn(keep(Arc::downgrade(&core), standings, index));
+        runtime.spawn(gauge(Arc::downgrade(&shared), Arc::clone(&shared.voting)));
+        for index in 0..shared.nodes.len() {
+            let voting = Arc::clone(&shared.voting);
+            runtime.spawn(keep(Arc::downgrade(&shared), voting, index));
         }
-        Ok(Self { core })
+        Ok(Self { shared })
     }
 
-    /// Waits until a quorum of nodes is ready and, for a moment longer, for the others, so that each of them is
+    /// Waiters until a quorum of nodes is ready and, for a moment longer, for the others, so that each of them is
     /// checked if it answers at all.
     pub(crate) async fn connected(&self, limit: Duration) -> Result<(), ConnectError> {
-        let core = &self.core;
-        let nodes = core.nodes.iter().enumerate();
+        let shared = &self.shared;
+        let nodes = shared.nodes.iter().enumerate();
         let mut waiting = Fanout::new(nodes.map(|(index, node)| (index, node.ready())));
-        let mut ready = vec![false; core.nodes.len()];
-        let needed = core.terms.quorum.needed();
+        let mut ready = vec![false; shared.nodes.len()];
+        let needed = shared.terms.quorum.needed();
         let timer = sleep(limit);
         tokio::pin!(timer);
         while ready.iter().filter(|ready| **ready).count() < needed {
@@ -103,39 +104,39 @@ impl LockManager {
                 note(&mut ready, node, &answer);
             }
         };
-        let _ = timeout(core.node_timeout.max(STRAGGLERS), stragglers).await;
+        let _ = timeout(shared.node_timeout.max(STRAGGLERS), stragglers).await;
         self.judge(&ready, limit)?;
         self.standing(needed, timer).await
     }
 
-    /// Waits until a quorum of nodes votes: for as long as quarantines last, and else for what is left of the limit,
+    /// Waiters until a quorum of nodes votes: for as long as quarantines last, and else for what is left of the limit,
     /// or for all of it after a quarantine in the midst of which too many nodes went down.
     pub(in crate::manager) async fn standing(
         &self,
         needed: usize,
         mut timer: Pin<&mut Sleep>,
     ) -> Result<(), ConnectError> {
-        let core = &self.core;
-        core.standings.suspect_all();
+        let shared = &self.shared;
+        shared.voting.suspect_all();
         self.quorum_votes(needed, timer.as_mut()).await?;
         // And the others that are there, for a moment: what is vouched for ends when this returns.
         let others = async {
             loop {
-                let news = core.standings.news();
-                if core.standings.settled() >= core.up() {
+                let news = shared.voting.news();
+                if shared.voting.settled() >= shared.up() {
                     return;
                 }
                 news.await;
             }
         };
-        let _ = timeout(core.node_timeout.max(STRAGGLERS), others).await;
+        let _ = timeout(shared.node_timeout.max(STRAGGLERS), others).await;
         // A process may share but one node with those that have another list, and have a quorum without it.
         self.none_foreign()
     }
 
-    /// Checks that no node is known to serve processes with another charter, unless ours has replaced it.
+    /// Checks that no node is known to serve processes with another config, unless ours has replaced it.
     pub(in crate::manager) fn none_foreign(&self) -> Result<(), ConnectError> {
-        match self.core.disagreement() {
+        match self.shared.disagreement() {
             Some(NoQuorum { failures, .. }) => {
                 Err(ConnectError::Misconfigured(Misconfigured { failures }))
             }
@@ -148,20 +149,22 @@ impl LockManager {
         needed: usize,
         mut timer: Pin<&mut Sleep>,
     ) -> Result<(), ConnectError> {
-        let core = &self.core;
+        let shared = &self.shared;
         let mut patient = false;
         loop {
-            let news = core.standings.news();
-            // Before that it may not be known yet which charters ours has replaced.
-            if core.standings.heard() >= core.up() {
+            let news = shared.voting.news();
+            // Before that it may not be known yet which configs ours has replaced.
+            if shared.voting.heard() >= shared.up() {
                 self.none_foreign()?;
             }
-            if core.standings.voting() >= needed {
+            if shared.voting.voting() >= needed {
                 return Ok(());
             }
-            let before = std::mem::replace(&mut patient, core.promising() >= needed);
+            let before = std::mem::replace(&mut patient, shared.promising() >= needed);
             if before && !patient {
-                timer.as_mut().reset(Instant::now() + core.connect_timeout);
+                timer
+                    .as_mut()
+                    .reset(Instant::now() + shared.connect_timeout);
             }
             tokio::select! {
                 biased;
@@ -177,32 +180,32 @@ impl LockManager {
     }
 
     pub(in crate::manager) fn not_standing(&self, needed: usize) -> NoQuorum {
-        let core = &self.core;
-        if let Some(error) = core.disagreement() {
+        let shared = &self.shared;
+        if let Some(error) = shared.disagreement() {
             return error;
         }
-        let now = core.clock.now();
-        let failures = (0..core.nodes.len()).filter_map(|node| {
-            let state = core.nodes.get(node).map(|node| node.state());
-            let error = match (core.standings.show(node, now), state) {
-                (NodeStanding::Voting, _) => return None,
+        let now = shared.clock.now();
+        let failures = (0..shared.nodes.len()).filter_map(|node| {
+            let state = shared.nodes.get(node).map(|node| node.state());
+            let error = match (shared.voting.show(node, now), state) {
+                (VotingStatus::Voting, _) => return None,
                 (_, Some(NodeState::Down(error) | NodeState::Refused(error))) => error,
-                _ => core.standings.explain(node, now).unwrap_or_else(untold),
+                _ => shared.voting.explain(node, now).unwrap_or_else(untold),
             };
-            Some(core.failure(node, error))
+            Some(shared.failure(node, error))
         });
         NoQuorum {
             needed,
-            nodes: core.nodes.len(),
+            nodes: shared.nodes.len(),
             failures: failures.collect(),
-            retry_after: core.quorum_in(),
+            retry_after: shared.quorum_in(),
             disagreed: false,
         }
     }
 
     /// From now on nodes that remember nothing are no longer trusted to have nothing to forget.
     pub(crate) fn vouch_no_more(&self) {
-        self.core.standings.vouch(false);
+        self.shared.voting.vouch(false);
     }
 
     pub(in crate::manager) fn judge(
@@ -210,10 +213,10 @@ impl LockManager {
         ready: &[bool],
         limit: Duration,
     ) -> Result<(), ConnectError> {
-        let core = &self.core;
+        let shared = &self.shared;
         let mut refused: Vec<NodeFailure> = Vec::new();
         let mut missing: Vec<NodeFailure> = Vec::new();
-        for (node, ready) in core.nodes.iter().zip(ready) {
+        for (node, ready) in shared.nodes.iter().zip(ready) {
             match node.state() {
                 NodeState::Refused(error) => refused.push(NodeFailure::new(node.name(), error)),
                 _ if *ready => {}
@@ -226,11 +229,11 @@ impl LockManager {
                 failures: refused,
             }));
         }
-        let needed = core.terms.quorum.needed();
+        let needed = shared.terms.quorum.needed();
         if ready.iter().filter(|ready| **ready).count() < needed {
             return Err(ConnectError::NoQuorum(NoQuorum {
                 needed,
-                nodes: core.nodes.len(),
+                nodes: shared.nodes.len(),
                 failures: missing,
                 retry_after: None,
                 disagreed: false,
@@ -247,13 +250,13 @@ impl LockManager {
 /// and not all of them tell of a change.
 #[cfg(feature = "metrics")]
 pub(in crate::manager) async fn gauge(
-    core: std::sync::Weak<Core>,
-    standings: Arc<crate::manager::nodes::quarantine::warden::Standings>,
+    shared: std::sync::Weak<Shared>,
+    voting: Arc<crate::manager::nodes::quarantine::warden::VotingStatuses>,
 ) {
     let mut shown: Vec<String> = Vec::new();
     loop {
-        let news = standings.news();
-        let Some(core) = core.upgrade() else {
+        let news = voting.news();
+        let Some(shared) = shared.upgrade() else {
             // Else they would look fine for as long as the process runs.
             for name in shown {
                 crate::metrics::node(&name, false, false);
@@ -261,15 +264,15 @@ pub(in crate::manager) async fn gauge(
             return;
         };
         if shown.is_empty() {
-            let names = core.nodes.iter().map(|node| node.name().to_owned());
+            let names = shared.nodes.iter().map(|node| node.name().to_owned());
             shown.extend(names);
         }
-        let now = core.clock.now();
-        for (index, node) in core.nodes.iter().enumerate() {
-            let voting = standings.show(index, now) == NodeStanding::Voting;
-            crate::metrics::node(node.name(), core.is_up(index), voting);
+        let now = shared.clock.now();
+        for (index, node) in shared.nodes.iter().enumerate() {
+            let voting = voting.show(index, now) == VotingStatus::Voting;
+            crate::metrics::node(node.name(), shared.is_up(index), voting);
         }
-        drop(core);
+        drop(shared);
         tokio::select! {
             biased;
             () = news => {}
@@ -299,7 +302,7 @@ pub(in crate::manager) fn no_answer(limit: Duration) -> NodeError {
 pub(in crate::manager) const STRAGGLERS: Duration = Duration::from_millis(100);
 
 impl LockManager {
-    /// Says that no lock is held on any node, and waits until those that answer vote.
+    /// Says that no lock is held on any node, and waiters until those that answer vote.
     ///
     /// It ends the quarantines that are under way. See [`RestartGuard`](crate::RestartGuard) for when that is right:
     /// if a lock is held after all, a second holder can appear.
@@ -312,11 +315,11 @@ impl LockManager {
     ///
     /// If the future is dropped, nodes that do not vote by then sit out their quarantine.
     pub async fn bootstrap(&self) -> Result<(), NoQuorum> {
-        let _trust = self.core.standings.trust_all();
+        let _trust = self.shared.voting.trust_all();
         self.settled().await
     }
 
-    /// Takes the nodes over from processes that had other nodes or settings, and waits until a quorum of them votes.
+    /// Takes the nodes over from processes that had other nodes or settings, and waiters until a quorum of them votes.
     ///
     /// Stop all processes and wait for the longest ttl first, see [`RestartGuard`](crate::RestartGuard): those that
     /// still run lose their locks and are granted nothing any more. All nodes are quarantined for it, and fencing
@@ -331,27 +334,29 @@ impl LockManager {
     ///
     /// If the future is dropped, the nodes that were asked by then are taken over.
     pub async fn adopt_nodes(&self) -> Result<(), NoQuorum> {
-        let core = &self.core;
-        let _adoption = core.standings.adopt_all(core.clock.now());
+        let shared = &self.shared;
+        let _adoption = shared.voting.adopt_all(shared.clock.now());
         self.settled().await
     }
 
     pub(in crate::manager) async fn settled(&self) -> Result<(), NoQuorum> {
-        let core = &self.core;
-        let needed = core.terms.quorum.needed();
-        let timer = sleep(core.connect_timeout);
+        let shared = &self.shared;
+        let needed = shared.terms.quorum.needed();
+        let timer = sleep(shared.connect_timeout);
         tokio::pin!(timer);
         // A quarantine may take longer; but not that of nodes which have been down for so long.
         let mut patient = false;
         loop {
-            let news = core.standings.news();
-            let before = std::mem::replace(&mut patient, core.promising() >= needed);
+            let news = shared.voting.news();
+            let before = std::mem::replace(&mut patient, shared.promising() >= needed);
             if before && !patient && timer.is_elapsed() {
-                timer.as_mut().reset(Instant::now() + core.connect_timeout);
+                timer
+                    .as_mut()
+                    .reset(Instant::now() + shared.connect_timeout);
             }
             // In time all that answer should vote, and then a quorum will do.
-            let pending = core.standings.is_pending() && !timer.is_elapsed();
-            if !pending && core.standings.voting() >= needed {
+            let pending = shared.voting.is_pending() && !timer.is_elapsed();
+            if !pending && shared.voting.voting() >= needed {
                 return Ok(());
             }
             if timer.is_elapsed() && !patient {

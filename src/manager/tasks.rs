@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 
 /// Runs jobs on the runtime that the manager was built on, up to a bound.
-pub(in crate::manager) struct Background {
+pub(in crate::manager) struct TaskTracker {
     runtime: Handle,
     limit: usize,
     jobs: Gauge,
@@ -20,7 +20,7 @@ pub(in crate::manager) struct Background {
     beside: Gauge,
 }
 
-impl Background {
+impl TaskTracker {
     /// The most jobs at a time. One job is one lock that is being settled, so this is far from any sane load;
     /// what is beyond it is left to its ttl.
     pub(in crate::manager) const LIMIT: usize = 10_000;
@@ -130,9 +130,9 @@ impl fmt::Debug for Gauge {
     }
 }
 
-impl fmt::Debug for Background {
+impl fmt::Debug for TaskTracker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Background")
+        f.debug_struct("TaskTracker")
             .field("jobs", &self.jobs)
             .finish_non_exhaustive()
     }
@@ -145,25 +145,25 @@ mod tests {
 
     #[tokio::test]
     async fn jobs_beyond_the_limit_are_refused_until_others_have_ended() {
-        let mut background = Background::new(Handle::current());
-        background.limit = 2;
+        let mut tasks = TaskTracker::new(Handle::current());
+        tasks.limit = 2;
         let (first, go_first) = oneshot::channel::<()>();
         let (second, go_second) = oneshot::channel::<()>();
-        assert!(background.spawn(async { drop(go_first.await) }));
-        assert!(background.spawn(async { drop(go_second.await) }));
-        assert!(!background.spawn(async {}));
-        assert_eq!(background.jobs.count(), 2);
-        background.spawn_anyway(std::future::ready(()));
-        assert_eq!(background.jobs.count(), 3, "what must not wait is run");
+        assert!(tasks.spawn(async { drop(go_first.await) }));
+        assert!(tasks.spawn(async { drop(go_second.await) }));
+        assert!(!tasks.spawn(async {}));
+        assert_eq!(tasks.jobs.count(), 2);
+        tasks.spawn_anyway(std::future::ready(()));
+        assert_eq!(tasks.jobs.count(), 3, "what must not wait is run");
         let (third, go_third) = oneshot::channel::<()>();
-        background.spawn_beside(async { drop(go_third.await) });
+        tasks.spawn_beside(async { drop(go_third.await) });
         tokio::task::yield_now().await;
-        assert_eq!(background.jobs.count(), 3);
+        assert_eq!(tasks.jobs.count(), 3);
         drop(first);
         tokio::task::yield_now().await;
-        assert!(background.spawn(async {}), "there is room beside the third");
+        assert!(tasks.spawn(async {}), "there is room beside the third");
         drop((second, third));
-        while background.jobs.count() > 0 {
+        while tasks.jobs.count() > 0 {
             tokio::task::yield_now().await;
         }
     }
@@ -171,9 +171,9 @@ mod tests {
     #[test]
     fn a_job_for_a_runtime_that_has_ended_is_dropped() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let background = Background::new(runtime.handle().clone());
+        let tasks = TaskTracker::new(runtime.handle().clone());
         drop(runtime);
-        assert!(background.spawn(std::future::pending()));
-        assert_eq!(background.jobs.count(), 0);
+        assert!(tasks.spawn(std::future::pending()));
+        assert_eq!(tasks.jobs.count(), 0);
     }
 }

@@ -151,7 +151,7 @@ impl Ears {
         lines.least_open = lines.count(Line::is_open);
     }
 
-    /// Waits until something changes.
+    /// Waiters until something changes.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! Holding a lock: renewal, loss, and what is known of it.
+//! LeaseNodes a lock: renewal, loss, and what is known of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

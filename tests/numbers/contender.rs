@@ -69,8 +69,8 @@ impl Counts {
     fn of(locks: &LockManager) -> Self {
         let snapshot = locks.snapshot();
         Self {
-            agreed: snapshot.numbers_agreed,
-            written_back: snapshot.numbers_written_back,
+            agreed: snapshot.fences_agreed,
+            written_back: snapshot.fences_written_back,
             failed: 0,
         }
     }
@@ -112,7 +112,7 @@ impl Contender {
         self.input.write_all(line.as_bytes()).await.unwrap();
     }
 
-    /// Waits for the end of the work; adds to `records` and `counts` what came of it.
+    /// Waiters for the end of the work; adds to `records` and `counts` what came of it.
     pub(crate) async fn finish(&mut self, records: &mut Vec<Acquisition>, counts: &mut Counts) {
         while let Some(line) = self.output.next_line().await.unwrap() {
             // The harness does not always end its lines.

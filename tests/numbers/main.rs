@@ -26,7 +26,7 @@ use support::server::{Kind, Server};
 use tokio::time::sleep;
 use tower_redlock::clock::{Clock, SystemClock};
 use tower_redlock::node::NodeState;
-use tower_redlock::{LockManager, LockManagerBuilder, Moment, NodeStanding, RestartGuard};
+use tower_redlock::{LockManager, LockManagerBuilder, Moment, RestartGuard, VotingStatus};
 
 use checker::{Acquisition, violations};
 use contender::{Contender, Counts, Work, contend};
@@ -63,9 +63,7 @@ async fn all_vote(locks: &LockManager) {
     eventually("all nodes vote", || {
         let nodes = locks.nodes();
         let up = nodes.iter().all(|node| node.state == NodeState::Up);
-        up && nodes
-            .iter()
-            .all(|node| node.standing == NodeStanding::Voting)
+        up && nodes.iter().all(|node| node.voting == VotingStatus::Voting)
     })
     .await;
 }

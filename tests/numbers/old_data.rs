@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::{FencingToken, LockManager, LockManagerBuilder, NodeStanding, Recall};
+use tower_redlock::{FencingToken, LockManager, LockManagerBuilder, Recall, VotingStatus};
 
 use crate::contender::AheadClock;
 use crate::support::eventually;
@@ -83,14 +83,14 @@ fn ahead() -> AheadClock {
     AheadClock(u64::try_from(AHEAD.as_micros()).unwrap())
 }
 
-/// Waits until all servers that `locks` reaches vote for it.
+/// Waiters until all servers that `locks` reaches vote for it.
 async fn settled(builder: LockManagerBuilder) -> LockManager {
     let locks = builder.connect().await.unwrap();
     eventually("two nodes vote", || {
         let nodes = locks.nodes();
         let voting = nodes
             .iter()
-            .filter(|node| node.standing == NodeStanding::Voting);
+            .filter(|node| node.voting == VotingStatus::Voting);
         voting.count() == 2
     })
     .await;

@@ -7,14 +7,14 @@ use std::time::Duration;
 use tower_redlock::Moment;
 use tower_redlock::clock::Clock;
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::node::{AcquireReply, Charter, Node, NodeErrorKind, NodeState};
+use tower_redlock::node::{AcquireReply, ClusterConfig, Node, NodeErrorKind, NodeState};
 
 use crate::support::eventually;
 use crate::support::fake::{Fake, sound};
 use crate::support::nodes::{LONG, acquire, context, ready, settled};
 use crate::support::server::{Kind, Server};
 
-/// Waits until nobody asks anything of the node and it is refused all the same, for a reason with these words.
+/// Waiters until nobody asks anything of the node and it is refused all the same, for a reason with these words.
 async fn refused(node: &dyn Node, words: &str) {
     eventually(words, || matches!(node.state(), NodeState::Refused(_))).await;
     let NodeState::Refused(reason) = node.state() else {
@@ -30,7 +30,7 @@ async fn up_again(node: &dyn Node) {
     assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
 }
 
-/// Waits, without holding the node up, until it has looked at the server twice.
+/// Waiters, without holding the node up, until it has looked at the server twice.
 async fn looked_at(server: Server) -> Server {
     let looks = move || {
         server.wait_for_looks(1, 2);
@@ -168,13 +168,13 @@ async fn a_process_that_slept_does_not_say_who_the_server_is() {
     let node = RedisNode::new(&fake.url()).unwrap();
     node.start(context);
     settled(&node).await.unwrap();
-    let charter = Arc::new(Charter::new("nodes a", LONG));
+    let config = Arc::new(ClusterConfig::new("nodes a", LONG));
     for (step, who) in [(0, "fake"), (1_000, "fake"), (10_000, "ask")] {
         let step = Duration::from_millis(step).as_nanos();
         clock
             .0
             .fetch_add(step.try_into().unwrap(), Ordering::SeqCst);
-        let request = acquire("k", 1).under(Some(Arc::clone(&charter)));
+        let request = acquire("k", 1).under(Some(Arc::clone(&config)));
         node.acquire(request).await.unwrap_err();
         assert_eq!(told.lock().unwrap().pop().unwrap(), who);
     }

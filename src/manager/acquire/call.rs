@@ -1,34 +1,34 @@
-//! [`Asking`]: one call for a lock, as it is counted and told.
+//! [`AcquireCall`]: one call for a lock, as it is counted and told.
 
 use std::time::Duration;
 
 use crate::clock::Clock as _;
-use crate::manager::acquire::outcome::Prize;
+use crate::manager::acquire::outcome::Acquired;
 use crate::manager::error::acquire::AcquireError;
 use crate::manager::guard::LockGuard;
-use crate::manager::shared::Core;
+use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::{metrics, trace};
 
 /// One call for a lock, from the question to its outcome. Dropped before, the caller went away, and that counts too.
-pub(in crate::manager) struct Asking<'a> {
-    core: &'a Core,
+pub(in crate::manager) struct AcquireCall<'a> {
+    shared: &'a Shared,
     key: NodeKey,
     began: Moment,
     ended: bool,
     span: trace::AcquireSpan,
 }
 
-impl<'a> Asking<'a> {
-    pub(in crate::manager) fn new(core: &'a Core, keys: &NodeKeys) -> Self {
+impl<'a> AcquireCall<'a> {
+    pub(in crate::manager) fn new(shared: &'a Shared, keys: &NodeKeys) -> Self {
         let key = keys.first();
         Self {
-            core,
+            shared,
             key: key.clone(),
-            began: core.clock.now(),
+            began: shared.clock.now(),
             ended: false,
-            span: trace::AcquireSpan::new(|| key.show(core.redact).into_owned()),
+            span: trace::AcquireSpan::new(|| key.show(shared.redact).into_owned()),
         }
     }
 
@@ -45,18 +45,18 @@ impl<'a> Asking<'a> {
     }
 
     fn waited(&self) -> Duration {
-        self.core.clock.now().since(self.began)
+        self.shared.clock.now().since(self.began)
     }
 
     /// Notes what it came to.
-    pub(in crate::manager) fn end(mut self, outcome: &Result<Prize, AcquireError>) {
+    pub(in crate::manager) fn end(mut self, outcome: &Result<Acquired, AcquireError>) {
         self.ended = true;
         match outcome {
-            Ok(Prize::Lock(guard)) => {
+            Ok(Acquired::Lock(guard)) => {
                 let nodes = self.granted(guard);
                 self.tell("acquired", &nodes, None);
             }
-            Ok(Prize::Adopted(..) | Prize::Record(_)) => self.tell("recalled", "", None),
+            Ok(Acquired::Adopted(..) | Acquired::Record(_)) => self.tell("recalled", "", None),
             Err(error) => self.tell(error.word(), "", Some(error)),
         }
     }
@@ -70,7 +70,7 @@ impl<'a> Asking<'a> {
             return String::new();
         }
         let nodes = hold.granted().into_iter();
-        let names: Vec<&str> = nodes.map(|node| self.core.name_of(node)).collect();
+        let names: Vec<&str> = nodes.map(|node| self.shared.name_of(node)).collect();
         names.join(", ")
     }
 
@@ -81,7 +81,7 @@ impl<'a> Asking<'a> {
         if !trace::hears_acquire() {
             return;
         }
-        let key = self.key.show(self.core.redact);
+        let key = self.key.show(self.shared.redact);
         match error {
             Some(error) => trace::acquire(&key, outcome, waited, nodes, error),
             None => trace::acquire(&key, outcome, waited, nodes, &""),
@@ -89,7 +89,7 @@ impl<'a> Asking<'a> {
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for AcquireCall<'_> {
     fn drop(&mut self) {
         if !self.ended {
             self.tell("cancelled", "", None);

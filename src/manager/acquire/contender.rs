@@ -1,6 +1,6 @@
 //! [`Contender`]: the one caller of this process that asks the nodes for its keys.
 
-use crate::manager::acquire::outcome::Prize;
+use crate::manager::acquire::outcome::Acquired;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::manager::error::acquire::{AcquireError, ShuttingDown};
 use crate::manager::guard::LockGuard;
 use crate::manager::nodes::random::random;
 use crate::manager::queue::Entered;
-use crate::manager::shared::Core;
+use crate::manager::shared::Shared;
 use crate::manager::waiting::pauses::{LONGEST_ROUND_TRIP, SHORTEST_ROUND_TRIP, aside};
 use crate::manager::waiting::turns::{Note, Turns};
-use crate::manager::waiting::waiters::Waiting;
+use crate::manager::waiting::waiters::Waiter;
 use crate::metrics;
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::protocol::backoff::Backoff;
@@ -27,11 +27,11 @@ use crate::protocol::round::Verdict;
 
 /// The one caller of this process that asks the nodes for its keys.
 pub(in crate::manager) struct Contender<'a> {
-    core: &'a Arc<Core>,
+    shared: &'a Arc<Shared>,
     keys: NodeKeys,
     names: LockKeys,
     purpose: Purpose,
-    // While it waits for another process: that of the key in the way, or of none. The others are free meanwhile.
+    // While it waiters for another process: that of the key in the way, or of none. The others are free meanwhile.
     turns: Option<Turns>,
     // Which key of several was in the way.
     held: Option<NodeKey>,
@@ -41,8 +41,8 @@ pub(in crate::manager) struct Contender<'a> {
     listening: Option<Listening>,
     // It asks because it can hear the nodes at last, not because of anything that it heard.
     opened: bool,
-    // While it waits for other processes.
-    waiting: Option<Waiting>,
+    // While it waiters for other processes.
+    waiting: Option<Waiter>,
     // Split votes since the last other verdict.
     splits: u32,
     // How long to wait before the next look, without and with release notices.
@@ -53,7 +53,7 @@ pub(in crate::manager) struct Contender<'a> {
 impl<'a> Contender<'a> {
     /// The contender that has the `turns` of its keys; `queued` if it waited for them.
     pub(in crate::manager) fn new(
-        core: &'a Arc<Core>,
+        shared: &'a Arc<Shared>,
         (names, keys): (LockKeys, NodeKeys),
         purpose: Purpose,
         turns: Turns,
@@ -65,7 +65,7 @@ impl<'a> Contender<'a> {
             turns.leave();
         }
         Self {
-            core,
+            shared,
             keys,
             names,
             purpose,
@@ -83,7 +83,7 @@ impl<'a> Contender<'a> {
     }
 
     /// Rounds until the lock is won or not needed, out of reach, or the wait is over.
-    pub(in crate::manager) async fn contend(mut self) -> Result<Prize, AcquireError> {
+    pub(in crate::manager) async fn contend(mut self) -> Result<Acquired, AcquireError> {
         if self.wait.is_patient() {
             self.stand_back().await?;
         }
@@ -97,7 +97,7 @@ impl<'a> Contender<'a> {
             if let Some(listening) = &self.listening {
                 listening.forget();
             }
-            let mut attempt = Attempt::new(self.core, &self.keys, self.purpose)?;
+            let mut attempt = Attempt::new(self.shared, &self.keys, self.purpose)?;
             let decided = match deadline {
                 Some(left) => timeout(left, attempt.decide()).await.ok(),
                 None => Some(attempt.decide().await),
@@ -106,13 +106,13 @@ impl<'a> Contender<'a> {
             let Some(verdict) = decided else {
                 return Err(self.busy());
             };
-            let round_trip = self.core.clock.now().since(attempt.sent());
+            let round_trip = self.shared.clock.now().since(attempt.sent());
             match verdict {
                 Verdict::Granted => return self.won(attempt).await,
                 Verdict::Replay { ballot } => {
                     let record = attempt.replay(ballot);
-                    let record = record.ok_or_else(|| self.core.no_answer());
-                    return record.map(Prize::Record).map_err(AcquireError::NoQuorum);
+                    let record = record.ok_or_else(|| self.shared.no_answer());
+                    return record.map(Acquired::Record).map_err(AcquireError::NoQuorum);
                 }
                 Verdict::Adopt => {
                     let adopting = self.purpose.adopting();
@@ -149,17 +149,17 @@ impl<'a> Contender<'a> {
     }
 
     fn left(&self) -> Duration {
-        self.wait.left(self.core)
+        self.wait.left(self.shared)
     }
 
     fn busy(&self) -> AcquireError {
-        self.wait.busy(self.core, self.keys.as_slice())
+        self.wait.busy(self.shared, self.keys.as_slice())
     }
 
     /// Tells those who do not wait how long the holder's lease goes on.
     fn note(&self, remaining: Option<Duration>) {
         if let (Some(remaining), Some(turns)) = (remaining, &self.turns) {
-            turns.note(&Note::Until(self.core.clock.now() + remaining));
+            turns.note(&Note::Until(self.shared.clock.now() + remaining));
         }
     }
 
@@ -180,12 +180,12 @@ impl<'a> Contender<'a> {
         let turns = self.turns.take();
         let mut turns = turns.and_then(|turns| turns.widen(&self.keys));
         if turns.is_none() {
-            let turn = match enter_all(self.core, &self.keys, self.wait)? {
+            let turn = match enter_all(self.shared, &self.keys, self.wait)? {
                 Entered::Turn(turn) => turn,
                 Entered::Seat(seat) => {
-                    // It is this process that it waits for now.
+                    // It is this process that it waiters for now.
                     (self.listening, self.waiting) = (None, None);
-                    called_for_all(self.core, &self.keys, seat, self.wait).await?
+                    called_for_all(self.shared, &self.keys, seat, self.wait).await?
                 }
             };
             turns = Some(Turns::new(turn));
@@ -201,31 +201,31 @@ impl<'a> Contender<'a> {
         }
         // Bounded by time, too: with a slow node a split may only seem one, and every round takes its time-out.
         self.splits >= MAX_SPLITS
-            || self.wait.waited(self.core) >= self.core.node_timeout * SPLIT_TIMEOUTS
+            || self.wait.waited(self.shared) >= self.shared.node_timeout * SPLIT_TIMEOUTS
     }
 
     /// Numbers a granted round and puts it under the care of the watchdog.
-    async fn won(self, mut attempt: Attempt) -> Result<Prize, AcquireError> {
+    async fn won(self, mut attempt: Attempt) -> Result<Acquired, AcquireError> {
         let record = attempt.adoptable().await;
         let record = record.map_err(AcquireError::NoQuorum)?;
         attempt.number().await.map_err(AcquireError::NoQuorum)?;
         // It never asks without them.
         let turns = self.turns;
-        let turns = turns.ok_or_else(|| AcquireError::NoQuorum(self.core.no_answer()))?;
+        let turns = turns.ok_or_else(|| AcquireError::NoQuorum(self.shared.no_answer()))?;
         if self.names.are_several() {
             turns.stay();
         }
         let hold = attempt.win(self.names, turns)?;
-        let inserted = self.core.registry.insert(&hold);
-        let guard = LockGuard::new(Arc::clone(self.core), hold, 0);
+        let inserted = self.shared.registry.insert(&hold);
+        let guard = LockGuard::new(Arc::clone(self.shared), hold, 0);
         if !inserted {
             // Dropping the guard releases what was just granted.
             return Err(AcquireError::ShuttingDown(ShuttingDown));
         }
-        let guard = guard.waited_for(self.wait.waited(self.core));
+        let guard = guard.waited_for(self.wait.waited(self.shared));
         Ok(match record {
-            Some(record) => Prize::Adopted(guard, record),
-            None => Prize::Lock(guard),
+            Some(record) => Acquired::Adopted(guard, record),
+            None => Acquired::Lock(guard),
         })
     }
 
@@ -235,9 +235,9 @@ impl<'a> Contender<'a> {
         let limit = if self.wait.is_patient() {
             self.left()
         } else {
-            self.core.node_timeout
+            self.shared.node_timeout
         };
-        // Not in time: it goes on in the background.
+        // Not in time: it goes on in the tasks.
         let _ = timeout(limit, attempt.give_back()).await;
     }
 
@@ -263,10 +263,10 @@ impl<'a> Contender<'a> {
 
     /// After a release that others waited for, by this process: they go first.
     async fn stand_back(&mut self) -> Result<(), AcquireError> {
-        let now = self.core.clock.now();
+        let now = self.shared.clock.now();
         let keys = self.keys.as_slice().iter();
         let pauses =
-            keys.filter_map(|key| Some((self.core.courtesy.pause(key.shared(), now)?, key)));
+            keys.filter_map(|key| Some((self.shared.cooldown.pause(key.shared(), now)?, key)));
         let Some((pause, key)) = pauses.max_by_key(|(pause, _)| *pause) else {
             return Ok(());
         };
@@ -276,7 +276,7 @@ impl<'a> Contender<'a> {
         self.listen();
         tokio::select! {
             biased;
-            () = self.core.registry.closing() => return Err(AcquireError::ShuttingDown(ShuttingDown)),
+            () = self.shared.registry.closing() => return Err(AcquireError::ShuttingDown(ShuttingDown)),
             () = sleep(pause.min(self.left())) => {}
         }
         if self.left().is_zero() {
@@ -286,14 +286,14 @@ impl<'a> Contender<'a> {
     }
 
     fn listen(&mut self) {
-        let (core, keys) = (self.core, &self.keys);
+        let (shared, keys) = (self.shared, &self.keys);
         self.waiting
-            .get_or_insert_with(|| Waiting::new(core, keys.first(), self.wait.began(), false));
+            .get_or_insert_with(|| Waiter::new(shared, keys.first(), self.wait.began(), false));
         self.listening
-            .get_or_insert_with(|| Listening::start(&core.nodes, keys));
+            .get_or_insert_with(|| Listening::start(&shared.nodes, keys));
     }
 
-    /// Waits until there is reason to ask again.
+    /// Waiters until there is reason to ask again.
     async fn pause(
         &mut self,
         remaining: Option<Duration>,
@@ -315,7 +315,7 @@ impl<'a> Contender<'a> {
         let Some(listening) = &self.listening else {
             return Ok(());
         };
-        let needed = self.core.terms.quorum.needed();
+        let needed = self.shared.terms.quorum.needed();
         let backoff = if listening.open() >= needed {
             &mut self.hearing
         } else {
@@ -328,24 +328,24 @@ impl<'a> Contender<'a> {
         let lease = remaining.filter(|left| !left.is_zero());
         let nap = lease
             .map_or(poll, |left| poll.min(left))
-            .min(self.wait.left(self.core));
+            .min(self.wait.left(self.shared));
         // Callers of several keys wake each other: two that hurried for nothing would do so for ever.
         let opening = !(self.opened && self.names.are_several());
         let mut rivals = tokio::select! {
             biased;
-            () = self.core.registry.closing() => return Err(AcquireError::ShuttingDown(ShuttingDown)),
+            () = self.shared.registry.closing() => return Err(AcquireError::ShuttingDown(ShuttingDown)),
             rivals = listening.enough(needed, grace, opening) => rivals,
             () = sleep(nap) => 1,
         };
         self.opened = rivals == 0;
         while let Some(pause) = aside(rivals, round_trip) {
             listening.forget();
-            let pause = pause.min(self.wait.left(self.core));
+            let pause = pause.min(self.wait.left(self.shared));
             // Taken and released again meanwhile: draw anew. Else a crowd would come one by one to a lock that is
             // long taken.
             rivals = tokio::select! {
                 biased;
-                () = self.core.registry.closing() => return Err(AcquireError::ShuttingDown(ShuttingDown)),
+                () = self.shared.registry.closing() => return Err(AcquireError::ShuttingDown(ShuttingDown)),
                 rivals = listening.released(needed) => rivals,
                 () = sleep(pause) => return Ok(()),
             };

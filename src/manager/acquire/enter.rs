@@ -1,4 +1,4 @@
-//! From asking for a lock to having it: the queue of this process, then the nodes.
+//! From call for a lock to having it: the queue of this process, then the nodes.
 
 use crate::manager::acquire::wait::Wait;
 use std::future::poll_fn;
@@ -11,71 +11,71 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::lock_keys::LockKeys;
-use crate::manager::acquire::call::Asking;
+use crate::manager::acquire::call::AcquireCall;
 use crate::manager::acquire::contender::Contender;
-use crate::manager::acquire::outcome::Prize;
+use crate::manager::acquire::outcome::Acquired;
 use crate::manager::acquire::round::attempt::Purpose;
 use crate::manager::error::acquire::{AcquireError, QueueFull, ShuttingDown};
 use crate::manager::guard::LockGuard;
 use crate::manager::queue::{Entered, Refused, Seat, SentAway};
-use crate::manager::shared::Core;
+use crate::manager::shared::Shared;
 use crate::manager::waiting::turns::{Baton, Note, Turn, Turns, names};
-use crate::manager::waiting::waiters::Waiting;
+use crate::manager::waiting::waiters::Waiter;
 use crate::namespace::{NodeKey, NodeKeys};
 
 /// Gets in line, and goes for the lock when its turn has come.
 pub(in crate::manager) async fn acquire(
-    core: &Arc<Core>,
+    shared: &Arc<Shared>,
     names: LockKeys,
     limit: Duration,
 ) -> Result<LockGuard, AcquireError> {
-    let keys = core.namespace.place_all(&names)?;
-    match go(core, (names, keys), Purpose::Lock, limit).await? {
-        Prize::Lock(guard) | Prize::Adopted(guard, _) => Ok(guard),
+    let keys = shared.namespace.node_keys(&names)?;
+    match go(shared, (names, keys), Purpose::Lock, limit).await? {
+        Acquired::Lock(guard) | Acquired::Adopted(guard, _) => Ok(guard),
         // Nodes tell of records only if they are asked for them.
-        Prize::Record(_) => Err(AcquireError::NoQuorum(core.no_answer())),
+        Acquired::Record(_) => Err(AcquireError::NoQuorum(shared.no_answer())),
     }
 }
 
 /// Gets in line, and goes for what is wanted when the turn has come.
 ///
 /// The turns of several keys are taken at once or not at all: nobody has that of one while waiting for that of another,
-/// so nobody waits in a circle, and what one caller cannot use yet is free for others.
+/// so nobody waiters in a circle, and what one caller cannot use yet is free for others.
 pub(in crate::manager) async fn go(
-    core: &Arc<Core>,
+    shared: &Arc<Shared>,
     (names, keys): (LockKeys, NodeKeys),
     purpose: Purpose,
     limit: Duration,
-) -> Result<Prize, AcquireError> {
-    let asking = Asking::new(core, &keys);
-    let wait = Wait::new(asking.began(), limit);
-    core.standings.introduced(core.node_timeout).await;
-    let search = line_up(core, (names, keys), purpose, wait);
-    let outcome = asking.around(search).await;
-    asking.end(&outcome);
+) -> Result<Acquired, AcquireError> {
+    let call = AcquireCall::new(shared, &keys);
+    let wait = Wait::new(call.began(), limit);
+    shared.voting.introduced(shared.node_timeout).await;
+    let search = line_up(shared, (names, keys), purpose, wait);
+    let outcome = call.around(search).await;
+    call.end(&outcome);
     outcome
 }
 
 pub(in crate::manager) async fn line_up(
-    core: &Arc<Core>,
+    shared: &Arc<Shared>,
     (names, keys): (LockKeys, NodeKeys),
     purpose: Purpose,
     wait: Wait,
-) -> Result<Prize, AcquireError> {
+) -> Result<Acquired, AcquireError> {
     let mut queued = false;
     let turn = if names.are_several() {
-        match enter_all(core, &keys, wait)? {
+        match enter_all(shared, &keys, wait)? {
             Entered::Turn(turn) => turn,
             Entered::Seat(seat) => {
                 queued = true;
                 // Boxed, so that those who want one key are small.
-                Box::pin(called_for_all(core, &keys, seat, wait)).await?
+                Box::pin(called_for_all(shared, &keys, seat, wait)).await?
             }
         }
     } else {
-        match turn(core, keys.first(), purpose, wait, &mut queued).await? {
+        match turn(shared, keys.first(), purpose, wait, &mut queued).await? {
             Baton::Turn(turn) => turn,
-            Baton::Lock(guard) => return Ok(Prize::Lock(guard.waited_for(wait.waited(core)))),
+            Baton::Lock(guard) => return Ok(Acquired::Lock(guard.waited_for(wait.waited(shared)))),
         }
     };
     let mut turns = Turns::new(turn);
@@ -83,24 +83,24 @@ pub(in crate::manager) async fn line_up(
         // The next is to look for what came of it.
         turns = turns.personal();
     }
-    let contender = Contender::new(core, (names, keys), purpose, turns, wait, queued);
+    let contender = Contender::new(shared, (names, keys), purpose, turns, wait, queued);
     // Boxed, so that the many who wait are small: only one per key goes for it.
     Box::pin(contender.contend()).await
 }
 
-/// Waits for the turn of one key, or for its lock.
+/// Waiters for the turn of one key, or for its lock.
 pub(in crate::manager) async fn turn(
-    core: &Arc<Core>,
+    shared: &Arc<Shared>,
     key: &NodeKey,
     purpose: Purpose,
     wait: Wait,
     queued: &mut bool,
 ) -> Result<Baton, AcquireError> {
     loop {
-        let guard = match enter(core, key, purpose, wait) {
+        let guard = match enter(shared, key, purpose, wait) {
             Ok(Entered::Turn(turn)) => return Ok(Baton::Turn(turn)),
             Ok(Entered::Seat(seat)) => {
-                let baton = called(core, key, seat, wait).await?;
+                let baton = called(shared, key, seat, wait).await?;
                 // Who comes back has waited, too.
                 *queued = true;
                 match baton {
@@ -108,7 +108,7 @@ pub(in crate::manager) async fn turn(
                     turn @ Baton::Turn(_) => return Ok(turn),
                 }
             }
-            Err(refused) => return Err(core.refuse_entry(refused, wait)),
+            Err(refused) => return Err(shared.refuse_entry(refused, wait)),
         };
         if !guard.is_lost() {
             return Ok(Baton::Lock(guard));
@@ -120,28 +120,28 @@ pub(in crate::manager) async fn turn(
 
 /// Takes the turns of several keys, or a seat.
 pub(in crate::manager) fn enter_all(
-    core: &Arc<Core>,
+    shared: &Arc<Shared>,
     keys: &NodeKeys,
     wait: Wait,
 ) -> Result<Entered<Baton>, AcquireError> {
-    let entered = core.queue.enter_all(&names(keys), wait.is_patient());
-    entered.map_err(|refused| core.refuse_entry(refused, wait))
+    let entered = shared.queue.enter_all(&names(keys), wait.is_patient());
+    entered.map_err(|refused| shared.refuse_entry(refused, wait))
 }
 
-/// Waits for the turns of several keys.
+/// Waiters for the turns of several keys.
 pub(in crate::manager) async fn called_for_all(
-    core: &Arc<Core>,
+    shared: &Arc<Shared>,
     keys: &NodeKeys,
     seat: Seat<Baton>,
     wait: Wait,
 ) -> Result<Turn, AcquireError> {
-    let _waiting = Waiting::new(core, keys.first(), wait.began, true);
-    match timeout(wait.patience(core), claiming(core, seat, wait)).await {
+    let _waiting = Waiter::new(shared, keys.first(), wait.began, true);
+    match timeout(wait.patience(shared), claiming(shared, seat, wait)).await {
         Ok(Ok(Baton::Turn(turn))) => Ok(turn),
         Ok(Err(SentAway::Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
         // A lock is passed only to those who want its key alone.
         Err(_) | Ok(Err(SentAway::InUse) | Ok(Baton::Lock(_))) => {
-            Err(wait.busy(core, keys.as_slice()))
+            Err(wait.busy(shared, keys.as_slice()))
         }
     }
 }
@@ -150,17 +150,17 @@ pub(in crate::manager) async fn called_for_all(
 pub(in crate::manager) const CLAIM: u32 = 8;
 
 /// Gets in line. A key that is in use is not for those who do not wait; but where they ask for a record, and nothing is
-/// known of the key yet, it may be that whoever is before them is only asking, too.
+/// known of the key yet, it may be that whoever is before them is only call, too.
 pub(in crate::manager) fn enter(
-    core: &Arc<Core>,
+    shared: &Arc<Shared>,
     key: &NodeKey,
     purpose: Purpose,
     wait: Wait,
 ) -> Result<Entered<Baton>, Refused<Note>> {
-    let entered = core.queue.enter(key.shared(), wait.is_patient());
+    let entered = shared.queue.enter(key.shared(), wait.is_patient());
     match (entered, purpose) {
         (Err(Refused::InUse(None)), Purpose::Recall { .. }) => {
-            let entered = core.queue.enter(key.shared(), true);
+            let entered = shared.queue.enter(key.shared(), true);
             entered.map_err(|refused| match refused {
                 Refused::KeyFull | Refused::Full => Refused::InUse(None),
                 refused => refused,
@@ -170,22 +170,22 @@ pub(in crate::manager) fn enter(
     }
 }
 
-/// Waits in the queue.
+/// Waiters in the queue.
 pub(in crate::manager) async fn called(
-    core: &Arc<Core>,
+    shared: &Arc<Shared>,
     key: &NodeKey,
     seat: Seat<Baton>,
     wait: Wait,
 ) -> Result<Baton, AcquireError> {
-    let _waiting = Waiting::new(core, key, wait.began, true);
-    match timeout(wait.patience(core), seat).await {
+    let _waiting = Waiter::new(shared, key, wait.began, true);
+    match timeout(wait.patience(shared), seat).await {
         Ok(Ok(baton)) => Ok(baton),
         Ok(Err(SentAway::Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
-        Err(_) | Ok(Err(SentAway::InUse)) => Err(wait.busy(core, slice::from_ref(key))),
+        Err(_) | Ok(Err(SentAway::InUse)) => Err(wait.busy(shared, slice::from_ref(key))),
     }
 }
 
-impl Core {
+impl Shared {
     pub(in crate::manager) fn refuse_entry(
         &self,
         refused: Refused<Note>,
@@ -207,10 +207,10 @@ impl Core {
     }
 }
 
-/// Waits to be called. What is kept for this caller, because it has been passed over often, is kept for a part of the
+/// Waiters to be called. What is kept for this caller, because it has been passed over often, is kept for a part of the
 /// time that it has waited, and never for as long as who does not wait may have to: so nobody is refused for it.
 pub(in crate::manager) async fn claiming(
-    core: &Arc<Core>,
+    shared: &Arc<Shared>,
     mut seat: Seat<Baton>,
     wait: Wait,
 ) -> Result<Baton, SentAway> {
@@ -223,7 +223,7 @@ pub(in crate::manager) async fn claiming(
         if let Some(called) = called_or_claims.await {
             return called;
         }
-        let patience = (wait.waited(core) / CLAIM).min(core.node_timeout * 9 / 10);
+        let patience = (wait.waited(shared) / CLAIM).min(shared.node_timeout * 9 / 10);
         if let Ok(called) = timeout(patience, &mut seat).await {
             return called;
         }

@@ -5,7 +5,7 @@ use crate::record::Record;
 
 /// What a contender comes back with.
 #[derive(Debug)]
-pub(in crate::manager) enum Prize {
+pub(in crate::manager) enum Acquired {
     /// The lock.
     Lock(LockGuard),
     /// The lock, to bring to a quorum what some nodes have.

@@ -1,14 +1,14 @@
-//! How long a caller waits.
+//! How long a caller waiters.
 
 use crate::clock::Clock as _;
 use crate::manager::error::acquire::{AcquireError, Contended, WaitTimeout};
-use crate::manager::shared::Core;
+use crate::manager::shared::Shared;
 use crate::manager::waiting::turns::Note;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
 use std::time::Duration;
 
-/// How long a caller waits for a busy lock.
+/// How long a caller waiters for a busy lock.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::manager) struct Wait {
     pub(in crate::manager) began: Moment,
@@ -24,38 +24,42 @@ impl Wait {
         !self.limit.is_zero()
     }
 
-    pub(in crate::manager) fn waited(&self, core: &Core) -> Duration {
-        core.clock.now().since(self.began)
+    pub(in crate::manager) fn waited(&self, shared: &Shared) -> Duration {
+        shared.clock.now().since(self.began)
     }
 
     pub(in crate::manager) const fn began(&self) -> Moment {
         self.began
     }
 
-    pub(in crate::manager) fn left(&self, core: &Core) -> Duration {
-        self.limit.saturating_sub(self.waited(core))
+    pub(in crate::manager) fn left(&self, shared: &Shared) -> Duration {
+        self.limit.saturating_sub(self.waited(shared))
     }
 
     /// How long to wait in line. Who does not wait at all is there only because a lock is being given back or a record
     /// being asked for, or because a key is kept for somebody for a moment: none takes longer than a node time-out.
-    pub(in crate::manager) fn patience(&self, core: &Core) -> Duration {
+    pub(in crate::manager) fn patience(&self, shared: &Shared) -> Duration {
         if self.is_patient() {
-            self.left(core)
+            self.left(shared)
         } else {
-            core.node_timeout.saturating_sub(self.waited(core))
+            shared.node_timeout.saturating_sub(self.waited(shared))
         }
     }
 
     /// The error of one who waited in vain for `keys`.
-    pub(in crate::manager) fn busy(&self, core: &Core, keys: &[NodeKey]) -> AcquireError {
-        let note = keys.iter().find_map(|key| core.queue.note(key.shared()));
-        self.busy_for(core, note.as_ref())
+    pub(in crate::manager) fn busy(&self, shared: &Shared, keys: &[NodeKey]) -> AcquireError {
+        let note = keys.iter().find_map(|key| shared.queue.note(key.shared()));
+        self.busy_for(shared, note.as_ref())
     }
 
-    pub(in crate::manager) fn busy_for(&self, core: &Core, note: Option<&Note>) -> AcquireError {
-        let remaining = note.and_then(|note| note.remaining(&*core.clock));
+    pub(in crate::manager) fn busy_for(
+        &self,
+        shared: &Shared,
+        note: Option<&Note>,
+    ) -> AcquireError {
+        let remaining = note.and_then(|note| note.remaining(&*shared.clock));
         if self.is_patient() {
-            let waited = self.waited(core);
+            let waited = self.waited(shared);
             AcquireError::WaitTimeout(WaitTimeout { remaining, waited })
         } else {
             AcquireError::Contended(Contended { remaining })

@@ -39,8 +39,8 @@ impl From<AcquireError> for RunError {
 pub enum ReleaseError {
     /// The lock had been lost before it was released.
     Lost(LossReason),
-    /// Fewer nodes than a quorum confirmed within the node time-out; the rest is tried on in the background.
-    Unconfirmed(Unconfirmed),
+    /// Fewer nodes than a quorum confirmed within the node time-out; the rest is tried on in the tasks.
+    ReleaseUnconfirmed(ReleaseUnconfirmed),
 }
 
 impl fmt::Display for ReleaseError {
@@ -49,7 +49,7 @@ impl fmt::Display for ReleaseError {
             Self::Lost(reason) => {
                 write!(f, "the lock had been lost before it was released: {reason}")
             }
-            Self::Unconfirmed(error) => error.fmt(f),
+            Self::ReleaseUnconfirmed(error) => error.fmt(f),
         }
     }
 }
@@ -59,12 +59,12 @@ impl std::error::Error for ReleaseError {}
 /// Fewer nodes than a quorum confirmed a release in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Unconfirmed {
+pub struct ReleaseUnconfirmed {
     pub(in crate::manager) confirmed: usize,
     pub(in crate::manager) needed: usize,
 }
 
-impl fmt::Display for Unconfirmed {
+impl fmt::Display for ReleaseUnconfirmed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -74,19 +74,19 @@ impl fmt::Display for Unconfirmed {
     }
 }
 
-impl std::error::Error for Unconfirmed {}
+impl std::error::Error for ReleaseUnconfirmed {}
 
 /// Fewer nodes than a quorum kept in time what came of a piece of work.
 ///
 /// Whether anybody will ever be told of it is open: who asks next settles it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Unrecorded {
+pub struct CompleteError {
     pub(in crate::manager) confirmed: usize,
     pub(in crate::manager) needed: usize,
 }
 
-impl fmt::Display for Unrecorded {
+impl fmt::Display for CompleteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -96,4 +96,4 @@ impl fmt::Display for Unrecorded {
     }
 }
 
-impl std::error::Error for Unrecorded {}
+impl std::error::Error for CompleteError {}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::Clock as _;
-use crate::manager::lease::held::Hold;
+use crate::manager::lease::held::HeldLease;
 use crate::moment::Moment;
 use crate::protocol::retention::time_by;
 
@@ -21,7 +21,7 @@ impl Clocks {
     }
 }
 
-impl Hold {
+impl HeldLease {
     /// When something ends that is kept for `keep` from now on, in milliseconds since 1970: by the clocks of the nodes
     /// that granted the run and of this process, the middle one. So one that is wrong does no harm, not even if it is
     /// that of one of three nodes of which two granted.

@@ -1,4 +1,4 @@
-//! [`Hold`]: one lock that this process holds, shared by its guard, its handles, the watchdog and late answers.
+//! [`HeldLease`]: one lock that this process holds, shared by its guard, its handles, the watchdog and late answers.
 //!
 //! ```text
 //!            tick: deadline near        tick or check: deadline reached
@@ -29,12 +29,12 @@ use crate::manager::settings::hand_off::HandOff;
 use crate::manager::waiting::turns::Turns;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
-use crate::protocol::renewal::{Holding, Step};
+use crate::protocol::renewal::{LeaseNodes, Step};
 use crate::trace::Caller;
 
 /// One lock that this process holds.
 #[derive(Debug)]
-pub(in crate::manager) struct Hold {
+pub(in crate::manager) struct HeldLease {
     pub(in crate::manager) id: u64,
     // The manager it is held with.
     pub(in crate::manager) manager: u64,
@@ -56,7 +56,7 @@ pub(in crate::manager) struct Hold {
     pub(in crate::manager) settled: Notify,
 }
 
-impl Hold {
+impl HeldLease {
     /// A lock that a quorum granted, with what is known of every node, and what is owed for it. Without turns: one that
     /// another lent us, and that a quorum vouched for.
     pub(in crate::manager) fn new(
@@ -65,7 +65,7 @@ impl Hold {
         lease: Lease,
         keys: NodeKeys,
         clock: Arc<dyn Clock>,
-        holding: Holding,
+        holding: LeaseNodes,
         (turns, obligation): (Option<Turns>, Obligation),
     ) -> Self {
         obligation.enter(Stage::Held);
@@ -195,7 +195,7 @@ impl Hold {
         inner.after.ended = true;
     }
 
-    /// Passes the lock to a new tenant, if somebody in this process waits for it and nothing speaks against it;
+    /// Passes the lock to a new tenant, if somebody in this process waiters for it and nothing speaks against it;
     /// returns the number of the new one. From here on the lock has ended for all before.
     pub(in crate::manager) fn succeed(&self, terms: &HandOff) -> Option<u32> {
         let mut inner = self.inner();
@@ -271,7 +271,7 @@ impl Hold {
     }
 
     /// Takes in what `node` answered to a command that may have set our token: `note` tells the fold.
-    pub(in crate::manager) fn answered(&self, node: usize, note: impl FnOnce(&mut Holding)) {
+    pub(in crate::manager) fn answered(&self, node: usize, note: impl FnOnce(&mut LeaseNodes)) {
         let mut inner = self.inner();
         // Before the answer is looked at: what arrives after the deadline moves nothing because a loss is final.
         if inner.phase == Phase::Held && self.clock.now() >= self.end() {
@@ -299,7 +299,7 @@ impl Hold {
         }
     }
 
-    /// Waits until no command that may set our token is under way to `node`, and tells whether it owes a release.
+    /// Waiters until no command that may set our token is under way to `node`, and tells whether it owes a release.
     /// For a lock whose guard has let go.
     pub(in crate::manager) async fn settled(&self, node: usize) -> bool {
         loop {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::clock::Clock as _;
 use crate::manager::error::loss::LossReason;
-use crate::manager::lease::held::Hold;
-use crate::manager::shared::Core;
+use crate::manager::lease::held::HeldLease;
+use crate::manager::shared::Shared;
 use crate::token::Owner;
 
 /// The loans of one lock.
@@ -23,8 +23,8 @@ pub(in crate::manager) struct Loans {
     pub(in crate::manager) parked: Option<Parked>,
 }
 
-/// The manager, for a release that waits. Its `Debug` shows nothing: the manager knows the lock in turn.
-pub(in crate::manager) struct Parked(Arc<Core>);
+/// The manager, for a release that waiters. Its `Debug` shows nothing: the manager knows the lock in turn.
+pub(in crate::manager) struct Parked(Arc<Shared>);
 
 impl fmt::Debug for Parked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,7 +47,7 @@ impl Loans {
     }
 }
 
-impl Hold {
+impl HeldLease {
     /// Whether it is the lock of another, who lent it to us.
     pub(in crate::manager) const fn is_borrowed(&self) -> bool {
         matches!(self.lease.owner, Owner::Lender(..))
@@ -81,12 +81,12 @@ impl Hold {
     }
 
     /// Leaves the release to the last loan, if one is out; whether it does. For a lock whose last guard has left.
-    pub(in crate::manager) fn park(&self, core: &Arc<Core>) -> bool {
+    pub(in crate::manager) fn park(&self, shared: &Arc<Shared>) -> bool {
         let mut inner = self.inner();
         if inner.loans.out == 0 {
             return false;
         }
-        inner.loans.parked = Some(Parked(Arc::clone(core)));
+        inner.loans.parked = Some(Parked(Arc::clone(shared)));
         true
     }
 
@@ -95,7 +95,7 @@ impl Hold {
     ///
     /// Without an answer nobody knows whether the borrower is still at work: from here on the lock is not extended,
     /// and it is never released.
-    pub(in crate::manager) fn loan_ended(&self, answered: bool) -> Option<Arc<Core>> {
+    pub(in crate::manager) fn loan_ended(&self, answered: bool) -> Option<Arc<Shared>> {
         let mut inner = self.inner();
         inner.loans.out = inner.loans.out.saturating_sub(1);
         if !answered {
@@ -106,6 +106,6 @@ impl Hold {
             return None;
         }
         let parked = inner.loans.parked.take();
-        parked.map(|Parked(core)| core)
+        parked.map(|Parked(shared)| shared)
     }
 }

@@ -9,13 +9,13 @@ use pin_project_lite::pin_project;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::manager::error::loss::LossReason;
-use crate::manager::lease::held::Hold;
+use crate::manager::lease::held::HeldLease;
 
 pin_project! {
     /// The future of [`LockHandle::lost`](crate::LockHandle::lost). It owns what it needs and can be stored.
     #[must_use = "futures do nothing unless polled"]
     pub struct Lost {
-        hold: Arc<Hold>,
+        hold: Arc<HeldLease>,
         number: u32,
         #[pin]
         ended: OwnedNotified,
@@ -24,7 +24,7 @@ pin_project! {
 
 impl Lost {
     /// The end of a lock for the tenant `number`.
-    pub(in crate::manager) fn new(hold: Arc<Hold>, number: u32) -> Self {
+    pub(in crate::manager) fn new(hold: Arc<HeldLease>, number: u32) -> Self {
         Self {
             ended: Arc::clone(&hold.ended).notified_owned(),
             hold,

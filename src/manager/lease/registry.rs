@@ -1,7 +1,7 @@
 //! The locks that a manager holds, by the time when they are due.
 
 use crate::manager::error::loss::LossReason;
-use crate::manager::lease::held::Hold;
+use crate::manager::lease::held::HeldLease;
 use crate::moment::Moment;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ pub(in crate::manager) struct Registry {
 
 #[derive(Debug, Default)]
 pub(in crate::manager) struct State {
-    pub(in crate::manager) holds: BTreeMap<(Moment, u64), Arc<Hold>>,
+    pub(in crate::manager) holds: BTreeMap<(Moment, u64), Arc<HeldLease>>,
     // Until when the watchdog sleeps; `None` for as long as need be.
     pub(in crate::manager) armed: Option<Moment>,
     pub(in crate::manager) closed: bool,
@@ -41,7 +41,7 @@ impl Registry {
     }
 
     /// Takes a lock into care; `false` if the manager takes no more.
-    pub(in crate::manager) fn insert(&self, hold: &Arc<Hold>) -> bool {
+    pub(in crate::manager) fn insert(&self, hold: &Arc<HeldLease>) -> bool {
         let mut state = self.state();
         if state.closed {
             return false;
@@ -53,7 +53,7 @@ impl Registry {
         true
     }
 
-    pub(in crate::manager) fn place(&self, state: &mut State, hold: &Arc<Hold>, due: Moment) {
+    pub(in crate::manager) fn place(&self, state: &mut State, hold: &Arc<HeldLease>, due: Moment) {
         hold.set_due(due);
         state.holds.insert((due, hold.id), Arc::clone(hold));
         // The common case wakes nobody: a new lock is due later than those before it.
@@ -64,7 +64,7 @@ impl Registry {
     }
 
     /// Lets go of a lock.
-    pub(in crate::manager) fn remove(&self, hold: &Hold) {
+    pub(in crate::manager) fn remove(&self, hold: &HeldLease) {
         let mut state = self.state();
         if state.holds.remove(&(hold.due(), hold.id)).is_some() {
             crate::metrics::held_less();
@@ -72,7 +72,7 @@ impl Registry {
     }
 
     /// Has the missing nodes of a lock topped up at `at`.
-    pub(in crate::manager) fn top_up(&self, hold: &Arc<Hold>, at: Moment) {
+    pub(in crate::manager) fn top_up(&self, hold: &Arc<HeldLease>, at: Moment) {
         if !hold.plan_top_up(at) {
             return;
         }
@@ -90,7 +90,7 @@ impl Registry {
         self.closing.notify_waiters();
     }
 
-    /// Waits until no more locks are taken.
+    /// Waiters until no more locks are taken.
     pub(in crate::manager) async fn closing(&self) {
         loop {
             let closing = self.closing.notified();
@@ -107,7 +107,7 @@ impl Registry {
     }
 
     /// All locks that are held.
-    pub(in crate::manager) fn holds(&self) -> Vec<Arc<Hold>> {
+    pub(in crate::manager) fn holds(&self) -> Vec<Arc<HeldLease>> {
         self.state().holds.values().map(Arc::clone).collect()
     }
 
@@ -123,7 +123,7 @@ impl Registry {
         self.changed.notify_one();
     }
 
-    /// Waits until a lock needs attention; `false` when the watchdog should end.
+    /// Waiters until a lock needs attention; `false` when the watchdog should end.
     pub(in crate::manager) async fn wait(&self, now: impl Fn() -> Option<Moment>) -> bool {
         loop {
             let changed = self.changed.notified();
@@ -155,7 +155,7 @@ impl Registry {
     }
 
     /// The locks that are due at `now`.
-    pub(in crate::manager) fn due(&self, now: Moment) -> Vec<Arc<Hold>> {
+    pub(in crate::manager) fn due(&self, now: Moment) -> Vec<Arc<HeldLease>> {
         let until = (now, u64::MAX);
         let state = self.state();
         state
@@ -166,7 +166,7 @@ impl Registry {
     }
 
     /// Puts a lock back for its next turn, unless it was released meanwhile.
-    pub(in crate::manager) fn reschedule(&self, hold: &Arc<Hold>, next: Moment) {
+    pub(in crate::manager) fn reschedule(&self, hold: &Arc<HeldLease>, next: Moment) {
         let mut state = self.state();
         if state.holds.remove(&(hold.due(), hold.id)).is_some() {
             self.place(&mut state, hold, next);

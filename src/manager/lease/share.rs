@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::clock::Clock as _;
 use crate::manager::error::loss::LossReason;
-use crate::manager::lease::held::Hold;
+use crate::manager::lease::held::HeldLease;
 use crate::manager::lease::state::{Inner, Phase};
 use crate::manager::ledger::{Obligation, Owing, Stage};
 use crate::manager::waiting::turns::Turns;
@@ -14,7 +14,7 @@ use crate::manager::waiting::turns::Turns;
 pub(in crate::manager) struct Owed {
     /// The nodes to release now.
     pub(in crate::manager) nodes: Vec<usize>,
-    /// The nodes with a command under way, to be released when that is [settled](Hold::settled).
+    /// The nodes with a command under way, to be released when that is [settled](HeldLease::settled).
     pub(in crate::manager) busy: Vec<usize>,
     /// How many nodes are free already.
     pub(in crate::manager) free: usize,
@@ -35,7 +35,7 @@ impl Owed {
         Owing::new(obligation, [&*self.nodes, &*self.busy].concat())
     }
 
-    /// A share by which a shutdown waits, and nothing is owed.
+    /// A share by which a shutdown waiters, and nothing is owed.
     pub(in crate::manager) fn waited_for(&self) -> Option<Obligation> {
         let obligation = self.obligation.as_ref();
         obligation.map(|obligation| obligation.share().owing_nothing())
@@ -51,7 +51,7 @@ impl Owed {
     }
 }
 
-impl Hold {
+impl HeldLease {
     /// Lets one more guard of the tenant `number` share the lock, if it is still to be relied on.
     pub(in crate::manager) fn share(&self, number: u32) -> Result<(), LossReason> {
         if let Some(reason) = self.ended_because(number) {

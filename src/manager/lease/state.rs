@@ -5,18 +5,18 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use crate::manager::error::loss::LossReason;
-use crate::manager::lease::held::Hold;
+use crate::manager::lease::held::HeldLease;
 use crate::manager::lease::loans::Loans;
 use crate::manager::ledger::Obligation;
 use crate::manager::waiting::turns::Turns;
 use crate::moment::Moment;
-use crate::protocol::renewal::Holding;
+use crate::protocol::renewal::LeaseNodes;
 use crate::trace::{Caller, lock_lost};
 
 /// What changes about a lock while it is held.
 #[derive(Debug)]
 pub(in crate::manager) struct Inner {
-    pub(in crate::manager) holding: Holding,
+    pub(in crate::manager) holding: LeaseNodes,
     pub(in crate::manager) phase: Phase,
     // When the watchdog looks at this lock again.
     pub(in crate::manager) due: Moment,
@@ -42,7 +42,7 @@ pub(in crate::manager) struct Locked<'a> {
 
 /// What must not be done under the mutex, for it calls code that is not ours.
 pub(in crate::manager) struct After<'a> {
-    pub(in crate::manager) hold: &'a Hold,
+    pub(in crate::manager) hold: &'a HeldLease,
     pub(in crate::manager) ended: bool,
     pub(in crate::manager) settled: bool,
     pub(in crate::manager) lost: Option<(LossReason, Caller)>,
@@ -52,7 +52,7 @@ pub(in crate::manager) struct After<'a> {
 }
 
 impl<'a> Locked<'a> {
-    pub(in crate::manager) const fn new(hold: &'a Hold, inner: MutexGuard<'a, Inner>) -> Self {
+    pub(in crate::manager) const fn new(hold: &'a HeldLease, inner: MutexGuard<'a, Inner>) -> Self {
         Self {
             inner,
             after: After {

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::manager::lease::held::Hold;
+use crate::manager::lease::held::HeldLease;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::token::FencingToken;
 use crate::trace::Caller;
 
 /// A lock as it is shown.
-pub(in crate::manager) struct Seen {
+pub(in crate::manager) struct LeaseView {
     pub(in crate::manager) keys: NodeKeys,
     pub(in crate::manager) since: Moment,
     /// Until when it may be relied on; long past for one that is lost.
@@ -18,7 +18,7 @@ pub(in crate::manager) struct Seen {
     pub(in crate::manager) borrowed: bool,
 }
 
-impl Hold {
+impl HeldLease {
     /// Notes that it belongs to whoever runs now.
     pub(in crate::manager) fn belongs_to_caller(&self) {
         self.inner().caller = Caller::current();
@@ -38,10 +38,10 @@ impl Hold {
     }
 
     /// What there is to be seen of it now.
-    pub(in crate::manager) fn seen(&self) -> Seen {
+    pub(in crate::manager) fn seen(&self) -> LeaseView {
         let since = self.inner().since;
         let number = self.tenant.load(Ordering::Acquire);
-        Seen {
+        LeaseView {
             keys: self.keys.clone(),
             since,
             deadline: self.end(),

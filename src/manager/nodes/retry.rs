@@ -6,7 +6,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock as _;
 use crate::manager::nodes::random::random;
-use crate::manager::shared::Core;
+use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeErrorKind, NodeFuture};
 use crate::protocol::backoff::Backoff;
@@ -21,8 +21,8 @@ pub(in crate::manager) enum Missed {
 }
 
 /// Sends a command, called `name` in the log, to one node again and again until it answers or it is `until`.
-pub(in crate::manager) async fn insist<T>(
-    core: &Core,
+pub(in crate::manager) async fn retry<T>(
+    shared: &Shared,
     index: usize,
     until: Moment,
     name: &'static str,
@@ -30,10 +30,10 @@ pub(in crate::manager) async fn insist<T>(
 ) -> Result<T, Missed> {
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
     // A node that is slow rather than gone must get to answer, or each of its commands would go on until the end.
-    let mut patience = core.node_timeout;
-    let node = core.nodes.get(index).ok_or(Missed::Refused)?;
+    let mut patience = shared.node_timeout;
+    let node = shared.nodes.get(index).ok_or(Missed::Refused)?;
     loop {
-        let left = until.since(core.clock.now());
+        let left = until.since(shared.clock.now());
         match timeout(left, node.ready()).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return Err(Missed::Late),
@@ -41,20 +41,20 @@ pub(in crate::manager) async fn insist<T>(
         patience = patience.saturating_mul(2);
         match timeout(patience, command(&**node)).await {
             Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) if !is_worth_another_try(&error) => {
-                core.refused(index, name, &error);
+            Ok(Err(error)) if !is_retryable(&error) => {
+                shared.refused(index, name, &error);
                 return Err(Missed::Refused);
             }
             Ok(Err(_)) | Err(_) => {}
         }
-        if core.clock.now() >= until {
+        if shared.clock.now() >= until {
             return Err(Missed::Late);
         }
         sleep(backoff.next(random())).await;
     }
 }
 
-impl Core {
+impl Shared {
     /// Takes in that a node refused a command, and says so.
     pub(in crate::manager) fn refused(&self, node: usize, name: &'static str, error: &NodeError) {
         if error.kind() == NodeErrorKind::Foreign {
@@ -65,7 +65,7 @@ impl Core {
 }
 
 /// Whether the same command may work later: not if the server refuses it or the node is closed.
-pub(in crate::manager) fn is_worth_another_try(error: &NodeError) -> bool {
+pub(in crate::manager) fn is_retryable(error: &NodeError) -> bool {
     !matches!(
         error.kind(),
         NodeErrorKind::Rejected

@@ -1,6 +1,6 @@
 //! The lines of a [`Queue`](super::Queue): one linked list of waiters per key, all in one slab. No locks, no wake-ups.
 //!
-//! Who waits for several keys stands in one line at a time: that of a key that is in use. How turns end and whom they
+//! Who waiters for several keys stands in one line at a time: that of a key that is in use. How turns end and whom they
 //! go to is in [`passing`](super::passing).
 
 use std::collections::HashMap;
@@ -57,8 +57,8 @@ pub(super) struct Place<T> {
     // Who came first has the lower number.
     pub(super) number: u64,
     pub(super) call: Call<T>,
-    // Whether it waits also for who is not about to leave.
-    pub(super) waits: bool,
+    // Whether it waiters also for who is not about to leave.
+    pub(super) waiters: bool,
     // What it wants, if that is several keys.
     pub(super) several: Option<Box<Several>>,
 }
@@ -74,7 +74,7 @@ pub(super) struct Several {
 
 /// What has become of a waiter.
 pub(super) enum Call<T> {
-    Waiting(Option<Waker>),
+    Waiter(Option<Waker>),
     Called(T),
     SentAway(SentAway),
 }
@@ -102,7 +102,7 @@ impl<T, N: Clone> Lines<T, N> {
     pub(super) fn enter(
         &mut self,
         name: &Name,
-        waits: bool,
+        waiters: bool,
         bounds: Bounds,
     ) -> Result<Entrance, Refused<N>> {
         match self.entries.entry(Name::clone(name)) {
@@ -110,7 +110,7 @@ impl<T, N: Clone> Lines<T, N> {
                 vacant.insert(Entry::new(State::Turn));
                 Ok(Entrance::Free)
             }
-            hash_map::Entry::Occupied(_) => self.get_in_line(name, waits, bounds, None),
+            hash_map::Entry::Occupied(_) => self.get_in_line(name, waiters, bounds, None),
         }
     }
 
@@ -118,7 +118,7 @@ impl<T, N: Clone> Lines<T, N> {
     pub(super) fn enter_all(
         &mut self,
         names: &[Name],
-        waits: bool,
+        waiters: bool,
         bounds: Bounds,
     ) -> Result<Entrance, Refused<N>> {
         if self.take_free(names) {
@@ -127,7 +127,7 @@ impl<T, N: Clone> Lines<T, N> {
         let in_use = || names.iter().filter(|name| self.entries.contains_key(*name));
         // For who does not wait the one that matters is the one that it must not wait for.
         let stays = |name: &&Name| !self.is_leaving(name, bounds);
-        let in_the_way = if waits { None } else { in_use().find(stays) };
+        let in_the_way = if waiters { None } else { in_use().find(stays) };
         let Some(name) = in_the_way.or_else(|| in_use().next()).map(Name::clone) else {
             return Ok(Entrance::Free);
         };
@@ -136,7 +136,7 @@ impl<T, N: Clone> Lines<T, N> {
             missed: 0,
             claims: false,
         };
-        self.get_in_line(&name, waits, bounds, Some(several))
+        self.get_in_line(&name, waiters, bounds, Some(several))
     }
 
     /// Takes all of these keys if none is in use.
@@ -178,11 +178,11 @@ impl<T, N: Clone> Lines<T, N> {
     fn get_in_line(
         &mut self,
         name: &Name,
-        waits: bool,
+        waiters: bool,
         bounds: Bounds,
         several: Option<Several>,
     ) -> Result<Entrance, Refused<N>> {
-        if !waits && !self.is_leaving(name, bounds) {
+        if !waiters && !self.is_leaving(name, bounds) {
             return Err(Refused::InUse(self.note(name)));
         }
         if self.waiting_for(name) >= bounds.per_key {
@@ -198,8 +198,8 @@ impl<T, N: Clone> Lines<T, N> {
             before: None,
             behind: None,
             number: self.callers,
-            call: Call::Waiting(None),
-            waits,
+            call: Call::Waiter(None),
+            waiters,
             several: several.map(Box::new),
         });
         self.link(index, name);
@@ -288,18 +288,18 @@ impl<T, N: Clone> Lines<T, N> {
         let Some(place) = self.places.get_mut(index) else {
             return;
         };
-        if let Call::Waiting(waker) = mem::replace(&mut place.call, Call::Called(baton)) {
+        if let Call::Waiter(waker) = mem::replace(&mut place.call, Call::Called(baton)) {
             self.waiting -= 1;
             after.wake(waker);
         }
     }
 
     /// Leaves a waiter waiting, with the waker of `cx` and without the one it returns; or tells, by `Err`, that it
-    /// waits no more.
+    /// waiters no more.
     pub(super) fn wait(&mut self, index: usize, cx: &Context<'_>) -> Result<Option<Waker>, ()> {
         match self.places.get_mut(index).map(|place| &mut place.call) {
-            Some(Call::Waiting(Some(waker))) if waker.will_wake(cx.waker()) => Ok(None),
-            Some(Call::Waiting(waker)) => Ok(waker.replace(cx.waker().clone())),
+            Some(Call::Waiter(Some(waker))) if waker.will_wake(cx.waker()) => Ok(None),
+            Some(Call::Waiter(waker)) => Ok(waker.replace(cx.waker().clone())),
             _ => Err(()),
         }
     }
@@ -307,7 +307,7 @@ impl<T, N: Clone> Lines<T, N> {
     /// Takes a waiter out that is in no line any more, with what it was called with.
     pub(super) fn take_out(&mut self, index: usize) -> Option<Call<T>> {
         let place = self.places.try_remove(index)?;
-        if matches!(place.call, Call::Waiting(_)) {
+        if matches!(place.call, Call::Waiter(_)) {
             self.waiting -= 1;
         }
         Some(place.call)

@@ -1,4 +1,4 @@
-//! [`Queue`]: which caller of this process goes for a key, and who waits behind it.
+//! [`Queue`]: which caller of this process goes for a key, and who waiters behind it.
 //!
 //! ```text
 //!   enter ──► Turn  (nobody has the key here: go for it)
@@ -120,21 +120,21 @@ impl<B: Baton> Queue<B> {
     pub(super) fn enter(
         self: &Arc<Self>,
         name: &Name,
-        waits: bool,
+        waiters: bool,
     ) -> Result<Entered<B>, Refused<B::Note>> {
         let bounds = self.bounds;
         let names = slice::from_ref(name);
-        self.enter_by(names, |lines| lines.enter(name, waits, bounds))
+        self.enter_by(names, |lines| lines.enter(name, waiters, bounds))
     }
 
     /// Gets in line for all of `names`, of which each is there once.
     pub(super) fn enter_all(
         self: &Arc<Self>,
         names: &[Name],
-        waits: bool,
+        waiters: bool,
     ) -> Result<Entered<B>, Refused<B::Note>> {
         let bounds = self.bounds;
-        self.enter_by(names, |lines| lines.enter_all(names, waits, bounds))
+        self.enter_by(names, |lines| lines.enter_all(names, waiters, bounds))
     }
 
     fn enter_by(
@@ -177,7 +177,7 @@ impl<B: Baton> Queue<B> {
         changed
     }
 
-    /// Calls the first who waits for `name` alone with `baton`, or gives it back if nobody does, or somebody comes
+    /// Calls the first who waiters for `name` alone with `baton`, or gives it back if nobody does, or somebody comes
     /// before who wants several keys and has its turn.
     pub(super) fn hand_over(&self, name: &str, baton: B) -> Result<(), B> {
         let mut after = After::new();
@@ -186,14 +186,14 @@ impl<B: Baton> Queue<B> {
         handed
     }
 
-    /// Ends the turns of these keys: each goes to the next who waits; if nobody does, its entry goes.
+    /// Ends the turns of these keys: each goes to the next who waiters; if nobody does, its entry goes.
     fn pass(self: &Arc<Self>, names: &[Name]) {
         if !names.is_empty() {
             self.change(|lines, giving, after| lines.release(names, giving, after));
         }
     }
 
-    /// Lets nobody in any more, and tells everyone who waits.
+    /// Lets nobody in any more, and tells everyone who waiters.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -221,7 +221,7 @@ impl<B: Baton> Queue<B> {
     }
 }
 
-/// Why a waiter waits no more, though it was not called.
+/// Why a waiter waiters no more, though it was not called.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SentAway {
     /// The queue was closed.
@@ -247,7 +247,7 @@ impl<B: Baton> Seat<B> {
         self.index.is_some_and(claims)
     }
 
-    /// Ends its claim: what was kept for it goes to others, and it waits on.
+    /// Ends its claim: what was kept for it goes to others, and it waiters on.
     pub(super) fn give_way(&self) {
         if let Some(index) = self.index {
             self.queue
@@ -281,7 +281,7 @@ impl<B: Baton> Future for Seat<B> {
         Poll::Ready(match call {
             Some(Call::Called(baton)) => Ok(baton),
             Some(Call::SentAway(reason)) => Err(reason),
-            Some(Call::Waiting(_)) | None => Err(SentAway::Closed),
+            Some(Call::Waiter(_)) | None => Err(SentAway::Closed),
         })
     }
 }

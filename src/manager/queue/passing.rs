@@ -6,7 +6,7 @@
 //!
 //! But who has missed often enough *claims* its keys: nobody who came later gets any of them, and they are kept for
 //! it as they come free. The caller bounds how long that lasts, and gives way when it is over. Of two claims on one
-//! key the older prevails; and what was kept for one is not kept for another before somebody who waits for it has
+//! key the older prevails; and what was kept for one is not kept for another before somebody who waiters for it has
 //! had it.
 
 use std::mem;
@@ -209,7 +209,7 @@ impl<T, N: Clone> Lines<T, N> {
             if let Some(several) = &mut place.several {
                 several.claims = true;
             }
-            if let Call::Waiting(waker) = &mut place.call {
+            if let Call::Waiter(waker) = &mut place.call {
                 // To watch the time.
                 after.wake(waker.take());
             }
@@ -284,7 +284,7 @@ impl<T, N: Clone> Lines<T, N> {
         several.is_some_and(|several| several.claims)
     }
 
-    /// Ends the claim of a waiter, if it has one: it waits as before, and what was kept for it goes to others.
+    /// Ends the claim of a waiter, if it has one: it waiters as before, and what was kept for it goes to others.
     pub(super) fn give_way(&mut self, index: usize, giving: &Giving<'_, T>, after: &mut After<N>) {
         let Some(names) = self.names(index).filter(|_| self.claims(index)) else {
             return;
@@ -307,14 +307,14 @@ impl<T, N: Clone> Lines<T, N> {
         giving: &Giving<'_, T>,
         after: &mut After<N>,
     ) -> Option<Call<T>> {
-        let waits = matches!(self.places.get(index)?.call, Call::Waiting(_));
+        let waiters = matches!(self.places.get(index)?.call, Call::Waiter(_));
         let claims = self.claims(index);
         let kept = if claims {
             self.unclaim(index)
         } else {
             Vec::new()
         };
-        if waits && !claims {
+        if waiters && !claims {
             self.unlink(index);
         }
         let call = self.take_out(index);

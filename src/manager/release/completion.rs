@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::clock::Clock as _;
-use crate::manager::error::release::Unrecorded;
-use crate::manager::lease::held::Hold;
+use crate::manager::error::release::CompleteError;
+use crate::manager::lease::held::HeldLease;
 use crate::manager::lease::share::Owed;
 use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::nodes::retry::{insist, is_worth_another_try};
-use crate::manager::shared::Core;
+use crate::manager::nodes::retry::{is_retryable, retry};
+use crate::manager::shared::Shared;
 use crate::manager::waiting::turns::Turns;
 use crate::moment::Moment;
 use crate::node::{
@@ -60,48 +60,48 @@ pub(in crate::manager) struct Spread {
     pub(in crate::manager) until: Moment,
     /// The nodes that it is to be released on.
     pub(in crate::manager) owing: Owing,
-    /// Nothing is owed for it; but a shutdown waits for its last try.
+    /// Nothing is owed for it; but a shutdown waiters for its last try.
     pub(in crate::manager) waited_for: Option<Obligation>,
 }
 
 impl Spread {
     /// Releases what is still to be released, without a record.
-    async fn free(mut self, core: Arc<Core>) {
+    async fn free(mut self, shared: Arc<Shared>) {
         let nodes = self.owing.nodes();
-        free(&core, &self.release, self.until, nodes, &mut self.owing).await;
+        free(&shared, &self.release, self.until, nodes, &mut self.owing).await;
     }
 }
 
-/// Brings a record to `nodes` in the background: until they have it, the manager shuts down, or a minute is over.
-pub(in crate::manager) fn spread(core: &Arc<Core>, job: Spread, nodes: Vec<usize>) {
-    let Some(room) = core.kept.room_for(&job.record) else {
+/// Brings a record to `nodes` in the tasks: until they have it, the manager shuts down, or a minute is over.
+pub(in crate::manager) fn spread(shared: &Arc<Shared>, job: Spread, nodes: Vec<usize>) {
+    let Some(room) = shared.kept.room_for(&job.record) else {
         // They are given it when it is asked for; but what they granted is owed a release.
         let keys = job.release.keys.clone();
-        core.settle(&keys, job.free(Arc::clone(core)));
+        shared.settle(&keys, job.free(Arc::clone(shared)));
         return;
     };
-    spread_in(core, room, job, nodes);
+    spread_in(shared, room, job, nodes);
 }
 
 /// The same for a record that has its `room` already.
-fn spread_in(core: &Arc<Core>, room: Room, mut job: Spread, nodes: Vec<usize>) {
-    let until = core.clock.now() + SPREAD;
+fn spread_in(shared: &Arc<Shared>, room: Room, mut job: Spread, nodes: Vec<usize>) {
+    let until = shared.clock.now() + SPREAD;
     let request = CompleteRequest::new(job.release.clone(), Some(job.record.clone()))
-        .under(Some(Arc::clone(&core.charter)))
+        .under(Some(Arc::clone(&shared.config)))
         .chosen();
-    let owner = Arc::clone(core);
+    let owner = Arc::clone(shared);
     // A node may be down for all of that minute. What must be released then cannot wait behind its records.
-    core.background.spawn_beside(async move {
+    shared.tasks.spawn_beside(async move {
         let _room = room;
         let closed = tokio::select! {
             biased;
             () = owner.registry.closing() => true,
-            _ = insist_on_all(&owner, &request, until, nodes.clone(), &mut job.owing) => false,
+            _ = retry_all(&owner, &request, until, nodes.clone(), &mut job.owing) => false,
         };
         if closed {
             // Once more, for nodes that are there.
             let until = owner.clock.now() + owner.node_timeout;
-            let last = insist_on_all(&owner, &request, until, nodes, &mut job.owing);
+            let last = retry_all(&owner, &request, until, nodes, &mut job.owing);
             let _ = tokio::time::timeout(owner.node_timeout, last).await;
         }
         drop(job.waited_for.take());
@@ -111,18 +111,18 @@ fn spread_in(core: &Arc<Core>, room: Room, mut job: Spread, nodes: Vec<usize>) {
 
 /// Completes on all of `nodes`, and tells which of them have the record then. Those that answered are not `owing` a
 /// release any more.
-async fn insist_on_all(
-    core: &Arc<Core>,
+async fn retry_all(
+    shared: &Arc<Shared>,
     request: &CompleteRequest,
     until: Moment,
     nodes: Vec<usize>,
     owing: &mut Owing,
 ) -> Vec<usize> {
     let jobs = nodes.into_iter().map(|index| {
-        let (core, request) = (Arc::clone(core), request.clone());
+        let (shared, request) = (Arc::clone(shared), request.clone());
         let job: NodeFuture<Option<CompleteReply>> = Box::pin(async move {
             let complete = |node: &dyn Node| node.complete(request.clone());
-            let answer = insist(&core, index, until, "complete", complete).await;
+            let answer = retry(&shared, index, until, "complete", complete).await;
             answer.ok()
         });
         (index, job)
@@ -142,19 +142,19 @@ async fn insist_on_all(
 
 /// Releases on all of `nodes`; those that answered are not `owing` it any more.
 async fn free(
-    core: &Arc<Core>,
+    shared: &Arc<Shared>,
     release: &ReleaseRequest,
     until: Moment,
     nodes: Vec<usize>,
     owing: &mut Owing,
 ) {
     let jobs = nodes.into_iter().map(|index| {
-        let (core, release) = (Arc::clone(core), release.clone());
+        let (shared, release) = (Arc::clone(shared), release.clone());
         let job: NodeFuture<bool> = Box::pin(async move {
             let release = |node: &dyn Node| -> NodeFuture<Result<ReleaseReply, NodeError>> {
                 node.release(release.clone())
             };
-            insist(&core, index, until, "release", release)
+            retry(&shared, index, until, "release", release)
                 .await
                 .is_ok()
         });
@@ -179,16 +179,16 @@ pub(in crate::manager) enum End {
 
 /// Writes that the request under `hold` came to this, or, for `None`, that it may run again, and gives the lock back.
 /// Tells once a quorum of nodes has it, or too few have it within the node time-out. The rest goes on in the
-/// background, and so does all of it when this is dropped.
+/// tasks, and so does all of it when this is dropped.
 pub(in crate::manager) async fn complete(
-    core: &Arc<Core>,
-    hold: Arc<Hold>,
+    shared: &Arc<Shared>,
+    hold: Arc<HeldLease>,
     owed: Owed,
     outcome: Option<(Bytes, End)>,
-) -> Result<(), Unrecorded> {
-    let nothing = Unrecorded {
+) -> Result<(), CompleteError> {
+    let nothing = CompleteError {
         confirmed: 0,
-        needed: core.terms.quorum.needed(),
+        needed: shared.terms.quorum.needed(),
     };
     let (Owner::Us(token), Some(ballot)) = (hold.lease.owner, hold.lease.fence) else {
         return Err(nothing);
@@ -202,9 +202,9 @@ pub(in crate::manager) async fn complete(
         };
         Record::new(ballot, body, until)
     });
-    let request = CompleteRequest::new(release, record).under(Some(Arc::clone(&core.charter)));
+    let request = CompleteRequest::new(release, record).under(Some(Arc::clone(&shared.config)));
     let mut completion = Completion {
-        work: Some(Work::new(core, &hold, owed, request)),
+        work: Some(Work::new(shared, &hold, owed, request)),
     };
     match &mut completion.work {
         Some(work) => work.quorum().await,
@@ -213,7 +213,7 @@ pub(in crate::manager) async fn complete(
 }
 
 /// A completion under way. It runs where it is waited for, as another task would have to be woken for every answer;
-/// dropped at any point it goes on in the background.
+/// dropped at any point it goes on in the tasks.
 struct Completion {
     // Only `drop` takes it.
     work: Option<Work>,
@@ -225,15 +225,15 @@ impl Drop for Completion {
             return;
         };
         if !work.is_over() {
-            let core = Arc::clone(&work.core);
+            let shared = Arc::clone(&work.shared);
             // There are no more of them than requests that run.
-            core.background.spawn_anyway(work.rest());
+            shared.tasks.spawn_anyway(work.rest());
         }
     }
 }
 
 struct Work {
-    core: Arc<Core>,
+    shared: Arc<Shared>,
     request: CompleteRequest,
     sent: Moment,
     fanout: Fanout<Result<CompleteReply, NodeError>>,
@@ -251,18 +251,23 @@ struct Work {
 }
 
 impl Work {
-    fn new(core: &Arc<Core>, hold: &Arc<Hold>, mut owed: Owed, request: CompleteRequest) -> Self {
+    fn new(
+        shared: &Arc<Shared>,
+        hold: &Arc<HeldLease>,
+        mut owed: Owed,
+        request: CompleteRequest,
+    ) -> Self {
         let now = owed.nodes.iter().filter_map(|&index| {
-            let node = core.nodes.get(index)?;
+            let node = shared.nodes.get(index)?;
             Some((index, node.complete(request.clone())))
         });
         let mut fanout = Fanout::new(now);
         for &index in &owed.busy {
             // Not before what may set our token anew.
-            let (core, hold, request) = (Arc::clone(core), Arc::clone(hold), request.clone());
+            let (shared, hold, request) = (Arc::clone(shared), Arc::clone(hold), request.clone());
             let later: NodeFuture<_> = Box::pin(async move {
                 hold.settled(index).await;
-                match core.nodes.get(index) {
+                match shared.nodes.get(index) {
                     Some(node) => node.complete(request).await,
                     None => Ok(CompleteReply::Refused),
                 }
@@ -270,8 +275,8 @@ impl Work {
             fanout.push(index, later);
         }
         Self {
-            sent: core.clock.now(),
-            core: Arc::clone(core),
+            sent: shared.clock.now(),
+            shared: Arc::clone(shared),
             request,
             fanout,
             stored: Vec::new(),
@@ -285,26 +290,26 @@ impl Work {
     }
 
     fn needed(&self) -> usize {
-        self.core.terms.quorum.needed()
+        self.shared.terms.quorum.needed()
     }
 
     /// Whether nothing is left to be done.
     fn is_over(&self) -> bool {
-        self.decided && self.fanout.is_empty() && self.stored.len() == self.core.nodes.len()
+        self.decided && self.fanout.is_empty() && self.stored.len() == self.shared.nodes.len()
     }
 
-    /// Waits until a quorum of nodes has it, at most for the node time-out.
-    async fn quorum(&mut self) -> Result<(), Unrecorded> {
+    /// Waiters until a quorum of nodes has it, at most for the node time-out.
+    async fn quorum(&mut self) -> Result<(), CompleteError> {
         self.hear(self.needed()).await;
         self.decided = true;
         if let Some(turns) = self.turns.take() {
             let keys = &self.request.release.keys;
-            self.core.pass_on(turns, keys, self.listeners, self.sent);
+            self.shared.pass_on(turns, keys, self.listeners, self.sent);
         }
         let outcome = if self.stored.len() >= self.needed() {
             Ok(())
         } else {
-            Err(Unrecorded {
+            Err(CompleteError {
                 confirmed: self.stored.len(),
                 needed: self.needed(),
             })
@@ -315,9 +320,9 @@ impl Work {
 
     /// Notes answers until `enough` nodes have it, or none is to come, or it is too late for them.
     async fn hear(&mut self, enough: usize) {
-        let spent = self.core.clock.now().since(self.sent);
-        let left = self.core.node_timeout.saturating_sub(spent);
-        let timer = self.core.background.timer(left);
+        let spent = self.shared.clock.now().since(self.sent);
+        let left = self.shared.node_timeout.saturating_sub(spent);
+        let timer = self.shared.tasks.timer(left);
         tokio::pin!(timer);
         while self.stored.len() < enough {
             tokio::select! {
@@ -344,8 +349,8 @@ impl Work {
                 self.listeners = self.listeners.max(listeners);
             }
             Ok(CompleteReply::Refused) => {}
-            Err(error) if is_worth_another_try(&error) => self.failed.push(node),
-            Err(error) => self.core.refused(node, "complete", &error),
+            Err(error) if is_retryable(&error) => self.failed.push(node),
+            Err(error) => self.shared.refused(node, "complete", &error),
         }
     }
 
@@ -356,9 +361,9 @@ impl Work {
             // Nobody is left to hear it.
             let _ = self.quorum().await;
         }
-        self.hear(self.core.nodes.len()).await;
+        self.hear(self.shared.nodes.len()).await;
         self.failed.extend(self.fanout.abandon());
-        if self.stored.len() < self.core.nodes.len() {
+        if self.stored.len() < self.shared.nodes.len() {
             // Boxed, as it is seldom needed.
             Box::pin(self.bring()).await;
         }
@@ -366,23 +371,23 @@ impl Work {
 
     /// Tries nodes that failed again, and gives the record to all others.
     async fn bring(mut self) {
-        let until = self.sent + self.core.terms.ttl;
+        let until = self.sent + self.shared.terms.ttl;
         let room = match &self.request.record {
-            Some(record) => self.core.kept.room_for(record),
+            Some(record) => self.shared.kept.room_for(record),
             None => None,
         };
         if self.request.record.is_some() && room.is_none() {
             let (release, failed) = (&self.request.release, std::mem::take(&mut self.failed));
-            free(&self.core, release, until, failed, &mut self.owing).await;
+            free(&self.shared, release, until, failed, &mut self.owing).await;
             return;
         }
         if self.stored.len() < self.needed() || self.request.record.is_none() {
             let failed = std::mem::take(&mut self.failed);
             let owing = &mut self.owing;
-            let more = insist_on_all(&self.core, &self.request, until, failed, owing).await;
+            let more = retry_all(&self.shared, &self.request, until, failed, owing).await;
             self.stored.extend(more);
         }
-        let nodes = 0..self.core.nodes.len();
+        let nodes = 0..self.shared.nodes.len();
         let lacking: Vec<usize> = nodes.filter(|node| !self.stored.contains(node)).collect();
         if let (Some(room), Some(record)) = (room, self.request.record.take())
             && !lacking.is_empty()
@@ -395,7 +400,7 @@ impl Work {
                 owing: self.owing,
                 waited_for: self.waited_for,
             };
-            spread_in(&self.core, room, job, lacking);
+            spread_in(&self.shared, room, job, lacking);
         }
     }
 }

@@ -6,13 +6,13 @@ use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock as _;
 use crate::manager::error::loss::LossReason;
-use crate::manager::error::release::Unconfirmed;
-use crate::manager::lease::held::Hold;
+use crate::manager::error::release::ReleaseUnconfirmed;
+use crate::manager::lease::held::HeldLease;
 use crate::manager::lease::share::Owed;
 use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::nodes::retry::{Missed, insist, is_worth_another_try};
-use crate::manager::shared::Core;
+use crate::manager::nodes::retry::{Missed, is_retryable, retry};
+use crate::manager::shared::Shared;
 use crate::manager::waiting::turns::Turns;
 use crate::metrics;
 use crate::moment::Moment;
@@ -23,7 +23,7 @@ use crate::node::{
 use crate::protocol::backoff::give_way;
 use crate::token::{Owner, OwnerToken};
 
-/// One release on several nodes. Dropped at any point it goes on in the background.
+/// One release on several nodes. Dropped at any point it goes on in the tasks.
 #[derive(Debug)]
 pub(in crate::manager) struct Release {
     // Only `drop` takes it.
@@ -37,7 +37,7 @@ pub(in crate::manager) struct Debt {
     // By then the ttl has ended it on its own.
     until: Moment,
     // The lock, if commands that may set the token were under way when it was let go.
-    hold: Option<Arc<Hold>>,
+    hold: Option<Arc<HeldLease>>,
 }
 
 /// What a node is owed.
@@ -50,7 +50,7 @@ enum Due {
 
 impl Debt {
     pub(in crate::manager) fn new(
-        core: &Core,
+        shared: &Shared,
         keys: &NodeKeys,
         token: OwnerToken,
         since: Moment,
@@ -59,7 +59,7 @@ impl Debt {
         let request = ReleaseRequest::new(keys.clone(), token, announce).since(since);
         Self {
             due: Due::Release(request),
-            until: core.clock.now() + core.terms.ttl,
+            until: shared.clock.now() + shared.terms.ttl,
             hold: None,
         }
     }
@@ -107,21 +107,21 @@ fn lent() -> NodeError {
 impl Release {
     /// A release of `debt` on `nodes`, where `free` other nodes are free already. It meets `obligation`.
     pub(in crate::manager) fn new(
-        core: &Arc<Core>,
+        shared: &Arc<Shared>,
         debt: Debt,
         nodes: &[usize],
         free: usize,
         obligation: Option<Obligation>,
     ) -> Self {
         let futures = nodes.iter().filter_map(|&index| {
-            let node = core.nodes.get(index)?;
+            let node = shared.nodes.get(index)?;
             Some((index, debt.send(&**node)))
         });
         Self {
             work: Some(Work {
                 fanout: Fanout::new(futures),
-                core: Arc::clone(core),
-                sent: core.clock.now(),
+                shared: Arc::clone(shared),
+                sent: shared.clock.now(),
                 debt,
                 failed: Vec::new(),
                 free,
@@ -135,17 +135,17 @@ impl Release {
 
     /// The end of a claim on all nodes, whether or not they are known to have it.
     pub(in crate::manager) fn of_claim(
-        core: &Arc<Core>,
+        shared: &Arc<Shared>,
         request: EndClaim,
         obligation: Option<Obligation>,
     ) -> Self {
         let debt = Debt {
             due: Due::EndClaim(request),
-            until: core.clock.now() + core.terms.ttl,
+            until: shared.clock.now() + shared.terms.ttl,
             hold: None,
         };
-        let nodes: Vec<usize> = (0..core.nodes.len()).collect();
-        Self::new(core, debt, &nodes, 0, obligation)
+        let nodes: Vec<usize> = (0..shared.nodes.len()).collect();
+        Self::new(shared, debt, &nodes, 0, obligation)
     }
 
     /// A release that has nothing to do, now or ever.
@@ -155,7 +155,11 @@ impl Release {
 
     /// The release of a lock that was held. Nodes with a command under way are asked when that is answered, and
     /// count like the others: a node that was slow to grant must not make the release depend on all the rest.
-    pub(in crate::manager) fn of(core: &Arc<Core>, hold: &Arc<Hold>, owed: &mut Owed) -> Self {
+    pub(in crate::manager) fn of(
+        shared: &Arc<Shared>,
+        hold: &Arc<HeldLease>,
+        owed: &mut Owed,
+    ) -> Self {
         let Owner::Us(token) = hold.lease.owner else {
             // It is the lender's to release.
             let lost = owed.lost.map_or("returned", |_| "lost");
@@ -163,14 +167,14 @@ impl Release {
             return match hold.lease.owner {
                 Owner::Lender(owner, claim) => {
                     let request = EndClaim::new(hold.keys.clone(), owner, claim, true);
-                    Self::of_claim(core, request, owed.obligation())
+                    Self::of_claim(shared, request, owed.obligation())
                 }
                 Owner::Us(_) => Self::nothing(),
             };
         };
-        let debt = Debt::new(core, &hold.keys, token, hold.lease.started, true);
+        let debt = Debt::new(shared, &hold.keys, token, hold.lease.started, true);
         let debt = debt.lent(hold.was_lent());
-        let mut release = Self::new(core, debt, &owed.nodes, owed.free, None);
+        let mut release = Self::new(shared, debt, &owed.nodes, owed.free, None);
         if let Some(work) = &mut release.work {
             work.owing = owed.owing();
             work.turns = owed.turns.take();
@@ -179,15 +183,15 @@ impl Release {
                 work.debt.hold = Some(Arc::clone(hold));
             }
             for &index in &owed.busy {
-                let later = when_settled(Arc::clone(core), index, work.debt.clone());
+                let later = when_settled(Arc::clone(shared), index, work.debt.clone());
                 work.fanout.push(index, Box::pin(later));
             }
         }
         release
     }
 
-    /// Waits until a quorum of nodes is free, at most for the node time-out. The rest goes on in the background.
-    pub(in crate::manager) async fn quorum(mut self) -> Result<(), Unconfirmed> {
+    /// Waiters until a quorum of nodes is free, at most for the node time-out. The rest goes on in the tasks.
+    pub(in crate::manager) async fn quorum(mut self) -> Result<(), ReleaseUnconfirmed> {
         match &mut self.work {
             Some(work) => work.quorum().await,
             None => Ok(()),
@@ -201,15 +205,15 @@ impl Drop for Release {
         if work.fanout.is_empty() && work.failed.is_empty() {
             return;
         }
-        let (core, keys) = (Arc::clone(&work.core), work.debt.keys().clone());
-        core.settle(&keys, work.rest());
+        let (shared, keys) = (Arc::clone(&work.shared), work.debt.keys().clone());
+        shared.settle(&keys, work.rest());
     }
 }
 
 /// A release under way.
 #[derive(Debug)]
 struct Work {
-    core: Arc<Core>,
+    shared: Arc<Shared>,
     debt: Debt,
     sent: Moment,
     fanout: Fanout<Result<ReleaseReply, NodeError>>,
@@ -254,23 +258,23 @@ impl Drop for Tally {
 }
 
 impl Work {
-    async fn quorum(&mut self) -> Result<(), Unconfirmed> {
+    async fn quorum(&mut self) -> Result<(), ReleaseUnconfirmed> {
         self.freed().await;
         self.pass_on();
-        let needed = self.core.terms.quorum.needed();
+        let needed = self.shared.terms.quorum.needed();
         if self.free >= needed {
             return Ok(());
         }
-        Err(Unconfirmed {
+        Err(ReleaseUnconfirmed {
             confirmed: self.free,
             needed,
         })
     }
 
-    /// Waits until a quorum of nodes is free, or does not answer in time.
+    /// Waiters until a quorum of nodes is free, or does not answer in time.
     async fn freed(&mut self) {
-        let needed = self.core.terms.quorum.needed();
-        let timer = self.core.background.timer(self.core.node_timeout);
+        let needed = self.shared.terms.quorum.needed();
+        let timer = self.shared.tasks.timer(self.shared.node_timeout);
         tokio::pin!(timer);
         while self.free < needed {
             tokio::select! {
@@ -301,26 +305,26 @@ impl Work {
                     self.listeners = self.listeners.max(listeners);
                 }
             }
-            Err(error) if is_worth_another_try(&error) => self.failed.push(node),
-            Err(error) => self.core.refused(node, "release", &error),
+            Err(error) if is_retryable(&error) => self.failed.push(node),
+            Err(error) => self.shared.refused(node, "release", &error),
         }
     }
 
     /// Lets the next go for the key.
     fn pass_on(&mut self) {
         if let Some(turns) = self.turns.take() {
-            self.core
+            self.shared
                 .pass_on(turns, self.debt.keys(), self.listeners, self.sent);
         }
     }
 
-    /// Waits for the releases under way, then tries the failed ones again until the ttl has ended them.
+    /// Waiters for the releases under way, then tries the failed ones again until the ttl has ended them.
     async fn rest(mut self) {
         if self.turns.is_some() {
             // What is not free by then is tried again below.
             let _ = self.quorum().await;
         }
-        let timer = sleep(self.core.node_timeout);
+        let timer = sleep(self.shared.node_timeout);
         tokio::pin!(timer);
         loop {
             tokio::select! {
@@ -338,7 +342,7 @@ impl Work {
         }
         let failed = std::mem::take(&mut self.failed).into_iter();
         let retries = failed.map(|node| {
-            let retry = retry(Arc::clone(&self.core), node, self.debt.clone());
+            let retry = release_later(Arc::clone(&self.shared), node, self.debt.clone());
             (node, Box::pin(retry) as NodeFuture<bool>)
         });
         let mut retries = Fanout::new(retries.collect::<Vec<_>>());
@@ -350,8 +354,8 @@ impl Work {
     }
 }
 
-impl Core {
-    /// Lets the next go for keys whose release was sent at `sent`: others, if they were waiting, and then who waits in
+impl Shared {
+    /// Lets the next go for keys whose release was sent at `sent`: others, if they were waiting, and then who waiters in
     /// this process.
     pub(in crate::manager) fn pass_on(
         &self,
@@ -364,7 +368,7 @@ impl Core {
             let now = self.clock.now();
             let pause = give_way(listeners, now.since(sent));
             for key in keys.as_slice() {
-                self.courtesy.stand_back(key.shared(), now, pause);
+                self.cooldown.stand_back(key.shared(), now, pause);
             }
         }
         drop(turns);
@@ -373,7 +377,7 @@ impl Core {
 
 /// Releases one node once nothing is under way to it that could set the token anew.
 async fn when_settled(
-    core: Arc<Core>,
+    shared: Arc<Shared>,
     index: usize,
     debt: Debt,
 ) -> Result<ReleaseReply, NodeError> {
@@ -381,22 +385,22 @@ async fn when_settled(
         Some(hold) => hold.settled(index).await,
         None => true,
     };
-    match core.nodes.get(index) {
+    match shared.nodes.get(index) {
         Some(node) if owes => debt.send(&**node).await,
         _ => Ok(ReleaseReply::NotOwner),
     }
 }
 
 /// Releases on one node again and again until it answers or the ttl is over. Tells whether it did.
-async fn retry(core: Arc<Core>, index: usize, debt: Debt) -> bool {
+async fn release_later(shared: Arc<Shared>, index: usize, debt: Debt) -> bool {
     if let Some(hold) = &debt.hold {
-        let left = debt.until.since(core.clock.now());
+        let left = debt.until.since(shared.clock.now());
         let _ = timeout(left, hold.settled(index)).await;
     }
     let release = |node: &dyn Node| debt.send(node);
-    let released = insist(&core, index, debt.until, "release", release).await;
+    let released = retry(&shared, index, debt.until, "release", release).await;
     if released == Err(Missed::Late) {
-        let key = debt.keys().first().show(core.redact);
+        let key = debt.keys().first().show(shared.redact);
         let reason = match &debt.due {
             Due::Release(request) if !request.lent => "a node did not answer in time",
             Due::Release(_) => "a borrower did not end, or a node did not answer, in time",

@@ -1,44 +1,44 @@
-//! Asking the nodes whether a borrowed lock is still held by its lender.
+//! AcquireCall the nodes whether a borrowed lock is still held by its lender.
 
 use crate::clock::Clock as _;
 use crate::manager::error::acquire::NoQuorum;
 use crate::manager::error::borrow::BorrowError;
-use crate::manager::lease::held::Hold;
+use crate::manager::lease::held::HeldLease;
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::shared::Core;
+use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::node::{NodeError, NodeErrorKind, VerifyReply, VerifyRequest};
-use crate::protocol::renewal::Holding;
+use crate::protocol::renewal::LeaseNodes;
 use crate::token::{Claim, OwnerHash};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// What came of asking all nodes for the owner.
+/// What came of call all nodes for the owner.
 pub(in crate::manager) struct Look {
     pub(in crate::manager) sent: Moment,
-    pub(in crate::manager) holding: Holding,
+    pub(in crate::manager) holding: LeaseNodes,
     // The nodes that were not waited for.
     pub(in crate::manager) late: Fanout<Result<VerifyReply, NodeError>>,
 }
 
 /// Asks all nodes for the owner, until a quorum vouches for it or none can, after the node time-out at the latest.
 pub(in crate::manager) async fn look(
-    core: &Core,
+    shared: &Shared,
     keys: &NodeKeys,
     (owner, claim): (OwnerHash, Claim),
 ) -> Result<Look, BorrowError> {
-    let charter = Some(Arc::clone(&core.charter));
-    let request = VerifyRequest::new(keys.clone(), owner, charter).claiming(claim);
+    let config = Some(Arc::clone(&shared.config));
+    let request = VerifyRequest::new(keys.clone(), owner, config).claiming(claim);
     // Before anything can leave: what is left to the owner counts from here.
-    let sent = core.clock.now();
-    let nodes = core.nodes.iter().enumerate();
+    let sent = shared.clock.now();
+    let nodes = shared.nodes.iter().enumerate();
     let mut fanout = Fanout::new(nodes.map(|(index, node)| (index, node.verify(request.clone()))));
-    let mut holding = Holding::following(core.terms, sent);
+    let mut holding = LeaseNodes::following(shared.terms, sent);
     let mut errors: Vec<(usize, NodeError)> = Vec::new();
     let (mut longest, mut is_claimed) = (Duration::ZERO, false);
-    let timer = sleep(core.patience(sent));
+    let timer = sleep(shared.patience(sent));
     tokio::pin!(timer);
     loop {
         let answer = tokio::select! {
@@ -46,7 +46,7 @@ pub(in crate::manager) async fn look(
             answer = fanout.next() => answer,
             () = &mut timer => {
                 let late = fanout.abandon().into_iter();
-                errors.extend(late.map(|node| (node, core.timed_out())));
+                errors.extend(late.map(|node| (node, shared.timed_out())));
                 None
             }
         };
@@ -55,16 +55,16 @@ pub(in crate::manager) async fn look(
             longest = longest.max(*remaining);
         }
         is_claimed |= answer == Ok(VerifyReply::Taken);
-        if let Some(error) = note(core, &mut holding, node, sent, answer) {
+        if let Some(error) = note(shared, &mut holding, node, sent, answer) {
             errors.push((node, error));
         }
         // Enough, unless a node among them missed an extension and the others will give more time.
-        let left = holding.deadline().since(core.clock.now());
-        if holding.taken() || (!left.is_zero() && left >= longest.min(core.terms.ttl) / 2) {
+        let left = holding.deadline().since(shared.clock.now());
+        if holding.taken() || (!left.is_zero() && left >= longest.min(shared.terms.ttl) / 2) {
             break;
         }
     }
-    if let Some(error) = core.disagreement() {
+    if let Some(error) = shared.disagreement() {
         return Err(BorrowError::NoQuorum(error));
     }
     if holding.taken() {
@@ -74,26 +74,26 @@ pub(in crate::manager) async fn look(
             BorrowError::NotOwner
         });
     }
-    if core.clock.now() < holding.deadline() {
+    if shared.clock.now() < holding.deadline() {
         return Ok(Look {
             sent,
             holding,
             late: fanout,
         });
     }
-    let needed = core.terms.quorum.needed();
-    if core.nodes.len() - holding.missing() >= needed {
+    let needed = shared.terms.quorum.needed();
+    if shared.nodes.len() - holding.missing() >= needed {
         return Err(BorrowError::TooLate);
     }
     errors.sort_by_key(|(node, _)| *node);
     let failures = errors.into_iter();
     Err(BorrowError::NoQuorum(NoQuorum {
         needed,
-        nodes: core.nodes.len(),
+        nodes: shared.nodes.len(),
         failures: failures
-            .map(|(node, error)| core.failure(node, error))
+            .map(|(node, error)| shared.failure(node, error))
             .collect(),
-        retry_after: core.quorum_in(),
+        retry_after: shared.quorum_in(),
         disagreed: false,
     }))
 }
@@ -101,8 +101,8 @@ pub(in crate::manager) async fn look(
 /// Takes in the answers that were not waited for, so that a node which forgets is no reason to end what others would
 /// have vouched for.
 pub(in crate::manager) async fn take_in(
-    core: Arc<Core>,
-    hold: Arc<Hold>,
+    shared: Arc<Shared>,
+    hold: Arc<HeldLease>,
     mut late: Fanout<Result<VerifyReply, NodeError>>,
     sent: Moment,
 ) {
@@ -110,29 +110,29 @@ pub(in crate::manager) async fn take_in(
         while let Some((node, answer)) = late.next().await {
             hold.answered(node, |holding| {
                 // What is amiss with the node the next look will tell.
-                let _ = note(&core, holding, node, sent, answer);
+                let _ = note(&shared, holding, node, sent, answer);
             });
         }
     };
-    let _ = timeout(core.node_timeout, answers).await;
+    let _ = timeout(shared.node_timeout, answers).await;
 }
 
 /// Takes in what `node` answered to a look that was sent at `sent`.
 pub(in crate::manager) fn note(
-    core: &Core,
-    holding: &mut Holding,
+    shared: &Shared,
+    holding: &mut LeaseNodes,
     node: usize,
     sent: Moment,
     answer: Result<VerifyReply, NodeError>,
 ) -> Option<NodeError> {
     match answer {
-        Ok(VerifyReply::Owner { remaining }) if core.in_time(sent) => {
+        Ok(VerifyReply::Owner { remaining }) if shared.in_time(sent) => {
             holding.vouch(node, sent, remaining);
         }
-        Ok(VerifyReply::Owner { .. }) => return Some(core.too_late()),
+        Ok(VerifyReply::Owner { .. }) => return Some(shared.too_late()),
         Ok(VerifyReply::NotOwner | VerifyReply::Taken) => holding.foreign(node, sent),
         Err(error) => {
-            core.heard(node, &error);
+            shared.heard(node, &error);
             return Some(error);
         }
     }
@@ -141,30 +141,30 @@ pub(in crate::manager) fn note(
 
 /// Asks one node again for the owner of a borrowed lock.
 pub(in crate::manager) async fn follow(
-    core: Arc<Core>,
+    shared: Arc<Shared>,
     index: usize,
-    hold: Arc<Hold>,
+    hold: Arc<HeldLease>,
     (owner, claim): (OwnerHash, Claim),
     sent: Moment,
 ) {
-    let Some(node) = core.nodes.get(index) else {
+    let Some(node) = shared.nodes.get(index) else {
         return;
     };
     // The claim again, for a node that has missed or forgotten it.
-    let charter = Some(Arc::clone(&core.charter));
-    let request = VerifyRequest::new(hold.keys.clone(), owner, charter).claiming(claim);
-    let answer = match timeout(core.node_timeout, node.verify(request)).await {
+    let config = Some(Arc::clone(&shared.config));
+    let request = VerifyRequest::new(hold.keys.clone(), owner, config).claiming(claim);
+    let answer = match timeout(shared.node_timeout, node.verify(request)).await {
         Ok(answer) => answer,
-        Err(_) => Err(core.timed_out()),
+        Err(_) => Err(shared.timed_out()),
     };
     hold.answered(index, |holding| {
-        if let Some(error) = note(&core, holding, index, sent, answer)
+        if let Some(error) = note(&shared, holding, index, sent, answer)
             && matches!(
                 error.kind(),
                 NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Foreign
             )
         {
-            crate::trace::command_failed(core.name_of(index), "verify", &error);
+            crate::trace::command_failed(shared.name_of(index), "verify", &error);
         }
     });
 }

@@ -9,7 +9,7 @@ use crate::manager::settings::fencing::{Fencing, usual};
 use crate::manager::settings::hand_off::HandOff;
 use crate::manager::settings::restart_guard::RestartGuard;
 use crate::namespace::Namespace;
-use crate::node::{Charter, Node};
+use crate::node::{ClusterConfig, Node};
 use crate::protocol::quarantine::latest_vote;
 use crate::protocol::quorum::Quorum;
 use crate::protocol::renewal::Terms;
@@ -81,7 +81,7 @@ pub(crate) struct Options {
 
 impl Options {
     /// What all processes that share `nodes` must agree on.
-    pub(in crate::manager) fn charter(&self, nodes: &[Arc<dyn Node>]) -> Arc<Charter> {
+    pub(in crate::manager) fn config(&self, nodes: &[Arc<dyn Node>]) -> Arc<ClusterConfig> {
         let described = nodes.iter().map(|node| match node.agreed() {
             more if more.is_empty() => node.name().to_owned(),
             more => format!("{} ({more})", node.name()),
@@ -98,12 +98,8 @@ impl Options {
             on_off(guarded),
             on_off(self.fencing.keep.is_some()),
         );
-        let charter = Charter::new(&text, self.terms.ttl);
-        Arc::new(if guarded {
-            charter
-        } else {
-            charter.unguarded()
-        })
+        let config = ClusterConfig::new(&text, self.terms.ttl);
+        Arc::new(if guarded { config } else { config.unguarded() })
     }
 }
 

@@ -11,11 +11,11 @@ use crate::moment::Moment;
 
 /// The keys that this process stands back from, and until when. A hint: what is forgotten costs fairness only.
 #[derive(Debug, Default)]
-pub(in crate::manager) struct Courtesy {
+pub(in crate::manager) struct Cooldown {
     until: Mutex<HashMap<Name, Moment>>,
 }
 
-impl Courtesy {
+impl Cooldown {
     fn until(&self) -> MutexGuard<'_, HashMap<Name, Moment>> {
         self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -54,25 +54,25 @@ mod tests {
 
     #[test]
     fn a_key_is_stood_back_from_until_its_time_and_then_forgotten() {
-        let courtesy = Courtesy::default();
+        let cooldown = Cooldown::default();
         let (name, start) = (Name::from("k"), Moment::from_nanos(1));
-        assert_eq!(courtesy.pause(&name, start), None);
-        courtesy.stand_back(&name, start, 5 * MS);
-        assert_eq!(courtesy.pause(&name, start + 2 * MS), Some(3 * MS));
-        assert_eq!(courtesy.pause(&Name::from("other"), start), None);
-        assert_eq!(courtesy.pause(&name, start + 5 * MS), None);
-        assert!(courtesy.until().is_empty());
+        assert_eq!(cooldown.pause(&name, start), None);
+        cooldown.stand_back(&name, start, 5 * MS);
+        assert_eq!(cooldown.pause(&name, start + 2 * MS), Some(3 * MS));
+        assert_eq!(cooldown.pause(&Name::from("other"), start), None);
+        assert_eq!(cooldown.pause(&name, start + 5 * MS), None);
+        assert!(cooldown.until().is_empty());
     }
 
     #[test]
     fn it_is_bounded_and_the_past_makes_room() {
-        let courtesy = Courtesy::default();
+        let cooldown = Cooldown::default();
         let start = Moment::from_nanos(1);
         for number in 0..2 * LIMIT {
-            courtesy.stand_back(&Name::from(number.to_string()), start, MS);
+            cooldown.stand_back(&Name::from(number.to_string()), start, MS);
         }
-        assert_eq!(courtesy.until().len(), LIMIT);
-        courtesy.stand_back(&Name::from("new"), start + 2 * MS, MS);
-        assert_eq!(courtesy.until().len(), 1);
+        assert_eq!(cooldown.until().len(), LIMIT);
+        cooldown.stand_back(&Name::from("new"), start + 2 * MS, MS);
+        assert_eq!(cooldown.until().len(), 1);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::manager::guard::LockGuard;
-use crate::manager::lease::held::Hold;
+use crate::manager::lease::held::HeldLease;
 use crate::manager::queue::{self, Name};
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
@@ -49,7 +49,7 @@ impl Turns {
         Some(Self { turn, ..self })
     }
 
-    /// Whether the lock may pass to somebody who waits: only one of a single key does, and no personal one.
+    /// Whether the lock may pass to somebody who waiters: only one of a single key does, and no personal one.
     pub(in crate::manager) fn can_hand_off(&self) -> bool {
         !self.personal && self.turn.is_waited_for()
     }
@@ -97,7 +97,7 @@ impl queue::Baton for Baton {
 #[derive(Clone, Debug)]
 pub(in crate::manager) enum Note {
     /// It is held here.
-    Held(Weak<Hold>),
+    Held(Weak<HeldLease>),
     /// It is held elsewhere, until then unless it is extended or released.
     Until(Moment),
 }

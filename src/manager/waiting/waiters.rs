@@ -1,18 +1,18 @@
-//! [`Waits`]: who waits for which key, and since when, for those who look.
+//! [`Waiters`]: who waiters for which key, and since when, for those who look.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::manager::shared::Core;
+use crate::manager::shared::Shared;
 use crate::metrics;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
 
 /// The callers of one manager that wait: in line, or for other processes. Who gets a lock at once is never in it.
 #[derive(Debug, Default)]
-pub(in crate::manager) struct Waits(Mutex<BTreeMap<(Moment, u64), NodeKey>>);
+pub(in crate::manager) struct Waiters(Mutex<BTreeMap<(Moment, u64), NodeKey>>);
 
-impl Waits {
+impl Waiters {
     fn all(&self) -> MutexGuard<'_, BTreeMap<(Moment, u64), NodeKey>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -30,39 +30,39 @@ impl Waits {
     }
 }
 
-/// One caller that waits.
+/// One caller that waiters.
 #[derive(Debug)]
-pub(in crate::manager) struct Waiting {
-    core: Arc<Core>,
+pub(in crate::manager) struct Waiter {
+    shared: Arc<Shared>,
     at: (Moment, u64),
     in_line: bool,
 }
 
-impl Waiting {
-    /// A caller that began at `began` and waits for `key`: in line behind others of its process, or else for other
+impl Waiter {
+    /// A caller that began at `began` and waiters for `key`: in line behind others of its process, or else for other
     /// processes.
     pub(in crate::manager) fn new(
-        core: &Arc<Core>,
+        shared: &Arc<Shared>,
         key: &NodeKey,
         began: Moment,
         in_line: bool,
     ) -> Self {
-        let at = (began, core.next_id());
-        core.waits.all().insert(at, key.clone());
+        let at = (began, shared.next_id());
+        shared.waiters.all().insert(at, key.clone());
         if in_line {
             metrics::waiting_more();
         }
         Self {
-            core: Arc::clone(core),
+            shared: Arc::clone(shared),
             at,
             in_line,
         }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for Waiter {
     fn drop(&mut self) {
-        let gone = self.core.waits.all().remove(&self.at);
+        let gone = self.shared.waiters.all().remove(&self.at);
         // Outside the mutex.
         drop(gone);
         if self.in_line {

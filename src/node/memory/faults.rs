@@ -51,7 +51,7 @@ impl Faults {
         }
     }
 
-    /// Waits until the node takes commands and runs them.
+    /// Waiters until the node takes commands and runs them.
     pub(super) fn well(&self) -> NodeFuture<Result<(), NodeError>> {
         let mut mode = self.mode.subscribe();
         Box::pin(async move {

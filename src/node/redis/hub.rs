@@ -103,7 +103,7 @@ impl Hub {
         self.changed.notify_one();
     }
 
-    /// Waits until something is to be asked of the server.
+    /// Waiters until something is to be asked of the server.
     pub(super) async fn work(&self) {
         while self.channels().is_settled() {
             self.changed.notified().await;
@@ -251,7 +251,7 @@ mod tests {
     use crate::node::Ears;
 
     fn key(name: &str) -> NodeKey {
-        Namespace::default().place(&LockKey::new(name).unwrap())
+        Namespace::default().node_key(&LockKey::new(name).unwrap())
     }
 
     /// Asks the server, which agrees; tells how many channels were joined and left.

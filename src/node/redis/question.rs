@@ -1,4 +1,4 @@
-//! Asking one Sentinel, again and again.
+//! AcquireCall one Sentinel, again and again.
 
 use std::collections::HashMap;
 use std::sync::Arc;

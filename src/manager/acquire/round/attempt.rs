@@ -11,17 +11,17 @@ use crate::lease::Lease;
 use crate::lock_keys::LockKeys;
 use crate::manager::error::acquire::{AcquireError, NoQuorum, ShuttingDown, TooSlow};
 use crate::manager::lease::clocks::Clocks;
-use crate::manager::lease::held::Hold;
+use crate::manager::lease::held::HeldLease;
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::random::token;
 use crate::manager::release::releaser::{Debt, Release};
-use crate::manager::shared::Core;
+use crate::manager::shared::Shared;
 use crate::manager::waiting::turns::{Note, Turns};
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest};
-use crate::protocol::renewal::{Holding, Terms};
+use crate::protocol::renewal::{LeaseNodes, Terms};
 use crate::protocol::round::{Round, Verdict, Vote};
 use crate::record::Record;
 use crate::token::{FencingToken, Owner, OwnerToken};
@@ -53,10 +53,10 @@ impl Purpose {
 /// One round over the nodes with one owner token.
 ///
 /// It ends in exactly one of three ways: [`win`](Self::win) makes a lock of it, [`give_back`](Self::give_back)
-/// releases what it got and waits for that, and `drop`, at any point, releases what it got in the background.
+/// releases what it got and waiters for that, and `drop`, at any point, releases what it got in the tasks.
 #[derive(Debug)]
 pub(in crate::manager) struct Attempt {
-    pub(in crate::manager) core: Arc<Core>,
+    pub(in crate::manager) shared: Arc<Shared>,
     pub(in crate::manager) keys: NodeKeys,
     pub(in crate::manager) purpose: Purpose,
     pub(in crate::manager) token: OwnerToken,
@@ -85,44 +85,45 @@ impl Attempt {
     /// [`AcquireError::ShuttingDown`] if the manager takes no more locks, and [`NoQuorum`] if a node is known to serve
     /// processes with another list.
     pub(in crate::manager) fn new(
-        core: &Arc<Core>,
+        shared: &Arc<Shared>,
         keys: &NodeKeys,
         purpose: Purpose,
     ) -> Result<Self, AcquireError> {
-        if let Some(error) = core.disagreement() {
+        if let Some(error) = shared.disagreement() {
             return Err(AcquireError::NoQuorum(error));
         }
         let token = token().map_err(AcquireError::NoEntropy)?;
-        let obligation = core.ledger.begin();
+        let obligation = shared.ledger.begin();
         let obligation = obligation.ok_or(AcquireError::ShuttingDown(ShuttingDown))?;
         let numbered = match purpose {
-            Purpose::Lock => core.fencing,
+            Purpose::Lock => shared.fencing,
             // A record needs its ballot, whatever users make of numbers. Its counter need not live as long: the mark,
             // which stands in for it, is above the ballots of all records.
-            Purpose::Recall { .. } => Some(core.counters_kept()),
+            Purpose::Recall { .. } => Some(shared.counters_kept()),
         };
-        let request = AcquireRequest::new(keys.clone(), token, core.terms.ttl)
-            .under(Some(Arc::clone(&core.charter)))
-            .numbered(numbered.and_then(|keep| core.proposal(keep)));
+        let request = AcquireRequest::new(keys.clone(), token, shared.terms.ttl)
+            .under(Some(Arc::clone(&shared.config)))
+            .numbered(numbered.and_then(|keep| shared.proposal(keep)));
         // Before anything can leave: validity counts from here, for every node.
-        let sent = core.clock.now();
-        let nodes = core.nodes.iter().enumerate();
+        let sent = shared.clock.now();
+        let nodes = shared.nodes.iter().enumerate();
         let futures = nodes.map(|(index, node)| match purpose {
             Purpose::Lock => (index, node.acquire(request.clone())),
             Purpose::Recall { adopt, keep } => {
-                let recall = RecallRequest::new(request.clone(), adopt, linger(&core.terms, keep));
+                let recall =
+                    RecallRequest::new(request.clone(), adopt, linger(&shared.terms, keep));
                 (index, node.recall(recall))
             }
         });
         Ok(Self {
             fanout: Fanout::new(futures),
-            core: Arc::clone(core),
+            shared: Arc::clone(shared),
             keys: keys.clone(),
             purpose,
             token,
             fence: None,
             sent,
-            round: Round::new(core.terms.quorum),
+            round: Round::new(shared.terms.quorum),
             numbered,
             records: Vec::new(),
             clocks: Vec::new(),
@@ -145,13 +146,13 @@ impl Attempt {
 
     /// Asks the nodes and returns the verdict as soon as it is certain, after the node time-out at the latest.
     pub(in crate::manager) async fn decide(&mut self) -> Verdict {
-        let timer = sleep(self.core.patience(self.sent));
+        let timer = sleep(self.shared.patience(self.sent));
         tokio::pin!(timer);
         loop {
             while let Some((node, answer)) = self.fanout.take_ready() {
                 self.record(node, answer);
             }
-            if self.core.standings.is_blocked() {
+            if self.shared.voting.is_blocked() {
                 return Verdict::NoQuorum;
             }
             if let Some(verdict) = self.round.verdict() {
@@ -163,7 +164,7 @@ impl Attempt {
                 Some((node, answer)) = self.fanout.next() => self.record(node, answer),
                 () = &mut timer => {
                     let late: Vec<usize> = self.fanout.abandon();
-                    let late = late.into_iter().map(|node| (node, self.core.timed_out()));
+                    let late = late.into_iter().map(|node| (node, self.shared.timed_out()));
                     self.errors.extend(late);
                     self.round.time_out();
                 }
@@ -184,9 +185,9 @@ impl Attempt {
                 Vote::Failed { owed: true }
             }
             Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. })
-                if !self.core.in_time(self.sent) =>
+                if !self.shared.in_time(self.sent) =>
             {
-                self.errors.push((node, self.core.too_late()));
+                self.errors.push((node, self.shared.too_late()));
                 Vote::Failed { owed: true }
             }
             Ok(AcquireReply::Granted { fence }) => Vote::Granted(fence),
@@ -202,7 +203,7 @@ impl Attempt {
             }
             Ok(AcquireReply::Held(holder)) => Vote::Refused(holder),
             Err(error) => {
-                self.core.heard(node, &error);
+                self.shared.heard(node, &error);
                 let owed = error.outcome_unknown();
                 self.errors.push((node, error));
                 Vote::Failed { owed }
@@ -212,9 +213,9 @@ impl Attempt {
     }
 
     /// What each node is believed to hold now that the round is granted.
-    pub(in crate::manager) fn holding(&self) -> Holding {
-        let mut holding = Holding::new(self.core.terms, self.sent);
-        for node in 0..self.core.nodes.len() {
+    pub(in crate::manager) fn holding(&self) -> LeaseNodes {
+        let mut holding = LeaseNodes::new(self.shared.terms, self.sent);
+        for node in 0..self.shared.nodes.len() {
             match self.round.vote(node) {
                 Some(Vote::Granted(_)) => holding.confirm(node, self.sent),
                 Some(Vote::Refused(_)) => holding.foreign(node, self.sent),
@@ -233,19 +234,19 @@ impl Attempt {
         mut self,
         names: LockKeys,
         turns: Turns,
-    ) -> Result<Arc<Hold>, AcquireError> {
-        let core = Arc::clone(&self.core);
+    ) -> Result<Arc<HeldLease>, AcquireError> {
+        let shared = Arc::clone(&self.shared);
         let holding = self.holding();
         let missing = holding.missing() > 0;
         let deadline = holding.deadline();
-        let now = core.clock.now();
-        if now >= deadline || !core.in_time(self.sent) {
+        let now = shared.clock.now();
+        if now >= deadline || !shared.in_time(self.sent) {
             return Err(AcquireError::TooSlow(TooSlow {
                 elapsed: now.since(self.sent),
-                ttl: core.terms.ttl,
+                ttl: shared.terms.ttl,
             }));
         }
-        if let Some(error) = core.disagreement() {
+        if let Some(error) = shared.disagreement() {
             return Err(AcquireError::NoQuorum(error));
         }
         let Some(obligation) = self.obligation.take() else {
@@ -256,17 +257,17 @@ impl Attempt {
             keys: names,
             owner: Owner::Us(self.token),
             fence: self.fence,
-            ttl: core.terms.ttl,
+            ttl: shared.terms.ttl,
             started: self.sent,
             deadline,
         };
-        let clock = Arc::clone(&core.clock);
+        let clock = Arc::clone(&shared.clock);
         let keys = self.keys.clone();
         let hold = Arc::new_cyclic(|hold| {
             turns.note(&Note::Held(hold.clone()));
-            let hold = Hold::new(
-                (core.serial, core.next_id()),
-                core.redact,
+            let hold = HeldLease::new(
+                (shared.serial, shared.next_id()),
+                shared.redact,
                 lease,
                 keys,
                 clock,
@@ -282,46 +283,46 @@ impl Attempt {
         });
         if self.fanout.is_empty() {
             if missing {
-                hold.plan_top_up(core.clock.now() + core.node_timeout);
+                hold.plan_top_up(shared.clock.now() + shared.node_timeout);
             }
             return Ok(hold);
         }
         let pending: Vec<usize> = self.fanout.pending().collect();
         let late = crate::manager::acquire::round::late::late(
-            Arc::clone(&core),
+            Arc::clone(&shared),
             Arc::clone(&hold),
             self.fanout.take(),
         );
-        if !core.background.spawn(late) {
+        if !shared.tasks.spawn(late) {
             // No room to wait for the late answers: given up, so that a release does not wait for them either.
             for node in pending {
                 hold.answered(node, |holding| holding.unknown(node));
             }
-            hold.plan_top_up(core.clock.now() + core.node_timeout);
+            hold.plan_top_up(shared.clock.now() + shared.node_timeout);
         }
         Ok(hold)
     }
 
-    /// Releases what the round got and waits until those nodes are free, so that the next attempt does not meet
-    /// its own leavings. Nodes that have not answered are settled in the background.
+    /// Releases what the round got and waiters until those nodes are free, so that the next attempt does not meet
+    /// its own leavings. Nodes that have not answered are settled in the tasks.
     pub(in crate::manager) async fn give_back(mut self) {
-        let granted: Vec<usize> = (0..self.core.nodes.len())
+        let granted: Vec<usize> = (0..self.shared.nodes.len())
             .filter(|node| matches!(self.round.vote(*node), Some(Vote::Granted(_))))
             .collect();
         let Some(obligation) = self.obligation.as_ref().filter(|_| !granted.is_empty()) else {
             return;
         };
         obligation.enter(Stage::Releasing);
-        // Never an error that matters: what is not confirmed goes on in the background.
+        // Never an error that matters: what is not confirmed goes on in the tasks.
         let free = self
-            .core
+            .shared
             .terms
             .quorum
             .needed()
             .saturating_sub(granted.len());
-        let debt = Debt::new(&self.core, &self.keys, self.token, self.sent, !self.lost);
+        let debt = Debt::new(&self.shared, &self.keys, self.token, self.sent, !self.lost);
         let share = Some(obligation.share());
-        let release = Release::new(&self.core, debt, &granted, free, share);
+        let release = Release::new(&self.shared, debt, &granted, free, share);
         for node in granted {
             self.round.settle(node);
         }
@@ -330,19 +331,19 @@ impl Attempt {
 
     /// The error for a round without a quorum.
     pub(in crate::manager) fn no_quorum(&self) -> NoQuorum {
-        if let Some(error) = self.core.disagreement() {
+        if let Some(error) = self.shared.disagreement() {
             return error;
         }
         let mut failures: Vec<&(usize, NodeError)> = self.errors.iter().collect();
         failures.sort_by_key(|(node, _)| *node);
         let failures = failures.into_iter();
         NoQuorum {
-            needed: self.core.terms.quorum.needed(),
-            nodes: self.core.nodes.len(),
+            needed: self.shared.terms.quorum.needed(),
+            nodes: self.shared.nodes.len(),
             failures: failures
-                .map(|(node, error)| self.core.failure(*node, error.clone()))
+                .map(|(node, error)| self.shared.failure(*node, error.clone()))
                 .collect(),
-            retry_after: self.core.quorum_in(),
+            retry_after: self.shared.quorum_in(),
             disagreed: false,
         }
     }
@@ -353,10 +354,10 @@ impl Drop for Attempt {
         let Some(obligation) = self.obligation.take() else {
             return;
         };
-        let core = Arc::clone(&self.core);
+        let shared = Arc::clone(&self.shared);
         let fanout = self.fanout.take();
         let pending: Vec<usize> = fanout.pending().collect();
-        let owed: Vec<usize> = (0..core.nodes.len())
+        let owed: Vec<usize> = (0..shared.nodes.len())
             .filter(|node| self.round.owes(*node) && !pending.contains(node))
             .collect();
         if fanout.is_empty() && owed.is_empty() {
@@ -364,9 +365,10 @@ impl Drop for Attempt {
             return;
         }
         obligation.enter(Stage::Releasing);
-        let debt = Debt::new(&core, &self.keys, self.token, self.sent, !self.lost);
-        let rest = crate::manager::acquire::round::late::lost(core, debt, fanout, owed, obligation);
-        self.core.settle(&self.keys, rest);
+        let debt = Debt::new(&shared, &self.keys, self.token, self.sent, !self.lost);
+        let rest =
+            crate::manager::acquire::round::late::lost(shared, debt, fanout, owed, obligation);
+        self.shared.settle(&self.keys, rest);
     }
 }
 

@@ -24,14 +24,14 @@ impl Attempt {
         };
         let numbers: Vec<(usize, FencingToken)> = self.round.numbers().collect();
         let tokens: Vec<FencingToken> = numbers.iter().map(|(_, token)| *token).collect();
-        match numbering(&tokens, self.core.terms.quorum.needed()) {
+        match numbering(&tokens, self.shared.terms.quorum.needed()) {
             Numbering::Agreed(token) => {
                 self.fence = Some(token);
-                self.core.numbers.count(true);
+                self.shared.numbers.count(true);
                 Ok(())
             }
             Numbering::Open(token) => {
-                self.core.numbers.count(false);
+                self.shared.numbers.count(false);
                 self.write_back(Fence::new(token, keep), &numbers).await
             }
             // No round is granted without numbers.
@@ -44,12 +44,12 @@ impl Attempt {
         fence: Fence,
         numbers: &[(usize, FencingToken)],
     ) -> Result<(), NoQuorum> {
-        let (core, token) = (Arc::clone(&self.core), fence.token);
-        let needed = core.terms.quorum.needed();
+        let (shared, token) = (Arc::clone(&self.shared), fence.token);
+        let needed = shared.terms.quorum.needed();
         let request = RaiseRequest::new(self.keys.clone(), self.token, fence);
         let lower = numbers.iter().filter(|(_, number)| *number < token);
         let mut raising = Fanout::new(lower.filter_map(|(index, _)| {
-            let node = core.nodes.get(*index)?;
+            let node = shared.nodes.get(*index)?;
             Some((*index, node.raise(request.clone())))
         }));
         // Those that reported it have it already.
@@ -57,7 +57,7 @@ impl Attempt {
             .iter()
             .filter(|(_, number)| *number == token)
             .count();
-        let timer = sleep(core.patience(self.sent));
+        let timer = sleep(shared.patience(self.sent));
         tokio::pin!(timer);
         while have < needed {
             let answer = tokio::select! {
@@ -65,7 +65,7 @@ impl Attempt {
                 answer = raising.next() => answer,
                 () = &mut timer => {
                     let late = raising.abandon().into_iter();
-                    self.errors.extend(late.map(|node| (node, core.timed_out())));
+                    self.errors.extend(late.map(|node| (node, shared.timed_out())));
                     None
                 }
             };

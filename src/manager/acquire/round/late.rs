@@ -5,30 +5,30 @@ use std::sync::Arc;
 use tokio::time::sleep;
 
 use crate::clock::Clock as _;
-use crate::manager::lease::held::Hold;
+use crate::manager::lease::held::HeldLease;
 use crate::manager::ledger::Obligation;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::releaser::{Debt, Release};
-use crate::manager::shared::Core;
+use crate::manager::shared::Shared;
 use crate::node::{AcquireReply, NodeError};
 
 /// Settles a lost round: releases what is owed now, and what is granted late.
 pub(in crate::manager) async fn lost(
-    core: Arc<Core>,
+    shared: Arc<Shared>,
     debt: Debt,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
     owed: Vec<usize>,
     obligation: Obligation,
 ) {
-    // A dropped release goes on in the background, where we are already: this only starts it.
+    // A dropped release goes on in the tasks, where we are already: this only starts it.
     let release = |nodes: &[usize]| {
         let share = Some(obligation.share());
-        drop(Release::new(&core, debt.clone(), nodes, 0, share));
+        drop(Release::new(&shared, debt.clone(), nodes, 0, share));
     };
     if !owed.is_empty() {
         release(&owed);
     }
-    let timer = sleep(core.node_timeout);
+    let timer = sleep(shared.node_timeout);
     tokio::pin!(timer);
     loop {
         tokio::select! {
@@ -52,12 +52,12 @@ pub(in crate::manager) async fn lost(
 
 /// Takes in the late answers of a round that was won; plans a top-up for the nodes that are missing then.
 pub(in crate::manager) async fn late(
-    core: Arc<Core>,
-    hold: Arc<Hold>,
+    shared: Arc<Shared>,
+    hold: Arc<HeldLease>,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
 ) {
     let sent = hold.lease.started;
-    let timer = sleep(core.node_timeout);
+    let timer = sleep(shared.node_timeout);
     tokio::pin!(timer);
     loop {
         let (node, answer) = tokio::select! {
@@ -75,7 +75,7 @@ pub(in crate::manager) async fn late(
         };
         hold.answered(node, |holding| match answer {
             Some(Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. })) => {
-                if core.in_time(sent) {
+                if shared.in_time(sent) {
                     holding.confirm(node, sent);
                 } else {
                     holding.unknown(node);
@@ -83,7 +83,7 @@ pub(in crate::manager) async fn late(
             }
             Some(Ok(AcquireReply::Held(_))) => holding.foreign(node, sent),
             Some(Err(error)) => {
-                core.heard(node, &error);
+                shared.heard(node, &error);
                 if error.outcome_unknown() {
                     holding.unknown(node);
                 }
@@ -91,6 +91,7 @@ pub(in crate::manager) async fn late(
             Some(Ok(AcquireReply::Recorded(_))) | None => {}
         });
     }
-    core.registry
-        .top_up(&hold, core.clock.now() + core.node_timeout);
+    shared
+        .registry
+        .top_up(&hold, shared.clock.now() + shared.node_timeout);
 }

@@ -19,15 +19,15 @@ impl Attempt {
     /// What is to be brought to a quorum in place of a run, of what the nodes that granted have: of several, what may
     /// have been chosen, unless it has ended.
     ///
-    /// While it ends on one node after the other, a quorum of answers may leave open whether it has; then it waits for
+    /// While it ends on one node after the other, a quorum of answers may leave open whether it has; then it waiters for
     /// more of them.
     ///
     /// # Errors
     ///
     /// [`NoQuorum`] if it is still open after the node time-out.
     pub(in crate::manager) async fn adoptable(&mut self) -> Result<Option<Record>, NoQuorum> {
-        let spent = self.core.clock.now().since(self.sent);
-        let timer = sleep(self.core.node_timeout.saturating_sub(spent));
+        let spent = self.shared.clock.now().since(self.sent);
+        let timer = sleep(self.shared.node_timeout.saturating_sub(spent));
         tokio::pin!(timer);
         loop {
             let (record, life) = self.highest_record();
@@ -44,8 +44,8 @@ impl Attempt {
                 },
                 () = &mut timer => {
                     let late = self.fanout.abandon().into_iter();
-                    let core = &self.core;
-                    self.errors.extend(late.map(|node| (node, core.timed_out())));
+                    let shared = &self.shared;
+                    self.errors.extend(late.map(|node| (node, shared.timed_out())));
                     self.round.time_out();
                     return Err(self.no_quorum());
                 }
@@ -57,7 +57,7 @@ impl Attempt {
     pub(in crate::manager) fn highest_record(&self) -> (Option<Record>, Life) {
         let mut records: Vec<&Record> = self.records.iter().map(|(_, record)| record).collect();
         records.sort_by_key(|record| Reverse(record.ballot));
-        let quorum = self.core.terms.quorum;
+        let quorum = self.shared.terms.quorum;
         let lives = records.into_iter();
         let mut lives = lives.map(|record| (record, life(record.until, &self.clocks, quorum)));
         match lives.find(|(_, life)| *life != Life::Over) {
@@ -66,7 +66,7 @@ impl Attempt {
         }
     }
 
-    /// The record that a quorum has under `ballot`. Nodes without it are given it in the background.
+    /// The record that a quorum has under `ballot`. Nodes without it are given it in the tasks.
     pub(in crate::manager) fn replay(mut self, ballot: FencingToken) -> Option<Record> {
         let mut records = self.records.iter().map(|(_, record)| record);
         let record = records.find(|record| record.ballot == ballot)?.clone();
@@ -74,7 +74,7 @@ impl Attempt {
             Some(Vote::Recorded(other)) => other != ballot,
             vote => matches!(vote, Some(Vote::Granted(_))),
         };
-        let nodes: Vec<usize> = (0..self.core.nodes.len())
+        let nodes: Vec<usize> = (0..self.shared.nodes.len())
             .filter(|node| lacks(self.round.vote(*node)))
             .collect();
         if let (false, Some(obligation)) = (nodes.is_empty(), &self.obligation) {
@@ -91,11 +91,11 @@ impl Attempt {
             let job = Spread {
                 release,
                 record: record.clone(),
-                until: self.core.clock.now() + self.core.terms.ttl,
+                until: self.shared.clock.now() + self.shared.terms.ttl,
                 owing: Owing::new(Some(obligation.share()), owing),
                 waited_for: Some(obligation.share().owing_nothing()),
             };
-            spread(&self.core, job, nodes);
+            spread(&self.shared, job, nodes);
         }
         Some(record)
     }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::manager::nodes::quarantine::standing::{Slot, Standings};
+use crate::manager::nodes::quarantine::standing::{Slot, VotingStatuses};
 use crate::manager::nodes::quarantine::state::{Foreign, State};
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
@@ -11,13 +11,13 @@ use crate::node::{NodeError, NodeErrorKind};
 /// While it lives, nodes are trusted to have nothing to forget, or are taken over from others.
 #[must_use = "what is asked for ends when this is dropped"]
 pub(in crate::manager) struct Wish<'a> {
-    pub(in crate::manager) standings: &'a Standings,
+    pub(in crate::manager) voting: &'a VotingStatuses,
     pub(in crate::manager) flag: fn(&Slot) -> &AtomicBool,
 }
 
 impl Drop for Wish<'_> {
     fn drop(&mut self) {
-        for slot in &self.standings.slots {
+        for slot in &self.voting.slots {
             (self.flag)(slot).store(false, Ordering::Release);
         }
     }
@@ -27,12 +27,12 @@ impl Drop for Wish<'_> {
 #[must_use = "what is asked for ends when this is dropped"]
 pub(in crate::manager) struct Adoption<'a> {
     pub(in crate::manager) _wish: Wish<'a>,
-    pub(in crate::manager) standings: &'a Standings,
+    pub(in crate::manager) voting: &'a VotingStatuses,
 }
 
 impl Drop for Adoption<'_> {
     fn drop(&mut self) {
-        let mut list = self.standings.list();
+        let mut list = self.voting.list();
         list.adopting = match list.adopting {
             Some((since, calls)) if calls > 1 => Some((since, calls - 1)),
             _ => None,
@@ -40,8 +40,8 @@ impl Drop for Adoption<'_> {
     }
 }
 
-impl Standings {
-    /// Notes that `node` is under our charter, which `replaced` others there, and whether it has `forgot` anything that
+impl VotingStatuses {
+    /// Notes that `node` is under our config, which `replaced` others there, and whether it has `forgot` anything that
     /// it may have granted.
     pub(in crate::manager) fn accepts(
         &self,
@@ -56,9 +56,9 @@ impl Standings {
             known.replaced = replaced;
         }
         if self.judge(Some(now)) {
-            let waits = |node: &usize| matches!(self.get(*node), State::Quarantined(_));
+            let waiters = |node: &usize| matches!(self.get(*node), State::Quarantined(_));
             let nodes = 0..self.slots.len();
-            nodes.filter(waits).for_each(|node| self.suspect(node));
+            nodes.filter(waiters).for_each(|node| self.suspect(node));
         }
     }
 
@@ -86,7 +86,7 @@ impl Standings {
         nodes.filter(accepted).count()
     }
 
-    /// The nodes under another charter, and whether each only costs its vote: ours has replaced theirs.
+    /// The nodes under another config, and whether each only costs its vote: ours has replaced theirs.
     pub(in crate::manager) fn foreigners(&self) -> impl Iterator<Item = (usize, bool)> {
         let replaced: Vec<String> = (0..self.slots.len())
             .filter_map(|node| self.known(node).map(|known| known.replaced.clone()))
@@ -137,9 +137,9 @@ impl Standings {
         })
     }
 
-    /// Notes what an answer to a command says of the charter that `node` is under.
+    /// Notes what an answer to a command says of the config that `node` is under.
     pub(in crate::manager) fn is_foreign(&self, node: usize, error: &NodeError) {
-        let digest = error.charter();
+        let digest = error.config();
         let known = match self.get(node) {
             State::Foreign(foreign) => foreign.digest.as_deref() == digest,
             _ => false,
@@ -164,7 +164,7 @@ impl Standings {
         self.wish(|slot| &slot.trusted)
     }
 
-    /// Takes all nodes that answer over from processes with another charter, until this is dropped.
+    /// Takes all nodes that answer over from processes with another config, until this is dropped.
     pub(in crate::manager) fn adopt_all(&self, now: Moment) -> Adoption<'_> {
         let mut list = self.list();
         let (since, calls) = list.adopting.unwrap_or((now, 0));
@@ -172,7 +172,7 @@ impl Standings {
         drop(list);
         Adoption {
             _wish: self.wish(|slot| &slot.adopt),
-            standings: self,
+            voting: self,
         }
     }
 
@@ -181,10 +181,7 @@ impl Standings {
             flag(slot).store(true, Ordering::Release);
         }
         self.suspect_all();
-        Wish {
-            standings: self,
-            flag,
-        }
+        Wish { voting: self, flag }
     }
 
     /// The nodes that keep us from granting anything, and what each says.

@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::manager::nodes::quarantine::state::{NodeStanding, Quarantine, State};
+use crate::manager::nodes::quarantine::state::{Quarantine, State, VotingStatus};
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
-/// The standings of all nodes of a manager.
+/// The voting of all nodes of a manager.
 #[derive(Debug)]
-pub(in crate::manager) struct Standings {
+pub(in crate::manager) struct VotingStatuses {
     pub(in crate::manager) slots: Vec<Slot>,
     // How many make a quorum.
     pub(in crate::manager) needed: usize,
@@ -48,7 +48,7 @@ pub(in crate::manager) struct Slot {
     pub(in crate::manager) looked: AtomicBool,
     // It has said whether it votes.
     pub(in crate::manager) heard: AtomicBool,
-    // The next look takes it over from processes with another charter.
+    // The next look takes it over from processes with another config.
     pub(in crate::manager) adopt: AtomicBool,
     // The next look ends its quarantine: no lock can be held.
     pub(in crate::manager) trusted: AtomicBool,
@@ -59,16 +59,16 @@ pub(in crate::manager) struct Slot {
 #[derive(Debug)]
 pub(in crate::manager) struct Known {
     pub(in crate::manager) state: State,
-    // Whether it was under our charter when it last said anything.
+    // Whether it was under our config when it last said anything.
     pub(in crate::manager) accepted: bool,
     // Whether it may have forgotten something then.
     pub(in crate::manager) forgot: bool,
-    // The charters that ours has replaced there.
+    // The configs that ours has replaced there.
     pub(in crate::manager) replaced: Vec<String>,
 }
 
-impl Standings {
-    /// The standings of so many nodes, of which so many are needed; all vote where it does not matter what they forget.
+impl VotingStatuses {
+    /// The voting of so many nodes, of which so many are needed; all vote where it does not matter what they forget.
     pub(in crate::manager) fn new(nodes: usize, needed: usize, guarded: bool) -> Self {
         let state = if guarded {
             State::Unknown
@@ -167,7 +167,7 @@ impl Standings {
         }
     }
 
-    /// Waits until every node was looked at once, so that it is known whom they serve; at most for `limit`. Once in the
+    /// Waiters until every node was looked at once, so that it is known whom they serve; at most for `limit`. Once in the
     /// life of a manager.
     pub(in crate::manager) async fn introduced(&self, limit: Duration) {
         if self.introduced.load(Ordering::Acquire) {
@@ -227,7 +227,7 @@ impl Standings {
         (0..self.slots.len()).for_each(|node| self.suspect(node));
     }
 
-    /// Waits until `node` is suspected.
+    /// Waiters until `node` is suspected.
     pub(in crate::manager) async fn suspected(&self, node: usize) {
         match self.slots.get(node) {
             Some(slot) => slot.bell.notified().await,
@@ -235,7 +235,7 @@ impl Standings {
         }
     }
 
-    /// Waits for news of any node. To be made before the look that it follows.
+    /// Waiters for news of any node. To be made before the look that it follows.
     pub(in crate::manager) fn news(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
     }
@@ -272,15 +272,15 @@ impl Standings {
     }
 
     /// What is known of `node`, for people.
-    pub(in crate::manager) fn show(&self, node: usize, now: Moment) -> NodeStanding {
+    pub(in crate::manager) fn show(&self, node: usize, now: Moment) -> VotingStatus {
         match self.get(node) {
-            State::Unknown => NodeStanding::Unknown,
-            State::Voting => NodeStanding::Voting,
-            State::Quarantined(quarantine) => NodeStanding::Quarantined {
+            State::Unknown => VotingStatus::Unknown,
+            State::Voting => VotingStatus::Voting,
+            State::Quarantined(quarantine) => VotingStatus::Quarantined {
                 remaining: quarantine.end.moment().map(|end| end.since(now)),
                 remembered: quarantine.remembered,
             },
-            State::Foreign(foreign) => NodeStanding::Foreign {
+            State::Foreign(foreign) => VotingStatus::Foreign {
                 reason: foreign.reason,
             },
         }
@@ -341,15 +341,15 @@ impl Standings {
         up: impl Fn(usize) -> bool,
     ) -> Option<Duration> {
         let nodes = (0..self.slots.len()).filter(|node| up(*node));
-        let mut waits: Vec<Duration> = nodes
+        let mut waiters: Vec<Duration> = nodes
             .filter_map(|node| match self.get(node) {
                 State::Voting => Some(Duration::ZERO),
                 State::Quarantined(quarantine) => quarantine.end.moment().map(|end| end.since(now)),
                 State::Unknown | State::Foreign(_) => None,
             })
             .collect();
-        waits.sort_unstable();
-        let wait = waits.get(needed.checked_sub(1)?)?;
+        waiters.sort_unstable();
+        let wait = waiters.get(needed.checked_sub(1)?)?;
         (!wait.is_zero()).then_some(*wait)
     }
 

@@ -14,7 +14,7 @@ use crate::token::FencingToken;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum NodeStanding {
+pub enum VotingStatus {
     /// Not known yet: the node has not been asked, or has not answered.
     Unknown,
     /// It votes. Also where the restart guard is off, and nobody asks.
@@ -53,7 +53,7 @@ pub(in crate::manager) struct Quarantine {
     pub(in crate::manager) since: Moment,
     pub(in crate::manager) end: End,
     pub(in crate::manager) remembered: bool,
-    /// Seen before anything else of the node.
+    /// LeaseView before anything else of the node.
     pub(in crate::manager) first: bool,
     /// The node has nothing to forget.
     pub(in crate::manager) unused: bool,
@@ -94,7 +94,7 @@ impl End {
     }
 }
 
-/// The charter of a node that is under another than ours.
+/// The config of a node that is under another than ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::manager) struct Foreign {
     pub(in crate::manager) reason: String,

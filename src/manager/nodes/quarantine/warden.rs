@@ -21,22 +21,28 @@ use crate::manager::nodes::quarantine::state::{Foreign, State};
 
 use crate::clock::Clock as _;
 use crate::manager::nodes::random::random;
-use crate::manager::shared::Core;
-use crate::node::{CheckIn, Entry, Node, NodeError, NodeErrorKind, Standing};
+use crate::manager::shared::Shared;
+use crate::node::{CheckInMode, CheckInReply, CheckInRequest, Node, NodeError, NodeErrorKind};
 
-pub(in crate::manager) use crate::manager::nodes::quarantine::standing::Standings;
+pub(in crate::manager) use crate::manager::nodes::quarantine::standing::VotingStatuses;
 
 /// Looks after the standing of one node until its manager is gone.
-pub(in crate::manager) async fn keep(core: Weak<Core>, standings: Arc<Standings>, index: usize) {
+pub(in crate::manager) async fn keep(
+    shared: Weak<Shared>,
+    voting: Arc<VotingStatuses>,
+    index: usize,
+) {
     let mut pause = Duration::ZERO;
     loop {
         tokio::select! {
             biased;
-            () = standings.suspected(index) => {}
+            () = voting.suspected(index) => {}
             () = sleep(pause) => {}
         }
-        let Some(core) = core.upgrade() else { return };
-        match look(&core, index).await {
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        match look(&shared, index).await {
             Some(next) => pause = next,
             None => return,
         }
@@ -44,58 +50,66 @@ pub(in crate::manager) async fn keep(core: Weak<Core>, standings: Arc<Standings>
 }
 
 /// One look at a node. Returns when to look again; `None` if never.
-pub(in crate::manager) async fn look(core: &Core, index: usize) -> Option<Duration> {
-    let node = core.nodes.get(index)?;
-    let adopted = core.standings.is_adopted(index);
-    let entry = if adopted { Entry::Adopt } else { Entry::Normal };
-    let answer = timeout(core.node_timeout, ask(core, node, entry)).await;
+pub(in crate::manager) async fn look(shared: &Shared, index: usize) -> Option<Duration> {
+    let node = shared.nodes.get(index)?;
+    let adopted = shared.voting.is_adopted(index);
+    let entry = if adopted {
+        CheckInMode::Adopt
+    } else {
+        CheckInMode::Normal
+    };
+    let answer = timeout(shared.node_timeout, ask(shared, node, entry)).await;
     let answered = matches!(answer, Ok(Ok(_)));
     let next = match answer {
         Ok(Ok(standing)) => {
-            core.standings.obeys(index, Some(CHECK_IN));
+            shared.voting.obeys(index, Some(CHECK_IN));
             if adopted {
-                core.standings.done(index, true);
+                shared.voting.done(index, true);
             }
-            learn(core, index, standing).await
+            learn(shared, index, standing).await
         }
         Ok(Err(error)) if error.kind() == NodeErrorKind::Closed => return None,
         // It is down, slow, or refuses: what was known of it holds until it says otherwise.
         Ok(Err(error)) => {
-            refused(core, index, CHECK_IN, &error);
+            refused(shared, index, CHECK_IN, &error);
             SOON
         }
         Err(_) => SOON,
     };
-    core.standings.looked(index, answered);
+    shared.voting.looked(index, answered);
     Some(next)
 }
 
 /// Takes in what a node says of itself. Returns when to look again.
-pub(in crate::manager) async fn learn(core: &Core, index: usize, standing: Standing) -> Duration {
-    match standing {
-        Standing::Voting { replaced, .. } => {
-            let now = core.clock.now();
-            core.standings.accepts(index, replaced, false, now);
-            votes(core, index);
+pub(in crate::manager) async fn learn(
+    shared: &Shared,
+    index: usize,
+    reply: CheckInReply,
+) -> Duration {
+    match reply {
+        CheckInReply::Voting { replaced, .. } => {
+            let now = shared.clock.now();
+            shared.voting.accepts(index, replaced, false, now);
+            votes(shared, index);
             IDLE
         }
-        Standing::Foreign {
-            charter,
+        CheckInReply::Foreign {
+            config,
             digest,
             replaced,
         } => {
-            let reason = crate::node::foreign_charter(&charter, &core.charter.text);
+            let reason = crate::node::foreign_config(&config, &shared.config.text);
             let state = State::Foreign(Foreign {
                 reason: reason.clone(),
-                replaces_ours: replaced.contains(&core.charter.digest),
+                replaces_ours: replaced.contains(&shared.config.digest),
                 digest: Some(digest),
             });
-            if core.standings.set(index, state.clone()) != state {
-                crate::trace::node_foreign(core.name_of(index), &reason);
+            if shared.voting.set(index, state.clone()) != state {
+                crate::trace::node_foreign(shared.name_of(index), &reason);
             }
             IDLE
         }
-        Standing::Quarantined {
+        CheckInReply::Quarantined {
             id,
             max_lease,
             earlier,
@@ -103,8 +117,8 @@ pub(in crate::manager) async fn learn(core: &Core, index: usize, standing: Stand
             unused,
             replaced,
         } => {
-            let now = core.clock.now();
-            core.standings.accepts(index, replaced, !unused, now);
+            let now = shared.clock.now();
+            shared.voting.accepts(index, replaced, !unused, now);
             let found = Found {
                 id,
                 max_lease,
@@ -112,20 +126,20 @@ pub(in crate::manager) async fn learn(core: &Core, index: usize, standing: Stand
                 accepted,
                 unused,
             };
-            quarantined(core, index, found).await
+            quarantined(shared, index, found).await
         }
     }
 }
 
 pub(in crate::manager) fn ask(
-    core: &Core,
+    shared: &Shared,
     node: &Arc<dyn Node>,
-    entry: Entry,
-) -> crate::node::NodeFuture<Result<Standing, NodeError>> {
+    entry: CheckInMode,
+) -> crate::node::NodeFuture<Result<CheckInReply, NodeError>> {
     let fresh = format!("{:016x}{:016x}", random(), random());
-    node.check_in(CheckIn::new(
-        core.namespace.clone(),
-        Arc::clone(&core.charter),
+    node.check_in(CheckInRequest::new(
+        shared.namespace.clone(),
+        Arc::clone(&shared.config),
         fresh,
         entry,
     ))
@@ -133,7 +147,7 @@ pub(in crate::manager) fn ask(
 
 /// Notes why a node does not do what it must for a vote, if that takes somebody to mend it.
 pub(in crate::manager) fn refused(
-    core: &Core,
+    shared: &Shared,
     index: usize,
     command: &'static str,
     error: &NodeError,
@@ -142,17 +156,17 @@ pub(in crate::manager) fn refused(
         error.kind(),
         NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Garbled
     );
-    if lasting && core.standings.refuses(index, command, error.clone()) {
-        crate::trace::command_failed(core.name_of(index), command, error);
+    if lasting && shared.voting.refuses(index, command, error.clone()) {
+        crate::trace::command_failed(shared.name_of(index), command, error);
     }
 }
 
-pub(in crate::manager) fn votes(core: &Core, index: usize) {
-    core.standings.obeys(index, None);
-    core.standings.done(index, false);
-    let before = core.standings.set(index, State::Voting);
+pub(in crate::manager) fn votes(shared: &Shared, index: usize) {
+    shared.voting.obeys(index, None);
+    shared.voting.done(index, false);
+    let before = shared.voting.set(index, State::Voting);
     if matches!(before, State::Quarantined(quarantine) if !quarantine.unused) {
-        crate::trace::node_promoted(core.name_of(index));
+        crate::trace::node_promoted(shared.name_of(index));
     }
 }
 
@@ -164,5 +178,5 @@ pub(in crate::manager) const CHECK_IN: &str = "check-in";
 /// How soon a node that did not answer is asked again.
 pub(in crate::manager) const SOON: Duration = Duration::from_millis(50);
 
-/// How often who waits for nodes to vote looks whether they are still there.
+/// How often who waiters for nodes to vote looks whether they are still there.
 pub(in crate::manager) const LOOK: Duration = Duration::from_secs(1);

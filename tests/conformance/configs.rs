@@ -4,35 +4,45 @@ use std::sync::Arc;
 
 use tower_redlock::namespace::Namespace;
 use tower_redlock::node::{
-    AcquireRequest, Charter, Entry, ExtendReply, NodeErrorKind, Promotion, Standing,
+    AcquireRequest, CheckInMode, CheckInReply, ClusterConfig, ExtendReply, NodeErrorKind,
+    PromoteRequest,
 };
 
 use crate::claims::{Bench, Remote, extend_one, holder};
 use crate::standing::{
-    GRANTED, OURS, THEIRS, acquire_under, assert_shows_both, charter, check_in, enter,
+    GRANTED, OURS, THEIRS, acquire_under, assert_shows_both, check_in, config, enter,
     extend_refused, extend_under, kind, ours, promote, quarantine, refill_under, theirs, voting,
 };
 use crate::support::nodes::{LONG, key, token};
 
 pub(crate) async fn who_minds_nothing_that_was_forgotten_keeps_to_its_charter(bench: &impl Bench) {
-    let bare = || Arc::new(Charter::new("whatever was forgotten", LONG).unguarded());
+    let bare = || Arc::new(ClusterConfig::new("whatever was forgotten", LONG).unguarded());
     let node = voting(bench, ours()).await;
     let reply = node.acquire(acquire_under(bare(), "k", 1)).await;
     assert_shows_both(&reply.unwrap_err(), OURS, "whatever was forgotten");
     let standing = check_in(&*node, bare(), "x").await;
-    assert!(matches!(standing, Standing::Foreign { .. }), "{standing:?}");
+    assert!(
+        matches!(standing, CheckInReply::Foreign { .. }),
+        "{standing:?}"
+    );
     bench.forget();
     // Nobody has told it of anything, so it does what it is asked.
     assert_eq!(node.acquire(acquire_under(bare(), "k", 1)).await, GRANTED);
     for _ in 0..2 {
         let standing = check_in(&*node, bare(), "x").await;
-        assert!(matches!(standing, Standing::Voting { .. }), "{standing:?}");
+        assert!(
+            matches!(standing, CheckInReply::Voting { .. }),
+            "{standing:?}"
+        );
     }
     let reply = extend_one(&*node, extend_under(bare(), "k", 1)).await;
     assert_eq!(reply, ExtendReply::Extended);
     // And from then on it keeps out of what others ask.
     let standing = check_in(&*node, ours(), "x").await;
-    assert!(matches!(standing, Standing::Foreign { .. }), "{standing:?}");
+    assert!(
+        matches!(standing, CheckInReply::Foreign { .. }),
+        "{standing:?}"
+    );
     let reply = node.acquire(acquire_under(ours(), "other", 1)).await;
     assert_shows_both(&reply.unwrap_err(), "whatever was forgotten", OURS);
 }
@@ -47,7 +57,7 @@ pub(crate) async fn what_writes_another_format_is_refused_with_both(bench: &impl
     let error = extend_refused(&*node, refill_under(ours(), "k", 1)).await;
     assert_shows_both(&error, "format 2", "format 1");
     match check_in(&*node, ours(), "x").await {
-        Standing::Foreign { charter, .. } => assert!(charter.starts_with("format 2"), "{charter}"),
+        CheckInReply::Foreign { config, .. } => assert!(config.starts_with("format 2"), "{config}"),
         other => panic!("{other:?}"),
     }
 }
@@ -56,7 +66,7 @@ pub(crate) async fn a_format_that_says_nothing_else_is_refused_too(bench: &impl 
     let node = bench.node();
     bench.command(&["HSET", "lk!node", "format", "9"]);
     match check_in(&*node, ours(), "x").await {
-        Standing::Foreign { charter, .. } => assert_eq!(charter, "format 9"),
+        CheckInReply::Foreign { config, .. } => assert_eq!(config, "format 9"),
         other => panic!("{other:?}"),
     }
     let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
@@ -64,11 +74,11 @@ pub(crate) async fn a_format_that_says_nothing_else_is_refused_too(bench: &impl 
 }
 
 pub(crate) async fn a_node_remembers_which_charters_were_replaced(bench: &impl Bench) {
-    let node = voting(bench, charter("one", LONG)).await;
+    let node = voting(bench, config("one", LONG)).await;
     let adopt = async |text: &str| {
-        let request = charter(text, LONG / 4);
-        match enter(&*node, request, "x", Entry::Adopt).await {
-            Standing::Quarantined {
+        let request = config(text, LONG / 4);
+        match enter(&*node, request, "x", CheckInMode::Adopt).await {
+            CheckInReply::Quarantined {
                 id,
                 max_lease,
                 earlier,
@@ -80,7 +90,7 @@ pub(crate) async fn a_node_remembers_which_charters_were_replaced(bench: &impl B
         }
     };
     let digests = |texts: &[&str]| -> Vec<String> {
-        let digest = |text: &&str| charter(text, LONG).digest.clone();
+        let digest = |text: &&str| config(text, LONG).digest.clone();
         texts.iter().map(digest).collect()
     };
     // What was told before is to be waited for once more, and is not known any more then.
@@ -92,16 +102,16 @@ pub(crate) async fn a_node_remembers_which_charters_were_replaced(bench: &impl B
     let (id, leases, replaced) = adopt("one").await;
     assert_eq!(leases, (LONG / 4, LONG, false));
     assert_eq!(replaced, digests(&["three", "two"]));
-    let promotion = Promotion::new(Namespace::default(), charter("one", LONG / 4), id, None);
+    let promotion = PromoteRequest::new(Namespace::default(), config("one", LONG / 4), id, None);
     assert!(node.promote(promotion.knowing(LONG / 2)).await.unwrap());
-    let votes = Standing::Voting {
+    let votes = CheckInReply::Voting {
         max_lease: LONG / 2,
         high_water: None,
         replaced: replaced.clone(),
     };
-    assert_eq!(check_in(&*node, charter("one", LONG / 4), "x").await, votes);
-    match check_in(&*node, charter("two", LONG), "x").await {
-        Standing::Foreign { replaced: seen, .. } => assert_eq!(seen, replaced),
+    assert_eq!(check_in(&*node, config("one", LONG / 4), "x").await, votes);
+    match check_in(&*node, config("two", LONG), "x").await {
+        CheckInReply::Foreign { replaced: seen, .. } => assert_eq!(seen, replaced),
         other => panic!("{other:?}"),
     }
     for text in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
@@ -126,8 +136,8 @@ pub(crate) async fn a_node_under_another_charter_keeps_out_and_shows_both(bench:
     let left = holder(&*node, "k").await.unwrap().remaining.unwrap();
     assert!(left <= LONG / 2, "not extended: {left:?}");
     assert_eq!(holder(&*node, "free").await, None, "nothing is set");
-    let foreign = Standing::Foreign {
-        charter: ours().text.clone(),
+    let foreign = CheckInReply::Foreign {
+        config: ours().text.clone(),
         digest: ours().digest.clone(),
         replaced: Vec::new(),
     };
@@ -138,9 +148,9 @@ pub(crate) async fn a_node_under_another_charter_keeps_out_and_shows_both(bench:
         "nothing has changed"
     );
     // Until its members are changed, for which it is quarantined.
-    let adopted = enter(&*node, theirs(), "adopted", Entry::Adopt).await;
+    let adopted = enter(&*node, theirs(), "adopted", CheckInMode::Adopt).await;
     assert!(
-        matches!(adopted, Standing::Quarantined { .. }),
+        matches!(adopted, CheckInReply::Quarantined { .. }),
         "{adopted:?}"
     );
     let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
