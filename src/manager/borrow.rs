@@ -1,20 +1,18 @@
 //! Borrowing: to run under the lock of another service, as long as a quorum of nodes vouches for it.
 
-use crate::manager::error::borrow::BorrowError;
-use crate::manager::renewal::verify::Look;
-use crate::manager::renewal::verify::look;
-use crate::manager::renewal::verify::take_in;
 use std::sync::Arc;
 
 use crate::lease::Lease;
 use crate::lock_keys::LockKeys;
 use crate::manager::LockManager;
 use crate::manager::error::acquire::ShuttingDown;
+use crate::manager::error::borrow::BorrowError;
 use crate::manager::guard::LockGuard;
 use crate::manager::lease::held::HeldLease;
 use crate::manager::ledger::Obligation;
 use crate::manager::nodes::random::token;
 use crate::manager::release::releaser::Release;
+use crate::manager::renewal::verify::{Look, look, take_in};
 use crate::manager::shared::Shared;
 use crate::namespace::NodeKeys;
 use crate::node::EndClaim;
@@ -26,7 +24,7 @@ impl LockManager {
     ///
     /// `keys` come from the call, not from the proof, and must be the lender's, or some of them. The borrowed lock:
     ///
-    /// * waiters for nobody and takes no place in the queue: the lender has excluded all others;
+    /// * waits for nobody and takes no place in the queue: the lender has excluded all others;
     /// * lasts as long as a quorum of the nodes keeps the lender's token for, less the drift. The watchdog asks again
     ///   and again, so it follows the lender's extensions, and is *lost* when they end, for
     ///   [`LossReason::Lender`](crate::LossReason::Lender) at once when too many nodes do not have the lender's token.
@@ -52,7 +50,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any point: the nodes are told in the tasks that nobody has the loan. Where its question
+    /// May be dropped at any point: the nodes are told in the background that nobody has the loan. Where its question
     /// still stands in the socket of a connection that is given up at that moment, a node may take it for claimed
     /// later on; then the loan is spent though nobody ran, and the lock is free when its ttl is over.
     ///
@@ -134,7 +132,7 @@ pub(in crate::manager) struct Claiming<'a> {
     pub(in crate::manager) shared: &'a Arc<Shared>,
     pub(in crate::manager) request: EndClaim,
     pub(in crate::manager) is_over: bool,
-    // A shutdown waiters for its end.
+    // A shutdown waits for its end.
     pub(in crate::manager) obligation: Option<Obligation>,
 }
 
@@ -157,7 +155,7 @@ impl<'a> Claiming<'a> {
 impl Drop for Claiming<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            // What is dropped goes on in the tasks.
+            // What is dropped goes on in the background.
             let request = self.request.clone();
             drop(Release::of_claim(
                 self.shared,

@@ -20,13 +20,13 @@ use crate::token::{FencingToken, OwnerHash};
 
 /// A lock that is held, and released when this is dropped.
 ///
-/// A watchdog extends it in the tasks until then, for at most the manager's `max_hold`. The lock can still
+/// A watchdog extends it in the background until then, for at most the manager's `max_hold`. The lock can still
 /// be *lost*: when the nodes cannot be reached for so long that validity ends. Work that must not go on without
 /// the lock watches [`lost`](Self::lost), or runs inside [`LockManager::run`](crate::LockManager::run).
 ///
 /// # Dropping
 ///
-/// Dropping the guard releases the lock on every node in the tasks, on the runtime that the manager was
+/// Dropping the guard releases the lock on every node in the background, on the runtime that the manager was
 /// built on. It never blocks and never panics, inside or outside a runtime. If that runtime has ended, nothing
 /// can be sent and the lock stays on the nodes until its ttl ends. So it does if 10 000 releases are under way
 /// already. Either is counted as [`ShutdownReport::expiring`](crate::ShutdownReport::expiring).
@@ -141,8 +141,8 @@ impl LockGuard {
         self.handle.lease()
     }
 
-    /// Releases the lock and waiters until a quorum of nodes is free of it, so that whoever is told afterwards
-    /// can take it at once. Waiters for the node time-out at most. If another caller of this manager waiters for the
+    /// Releases the lock and waits until a quorum of nodes is free of it, so that whoever is told afterwards
+    /// can take it at once. Waits for the node time-out at most. If another caller of this manager waits for the
     /// key, the lock may pass to it instead ([`HandOff`](crate::HandOff)), which takes no time. It takes none either
     /// while the lock is shared or [lent](Self::lend): then it is released when the last of them has ended.
     ///
@@ -151,12 +151,12 @@ impl LockGuard {
     /// [`ReleaseError::Lost`] if the lock had been lost before: the work may have run without it.
     /// [`ReleaseError::ReleaseUnconfirmed`] if too few nodes answered in time, or a [borrower](Self::lend) is at work though
     /// its loan was returned. Either way nothing is left to do: what is not yet released is tried again in the
-    /// tasks until its ttl has ended it.
+    /// background until its ttl has ended it.
     ///
     /// # Cancel safety
     ///
     /// Once called, the lock is given up. If the future is dropped, polled or not, the release goes on in the
-    /// tasks.
+    /// background.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         let Some(hold) = self.hold.take() else {
             return Ok(());
@@ -201,7 +201,7 @@ impl LockManager {
     }
 }
 
-/// Ends a holder's time: passes the lock to the next who waiters in this process, or else ends the care for it and
+/// Ends a holder's time: passes the lock to the next who waits in this process, or else ends the care for it and
 /// prepares its release.
 fn let_go(shared: &Arc<Shared>, hold: &Arc<HeldLease>) -> Option<(Release, Option<LossReason>)> {
     if !hold.leave() {
@@ -244,7 +244,7 @@ pub(in crate::manager) fn finish(
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if let Some(hold) = self.hold.take() {
-            // A release that is dropped goes on in the tasks.
+            // A release that is dropped goes on in the background.
             drop(let_go(&self.shared, &hold));
         }
     }
@@ -307,7 +307,7 @@ impl LockHandle {
         (&self.hold, self.number)
     }
 
-    /// Whether the lock is one of the manager `shared`.
+    /// Whether the lock is one of the manager `core`.
     pub(in crate::manager) fn is_of(&self, shared: &Shared) -> bool {
         self.hold.belongs_to(shared.serial)
     }
@@ -371,7 +371,7 @@ impl LockHandle {
         self.waited
     }
 
-    /// Waiters until the lock is lost, or is about to be: it fires a few milliseconds before validity ends, so
+    /// Waits until the lock is lost, or is about to be: it fires a few milliseconds before validity ends, so
     /// that work can be stopped in time. From then on the lock is not extended any more. It also fires when the
     /// guard is released.
     ///

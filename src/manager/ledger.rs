@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Each owner token has one [`Obligation`], which is passed on with the work: from the attempt to the lock that it
-//! wins, from the lock to its release, and from there to the job that goes on in the tasks. It is never counted
+//! wins, from the lock to its release, and from there to the job that goes on in the background. It is never counted
 //! anew on the way, so there is no moment at which it is not counted; and whoever drops it without a word has left the
-//! token on the nodes, whether it was an error, a full tasks or the end of the runtime.
+//! token on the nodes, whether it was an error, a full background or the end of the runtime.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -118,7 +118,7 @@ impl Ledger {
         self.0.state().left.range(now..).map(|(_, left)| left).sum()
     }
 
-    /// Waiters until there are none, at most for `limit`; tells whether there are none.
+    /// Waits until there are none, at most for `limit`; tells whether there are none.
     pub(in crate::manager) async fn is_empty_within(&self, limit: Duration) -> bool {
         let empty = async {
             loop {

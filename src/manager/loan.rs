@@ -168,7 +168,7 @@ impl Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         if let Some(shared) = self.hold.loan_ended(self.answered) {
-            // The guards have gone. A release that is dropped goes on in the tasks.
+            // The guards have gone. A release that is dropped goes on in the background.
             drop(finish(&shared, &self.hold));
         }
     }
@@ -188,7 +188,7 @@ impl fmt::Debug for Loan {
 pub enum LendError {
     /// It has ended, or is about to, for this reason.
     Ended(LossReason),
-    /// It is borrowed itself. Its lender waiters for our answer only, and could not know of a third at work.
+    /// It is borrowed itself. Its lender waits for our answer only, and could not know of a third at work.
     Borrowed,
     /// It is that of a run: of [`LockManager::recall`](crate::LockManager::recall), or of a request with an idempotency
     /// key. It is given back in the step that writes what the work came to: it can neither wait for a borrower nor be

@@ -1,22 +1,22 @@
 //! [`LockManager`]: acquires locks over a set of nodes.
 
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
 use crate::manager::acquire::enter::acquire;
 use crate::manager::error::acquire::AcquireError;
 use crate::manager::error::release::RunError;
-use crate::manager::guard::LockGuard;
-use crate::manager::guard::LockHandle;
+use crate::manager::guard::{LockGuard, LockHandle};
 use crate::manager::shared::Shared;
-use std::fmt;
-use std::pin::pin;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// Takes and gives back locks over a set of nodes.
 ///
-/// A manager is cheap to clone; all clones share connections, the watchdog and the tasks work. It belongs
+/// A manager is cheap to clone; all clones share connections, the watchdog and the background work. It belongs
 /// to the tokio runtime on which it was built: its tasks live there. Make one with
 /// [`LockManager::builder`](Self::builder).
 ///
@@ -35,13 +35,13 @@ use std::time::Duration;
 /// Between managers, which usually means between processes, no order is promised. What is done for fairness: for
 /// each key a manager has one contender, however many wait behind it; a manager keeps a lock among its own callers
 /// only for so long ([`HandOff`]); and after a release that others were waiting for it stands back for a few round
-/// trips, while they ask at random moments. So each has about the same chance at each release, and nobody waiters
+/// trips, while they ask at random moments. So each has about the same chance at each release, and nobody waits
 /// for ever; but there is no bound on how often one may be unlucky. Contenders of other libraries know nothing of
 /// all this, and callers that do not wait take a lock that they find free.
 ///
-/// # Waiter
+/// # Waiting
 ///
-/// Who waiters does not keep call. The contender listens to the releases on every node that can announce them, and
+/// Who waits does not keep asking. The contender listens to the releases on every node that can announce them, and
 /// asks again after one, when the holder's lease ends, and now and then in any case (after up to 1 s, or 100 ms
 /// while fewer than a quorum of nodes can be heard): notices may be lost, and some holders announce nothing.
 ///
@@ -75,7 +75,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, whatever it had set on any node is released in the tasks, also what is
+    /// If the future is dropped, whatever it had set on any node is released in the background, also what is
     /// granted later.
     pub async fn try_acquire<K>(&self, key: K) -> Result<LockGuard, AcquireError>
     where
@@ -134,7 +134,7 @@ impl LockManager {
     ///
     /// # Fairness
     ///
-    /// Who waiters for several keys keeps none of them from others. It goes for them when all are free in this manager,
+    /// Who waits for several keys keeps none of them from others. It goes for them when all are free in this manager,
     /// and while the nodes say that one is held elsewhere, it has the turn of that one alone (of none, if the nodes do
     /// not tell [which](crate::node::Holder::key)). Others get the rest meanwhile; who does not wait is not refused for
     /// its sake either, but may have to wait for what it asks the nodes.
@@ -207,7 +207,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, `work` is dropped first and the lock is released after it, in the tasks.
+    /// If the future is dropped, `work` is dropped first and the lock is released after it, in the background.
     ///
     /// # Examples
     ///
@@ -236,7 +236,7 @@ impl LockManager {
                 reason = &mut lost => Err(RunError::Lost(reason)),
             }
         };
-        // A release that is not confirmed goes on in the tasks; the work is done either way.
+        // A release that is not confirmed goes on in the background; the work is done either way.
         let _ = guard.release().await;
         outcome
     }
@@ -247,7 +247,7 @@ impl LockManager {
         self.shared.terms.ttl
     }
 
-    /// The longest that [`acquire`](Self::acquire) waiters.
+    /// The longest that [`acquire`](Self::acquire) waits.
     #[must_use]
     pub fn max_wait(&self) -> Duration {
         self.shared.max_wait

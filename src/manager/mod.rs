@@ -11,7 +11,7 @@
 //!        │                ▲  ▲
 //!        │                │  └── borrow, loan            (another's lock, and what is lent to others)
 //!        ├── watchdog ────┘ extend, top up, announce loss  (one task, one timer)
-//!        └── tasks: late answers, releases            (what outlives its caller)
+//!        └── background: late answers, releases            (what outlives its caller)
 //! ```
 
 mod acquire;

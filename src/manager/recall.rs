@@ -77,7 +77,7 @@ impl RunGuard {
     ///
     /// # Cancel safety
     ///
-    /// It goes on while it is polled, and in the tasks once it is dropped. Dropped before its first poll, it
+    /// It goes on while it is polled, and in the background once it is dropped. Dropped before its first poll, it
     /// releases the lock.
     pub async fn complete(self, came_to: impl Into<Bytes>) -> Result<(), CompleteError> {
         let end = End::After(self.keep);
@@ -89,7 +89,7 @@ impl RunGuard {
     /// # Errors
     ///
     /// [`CompleteError`] if too few nodes answered within the node time-out. What is not released goes on being released
-    /// in the tasks until the ttl has ended it.
+    /// in the background until the ttl has ended it.
     ///
     /// # Cancel safety
     ///
@@ -125,7 +125,7 @@ impl LockManager {
     /// Looks what the work called `key` came to, or else takes its lock so that it can be done: one round trip either
     /// way. What it comes to is kept for `keep`, at least a second; [see below](#when-it-ends).
     ///
-    /// While another does it, waiters up to `max_wait`, or the manager's `max_wait` if that is less. The keys have
+    /// While another does it, waits up to `max_wait`, or the manager's `max_wait` if that is less. The keys have
     /// nothing to do with those of other locks.
     ///
     /// # What is promised

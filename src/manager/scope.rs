@@ -97,7 +97,7 @@ impl LockManager {
     /// and the lock is released when the last of its guards goes. If only some of `keys` are held, the guard is that
     /// of a lock on the others, and shares those.
     ///
-    /// Work that holds locks waiters only for keys that sort after all of these, for up to `max_wait` or the manager's
+    /// Work that holds locks waits only for keys that sort after all of these, for up to `max_wait` or the manager's
     /// `max_wait` if that is less; for others it tries once. So pieces of work that take the same locks in opposite
     /// orders never wait for each other. Parts of one piece of work that acquire at the same time do so one after the
     /// other, unless all that they want is held already.

@@ -26,7 +26,7 @@ use crate::protocol::quarantine::latest_vote;
 use crate::protocol::renewal::Terms;
 use crate::token::FencingToken;
 
-/// The inside of a manager. Guards and tasks jobs keep it alive; the watchdog does not.
+/// The inside of a manager. Guards and background jobs keep it alive; the watchdog does not.
 #[derive(Debug)]
 pub(in crate::manager) struct Shared {
     pub(in crate::manager) nodes: Vec<Arc<dyn Node>>,
@@ -57,7 +57,7 @@ pub(in crate::manager) struct Shared {
     // Whether keys are hidden from those who look.
     pub(in crate::manager) redact: bool,
     pub(in crate::manager) tasks: TaskTracker,
-    // What may be set on nodes: a shutdown waiters until all of it was given back.
+    // What may be set on nodes: a shutdown waits until all of it was given back.
     pub(in crate::manager) ledger: Ledger,
     pub(in crate::manager) registry: Arc<Registry>,
     // Tells managers apart.
@@ -219,7 +219,7 @@ impl Shared {
         )
     }
 
-    /// Runs `job` in the tasks; if there is no room, the key is left to its ttl, and that is said.
+    /// Runs `job` in the background; if there is no room, the key is left to its ttl, and that is said.
     pub(in crate::manager) fn settle(
         &self,
         keys: &NodeKeys,

@@ -18,13 +18,13 @@ pub struct ShutdownReport {
     /// Locks whose guards or loans were still alive at the very end, lost or borrowed as they may be. Each is released
     /// when the last of these has gone.
     pub held: usize,
-    /// Calls for a lock that were still call nodes at the very end. Whatever they are granted is released.
+    /// Calls for a lock that were still asking nodes at the very end. Whatever they are granted is released.
     pub acquiring: usize,
     /// Locks, or grants that came to nothing, whose release some node had not confirmed at the very end. It is tried
-    /// again in the tasks, as long as the runtime lives and until the ttl is over.
+    /// again in the background, as long as the runtime lives and until the ttl is over.
     pub unconfirmed: usize,
     /// Locks, or grants that came to nothing, that nobody releases any more, and whose ttl was not over at the very
-    /// end: a node refused the release or did not answer for a whole ttl, there was no room for it in the tasks,
+    /// end: a node refused the release or did not answer for a whole ttl, there was no room for it in the background,
     /// the manager's runtime had ended, or a [`Loan`](crate::Loan) was dropped without an answer. Some node may have
     /// them until their ttl ends. Those that were left before the shutdown began count, too.
     pub expiring: usize,
@@ -53,10 +53,10 @@ impl LockManager {
     /// as much time again as two [node time-outs](crate::LockManagerBuilder::node_timeout), at least 250 ms.
     ///
     /// Once nothing is left to be given back, the connections are closed, for which there is another half second.
-    /// Otherwise they stay open, and what is left goes on in the tasks.
+    /// Otherwise they stay open, and what is left goes on in the background.
     ///
     /// Call it after the server has stopped taking requests and before the runtime ends. It may be called
-    /// several times, also at the same time: each call waiters, and reports what it finds at its end.
+    /// several times, also at the same time: each call waits, and reports what it finds at its end.
     ///
     /// # Cancel safety
     ///

@@ -1,6 +1,5 @@
 //! [`Snapshot`]: what a manager has to do with locks at one moment, to be looked at.
 
-use crate::manager::nodes::seconds::seconds;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -9,14 +8,15 @@ use crate::clock::Clock as _;
 use crate::manager::LockManager;
 use crate::manager::lease::view::LeaseView;
 use crate::manager::nodes::quarantine::state::VotingStatus;
+use crate::manager::nodes::seconds::seconds;
 use crate::namespace::NodeKey;
 use crate::node::NodeState;
 use crate::token::FencingToken;
 
 impl LockManager {
-    /// What is held, who waiters, and what is known of the nodes, right now.
+    /// What is held, who waits, and what is known of the nodes, right now.
     ///
-    /// It looks at every lock and every caller that waiters, and so is for people and for scrapes, not for every request.
+    /// It looks at every lock and every caller that waits, and so is for people and for scrapes, not for every request.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let shared = &self.shared;

@@ -1,6 +1,5 @@
 //! Starting a manager on its nodes.
 
-use crate::manager::nodes::quarantine::warden::LOOK;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::manager::error::config::ConfigError;
 use crate::manager::error::connect::{ConnectError, Misconfigured};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::quarantine::state::VotingStatus;
-use crate::manager::nodes::quarantine::warden::keep;
+use crate::manager::nodes::quarantine::warden::{LOOK, keep};
 use crate::manager::renewal::watchdog::watch;
 use crate::manager::settings::options::Options;
 use crate::manager::shared::Shared;
@@ -79,7 +78,7 @@ impl LockManager {
         Ok(Self { shared })
     }
 
-    /// Waiters until a quorum of nodes is ready and, for a moment longer, for the others, so that each of them is
+    /// Waits until a quorum of nodes is ready and, for a moment longer, for the others, so that each of them is
     /// checked if it answers at all.
     pub(crate) async fn connected(&self, limit: Duration) -> Result<(), ConnectError> {
         let shared = &self.shared;
@@ -109,7 +108,7 @@ impl LockManager {
         self.standing(needed, timer).await
     }
 
-    /// Waiters until a quorum of nodes votes: for as long as quarantines last, and else for what is left of the limit,
+    /// Waits until a quorum of nodes votes: for as long as quarantines last, and else for what is left of the limit,
     /// or for all of it after a quarantine in the midst of which too many nodes went down.
     pub(in crate::manager) async fn standing(
         &self,
@@ -302,7 +301,7 @@ pub(in crate::manager) fn no_answer(limit: Duration) -> NodeError {
 pub(in crate::manager) const STRAGGLERS: Duration = Duration::from_millis(100);
 
 impl LockManager {
-    /// Says that no lock is held on any node, and waiters until those that answer vote.
+    /// Says that no lock is held on any node, and waits until those that answer vote.
     ///
     /// It ends the quarantines that are under way. See [`RestartGuard`](crate::RestartGuard) for when that is right:
     /// if a lock is held after all, a second holder can appear.
@@ -319,7 +318,7 @@ impl LockManager {
         self.settled().await
     }
 
-    /// Takes the nodes over from processes that had other nodes or settings, and waiters until a quorum of them votes.
+    /// Takes the nodes over from processes that had other nodes or settings, and waits until a quorum of them votes.
     ///
     /// Stop all processes and wait for the longest ttl first, see [`RestartGuard`](crate::RestartGuard): those that
     /// still run lose their locks and are granted nothing any more. All nodes are quarantined for it, and fencing

@@ -7,8 +7,8 @@ use tower_redlock::LockKey;
 use tower_redlock::namespace::Namespace;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ClusterConfig, CompleteReply,
-    CompleteRequest, Ears, EndClaim, CheckInMode, ExtendReply, Fence, Heard, Node, NodeError,
+    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
+    CompleteReply, CompleteRequest, Ears, EndClaim, ExtendReply, Fence, Heard, Node, NodeError,
     NodeErrorKind, NodeState, PromoteRequest, RaiseRequest, RecallRequest, ReleaseReply,
     ReleaseRequest, VerifyReply, VerifyRequest,
 };

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::sleep;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInRequest, CompleteReply, CompleteRequest, ExtendReplies,
-    ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier, PromoteRequest,
-    RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, CheckInReply, VerifyReply,
-    VerifyRequest,
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
+    ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier,
+    PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest,
+    VerifyReply, VerifyRequest,
 };
 
 use crate::branch::Point;

@@ -1,6 +1,5 @@
 //! [`Contender`]: the one caller of this process that asks the nodes for its keys.
 
-use crate::manager::acquire::outcome::Acquired;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use crate::clock::Clock as _;
 use crate::lock_keys::LockKeys;
 use crate::manager::acquire::enter::{called_for_all, enter_all};
 use crate::manager::acquire::notices::Listening;
+use crate::manager::acquire::outcome::Acquired;
 use crate::manager::acquire::round::attempt::{Attempt, Purpose};
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::acquire::{AcquireError, ShuttingDown};
@@ -31,7 +31,7 @@ pub(in crate::manager) struct Contender<'a> {
     keys: NodeKeys,
     names: LockKeys,
     purpose: Purpose,
-    // While it waiters for another process: that of the key in the way, or of none. The others are free meanwhile.
+    // While it waits for another process: that of the key in the way, or of none. The others are free meanwhile.
     turns: Option<Turns>,
     // Which key of several was in the way.
     held: Option<NodeKey>,
@@ -41,7 +41,7 @@ pub(in crate::manager) struct Contender<'a> {
     listening: Option<Listening>,
     // It asks because it can hear the nodes at last, not because of anything that it heard.
     opened: bool,
-    // While it waiters for other processes.
+    // While it waits for other processes.
     waiting: Option<Waiter>,
     // Split votes since the last other verdict.
     splits: u32,
@@ -183,7 +183,7 @@ impl<'a> Contender<'a> {
             let turn = match enter_all(self.shared, &self.keys, self.wait)? {
                 Entered::Turn(turn) => turn,
                 Entered::Seat(seat) => {
-                    // It is this process that it waiters for now.
+                    // It is this process that it waits for now.
                     (self.listening, self.waiting) = (None, None);
                     called_for_all(self.shared, &self.keys, seat, self.wait).await?
                 }
@@ -237,7 +237,7 @@ impl<'a> Contender<'a> {
         } else {
             self.shared.node_timeout
         };
-        // Not in time: it goes on in the tasks.
+        // Not in time: it goes on in the background.
         let _ = timeout(limit, attempt.give_back()).await;
     }
 
@@ -293,7 +293,7 @@ impl<'a> Contender<'a> {
             .get_or_insert_with(|| Listening::start(&shared.nodes, keys));
     }
 
-    /// Waiters until there is reason to ask again.
+    /// Waits until there is reason to ask again.
     async fn pause(
         &mut self,
         remaining: Option<Duration>,

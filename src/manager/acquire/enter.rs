@@ -1,6 +1,5 @@
-//! From call for a lock to having it: the queue of this process, then the nodes.
+//! From asking for a lock to having it: the queue of this process, then the nodes.
 
-use crate::manager::acquire::wait::Wait;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::slice;
@@ -15,6 +14,7 @@ use crate::manager::acquire::call::AcquireCall;
 use crate::manager::acquire::contender::Contender;
 use crate::manager::acquire::outcome::Acquired;
 use crate::manager::acquire::round::attempt::Purpose;
+use crate::manager::acquire::wait::Wait;
 use crate::manager::error::acquire::{AcquireError, QueueFull, ShuttingDown};
 use crate::manager::guard::LockGuard;
 use crate::manager::queue::{Entered, Refused, Seat, SentAway};
@@ -40,7 +40,7 @@ pub(in crate::manager) async fn acquire(
 /// Gets in line, and goes for what is wanted when the turn has come.
 ///
 /// The turns of several keys are taken at once or not at all: nobody has that of one while waiting for that of another,
-/// so nobody waiters in a circle, and what one caller cannot use yet is free for others.
+/// so nobody waits in a circle, and what one caller cannot use yet is free for others.
 pub(in crate::manager) async fn go(
     shared: &Arc<Shared>,
     (names, keys): (LockKeys, NodeKeys),
@@ -88,7 +88,7 @@ pub(in crate::manager) async fn line_up(
     Box::pin(contender.contend()).await
 }
 
-/// Waiters for the turn of one key, or for its lock.
+/// Waits for the turn of one key, or for its lock.
 pub(in crate::manager) async fn turn(
     shared: &Arc<Shared>,
     key: &NodeKey,
@@ -128,7 +128,7 @@ pub(in crate::manager) fn enter_all(
     entered.map_err(|refused| shared.refuse_entry(refused, wait))
 }
 
-/// Waiters for the turns of several keys.
+/// Waits for the turns of several keys.
 pub(in crate::manager) async fn called_for_all(
     shared: &Arc<Shared>,
     keys: &NodeKeys,
@@ -150,7 +150,7 @@ pub(in crate::manager) async fn called_for_all(
 pub(in crate::manager) const CLAIM: u32 = 8;
 
 /// Gets in line. A key that is in use is not for those who do not wait; but where they ask for a record, and nothing is
-/// known of the key yet, it may be that whoever is before them is only call, too.
+/// known of the key yet, it may be that whoever is before them is only asking, too.
 pub(in crate::manager) fn enter(
     shared: &Arc<Shared>,
     key: &NodeKey,
@@ -170,7 +170,7 @@ pub(in crate::manager) fn enter(
     }
 }
 
-/// Waiters in the queue.
+/// Waits in the queue.
 pub(in crate::manager) async fn called(
     shared: &Arc<Shared>,
     key: &NodeKey,
@@ -207,7 +207,7 @@ impl Shared {
     }
 }
 
-/// Waiters to be called. What is kept for this caller, because it has been passed over often, is kept for a part of the
+/// Waits to be called. What is kept for this caller, because it has been passed over often, is kept for a part of the
 /// time that it has waited, and never for as long as who does not wait may have to: so nobody is refused for it.
 pub(in crate::manager) async fn claiming(
     shared: &Arc<Shared>,

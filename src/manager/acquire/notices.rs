@@ -44,7 +44,7 @@ impl Listening {
         self.ears.forget();
     }
 
-    /// Waiters until there is reason to ask again: `needed` nodes announced a release, or fewer did and no more for
+    /// Waits until there is reason to ask again: `needed` nodes announced a release, or fewer did and no more for
     /// `grace`, or enough of them can be heard at last and may have announced one before, if that is of interest.
     /// Returns how many contenders may have been woken by it, this one included; none if nothing was announced.
     pub(in crate::manager) async fn enough(
@@ -72,7 +72,7 @@ impl Listening {
         }
     }
 
-    /// Waiters until `needed` nodes have announced a release. Returns how many contenders may have been woken by it.
+    /// Waits until `needed` nodes have announced a release. Returns how many contenders may have been woken by it.
     pub(in crate::manager) async fn released(&self, needed: usize) -> usize {
         loop {
             let heard = self.ears.heard();

@@ -1,4 +1,6 @@
-//! How long a caller waiters.
+//! How long a caller waits.
+
+use std::time::Duration;
 
 use crate::clock::Clock as _;
 use crate::manager::error::acquire::{AcquireError, Contended, WaitTimeout};
@@ -6,9 +8,8 @@ use crate::manager::shared::Shared;
 use crate::manager::waiting::turns::Note;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
-use std::time::Duration;
 
-/// How long a caller waiters for a busy lock.
+/// How long a caller waits for a busy lock.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::manager) struct Wait {
     pub(in crate::manager) began: Moment,

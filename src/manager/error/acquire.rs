@@ -1,4 +1,4 @@
-//! What can go wrong between call for a lock and giving it back.
+//! What can go wrong between asking for a lock and giving it back.
 
 use std::fmt;
 use std::time::Duration;
@@ -86,7 +86,7 @@ pub struct Contended {
 impl Contended {
     /// What is left of the holder's lease, as far as the nodes told. A holder that renews goes on longer; one
     /// that releases ends earlier. `None` if the key has no expiry, or if that is not known yet: another caller of
-    /// this process is call the nodes at this moment.
+    /// this process is asking the nodes at this moment.
     #[must_use]
     pub const fn remaining(&self) -> Option<Duration> {
         self.remaining

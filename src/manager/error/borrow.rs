@@ -1,8 +1,9 @@
 //! Why a lock was not borrowed.
 
+use std::fmt;
+
 use crate::key_error::KeyError;
 use crate::manager::error::acquire::{NoEntropy, NoQuorum, ShuttingDown};
-use std::fmt;
 
 /// Why a lock was not borrowed. The lender has it or not, whatever is said here.
 #[derive(Clone, Debug, PartialEq, Eq)]

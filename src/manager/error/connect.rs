@@ -1,8 +1,9 @@
 //! Why a manager did not start.
 
+use std::fmt;
+
 use crate::manager::error::acquire::{NoQuorum, NodeFailure, list};
 use crate::manager::error::config::ConfigError;
-use std::fmt;
 
 /// Why a manager could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]

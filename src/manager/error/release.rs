@@ -1,9 +1,9 @@
 //! Why a held lock ended otherwise than it should.
 
-use crate::manager::error::loss::LossReason;
 use std::fmt;
 
 use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::loss::LossReason;
 
 /// Why [`LockManager::run`](crate::LockManager::run) did not run the work to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl From<AcquireError> for RunError {
 pub enum ReleaseError {
     /// The lock had been lost before it was released.
     Lost(LossReason),
-    /// Fewer nodes than a quorum confirmed within the node time-out; the rest is tried on in the tasks.
+    /// Fewer nodes than a quorum confirmed within the node time-out; the rest is tried on in the background.
     ReleaseUnconfirmed(ReleaseUnconfirmed),
 }
 

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::lease::Lease;
 use crate::manager::error::loss::LossReason;
+
 pub(in crate::manager) use crate::manager::lease::clocks::Clocks;
 use crate::manager::lease::loans::Loans;
 use crate::manager::lease::state::{Inner, Locked, Phase};
@@ -195,7 +196,7 @@ impl HeldLease {
         inner.after.ended = true;
     }
 
-    /// Passes the lock to a new tenant, if somebody in this process waiters for it and nothing speaks against it;
+    /// Passes the lock to a new tenant, if somebody in this process waits for it and nothing speaks against it;
     /// returns the number of the new one. From here on the lock has ended for all before.
     pub(in crate::manager) fn succeed(&self, terms: &HandOff) -> Option<u32> {
         let mut inner = self.inner();
@@ -299,7 +300,7 @@ impl HeldLease {
         }
     }
 
-    /// Waiters until no command that may set our token is under way to `node`, and tells whether it owes a release.
+    /// Waits until no command that may set our token is under way to `node`, and tells whether it owes a release.
     /// For a lock whose guard has let go.
     pub(in crate::manager) async fn settled(&self, node: usize) -> bool {
         loop {

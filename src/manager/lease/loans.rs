@@ -23,7 +23,7 @@ pub(in crate::manager) struct Loans {
     pub(in crate::manager) parked: Option<Parked>,
 }
 
-/// The manager, for a release that waiters. Its `Debug` shows nothing: the manager knows the lock in turn.
+/// The manager, for a release that waits. Its `Debug` shows nothing: the manager knows the lock in turn.
 pub(in crate::manager) struct Parked(Arc<Shared>);
 
 impl fmt::Debug for Parked {

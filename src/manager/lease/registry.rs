@@ -1,12 +1,14 @@
 //! The locks that a manager holds, by the time when they are due.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
 use crate::manager::error::loss::LossReason;
 use crate::manager::lease::held::HeldLease;
 use crate::moment::Moment;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::Notify;
-use tokio::time::sleep;
 
 /// All locks that are held, by the moment at which each needs attention.
 #[derive(Debug)]
@@ -90,7 +92,7 @@ impl Registry {
         self.closing.notify_waiters();
     }
 
-    /// Waiters until no more locks are taken.
+    /// Waits until no more locks are taken.
     pub(in crate::manager) async fn closing(&self) {
         loop {
             let closing = self.closing.notified();
@@ -123,7 +125,7 @@ impl Registry {
         self.changed.notify_one();
     }
 
-    /// Waiters until a lock needs attention; `false` when the watchdog should end.
+    /// Waits until a lock needs attention; `false` when the watchdog should end.
     pub(in crate::manager) async fn wait(&self, now: impl Fn() -> Option<Moment>) -> bool {
         loop {
             let changed = self.changed.notified();

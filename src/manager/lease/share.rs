@@ -35,7 +35,7 @@ impl Owed {
         Owing::new(obligation, [&*self.nodes, &*self.busy].concat())
     }
 
-    /// A share by which a shutdown waiters, and nothing is owed.
+    /// A share by which a shutdown waits, and nothing is owed.
     pub(in crate::manager) fn waited_for(&self) -> Option<Obligation> {
         let obligation = self.obligation.as_ref();
         obligation.map(|obligation| obligation.share().owing_nothing())

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use crate::node::NodeFuture;
 
-/// The futures of one command to several nodes, polled together by whoever waiters for them.
+/// The futures of one command to several nodes, polled together by whoever waits for them.
 ///
 /// There are a handful of nodes, so every wake-up polls every future that is left: cheaper than a task or a
 /// waker for each.

@@ -1,7 +1,8 @@
 //! Times in seconds, for those who read snapshots.
 
-use serde::{Serialize, Serializer};
 use std::time::Duration;
+
+use serde::{Serialize, Serializer};
 
 /// A time that may be unknown as seconds, as `Serialize` has it.
 #[expect(clippy::ref_option, reason = "what serde asks for")]

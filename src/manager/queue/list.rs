@@ -1,6 +1,6 @@
 //! The lines of a [`Queue`](super::Queue): one linked list of waiters per key, all in one slab. No locks, no wake-ups.
 //!
-//! Who waiters for several keys stands in one line at a time: that of a key that is in use. How turns end and whom they
+//! Who waits for several keys stands in one line at a time: that of a key that is in use. How turns end and whom they
 //! go to is in [`passing`](super::passing).
 
 use std::collections::HashMap;
@@ -57,7 +57,7 @@ pub(super) struct Place<T> {
     // Who came first has the lower number.
     pub(super) number: u64,
     pub(super) call: Call<T>,
-    // Whether it waiters also for who is not about to leave.
+    // Whether it waits also for who is not about to leave.
     pub(super) waiters: bool,
     // What it wants, if that is several keys.
     pub(super) several: Option<Box<Several>>,
@@ -295,7 +295,7 @@ impl<T, N: Clone> Lines<T, N> {
     }
 
     /// Leaves a waiter waiting, with the waker of `cx` and without the one it returns; or tells, by `Err`, that it
-    /// waiters no more.
+    /// waits no more.
     pub(super) fn wait(&mut self, index: usize, cx: &Context<'_>) -> Result<Option<Waker>, ()> {
         match self.places.get_mut(index).map(|place| &mut place.call) {
             Some(Call::Waiter(Some(waker))) if waker.will_wake(cx.waker()) => Ok(None),

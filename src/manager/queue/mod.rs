@@ -1,4 +1,4 @@
-//! [`Queue`]: which caller of this process goes for a key, and who waiters behind it.
+//! [`Queue`]: which caller of this process goes for a key, and who waits behind it.
 //!
 //! ```text
 //!   enter ──► Turn  (nobody has the key here: go for it)
@@ -177,7 +177,7 @@ impl<B: Baton> Queue<B> {
         changed
     }
 
-    /// Calls the first who waiters for `name` alone with `baton`, or gives it back if nobody does, or somebody comes
+    /// Calls the first who waits for `name` alone with `baton`, or gives it back if nobody does, or somebody comes
     /// before who wants several keys and has its turn.
     pub(super) fn hand_over(&self, name: &str, baton: B) -> Result<(), B> {
         let mut after = After::new();
@@ -186,14 +186,14 @@ impl<B: Baton> Queue<B> {
         handed
     }
 
-    /// Ends the turns of these keys: each goes to the next who waiters; if nobody does, its entry goes.
+    /// Ends the turns of these keys: each goes to the next who waits; if nobody does, its entry goes.
     fn pass(self: &Arc<Self>, names: &[Name]) {
         if !names.is_empty() {
             self.change(|lines, giving, after| lines.release(names, giving, after));
         }
     }
 
-    /// Lets nobody in any more, and tells everyone who waiters.
+    /// Lets nobody in any more, and tells everyone who waits.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -221,7 +221,7 @@ impl<B: Baton> Queue<B> {
     }
 }
 
-/// Why a waiter waiters no more, though it was not called.
+/// Why a waiter waits no more, though it was not called.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SentAway {
     /// The queue was closed.
@@ -247,7 +247,7 @@ impl<B: Baton> Seat<B> {
         self.index.is_some_and(claims)
     }
 
-    /// Ends its claim: what was kept for it goes to others, and it waiters on.
+    /// Ends its claim: what was kept for it goes to others, and it waits on.
     pub(super) fn give_way(&self) {
         if let Some(index) = self.index {
             self.queue

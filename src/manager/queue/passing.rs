@@ -6,7 +6,7 @@
 //!
 //! But who has missed often enough *claims* its keys: nobody who came later gets any of them, and they are kept for
 //! it as they come free. The caller bounds how long that lasts, and gives way when it is over. Of two claims on one
-//! key the older prevails; and what was kept for one is not kept for another before somebody who waiters for it has
+//! key the older prevails; and what was kept for one is not kept for another before somebody who waits for it has
 //! had it.
 
 use std::mem;
@@ -284,7 +284,7 @@ impl<T, N: Clone> Lines<T, N> {
         several.is_some_and(|several| several.claims)
     }
 
-    /// Ends the claim of a waiter, if it has one: it waiters as before, and what was kept for it goes to others.
+    /// Ends the claim of a waiter, if it has one: it waits as before, and what was kept for it goes to others.
     pub(super) fn give_way(&mut self, index: usize, giving: &Giving<'_, T>, after: &mut After<N>) {
         let Some(names) = self.names(index).filter(|_| self.claims(index)) else {
             return;

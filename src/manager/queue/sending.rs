@@ -8,7 +8,7 @@ use super::passing::After;
 use super::{Name, SentAway};
 
 impl<T, N: Clone> Lines<T, N> {
-    /// Tells everybody who waiters that it is over; returns whom to wake.
+    /// Tells everybody who waits that it is over; returns whom to wake.
     pub(super) fn close(&mut self) -> Vec<Waker> {
         self.waiting = 0;
         self.entries.retain(|_, entry| entry.state == State::Turn);

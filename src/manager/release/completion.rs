@@ -60,7 +60,7 @@ pub(in crate::manager) struct Spread {
     pub(in crate::manager) until: Moment,
     /// The nodes that it is to be released on.
     pub(in crate::manager) owing: Owing,
-    /// Nothing is owed for it; but a shutdown waiters for its last try.
+    /// Nothing is owed for it; but a shutdown waits for its last try.
     pub(in crate::manager) waited_for: Option<Obligation>,
 }
 
@@ -72,7 +72,7 @@ impl Spread {
     }
 }
 
-/// Brings a record to `nodes` in the tasks: until they have it, the manager shuts down, or a minute is over.
+/// Brings a record to `nodes` in the background: until they have it, the manager shuts down, or a minute is over.
 pub(in crate::manager) fn spread(shared: &Arc<Shared>, job: Spread, nodes: Vec<usize>) {
     let Some(room) = shared.kept.room_for(&job.record) else {
         // They are given it when it is asked for; but what they granted is owed a release.
@@ -179,7 +179,7 @@ pub(in crate::manager) enum End {
 
 /// Writes that the request under `hold` came to this, or, for `None`, that it may run again, and gives the lock back.
 /// Tells once a quorum of nodes has it, or too few have it within the node time-out. The rest goes on in the
-/// tasks, and so does all of it when this is dropped.
+/// background, and so does all of it when this is dropped.
 pub(in crate::manager) async fn complete(
     shared: &Arc<Shared>,
     hold: Arc<HeldLease>,
@@ -213,7 +213,7 @@ pub(in crate::manager) async fn complete(
 }
 
 /// A completion under way. It runs where it is waited for, as another task would have to be woken for every answer;
-/// dropped at any point it goes on in the tasks.
+/// dropped at any point it goes on in the background.
 struct Completion {
     // Only `drop` takes it.
     work: Option<Work>,
@@ -298,7 +298,7 @@ impl Work {
         self.decided && self.fanout.is_empty() && self.stored.len() == self.shared.nodes.len()
     }
 
-    /// Waiters until a quorum of nodes has it, at most for the node time-out.
+    /// Waits until a quorum of nodes has it, at most for the node time-out.
     async fn quorum(&mut self) -> Result<(), CompleteError> {
         self.hear(self.needed()).await;
         self.decided = true;

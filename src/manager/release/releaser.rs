@@ -23,7 +23,7 @@ use crate::node::{
 use crate::protocol::backoff::give_way;
 use crate::token::{Owner, OwnerToken};
 
-/// One release on several nodes. Dropped at any point it goes on in the tasks.
+/// One release on several nodes. Dropped at any point it goes on in the background.
 #[derive(Debug)]
 pub(in crate::manager) struct Release {
     // Only `drop` takes it.
@@ -190,7 +190,7 @@ impl Release {
         release
     }
 
-    /// Waiters until a quorum of nodes is free, at most for the node time-out. The rest goes on in the tasks.
+    /// Waits until a quorum of nodes is free, at most for the node time-out. The rest goes on in the background.
     pub(in crate::manager) async fn quorum(mut self) -> Result<(), ReleaseUnconfirmed> {
         match &mut self.work {
             Some(work) => work.quorum().await,
@@ -271,7 +271,7 @@ impl Work {
         })
     }
 
-    /// Waiters until a quorum of nodes is free, or does not answer in time.
+    /// Waits until a quorum of nodes is free, or does not answer in time.
     async fn freed(&mut self) {
         let needed = self.shared.terms.quorum.needed();
         let timer = self.shared.tasks.timer(self.shared.node_timeout);
@@ -318,7 +318,7 @@ impl Work {
         }
     }
 
-    /// Waiters for the releases under way, then tries the failed ones again until the ttl has ended them.
+    /// Waits for the releases under way, then tries the failed ones again until the ttl has ended them.
     async fn rest(mut self) {
         if self.turns.is_some() {
             // What is not free by then is tried again below.
@@ -355,7 +355,7 @@ impl Work {
 }
 
 impl Shared {
-    /// Lets the next go for keys whose release was sent at `sent`: others, if they were waiting, and then who waiters in
+    /// Lets the next go for keys whose release was sent at `sent`: others, if they were waiting, and then who waits in
     /// this process.
     pub(in crate::manager) fn pass_on(
         &self,

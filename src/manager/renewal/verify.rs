@@ -1,5 +1,10 @@
 //! AcquireCall the nodes whether a borrowed lock is still held by its lender.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
 use crate::clock::Clock as _;
 use crate::manager::error::acquire::NoQuorum;
 use crate::manager::error::borrow::BorrowError;
@@ -11,11 +16,8 @@ use crate::namespace::NodeKeys;
 use crate::node::{NodeError, NodeErrorKind, VerifyReply, VerifyRequest};
 use crate::protocol::renewal::LeaseNodes;
 use crate::token::{Claim, OwnerHash};
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::{sleep, timeout};
 
-/// What came of call all nodes for the owner.
+/// What came of asking all nodes for the owner.
 pub(in crate::manager) struct Look {
     pub(in crate::manager) sent: Moment,
     pub(in crate::manager) holding: LeaseNodes,

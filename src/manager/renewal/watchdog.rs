@@ -1,12 +1,12 @@
 //! The watchdog: one timer and, per node, one batch of extensions for all held locks.
 
-use crate::manager::lease::registry::Registry;
 use std::sync::{Arc, Weak};
 
 use tokio::time::timeout;
 
 use crate::clock::Clock as _;
 use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::registry::Registry;
 use crate::manager::renewal::verify::follow;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// How often, and for how long, a lock may pass from one caller to the next inside a process.
 ///
-/// When a guard is released and another caller of the same manager waiters for that key, the lock passes to it
-/// without call the nodes, as long as enough of its validity is left. After `max_passes` passes in a row, or
+/// When a guard is released and another caller of the same manager waits for that key, the lock passes to it
+/// without asking the nodes, as long as enough of its validity is left. After `max_passes` passes in a row, or
 /// `max_time` from the moment the nodes granted it, the lock is really released, so that other processes get
 /// their turn; if any of them was waiting, this one stands back for a few round trips.
 ///

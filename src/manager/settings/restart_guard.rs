@@ -36,7 +36,7 @@ use std::time::Duration;
 /// # The first start
 ///
 /// Nodes that have never been used look like nodes that have forgotten everything, so the very first start of a
-/// deployment waiters once, in [`connect`](crate::LockManagerBuilder::connect). Where it is certain that no lock is held,
+/// deployment waits once, in [`connect`](crate::LockManagerBuilder::connect). Where it is certain that no lock is held,
 /// in tests for instance, [`bootstrap`](crate::LockManagerBuilder::bootstrap) skips that. It takes *all* nodes: nothing
 /// is granted before every node of the list has accepted that once. From then on a quorum will do.
 ///

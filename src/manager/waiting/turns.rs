@@ -49,7 +49,7 @@ impl Turns {
         Some(Self { turn, ..self })
     }
 
-    /// Whether the lock may pass to somebody who waiters: only one of a single key does, and no personal one.
+    /// Whether the lock may pass to somebody who waits: only one of a single key does, and no personal one.
     pub(in crate::manager) fn can_hand_off(&self) -> bool {
         !self.personal && self.turn.is_waited_for()
     }

@@ -1,4 +1,4 @@
-//! [`Waiters`]: who waiters for which key, and since when, for those who look.
+//! [`Waiters`]: who waits for which key, and since when, for those who look.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ impl Waiters {
     }
 }
 
-/// One caller that waiters.
+/// One caller that waits.
 #[derive(Debug)]
 pub(in crate::manager) struct Waiter {
     shared: Arc<Shared>,
@@ -39,7 +39,7 @@ pub(in crate::manager) struct Waiter {
 }
 
 impl Waiter {
-    /// A caller that began at `began` and waiters for `key`: in line behind others of its process, or else for other
+    /// A caller that began at `began` and waits for `key`: in line behind others of its process, or else for other
     /// processes.
     pub(in crate::manager) fn new(
         shared: &Arc<Shared>,

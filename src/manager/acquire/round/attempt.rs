@@ -53,7 +53,7 @@ impl Purpose {
 /// One round over the nodes with one owner token.
 ///
 /// It ends in exactly one of three ways: [`win`](Self::win) makes a lock of it, [`give_back`](Self::give_back)
-/// releases what it got and waiters for that, and `drop`, at any point, releases what it got in the tasks.
+/// releases what it got and waits for that, and `drop`, at any point, releases what it got in the background.
 #[derive(Debug)]
 pub(in crate::manager) struct Attempt {
     pub(in crate::manager) shared: Arc<Shared>,
@@ -303,8 +303,8 @@ impl Attempt {
         Ok(hold)
     }
 
-    /// Releases what the round got and waiters until those nodes are free, so that the next attempt does not meet
-    /// its own leavings. Nodes that have not answered are settled in the tasks.
+    /// Releases what the round got and waits until those nodes are free, so that the next attempt does not meet
+    /// its own leavings. Nodes that have not answered are settled in the background.
     pub(in crate::manager) async fn give_back(mut self) {
         let granted: Vec<usize> = (0..self.shared.nodes.len())
             .filter(|node| matches!(self.round.vote(*node), Some(Vote::Granted(_))))
@@ -313,7 +313,7 @@ impl Attempt {
             return;
         };
         obligation.enter(Stage::Releasing);
-        // Never an error that matters: what is not confirmed goes on in the tasks.
+        // Never an error that matters: what is not confirmed goes on in the background.
         let free = self
             .shared
             .terms

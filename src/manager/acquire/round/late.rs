@@ -20,7 +20,7 @@ pub(in crate::manager) async fn lost(
     owed: Vec<usize>,
     obligation: Obligation,
 ) {
-    // A dropped release goes on in the tasks, where we are already: this only starts it.
+    // A dropped release goes on in the background, where we are already: this only starts it.
     let release = |nodes: &[usize]| {
         let share = Some(obligation.share());
         drop(Release::new(&shared, debt.clone(), nodes, 0, share));

@@ -19,7 +19,7 @@ impl Attempt {
     /// What is to be brought to a quorum in place of a run, of what the nodes that granted have: of several, what may
     /// have been chosen, unless it has ended.
     ///
-    /// While it ends on one node after the other, a quorum of answers may leave open whether it has; then it waiters for
+    /// While it ends on one node after the other, a quorum of answers may leave open whether it has; then it waits for
     /// more of them.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Attempt {
         }
     }
 
-    /// The record that a quorum has under `ballot`. Nodes without it are given it in the tasks.
+    /// The record that a quorum has under `ballot`. Nodes without it are given it in the background.
     pub(in crate::manager) fn replay(mut self, ballot: FencingToken) -> Option<Record> {
         let mut records = self.records.iter().map(|(_, record)| record);
         let record = records.find(|record| record.ballot == ballot)?.clone();

@@ -11,7 +11,7 @@ use crate::manager::nodes::quarantine::state::{Quarantine, State, VotingStatus};
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
-/// The voting of all nodes of a manager.
+/// The standings of all nodes of a manager.
 #[derive(Debug)]
 pub(in crate::manager) struct VotingStatuses {
     pub(in crate::manager) slots: Vec<Slot>,
@@ -68,7 +68,7 @@ pub(in crate::manager) struct Known {
 }
 
 impl VotingStatuses {
-    /// The voting of so many nodes, of which so many are needed; all vote where it does not matter what they forget.
+    /// The standings of so many nodes, of which so many are needed; all vote where it does not matter what they forget.
     pub(in crate::manager) fn new(nodes: usize, needed: usize, guarded: bool) -> Self {
         let state = if guarded {
             State::Unknown
@@ -167,7 +167,7 @@ impl VotingStatuses {
         }
     }
 
-    /// Waiters until every node was looked at once, so that it is known whom they serve; at most for `limit`. Once in the
+    /// Waits until every node was looked at once, so that it is known whom they serve; at most for `limit`. Once in the
     /// life of a manager.
     pub(in crate::manager) async fn introduced(&self, limit: Duration) {
         if self.introduced.load(Ordering::Acquire) {
@@ -227,7 +227,7 @@ impl VotingStatuses {
         (0..self.slots.len()).for_each(|node| self.suspect(node));
     }
 
-    /// Waiters until `node` is suspected.
+    /// Waits until `node` is suspected.
     pub(in crate::manager) async fn suspected(&self, node: usize) {
         match self.slots.get(node) {
             Some(slot) => slot.bell.notified().await,
@@ -235,7 +235,7 @@ impl VotingStatuses {
         }
     }
 
-    /// Waiters for news of any node. To be made before the look that it follows.
+    /// Waits for news of any node. To be made before the look that it follows.
     pub(in crate::manager) fn news(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
     }

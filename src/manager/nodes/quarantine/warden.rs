@@ -16,10 +16,9 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
+use crate::clock::Clock as _;
 use crate::manager::nodes::quarantine::census::{Found, quarantined};
 use crate::manager::nodes::quarantine::state::{Foreign, State};
-
-use crate::clock::Clock as _;
 use crate::manager::nodes::random::random;
 use crate::manager::shared::Shared;
 use crate::node::{CheckInMode, CheckInReply, CheckInRequest, Node, NodeError, NodeErrorKind};
@@ -178,5 +177,5 @@ pub(in crate::manager) const CHECK_IN: &str = "check-in";
 /// How soon a node that did not answer is asked again.
 pub(in crate::manager) const SOON: Duration = Duration::from_millis(50);
 
-/// How often who waiters for nodes to vote looks whether they are still there.
+/// How often who waits for nodes to vote looks whether they are still there.
 pub(in crate::manager) const LOOK: Duration = Duration::from_secs(1);
