@@ -324,3 +324,58 @@ const WITHIN_ALONE: &str = "`within` was given but no number of replicas; set it
 const NO_SENTINELS: &str =
     "`confirm_within` is for nodes that are found through Sentinels; leave it out";
 const BAD_CONNECTIONS: &str = "`connections` must be from 1 to 32";
+
+impl RedisNode {
+    /// The node at `url`: `redis://[[user]:password@]host[:port][/database]`, `rediss://..` for TLS (feature
+    /// `tls`), or `unix:///path[?user=..&pass=..&db=..]`.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeUrlError`] if the URL cannot be used. Whether there is a server is not looked at.
+    pub fn new(url: &str) -> Result<Self, NodeUrlError> {
+        Self::builder(url).build()
+    }
+
+    /// A node at `url` with settings of its own.
+    pub fn builder(url: &str) -> RedisNodeBuilder {
+        RedisNodeBuilder::new(url)
+    }
+
+    /// A node at `url` with replicas, which must acknowledge what is granted here: by default one of them, in a third
+    /// of the manager's node time-out. See [Replicas](self#replicas).
+    pub fn replicated(url: &str) -> RedisNodeBuilder {
+        Self::builder(url).require(1)
+    }
+
+    /// The node that is whatever server the Sentinels at `urls` call `master`. See [Sentinel](self#sentinel).
+    ///
+    /// A URL is `redis://[[user]:password@]host:port`, or `rediss://..` for TLS to the Sentinels and to the server,
+    /// whose certificate must then be good for the address that they tell. Its credentials are those for the Sentinel,
+    /// where `+sentinel` is the right that is needed; those for the server are set with
+    /// [`user`](RedisNodeBuilder::user) and [`password`](RedisNodeBuilder::password). List every Sentinel, in all
+    /// processes the same: most of those listed must name a server again and again for it to count.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_redlock::node::Node as _;
+    /// use tower_redlock::node::redis::RedisNode;
+    ///
+    /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379", "redis://10.0.0.3:26379"];
+    /// let node = RedisNode::sentinel(sentinels, "mymaster")
+    ///     .password("secret")
+    ///     .require(2)
+    ///     .within(Duration::from_millis(20))
+    ///     .build()?;
+    /// assert_eq!(node.name(), "sentinel:mymaster");
+    /// # Ok::<(), tower_redlock::node::redis::NodeUrlError>(())
+    /// ```
+    pub fn sentinel<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        master: &str,
+    ) -> RedisNodeBuilder {
+        let urls = urls.into_iter().map(|url| url.as_ref().to_owned());
+        RedisNodeBuilder::sentinel(urls.collect(), master)
+    }
+}

@@ -1,5 +1,21 @@
 //! Running scripts on a link.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::Poll;
+use std::time::Duration;
+use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
+use super::answers;
+use super::commands;
+use super::connection::Core;
+use super::error::failed;
+use super::link::Link;
+use super::scripts::{self, Script};
+use crate::node::{
+    AcquireReply, AcquireRequest, ClusterConfig, CompleteReply, ExtendReply, ExtendRequest,
+    NodeContext, NodeError, NodeErrorKind, ReleaseRequest,
+};
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
 use super::link::Link;
@@ -78,4 +94,108 @@ pub(super) async fn extend(
         replicas::discount(&mut replies, answers.next(), replicas);
     }
     Ok(replies)
+}
+
+/// Waits for the replicas after a renewal, if the node has any.
+pub(super) fn append_wait(pipeline: &mut Pipeline, replicas: Option<&Replicas>) {
+    if let Some(replicas) = replicas {
+        pipeline.add_command(replicas.wait());
+    }
+}
+
+/// Renewals that too few replicas have do not count. The locks stay where they are.
+pub(super) fn discount(replies: &mut [Extended], answer: Option<Value>, replicas: &Replicas) {
+    let Err(error) = replicas.judge(answer) else {
+        return;
+    };
+    for reply in replies {
+        if matches!(reply, Ok(ExtendReply::Extended | ExtendReply::Refilled)) {
+            *reply = Err(error.clone());
+        }
+    }
+}
+
+/// Runs a script that takes a lock, waits until enough replicas have it, and releases it if too few do. A record that
+/// too few have is not told of either: it might be gone tomorrow.
+pub(super) async fn acquire(
+    link: &mut Link,
+    replicas: &Replicas,
+    script: &Script,
+    cmd: Cmd,
+    request: &AcquireRequest,
+) -> Result<AcquireReply, NodeError> {
+    let (answer, acknowledged) = call_and_wait(link, replicas, script, cmd).await?;
+    let reply = answers::read_acquire(answer, request.config.as_deref())?;
+    if matches!(reply, AcquireReply::Held(_)) {
+        return Ok(reply);
+    }
+    if let Err(error) = replicas.judge(acknowledged) {
+        // Should this fail, or be dropped half-way, the caller owes a release as well. With nothing granted it does
+        // nothing.
+        let release = ReleaseRequest::new(request.keys.clone(), request.token, false);
+        let release = scripts::release(&release, link.since());
+        let _ = commands::run(link, &scripts::RELEASE, &release).await;
+        return Err(error);
+    }
+    Ok(reply)
+}
+
+/// Completes. A record that too few replicas have does not count; it stays where it is.
+pub(super) async fn complete(
+    link: &mut Link,
+    replicas: &Replicas,
+    cmd: Cmd,
+    config: Option<&ClusterConfig>,
+) -> Result<CompleteReply, NodeError> {
+    let script = &scripts::COMPLETE;
+    let (answer, acknowledged) = call_and_wait(link, replicas, script, cmd).await?;
+    let reply = answers::read_complete(&answer, config)?;
+    if matches!(reply, CompleteReply::Stored { .. }) {
+        replicas.judge(acknowledged)?;
+    }
+    Ok(reply)
+}
+
+/// Runs a script and waits for the replicas: what it answered, and how many have it.
+///
+/// One connection carries one such wait at a time: the server holds up everything behind a `WAIT`, so a second one
+/// in a row would hold up the releases twice as long.
+async fn call_and_wait(
+    link: &mut Link,
+    replicas: &Replicas,
+    script: &Script,
+    cmd: Cmd,
+) -> Result<(Value, Option<Value>), NodeError> {
+    let signals = link.share();
+    let _turn = signals.turn().await;
+    let mut pipeline = redis::pipe();
+    pipeline.add_command(cmd);
+    pipeline.add_command(replicas.wait());
+    let answers = call_all(link, script, &pipeline).await;
+    let mut answers = answers.map_err(|error| failed(&error))?.into_iter();
+    let answer = answers.next().unwrap_or(Value::Nil).extract_error();
+    let answer = answer.map_err(|error| {
+        link.look_at(&error);
+        failed(&error)
+    })?;
+    Ok((answer, answers.next()))
+}
+
+/// Runs the whole of a pipeline of scripts, again if the server has lost the script.
+pub(super) async fn call_all(
+    link: &mut Link,
+    script: &Script,
+    pipeline: &Pipeline,
+) -> Result<Vec<Value>, RedisError> {
+    let answers = link.call_all(pipeline).await?;
+    if !answers.iter().any(is_lost_script) {
+        return Ok(answers);
+    }
+    // All of it again: to do it twice does no harm.
+    link.call(&script.load()).await?;
+    link.call_all(pipeline).await
+}
+
+fn is_lost_script(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }

@@ -154,47 +154,6 @@ async fn bury(connection: &mut MultiplexedConnection, client_id: i64) {
     let _ = connection.send_packed_command(&kill).await;
 }
 
-/// What a failure to `act` means for the node.
-pub(super) fn setback(core: &Core, error: &RedisError, act: &str) -> Setback {
-    let text = match error.kind() {
-        ErrorKind::Server(_) | ErrorKind::Extension => server_text(error),
-        _ => error.to_string(),
-    };
-    let cause = core.clean(&text);
-    let misconfigured =
-        |detail: String| Setback::Refused(NodeError::new(NodeErrorKind::Misconfigured, detail));
-    let unavailable =
-        |detail: String| Setback::Down(NodeError::new(NodeErrorKind::Unavailable, detail));
-    match error.kind() {
-        _ if is_not_ready(error) => unavailable(format!("it is not ready: {cause}")),
-        ErrorKind::AuthenticationFailed => misconfigured(wrong_password(&cause)),
-        ErrorKind::Server(_) | ErrorKind::Extension => {
-            let code = error.code().unwrap_or_default();
-            if matches!(code, "WRONGPASS" | "NOAUTH") {
-                misconfigured(wrong_password(&cause))
-            } else if text.contains("unknown command") && text.contains("HELLO") {
-                // The client knows only one of the two ways servers quote the name.
-                misconfigured(NO_RESP3.to_owned())
-            } else if is_missing_right(&text) {
-                misconfigured(format!(
-                    "its ACL does not allow to {act}; allow what the docs of `RedisNode` list: {cause}"
-                ))
-            } else {
-                misconfigured(format!("it refused to let us {act}: {cause}"))
-            }
-        }
-        ErrorKind::RESP3NotSupported => misconfigured(NO_RESP3.to_owned()),
-        ErrorKind::Io if is_tls(error) => misconfigured(format!(
-            "TLS failed: {cause}; check that it speaks TLS at this port, that `root_certificate` is its authority's, and that it accepts our `client_certificate` if it asks for one"
-        )),
-        ErrorKind::Io => unavailable(format!("cannot connect: {cause}")),
-        ErrorKind::Parse => misconfigured(format!(
-            "it does not speak the Redis protocol; check the address, and use `rediss://` if it expects TLS: {cause}"
-        )),
-        _ => misconfigured(format!("cannot {act}: {cause}")),
-    }
-}
-
 fn wrong_password(cause: &str) -> String {
     format!("it refused the credentials; check user and password in its URL: {cause}")
 }

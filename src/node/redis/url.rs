@@ -22,35 +22,6 @@ impl Certificates {
     }
 }
 
-/// Where a node is and how to get there.
-pub(super) struct Target {
-    /// `host:port` in lower case, or the path of a socket: the same for two URLs of one address.
-    pub(super) address: String,
-    /// The address and, unless it is 0, the database.
-    pub(super) name: String,
-    /// What must not be seen in any text.
-    pub(super) secrets: Vec<String>,
-    pub(super) way: Way,
-}
-
-/// How connections are made.
-pub(super) enum Way {
-    /// To one address.
-    Direct(Client),
-    /// To where the master is.
-    Sentinels(Sentinels),
-}
-
-impl Way {
-    /// Those that tell where the server is, if any do.
-    pub(super) const fn sentinels(&self) -> Option<&Sentinels> {
-        match self {
-            Self::Direct(_) => None,
-            Self::Sentinels(sentinels) => Some(sentinels),
-        }
-    }
-}
-
 /// Who we are to the server and what we use of it, where that is not said by the URL.
 #[derive(Clone, Default)]
 pub(super) struct Access {
@@ -71,39 +42,6 @@ impl Access {
             Some(database) => settings.set_db(i64::from(database)),
             None => settings,
         }
-    }
-}
-
-impl Target {
-    /// Reads `url`.
-    pub(super) fn parse(
-        url: &str,
-        access: &Access,
-        certificates: &Certificates,
-    ) -> Result<Self, NodeUrlError> {
-        let (info, tls) = read(url, certificates)?;
-        let settings = access.apply(info.redis_settings().clone());
-        let address = address_of(info.addr());
-        let name = match settings.db() {
-            0 => address.clone(),
-            db => format!("{address}/{db}"),
-        };
-        let password = settings.password().filter(|password| !password.is_empty());
-        let secrets = password.map(str::to_owned).into_iter().collect();
-        let info = info
-            // Only RESP3 tells of a lost connection without traffic.
-            .set_redis_settings(
-                settings
-                    .set_protocol(ProtocolVersion::RESP3)
-                    .set_skip_set_lib_name(),
-            )
-            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        Ok(Self {
-            address,
-            name,
-            secrets,
-            way: Way::Direct(client(info, tls, certificates)?),
-        })
     }
 }
 

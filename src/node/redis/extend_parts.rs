@@ -1,0 +1,82 @@
+//! Extending locks whose tokens are spread over several connections.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::Poll;
+use std::time::Duration;
+use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
+use super::answers;
+use super::commands;
+use super::connection::Core;
+use super::error::failed;
+use super::link::Link;
+use super::scripts::{self, Script};
+use crate::node::{
+    AcquireReply, AcquireRequest, ClusterConfig, CompleteReply, ExtendReply, ExtendRequest,
+    NodeContext, NodeError, NodeErrorKind, ReleaseRequest,
+};
+
+/// Extends locks, each on the connection of its token. One connection's failure is that of its locks alone.
+pub(super) async fn extend(core: &Core, requests: &[ExtendRequest]) -> Vec<Extended> {
+    let mut parts: Vec<Vec<usize>> = vec![Vec::new(); core.lanes.count()];
+    for (index, request) in requests.iter().enumerate() {
+        if let Some(part) = parts.get_mut(core.lanes.of(&request.token)) {
+            part.push(index);
+        }
+    }
+    let parts = parts.into_iter().enumerate();
+    let parts = parts.filter(|(_, part)| !part.is_empty());
+    let jobs = parts.map(|(lane, part)| {
+        let own: Vec<ExtendRequest> = part
+            .iter()
+            .filter_map(|index| requests.get(*index).cloned())
+            .collect();
+        let job: Job<'_> = Box::pin(async move {
+            let replies = extend_part(core, lane, &own).await;
+            part.into_iter().zip(replies).collect()
+        });
+        job
+    });
+    let mut replies: Vec<(usize, Extended)> = all(jobs.collect()).await;
+    replies.sort_unstable_by_key(|(index, _)| *index);
+    replies.into_iter().map(|(_, reply)| reply).collect()
+}
+
+/// The answer for one lock.
+type Extended = Result<ExtendReply, NodeError>;
+
+/// The extend of one lane: answers with the places they have in the whole.
+type Job<'a> = Pin<Box<dyn Future<Output = Vec<(usize, Extended)>> + Send + 'a>>;
+
+/// Extends the locks of one lane.
+async fn extend_part(core: &Core, lane: usize, requests: &[ExtendRequest]) -> Vec<Extended> {
+    let replies = match core.link_of(lane) {
+        Ok(mut link) => commands::extend(&mut link, requests, core.replicas.as_ref())
+            .await
+            .map_err(|error| failed(&error)),
+        Err(error) => Err(error),
+    };
+    replies.unwrap_or_else(|error| vec![Err(error); requests.len()])
+}
+
+/// Runs all at once; there are a few at most, so each wake-up polls every one that is left.
+async fn all(mut jobs: Vec<Job<'_>>) -> Vec<(usize, Extended)> {
+    let mut done = Vec::new();
+    poll_fn(|cx| {
+        jobs.retain_mut(|job| match job.as_mut().poll(cx) {
+            Poll::Ready(replies) => {
+                done.extend(replies);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if jobs.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    done
+}
