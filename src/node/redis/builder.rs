@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection::Core;
-use super::error::NodeUrlError;
-use super::info::Allowed;
-use super::replicas::Replicas;
-use super::sentinel;
-use super::url::{Access, Certificates, Target};
-use super::{Handle, RedisNode};
+use crate::node::redis::error::NodeUrlError;
+use crate::node::redis::info::Allowed;
+use crate::node::redis::node::{Handle, RedisNode};
+use crate::node::redis::replicas::Replicas;
+use crate::node::redis::shared::Shared;
+use crate::node::redis::target::Target;
+use crate::node::redis::url::{Access, Certificates};
+use crate::node::redis::{sentinel, target};
 
 /// How long one attempt to connect may take, unless set.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -121,7 +122,7 @@ impl RedisNodeBuilder {
     ///
     /// | | master has | replica has | who believes to hold the lock |
     /// |---|---|---|---|
-    /// | the replica's link breaks, A acquires: granted | A | – | A |
+    /// | the replica's connection breaks, A acquires: granted | A | – | A |
     /// | the master is killed, the replica takes its place | | – | A |
     /// | B acquires: granted | | B | A and B |
     ///
@@ -277,7 +278,7 @@ impl RedisNodeBuilder {
             Place::Url(url) => Target::parse(url, access, certificates)?,
             Place::Sentinels { urls, master } => {
                 let within = self.confirm_within.unwrap_or(sentinel::CONFIRM_WITHIN);
-                sentinel::target(urls, master, within, access, certificates)?
+                target::target(urls, master, within, access, certificates)?
             }
         };
         // Those that are asked for their word are expected, and Sentinels have none to name without them.
@@ -287,7 +288,7 @@ impl RedisNodeBuilder {
             ..self.allowed
         };
         let name = self.name.unwrap_or_else(|| target.name.clone());
-        let core = Core::new(
+        let shared = Shared::new(
             name,
             target,
             self.connect_timeout,
@@ -296,7 +297,7 @@ impl RedisNodeBuilder {
         );
         Ok(RedisNode {
             handle: Arc::new(Handle {
-                core: Arc::new(core),
+                shared: Arc::new(shared),
             }),
         })
     }

@@ -4,19 +4,18 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::watch;
 
-use super::connection::{Core, Setback};
-use super::error::{is_missing_right, is_not_ready, server_text};
-use super::info::Info;
-use super::link::Link;
-use super::look::Looks;
-use super::scripts;
-use super::sentinel::Lead;
+use crate::node::redis::connect_failure::{ConnectFailure, failure};
+use crate::node::redis::connection::Connection;
+use crate::node::redis::error::{is_missing_right, is_not_ready, server_text};
+use crate::node::redis::info::Info;
+use crate::node::redis::look::Looks;
+use crate::node::redis::scripts;
+use crate::node::redis::sentinel::Lead;
+use crate::node::redis::shared::Shared;
 use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
 /// How many commands wait in the client's channel before callers wait outside it.
 const QUEUE: usize = 1024;
-
-const NO_RESP3: &str = "it does not speak RESP3 (`HELLO 3`); locks need Redis 6.2 or later, or Valkey, with `HELLO` not renamed and no proxy in front";
 
 /// A connection of the past, by which the server knows it.
 pub(super) struct Former {
@@ -26,26 +25,26 @@ pub(super) struct Former {
 
 /// Connects, and looks whether the server can serve as a node. The receiver hears when the connection ends.
 pub(super) async fn connect(
-    core: &Core,
-    lane: usize,
+    shared: &Shared,
+    index: usize,
     context: &NodeContext,
     looks: &Looks<'_>,
     former: &mut Option<Former>,
-) -> Result<(Link, watch::Receiver<()>), Setback> {
-    if let Some(replicas) = &core.replicas {
-        replicas.check(context).map_err(Setback::Refused)?;
+) -> Result<(Connection, watch::Receiver<()>), ConnectFailure> {
+    if let Some(replicas) = &shared.replicas {
+        replicas.check(context).map_err(ConnectFailure::Refused)?;
     }
     // Before anything can be sent on it: to leave a tombstone too many does no harm.
     let since = context.clock.now();
     // It carries no subscriptions, so nothing is pushed but its own end.
-    let lead = core.lead().await?;
-    let (mut connection, lost) = open(core, &lead, |_| ()).await?;
+    let lead = shared.lead().await?;
+    let (mut connection, lost) = open(shared, &lead, |_| ()).await?;
     let asked = context.clock.now();
-    let (info, client_id) = look(core, &mut connection).await?;
+    let (info, client_id) = look(shared, &mut connection).await?;
     context
         .roster
-        .claim(&core.name, info.run_id())
-        .map_err(Setback::Refused)?;
+        .claim(&shared.name, info.run_id())
+        .map_err(ConnectFailure::Refused)?;
     if let Some(former) = former.as_ref()
         && former.run_id == info.run_id()
     {
@@ -56,28 +55,28 @@ pub(super) async fn connect(
         client_id,
     });
     let clock = std::sync::Arc::clone(&context.clock);
-    let link = Link::new(connection, looks.seen(info, asked), clock, since);
+    let connection = Connection::new(connection, looks.seen(info, asked), clock, since);
     if let Some(place) = lead.place {
-        link.note_failover(&place.epoch);
-        // The first lane looks for all of them whether it is the master, see `Core::replaced`.
-        if let (Some(sentinels), 0) = (core.target.way.sentinels(), lane) {
-            let (run_id, limit) = (link.info().run_id(), core.connect_timeout / 8);
+        connection.note_failover(&place.epoch);
+        // The first connection looks for all of them whether it is the master, see `Shared::replaced`.
+        if let (Some(sentinels), 0) = (shared.target.way.sentinels(), index) {
+            let (run_id, limit) = (connection.info().run_id(), shared.connect_timeout / 8);
             sentinels.accept(&place, run_id, limit).await?;
         }
     }
-    if !matches!(link.info().evicted(), "" | "0") {
+    if !matches!(connection.info().evicted(), "" | "0") {
         // Before anybody asks for a lock.
-        looks.evictions(&link).await?;
+        looks.evictions(&connection).await?;
     }
-    Ok((link, lost))
+    Ok((connection, lost))
 }
 
 /// Opens a connection. The receiver hears when it ends, `hear` all that is pushed before.
 pub(super) async fn open(
-    core: &Core,
+    shared: &Shared,
     lead: &Lead,
     hear: impl Fn(&PushInfo) + Send + Sync + 'static,
-) -> Result<(MultiplexedConnection, watch::Receiver<()>), Setback> {
+) -> Result<(MultiplexedConnection, watch::Receiver<()>), ConnectFailure> {
     // Should the client end without a word, it drops the sender, which the receiver sees too.
     let (sender, lost) = watch::channel(());
     let config = AsyncConnectionConfig::new()
@@ -95,17 +94,17 @@ pub(super) async fn open(
         .client
         .get_multiplexed_async_connection_with_config(&config)
         .await
-        .map_err(|error| setback(core, &error, "connect (`HELLO`, `AUTH`, `SELECT`)"))?;
+        .map_err(|error| failure(shared, &error, "connect (`HELLO`, `AUTH`, `SELECT`)"))?;
     Ok((connection, lost))
 }
 
 /// Loads the scripts, asks the server about itself, and judges the answer.
 async fn look(
-    core: &Core,
+    shared: &Shared,
     connection: &mut MultiplexedConnection,
-) -> Result<(Info, Option<i64>), Setback> {
+) -> Result<(Info, Option<i64>), ConnectFailure> {
     let mut pipeline = redis::pipe();
-    if core.replicas.is_some() {
+    if shared.replicas.is_some() {
         // It waits for nobody, and shows whether we may.
         pipeline.cmd("WAIT").arg(0).arg(1);
     }
@@ -119,20 +118,20 @@ async fn look(
     let answers = connection
         .send_packed_commands(&pipeline, 0, pipeline.len())
         .await
-        .map_err(|error| setback(core, &error, "look at the server"))?;
+        .map_err(|error| failure(shared, &error, "look at the server"))?;
     let mut answers = answers.into_iter().map(Value::extract_error);
     let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
 
-    let may_wait = core.replicas.as_ref().map(|_| next());
-    let info = next().map_err(|error| setback(core, &error, "run `INFO`"))?;
+    let may_wait = shared.replicas.as_ref().map(|_| next());
+    let info = next().map_err(|error| failure(shared, &error, "run `INFO`"))?;
     let info: String = redis::from_redis_value(info).unwrap_or_default();
     let info = Info::parse(&info);
-    core.judge(&info)?;
+    shared.judge(&info)?;
     if let Some(Err(error)) = may_wait {
-        return Err(setback(core, &error, "run `WAIT`"));
+        return Err(failure(shared, &error, "run `WAIT`"));
     }
     for _ in scripts::ALL {
-        next().map_err(|error| setback(core, &error, "run `SCRIPT LOAD`"))?;
+        next().map_err(|error| failure(shared, &error, "run `SCRIPT LOAD`"))?;
     }
     // Named or not.
     let _ = next();
@@ -152,27 +151,4 @@ async fn bury(connection: &mut MultiplexedConnection, client_id: i64) {
     let mut kill = redis::cmd("CLIENT");
     kill.arg("KILL").arg("ID").arg(client_id);
     let _ = connection.send_packed_command(&kill).await;
-}
-
-fn wrong_password(cause: &str) -> String {
-    format!("it refused the credentials; check user and password in its URL: {cause}")
-}
-
-/// Whether the error came out of a TLS handshake that took place.
-#[cfg(feature = "tls")]
-fn is_tls(error: &RedisError) -> bool {
-    use std::error::Error;
-
-    // The client keeps its cause in an `Arc`, and shows that one.
-    error
-        .source()
-        .and_then(|source| source.downcast_ref::<std::sync::Arc<dyn Error + Send + Sync>>())
-        .and_then(|source| source.downcast_ref::<std::io::Error>())
-        .and_then(std::io::Error::get_ref)
-        .is_some_and(|inner| inner.is::<rustls::Error>())
-}
-
-#[cfg(not(feature = "tls"))]
-const fn is_tls(_error: &RedisError) -> bool {
-    false
 }

@@ -3,34 +3,30 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
-use super::connect::connect;
-use super::error::scrub;
-use super::hub::Hub;
-use super::info::Allowed;
-use super::lanes::{Lanes, closed};
-use super::link::Link;
-use super::look::{LOOK, Looks};
-use super::replicas::Replicas;
-use super::url::{Target, Way};
-use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
-use crate::protocol::backoff::{Backoff, jitter};
-use crate::token::OwnerToken;
+
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::watch;
-use super::connection::{Core, Setback};
-use super::error::{is_missing_right, is_not_ready, server_text};
-use super::info::Info;
-use super::link::Link;
-use super::look::Looks;
-use super::scripts;
-use super::sentinel::Lead;
-use crate::node::{NodeContext, NodeError, NodeErrorKind};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// Why there is no link, or no longer.
-pub(super) enum Setback {
+use crate::node::redis::connect::connect;
+use crate::node::redis::connection::Connection;
+use crate::node::redis::connections::{Connections, closed};
+use crate::node::redis::error::{is_missing_right, is_not_ready, scrub, server_text};
+use crate::node::redis::info::{Allowed, Info};
+use crate::node::redis::look::{LOOK, Looks};
+use crate::node::redis::replicas::Replicas;
+use crate::node::redis::scripts;
+use crate::node::redis::sentinel::Lead;
+use crate::node::redis::shared::Shared;
+use crate::node::redis::subscriptions::Subscriptions;
+use crate::node::redis::target::{Target, Way};
+use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
+use crate::protocol::backoff::{Backoff, jitter};
+use crate::token::OwnerToken;
+
+/// Why there is no connection, or no longer.
+pub(super) enum ConnectFailure {
     /// It may come back any time.
     Down(NodeError),
     /// Somebody has to mend it.
@@ -50,16 +46,17 @@ pub(super) fn random() -> u64 {
 }
 
 /// What a failure to `act` means for the node.
-pub(super) fn setback(core: &Core, error: &RedisError, act: &str) -> Setback {
+pub(super) fn failure(shared: &Shared, error: &RedisError, act: &str) -> ConnectFailure {
     let text = match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => server_text(error),
         _ => error.to_string(),
     };
-    let cause = core.clean(&text);
-    let misconfigured =
-        |detail: String| Setback::Refused(NodeError::new(NodeErrorKind::Misconfigured, detail));
+    let cause = shared.clean(&text);
+    let misconfigured = |detail: String| {
+        ConnectFailure::Refused(NodeError::new(NodeErrorKind::Misconfigured, detail))
+    };
     let unavailable =
-        |detail: String| Setback::Down(NodeError::new(NodeErrorKind::Unavailable, detail));
+        |detail: String| ConnectFailure::Down(NodeError::new(NodeErrorKind::Unavailable, detail));
     match error.kind() {
         _ if is_not_ready(error) => unavailable(format!("it is not ready: {cause}")),
         ErrorKind::AuthenticationFailed => misconfigured(wrong_password(&cause)),
@@ -88,4 +85,29 @@ pub(super) fn setback(core: &Core, error: &RedisError, act: &str) -> Setback {
         )),
         _ => misconfigured(format!("cannot {act}: {cause}")),
     }
+}
+
+pub(super) const NO_RESP3: &str = "it does not speak RESP3 (`HELLO 3`); locks need Redis 6.2 or later, or Valkey, with `HELLO` not renamed and no proxy in front";
+
+pub(super) fn wrong_password(cause: &str) -> String {
+    format!("it refused the credentials; check user and password in its URL: {cause}")
+}
+
+/// Whether the error came out of a TLS handshake that took place.
+#[cfg(feature = "tls")]
+fn is_tls(error: &RedisError) -> bool {
+    use std::error::Error;
+
+    // The client keeps its cause in an `Arc`, and shows that one.
+    error
+        .source()
+        .and_then(|source| source.downcast_ref::<std::sync::Arc<dyn Error + Send + Sync>>())
+        .and_then(|source| source.downcast_ref::<std::io::Error>())
+        .and_then(std::io::Error::get_ref)
+        .is_some_and(|inner| inner.is::<rustls::Error>())
+}
+
+#[cfg(not(feature = "tls"))]
+const fn is_tls(_error: &RedisError) -> bool {
+    false
 }

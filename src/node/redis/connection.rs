@@ -10,18 +10,18 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Mutex, MutexGuard, Notify};
 
-use super::error;
-use super::info::Info;
 use crate::clock::Clock;
 use crate::moment::Moment;
+use crate::node::redis::error;
+use crate::node::redis::info::Info;
 use crate::node::{NodeError, NodeErrorKind};
 
 /// One connection that has passed the checks. Cheap to clone.
 ///
-/// A command that was queued on a link goes out before one that is queued later, so a release that follows a
+/// A command that was queued on a connection goes out before one that is queued later, so a release that follows a
 /// dropped acquire takes effect after it.
 #[derive(Clone, Debug)]
-pub(super) struct Link {
+pub(super) struct Connection {
     connection: MultiplexedConnection,
     signals: Arc<Signals>,
     seen: Arc<Seen>,
@@ -40,7 +40,7 @@ pub(super) struct Seen {
 /// Has the scripts look themselves who the server is.
 const ASK: &str = "ask";
 
-/// What the users of a link and its supervisor tell each other.
+/// What the users of a connection and its supervisor tell each other.
 #[derive(Debug)]
 pub(super) struct Signals {
     /// A command was given up or broke: is the server still there?
@@ -56,14 +56,14 @@ pub(super) struct Signals {
     failover: OnceLock<(String, String)>,
     // Who may have the server hold this connection up.
     turn: Mutex<()>,
-    // The supervisor has given the link up; nobody need wait for answers any more. A flag and a bell, because every
+    // The supervisor has given the connection up; nobody need wait for answers any more. A flag and a bell, because every
     // command listens: a watch channel would cost each of them several times as much.
     condemned: AtomicBool,
     bell: Notify,
 }
 
-impl Link {
-    /// A link to a server at which this was `seen`, there since `since`.
+impl Connection {
+    /// A connection to a server at which this was `seen`, there since `since`.
     pub(super) fn new(
         connection: MultiplexedConnection,
         seen: Seen,
@@ -104,7 +104,7 @@ impl Link {
         failover.map_or("", |(epoch, _)| epoch)
     }
 
-    /// The same link after another look at the server. Commands that are under way go on with what was seen before.
+    /// The same connection after another look at the server. Commands that are under way go on with what was seen before.
     pub(super) fn seen_again(&self, seen: Seen) -> Self {
         Self {
             seen: Arc::new(seen),
@@ -117,7 +117,7 @@ impl Link {
         &self.seen.info
     }
 
-    /// The signals, for whoever uses the link meanwhile.
+    /// The signals, for whoever uses the connection meanwhile.
     pub(super) fn share(&self) -> Arc<Signals> {
         Arc::clone(&self.signals)
     }
@@ -145,7 +145,7 @@ impl Link {
         self.signals.since
     }
 
-    /// Ends all waiting for answers on this link.
+    /// Ends all waiting for answers on this connection.
     pub(super) fn condemn(&self) {
         self.signals.condemned.store(true, Ordering::Release);
         self.signals.bell.notify_waiters();
@@ -194,7 +194,7 @@ impl Signals {
         self.turn.lock().await
     }
 
-    /// Waits for `answer`, until the link is condemned. Dropped halfway, or failed, it raises suspicion.
+    /// Waits for `answer`, until the connection is condemned. Dropped halfway, or failed, it raises suspicion.
     async fn attended<T>(
         &self,
         answer: impl Future<Output = Result<T, RedisError>>,
@@ -241,7 +241,7 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// The error of a command that finds no link.
-pub(super) fn no_link(reason: &NodeError) -> NodeError {
+/// The error of a command that finds no connection.
+pub(super) fn no_connection(reason: &NodeError) -> NodeError {
     NodeError::new(NodeErrorKind::Unavailable, format!("it is down: {reason}"))
 }

@@ -1,8 +1,8 @@
-//! [`Lanes`]: the connections for commands of one node, and what they come to together.
+//! [`Connections`]: the connections for commands of one node, and what they come to together.
 
 use tokio::sync::watch;
 
-use super::link::{Link, no_link};
+use crate::node::redis::connection::{Connection, no_connection};
 use crate::node::{NodeError, NodeErrorKind, NodeState};
 use crate::token::OwnerToken;
 
@@ -10,67 +10,72 @@ use crate::token::OwnerToken;
 ///
 /// What belongs to one owner token goes over one of them, so that a release comes after the acquire that it undoes,
 /// and `WAIT` after the write that it waits for.
-pub(super) struct Lanes {
+pub(super) struct Connections {
     status: watch::Sender<Status>,
 }
 
 /// What is known of all of them.
 struct Status {
-    lanes: Box<[Lane]>,
+    connections: Box<[Lane]>,
     /// Why the node counts for nothing though it is connected.
     doubt: Option<NodeState>,
 }
 
-/// The state of one connection, and its link while it is up.
+/// The state of one connection, and its connection while it is up.
 #[derive(Clone)]
 struct Lane {
     state: NodeState,
-    link: Option<Link>,
+    connection: Option<Connection>,
 }
 
-impl Lanes {
-    /// So many lanes, none of them connected.
+impl Connections {
+    /// So many connections, none of them connected.
     pub(super) fn new(count: usize) -> Self {
-        let lane = Lane {
+        let index = Lane {
             state: NodeState::Connecting,
-            link: None,
+            connection: None,
         };
         Self {
             status: watch::Sender::new(Status {
-                lanes: vec![lane; count].into(),
+                connections: vec![index; count].into(),
                 doubt: None,
             }),
         }
     }
 
     pub(super) fn count(&self) -> usize {
-        self.status.borrow().lanes.len()
+        self.status.borrow().connections.len()
     }
 
-    /// The lane of everything that belongs to `token`.
+    /// The connection of everything that belongs to `token`.
     pub(super) fn of(&self, token: &OwnerToken) -> usize {
         of(token, self.count())
     }
 
-    /// The link for what belongs to `token`, or why there is none.
-    pub(super) fn link_for(&self, token: &OwnerToken) -> Result<Link, NodeError> {
-        let lanes = &self.status.borrow().lanes;
-        link(lanes.get(of(token, lanes.len())))
+    /// The connection for what belongs to `token`, or why there is none.
+    pub(super) fn connection_for(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
+        let connections = &self.status.borrow().connections;
+        connection(connections.get(of(token, connections.len())))
     }
 
-    /// The link of one lane, or why there is none.
-    pub(super) fn link(&self, lane: usize) -> Result<Link, NodeError> {
-        link(self.status.borrow().lanes.get(lane))
+    /// The connection of one connection, or why there is none.
+    pub(super) fn connection(&self, index: usize) -> Result<Connection, NodeError> {
+        connection(self.status.borrow().connections.get(index))
     }
 
-    /// What is left of a lane's link while the node is being closed.
-    pub(super) fn last_link(&self, lane: usize) -> Option<Link> {
-        self.status.borrow().lanes.get(lane)?.link.clone()
+    /// What is left of a connection's connection while the node is being closed.
+    pub(super) fn last_connection(&self, index: usize) -> Option<Connection> {
+        self.status
+            .borrow()
+            .connections
+            .get(index)?
+            .connection
+            .clone()
     }
 
     /// The state of the node.
     ///
-    /// The lane that is worst off speaks for it: while one is down, some locks cannot be had here, and which they are
+    /// The connection that is worst off speaks for it: while one is down, some locks cannot be had here, and which they are
     /// is chance.
     pub(super) fn state(&self) -> NodeState {
         together(&self.status.borrow()).clone()
@@ -84,26 +89,26 @@ impl Lanes {
         reached.map_or(NodeState::Closed, |status| together(&status).clone())
     }
 
-    /// Waits until every lane has been closed and emptied.
+    /// Waits until every connection has been closed and emptied.
     pub(super) async fn ended(&self) {
         let mut status = self.status.subscribe();
-        let over = |lane: &Lane| lane.state == NodeState::Closed && lane.link.is_none();
+        let over = |index: &Lane| index.state == NodeState::Closed && index.connection.is_none();
         // Likewise.
         let _ = status
-            .wait_for(|status| status.lanes.iter().all(over))
+            .wait_for(|status| status.connections.iter().all(over))
             .await;
     }
 
-    /// Sets the state of a lane. Returns that of the node if it is another now.
+    /// Sets the state of a connection. Returns that of the node if it is another now.
     pub(super) fn publish(
         &self,
-        lane: usize,
+        index: usize,
         state: NodeState,
-        link: Option<Link>,
+        connection: Option<Connection>,
     ) -> Option<NodeState> {
         self.modify(|status| {
-            if let Some(lane) = status.lanes.get_mut(lane) {
-                *lane = Lane { state, link };
+            if let Some(index) = status.connections.get_mut(index) {
+                *index = Lane { state, connection };
             }
         })
     }
@@ -125,50 +130,54 @@ impl Lanes {
         news
     }
 
-    /// Whether a lane is at the server of `other`, as far as it is anywhere.
-    pub(super) fn is_at(&self, lane: usize, other: &Link) -> bool {
-        let lanes = &self.status.borrow().lanes;
-        let link = lanes.get(lane).and_then(|lane| lane.link.as_ref());
-        link.is_none_or(|link| link.is_beside(other))
+    /// Whether a connection is at the server of `other`, as far as it is anywhere.
+    pub(super) fn is_at(&self, index: usize, other: &Connection) -> bool {
+        let connections = &self.status.borrow().connections;
+        let connection = connections
+            .get(index)
+            .and_then(|index| index.connection.as_ref());
+        connection.is_none_or(|connection| connection.is_beside(other))
     }
 
-    /// Has the lanes that are at another server than `link` look where they belong.
-    pub(super) fn warn_strangers(&self, link: &Link) {
-        let lanes = &self.status.borrow().lanes;
-        let links = lanes.iter().filter_map(|lane| lane.link.as_ref());
-        for stranger in links.filter(|other| !other.is_beside(link)) {
+    /// Has the connections that are at another server than `connection` look where they belong.
+    pub(super) fn warn_strangers(&self, connection: &Connection) {
+        let connections = &self.status.borrow().connections;
+        let connections = connections
+            .iter()
+            .filter_map(|index| index.connection.as_ref());
+        for stranger in connections.filter(|other| !other.is_beside(connection)) {
             stranger.signals().warned.notify_one();
         }
     }
 
-    /// Has all other lanes look at the server again, because its nature has changed under this one.
-    pub(super) fn warn_others(&self, lane: usize) {
-        for (index, other) in self.status.borrow().lanes.iter().enumerate() {
-            if let (true, Some(link)) = (index != lane, &other.link) {
-                link.signals().warned.notify_one();
+    /// Has all other connections look at the server again, because its nature has changed under this one.
+    pub(super) fn warn_others(&self, index: usize) {
+        for (index, other) in self.status.borrow().connections.iter().enumerate() {
+            if let (true, Some(connection)) = (index != index, &other.connection) {
+                connection.signals().warned.notify_one();
             }
         }
     }
 }
 
-fn of(token: &OwnerToken, lanes: usize) -> usize {
-    if lanes < 2 {
+fn of(token: &OwnerToken, connections: usize) -> usize {
+    if connections < 2 {
         return 0;
     }
-    // FNV-1a: the same token must give the same lane, nothing else.
+    // FNV-1a: the same token must give the same connection, nothing else.
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let hash = token.expose().iter().fold(0xcbf2_9ce4_8422_2325, mix);
     // Its upper bits are the better half.
-    usize::try_from(hash >> 40).unwrap_or_default() % lanes
+    usize::try_from(hash >> 40).unwrap_or_default() % connections
 }
 
-fn link(lane: Option<&Lane>) -> Result<Link, NodeError> {
-    let Some(lane) = lane else {
+fn connection(index: Option<&Lane>) -> Result<Connection, NodeError> {
+    let Some(index) = index else {
         return Err(closed());
     };
-    Err(match (&lane.state, &lane.link) {
-        (NodeState::Up, Some(link)) => return Ok(link.clone()),
-        (NodeState::Down(reason), _) => no_link(reason),
+    Err(match (&index.state, &index.connection) {
+        (NodeState::Up, Some(connection)) => return Ok(connection.clone()),
+        (NodeState::Down(reason), _) => no_connection(reason),
         (NodeState::Refused(reason), _) => reason.clone(),
         (NodeState::Closed, _) => closed(),
         (NodeState::Connecting | NodeState::Up, _) => {
@@ -185,7 +194,7 @@ fn together(status: &Status) -> &NodeState {
         NodeState::Connecting => 3,
         NodeState::Up => 4,
     };
-    let states = status.lanes.iter().map(|lane| &lane.state);
+    let states = status.connections.iter().map(|index| &index.state);
     let worst = states.min_by_key(rank).unwrap_or(&NodeState::Closed);
     match &status.doubt {
         Some(doubt) if *worst == NodeState::Up => doubt,
@@ -208,54 +217,60 @@ mod tests {
 
     #[test]
     fn the_lane_that_is_worst_off_speaks_for_the_node() {
-        let lanes = Lanes::new(3);
-        assert_eq!(lanes.state(), NodeState::Connecting);
-        assert_eq!(lanes.publish(0, NodeState::Up, None), None);
-        assert_eq!(lanes.publish(1, NodeState::Up, None), None);
+        let connections = Connections::new(3);
+        assert_eq!(connections.state(), NodeState::Connecting);
+        assert_eq!(connections.publish(0, NodeState::Up, None), None);
+        assert_eq!(connections.publish(1, NodeState::Up, None), None);
         assert_eq!(
-            lanes.publish(2, NodeState::Up, None),
+            connections.publish(2, NodeState::Up, None),
             Some(NodeState::Up),
             "all are"
         );
-        assert_eq!(lanes.publish(1, down("x"), None), Some(down("x")));
+        assert_eq!(connections.publish(1, down("x"), None), Some(down("x")));
         assert_eq!(
-            lanes.publish(2, down("y"), None),
+            connections.publish(2, down("y"), None),
             None,
             "one reason is enough"
         );
         let refused = NodeState::Refused(NodeError::new(NodeErrorKind::Misconfigured, "z"));
         assert_eq!(
-            lanes.publish(0, refused.clone(), None),
+            connections.publish(0, refused.clone(), None),
             Some(refused.clone())
         );
-        assert_eq!(lanes.link(1).unwrap_err().to_string(), "it is down: x");
-        assert_eq!(lanes.link(0).unwrap_err().to_string(), "z");
+        assert_eq!(
+            connections.connection(1).unwrap_err().to_string(),
+            "it is down: x"
+        );
+        assert_eq!(connections.connection(0).unwrap_err().to_string(), "z");
     }
 
     #[test]
     fn a_node_in_doubt_is_down_though_it_is_connected() {
-        let lanes = Lanes::new(1);
+        let connections = Connections::new(1);
         let reason = || NodeError::new(NodeErrorKind::Unavailable, "x");
-        assert_eq!(lanes.doubt(Some(reason())), None, "not yet connected");
-        assert_eq!(lanes.publish(0, NodeState::Up, None), Some(down("x")));
-        assert_eq!(lanes.publish(0, down("y"), None), Some(down("y")));
-        assert_eq!(lanes.doubt(None), None);
-        assert_eq!(lanes.publish(0, NodeState::Up, None), Some(NodeState::Up));
-        assert_eq!(lanes.doubt(Some(reason())), Some(down("x")));
-        assert_eq!(lanes.doubt(None), Some(NodeState::Up));
+        assert_eq!(connections.doubt(Some(reason())), None, "not yet connected");
+        assert_eq!(connections.publish(0, NodeState::Up, None), Some(down("x")));
+        assert_eq!(connections.publish(0, down("y"), None), Some(down("y")));
+        assert_eq!(connections.doubt(None), None);
+        assert_eq!(
+            connections.publish(0, NodeState::Up, None),
+            Some(NodeState::Up)
+        );
+        assert_eq!(connections.doubt(Some(reason())), Some(down("x")));
+        assert_eq!(connections.doubt(None), Some(NodeState::Up));
     }
 
     #[test]
     fn tokens_are_spread_over_all_lanes_and_stay_on_theirs() {
-        let lanes = Lanes::new(4);
+        let connections = Connections::new(4);
         let token = |number: u8| OwnerToken::from_entropy([number; OwnerToken::ENTROPY_LEN]);
         let mut counts = [0; 4];
         for number in 0..=255 {
-            let lane = lanes.of(&token(number));
-            assert_eq!(lane, lanes.of(&token(number)));
-            counts[lane] += 1;
+            let index = connections.of(&token(number));
+            assert_eq!(index, connections.of(&token(number)));
+            counts[index] += 1;
         }
         assert!(counts.iter().all(|count| *count > 32), "{counts:?}");
-        assert_eq!(Lanes::new(1).of(&token(7)), 0);
+        assert_eq!(Connections::new(1).of(&token(7)), 0);
     }
 }

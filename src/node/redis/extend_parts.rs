@@ -5,35 +5,38 @@ use std::pin::Pin;
 use std::sync::OnceLock;
 use std::task::Poll;
 use std::time::Duration;
+
 use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
-use super::answers;
-use super::commands;
-use super::connection::Core;
-use super::error::failed;
-use super::link::Link;
-use super::scripts::{self, Script};
+
+use crate::node::redis::commands::Extended;
+use crate::node::redis::connection::Connection;
+use crate::node::redis::error::failed;
+use crate::node::redis::script::Script;
+use crate::node::redis::scripts::{self};
+use crate::node::redis::shared::Shared;
+use crate::node::redis::{commands, replies};
 use crate::node::{
     AcquireReply, AcquireRequest, ClusterConfig, CompleteReply, ExtendReply, ExtendRequest,
     NodeContext, NodeError, NodeErrorKind, ReleaseRequest,
 };
 
 /// Extends locks, each on the connection of its token. One connection's failure is that of its locks alone.
-pub(super) async fn extend(core: &Core, requests: &[ExtendRequest]) -> Vec<Extended> {
-    let mut parts: Vec<Vec<usize>> = vec![Vec::new(); core.lanes.count()];
+pub(super) async fn extend(shared: &Shared, requests: &[ExtendRequest]) -> Vec<Extended> {
+    let mut parts: Vec<Vec<usize>> = vec![Vec::new(); shared.connections.count()];
     for (index, request) in requests.iter().enumerate() {
-        if let Some(part) = parts.get_mut(core.lanes.of(&request.token)) {
+        if let Some(part) = parts.get_mut(shared.connections.of(&request.token)) {
             part.push(index);
         }
     }
     let parts = parts.into_iter().enumerate();
     let parts = parts.filter(|(_, part)| !part.is_empty());
-    let jobs = parts.map(|(lane, part)| {
+    let jobs = parts.map(|(index, part)| {
         let own: Vec<ExtendRequest> = part
             .iter()
             .filter_map(|index| requests.get(*index).cloned())
             .collect();
         let job: Job<'_> = Box::pin(async move {
-            let replies = extend_part(core, lane, &own).await;
+            let replies = extend_part(shared, index, &own).await;
             part.into_iter().zip(replies).collect()
         });
         job
@@ -43,16 +46,13 @@ pub(super) async fn extend(core: &Core, requests: &[ExtendRequest]) -> Vec<Exten
     replies.into_iter().map(|(_, reply)| reply).collect()
 }
 
-/// The answer for one lock.
-type Extended = Result<ExtendReply, NodeError>;
-
-/// The extend of one lane: answers with the places they have in the whole.
+/// The extend of one connection: answers with the places they have in the whole.
 type Job<'a> = Pin<Box<dyn Future<Output = Vec<(usize, Extended)>> + Send + 'a>>;
 
-/// Extends the locks of one lane.
-async fn extend_part(core: &Core, lane: usize, requests: &[ExtendRequest]) -> Vec<Extended> {
-    let replies = match core.link_of(lane) {
-        Ok(mut link) => commands::extend(&mut link, requests, core.replicas.as_ref())
+/// Extends the locks of one connection.
+async fn extend_part(shared: &Shared, index: usize, requests: &[ExtendRequest]) -> Vec<Extended> {
+    let replies = match shared.connection_of(index) {
+        Ok(mut connection) => commands::extend(&mut connection, requests, shared.replicas.as_ref())
             .await
             .map_err(|error| failed(&error)),
         Err(error) => Err(error),

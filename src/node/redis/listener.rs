@@ -11,10 +11,12 @@ use redis::{ErrorKind, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::connect::open;
-use super::connection::{Core, NEW_BACKOFF, Setback, random};
-use super::error::{is_not_ready, server_text};
-use super::hub::{Batch, Hub};
+use crate::node::redis::connect::open;
+use crate::node::redis::connect_failure::{ConnectFailure, random};
+use crate::node::redis::error::{is_not_ready, server_text};
+use crate::node::redis::shared::Shared;
+use crate::node::redis::subscriptions::{Batch, Subscriptions};
+use crate::node::redis::supervisor::NEW_BACKOFF;
 
 /// How often a connection that brings nothing is tried.
 const TICK: Duration = Duration::from_secs(3);
@@ -30,33 +32,33 @@ enum End {
 }
 
 /// Brings the hub's notices until the node is closed.
-pub(super) async fn listen(core: Arc<Core>) {
+pub(super) async fn listen(shared: Arc<Shared>) {
     tokio::select! {
         biased;
-        () = core.closing() => {}
-        () = serve(&core) => {}
+        () = shared.closing() => {}
+        () = serve(&shared) => {}
     }
-    core.hub.lost();
+    shared.subscriptions.lost();
 }
 
-async fn serve(core: &Core) {
-    let hub = &core.hub;
+async fn serve(shared: &Shared) {
+    let subscriptions = &shared.subscriptions;
     let mut backoff = NEW_BACKOFF;
     loop {
         // Nobody listens: no connection is needed. The node is down: the other connection looks after that.
-        hub.work().await;
-        core.up().await;
-        if !hub.is_used() {
+        subscriptions.work().await;
+        shared.up().await;
+        if !subscriptions.is_used() {
             // They have left while the node was down.
             continue;
         }
-        let end = match timeout(core.connect_timeout, connect(core)).await {
+        let end = match timeout(shared.connect_timeout, connect(shared)).await {
             Ok(Ok((mut connection, mut lost))) => {
-                let end = bring(hub, &mut connection, &mut lost, &mut || {
+                let end = bring(subscriptions, &mut connection, &mut lost, &mut || {
                     backoff = NEW_BACKOFF
                 })
                 .await;
-                hub.lost();
+                subscriptions.lost();
                 end
             }
             Ok(Err(_)) | Err(_) => End::Lost,
@@ -64,9 +66,9 @@ async fn serve(core: &Core) {
         let pause = match end {
             End::Lost => backoff.next(random()),
             End::Refused(error) => {
-                if hub.report() {
-                    let reason = core.clean(&server_text(&error));
-                    crate::trace::notices_unavailable(&core.name, &reason);
+                if subscriptions.report() {
+                    let reason = shared.clean(&server_text(&error));
+                    crate::trace::notices_unavailable(&shared.name, &reason);
                 }
                 REFUSED_PAUSE
             }
@@ -75,10 +77,14 @@ async fn serve(core: &Core) {
     }
 }
 
-async fn connect(core: &Core) -> Result<(MultiplexedConnection, watch::Receiver<()>), Setback> {
-    let hub = Arc::clone(&core.hub);
-    let (mut connection, lost) =
-        open(core, &core.lead().await?, move |push| hear(&hub, push)).await?;
+async fn connect(
+    shared: &Shared,
+) -> Result<(MultiplexedConnection, watch::Receiver<()>), ConnectFailure> {
+    let subscriptions = Arc::clone(&shared.subscriptions);
+    let (mut connection, lost) = open(shared, &shared.lead().await?, move |push| {
+        hear(&subscriptions, push)
+    })
+    .await?;
     // A courtesy to operators; an ACL may forbid it.
     let mut name = redis::cmd("CLIENT");
     name.arg("SETNAME").arg("tower-redlock-notices");
@@ -87,7 +93,7 @@ async fn connect(core: &Core) -> Result<(MultiplexedConnection, watch::Receiver<
 }
 
 /// Takes in what the server pushes.
-fn hear(hub: &Hub, push: &PushInfo) {
+fn hear(subscriptions: &Subscriptions, push: &PushInfo) {
     if let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(payload)]) =
         (&push.kind, push.data.as_slice())
     {
@@ -95,19 +101,19 @@ fn hear(hub: &Hub, push: &PushInfo) {
         let listeners = std::str::from_utf8(payload)
             .ok()
             .and_then(|text| text.parse().ok());
-        hub.announce(channel, listeners);
+        subscriptions.announce(channel, listeners);
     }
 }
 
 /// Keeps the server informed of what we want to hear, until the connection ends.
 async fn bring(
-    hub: &Hub,
+    subscriptions: &Subscriptions,
     connection: &mut MultiplexedConnection,
     lost: &mut watch::Receiver<()>,
     well: &mut (dyn FnMut() + Send),
 ) -> End {
     loop {
-        let batch = hub.next_batch();
+        let batch = subscriptions.next_batch();
         let asked = async {
             if batch.is_empty() {
                 let ping = redis::cmd("PING");
@@ -138,22 +144,22 @@ async fn bring(
             }
             Ok(Err(_)) | Err(_) => return End::Lost,
         }
-        hub.done(batch);
+        subscriptions.done(batch);
         well();
         tokio::select! {
             biased;
             _ = lost.changed() => return End::Lost,
-            () = hub.work() => {}
-            () = idle(hub) => {}
+            () = subscriptions.work() => {}
+            () = idle(subscriptions) => {}
         }
     }
 }
 
 /// Waits until the connection is to be tried, which is never while nobody listens.
-async fn idle(hub: &Hub) {
+async fn idle(subscriptions: &Subscriptions) {
     loop {
         sleep(TICK).await;
-        if hub.is_used() {
+        if subscriptions.is_used() {
             return;
         }
     }
@@ -243,14 +249,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn more_channels_than_are_confirmed_in_one_time_limit_are_joined_on_one_connection() {
         let many = 2_500;
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(many));
+        let (subscriptions, ears) = (Arc::new(Subscriptions::default()), Ears::new(many));
         let _all: Vec<_> = (0..many)
-            .map(|n| hub.subscribe(&key(n), ears.ear(n)))
+            .map(|n| subscriptions.subscribe(&key(n), ears.ear(n)))
             .collect();
         let (mut connection, _) = connected(u32::MAX).await;
         let (_alive, mut lost) = watch::channel(());
         let mut well = || {};
-        let bring = bring(&hub, &mut connection, &mut lost, &mut well);
+        let bring = bring(&subscriptions, &mut connection, &mut lost, &mut well);
         let ended = timeout(10 * ANSWER_LIMIT, bring).await.is_ok();
         assert!(!ended, "the connection was given up");
         assert_eq!(ears.heard().open, many);
@@ -258,13 +264,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_falls_silent_is_noticed_by_a_ping() {
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(1));
-        let _listening = hub.subscribe(&key(0), ears.ear(0));
+        let (subscriptions, ears) = (Arc::new(Subscriptions::default()), Ears::new(1));
+        let _listening = subscriptions.subscribe(&key(0), ears.ear(0));
         let (mut connection, pings) = connected(2).await;
         let (_alive, mut lost) = watch::channel(());
         let begin = Instant::now();
         let mut well = || {};
-        let bring = bring(&hub, &mut connection, &mut lost, &mut well);
+        let bring = bring(&subscriptions, &mut connection, &mut lost, &mut well);
         let end = timeout(60 * TICK, bring).await;
         assert!(matches!(end, Ok(End::Lost)), "it was not noticed");
         assert_eq!(ears.heard().open, 1, "it was fine before");
@@ -276,8 +282,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_nobody_needs_is_not_tried() {
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(1));
-        let listening = hub.subscribe(&key(0), ears.ear(0));
+        let (subscriptions, ears) = (Arc::new(Subscriptions::default()), Ears::new(1));
+        let listening = subscriptions.subscribe(&key(0), ears.ear(0));
         let (mut connection, pings) = connected(u32::MAX).await;
         let (_alive, mut lost) = watch::channel(());
         let leave = async {
@@ -289,9 +295,9 @@ mod tests {
         let ended = tokio::select! {
             biased;
             () = leave => false,
-            _ = bring(&hub, &mut connection, &mut lost, &mut well) => true,
+            _ = bring(&subscriptions, &mut connection, &mut lost, &mut well) => true,
         };
-        assert!(!ended && !hub.is_used());
+        assert!(!ended && !subscriptions.is_used());
         assert_eq!(pings.load(Ordering::Relaxed), 0);
     }
 }

@@ -77,44 +77,32 @@
 //! | the connection for release notices breaks | waiters are told that they may have missed one and ask again once it is back; commands see nothing of it |
 //! | a key of another type | [`Rejected`](super::NodeErrorKind::Rejected) |
 
-mod answers;
 mod builder;
 mod commands;
 mod confirmation;
 mod connect;
+mod connect_failure;
 mod connection;
+mod connections;
 mod error;
-mod handle;
-mod hub;
+mod extend_parts;
 mod info;
-mod lanes;
-mod link;
 mod listener;
 mod look;
+mod node;
 mod question;
 mod replicas;
+mod replies;
 mod script;
 mod scripts;
 mod seat;
 mod sentinel;
+mod shared;
+mod subscriptions;
+mod supervisor;
+mod target;
 mod url;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use redis::Value;
-
-use crate::node::{
-    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
-    Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
-    ReleaseRequest, VerifyReply, VerifyRequest,
-};
-
-pub use builder::RedisNodeBuilder;
-use connection::Core;
-pub use error::NodeUrlError;
-use handle::{FIRST, Handle};
-use link::Link;
-use sentinel::Sentinels;
-
+pub use self::builder::RedisNodeBuilder;
+pub use self::error::NodeUrlError;
+pub use self::node::RedisNode;

@@ -1,27 +1,25 @@
 //! [`RedisNode`]: the port, on a server.
 
-use std::sync::Arc;
-use std::time::Duration;
-use redis::Value;
-use crate::node::{
-    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
-    Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
-    ReleaseRequest, VerifyReply, VerifyRequest,
-};
-use connection::Core;
-use handle::{FIRST, Handle};
-use link::Link;
-use sentinel::Sentinels;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
+
 use redis::{Cmd, Value};
-use super::connection::Core;
-use super::link::Link;
-use super::scripts::Script;
-use super::{RedisNode, commands};
+
 use crate::namespace::NodeKey;
-use crate::node::{Ear, NodeError, NodeFuture, Notifier, Subscription};
+use crate::node::redis::connection::Connection;
+use crate::node::redis::script::Script;
+use crate::node::redis::sentinel::Sentinels;
+use crate::node::redis::shared::Shared;
+use crate::node::redis::{
+    commands, error, extend_parts, listener, question, replies, scripts, supervisor,
+};
+use crate::node::{
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
+    Ear, EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture,
+    NodeState, Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
+    ReleaseRequest, Subscription, VerifyReply, VerifyRequest,
+};
 
 /// A Redis or Valkey server as a node. See the [module](self) for what the server must be.
 ///
@@ -54,41 +52,41 @@ pub struct RedisNode {
 
 impl Node for RedisNode {
     fn name(&self) -> &str {
-        &self.handle.core.name
+        &self.handle.shared.name
     }
 
     fn start(&self, context: NodeContext) {
-        let core = Arc::clone(&self.handle.core);
-        if core.begin() {
-            if let Some(replicas) = &core.replicas {
+        let shared = Arc::clone(&self.handle.shared);
+        if shared.begin() {
+            if let Some(replicas) = &shared.replicas {
                 replicas.begin(&context);
             }
-            tokio::spawn(listener::listen(Arc::clone(&core)));
-            question::begin(&core, &context);
-            for lane in 0..core.lanes.count() {
-                let core = Arc::clone(&core);
-                tokio::spawn(connection::supervise(core, lane, context.clone()));
+            tokio::spawn(listener::listen(Arc::clone(&shared)));
+            question::begin(&shared, &context);
+            for index in 0..shared.connections.count() {
+                let shared = Arc::clone(&shared);
+                tokio::spawn(supervisor::supervise(shared, index, context.clone()));
             }
         }
     }
 
     fn state(&self) -> NodeState {
-        self.handle.core.state()
+        self.handle.shared.state()
     }
 
     fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { handle.core.ready().await })
+        Box::pin(async move { handle.shared.ready().await })
     }
 
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            let mut link = handle.core.link(&request.token)?;
-            let cmd = scripts::acquire(&request, link.identity());
+            let mut connection = handle.shared.connection(&request.token)?;
+            let cmd = scripts::acquire(&request, connection.identity());
             commands::acquire(
-                handle.core.replicas.as_ref(),
-                &mut link,
+                handle.shared.replicas.as_ref(),
+                &mut connection,
                 &scripts::ACQUIRE,
                 cmd,
                 &request,
@@ -103,11 +101,11 @@ impl Node for RedisNode {
             if requests.is_empty() {
                 return Ok(Vec::new());
             }
-            if handle.core.lanes.count() > 1 {
-                return Ok(Box::pin(replicas::extend(&handle.core, &requests)).await);
+            if handle.shared.connections.count() > 1 {
+                return Ok(Box::pin(extend_parts::extend(&handle.shared, &requests)).await);
             }
-            let mut link = handle.core.link_of(0)?;
-            commands::extend(&mut link, &requests, handle.core.replicas.as_ref())
+            let mut connection = handle.shared.connection_of(0)?;
+            commands::extend(&mut connection, &requests, handle.shared.replicas.as_ref())
                 .await
                 .map_err(|error| error::failed(&error))
         })
@@ -116,22 +114,29 @@ impl Node for RedisNode {
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
         // Also where the server does not count at this time: what it has is in the way of others when it does.
         let token = request.token;
-        let choose = move |core: &Core| core.lanes.link_for(&token);
+        let choose = move |shared: &Shared| shared.connections.connection_for(&token);
         let script = match request.lent {
             false => &scripts::RELEASE,
             true => &scripts::RELEASE_LENT,
         };
-        let cmd = move |link: &Link| scripts::release(&request, link.since());
-        self.command(choose, script, cmd, answers::read_release)
+        let cmd = move |connection: &Connection| scripts::release(&request, connection.since());
+        self.command(choose, script, cmd, replies::read_release)
     }
 
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            let mut link = handle.core.link(&request.lock.token)?;
-            let replicas = handle.core.replicas.as_ref();
-            let cmd = scripts::recall(&request, link.identity(), replicas.is_some());
-            commands::acquire(replicas, &mut link, &scripts::RECALL, cmd, &request.lock).await
+            let mut connection = handle.shared.connection(&request.lock.token)?;
+            let replicas = handle.shared.replicas.as_ref();
+            let cmd = scripts::recall(&request, connection.identity(), replicas.is_some());
+            commands::acquire(
+                replicas,
+                &mut connection,
+                &scripts::RECALL,
+                cmd,
+                &request.lock,
+            )
+            .await
         })
     }
 
@@ -139,68 +144,74 @@ impl Node for RedisNode {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
             let token = &request.release.token;
-            let mut link = match &request.record {
-                Some(_) => handle.core.link(token)?,
-                None => handle.core.lanes.link_for(token)?,
+            let mut connection = match &request.record {
+                Some(_) => handle.shared.connection(token)?,
+                None => handle.shared.connections.connection_for(token)?,
             };
-            let replicas = handle.core.replicas.as_ref();
-            let (identity, since) = (link.identity(), link.since());
+            let replicas = handle.shared.replicas.as_ref();
+            let (identity, since) = (connection.identity(), connection.since());
             let cmd = scripts::complete(&request, identity, since, replicas.is_some());
             let config = request.config.as_deref();
             if let Some(replicas) = replicas {
-                return Box::pin(replicas::complete(&mut link, replicas, cmd, config)).await;
+                return Box::pin(commands::complete_replicated(
+                    &mut connection,
+                    replicas,
+                    cmd,
+                    config,
+                ))
+                .await;
             }
-            let answer = commands::run(&mut link, &scripts::COMPLETE, &cmd).await?;
-            answers::read_complete(&answer, config)
+            let answer = commands::run(&mut connection, &scripts::COMPLETE, &cmd).await?;
+            replies::read_complete(&answer, config)
         })
     }
 
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
         let token = request.token;
-        let choose = move |core: &Core| core.link(&token);
-        let cmd = move |_: &Link| scripts::raise(&request);
-        self.command(choose, &scripts::RAISE, cmd, answers::read_raise)
+        let choose = move |shared: &Shared| shared.connection(&token);
+        let cmd = move |_: &Connection| scripts::raise(&request);
+        self.command(choose, &scripts::RAISE, cmd, replies::read_raise)
     }
 
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
         let config = request.config.clone();
-        let cmd = move |link: &Link| scripts::verify(&request, link.identity());
-        let read = move |answer: &Value| answers::read_verify(answer, config.as_deref());
+        let cmd = move |connection: &Connection| scripts::verify(&request, connection.identity());
+        let read = move |answer: &Value| replies::read_verify(answer, config.as_deref());
         self.command(FIRST, &scripts::VERIFY, cmd, read)
     }
 
     fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
-        let cmd = move |_: &Link| scripts::end_claim(&request);
+        let cmd = move |_: &Connection| scripts::end_claim(&request);
         // Behind the claim, and as a release also where the server does not count.
-        let choose = |core: &Core| core.lanes.link(0);
-        self.command(choose, &scripts::END_CLAIM, cmd, answers::read_end_claim)
+        let choose = |shared: &Shared| shared.connections.connection(0);
+        self.command(choose, &scripts::END_CLAIM, cmd, replies::read_end_claim)
     }
 
     fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
-        let cmd = move |link: &Link| scripts::check_in(&request, link.identity());
-        self.command(FIRST, &scripts::CHECK_IN, cmd, answers::read_check_in)
+        let cmd = move |connection: &Connection| scripts::check_in(&request, connection.identity());
+        self.command(FIRST, &scripts::CHECK_IN, cmd, replies::read_check_in)
     }
 
     fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
-        let cmd = move |link: &Link| scripts::promote(&request, link.identity());
-        self.command(FIRST, &scripts::PROMOTE, cmd, answers::read_promote)
+        let cmd = move |connection: &Connection| scripts::promote(&request, connection.identity());
+        self.command(FIRST, &scripts::PROMOTE, cmd, replies::read_promote)
     }
 
     fn settle_time(&self) -> Duration {
-        let sentinels = self.handle.core.target.way.sentinels();
+        let sentinels = self.handle.shared.target.way.sentinels();
         sentinels.map_or(Duration::ZERO, |sentinels| sentinels.within)
     }
 
     fn agreed(&self) -> String {
-        let sentinels = self.handle.core.target.way.sentinels();
+        let sentinels = self.handle.shared.target.way.sentinels();
         sentinels.map(Sentinels::agreed).unwrap_or_default()
     }
 
     fn close(&self) -> NodeFuture<()> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            handle.core.stop();
-            handle.core.stopped().await;
+            handle.shared.stop();
+            handle.shared.stopped().await;
         })
     }
 
@@ -210,20 +221,20 @@ impl Node for RedisNode {
 }
 
 impl RedisNode {
-    /// Runs one script once it is polled: `cmd` for the link it goes out on, which `choose` finds, and its answer read
+    /// Runs one script once it is polled: `cmd` for the connection it goes out on, which `choose` finds, and its answer read
     /// by `read`.
     pub(super) fn command<T: 'static>(
         &self,
-        choose: impl FnOnce(&Core) -> Result<Link, NodeError> + Send + 'static,
+        choose: impl FnOnce(&Shared) -> Result<Connection, NodeError> + Send + 'static,
         script: &'static Script,
-        cmd: impl FnOnce(&Link) -> Cmd + Send + 'static,
+        cmd: impl FnOnce(&Connection) -> Cmd + Send + 'static,
         read: impl FnOnce(&Value) -> Result<T, NodeError> + Send + 'static,
     ) -> NodeFuture<Result<T, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            let mut link = choose(&handle.core)?;
-            let cmd = cmd(&link);
-            read(&commands::run(&mut link, script, &cmd).await?)
+            let mut connection = choose(&handle.shared)?;
+            let cmd = cmd(&connection);
+            read(&commands::run(&mut connection, script, &cmd).await?)
         })
     }
 
@@ -233,13 +244,13 @@ impl RedisNode {
         reason = "the builder of the manager looks for duplicates with it"
     )]
     pub(crate) fn address(&self) -> &str {
-        &self.handle.core.target.address
+        &self.handle.shared.target.address
     }
 }
 
 impl Notifier for RedisNode {
     fn subscribe(&self, key: &NodeKey, ear: Ear) -> Subscription {
-        self.handle.core.hub.subscribe(key, ear)
+        self.handle.shared.subscriptions.subscribe(key, ear)
     }
 }
 
@@ -247,22 +258,23 @@ impl fmt::Debug for RedisNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the client: it holds the credentials.
         f.debug_struct("RedisNode")
-            .field("name", &self.handle.core.name)
-            .field("state", &self.handle.core.state())
+            .field("name", &self.handle.shared.name)
+            .field("state", &self.handle.shared.state())
             .finish_non_exhaustive()
     }
 }
 
-/// The link for what belongs to no owner.
-pub(super) const FIRST: fn(&Core) -> Result<Link, NodeError> = |core| core.link_of(0);
+/// The connection for what belongs to no owner.
+pub(super) const FIRST: fn(&Shared) -> Result<Connection, NodeError> =
+    |shared| shared.connection_of(0);
 
 /// What nodes and their commands hold. The supervisor holds only the core, so when the last of these is gone it ends.
 pub(super) struct Handle {
-    pub(super) core: Arc<Core>,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.core.stop();
+        self.shared.stop();
     }
 }

@@ -8,11 +8,12 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Value};
 use tokio::time::{sleep, timeout};
 
-use super::confirmation::{Address, Place, Told, Trouble};
-use super::connection::{Core, random};
-use super::error::{is_not_ready, server_text};
-use super::sentinel::Sentinels;
 use crate::node::NodeContext;
+use crate::node::redis::confirmation::{Address, Place, Told, Trouble};
+use crate::node::redis::connect_failure::random;
+use crate::node::redis::error::{is_not_ready, server_text};
+use crate::node::redis::sentinel::Sentinels;
+use crate::node::redis::shared::Shared;
 use crate::protocol::backoff::jitter;
 
 /// How long to wait before a Sentinel is asked again, more or less by half.
@@ -21,24 +22,24 @@ const LOOK: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 6;
 
 /// Asks all Sentinels of a node, if it has any, until it is closed.
-pub(super) fn begin(core: &Arc<Core>, context: &NodeContext) {
-    if let Some(sentinels) = core.target.way.sentinels() {
+pub(super) fn begin(shared: &Arc<Shared>, context: &NodeContext) {
+    if let Some(sentinels) = shared.target.way.sentinels() {
         sentinels.begin(context);
         for index in 0..sentinels.sentinels.len() {
-            tokio::spawn(follow(Arc::clone(core), index));
+            tokio::spawn(follow(Arc::clone(shared), index));
         }
     }
 }
 
 /// Asks one of them.
-async fn follow(core: Arc<Core>, index: usize) {
-    let Some(sentinels) = core.target.way.sentinels() else {
+async fn follow(shared: Arc<Shared>, index: usize) {
+    let Some(sentinels) = shared.target.way.sentinels() else {
         return;
     };
     tokio::select! {
         biased;
-        () = core.closing() => {}
-        () = sentinels.ask_on(index, &core) => {}
+        () = shared.closing() => {}
+        () = sentinels.ask_on(index, &shared) => {}
     }
 }
 
@@ -50,11 +51,11 @@ impl Sentinels {
     }
 
     /// Asks one Sentinel for ever.
-    async fn ask_on(&self, index: usize, core: &Core) {
+    async fn ask_on(&self, index: usize, shared: &Shared) {
         let Some((_, sentinel)) = self.sentinels.get(index) else {
             return;
         };
-        let limit = self.within.min(core.connect_timeout / 2);
+        let limit = self.within.min(shared.connect_timeout / 2);
         let mut connection = None;
         loop {
             // What counts is when the question went out: the answer is no older than that.
@@ -66,7 +67,7 @@ impl Sentinels {
                     lasting: true,
                 }),
                 Ok(Err(Mute::Failed(error))) => Err(Trouble {
-                    reason: core.clean(&match error.kind() {
+                    reason: shared.clean(&match error.kind() {
                         ErrorKind::Server(_) | ErrorKind::Extension => server_text(&error),
                         _ => error.to_string(),
                     }),

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
 
-use super::answers;
-use super::commands;
-use super::connection::Core;
-use super::error::failed;
-use super::link::Link;
-use super::scripts::{self, Script};
+use crate::node::redis::connection::Connection;
+use crate::node::redis::error::failed;
+use crate::node::redis::script::Script;
+use crate::node::redis::scripts::{self};
+use crate::node::redis::shared::Shared;
+use crate::node::redis::{commands, replies};
 use crate::node::{
     AcquireReply, AcquireRequest, ClusterConfig, CompleteReply, ExtendReply, ExtendRequest,
     NodeContext, NodeError, NodeErrorKind, ReleaseRequest,
@@ -65,7 +65,7 @@ impl Replicas {
     }
 
     /// The command that waits for the replicas. It asks for whole milliseconds, of which 0 would be forever.
-    fn wait(&self) -> Cmd {
+    pub(super) fn wait(&self) -> Cmd {
         let millis = self.limit().as_millis().max(1);
         let mut cmd = redis::cmd("WAIT");
         cmd.arg(self.require)
@@ -74,7 +74,7 @@ impl Replicas {
     }
 
     /// Reads the answer to `WAIT`: whether enough replicas have acknowledged what came before it.
-    fn judge(&self, answer: Option<Value>) -> Result<(), NodeError> {
+    pub(super) fn judge(&self, answer: Option<Value>) -> Result<(), NodeError> {
         let answer = answer.unwrap_or(Value::Nil).extract_error();
         match answer {
             Ok(Value::Int(count)) if count >= i64::from(self.require) => Ok(()),
@@ -95,4 +95,3 @@ impl Replicas {
 fn not_replicated(detail: String) -> NodeError {
     NodeError::new(NodeErrorKind::NotReplicated, detail)
 }
-

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use redis::Value;
 
-use super::error::{garbled, quarantined, rejected};
+use crate::node::redis::error::{garbled, quarantined, rejected};
 use crate::node::{
     AcquireReply, CheckInReply, ClusterConfig, CompleteReply, ExtendReply, Holder, NodeError,
     NodeErrorKind, RaiseReply, ReleaseReply, VerifyReply, unmarked,

@@ -10,13 +10,13 @@ use std::time::Duration;
 use redis::Cmd;
 
 pub(super) use self::loans::{end_claim, verify};
-use super::answers::millis;
-pub(super) use super::script::{
+use crate::moment::Moment;
+use crate::namespace::Namespace;
+use crate::node::redis::replies::millis;
+pub(super) use crate::node::redis::script::{
     ACQUIRE, ALL, CHECK_IN, COMPLETE, END_CLAIM, EVICTIONS, EXTEND, PROMOTE, RAISE, RECALL,
     RELEASE, RELEASE_LENT, Script, VERIFY,
 };
-use crate::moment::Moment;
-use crate::namespace::Namespace;
 use crate::node::{
     AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, CompleteRequest, ExtendRequest,
     PromoteRequest, RaiseRequest, RecallRequest, ReleaseRequest,

@@ -5,48 +5,49 @@ use std::time::Duration;
 use redis::{Client, RedisError};
 use tokio::time::{sleep, timeout};
 
-use super::confirmation::{Address, Place};
-use super::connection::{Core, Setback};
-use super::info::Info;
-use super::link::Link;
-use super::question::connection;
-use super::sentinel::Sentinels;
 use crate::moment::Moment;
+use crate::node::redis::confirmation::{Address, Place};
+use crate::node::redis::connect_failure::ConnectFailure;
+use crate::node::redis::connection::Connection;
+use crate::node::redis::info::Info;
+use crate::node::redis::question::connection;
+use crate::node::redis::sentinel::Sentinels;
+use crate::node::redis::shared::Shared;
 use crate::node::{NodeError, NodeErrorKind};
 
-impl Core {
-    /// Whether what is sent on `link` now may count as this node's word. A server that was found through Sentinels is
+impl Shared {
+    /// Whether what is sent on `connection` now may count as this node's word. A server that was found through Sentinels is
     /// the node for as long as most of them say so.
-    pub(super) fn vouch(&self, link: &Link) -> Result<(), NodeError> {
+    pub(super) fn vouch(&self, connection: &Connection) -> Result<(), NodeError> {
         let sentinels = self.target.way.sentinels();
-        sentinels.map_or(Ok(()), |sentinels| sentinels.vouch(link).map(drop))
+        sentinels.map_or(Ok(()), |sentinels| sentinels.vouch(connection).map(drop))
     }
 
     /// Waits until most Sentinels name another server as the master, and that takes itself for it. Meanwhile the state
-    /// of the first lane, which looks for all of them, says whether most of them still name this one.
+    /// of the first connection, which looks for all of them, says whether most of them still name this one.
     ///
     /// A master that is cut off from its Sentinels goes on as if nothing had happened, with us if we still reach it.
     /// One Sentinel alone may be cut off itself.
-    pub(super) async fn replaced(&self, lane: usize, link: &Link) {
-        let (Some(sentinels), 0) = (self.target.way.sentinels(), lane) else {
+    pub(super) async fn replaced(&self, index: usize, connection: &Connection) {
+        let (Some(sentinels), 0) = (self.target.way.sentinels(), index) else {
             return std::future::pending().await;
         };
         tokio::select! {
             biased;
-            () = self.show_doubt(sentinels, link) => {}
-            () = sentinels.left(link, self.connect_timeout) => {}
+            () = self.show_doubt(sentinels, connection) => {}
+            () = sentinels.left(connection, self.connect_timeout) => {}
         }
     }
 
     /// Shows in the state whether the server counts. Never ends.
-    async fn show_doubt(&self, sentinels: &Sentinels, link: &Link) {
+    async fn show_doubt(&self, sentinels: &Sentinels, connection: &Connection) {
         let mut news = sentinels.board.subscribe();
         let mut doubted = None;
         loop {
-            let until = sentinels.vouch(link).ok();
+            let until = sentinels.vouch(connection).ok();
             if doubted != Some(until.is_none()) {
                 doubted = Some(until.is_none());
-                // The link stays: locks can be given back on it.
+                // The connection stays: locks can be given back on it.
                 self.doubt(until.is_none().then(|| sentinels.unconfirmed()));
             }
             let over = async {
@@ -72,7 +73,7 @@ impl Sentinels {
         place: &Place,
         run_id: &str,
         limit: Duration,
-    ) -> Result<(), Setback> {
+    ) -> Result<(), ConnectFailure> {
         self.board.send_modify(|board| board.sit(run_id, place));
         if !self.board.borrow().is_settled() {
             self.other_names(run_id, &place.epoch, limit).await;
@@ -83,7 +84,7 @@ impl Sentinels {
         {
             return Ok(());
         }
-        Err(Setback::Down(self.unconfirmed()))
+        Err(ConnectFailure::Down(self.unconfirmed()))
     }
 
     /// Until when the server may count; `None` if most Sentinels do not stand by it at all.
@@ -92,9 +93,9 @@ impl Sentinels {
         Some(confirmed + self.within)
     }
 
-    /// Until when what is sent on `link` may count. An error: not now.
-    fn vouch(&self, link: &Link) -> Result<Moment, NodeError> {
-        let until = self.until(link.info().run_id(), link.epoch());
+    /// Until when what is sent on `connection` may count. An error: not now.
+    fn vouch(&self, connection: &Connection) -> Result<Moment, NodeError> {
+        let until = self.until(connection.info().run_id(), connection.epoch());
         until.filter(|until| self.now() < *until).ok_or_else(|| {
             let within = self.within;
             NodeError::new(
@@ -159,12 +160,12 @@ impl Sentinels {
         (!info.is_replica()).then(|| info.run_id().to_owned())
     }
 
-    /// Waits until most Sentinels mean another server than that of `link`, or have made it the master once more since.
-    async fn left(&self, link: &Link, limit: Duration) {
+    /// Waits until most Sentinels mean another server than that of `connection`, or have made it the master once more since.
+    async fn left(&self, connection: &Connection, limit: Duration) {
         let mut news = self.board.subscribe();
         loop {
             let settled = news.borrow_and_update().is_settled();
-            let (run_id, epoch) = (link.info().run_id(), link.epoch());
+            let (run_id, epoch) = (connection.info().run_id(), connection.epoch());
             if !settled && self.other_names(run_id, epoch, limit).await {
                 return;
             }

@@ -8,19 +8,18 @@ use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisCo
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::confirmation::{Address, Board, Place};
-use super::connection::{Core, Setback};
-use super::error::NodeUrlError;
-use super::url::{Access, Certificates, Target, Way, address_of, client, read};
 use crate::clock::Clock;
 use crate::moment::Moment;
+use crate::node::redis::confirmation::{Address, Board, Place};
+use crate::node::redis::connect_failure::ConnectFailure;
+use crate::node::redis::error::NodeUrlError;
+use crate::node::redis::shared::Shared;
+use crate::node::redis::target::{Target, Way};
+use crate::node::redis::url::{Access, Certificates, address_of, client, read};
 use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
 /// For how long a word of the Sentinels counts, unless set.
 pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
-/// For how long it may count.
-const LEAST_WITHIN: Duration = Duration::from_millis(100);
-const MOST_WITHIN: Duration = Duration::from_secs(60);
 /// The Sentinels that watch one master, and how to get to that.
 pub(super) struct Sentinels {
     pub(super) master: String,
@@ -72,7 +71,7 @@ impl Sentinels {
     }
 
     /// Leads to the server that most Sentinels name. The answer comes within two thirds of `limit`.
-    pub(super) async fn master(&self, limit: Duration) -> Result<Lead, Setback> {
+    pub(super) async fn master(&self, limit: Duration) -> Result<Lead, ConnectFailure> {
         let mut board = self.board.subscribe();
         let known =
             |board: &Board| board.favourite(self.horizon()).is_some() || board.is_complete();
@@ -86,14 +85,14 @@ impl Sentinels {
         let reasons = board.describe(self.horizon(), self.addresses());
         let master = &self.master;
         Err(if board.is_hopeless() {
-            Setback::Refused(NodeError::new(
+            ConnectFailure::Refused(NodeError::new(
                 NodeErrorKind::Misconfigured,
                 format!(
                     "too few of its Sentinels tell where the master `{master}` is; check its name, and that the URLs are those of Sentinels, each listed once and with its credentials: {reasons}"
                 ),
             ))
         } else {
-            Setback::Down(NodeError::new(
+            ConnectFailure::Down(NodeError::new(
                 NodeErrorKind::Unavailable,
                 format!(
                     "most of its Sentinels do not agree where the master `{master}` is: {reasons}"
@@ -102,7 +101,7 @@ impl Sentinels {
         })
     }
 
-    pub(super) fn client(&self, (host, port): &Address) -> Result<Client, Setback> {
+    pub(super) fn client(&self, (host, port): &Address) -> Result<Client, ConnectFailure> {
         let (host, port) = (host.clone(), *port);
         let addr = if self.tls {
             ConnectionAddr::TcpTls {
@@ -121,7 +120,7 @@ impl Sentinels {
             client(info, self.tls, &self.certificates).ok()
         });
         made.ok_or_else(|| {
-            Setback::Down(NodeError::new(
+            ConnectFailure::Down(NodeError::new(
                 NodeErrorKind::Unavailable,
                 "a Sentinel told an address of the master that cannot be used",
             ))
@@ -129,9 +128,9 @@ impl Sentinels {
     }
 }
 
-impl Core {
+impl Shared {
     /// The way to the server, and what is known of it before it is asked.
-    pub(super) async fn lead(&self) -> Result<Lead, Setback> {
+    pub(super) async fn lead(&self) -> Result<Lead, ConnectFailure> {
         match &self.target.way {
             Way::Direct(client) => Ok(Lead {
                 client: client.clone(),
@@ -141,17 +140,6 @@ impl Core {
         }
     }
 }
-
-const NO_SENTINELS: &str = "a master is found through at least one Sentinel; give their URLs, as in `redis://10.0.0.1:26379`";
-const NO_NAME: &str =
-    "the name of the master is empty; it is what `sentinel monitor` calls it, often `mymaster`";
-const SOCKET: &str =
-    "a Sentinel is reached over TCP; use `redis://host:26379` or `rediss://host:26379`";
-const DATABASE: &str = "a Sentinel has no databases; choose that of the master with `database`";
-const TWICE: &str =
-    "this Sentinel is listed twice, so that its word would count twice; list each once";
-const BAD_WITHIN: &str = "`confirm_within` must be from 100 ms to 1 min; 3 s are usual";
-const MIXED: &str = "some Sentinels are reached with TLS and some without; use `rediss://` for all or for none, and the master alike";
 
 #[cfg(test)]
 mod tests {

@@ -3,45 +3,47 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use super::connect::connect;
-use super::error::scrub;
-use super::hub::Hub;
-use super::info::Allowed;
-use super::lanes::{Lanes, closed};
-use super::link::Link;
-use super::look::{LOOK, Looks};
-use super::replicas::Replicas;
-use super::url::{Target, Way};
+
+use crate::node::redis::connect::connect;
+use crate::node::redis::connection::Connection;
+use crate::node::redis::connections::{Connections, closed};
+use crate::node::redis::error::scrub;
+use crate::node::redis::info::Allowed;
+use crate::node::redis::look::{LOOK, Looks};
+use crate::node::redis::replicas::Replicas;
+use crate::node::redis::subscriptions::Subscriptions;
+use crate::node::redis::target::{Target, Way};
 use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
 use crate::protocol::backoff::{Backoff, jitter};
 use crate::token::OwnerToken;
 
 /// What the supervisor and the commands share.
-pub(super) struct Core {
+pub(super) struct Shared {
     pub(super) name: String,
     pub(super) target: Target,
     pub(super) connect_timeout: Duration,
     /// Who listens to releases.
-    pub(super) hub: Arc<Hub>,
+    pub(super) subscriptions: Arc<Subscriptions>,
     /// What a lock needs besides the server's word.
     pub(super) replicas: Option<Replicas>,
     /// What the server may be like.
     pub(super) allowed: Allowed,
     /// The connections that carry commands.
-    pub(super) lanes: Lanes,
+    pub(super) connections: Connections,
     closing: watch::Sender<bool>,
     started: AtomicBool,
 }
 
-impl Core {
+impl Shared {
     pub(super) fn new(
         name: String,
         target: Target,
         connect_timeout: Duration,
         replicas: Option<Replicas>,
-        (lanes, allowed): (usize, Allowed),
+        (connections, allowed): (usize, Allowed),
     ) -> Self {
         Self {
             name,
@@ -49,34 +51,34 @@ impl Core {
             connect_timeout,
             replicas,
             allowed,
-            hub: Arc::default(),
-            lanes: Lanes::new(lanes),
+            subscriptions: Arc::default(),
+            connections: Connections::new(connections),
             closing: watch::Sender::new(false),
             started: AtomicBool::new(false),
         }
     }
 
     pub(super) fn state(&self) -> NodeState {
-        self.lanes.state()
+        self.connections.state()
     }
 
-    /// The link that commands of `token` go out on whose answer counts, or why there is none.
-    pub(super) fn link(&self, token: &OwnerToken) -> Result<Link, NodeError> {
-        self.link_of(self.lanes.of(token))
+    /// The connection that commands of `token` go out on whose answer counts, or why there is none.
+    pub(super) fn connection(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
+        self.connection_of(self.connections.of(token))
     }
 
-    /// The same of one lane.
-    pub(super) fn link_of(&self, lane: usize) -> Result<Link, NodeError> {
-        let link = self.lanes.link(lane)?;
-        self.vouch(&link)?;
-        Ok(link)
+    /// The same of one connection.
+    pub(super) fn connection_of(&self, index: usize) -> Result<Connection, NodeError> {
+        let connection = self.connections.connection(index)?;
+        self.vouch(&connection)?;
+        Ok(connection)
     }
 
-    /// Waits for all links, or for news that there will be none.
+    /// Waits for all connections, or for news that there will be none.
     pub(super) async fn ready(&self) -> Result<(), NodeError> {
         let is_settled =
             |state: &NodeState| !matches!(state, NodeState::Connecting | NodeState::Down(_));
-        match self.lanes.wait_for(is_settled).await {
+        match self.connections.wait_for(is_settled).await {
             NodeState::Up => Ok(()),
             NodeState::Refused(reason) => Err(reason),
             _ => Err(closed()),
@@ -85,7 +87,9 @@ impl Core {
 
     /// Waits until the node takes commands.
     pub(super) async fn up(&self) {
-        self.lanes.wait_for(|state| *state == NodeState::Up).await;
+        self.connections
+            .wait_for(|state| *state == NodeState::Up)
+            .await;
     }
 
     /// Waits until the node is to be closed.
@@ -105,39 +109,39 @@ impl Core {
         self.closing.send_replace(true);
         if self.begin() {
             // There are no supervisors, and there will be none.
-            for lane in 0..self.lanes.count() {
-                self.publish(lane, NodeState::Closed, None);
+            for index in 0..self.connections.count() {
+                self.publish(index, NodeState::Closed, None);
             }
         }
     }
 
     /// Waits until the supervisors have ended.
     pub(super) async fn stopped(&self) {
-        self.lanes.ended().await;
+        self.connections.ended().await;
     }
 
-    /// Whether other lanes must come to the server of this one. One that stayed at another would have that grant what
+    /// Whether other connections must come to the server of this one. One that stayed at another would have that grant what
     /// this one's has granted already.
     ///
-    /// Where Sentinels tell, it is the first lane's, which looks again and again what most of them say.
-    const fn is_leading(&self, lane: usize) -> bool {
-        lane == 0 || matches!(self.target.way, Way::Direct(_))
+    /// Where Sentinels tell, it is the first connection's, which looks again and again what most of them say.
+    pub(super) const fn is_leading(&self, index: usize) -> bool {
+        index == 0 || matches!(self.target.way, Way::Direct(_))
     }
 
-    /// Whether the link of a lane leads to the server where it must.
-    fn agrees(&self, lane: usize, link: &Link) -> bool {
-        self.is_leading(lane) || self.lanes.is_at(0, link)
+    /// Whether the connection of a connection leads to the server where it must.
+    pub(super) fn agrees(&self, index: usize, connection: &Connection) -> bool {
+        self.is_leading(index) || self.connections.is_at(0, connection)
     }
 
-    fn publish(&self, lane: usize, state: NodeState, link: Option<Link>) {
-        if let Some(state) = self.lanes.publish(lane, state, link) {
+    pub(super) fn publish(&self, index: usize, state: NodeState, connection: Option<Connection>) {
+        if let Some(state) = self.connections.publish(index, state, connection) {
             self.changed(&state);
         }
     }
 
     /// Says why the node counts for nothing though it is connected, or that it counts.
     pub(super) fn doubt(&self, reason: Option<NodeError>) {
-        if let Some(state) = self.lanes.doubt(reason) {
+        if let Some(state) = self.connections.doubt(reason) {
             self.changed(&state);
         }
     }
@@ -161,7 +165,7 @@ impl Core {
     }
 }
 
-impl Core {
+impl Shared {
     /// Whether another server's data can take the place of this one's without its connections being lost, at any time,
     /// so that the scripts have to look themselves whose it is.
     pub(super) const fn reads_identity_itself(&self) -> bool {

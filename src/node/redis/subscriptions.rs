@@ -1,4 +1,4 @@
-//! [`Hub`]: which ears listen to which channel of one node, and what the server knows of it. No I/O.
+//! [`Subscriptions`]: which ears listen to which channel of one node, and what the server knows of it. No I/O.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::node::{Ear, Subscription};
 
 /// The subscriptions of one node.
 #[derive(Default)]
-pub(super) struct Hub {
+pub(super) struct Subscriptions {
     channels: Mutex<Channels>,
     changed: Notify,
     // Whether the lack of a right was reported.
@@ -65,7 +65,7 @@ impl Batch {
     }
 }
 
-impl Hub {
+impl Subscriptions {
     fn channels(&self) -> MutexGuard<'_, Channels> {
         // Nothing below can panic half-way.
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
@@ -87,7 +87,7 @@ impl Hub {
         drop(guard);
         self.changed.notify_one();
         Subscription::new(End {
-            hub: Arc::clone(self),
+            subscriptions: Arc::clone(self),
             name,
             id,
         })
@@ -221,10 +221,10 @@ fn take_chunk(names: &mut HashSet<Arc<str>>) -> Vec<Arc<str>> {
     names.extract_if(|_| true).take(CHUNK).collect()
 }
 
-impl fmt::Debug for Hub {
+impl fmt::Debug for Subscriptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let channels = self.channels().by_name.len();
-        f.debug_struct("Hub")
+        f.debug_struct("Subscriptions")
             .field("channels", &channels)
             .finish_non_exhaustive()
     }
@@ -232,14 +232,14 @@ impl fmt::Debug for Hub {
 
 /// Ends a subscription when it is dropped.
 struct End {
-    hub: Arc<Hub>,
+    subscriptions: Arc<Subscriptions>,
     name: Arc<str>,
     id: u64,
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.hub.remove(&self.name, self.id);
+        self.subscriptions.remove(&self.name, self.id);
     }
 }
 
@@ -255,88 +255,98 @@ mod tests {
     }
 
     /// Asks the server, which agrees; tells how many channels were joined and left.
-    fn turn(hub: &Hub) -> (usize, usize) {
-        let batch = hub.next_batch();
+    fn turn(subscriptions: &Subscriptions) -> (usize, usize) {
+        let batch = subscriptions.next_batch();
         let sizes = (batch.join.len(), batch.leave.len());
-        hub.done(batch);
+        subscriptions.done(batch);
         sizes
     }
 
     #[test]
     fn a_channel_is_joined_once_and_left_with_its_last_ear() {
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(2));
-        let first = hub.subscribe(&key("a"), ears.ear(0));
+        let (subscriptions, ears) = (Arc::new(Subscriptions::default()), Ears::new(2));
+        let first = subscriptions.subscribe(&key("a"), ears.ear(0));
         assert_eq!(ears.heard().open, 0);
-        assert_eq!(turn(&hub), (1, 0));
+        assert_eq!(turn(&subscriptions), (1, 0));
         assert_eq!(ears.heard().open, 1);
-        let second = hub.subscribe(&key("a"), ears.ear(1));
+        let second = subscriptions.subscribe(&key("a"), ears.ear(1));
         assert_eq!(ears.heard().open, 2, "it is open already");
-        assert!(hub.next_batch().is_empty());
-        hub.announce(b"lk!free:a", Some(2));
-        hub.announce(b"lk!free:b", Some(9));
-        hub.announce(b"\xff", Some(9));
+        assert!(subscriptions.next_batch().is_empty());
+        subscriptions.announce(b"lk!free:a", Some(2));
+        subscriptions.announce(b"lk!free:b", Some(9));
+        subscriptions.announce(b"\xff", Some(9));
         assert_eq!(
             (ears.heard().released, ears.heard().listeners),
             (2, Some(2))
         );
         drop(first);
-        assert!(hub.next_batch().is_empty());
+        assert!(subscriptions.next_batch().is_empty());
         drop(second);
-        assert_eq!(turn(&hub), (0, 1));
-        assert!(!hub.is_used(), "nothing is left of it");
+        assert_eq!(turn(&subscriptions), (0, 1));
+        assert!(!subscriptions.is_used(), "nothing is left of it");
     }
 
     #[test]
     fn who_changes_their_mind_under_way_is_served_by_the_next_batch() {
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(1));
-        let first = hub.subscribe(&key("a"), ears.ear(0));
-        let joining = hub.next_batch();
+        let (subscriptions, ears) = (Arc::new(Subscriptions::default()), Ears::new(1));
+        let first = subscriptions.subscribe(&key("a"), ears.ear(0));
+        let joining = subscriptions.next_batch();
         drop(first);
-        assert!(hub.next_batch().is_empty(), "one thing at a time");
-        hub.done(joining);
-        let leaving = hub.next_batch();
+        assert!(subscriptions.next_batch().is_empty(), "one thing at a time");
+        subscriptions.done(joining);
+        let leaving = subscriptions.next_batch();
         assert_eq!(leaving.leave.len(), 1);
-        let second = hub.subscribe(&key("a"), ears.ear(0));
+        let second = subscriptions.subscribe(&key("a"), ears.ear(0));
         assert_eq!(ears.heard().open, 0, "not before the server has confirmed");
-        hub.done(leaving);
-        assert_eq!(turn(&hub), (1, 0));
+        subscriptions.done(leaving);
+        assert_eq!(turn(&subscriptions), (1, 0));
         drop(second);
-        assert_eq!(turn(&hub), (0, 1));
+        assert_eq!(turn(&subscriptions), (0, 1));
         // What was never asked for needs not be given back.
-        drop(hub.subscribe(&key("b"), ears.ear(0)));
-        assert!(hub.next_batch().is_empty() && !hub.is_used());
+        drop(subscriptions.subscribe(&key("b"), ears.ear(0)));
+        assert!(subscriptions.next_batch().is_empty() && !subscriptions.is_used());
     }
 
     #[test]
     fn a_batch_is_one_round_trip_and_who_begins_is_in_the_next_one() {
         let many = 2 * CHUNK + 1;
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(many + 1));
+        let (subscriptions, ears) = (Arc::new(Subscriptions::default()), Ears::new(many + 1));
         let all: Vec<_> = (0..many)
-            .map(|n| hub.subscribe(&key(&format!("k{n}")), ears.ear(n)))
+            .map(|n| subscriptions.subscribe(&key(&format!("k{n}")), ears.ear(n)))
             .collect();
-        assert_eq!(turn(&hub), (CHUNK, 0));
+        assert_eq!(turn(&subscriptions), (CHUNK, 0));
         let open = ears.heard().open;
         assert_eq!(open, CHUNK, "the first need not wait for the last");
-        assert_eq!((turn(&hub), turn(&hub)), ((CHUNK, 0), (1, 0)));
+        assert_eq!(
+            (turn(&subscriptions), turn(&subscriptions)),
+            ((CHUNK, 0), (1, 0))
+        );
         drop(all);
-        assert_eq!(turn(&hub), (0, CHUNK));
-        let _new = hub.subscribe(&key("new"), ears.ear(many));
-        assert_eq!(turn(&hub), (1, CHUNK), "it waits for no one who ends");
+        assert_eq!(turn(&subscriptions), (0, CHUNK));
+        let _new = subscriptions.subscribe(&key("new"), ears.ear(many));
+        assert_eq!(
+            turn(&subscriptions),
+            (1, CHUNK),
+            "it waits for no one who ends"
+        );
         assert_eq!(ears.heard().open, many + 1);
-        assert_eq!((turn(&hub), turn(&hub)), ((0, 1), (0, 0)));
+        assert_eq!(
+            (turn(&subscriptions), turn(&subscriptions)),
+            ((0, 1), (0, 0))
+        );
     }
 
     #[test]
     fn a_lost_connection_closes_all_and_all_that_is_wanted_is_joined_again() {
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(2));
-        let _kept = hub.subscribe(&key("a"), ears.ear(0));
-        let left = hub.subscribe(&key("b"), ears.ear(1));
-        assert_eq!(turn(&hub), (2, 0));
+        let (subscriptions, ears) = (Arc::new(Subscriptions::default()), Ears::new(2));
+        let _kept = subscriptions.subscribe(&key("a"), ears.ear(0));
+        let left = subscriptions.subscribe(&key("b"), ears.ear(1));
+        assert_eq!(turn(&subscriptions), (2, 0));
         drop(left);
-        let _under_way = hub.next_batch();
-        hub.lost();
+        let _under_way = subscriptions.next_batch();
+        subscriptions.lost();
         assert_eq!(ears.heard().open, 1, "only the one that listens is told");
-        assert_eq!(turn(&hub), (1, 0));
+        assert_eq!(turn(&subscriptions), (1, 0));
         assert_eq!(ears.heard().least_open, 0);
     }
 }

@@ -7,15 +7,17 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::connect::connect;
-use super::error::scrub;
-use super::hub::Hub;
-use super::info::Allowed;
-use super::lanes::{Lanes, closed};
-use super::link::Link;
-use super::look::{LOOK, Looks};
-use super::replicas::Replicas;
-use super::url::{Target, Way};
+use crate::node::redis::connect::connect;
+use crate::node::redis::connect_failure::{ConnectFailure, random};
+use crate::node::redis::connection::Connection;
+use crate::node::redis::connections::{Connections, closed};
+use crate::node::redis::error::scrub;
+use crate::node::redis::info::Allowed;
+use crate::node::redis::look::{LOOK, Looks};
+use crate::node::redis::replicas::Replicas;
+use crate::node::redis::shared::Shared;
+use crate::node::redis::subscriptions::Subscriptions;
+use crate::node::redis::target::{Target, Way};
 use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
 use crate::protocol::backoff::{Backoff, jitter};
 use crate::token::OwnerToken;
@@ -32,19 +34,19 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 /// A connection that lived for this long ends a series of failures.
 const HEALTHY: Duration = Duration::from_secs(1);
 
-/// Keeps one lane of the node connected until it is told to stop.
-pub(super) async fn supervise(core: Arc<Core>, lane: usize, context: NodeContext) {
+/// Keeps one connection of the node connected until it is told to stop.
+pub(super) async fn supervise(shared: Arc<Shared>, index: usize, context: NodeContext) {
     // Also when the runtime drops this task: whoever waits for the end must see it.
-    let _end = End(&core, lane);
+    let _end = End(&shared, index);
     tokio::select! {
         biased;
-        () = core.closing() => {}
-        () = serve(&core, lane, &context) => {}
+        () = shared.closing() => {}
+        () = serve(&shared, index, &context) => {}
     }
-    drain(&core, lane).await;
+    drain(&shared, index).await;
 }
 
-struct End<'a>(&'a Core, usize);
+struct End<'a>(&'a Shared, usize);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
@@ -52,48 +54,48 @@ impl Drop for End<'_> {
     }
 }
 
-async fn serve(core: &Core, lane: usize, context: &NodeContext) {
+async fn serve(shared: &Shared, index: usize, context: &NodeContext) {
     let mut backoff = NEW_BACKOFF;
     let mut former = None;
-    let looks = Looks::new(core, context);
+    let looks = Looks::new(shared, context);
     loop {
         let mut settled = false;
-        let attempt = connect(core, lane, context, &looks, &mut former);
-        let setback = match timeout(core.connect_timeout, attempt).await {
-            Ok(Ok((link, lost))) => {
+        let attempt = connect(shared, index, context, &looks, &mut former);
+        let failure = match timeout(shared.connect_timeout, attempt).await {
+            Ok(Ok((connection, lost))) => {
                 let since = context.clock.now();
-                let setback = keep_up(core, lane, &link, lost, &looks).await;
+                let failure = keep_up(shared, index, &connection, lost, &looks).await;
                 settled = context.clock.now().since(since) >= HEALTHY;
                 if settled {
                     backoff = NEW_BACKOFF;
                 }
-                setback
+                failure
             }
-            Ok(Err(setback)) => setback,
-            Err(_) => Setback::Down(NodeError::new(
+            Ok(Err(failure)) => failure,
+            Err(_) => ConnectFailure::Down(NodeError::new(
                 NodeErrorKind::Unavailable,
-                format!("no connection within {:?}", core.connect_timeout),
+                format!("no connection within {:?}", shared.connect_timeout),
             )),
         };
-        if matches!(setback, Setback::Changed | Setback::Promoted) {
-            core.lanes.warn_others(lane);
+        if matches!(failure, ConnectFailure::Changed | ConnectFailure::Promoted) {
+            shared.connections.warn_others(index);
         }
-        let pause = match setback {
-            Setback::Down(reason) => {
-                core.publish(lane, NodeState::Down(reason), None);
+        let pause = match failure {
+            ConnectFailure::Down(reason) => {
+                shared.publish(index, NodeState::Down(reason), None);
                 backoff.next(random())
             }
-            Setback::Refused(reason) => {
-                core.publish(lane, NodeState::Refused(reason), None);
+            ConnectFailure::Refused(reason) => {
+                shared.publish(index, NodeState::Refused(reason), None);
                 SLOW_PAUSE / 2 + jitter(random(), SLOW_PAUSE)
             }
-            Setback::Changed | Setback::Warned | Setback::Promoted => {
-                let reason = match setback {
-                    Setback::Promoted => PROMOTED,
+            ConnectFailure::Changed | ConnectFailure::Warned | ConnectFailure::Promoted => {
+                let reason = match failure {
+                    ConnectFailure::Promoted => PROMOTED,
                     _ => "it is no longer the master and is being looked at again",
                 };
                 let reason = NodeError::new(NodeErrorKind::Unavailable, reason);
-                core.publish(lane, NodeState::Down(reason), None);
+                shared.publish(index, NodeState::Down(reason), None);
                 // At once, unless it says so again and again while it looks fit to serve.
                 if settled {
                     Duration::ZERO
@@ -108,73 +110,73 @@ async fn serve(core: &Core, lane: usize, context: &NodeContext) {
 
 const PROMOTED: &str = "it was demoted and promoted again, and may have another server's data now; it is being looked at again";
 
-/// Lets the link carry commands, until it is of no use any more.
+/// Lets the connection carry commands, until it is of no use any more.
 async fn keep_up(
-    core: &Core,
-    lane: usize,
-    link: &Link,
+    shared: &Shared,
+    index: usize,
+    connection: &Connection,
     lost: watch::Receiver<()>,
     looks: &Looks<'_>,
-) -> Setback {
-    if !core.agrees(lane, link) {
-        return Setback::Down(NodeError::new(
+) -> ConnectFailure {
+    if !shared.agrees(index, connection) {
+        return ConnectFailure::Down(NodeError::new(
             NodeErrorKind::Unavailable,
             "its connections were led to different masters; a failover may be under way",
         ));
     }
-    core.publish(lane, NodeState::Up, Some(link.clone()));
-    // Again, for the first lane may have come up in between.
-    if !core.agrees(lane, link) {
-        return Setback::Warned;
+    shared.publish(index, NodeState::Up, Some(connection.clone()));
+    // Again, for the first connection may have come up in between.
+    if !shared.agrees(index, connection) {
+        return ConnectFailure::Warned;
     }
-    if core.is_leading(lane) {
-        core.lanes.warn_strangers(link);
+    if shared.is_leading(index) {
+        shared.connections.warn_strangers(connection);
     }
     tokio::select! {
         biased;
-        setback = watch_over(core, lane, link, lost, looks) => setback,
-        () = core.replaced(lane, link) => Setback::Changed,
+        failure = watch_over(shared, index, connection, lost, looks) => failure,
+        () = shared.replaced(index, connection) => ConnectFailure::Changed,
     }
 }
 
-/// Lets what is queued out, then ends the link.
-async fn drain(core: &Core, lane: usize) {
-    let link = core.lanes.last_link(lane);
-    // New commands are refused from here on; the link stays so that `stopped` waits for the rest.
-    core.publish(lane, NodeState::Closed, link.clone());
-    if let Some(mut link) = link {
+/// Lets what is queued out, then ends the connection.
+async fn drain(shared: &Shared, index: usize) {
+    let connection = shared.connections.last_connection(index);
+    // New commands are refused from here on; the connection stays so that `stopped` waits for the rest.
+    shared.publish(index, NodeState::Closed, connection.clone());
+    if let Some(mut connection) = connection {
         // Answers come in order: once this one is there, so are those of all commands before it.
-        let _ = timeout(DRAIN_LIMIT, link.call(&redis::cmd("PING"))).await;
-        link.condemn();
+        let _ = timeout(DRAIN_LIMIT, connection.call(&redis::cmd("PING"))).await;
+        connection.condemn();
     }
 }
 
-/// Waits until the link is of no use any more, and sees to it that commands go out with what is known of the server.
+/// Waits until the connection is of no use any more, and sees to it that commands go out with what is known of the server.
 async fn watch_over(
-    core: &Core,
-    lane: usize,
-    link: &Link,
+    shared: &Shared,
+    index: usize,
+    connection: &Connection,
     mut lost: watch::Receiver<()>,
     looks: &Looks<'_>,
-) -> Setback {
-    let (signals, mut link) = (link.share(), link.clone());
+) -> ConnectFailure {
+    let (signals, mut connection) = (connection.share(), connection.clone());
     let mut next = Instant::now() + LOOK;
     loop {
         let due = tokio::select! {
             biased;
             // An error says that the client's task is gone, which is the same.
             _ = lost.changed() => return disconnected(),
-            () = signals.recheck.notified() => return Setback::Changed,
-            () = signals.warned.notified() => return Setback::Warned,
+            () = signals.recheck.notified() => return ConnectFailure::Changed,
+            () = signals.warned.notified() => return ConnectFailure::Warned,
             // Before the next: as many suspicions as there may be must not put it off.
             () = sleep_until(next) => true,
             () = signals.suspect.notified() => false,
         };
         let look = async {
             if due {
-                looks.again(&link).await
+                looks.again(&connection).await
             } else {
-                looks.is_there(&link).await.map(|()| None)
+                looks.is_there(&connection).await.map(|()| None)
             }
         };
         let seen = tokio::select! {
@@ -184,11 +186,11 @@ async fn watch_over(
         };
         match seen {
             Ok(Some(seen)) => {
-                core.publish(lane, NodeState::Up, Some(seen.clone()));
-                link = seen;
+                shared.publish(index, NodeState::Up, Some(seen.clone()));
+                connection = seen;
             }
             Ok(None) => {}
-            Err(setback) => return setback,
+            Err(failure) => return failure,
         }
         if due {
             next = Instant::now() + LOOK;
@@ -196,10 +198,9 @@ async fn watch_over(
     }
 }
 
-fn disconnected() -> Setback {
-    Setback::Down(NodeError::new(
+fn disconnected() -> ConnectFailure {
+    ConnectFailure::Down(NodeError::new(
         NodeErrorKind::Unavailable,
         "the connection was lost",
     ))
 }
-

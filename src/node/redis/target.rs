@@ -1,24 +1,24 @@
 //! Where a node is and how to get there: one address, or the master that Sentinels name.
 
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
 use redis::io::tcp::TcpSettings;
 use redis::{
     Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
     RedisConnectionInfo,
 };
-use super::error::NodeUrlError;
-use super::sentinel::Sentinels;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
-use redis::io::tcp::TcpSettings;
-use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use super::confirmation::{Address, Board, Place};
-use super::connection::{Core, Setback};
-use super::error::NodeUrlError;
-use super::url::{Access, Certificates, Target, Way, address_of, client, read};
+
 use crate::clock::Clock;
 use crate::moment::Moment;
+use crate::node::redis::confirmation::{Address, Board, Place};
+use crate::node::redis::connect_failure::ConnectFailure;
+use crate::node::redis::error::NodeUrlError;
+use crate::node::redis::sentinel::Sentinels;
+use crate::node::redis::shared::Shared;
+use crate::node::redis::url::{Access, Certificates, address_of, client, read};
 use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
 /// Where a node is and how to get there.
@@ -157,3 +157,25 @@ pub(super) fn target(
         }),
     })
 }
+
+/// For how long it may count.
+const LEAST_WITHIN: Duration = Duration::from_millis(100);
+
+const MOST_WITHIN: Duration = Duration::from_secs(60);
+
+const NO_SENTINELS: &str = "a master is found through at least one Sentinel; give their URLs, as in `redis://10.0.0.1:26379`";
+
+const NO_NAME: &str =
+    "the name of the master is empty; it is what `sentinel monitor` calls it, often `mymaster`";
+
+const SOCKET: &str =
+    "a Sentinel is reached over TCP; use `redis://host:26379` or `rediss://host:26379`";
+
+const DATABASE: &str = "a Sentinel has no databases; choose that of the master with `database`";
+
+const TWICE: &str =
+    "this Sentinel is listed twice, so that its word would count twice; list each once";
+
+const BAD_WITHIN: &str = "`confirm_within` must be from 100 ms to 1 min; 3 s are usual";
+
+const MIXED: &str = "some Sentinels are reached with TLS and some without; use `rediss://` for all or for none, and the master alike";

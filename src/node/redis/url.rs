@@ -6,8 +6,8 @@ use redis::{
     RedisConnectionInfo,
 };
 
-use super::error::NodeUrlError;
-use super::sentinel::Sentinels;
+use crate::node::redis::error::NodeUrlError;
+use crate::node::redis::sentinel::Sentinels;
 
 /// The certificates of a TLS connection, as PEM.
 #[derive(Clone, Default)]
