@@ -21,7 +21,7 @@ pub enum NodeStanding {
     Voting,
     /// It may have forgotten locks and does not vote before they have ended.
     Quarantined {
-        /// For how much longer, at most, as far as is known: it votes earlier if more of the other nodes answer by then.
+        /// For how much longer, at most, as far as is known: earlier if more of the other nodes answer by then.
         /// `None`: not before more of the other nodes answer, or every node has accepted the list.
         #[serde(serialize_with = "optional_seconds")]
         remaining: Option<Duration>,
