@@ -1,12 +1,11 @@
 //! [`RedisNodeBuilder`]: where a node is, and what it is to be like.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::node::redis::error::NodeUrlError;
 use crate::node::redis::info::Allowed;
-use crate::node::redis::node::{Handle, RedisNode};
+use crate::node::redis::node::RedisNode;
 use crate::node::redis::replicas::Replicas;
 use crate::node::redis::shared::Shared;
 use crate::node::redis::target::Target;
@@ -295,11 +294,7 @@ impl RedisNodeBuilder {
             replicas,
             (connections, allowed),
         );
-        Ok(RedisNode {
-            handle: Arc::new(Handle {
-                shared: Arc::new(shared),
-            }),
-        })
+        Ok(RedisNode::of(shared))
     }
 }
 

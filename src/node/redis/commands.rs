@@ -1,23 +1,15 @@
 //! Running scripts on a connection.
 
-use std::future::poll_fn;
-use std::pin::Pin;
-use std::sync::OnceLock;
-use std::task::Poll;
-use std::time::Duration;
-
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 
 use crate::node::redis::connection::Connection;
 use crate::node::redis::error::failed;
-use crate::node::redis::replicas::{self, Replicas};
+use crate::node::redis::replicas::Replicas;
 use crate::node::redis::script::Script;
-use crate::node::redis::scripts::{self};
-use crate::node::redis::shared::Shared;
-use crate::node::redis::{commands, error, replies};
+use crate::node::redis::{replies, scripts};
 use crate::node::{
     AcquireReply, AcquireRequest, ClusterConfig, CompleteReply, ExtendReply, ExtendRequest,
-    NodeContext, NodeError, NodeErrorKind, ReleaseRequest,
+    NodeError, ReleaseRequest,
 };
 
 /// Runs a script that takes a lock.
@@ -54,7 +46,7 @@ pub(super) async fn run(
         }
         result => result,
     };
-    answer.map_err(|error| error::failed(&error))
+    answer.map_err(|error| failed(&error))
 }
 
 const fn is_unknown_script(kind: ErrorKind) -> bool {
@@ -72,7 +64,9 @@ pub(super) async fn extend(
     for chunk in &chunks {
         pipeline.add_command(scripts::extend(chunk, connection.identity()));
     }
-    append_wait(&mut pipeline, replicas);
+    if let Some(replicas) = replicas {
+        pipeline.add_command(replicas.wait());
+    }
     let answers = call_all(connection, &scripts::EXTEND, &pipeline).await?;
     let mut replies = Vec::with_capacity(requests.len());
     let mut answers = answers.into_iter();
@@ -81,7 +75,7 @@ pub(super) async fn extend(
         let read = answer
             .map_err(|error| {
                 connection.look_at(&error);
-                error::failed(&error)
+                failed(&error)
             })
             .and_then(|answer| {
                 let ours = chunk.first().and_then(|request| request.config.as_deref());
@@ -101,15 +95,8 @@ pub(super) async fn extend(
     Ok(replies)
 }
 
-/// Waits for the replicas after a renewal, if the node has any.
-pub(super) fn append_wait(pipeline: &mut Pipeline, replicas: Option<&Replicas>) {
-    if let Some(replicas) = replicas {
-        pipeline.add_command(replicas.wait());
-    }
-}
-
 /// Renewals that too few replicas have do not count. The locks stay where they are.
-pub(super) fn discount(replies: &mut [Extended], answer: Option<Value>, replicas: &Replicas) {
+fn discount(replies: &mut [Extended], answer: Option<Value>, replicas: &Replicas) {
     let Err(error) = replicas.judge(answer) else {
         return;
     };
@@ -122,7 +109,7 @@ pub(super) fn discount(replies: &mut [Extended], answer: Option<Value>, replicas
 
 /// Runs a script that takes a lock, waits until enough replicas have it, and releases it if too few do. A record that
 /// too few have is not told of either: it might be gone tomorrow.
-pub(super) async fn acquire_replicated(
+async fn acquire_replicated(
     connection: &mut Connection,
     replicas: &Replicas,
     script: &Script,
@@ -187,7 +174,7 @@ async fn call_and_wait(
 }
 
 /// Runs the whole of a pipeline of scripts, again if the server has lost the script.
-pub(super) async fn call_all(
+async fn call_all(
     connection: &mut Connection,
     script: &Script,
     pipeline: &Pipeline,

@@ -1,18 +1,17 @@
 //! One attempt to connect: the handshake, and a look at the server.
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, PushKind, RedisError, Value};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
 use tokio::sync::watch;
 
+use crate::node::NodeContext;
 use crate::node::redis::connect_failure::{ConnectFailure, failure};
 use crate::node::redis::connection::Connection;
-use crate::node::redis::error::{is_missing_right, is_not_ready, server_text};
 use crate::node::redis::info::Info;
 use crate::node::redis::look::Looks;
 use crate::node::redis::scripts;
 use crate::node::redis::sentinel::Lead;
 use crate::node::redis::shared::Shared;
-use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
 /// How many commands wait in the client's channel before callers wait outside it.
 const QUEUE: usize = 1024;
@@ -94,7 +93,13 @@ pub(super) async fn open(
         .client
         .get_multiplexed_async_connection_with_config(&config)
         .await
-        .map_err(|error| failure(shared, &error, "connect (`HELLO`, `AUTH`, `SELECT`)"))?;
+        .map_err(|error| {
+            failure(
+                &shared.target.secrets,
+                &error,
+                "connect (`HELLO`, `AUTH`, `SELECT`)",
+            )
+        })?;
     Ok((connection, lost))
 }
 
@@ -118,20 +123,20 @@ async fn look(
     let answers = connection
         .send_packed_commands(&pipeline, 0, pipeline.len())
         .await
-        .map_err(|error| failure(shared, &error, "look at the server"))?;
+        .map_err(|error| failure(&shared.target.secrets, &error, "look at the server"))?;
     let mut answers = answers.into_iter().map(Value::extract_error);
     let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
 
     let may_wait = shared.replicas.as_ref().map(|_| next());
-    let info = next().map_err(|error| failure(shared, &error, "run `INFO`"))?;
+    let info = next().map_err(|error| failure(&shared.target.secrets, &error, "run `INFO`"))?;
     let info: String = redis::from_redis_value(info).unwrap_or_default();
     let info = Info::parse(&info);
     shared.judge(&info)?;
     if let Some(Err(error)) = may_wait {
-        return Err(failure(shared, &error, "run `WAIT`"));
+        return Err(failure(&shared.target.secrets, &error, "run `WAIT`"));
     }
     for _ in scripts::ALL {
-        next().map_err(|error| failure(shared, &error, "run `SCRIPT LOAD`"))?;
+        next().map_err(|error| failure(&shared.target.secrets, &error, "run `SCRIPT LOAD`"))?;
     }
     // Named or not.
     let _ = next();

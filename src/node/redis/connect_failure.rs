@@ -1,29 +1,9 @@
 //! Why there is no connection.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use redis::{ErrorKind, RedisError};
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, PushKind, RedisError, Value};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
-
-use crate::node::redis::connect::connect;
-use crate::node::redis::connection::Connection;
-use crate::node::redis::connections::{Connections, closed};
-use crate::node::redis::error::{is_missing_right, is_not_ready, scrub, server_text};
-use crate::node::redis::info::{Allowed, Info};
-use crate::node::redis::look::{LOOK, Looks};
-use crate::node::redis::replicas::Replicas;
-use crate::node::redis::scripts;
-use crate::node::redis::sentinel::Lead;
-use crate::node::redis::shared::Shared;
-use crate::node::redis::subscriptions::Subscriptions;
-use crate::node::redis::target::{Target, Way};
-use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
-use crate::protocol::backoff::{Backoff, jitter};
-use crate::token::OwnerToken;
+use crate::node::redis::error::{clean, is_missing_right, is_not_ready, server_text};
+use crate::node::{NodeError, NodeErrorKind};
 
 /// Why there is no connection, or no longer.
 pub(super) enum ConnectFailure {
@@ -45,13 +25,13 @@ pub(super) fn random() -> u64 {
     getrandom::u64().unwrap_or(u64::MAX)
 }
 
-/// What a failure to `act` means for the node.
-pub(super) fn failure(shared: &Shared, error: &RedisError, act: &str) -> ConnectFailure {
+/// What a failure to `act` means for the node. The `secrets` must not be seen in its text.
+pub(super) fn failure(secrets: &[String], error: &RedisError, act: &str) -> ConnectFailure {
     let text = match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => server_text(error),
         _ => error.to_string(),
     };
-    let cause = shared.clean(&text);
+    let cause = clean(&text, secrets);
     let misconfigured = |detail: String| {
         ConnectFailure::Refused(NodeError::new(NodeErrorKind::Misconfigured, detail))
     };
@@ -87,9 +67,9 @@ pub(super) fn failure(shared: &Shared, error: &RedisError, act: &str) -> Connect
     }
 }
 
-pub(super) const NO_RESP3: &str = "it does not speak RESP3 (`HELLO 3`); locks need Redis 6.2 or later, or Valkey, with `HELLO` not renamed and no proxy in front";
+const NO_RESP3: &str = "it does not speak RESP3 (`HELLO 3`); locks need Redis 6.2 or later, or Valkey, with `HELLO` not renamed and no proxy in front";
 
-pub(super) fn wrong_password(cause: &str) -> String {
+fn wrong_password(cause: &str) -> String {
     format!("it refused the credentials; check user and password in its URL: {cause}")
 }
 

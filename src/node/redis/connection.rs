@@ -22,7 +22,7 @@ use crate::node::{NodeError, NodeErrorKind};
 /// dropped acquire takes effect after it.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
-    connection: MultiplexedConnection,
+    multiplexed: MultiplexedConnection,
     signals: Arc<Signals>,
     seen: Arc<Seen>,
 }
@@ -31,33 +31,33 @@ pub(super) struct Connection {
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) info: Info,
-    /// Who the server is, as the scripts are told; `None` where they are to look themselves.
+    /// The server's identity, as the scripts are given it; `None` where they have to read it themselves.
     pub(super) identity: Option<String>,
-    /// Until when that is told: the server may have become another meanwhile.
+    /// Until when it is given: later the identity may have changed.
     pub(super) until: Moment,
 }
 
-/// Has the scripts look themselves who the server is.
+/// Given in place of an identity: the script reads the server's identity itself.
 const ASK: &str = "ask";
 
-/// What the users of a connection and its supervisor tell each other.
+/// Signals between the users of a connection and its supervisor.
 #[derive(Debug)]
 pub(super) struct Signals {
     /// A command was given up or broke: is the server still there?
     pub(super) suspect: Notify,
-    /// The server's nature has changed: look at it anew.
+    /// A reply says that the server has changed: look at it again.
     pub(super) recheck: Notify,
-    /// Another connection of the node was told so.
+    /// Another connection of the node was told that.
     pub(super) warned: Notify,
     clock: Arc<dyn Clock>,
     since: Moment,
-    // The number of the failover by which the server became the master, where Sentinels tell; and what the scripts are
-    // told then.
+    // The number of the failover by which the server became the master, where Sentinels tell it; and what the scripts are
+    // given in place of an identity then.
     failover: OnceLock<(String, String)>,
-    // Who may have the server hold this connection up.
+    // Held by the one command that may make the server hold up this connection.
     turn: Mutex<()>,
-    // The supervisor has given the connection up; nobody need wait for answers any more. A flag and a bell, because every
-    // command listens: a watch channel would cost each of them several times as much.
+    // The supervisor has given up the connection, so nobody need wait for replies any more. A flag and a bell, because
+    // every command listens: a watch channel would cost each of them several times as much.
     condemned: AtomicBool,
     bell: Notify,
 }
@@ -65,13 +65,13 @@ pub(super) struct Signals {
 impl Connection {
     /// A connection to a server at which this was `seen`, there since `since`.
     pub(super) fn new(
-        connection: MultiplexedConnection,
+        multiplexed: MultiplexedConnection,
         seen: Seen,
         clock: Arc<dyn Clock>,
         since: Moment,
     ) -> Self {
         Self {
-            connection,
+            multiplexed,
             seen: Arc::new(seen),
             signals: Arc::new(Signals {
                 suspect: Notify::new(),
@@ -87,18 +87,18 @@ impl Connection {
         }
     }
 
-    /// Notes, once, by which failover the server became the master, as its Sentinels have it; nothing, if they do not
-    /// tell. The scripts are told it, too: one that is made the master again, without having been anything else in its
-    /// own eyes, has not what was granted elsewhere meanwhile.
+    /// Notes, once, the number of the failover by which the server became the master, if its Sentinels tell it. It is
+    /// part of the identity that the scripts compare: a server that is made the master again, without ever having been
+    /// demoted in its own eyes, lacks what was granted elsewhere in between.
     pub(super) fn note_failover(&self, epoch: &str) {
         if !epoch.is_empty() {
-            let told = format!("{epoch}|{ASK}");
-            let failover = || (epoch.to_owned(), told);
+            let given = format!("{epoch}|{ASK}");
+            let failover = || (epoch.to_owned(), given);
             self.signals.failover.get_or_init(failover);
         }
     }
 
-    /// The number of that failover; empty where nobody tells.
+    /// The number of that failover; empty if it is not known.
     pub(super) fn epoch(&self) -> &str {
         let failover = self.signals.failover.get();
         failover.map_or("", |(epoch, _)| epoch)
@@ -117,7 +117,7 @@ impl Connection {
         &self.seen.info
     }
 
-    /// The signals, for whoever uses the connection meanwhile.
+    /// The signals, for use while the connection itself is borrowed.
     pub(super) fn share(&self) -> Arc<Signals> {
         Arc::clone(&self.signals)
     }
@@ -126,12 +126,12 @@ impl Connection {
         &self.signals
     }
 
-    /// Who the server is, as a script is told that is sent now. This process may have slept since the last look, and
-    /// then the script has to look itself.
+    /// The server's identity, for a script that is sent now. If the last look is too old (this process may have slept),
+    /// the script has to read it itself.
     pub(super) fn identity(&self) -> &str {
         match &self.seen.identity {
             Some(identity) if self.signals.clock.now() <= self.seen.until => identity,
-            _ => self.signals.failover.get().map_or(ASK, |(_, told)| told),
+            _ => self.signals.failover.get().map_or(ASK, |(_, given)| given),
         }
     }
 
@@ -140,7 +140,7 @@ impl Connection {
         self.info().run_id() == other.info().run_id() && self.epoch() == other.epoch()
     }
 
-    /// Since when it is there: what was sent before may still arrive.
+    /// When it was made: a command that was sent earlier, on another connection, may still arrive.
     pub(super) fn since(&self) -> Moment {
         self.signals.since
     }
@@ -153,7 +153,7 @@ impl Connection {
 
     /// Sends one command and waits for its answer. Errors from the server are errors.
     pub(super) async fn call(&mut self, cmd: &Cmd) -> Result<Value, RedisError> {
-        let mut answer = pin!(self.connection.send_packed_command(cmd));
+        let mut answer = pin!(self.multiplexed.send_packed_command(cmd));
         // The client reports a server's error as a successful answer here.
         let answer = poll_fn(|cx| {
             let answer = ready!(answer.as_mut().poll(cx));
@@ -165,7 +165,7 @@ impl Connection {
     /// Sends many commands at once and waits for all answers. Errors from the server are among the values.
     pub(super) async fn call_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, RedisError> {
         let answers = self
-            .connection
+            .multiplexed
             .send_packed_commands(pipeline, 0, pipeline.len());
         self.signals.attended(answers).await
     }
@@ -175,7 +175,7 @@ impl Connection {
         self.signals.look_at(error);
     }
 
-    /// The same for the answers to one chunk of an extend, where the errors of single locks are items.
+    /// The same for the replies to one chunk of an extend, where the errors of single locks are items.
     pub(super) fn look_at_locks<T>(&self, answers: &[Result<T, NodeError>]) {
         let demoted = |answer: &Result<T, NodeError>| {
             answer
@@ -189,7 +189,7 @@ impl Connection {
 }
 
 impl Signals {
-    /// Waits for the turn to have the server hold this connection up.
+    /// Waits for the right to make the server hold up this connection.
     pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().await
     }
@@ -222,7 +222,7 @@ impl Signals {
         result
     }
 
-    /// Draws the supervisor's attention to an answer that says that the server has changed.
+    /// Has the supervisor look at the server again if a reply says that it has changed.
     fn look_at(&self, error: &RedisError) {
         if error::is_read_only(&error::server_text(error)) {
             self.recheck.notify_one();

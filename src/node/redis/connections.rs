@@ -1,4 +1,4 @@
-//! [`Connections`]: the connections for commands of one node, and what they come to together.
+//! [`Connections`]: the connections for commands of one node, and the state they add up to.
 
 use tokio::sync::watch;
 
@@ -8,22 +8,22 @@ use crate::token::OwnerToken;
 
 /// The connections of one node that carry commands, one in most cases.
 ///
-/// What belongs to one owner token goes over one of them, so that a release comes after the acquire that it undoes,
-/// and `WAIT` after the write that it waits for.
+/// All commands of one owner token go over the same one, so that a release comes after the acquire that it undoes, and
+/// `WAIT` after the write that it waits for.
 pub(super) struct Connections {
     status: watch::Sender<Status>,
 }
 
 /// What is known of all of them.
 struct Status {
-    connections: Box<[Lane]>,
-    /// Why the node counts for nothing though it is connected.
+    slots: Box<[Slot]>,
+    /// Why the node is unusable although it is connected.
     doubt: Option<NodeState>,
 }
 
-/// The state of one connection, and its connection while it is up.
+/// The state of one connection, and the connection while it is up.
 #[derive(Clone)]
-struct Lane {
+struct Slot {
     state: NodeState,
     connection: Option<Connection>,
 }
@@ -31,52 +31,47 @@ struct Lane {
 impl Connections {
     /// So many connections, none of them connected.
     pub(super) fn new(count: usize) -> Self {
-        let index = Lane {
+        let slot = Slot {
             state: NodeState::Connecting,
             connection: None,
         };
         Self {
             status: watch::Sender::new(Status {
-                connections: vec![index; count].into(),
+                slots: vec![slot; count].into(),
                 doubt: None,
             }),
         }
     }
 
     pub(super) fn count(&self) -> usize {
-        self.status.borrow().connections.len()
+        self.status.borrow().slots.len()
     }
 
-    /// The connection of everything that belongs to `token`.
+    /// The index of the connection for everything that belongs to `token`.
     pub(super) fn of(&self, token: &OwnerToken) -> usize {
         of(token, self.count())
     }
 
     /// The connection for what belongs to `token`, or why there is none.
     pub(super) fn connection_for(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
-        let connections = &self.status.borrow().connections;
-        connection(connections.get(of(token, connections.len())))
+        let slots = &self.status.borrow().slots;
+        connection_in(slots.get(of(token, slots.len())))
     }
 
-    /// The connection of one connection, or why there is none.
+    /// The connection at `index`, or why there is none.
     pub(super) fn connection(&self, index: usize) -> Result<Connection, NodeError> {
-        connection(self.status.borrow().connections.get(index))
+        connection_in(self.status.borrow().slots.get(index))
     }
 
-    /// What is left of a connection's connection while the node is being closed.
+    /// The connection at `index` while the node is being closed, as far as there is one left.
     pub(super) fn last_connection(&self, index: usize) -> Option<Connection> {
-        self.status
-            .borrow()
-            .connections
-            .get(index)?
-            .connection
-            .clone()
+        self.status.borrow().slots.get(index)?.connection.clone()
     }
 
     /// The state of the node.
     ///
-    /// The connection that is worst off speaks for it: while one is down, some locks cannot be had here, and which they are
-    /// is chance.
+    /// It is the state of the worst connection: while one is down, those locks cannot be acquired here whose tokens
+    /// happen to fall on it.
     pub(super) fn state(&self) -> NodeState {
         together(&self.status.borrow()).clone()
     }
@@ -92,14 +87,14 @@ impl Connections {
     /// Waits until every connection has been closed and emptied.
     pub(super) async fn ended(&self) {
         let mut status = self.status.subscribe();
-        let over = |index: &Lane| index.state == NodeState::Closed && index.connection.is_none();
+        let over = |slot: &Slot| slot.state == NodeState::Closed && slot.connection.is_none();
         // Likewise.
         let _ = status
-            .wait_for(|status| status.connections.iter().all(over))
+            .wait_for(|status| status.slots.iter().all(over))
             .await;
     }
 
-    /// Sets the state of a connection. Returns that of the node if it is another now.
+    /// Sets the state of the connection at `index`. Returns the state of the node if that has changed.
     pub(super) fn publish(
         &self,
         index: usize,
@@ -107,14 +102,14 @@ impl Connections {
         connection: Option<Connection>,
     ) -> Option<NodeState> {
         self.modify(|status| {
-            if let Some(index) = status.connections.get_mut(index) {
-                *index = Lane { state, connection };
+            if let Some(slot) = status.slots.get_mut(index) {
+                *slot = Slot { state, connection };
             }
         })
     }
 
-    /// Says why the node counts for nothing though it is connected, or that it counts. Returns the state of the node if
-    /// it is another now.
+    /// Sets why the node is unusable although it is connected; `None`: it is usable. Returns the state of the node if
+    /// that has changed.
     pub(super) fn doubt(&self, reason: Option<NodeError>) -> Option<NodeState> {
         self.modify(|status| status.doubt = reason.map(NodeState::Down))
     }
@@ -130,30 +125,26 @@ impl Connections {
         news
     }
 
-    /// Whether a connection is at the server of `other`, as far as it is anywhere.
+    /// Whether the connection at `index`, if there is one, leads to the server of `other`.
     pub(super) fn is_at(&self, index: usize, other: &Connection) -> bool {
-        let connections = &self.status.borrow().connections;
-        let connection = connections
-            .get(index)
-            .and_then(|index| index.connection.as_ref());
+        let slots = &self.status.borrow().slots;
+        let connection = slots.get(index).and_then(|slot| slot.connection.as_ref());
         connection.is_none_or(|connection| connection.is_beside(other))
     }
 
-    /// Has the connections that are at another server than `connection` look where they belong.
+    /// Makes those connections look for the right server that lead to another one than `connection`.
     pub(super) fn warn_strangers(&self, connection: &Connection) {
-        let connections = &self.status.borrow().connections;
-        let connections = connections
-            .iter()
-            .filter_map(|index| index.connection.as_ref());
-        for stranger in connections.filter(|other| !other.is_beside(connection)) {
+        let slots = &self.status.borrow().slots;
+        let others = slots.iter().filter_map(|slot| slot.connection.as_ref());
+        for stranger in others.filter(|other| !other.is_beside(connection)) {
             stranger.signals().warned.notify_one();
         }
     }
 
-    /// Has all other connections look at the server again, because its nature has changed under this one.
+    /// Makes all connections except the one at `index` look at the server again: that one has seen that it changed.
     pub(super) fn warn_others(&self, index: usize) {
-        for (index, other) in self.status.borrow().connections.iter().enumerate() {
-            if let (true, Some(connection)) = (index != index, &other.connection) {
+        for (other, slot) in self.status.borrow().slots.iter().enumerate() {
+            if let (true, Some(connection)) = (other != index, &slot.connection) {
                 connection.signals().warned.notify_one();
             }
         }
@@ -171,11 +162,11 @@ fn of(token: &OwnerToken, connections: usize) -> usize {
     usize::try_from(hash >> 40).unwrap_or_default() % connections
 }
 
-fn connection(index: Option<&Lane>) -> Result<Connection, NodeError> {
-    let Some(index) = index else {
+fn connection_in(slot: Option<&Slot>) -> Result<Connection, NodeError> {
+    let Some(slot) = slot else {
         return Err(closed());
     };
-    Err(match (&index.state, &index.connection) {
+    Err(match (&slot.state, &slot.connection) {
         (NodeState::Up, Some(connection)) => return Ok(connection.clone()),
         (NodeState::Down(reason), _) => no_connection(reason),
         (NodeState::Refused(reason), _) => reason.clone(),
@@ -194,7 +185,7 @@ fn together(status: &Status) -> &NodeState {
         NodeState::Connecting => 3,
         NodeState::Up => 4,
     };
-    let states = status.connections.iter().map(|index| &index.state);
+    let states = status.slots.iter().map(|slot| &slot.state);
     let worst = states.min_by_key(rank).unwrap_or(&NodeState::Closed);
     match &status.doubt {
         Some(doubt) if *worst == NodeState::Up => doubt,
@@ -202,7 +193,7 @@ fn together(status: &Status) -> &NodeState {
     }
 }
 
-/// The error of whatever is asked of a closed node.
+/// The error of every command to a closed node.
 pub(super) fn closed() -> NodeError {
     NodeError::new(NodeErrorKind::Closed, "the node was closed")
 }
@@ -216,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lane_that_is_worst_off_speaks_for_the_node() {
+    fn the_state_of_the_node_is_that_of_its_worst_connection() {
         let connections = Connections::new(3);
         assert_eq!(connections.state(), NodeState::Connecting);
         assert_eq!(connections.publish(0, NodeState::Up, None), None);
@@ -261,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_spread_over_all_lanes_and_stay_on_theirs() {
+    fn tokens_are_spread_over_all_connections_and_stay_on_theirs() {
         let connections = Connections::new(4);
         let token = |number: u8| OwnerToken::from_entropy([number; OwnerToken::ENTROPY_LEN]);
         let mut counts = [0; 4];

@@ -151,6 +151,12 @@ pub(super) fn server_text(error: &RedisError) -> String {
     }
 }
 
+/// A text fit for logs: without tokens, and without `secrets`, should the server quote them.
+pub(super) fn clean(text: &str, secrets: &[String]) -> String {
+    let hide = |text: String, secret: &String| text.replace(secret, "…");
+    scrub(&secrets.iter().fold(text.to_owned(), hide))
+}
+
 /// Makes a server's text fit for logs.
 ///
 /// Servers quote the arguments of a command they do not know, and those can be tokens or a password; a server that

@@ -2,23 +2,12 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::OnceLock;
 use std::task::Poll;
-use std::time::Duration;
 
-use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
-
-use crate::node::redis::commands::Extended;
-use crate::node::redis::connection::Connection;
+use crate::node::ExtendRequest;
+use crate::node::redis::commands::{self, Extended};
 use crate::node::redis::error::failed;
-use crate::node::redis::script::Script;
-use crate::node::redis::scripts::{self};
 use crate::node::redis::shared::Shared;
-use crate::node::redis::{commands, replies};
-use crate::node::{
-    AcquireReply, AcquireRequest, ClusterConfig, CompleteReply, ExtendReply, ExtendRequest,
-    NodeContext, NodeError, NodeErrorKind, ReleaseRequest,
-};
 
 /// Extends locks, each on the connection of its token. One connection's failure is that of its locks alone.
 pub(super) async fn extend(shared: &Shared, requests: &[ExtendRequest]) -> Vec<Extended> {

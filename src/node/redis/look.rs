@@ -60,7 +60,7 @@ impl<'a> Looks<'a> {
             Ok(info) => info,
             // Nor does it run our scripts.
             Err(error) if is_not_ready(&error) => return Ok(None),
-            Err(error) => return Err(failure(self.shared, &error, "run `INFO`")),
+            Err(error) => return Err(failure(&self.shared.target.secrets, &error, "run `INFO`")),
         };
         let info: String = redis::from_redis_value(info).unwrap_or_default();
         let (info, before) = (Info::parse(&info), connection.info());

@@ -112,7 +112,7 @@ impl Node for RedisNode {
     }
 
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        // Also where the server does not count at this time: what it has is in the way of others when it does.
+        // Also while the server is not confirmed: a key that is left there would block others once it is.
         let token = request.token;
         let choose = move |shared: &Shared| shared.connections.connection_for(&token);
         let script = match request.lent {
@@ -182,7 +182,7 @@ impl Node for RedisNode {
 
     fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
         let cmd = move |_: &Connection| scripts::end_claim(&request);
-        // Behind the claim, and as a release also where the server does not count.
+        // On the connection of the claim, so after it; and, as a release, also while the server is not confirmed.
         let choose = |shared: &Shared| shared.connections.connection(0);
         self.command(choose, &scripts::END_CLAIM, cmd, replies::read_end_claim)
     }
@@ -221,9 +221,18 @@ impl Node for RedisNode {
 }
 
 impl RedisNode {
-    /// Runs one script once it is polled: `cmd` for the connection it goes out on, which `choose` finds, and its answer read
-    /// by `read`.
-    pub(super) fn command<T: 'static>(
+    /// A node that has not been started.
+    pub(super) fn of(shared: Shared) -> Self {
+        Self {
+            handle: Arc::new(Handle {
+                shared: Arc::new(shared),
+            }),
+        }
+    }
+
+    /// Runs one script when it is polled: `choose` picks the connection, `cmd` builds the command for it, and `read` reads
+    /// the reply.
+    fn command<T: 'static>(
         &self,
         choose: impl FnOnce(&Shared) -> Result<Connection, NodeError> + Send + 'static,
         script: &'static Script,
@@ -264,13 +273,13 @@ impl fmt::Debug for RedisNode {
     }
 }
 
-/// The connection for what belongs to no owner.
-pub(super) const FIRST: fn(&Shared) -> Result<Connection, NodeError> =
-    |shared| shared.connection_of(0);
+/// The connection for what belongs to no owner token.
+const FIRST: fn(&Shared) -> Result<Connection, NodeError> = |shared| shared.connection_of(0);
 
-/// What nodes and their commands hold. The supervisor holds only the core, so when the last of these is gone it ends.
-pub(super) struct Handle {
-    pub(super) shared: Arc<Shared>,
+/// What the clones of a node and its commands hold. The supervisors hold only [`Shared`], so they are told to end when
+/// the last handle is gone.
+struct Handle {
+    shared: Arc<Shared>,
 }
 
 impl Drop for Handle {

@@ -2,24 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Value};
+use redis::{Client, ErrorKind, RedisError, Value};
 use tokio::time::{sleep, timeout};
 
 use crate::node::NodeContext;
 use crate::node::redis::confirmation::{Address, Place, Told, Trouble};
-use crate::node::redis::connect_failure::random;
 use crate::node::redis::error::{is_not_ready, server_text};
-use crate::node::redis::sentinel::Sentinels;
+use crate::node::redis::sentinel::{Sentinels, connection};
 use crate::node::redis::shared::Shared;
-use crate::protocol::backoff::jitter;
-
-/// How long to wait before a Sentinel is asked again, more or less by half.
-const LOOK: Duration = Duration::from_millis(500);
-/// How often each is asked, at least, while its word counts.
-const LOOKS: u32 = 6;
 
 /// Asks all Sentinels of a node, if it has any, until it is closed.
 pub(super) fn begin(shared: &Arc<Shared>, context: &NodeContext) {
@@ -44,12 +36,6 @@ async fn follow(shared: Arc<Shared>, index: usize) {
 }
 
 impl Sentinels {
-    /// How long to wait between two questions, more or less by half.
-    pub(super) fn pause(&self) -> Duration {
-        let pause = LOOK.min(self.within / LOOKS);
-        pause / 2 + jitter(random(), pause)
-    }
-
     /// Asks one Sentinel for ever.
     async fn ask_on(&self, index: usize, shared: &Shared) {
         let Some((_, sentinel)) = self.sentinels.get(index) else {
@@ -86,16 +72,6 @@ impl Sentinels {
             sleep(self.pause()).await;
         }
     }
-}
-
-/// A connection for questions of ours.
-pub(super) async fn connection(client: &Client) -> Result<MultiplexedConnection, RedisError> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None);
-    client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
 }
 
 /// Why a Sentinel does not tell.

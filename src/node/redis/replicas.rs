@@ -1,23 +1,12 @@
 //! Locks that count only once replicas have them: each acquire and each renewal with a `WAIT` behind it.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::OnceLock;
-use std::task::Poll;
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, Value};
 
-use crate::node::redis::connection::Connection;
 use crate::node::redis::error::failed;
-use crate::node::redis::script::Script;
-use crate::node::redis::scripts::{self};
-use crate::node::redis::shared::Shared;
-use crate::node::redis::{commands, replies};
-use crate::node::{
-    AcquireReply, AcquireRequest, ClusterConfig, CompleteReply, ExtendReply, ExtendRequest,
-    NodeContext, NodeError, NodeErrorKind, ReleaseRequest,
-};
+use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
 /// How many replicas must have a lock before it counts, and how long they may take.
 #[derive(Debug)]

@@ -10,60 +10,8 @@ use crate::node::redis::confirmation::{Address, Place};
 use crate::node::redis::connect_failure::ConnectFailure;
 use crate::node::redis::connection::Connection;
 use crate::node::redis::info::Info;
-use crate::node::redis::question::connection;
-use crate::node::redis::sentinel::Sentinels;
-use crate::node::redis::shared::Shared;
+use crate::node::redis::sentinel::{Sentinels, connection};
 use crate::node::{NodeError, NodeErrorKind};
-
-impl Shared {
-    /// Whether what is sent on `connection` now may count as this node's word. A server that was found through Sentinels is
-    /// the node for as long as most of them say so.
-    pub(super) fn vouch(&self, connection: &Connection) -> Result<(), NodeError> {
-        let sentinels = self.target.way.sentinels();
-        sentinels.map_or(Ok(()), |sentinels| sentinels.vouch(connection).map(drop))
-    }
-
-    /// Waits until most Sentinels name another server as the master, and that takes itself for it. Meanwhile the state
-    /// of the first connection, which looks for all of them, says whether most of them still name this one.
-    ///
-    /// A master that is cut off from its Sentinels goes on as if nothing had happened, with us if we still reach it.
-    /// One Sentinel alone may be cut off itself.
-    pub(super) async fn replaced(&self, index: usize, connection: &Connection) {
-        let (Some(sentinels), 0) = (self.target.way.sentinels(), index) else {
-            return std::future::pending().await;
-        };
-        tokio::select! {
-            biased;
-            () = self.show_doubt(sentinels, connection) => {}
-            () = sentinels.left(connection, self.connect_timeout) => {}
-        }
-    }
-
-    /// Shows in the state whether the server counts. Never ends.
-    async fn show_doubt(&self, sentinels: &Sentinels, connection: &Connection) {
-        let mut news = sentinels.board.subscribe();
-        let mut doubted = None;
-        loop {
-            let until = sentinels.vouch(connection).ok();
-            if doubted != Some(until.is_none()) {
-                doubted = Some(until.is_none());
-                // The connection stays: locks can be given back on it.
-                self.doubt(until.is_none().then(|| sentinels.unconfirmed()));
-            }
-            let over = async {
-                match until {
-                    Some(until) => sleep(until.since(sentinels.now())).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                _ = news.changed() => {}
-                () = over => {}
-            }
-        }
-    }
-}
 
 impl Sentinels {
     /// Takes the server `run_id` for the node, if most Sentinels mean it. It was reached at `place`, and they may know
@@ -93,8 +41,8 @@ impl Sentinels {
         Some(confirmed + self.within)
     }
 
-    /// Until when what is sent on `connection` may count. An error: not now.
-    fn vouch(&self, connection: &Connection) -> Result<Moment, NodeError> {
+    /// Until when replies on `connection` count as this node's. An error if they do not count now.
+    pub(super) fn confirmed_until(&self, connection: &Connection) -> Result<Moment, NodeError> {
         let until = self.until(connection.info().run_id(), connection.epoch());
         until.filter(|until| self.now() < *until).ok_or_else(|| {
             let within = self.within;
@@ -106,7 +54,7 @@ impl Sentinels {
     }
 
     /// The same in full, for people.
-    fn unconfirmed(&self) -> NodeError {
+    pub(super) fn unconfirmed(&self) -> NodeError {
         let reasons = self
             .board
             .borrow()
@@ -161,7 +109,7 @@ impl Sentinels {
     }
 
     /// Waits until most Sentinels mean another server than that of `connection`, or have made it the master once more since.
-    async fn left(&self, connection: &Connection, limit: Duration) {
+    pub(super) async fn left(&self, connection: &Connection, limit: Duration) {
         let mut news = self.board.subscribe();
         loop {
             let settled = news.borrow_and_update().is_settled();

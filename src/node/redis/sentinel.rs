@@ -3,36 +3,43 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo,
+    RedisError,
+};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::clock::Clock;
 use crate::moment::Moment;
 use crate::node::redis::confirmation::{Address, Board, Place};
-use crate::node::redis::connect_failure::ConnectFailure;
-use crate::node::redis::error::NodeUrlError;
-use crate::node::redis::shared::Shared;
-use crate::node::redis::target::{Target, Way};
-use crate::node::redis::url::{Access, Certificates, address_of, client, read};
+use crate::node::redis::connect_failure::{ConnectFailure, random};
+use crate::node::redis::url::{Certificates, client};
 use crate::node::{NodeContext, NodeError, NodeErrorKind};
+use crate::protocol::backoff::jitter;
 
-/// For how long a word of the Sentinels counts, unless set.
+/// For how long what a Sentinel said counts, unless set.
 pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
+/// How long to wait before a Sentinel is asked again, more or less by half.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How often each is asked, at least, while what it said counts.
+const QUESTIONS: u32 = 6;
+
 /// The Sentinels that watch one master, and how to get to that.
 pub(super) struct Sentinels {
     pub(super) master: String,
     /// Each with its address.
     pub(super) sentinels: Vec<(String, Client)>,
-    settings: RedisConnectionInfo,
-    tls: bool,
-    certificates: Certificates,
+    pub(super) settings: RedisConnectionInfo,
+    pub(super) tls: bool,
+    pub(super) certificates: Certificates,
     /// How long what most of them say counts, from when they were asked.
     pub(super) within: Duration,
     pub(super) board: watch::Sender<Board>,
     // Known once the node has started.
-    clock: OnceLock<Arc<dyn Clock>>,
+    pub(super) clock: OnceLock<Arc<dyn Clock>>,
 }
 
 /// How to get to the server that is the master now.
@@ -126,54 +133,20 @@ impl Sentinels {
             ))
         })
     }
-}
 
-impl Shared {
-    /// The way to the server, and what is known of it before it is asked.
-    pub(super) async fn lead(&self) -> Result<Lead, ConnectFailure> {
-        match &self.target.way {
-            Way::Direct(client) => Ok(Lead {
-                client: client.clone(),
-                place: None,
-            }),
-            Way::Sentinels(sentinels) => sentinels.master(self.connect_timeout).await,
-        }
+    /// How long to wait between two questions, more or less by half.
+    pub(super) fn pause(&self) -> Duration {
+        let pause = PAUSE.min(self.within / QUESTIONS);
+        pause / 2 + jitter(random(), pause)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn named(urls: &[&str], master: &str) -> Result<Target, NodeUrlError> {
-        let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
-        let (access, certificates) = (Access::default(), Certificates::default());
-        target(&urls, master, CONFIRM_WITHIN, &access, &certificates)
-    }
-
-    #[test]
-    fn the_name_does_not_depend_on_where_the_master_is() {
-        let target = named(&["redis://:pw@S2:26379", "redis://s1:26379"], "mymaster").unwrap();
-        assert_eq!(target.name, "sentinel:mymaster");
-        assert_eq!(target.address, "sentinel:mymaster@s1:26379,s2:26379");
-        assert_eq!(target.secrets, ["pw"]);
-    }
-
-    #[test]
-    fn what_cannot_be_a_sentinel_says_what_to_do() {
-        for (urls, master, word) in [
-            (&[][..], "m", "at least one"),
-            (&["redis://s"], "", "name of the master"),
-            (&["unix:///s"], "m", "over TCP"),
-            (&["redis://s/1"], "m", "`database`"),
-            (&["s:26379"], "m", "starts with"),
-        ] {
-            let error = named(urls, master).err().unwrap();
-            assert!(error.to_string().contains(word), "{urls:?}: {error}");
-        }
-        if cfg!(feature = "tls") {
-            let error = named(&["redis://s", "rediss://t"], "m").err().unwrap();
-            assert!(error.to_string().contains("for all or for none"), "{error}");
-        }
-    }
+/// A connection for single questions.
+pub(super) async fn connection(client: &Client) -> Result<MultiplexedConnection, RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
 }

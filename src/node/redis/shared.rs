@@ -1,35 +1,33 @@
-//! What the supervisor, the commands and the listener of one node share.
+//! [`Shared`]: what the supervisors, the commands and the listener of one node share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::node::redis::connect::connect;
+use crate::node::redis::connect_failure::ConnectFailure;
 use crate::node::redis::connection::Connection;
 use crate::node::redis::connections::{Connections, closed};
-use crate::node::redis::error::scrub;
+use crate::node::redis::error;
 use crate::node::redis::info::Allowed;
-use crate::node::redis::look::{LOOK, Looks};
 use crate::node::redis::replicas::Replicas;
+use crate::node::redis::sentinel::Lead;
 use crate::node::redis::subscriptions::Subscriptions;
 use crate::node::redis::target::{Target, Way};
-use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
-use crate::protocol::backoff::{Backoff, jitter};
+use crate::node::{NodeError, NodeState};
 use crate::token::OwnerToken;
 
-/// What the supervisor and the commands share.
+/// One node: its settings, its connections and its subscriptions.
 pub(super) struct Shared {
     pub(super) name: String,
     pub(super) target: Target,
     pub(super) connect_timeout: Duration,
-    /// Who listens to releases.
+    /// Those who listen to releases.
     pub(super) subscriptions: Arc<Subscriptions>,
-    /// What a lock needs besides the server's word.
+    /// How many replicas must acknowledge, if any.
     pub(super) replicas: Option<Replicas>,
-    /// What the server may be like.
+    /// What is tolerated of the server.
     pub(super) allowed: Allowed,
     /// The connections that carry commands.
     pub(super) connections: Connections,
@@ -62,15 +60,17 @@ impl Shared {
         self.connections.state()
     }
 
-    /// The connection that commands of `token` go out on whose answer counts, or why there is none.
+    /// The connection for commands of `token` whose replies count, or why there is none.
     pub(super) fn connection(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
         self.connection_of(self.connections.of(token))
     }
 
-    /// The same of one connection.
+    /// The same for the connection at `index`.
     pub(super) fn connection_of(&self, index: usize) -> Result<Connection, NodeError> {
         let connection = self.connections.connection(index)?;
-        self.vouch(&connection)?;
+        if let Some(sentinels) = self.target.way.sentinels() {
+            sentinels.confirmed_until(&connection)?;
+        }
         Ok(connection)
     }
 
@@ -120,15 +120,15 @@ impl Shared {
         self.connections.ended().await;
     }
 
-    /// Whether other connections must come to the server of this one. One that stayed at another would have that grant what
-    /// this one's has granted already.
+    /// Whether all other connections must lead to the server that this one leads to. A connection to another server
+    /// could have that grant a lock which the first server has granted already.
     ///
-    /// Where Sentinels tell, it is the first connection's, which looks again and again what most of them say.
+    /// With Sentinels only the first connection leads: it alone follows what most of them say.
     pub(super) const fn is_leading(&self, index: usize) -> bool {
         index == 0 || matches!(self.target.way, Way::Direct(_))
     }
 
-    /// Whether the connection of a connection leads to the server where it must.
+    /// Whether `connection`, which is the one at `index`, leads to the right server.
     pub(super) fn agrees(&self, index: usize, connection: &Connection) -> bool {
         self.is_leading(index) || self.connections.is_at(0, connection)
     }
@@ -139,14 +139,14 @@ impl Shared {
         }
     }
 
-    /// Says why the node counts for nothing though it is connected, or that it counts.
+    /// Sets why the node is unusable although it is connected; `None`: it is usable.
     pub(super) fn doubt(&self, reason: Option<NodeError>) {
         if let Some(state) = self.connections.doubt(reason) {
             self.changed(&state);
         }
     }
 
-    /// Every change of the state passes here, once.
+    /// Logs a change of the state. Called once for each change.
     fn changed(&self, state: &NodeState) {
         let name = &self.name;
         match state {
@@ -157,22 +157,29 @@ impl Shared {
         }
     }
 
-    /// A text fit for logs: without tokens, and without the password whoever quotes it.
+    /// A text fit for logs: without tokens and passwords.
     pub(super) fn clean(&self, text: &str) -> String {
-        let secrets = self.target.secrets.iter();
-        let text = secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "…"));
-        scrub(&text)
+        error::clean(text, &self.target.secrets)
     }
-}
 
-impl Shared {
-    /// Whether another server's data can take the place of this one's without its connections being lost, at any time,
-    /// so that the scripts have to look themselves whose it is.
+    /// How to get to the server, and what is known of it before it is asked.
+    pub(super) async fn lead(&self) -> Result<Lead, ConnectFailure> {
+        match &self.target.way {
+            Way::Direct(client) => Ok(Lead {
+                client: client.clone(),
+                place: None,
+            }),
+            Way::Sentinels(sentinels) => sentinels.master(self.connect_timeout).await,
+        }
+    }
+
+    /// Whether the server may get another server's data while its connections live on (by demotion and promotion), so
+    /// that each script has to read the server's identity itself.
     pub(super) const fn reads_identity_itself(&self) -> bool {
         self.allowed.replicas
     }
 
-    /// How long the server may hold up a connection by our own wish.
+    /// How long a `WAIT` of ours may hold up a connection.
     pub(super) fn hold_up(&self) -> Duration {
         self.replicas
             .as_ref()

@@ -1,7 +1,6 @@
 //! The supervisor: connects, checks, watches and re-connects.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -10,17 +9,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::node::redis::connect::connect;
 use crate::node::redis::connect_failure::{ConnectFailure, random};
 use crate::node::redis::connection::Connection;
-use crate::node::redis::connections::{Connections, closed};
-use crate::node::redis::error::scrub;
-use crate::node::redis::info::Allowed;
 use crate::node::redis::look::{LOOK, Looks};
-use crate::node::redis::replicas::Replicas;
+use crate::node::redis::sentinel::Sentinels;
 use crate::node::redis::shared::Shared;
-use crate::node::redis::subscriptions::Subscriptions;
-use crate::node::redis::target::{Target, Way};
 use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
 use crate::protocol::backoff::{Backoff, jitter};
-use crate::token::OwnerToken;
 
 /// The pauses between attempts to connect: the bound doubles from 50 ms to 2 s.
 pub(super) const NEW_BACKOFF: Backoff =
@@ -135,7 +128,7 @@ async fn keep_up(
     tokio::select! {
         biased;
         failure = watch_over(shared, index, connection, lost, looks) => failure,
-        () = shared.replaced(index, connection) => ConnectFailure::Changed,
+        () = replaced(shared, index, connection) => ConnectFailure::Changed,
     }
 }
 
@@ -203,4 +196,45 @@ fn disconnected() -> ConnectFailure {
         NodeErrorKind::Unavailable,
         "the connection was lost",
     ))
+}
+
+/// Waits until most Sentinels name another server as the master, and that server agrees. Meanwhile the state of the
+/// first connection, which watches this for all of them, shows whether most Sentinels still name this server.
+///
+/// A master that is cut off from its Sentinels goes on serving us as long as we reach it. A single Sentinel proves
+/// nothing: it may be cut off itself.
+async fn replaced(shared: &Shared, index: usize, connection: &Connection) {
+    let (Some(sentinels), 0) = (shared.target.way.sentinels(), index) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        biased;
+        () = show_doubt(shared, sentinels, connection) => {}
+        () = sentinels.left(connection, shared.connect_timeout) => {}
+    }
+}
+
+/// Keeps the state up to date with whether the server is confirmed. Never ends.
+async fn show_doubt(shared: &Shared, sentinels: &Sentinels, connection: &Connection) {
+    let mut news = sentinels.board.subscribe();
+    let mut doubted = None;
+    loop {
+        let until = sentinels.confirmed_until(connection).ok();
+        if doubted != Some(until.is_none()) {
+            doubted = Some(until.is_none());
+            // The connection stays: locks can still be released on it.
+            shared.doubt(until.is_none().then(|| sentinels.unconfirmed()));
+        }
+        let over = async {
+            match until {
+                Some(until) => sleep(until.since(sentinels.now())).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = news.changed() => {}
+            () = over => {}
+        }
+    }
 }

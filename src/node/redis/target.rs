@@ -1,25 +1,16 @@
 //! Where a node is and how to get there: one address, or the master that Sentinels name.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
-use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo,
-};
+use redis::{Client, ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 use tokio::sync::watch;
-use tokio::time::timeout;
 
-use crate::clock::Clock;
-use crate::moment::Moment;
-use crate::node::redis::confirmation::{Address, Board, Place};
-use crate::node::redis::connect_failure::ConnectFailure;
+use crate::node::redis::confirmation::Board;
 use crate::node::redis::error::NodeUrlError;
 use crate::node::redis::sentinel::Sentinels;
-use crate::node::redis::shared::Shared;
 use crate::node::redis::url::{Access, Certificates, address_of, client, read};
-use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
 /// Where a node is and how to get there.
 pub(super) struct Target {
@@ -179,3 +170,131 @@ const TWICE: &str =
 const BAD_WITHIN: &str = "`confirm_within` must be from 100 ms to 1 min; 3 s are usual";
 
 const MIXED: &str = "some Sentinels are reached with TLS and some without; use `rediss://` for all or for none, and the master alike";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::redis::sentinel::CONFIRM_WITHIN;
+
+    fn parse(url: &str) -> Result<Target, NodeUrlError> {
+        Target::parse(url, &Access::default(), &Certificates::default())
+    }
+
+    #[test]
+    fn a_name_is_the_address_without_credentials() {
+        for (url, name, address) in [
+            ("redis://LOCALHOST", "localhost:6379", "localhost:6379"),
+            ("redis://u:p@h:1/3", "h:1/3", "h:1"),
+            ("valkey://:p@10.0.0.1:7", "10.0.0.1:7", "10.0.0.1:7"),
+            ("redis://[::1]:7/0", "[::1]:7", "[::1]:7"),
+            (
+                "unix:///run/r.sock?pass=p&db=2",
+                "/run/r.sock/2",
+                "/run/r.sock",
+            ),
+            ("redis+unix:///run/r.sock", "/run/r.sock", "/run/r.sock"),
+            ("redis://h/?protocol=resp3", "h:6379", "h:6379"),
+        ] {
+            let target = parse(url).unwrap();
+            assert_eq!(target.name, name, "{url}");
+            assert_eq!(target.address, address, "{url}");
+        }
+        let target = parse("redis://:a%40b@h").unwrap();
+        assert_eq!(target.secrets, ["a@b"]);
+    }
+
+    #[test]
+    fn a_wrong_url_says_what_to_do_and_keeps_the_password() {
+        for (url, word) in [
+            ("", "starts with"),
+            ("10.0.0.1", "starts with"),
+            ("http://:s3cret@h", "starts with"),
+            ("s3cret://h", "starts with"),
+            ("redis://", "malformed"),
+            ("redis://:s3cret@h:port", "malformed"),
+            ("redis://:s3/cret@h", "malformed"),
+            ("redis://:s3cret@h/db", "malformed"),
+            ("redis://:s3cret@h/-1", "malformed"),
+            ("redis://:s3cret@h/?protocol=s3cret", "malformed"),
+            ("redis://0.0.0.0", "malformed"),
+            ("redis://h?db=3", "malformed"),
+            ("redis://h?pass=s3cret", "malformed"),
+            ("redis://h/?protocol=resp3&ssl=true", "malformed"),
+            ("redis://h/1#s3cret", "malformed"),
+            ("unix:///s?password=s3cret", "malformed"),
+            ("unix://tmp/s", "malformed"),
+            (
+                "rediss://h#insecure",
+                if cfg!(feature = "tls") {
+                    "root_certificate"
+                } else {
+                    "feature `tls`"
+                },
+            ),
+        ] {
+            let error = parse(url).err().unwrap();
+            let text = format!("{error} {error:?}");
+            assert!(text.contains(word), "{url}: {text}");
+            assert!(
+                !text.contains("s3cret") && !text.contains("cret@"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_set_beside_the_url_comes_before_it() {
+        let access = Access {
+            user: None,
+            password: Some("p@:/".to_owned()),
+            database: Some(7),
+        };
+        let target = Target::parse("redis://u:old@h/3", &access, &Certificates::default()).unwrap();
+        assert_eq!(target.name, "h:6379/7");
+        assert_eq!(target.secrets, ["p@:/"]);
+    }
+
+    #[test]
+    fn certificates_need_a_tls_url() {
+        let certificates = Certificates {
+            root: Some(b"-----BEGIN CERTIFICATE-----".to_vec()),
+            client: None,
+        };
+        let error = Target::parse("redis://h", &Access::default(), &certificates)
+            .err()
+            .unwrap();
+        assert!(error.to_string().contains("rediss://"), "{error}");
+    }
+
+    fn named(urls: &[&str], master: &str) -> Result<Target, NodeUrlError> {
+        let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
+        let (access, certificates) = (Access::default(), Certificates::default());
+        target(&urls, master, CONFIRM_WITHIN, &access, &certificates)
+    }
+
+    #[test]
+    fn the_name_does_not_depend_on_where_the_master_is() {
+        let target = named(&["redis://:pw@S2:26379", "redis://s1:26379"], "mymaster").unwrap();
+        assert_eq!(target.name, "sentinel:mymaster");
+        assert_eq!(target.address, "sentinel:mymaster@s1:26379,s2:26379");
+        assert_eq!(target.secrets, ["pw"]);
+    }
+
+    #[test]
+    fn what_cannot_be_a_sentinel_says_what_to_do() {
+        for (urls, master, word) in [
+            (&[][..], "m", "at least one"),
+            (&["redis://s"], "", "name of the master"),
+            (&["unix:///s"], "m", "over TCP"),
+            (&["redis://s/1"], "m", "`database`"),
+            (&["s:26379"], "m", "starts with"),
+        ] {
+            let error = named(urls, master).err().unwrap();
+            assert!(error.to_string().contains(word), "{urls:?}: {error}");
+        }
+        if cfg!(feature = "tls") {
+            let error = named(&["redis://s", "rediss://t"], "m").err().unwrap();
+            assert!(error.to_string().contains("for all or for none"), "{error}");
+        }
+    }
+}

@@ -1,13 +1,8 @@
 //! From a URL to a client that can connect, and to names that are fit to be shown.
 
-use redis::io::tcp::TcpSettings;
-use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo,
-};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 use crate::node::redis::error::NodeUrlError;
-use crate::node::redis::sentinel::Sentinels;
 
 /// The certificates of a TLS connection, as PEM.
 #[derive(Clone, Default)]
@@ -168,98 +163,3 @@ const BAD_ROOT: &str = "the root certificate is not in PEM form (`-----BEGIN CER
 const BAD_CLIENT: &str = "the client certificate or its key is not in PEM form";
 #[cfg(feature = "tls")]
 const BAD_CERTIFICATES: &str = "the certificates cannot be used; check that root, client certificate and key are PEM and whole";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(url: &str) -> Result<Target, NodeUrlError> {
-        Target::parse(url, &Access::default(), &Certificates::default())
-    }
-
-    #[test]
-    fn a_name_is_the_address_without_credentials() {
-        for (url, name, address) in [
-            ("redis://LOCALHOST", "localhost:6379", "localhost:6379"),
-            ("redis://u:p@h:1/3", "h:1/3", "h:1"),
-            ("valkey://:p@10.0.0.1:7", "10.0.0.1:7", "10.0.0.1:7"),
-            ("redis://[::1]:7/0", "[::1]:7", "[::1]:7"),
-            (
-                "unix:///run/r.sock?pass=p&db=2",
-                "/run/r.sock/2",
-                "/run/r.sock",
-            ),
-            ("redis+unix:///run/r.sock", "/run/r.sock", "/run/r.sock"),
-            ("redis://h/?protocol=resp3", "h:6379", "h:6379"),
-        ] {
-            let target = parse(url).unwrap();
-            assert_eq!(target.name, name, "{url}");
-            assert_eq!(target.address, address, "{url}");
-        }
-        let target = parse("redis://:a%40b@h").unwrap();
-        assert_eq!(target.secrets, ["a@b"]);
-    }
-
-    #[test]
-    fn a_wrong_url_says_what_to_do_and_keeps_the_password() {
-        for (url, word) in [
-            ("", "starts with"),
-            ("10.0.0.1", "starts with"),
-            ("http://:s3cret@h", "starts with"),
-            ("s3cret://h", "starts with"),
-            ("redis://", "malformed"),
-            ("redis://:s3cret@h:port", "malformed"),
-            ("redis://:s3/cret@h", "malformed"),
-            ("redis://:s3cret@h/db", "malformed"),
-            ("redis://:s3cret@h/-1", "malformed"),
-            ("redis://:s3cret@h/?protocol=s3cret", "malformed"),
-            ("redis://0.0.0.0", "malformed"),
-            ("redis://h?db=3", "malformed"),
-            ("redis://h?pass=s3cret", "malformed"),
-            ("redis://h/?protocol=resp3&ssl=true", "malformed"),
-            ("redis://h/1#s3cret", "malformed"),
-            ("unix:///s?password=s3cret", "malformed"),
-            ("unix://tmp/s", "malformed"),
-            (
-                "rediss://h#insecure",
-                if cfg!(feature = "tls") {
-                    "root_certificate"
-                } else {
-                    "feature `tls`"
-                },
-            ),
-        ] {
-            let error = parse(url).err().unwrap();
-            let text = format!("{error} {error:?}");
-            assert!(text.contains(word), "{url}: {text}");
-            assert!(
-                !text.contains("s3cret") && !text.contains("cret@"),
-                "{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_set_beside_the_url_comes_before_it() {
-        let access = Access {
-            user: None,
-            password: Some("p@:/".to_owned()),
-            database: Some(7),
-        };
-        let target = Target::parse("redis://u:old@h/3", &access, &Certificates::default()).unwrap();
-        assert_eq!(target.name, "h:6379/7");
-        assert_eq!(target.secrets, ["p@:/"]);
-    }
-
-    #[test]
-    fn certificates_need_a_tls_url() {
-        let certificates = Certificates {
-            root: Some(b"-----BEGIN CERTIFICATE-----".to_vec()),
-            client: None,
-        };
-        let error = Target::parse("redis://h", &Access::default(), &certificates)
-            .err()
-            .unwrap();
-        assert!(error.to_string().contains("rediss://"), "{error}");
-    }
-}
