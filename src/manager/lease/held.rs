@@ -12,7 +12,7 @@
 //! pass from one guard of this process to the next: what the nodes hold stays, and each guard is a *tenant* of its
 //! own, told apart by its number. For all but the present tenant the lock has ended.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,12 +26,52 @@ pub(in crate::manager) use crate::manager::lease::clocks::Clocks;
 use crate::manager::lease::loans::Loans;
 use crate::manager::lease::state::{Inner, Locked, Phase};
 use crate::manager::ledger::{Obligation, Stage};
+use crate::manager::queue;
 use crate::manager::settings::hand_off::HandOff;
-use crate::manager::waiting::turns::Turns;
+use crate::manager::waiting::holder::{Deadline, Holder};
+use crate::manager::waiting::turns;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::{LeaseNodes, Step};
 use crate::trace::Caller;
+
+/// The callers of one manager.
+pub(in crate::manager) type Queue = queue::Queue<Passed>;
+/// The right to go for a key.
+pub(in crate::manager) type Turn = queue::Turn<Passed>;
+/// The right to go for all keys of one lock.
+pub(in crate::manager) type Turns = turns::Turns<Passed>;
+
+/// What passes from one caller of this process to the next.
+#[derive(Debug)]
+pub(in crate::manager) enum Passed {
+    /// A bare turn: go for the keys.
+    Turn(Turn),
+    /// A lock, with its turn.
+    Lock(Tenancy),
+}
+
+impl queue::Baton for Passed {
+    type Note = Holder;
+
+    fn bare(turn: Turn) -> Self {
+        Self::Turn(turn)
+    }
+}
+
+/// A lock as one of its tenants has it. A plain value: the tenant's guards are what lets go of the lock.
+#[derive(Clone, Debug)]
+pub(in crate::manager) struct Tenancy {
+    pub(in crate::manager) lease: Arc<HeldLease>,
+    pub(in crate::manager) number: u32,
+}
+
+impl Tenancy {
+    /// That of the caller to which the nodes granted the lock.
+    pub(in crate::manager) const fn first(lease: Arc<HeldLease>) -> Self {
+        Self { lease, number: 0 }
+    }
+}
 
 /// One lock that this process holds.
 #[derive(Debug)]
@@ -46,8 +86,8 @@ pub(in crate::manager) struct HeldLease {
     // Of a run, which gives it back with what the work came to: what the nodes' clocks showed when they granted it.
     pub(in crate::manager) run: Option<Clocks>,
     pub(in crate::manager) clock: Arc<dyn Clock>,
-    // The deadline in nanoseconds, for checks without the mutex. Changed under the mutex only.
-    pub(in crate::manager) deadline: AtomicU64,
+    // Changed under the mutex only.
+    pub(in crate::manager) deadline: Arc<Deadline>,
     // The number of the present tenant. Changed under the mutex only.
     pub(in crate::manager) tenant: AtomicU32,
     pub(in crate::manager) inner: Mutex<Inner>,
@@ -70,10 +110,16 @@ impl HeldLease {
         (turns, obligation): (Option<Turns>, Obligation),
     ) -> Self {
         obligation.enter(Stage::Held);
+        let validity = lease.deadline.since(lease.started);
+        let reserve = lease.ttl.saturating_sub(validity);
+        let deadline = Arc::new(Deadline::new(lease.deadline, reserve));
+        if let Some(turns) = &turns {
+            turns.note(&Holder::Here(Arc::clone(&deadline)));
+        }
         Self {
             id,
             manager,
-            deadline: AtomicU64::new(lease.deadline.as_nanos()),
+            deadline,
             inner: Mutex::new(Inner {
                 holding,
                 phase: Phase::Held,
@@ -110,7 +156,7 @@ impl HeldLease {
     }
 
     pub(in crate::manager) fn end(&self) -> Moment {
-        Moment::from_nanos(self.deadline.load(Ordering::Acquire))
+        self.deadline.get()
     }
 
     /// Whether the lock is lost, for the tenant `number`. Exact: it asks the clock, and once true it stays true.
@@ -137,15 +183,6 @@ impl HeldLease {
             return Duration::ZERO;
         }
         self.end().since(self.clock.now())
-    }
-
-    /// How long the nodes keep it unless it is extended or released: longer than it may be relied on.
-    pub(in crate::manager) fn left(&self) -> Duration {
-        let reserve = self
-            .lease
-            .ttl
-            .saturating_sub(self.lease.deadline.since(self.lease.started));
-        (self.end() + reserve).since(self.clock.now())
     }
 
     /// Why the lock has ended or is about to, for the tenant `number`, if so.
@@ -187,7 +224,7 @@ impl HeldLease {
     pub(in crate::manager) fn leave_held(&self, inner: &mut Locked<'_>, phase: Phase) {
         inner.phase = phase;
         if let Phase::Lost(reason) = phase {
-            self.deadline.store(0, Ordering::Release);
+            self.deadline.set(Moment::ORIGIN);
             // The guard may live on, but others can have the lock now: also others in this process.
             inner.after.passed = inner.turns.take();
             inner.after.lost = Some((reason, inner.caller.clone()));
@@ -197,8 +234,8 @@ impl HeldLease {
     }
 
     /// Passes the lock to a new tenant, if somebody in this process waits for it and nothing speaks against it;
-    /// returns the number of the new one. From here on the lock has ended for all before.
-    pub(in crate::manager) fn succeed(&self, terms: &HandOff) -> Option<u32> {
+    /// returns that one's tenancy. From here on the lock has ended for all before.
+    pub(in crate::manager) fn succeed(self: &Arc<Self>, terms: &HandOff) -> Option<Tenancy> {
         let mut inner = self.inner();
         let number = self.tenant.load(Ordering::Acquire);
         let now = self.clock.now();
@@ -210,15 +247,15 @@ impl HeldLease {
             return None;
         }
         inner.holding.begin_anew(now);
-        self.deadline
-            .store(inner.holding.deadline().as_nanos(), Ordering::Release);
+        self.deadline.set(inner.holding.deadline());
         let number = number + 1;
         inner.guards = 1;
         inner.after.held_for = Some(now.since(inner.since));
         inner.since = now;
         self.tenant.store(number, Ordering::Release);
         inner.after.ended = true;
-        Some(number)
+        let lease = Arc::clone(self);
+        Some(Tenancy { lease, number })
     }
 
     /// Does what is due at `now`; returns when to look again and the nodes that are to be sent an extension,
@@ -291,7 +328,7 @@ impl HeldLease {
                     };
                     self.leave_held(&mut inner, Phase::Lost(reason));
                 } else {
-                    self.deadline.store(end.as_nanos(), Ordering::Release);
+                    self.deadline.set(end);
                 }
             }
             // The end was announced: it does not move any more.

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 
 use crate::clock::Clock as _;
 use crate::manager::error::loss::LossReason;
-use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::held::{HeldLease, Turns};
 use crate::manager::lease::state::{Inner, Phase};
 use crate::manager::ledger::{Obligation, Owing, Stage};
-use crate::manager::waiting::turns::Turns;
+use crate::moment::Moment;
 
 /// What the guard owes when it lets go.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl HeldLease {
             inner.after.held_for = Some(self.clock.now().since(inner.since));
         }
         inner.phase = Phase::Released;
-        self.deadline.store(0, Ordering::Release);
+        self.deadline.set(Moment::ORIGIN);
         inner.after.ended = true;
         owed
     }

@@ -5,10 +5,9 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use crate::manager::error::loss::LossReason;
-use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::held::{HeldLease, Turns};
 use crate::manager::lease::loans::Loans;
 use crate::manager::ledger::Obligation;
-use crate::manager::waiting::turns::Turns;
 use crate::moment::Moment;
 use crate::protocol::renewal::LeaseNodes;
 use crate::trace::{Caller, lock_lost};
