@@ -210,7 +210,9 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
         }
         // All waiters left in between. It is this call that releases now.
     }
-    if held.park(shared) {
+    let later = Arc::clone(shared);
+    // A release that is dropped goes on in the background.
+    if held.defer(move |held| drop(finish(&later, held))) {
         // A borrower is at work: the last loan goes on from here.
         return None;
     }
@@ -218,10 +220,7 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
 }
 
 /// Ends the care for a lock and prepares its release.
-pub(in crate::manager) fn finish(
-    shared: &Arc<Shared>,
-    hold: &Arc<HeldLease>,
-) -> (Release, Option<LossReason>) {
+fn finish(shared: &Arc<Shared>, hold: &Arc<HeldLease>) -> (Release, Option<LossReason>) {
     shared.registry.remove(hold);
     let mut owed = hold.let_go();
     (Release::of(shared, hold, &mut owed), owed.lost)

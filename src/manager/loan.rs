@@ -6,7 +6,7 @@ use std::sync::Arc;
 #[cfg(doc)]
 use crate::manager::error::borrow::BorrowError;
 use crate::manager::error::loss::LossReason;
-use crate::manager::guard::{LockGuard, LockHandle, finish};
+use crate::manager::guard::{LockGuard, LockHandle};
 use crate::manager::lease::held::{HeldLease, Tenancy};
 use crate::token::LoanProof;
 
@@ -167,10 +167,7 @@ impl Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        if let Some(shared) = self.lease.loan_ended(self.answered) {
-            // The guards have gone. A release that is dropped goes on in the background.
-            drop(finish(&shared, &self.lease));
-        }
+        self.lease.loan_ended(self.answered);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::lock_keys::LockKeys;
 use crate::manager::error::acquire::{AcquireError, NoQuorum, ShuttingDown, TooSlow};
 use crate::manager::lease::clocks::Clocks;
 use crate::manager::lease::held::{HeldLease, Turns};
+use crate::manager::lease::state::NodeEffect;
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::random::token;
@@ -290,7 +291,7 @@ impl Attempt {
         if !shared.tasks.spawn(late) {
             // No room to wait for the late answers: given up, so that a release does not wait for them either.
             for node in pending {
-                hold.answered(node, |holding| holding.unknown(node));
+                hold.reply(node, NodeEffect::Unknown);
             }
             hold.plan_top_up(shared.clock.now() + shared.node_timeout);
         }
