@@ -95,7 +95,7 @@ pub(in crate::manager) async fn take_late_replies(
         // If it failed, the next command to it will, too.
         let effect = set.after_verify(node, sent, reply);
         let effect = effect.unwrap_or(NodeEffect::Unchanged);
-        hold.answered(node, |nodes| effect.apply(node, nodes));
+        hold.reply(node, effect);
     }
 }
 
@@ -122,5 +122,5 @@ pub(in crate::manager) async fn follow(
         set.log_refusal(index, "verify", &error);
         NodeEffect::Unchanged
     });
-    hold.answered(index, |nodes| effect.apply(index, nodes));
+    hold.reply(index, effect);
 }
