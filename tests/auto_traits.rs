@@ -71,8 +71,8 @@ mod table {
     use tower_redlock::namespace::{Namespace, NamespaceError, NodeKey, NodeKeys};
     use tower_redlock::node::{
         AcquireReply, AcquireRequest, ClusterConfig, CheckInRequest, CheckInMode, Fence, PromoteRequest, RaiseReply, RaiseRequest, CheckInReply,
-        EndClaim, VerifyReply, VerifyRequest, CompleteReply, CompleteRequest, Ear, Ears, ExtendReply, ExtendRequest,
-        Heard, Holder, Node, NodeContext, RecallRequest, NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier,
+        EndClaim, VerifyReply, VerifyRequest, CompleteReply, CompleteRequest, NoticeSender, NoticeReceiver, ExtendReply, ExtendRequest,
+        Notices, Holder, Node, NodeContext, RecallRequest, NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier,
         ReleaseReply, ReleaseRequest, ServerRegistry, Subscription,
     };
     use tower_redlock::token::{
@@ -139,9 +139,9 @@ mod table {
         NodeError:          yes  yes  yes   yes        yes;
         NodeErrorKind:      yes  yes  yes   yes        yes;
         ServerRegistry:             yes  yes  yes   yes        yes;
-        Ear:                yes  yes  yes   yes        yes;
-        Ears:               yes  yes  yes   yes        yes;
-        Heard:              yes  yes  yes   yes        yes;
+        NoticeSender:       yes  yes  yes   yes        yes;
+        NoticeReceiver:     yes  yes  yes   yes        yes;
+        Notices:            yes  yes  yes   yes        yes;
         // A user's clock or node says nothing of unwinding, and a command's future is polled by one task.
         NodeContext:        yes  yes  yes   no         no;
         Box<dyn Clock>:     yes  yes  yes   no         no;

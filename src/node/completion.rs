@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AcquireRequest, ClusterConfig, ReleaseRequest};
+use crate::node::request::{AcquireRequest, ClusterConfig, ReleaseRequest};
 use crate::record::Record;
 
 /// A request to take the lock of an idempotency key, or to be told of the record that its request came to.

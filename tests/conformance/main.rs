@@ -26,7 +26,7 @@ use support::nodes;
 use support::server::{Kind, Server};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::node::{Ears, Node, Notifier};
+use tower_redlock::node::{Node, NoticeReceiver, Notifier};
 
 /// A node on a server of its own.
 struct Real {
@@ -112,7 +112,7 @@ impl Bench for MemoryNode {
         Box::new(Notifier::subscribe(
             self,
             &nodes::key(name),
-            Ears::new(1).ear(0),
+            NoticeReceiver::new(1).sender(0),
         ))
     }
 }

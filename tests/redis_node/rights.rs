@@ -8,8 +8,8 @@ use tower_redlock::namespace::Namespace;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
-    CompleteReply, CompleteRequest, Ears, EndClaim, ExtendReply, Fence, Heard, Node, NodeError,
-    NodeErrorKind, NodeState, PromoteRequest, RaiseRequest, RecallRequest, ReleaseReply,
+    CompleteReply, CompleteRequest, EndClaim, ExtendReply, Fence, Node, NodeError, NodeErrorKind,
+    NodeState, NoticeReceiver, Notices, PromoteRequest, RaiseRequest, RecallRequest, ReleaseReply,
     ReleaseRequest, VerifyReply, VerifyRequest,
 };
 use tower_redlock::record::Record;
@@ -96,9 +96,9 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
         let key = Namespace::default()
             .idempotency()
             .node_key(&LockKey::new("k").unwrap());
-        let ears = Ears::new(1);
-        let _listening = node.notifier().unwrap().subscribe(&key, ears.ear(0));
-        eventually("open", || ears.heard().open == 1).await;
+        let receiver = NoticeReceiver::new(1);
+        let _listening = node.notifier().unwrap().subscribe(&key, receiver.sender(0));
+        eventually("open", || receiver.notices().open == 1).await;
         let recall = async |adopt| {
             let lock = AcquireRequest::new(key.clone(), token(1), LONG).numbered(fence);
             let lock = lock.under(Some(Arc::clone(&config)));
@@ -120,12 +120,12 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
                 let reply = recall(true).await;
                 assert!(matches!(reply, AcquireReply::Promised { .. }), "{reply:?}");
             }
-            ears.forget();
+            receiver.forget();
             let complete = CompleteRequest::new(release, record);
             let complete = complete.under(Some(Arc::clone(&config)));
             assert_eq!(node.complete(complete).await, Ok(stored), "{kind:?}");
-            eventually("told", || ears.heard().released == 1).await;
-            assert_eq!(ears.heard().listeners, Some(1));
+            eventually("told", || receiver.notices().released == 1).await;
+            assert_eq!(receiver.notices().listeners, Some(1));
         }
         assert_eq!(recall(false).await, AcquireReply::Recorded(record));
     }
@@ -272,23 +272,23 @@ async fn without_a_right_to_it_waiters_hear_less() {
     for kind in Kind::ALL {
         let server = with_user(kind, " -pubsub|numsub");
         let node = ready(&server.url_as("locks", "pw")).await;
-        let ears = Ears::new(1);
-        let _listening = subscribe(&node, "k", &ears);
-        eventually("open", || ears.heard().open == 1).await;
+        let receiver = NoticeReceiver::new(1);
+        let _listening = subscribe(&node, "k", &receiver);
+        eventually("open", || receiver.notices().open == 1).await;
         node.acquire(acquire("k", 1)).await.unwrap();
         let reply = node.release(release("k", 1)).await;
         assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 1 }));
-        eventually("told", || ears.heard().released == 1).await;
-        assert_eq!(ears.heard().listeners, None, "nobody may count them");
+        eventually("told", || receiver.notices().released == 1).await;
+        assert_eq!(receiver.notices().listeners, None, "nobody may count them");
 
         for missing in [" -subscribe", " resetchannels"] {
             let server = with_user(kind, missing);
             let node = ready(&server.url_as("locks", "pw")).await;
-            let ears = Ears::new(1);
+            let receiver = NoticeReceiver::new(1);
             // Two, of which the refusal is one: the client expects as many answers as channels.
             let _both = (
-                subscribe(&node, "k", &ears),
-                subscribe(&node, "other", &ears),
+                subscribe(&node, "k", &receiver),
+                subscribe(&node, "other", &receiver),
             );
             let refused = || {
                 let stats = server.run("INFO commandstats");
@@ -298,7 +298,7 @@ async fn without_a_right_to_it_waiters_hear_less() {
             eventually("refused", refused).await;
             node.acquire(acquire("k", 1)).await.unwrap();
             node.release(release("k", 1)).await.unwrap();
-            assert_eq!(ears.heard(), Heard::default(), "silence");
+            assert_eq!(receiver.notices(), Notices::default(), "silence");
             assert_eq!(node.state(), NodeState::Up);
         }
     }

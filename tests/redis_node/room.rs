@@ -9,8 +9,8 @@ use tower_redlock::clock::{Clock as _, SystemClock};
 use tower_redlock::namespace::{Namespace, NodeKey};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireRequest, CompleteRequest, Ears, Fence, Node as _, RecallRequest, ReleaseRequest,
-    ServerRegistry,
+    AcquireRequest, CompleteRequest, Fence, Node as _, NoticeReceiver, RecallRequest,
+    ReleaseRequest, ServerRegistry,
 };
 use tower_redlock::record::Record;
 use tower_redlock::token::FencingToken;
@@ -85,7 +85,7 @@ impl Thing {
 struct Bench {
     node: RedisNode,
     before: tower_redlock::Moment,
-    ears: Ears,
+    receiver: NoticeReceiver,
 }
 
 impl Bench {
@@ -99,7 +99,7 @@ impl Bench {
         Self {
             node,
             before,
-            ears: Ears::new(1),
+            receiver: NoticeReceiver::new(1),
         }
     }
 
@@ -136,7 +136,7 @@ impl Bench {
             Thing::Tombstone => drop(node.release(release.since(self.before)).await.unwrap()),
             Thing::Subscription => {
                 let notifier = Arc::clone(&node.notifier().unwrap());
-                return Some(notifier.subscribe(&key, self.ears.ear(0)));
+                return Some(notifier.subscribe(&key, self.receiver.sender(0)));
             }
             Thing::Process => {}
         }

@@ -9,8 +9,8 @@ use tower_redlock::clock::{Clock as _, SystemClock};
 use tower_redlock::namespace::{Namespace, NodeKey};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireRequest, Ears, ExtendRequest, Node, NodeContext, NodeError, NodeState, ReleaseRequest,
-    ServerRegistry, Subscription,
+    AcquireRequest, ExtendRequest, Node, NodeContext, NodeError, NodeState, NoticeReceiver,
+    ReleaseRequest, ServerRegistry, Subscription,
 };
 use tower_redlock::token::OwnerToken;
 
@@ -96,8 +96,8 @@ pub fn release(name: &str, owner: u32) -> ReleaseRequest {
     ReleaseRequest::new(key(name), token(owner), true)
 }
 
-/// Listens to the releases of `name` on `node` with the first of `ears`.
-pub fn subscribe(node: &dyn Node, name: &str, ears: &Ears) -> Subscription {
+/// Listens to the releases of `name` on `node` with a sender of `receiver`.
+pub fn subscribe(node: &dyn Node, name: &str, receiver: &NoticeReceiver) -> Subscription {
     let notifier = node.notifier().unwrap();
-    notifier.subscribe(&key(name), ears.ear(0))
+    notifier.subscribe(&key(name), receiver.sender(0))
 }

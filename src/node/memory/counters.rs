@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::{Fence, NodeError, unmarked};
 use crate::moment::Moment;
 use crate::namespace::{Namespace, NodeKey, NodeKeys};
+use crate::node::{Fence, NodeError, unmarked};
 use crate::token::FencingToken;
 
 /// The counters of one node, and how far all of them have come, for each namespace.

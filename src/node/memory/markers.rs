@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::{
+use crate::namespace::Namespace;
+use crate::node::{
     CheckInMode, CheckInReply, CheckInRequest, ClusterConfig, NodeError, NodeErrorKind,
     PromoteRequest,
 };
-use crate::namespace::Namespace;
 use crate::token::FencingToken;
 
 /// The markers of one node, one for each namespace that was chosen.

@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::{
-    AcquireReply, AcquireRequest, ClusterConfig, ExtendReply, ExtendRequest, Fence, Holder,
-    NodeError, RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, VerifyReply, VerifyRequest,
-};
-use super::counters::Counters;
-use super::listeners::Listeners;
-use super::loans::Loans;
-use super::markers::Markers;
-use super::records::Records;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
+use crate::node::memory::counters::Counters;
+use crate::node::memory::listeners::Listeners;
+use crate::node::memory::loans::Loans;
+use crate::node::memory::markers::Markers;
+use crate::node::memory::records::Records;
+use crate::node::{
+    AcquireReply, AcquireRequest, ClusterConfig, EndClaim, ExtendReply, ExtendRequest, Fence,
+    Holder, NodeError, RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, VerifyReply,
+    VerifyRequest,
+};
 use crate::token::{OwnerHash, OwnerToken};
 
 /// The keys of one node.
@@ -183,15 +184,21 @@ impl Store {
                 _ => return Ok(VerifyReply::NotOwner),
             }
         }
-        Ok(match self.claim(request, now) {
+        Ok(match self.loans.claim(request, now) {
             true => VerifyReply::Owner { remaining },
             false => VerifyReply::Taken,
         })
     }
 
+    pub(super) fn end_claim(&mut self, request: &EndClaim, now: Moment) {
+        let entry = self.live(request.keys.first(), now);
+        let is_owned = entry.is_some_and(|entry| OwnerHash::of(&entry.token) == request.owner);
+        self.loans.end(request, is_owned, now);
+    }
+
     pub(super) fn release(&mut self, request: &ReleaseRequest, now: Moment) -> ReleaseReply {
         self.count_command();
-        if self.is_borrowed(request, now) {
+        if self.loans.is_borrowed(request, now) {
             return ReleaseReply::Lent;
         }
         let (mut ours, mut told) = (false, 0);

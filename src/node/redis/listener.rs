@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::lock_key::LockKey;
     use crate::namespace::{Namespace, NodeKey};
-    use crate::node::Ears;
+    use crate::node::NoticeReceiver;
 
     /// Room for the longest command.
     const LONGEST: usize = 1 << 20;
@@ -249,9 +249,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn more_channels_than_are_confirmed_in_one_time_limit_are_joined_on_one_connection() {
         let many = 2_500;
-        let (subscriptions, ears) = (Arc::new(Subscriptions::default()), Ears::new(many));
+        let (subscriptions, receiver) = (
+            Arc::new(Subscriptions::default()),
+            NoticeReceiver::new(many),
+        );
         let _all: Vec<_> = (0..many)
-            .map(|n| subscriptions.subscribe(&key(n), ears.ear(n)))
+            .map(|n| subscriptions.subscribe(&key(n), receiver.sender(n)))
             .collect();
         let (mut connection, _) = connected(u32::MAX).await;
         let (_alive, mut lost) = watch::channel(());
@@ -259,13 +262,14 @@ mod tests {
         let bring = bring(&subscriptions, &mut connection, &mut lost, &mut well);
         let ended = timeout(10 * ANSWER_LIMIT, bring).await.is_ok();
         assert!(!ended, "the connection was given up");
-        assert_eq!(ears.heard().open, many);
+        assert_eq!(receiver.notices().open, many);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_falls_silent_is_noticed_by_a_ping() {
-        let (subscriptions, ears) = (Arc::new(Subscriptions::default()), Ears::new(1));
-        let _listening = subscriptions.subscribe(&key(0), ears.ear(0));
+        let (subscriptions, receiver) =
+            (Arc::new(Subscriptions::default()), NoticeReceiver::new(1));
+        let _listening = subscriptions.subscribe(&key(0), receiver.sender(0));
         let (mut connection, pings) = connected(2).await;
         let (_alive, mut lost) = watch::channel(());
         let begin = Instant::now();
@@ -273,7 +277,7 @@ mod tests {
         let bring = bring(&subscriptions, &mut connection, &mut lost, &mut well);
         let end = timeout(60 * TICK, bring).await;
         assert!(matches!(end, Ok(End::Lost)), "it was not noticed");
-        assert_eq!(ears.heard().open, 1, "it was fine before");
+        assert_eq!(receiver.notices().open, 1, "it was fine before");
         assert_eq!(pings.load(Ordering::Relaxed), 3);
         let limit = 3 * (TICK + AWAY) + ANSWER_LIMIT;
         let after = begin.elapsed();
@@ -282,8 +286,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_nobody_needs_is_not_tried() {
-        let (subscriptions, ears) = (Arc::new(Subscriptions::default()), Ears::new(1));
-        let listening = subscriptions.subscribe(&key(0), ears.ear(0));
+        let (subscriptions, receiver) =
+            (Arc::new(Subscriptions::default()), NoticeReceiver::new(1));
+        let listening = subscriptions.subscribe(&key(0), receiver.sender(0));
         let (mut connection, pings) = connected(u32::MAX).await;
         let (_alive, mut lost) = watch::channel(());
         let leave = async {

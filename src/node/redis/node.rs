@@ -16,8 +16,8 @@ use crate::node::redis::{
 };
 use crate::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    Ear, EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture,
-    NodeState, Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
+    EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
+    NoticeSender, Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
     ReleaseRequest, Subscription, VerifyReply, VerifyRequest,
 };
 
@@ -258,8 +258,8 @@ impl RedisNode {
 }
 
 impl Notifier for RedisNode {
-    fn subscribe(&self, key: &NodeKey, ear: Ear) -> Subscription {
-        self.handle.shared.subscriptions.subscribe(key, ear)
+    fn subscribe(&self, key: &NodeKey, sender: NoticeSender) -> Subscription {
+        self.handle.shared.subscriptions.subscribe(key, sender)
     }
 }
 

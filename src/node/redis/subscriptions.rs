@@ -1,4 +1,4 @@
-//! [`Subscriptions`]: which ears listen to which channel of one node, and what the server knows of it. No I/O.
+//! [`Subscriptions`]: which channels of one node are listened to, and what the server knows of that. No I/O.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use crate::namespace::NodeKey;
-use crate::node::{Ear, Subscription};
+use crate::node::{NoticeSender, Subscription};
 
 /// The subscriptions of one node.
 #[derive(Default)]
@@ -22,8 +22,8 @@ pub(super) struct Subscriptions {
 #[derive(Default)]
 struct Channels {
     by_name: HashMap<Arc<str>, Channel>,
-    // Those of which the server does not know what we want. Two sets, so that who begins to listen never waits behind
-    // all who end.
+    // Channels whose state on the server is not the one we want. Two sets, so that a new listener never waits behind all
+    // those that end.
     to_join: HashSet<Arc<str>>,
     to_leave: HashSet<Arc<str>>,
     next: u64,
@@ -31,7 +31,7 @@ struct Channels {
 
 #[derive(Default)]
 struct Channel {
-    ears: Vec<(u64, Ear)>,
+    senders: Vec<(u64, NoticeSender)>,
     server: Server,
 }
 
@@ -71,8 +71,8 @@ impl Subscriptions {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets `ear` hear of the releases of `key` until the subscription is dropped.
-    pub(super) fn subscribe(self: &Arc<Self>, key: &NodeKey, ear: Ear) -> Subscription {
+    /// Reports the releases of `key` to `sender` until the subscription is dropped.
+    pub(super) fn subscribe(self: &Arc<Self>, key: &NodeKey, sender: NoticeSender) -> Subscription {
         let name: Arc<str> = Arc::from(key.channel());
         let mut guard = self.channels();
         let channels = &mut *guard;
@@ -80,9 +80,9 @@ impl Subscriptions {
         channels.next += 1;
         let channel = channels.by_name.entry(Arc::clone(&name)).or_default();
         if channel.server == Server::On {
-            ear.opened();
+            sender.opened();
         }
-        channel.ears.push((id, ear));
+        channel.senders.push((id, sender));
         channels.mark(&name);
         drop(guard);
         self.changed.notify_one();
@@ -96,7 +96,7 @@ impl Subscriptions {
     fn remove(&self, name: &Arc<str>, id: u64) {
         let mut channels = self.channels();
         if let Some(channel) = channels.by_name.get_mut(name) {
-            channel.ears.retain(|(other, _)| *other != id);
+            channel.senders.retain(|(other, _)| *other != id);
             channels.mark(name);
         }
         drop(channels);
@@ -139,7 +139,10 @@ impl Subscriptions {
                 if let Some(channel) = channels.by_name.get_mut(&name) {
                     channel.server = server;
                     if server == Server::On {
-                        channel.ears.iter().for_each(|(_, ear)| ear.opened());
+                        channel
+                            .senders
+                            .iter()
+                            .for_each(|(_, sender)| sender.opened());
                     }
                 }
                 channels.mark(&name);
@@ -155,10 +158,13 @@ impl Subscriptions {
         channels.to_leave.clear();
         channels.by_name.retain(|name, channel| {
             if channel.server == Server::On {
-                channel.ears.iter().for_each(|(_, ear)| ear.closed());
+                channel
+                    .senders
+                    .iter()
+                    .for_each(|(_, sender)| sender.closed());
             }
             channel.server = Server::Off;
-            let wanted = !channel.ears.is_empty();
+            let wanted = !channel.senders.is_empty();
             if wanted {
                 channels.to_join.insert(Arc::clone(name));
             }
@@ -173,9 +179,9 @@ impl Subscriptions {
         };
         if let Some(channel) = self.channels().by_name.get(name) {
             channel
-                .ears
+                .senders
                 .iter()
-                .for_each(|(_, ear)| ear.released(listeners));
+                .for_each(|(_, sender)| sender.released(listeners));
         }
     }
 
@@ -191,12 +197,12 @@ impl Channels {
         self.to_join.is_empty() && self.to_leave.is_empty()
     }
 
-    /// Notes whether the server has to be asked about `name`, and forgets it if nobody knows it any more.
+    /// Notes what to ask of the server about `name`; drops it if neither we nor the server know it any more.
     fn mark(&mut self, name: &Arc<str>) {
         let Some(channel) = self.by_name.get(name) else {
             return;
         };
-        match (channel.server, channel.ears.is_empty()) {
+        match (channel.server, channel.senders.is_empty()) {
             (Server::Off, false) => {
                 self.to_join.insert(Arc::clone(name));
             }
@@ -248,7 +254,7 @@ mod tests {
     use super::*;
     use crate::lock_key::LockKey;
     use crate::namespace::Namespace;
-    use crate::node::Ears;
+    use crate::node::NoticeReceiver;
 
     fn key(name: &str) -> NodeKey {
         Namespace::default().node_key(&LockKey::new(name).unwrap())
@@ -264,19 +270,20 @@ mod tests {
 
     #[test]
     fn a_channel_is_joined_once_and_left_with_its_last_ear() {
-        let (subscriptions, ears) = (Arc::new(Subscriptions::default()), Ears::new(2));
-        let first = subscriptions.subscribe(&key("a"), ears.ear(0));
-        assert_eq!(ears.heard().open, 0);
+        let (subscriptions, receiver) =
+            (Arc::new(Subscriptions::default()), NoticeReceiver::new(2));
+        let first = subscriptions.subscribe(&key("a"), receiver.sender(0));
+        assert_eq!(receiver.notices().open, 0);
         assert_eq!(turn(&subscriptions), (1, 0));
-        assert_eq!(ears.heard().open, 1);
-        let second = subscriptions.subscribe(&key("a"), ears.ear(1));
-        assert_eq!(ears.heard().open, 2, "it is open already");
+        assert_eq!(receiver.notices().open, 1);
+        let second = subscriptions.subscribe(&key("a"), receiver.sender(1));
+        assert_eq!(receiver.notices().open, 2, "it is open already");
         assert!(subscriptions.next_batch().is_empty());
         subscriptions.announce(b"lk!free:a", Some(2));
         subscriptions.announce(b"lk!free:b", Some(9));
         subscriptions.announce(b"\xff", Some(9));
         assert_eq!(
-            (ears.heard().released, ears.heard().listeners),
+            (receiver.notices().released, receiver.notices().listeners),
             (2, Some(2))
         );
         drop(first);
@@ -288,34 +295,42 @@ mod tests {
 
     #[test]
     fn who_changes_their_mind_under_way_is_served_by_the_next_batch() {
-        let (subscriptions, ears) = (Arc::new(Subscriptions::default()), Ears::new(1));
-        let first = subscriptions.subscribe(&key("a"), ears.ear(0));
+        let (subscriptions, receiver) =
+            (Arc::new(Subscriptions::default()), NoticeReceiver::new(1));
+        let first = subscriptions.subscribe(&key("a"), receiver.sender(0));
         let joining = subscriptions.next_batch();
         drop(first);
         assert!(subscriptions.next_batch().is_empty(), "one thing at a time");
         subscriptions.done(joining);
         let leaving = subscriptions.next_batch();
         assert_eq!(leaving.leave.len(), 1);
-        let second = subscriptions.subscribe(&key("a"), ears.ear(0));
-        assert_eq!(ears.heard().open, 0, "not before the server has confirmed");
+        let second = subscriptions.subscribe(&key("a"), receiver.sender(0));
+        assert_eq!(
+            receiver.notices().open,
+            0,
+            "not before the server has confirmed"
+        );
         subscriptions.done(leaving);
         assert_eq!(turn(&subscriptions), (1, 0));
         drop(second);
         assert_eq!(turn(&subscriptions), (0, 1));
         // What was never asked for needs not be given back.
-        drop(subscriptions.subscribe(&key("b"), ears.ear(0)));
+        drop(subscriptions.subscribe(&key("b"), receiver.sender(0)));
         assert!(subscriptions.next_batch().is_empty() && !subscriptions.is_used());
     }
 
     #[test]
     fn a_batch_is_one_round_trip_and_who_begins_is_in_the_next_one() {
         let many = 2 * CHUNK + 1;
-        let (subscriptions, ears) = (Arc::new(Subscriptions::default()), Ears::new(many + 1));
+        let (subscriptions, receiver) = (
+            Arc::new(Subscriptions::default()),
+            NoticeReceiver::new(many + 1),
+        );
         let all: Vec<_> = (0..many)
-            .map(|n| subscriptions.subscribe(&key(&format!("k{n}")), ears.ear(n)))
+            .map(|n| subscriptions.subscribe(&key(&format!("k{n}")), receiver.sender(n)))
             .collect();
         assert_eq!(turn(&subscriptions), (CHUNK, 0));
-        let open = ears.heard().open;
+        let open = receiver.notices().open;
         assert_eq!(open, CHUNK, "the first need not wait for the last");
         assert_eq!(
             (turn(&subscriptions), turn(&subscriptions)),
@@ -323,13 +338,13 @@ mod tests {
         );
         drop(all);
         assert_eq!(turn(&subscriptions), (0, CHUNK));
-        let _new = subscriptions.subscribe(&key("new"), ears.ear(many));
+        let _new = subscriptions.subscribe(&key("new"), receiver.sender(many));
         assert_eq!(
             turn(&subscriptions),
             (1, CHUNK),
             "it waits for no one who ends"
         );
-        assert_eq!(ears.heard().open, many + 1);
+        assert_eq!(receiver.notices().open, many + 1);
         assert_eq!(
             (turn(&subscriptions), turn(&subscriptions)),
             ((0, 1), (0, 0))
@@ -338,15 +353,20 @@ mod tests {
 
     #[test]
     fn a_lost_connection_closes_all_and_all_that_is_wanted_is_joined_again() {
-        let (subscriptions, ears) = (Arc::new(Subscriptions::default()), Ears::new(2));
-        let _kept = subscriptions.subscribe(&key("a"), ears.ear(0));
-        let left = subscriptions.subscribe(&key("b"), ears.ear(1));
+        let (subscriptions, receiver) =
+            (Arc::new(Subscriptions::default()), NoticeReceiver::new(2));
+        let _kept = subscriptions.subscribe(&key("a"), receiver.sender(0));
+        let left = subscriptions.subscribe(&key("b"), receiver.sender(1));
         assert_eq!(turn(&subscriptions), (2, 0));
         drop(left);
         let _under_way = subscriptions.next_batch();
         subscriptions.lost();
-        assert_eq!(ears.heard().open, 1, "only the one that listens is told");
+        assert_eq!(
+            receiver.notices().open,
+            1,
+            "only the one that listens is told"
+        );
         assert_eq!(turn(&subscriptions), (1, 0));
-        assert_eq!(ears.heard().least_open, 0);
+        assert_eq!(receiver.notices().least_open, 0);
     }
 }

@@ -12,8 +12,8 @@ use crate::lock_keys::LockKeys;
 use crate::manager::error::acquire::{AcquireError, NoQuorum, ShuttingDown, TooSlow};
 use crate::manager::lease::clocks::Clocks;
 use crate::manager::lease::held::{HeldLease, Turns};
-use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::ledger::{Obligation, Stage};
+use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::random::token;
 use crate::manager::release::releaser::{Debt, Release};
@@ -319,7 +319,7 @@ impl Attempt {
         let share = Some(obligation.share());
         let release = Release::new(&self.shared, debt, &granted, free, share);
         for node in granted {
-            self.round.settle(node);
+            self.round.mark_released(node);
         }
         let _ = release.quorum().await;
     }

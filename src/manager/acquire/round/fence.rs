@@ -8,7 +8,7 @@ use crate::manager::acquire::round::attempt::Attempt;
 use crate::manager::error::acquire::NoQuorum;
 use crate::manager::nodes::fanout::Fanout;
 use crate::node::{Fence, NodeError, NodeErrorKind, RaiseReply, RaiseRequest};
-use crate::protocol::fence::{Numbering, numbering};
+use crate::protocol::fence::{FenceVerdict, agree};
 use crate::token::FencingToken;
 
 impl Attempt {
@@ -22,20 +22,20 @@ impl Attempt {
         let Some(keep) = self.numbered else {
             return Ok(());
         };
-        let numbers: Vec<(usize, FencingToken)> = self.round.numbers().collect();
+        let numbers: Vec<(usize, FencingToken)> = self.round.fences().collect();
         let tokens: Vec<FencingToken> = numbers.iter().map(|(_, token)| *token).collect();
-        match numbering(&tokens, self.shared.terms.quorum.needed()) {
-            Numbering::Agreed(token) => {
+        match agree(&tokens, self.shared.terms.quorum.needed()) {
+            FenceVerdict::Agreed(token) => {
                 self.fence = Some(token);
                 self.shared.fences.count(true);
                 Ok(())
             }
-            Numbering::Open(token) => {
+            FenceVerdict::Open(token) => {
                 self.shared.fences.count(false);
                 self.write_back(Fence::new(token, keep), &numbers).await
             }
             // No round is granted without numbers.
-            Numbering::None => Err(self.no_quorum()),
+            FenceVerdict::None => Err(self.no_quorum()),
         }
     }
 
