@@ -158,7 +158,7 @@ async fn a_process_that_slept_does_not_say_who_the_server_is() {
             return sound(words);
         }
         // Behind the marker, the tombstone, the lock and its counter: token and ttl, then who the server is.
-        notices.lock().unwrap().push(words[9].clone());
+        heard.lock().unwrap().push(words[9].clone());
         "*1\r\n:-1\r\n".to_owned()
     })
     .await;
