@@ -131,6 +131,20 @@ impl Shared {
         })
     }
 
+    /// Why too few nodes granted: these failed.
+    pub(in crate::manager) fn no_quorum(&self, errors: Vec<(usize, NodeError)>) -> NoQuorum {
+        let errors = errors.into_iter();
+        NoQuorum {
+            needed: self.terms.quorum.needed(),
+            nodes: self.nodes.len(),
+            failures: errors
+                .map(|(node, error)| self.failure(node, error))
+                .collect(),
+            retry_after: self.quorum_in(),
+            disagreed: false,
+        }
+    }
+
     /// Whether a vote counts that comes now, of an attempt or a renewal that was sent at `sent`.
     pub(in crate::manager) fn in_time(&self, sent: Moment) -> bool {
         self.clock.now().since(sent) <= self.latest_vote

@@ -14,7 +14,7 @@ use tower_redlock::node::{
     ReleaseReply, ReleaseRequest,
 };
 use tower_redlock::{
-    AcquireError, LockGuard, LockManager, NodeStatus, Recall, RestartGuard, RunGuard,
+    AcquireError, IdempotentRun, LockGuard, LockManager, NodeStatus, RestartGuard, RunGuard,
 };
 
 use crate::support::eventually;
@@ -137,8 +137,8 @@ fn three() -> Cluster {
 }
 
 /// Goes for the work called `key`.
-async fn recall(locks: &LockManager, key: String) -> Result<Recall, AcquireError> {
-    locks.recall(key, LONG, Duration::ZERO).await
+async fn begin(locks: &LockManager, key: String) -> Result<IdempotentRun, AcquireError> {
+    locks.begin_idempotent(key, LONG, Duration::ZERO).await
 }
 
 /// What begins or ends as the manager shuts down.
@@ -156,8 +156,8 @@ impl Work {
             3 => Self::AcquireCall(locks.clone(), key),
             0 => Self::Dropped(locks.acquire(key).await.unwrap()),
             1 => Self::Released(locks.acquire(key).await.unwrap()),
-            _ => match recall(locks, key).await.unwrap() {
-                Recall::Run(run) => Self::Done(run),
+            _ => match begin(locks, key).await.unwrap() {
+                IdempotentRun::Execute(run) => Self::Done(run),
                 other => panic!("nobody has done it: {other:?}"),
             },
         }
@@ -211,8 +211,8 @@ async fn an_orderly_shutdown_on_busy_cores_leaves_no_key_and_no_work_to_be_done_
         }
         if is_run
             && !matches!(
-                recall(&next, round.to_string()).await,
-                Ok(Recall::Replay(_))
+                begin(&next, round.to_string()).await,
+                Ok(IdempotentRun::Replay(_))
             )
         {
             again.push(round);

@@ -1,4 +1,4 @@
-//! What comes after the verdict: late answers, and what is owed for them.
+//! After the verdict: late replies, and the release of what they granted.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::manager::release::releaser::{Debt, Release};
 use crate::manager::shared::Shared;
 use crate::node::{AcquireReply, NodeError};
 
-/// Settles a lost round: releases what is owed now, and what is granted late.
-pub(in crate::manager) async fn lost(
+/// Settles a lost round: releases what was granted, and what is granted late.
+pub(in crate::manager) async fn settle_lost(
     shared: Arc<Shared>,
     debt: Debt,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
@@ -33,7 +33,7 @@ pub(in crate::manager) async fn lost(
     loop {
         tokio::select! {
             biased;
-            answer = fanout.next() => match answer {
+            reply = fanout.next() => match reply {
                 Some((node, Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }))) => release(&[node]),
                 Some((node, Err(error))) if error.outcome_unknown() => release(&[node]),
                 Some(_) => {}
@@ -46,12 +46,12 @@ pub(in crate::manager) async fn lost(
             }
         }
     }
-    // What is left to be done, the releases do.
+    // The rest is done by the releases.
     obligation.meet();
 }
 
-/// Takes in the late answers of a round that was won; plans a top-up for the nodes that are missing then.
-pub(in crate::manager) async fn late(
+/// Counts the late replies of a round that was won; plans a top-up for the nodes that are missing then.
+pub(in crate::manager) async fn take_late_replies(
     shared: Arc<Shared>,
     hold: Arc<HeldLease>,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
@@ -60,10 +60,10 @@ pub(in crate::manager) async fn late(
     let timer = sleep(shared.node_timeout);
     tokio::pin!(timer);
     loop {
-        let (node, answer) = tokio::select! {
+        let (node, reply) = tokio::select! {
             biased;
-            answer = fanout.next() => match answer {
-                Some((node, answer)) => (node, Some(answer)),
+            reply = fanout.next() => match reply {
+                Some((node, reply)) => (node, Some(reply)),
                 None => break,
             },
             () = &mut timer => {
@@ -73,7 +73,7 @@ pub(in crate::manager) async fn late(
                 break;
             }
         };
-        hold.answered(node, |holding| match answer {
+        hold.answered(node, |holding| match reply {
             Some(Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. })) => {
                 if shared.in_time(sent) {
                     holding.confirm(node, sent);
