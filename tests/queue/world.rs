@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
 
-use crate::queue::{self, Bounds, Entered, Load, MISSES, Name, Refused, SentAway};
+use crate::queue::fifo::Load;
+use crate::queue::{self, Bounds, Entered, MISSES, Name, Refused, SentAway};
 
 pub(crate) type Queue = queue::Queue<Baton>;
 pub(crate) type Turn = queue::Turn<Baton>;
