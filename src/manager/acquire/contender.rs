@@ -11,13 +11,14 @@ use crate::manager::acquire::notices::ReleaseNotices;
 use crate::manager::acquire::outcome::Acquired;
 use crate::manager::acquire::pacing::{PollDelays, contention_delay, reckoned};
 use crate::manager::acquire::round::attempt::{Attempt, Purpose};
+use crate::manager::acquire::seat::Entered;
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::acquire::{AcquireError, ShuttingDown};
 use crate::manager::guard::LockGuard;
-use crate::manager::queue::Entered;
+use crate::manager::lease::held::{Tenancy, Turns};
 use crate::manager::shared::Shared;
 use crate::manager::target::LockTarget;
-use crate::manager::waiting::turns::{Note, Turns};
+use crate::manager::waiting::holder::Holder;
 use crate::manager::waiting::waiters::Waiter;
 use crate::metrics;
 use crate::namespace::NodeKey;
@@ -181,7 +182,7 @@ impl<'a> Contender<'a> {
         }
         let hold = attempt.win(self.target, turns)?;
         let inserted = self.shared.registry.insert(&hold);
-        let guard = LockGuard::new(Arc::clone(self.shared), hold, 0);
+        let guard = LockGuard::new(Arc::clone(self.shared), Tenancy::first(hold));
         if !inserted {
             // Dropping the guard releases what was just granted.
             return Err(AcquireError::ShuttingDown(ShuttingDown));
@@ -208,7 +209,7 @@ impl<'a> Contender<'a> {
     /// Tells callers that do not wait how long the holder's lease goes on.
     fn note(&self, remaining: Option<Duration>) {
         if let (Some(remaining), Some(turns)) = (remaining, &self.turns) {
-            turns.note(&Note::Until(self.shared.clock.now() + remaining));
+            turns.note(&Holder::Elsewhere(self.shared.clock.now() + remaining));
         }
     }
 

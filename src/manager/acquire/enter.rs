@@ -9,13 +9,13 @@ use crate::manager::acquire::contender::Contender;
 use crate::manager::acquire::enqueue::{enter_all, turn, turn_of_all};
 use crate::manager::acquire::outcome::Acquired;
 use crate::manager::acquire::round::attempt::Purpose;
+use crate::manager::acquire::seat::{Called, Entered};
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::acquire::AcquireError;
 use crate::manager::guard::LockGuard;
-use crate::manager::queue::Entered;
+use crate::manager::lease::held::Turns;
 use crate::manager::shared::Shared;
 use crate::manager::target::LockTarget;
-use crate::manager::waiting::turns::{Baton, Turns};
 
 /// Acquires a lock on `names`.
 pub(in crate::manager) async fn acquire(
@@ -68,8 +68,10 @@ async fn queue_and_contend(
         }
     } else {
         match turn(shared, target.keys.first(), purpose, wait, &mut queued).await? {
-            Baton::Turn(turn) => turn,
-            Baton::Lock(guard) => return Ok(Acquired::Lock(guard.waited_for(wait.waited(shared)))),
+            Called::Turn(turn) => turn,
+            Called::Lock(guard) => {
+                return Ok(Acquired::Lock(guard.waited_for(wait.waited(shared))));
+            }
         }
     };
     let mut turns = Turns::new(turn);

@@ -13,30 +13,30 @@ use super::passing::Giving;
 use super::wakeups::Wakeups;
 
 /// What a waiter is called with.
-pub(in super::super) trait Baton: Sized {
+pub(in super::super) trait Handover: Sized {
     /// What callers that do not wait are told of a key that is in use.
     type Note: Clone;
 
     /// A turn without a lock.
-    fn bare(turn: Turn<Self>) -> Self;
+    fn of_turn(turn: Turn<Self>) -> Self;
 }
 
 /// How often a waiter for several keys misses one that is free, before later callers wait for it.
 pub(in super::super) const MISSES: u32 = 8;
 
 /// The callers of one manager, by key.
-pub(in super::super) struct Queue<B: Baton> {
+pub(in super::super) struct Queue<B: Handover> {
     state: Mutex<State<B>>,
     bounds: Bounds,
 }
 
-struct State<B: Baton> {
+struct State<B: Handover> {
     lists: WaitLists<B, B::Note>,
     closed: bool,
 }
 
 /// What [`Queue::enter`] gives.
-pub(in super::super) enum Entered<B: Baton> {
+pub(in super::super) enum Entered<B: Handover> {
     /// The key is not in use here.
     Turn(Turn<B>),
     /// Others come before.
@@ -54,7 +54,7 @@ pub(in super::super) struct Load {
     pub(in super::super) seats: usize,
 }
 
-impl<B: Baton> Queue<B> {
+impl<B: Handover> Queue<B> {
     /// A queue in which a waiter for several keys claims them after so many `misses`.
     pub(in super::super) fn new(bounds: Bounds, misses: u32) -> Self {
         Self {
@@ -122,7 +122,7 @@ impl<B: Baton> Queue<B> {
         change: impl FnOnce(&mut WaitLists<B, B::Note>, &Giving<'_, B>, &mut Wakeups<B::Note>) -> R,
     ) -> R {
         let mut wakeups = Wakeups::new();
-        let turn = |names: &[Name]| B::bare(self.turn(names));
+        let turn = |names: &[Name]| B::of_turn(self.turn(names));
         let giving = Giving {
             turn: &turn,
             claims: true,
@@ -132,11 +132,11 @@ impl<B: Baton> Queue<B> {
         changed
     }
 
-    /// Calls the first waiter for `name` alone with `baton`. Returns it if there is none, or if one that wants several
+    /// Calls the first waiter for `name` alone with `handover`. Returns it if there is none, or if one that wants several
     /// keys comes before and all of them are free.
-    pub(in super::super) fn hand_over(&self, name: &str, baton: B) -> Result<(), B> {
+    pub(in super::super) fn hand_over(&self, name: &str, handover: B) -> Result<(), B> {
         let mut wakeups = Wakeups::new();
-        let handed = self.state().lists.hand_over(name, baton, &mut wakeups);
+        let handed = self.state().lists.hand_over(name, handover, &mut wakeups);
         wakeups.run();
         handed
     }
@@ -176,16 +176,16 @@ impl<B: Baton> Queue<B> {
     }
 }
 
-/// The place of a waiter: a future of the baton. Dropped, it leaves nothing behind, and a baton that it was called with
+/// The place of a waiter: a future of the handover. Dropped, it leaves nothing behind, and a handover that it was called with
 /// meanwhile passes on.
 #[must_use = "a seat that is dropped is given up"]
-pub(in super::super) struct Seat<B: Baton> {
+pub(in super::super) struct Seat<B: Handover> {
     queue: Arc<Queue<B>>,
     // `None` once it is over.
     index: Option<usize>,
 }
 
-impl<B: Baton> Seat<B> {
+impl<B: Handover> Seat<B> {
     /// Whether it claims its keys, which are several: those that come free are kept for it, until it is called or
     /// [gives way](Self::give_way). The task that polls it is woken when that begins.
     pub(in super::super) fn claims(&self) -> bool {
@@ -201,13 +201,20 @@ impl<B: Baton> Seat<B> {
         }
     }
 
-    fn remove(&self, index: usize) -> Option<Call<B>> {
-        self.queue
-            .change(|lists, giving, wakeups| lists.remove(index, giving, wakeups))
+    /// Gives the seat up, and returns what it was called with meanwhile.
+    pub(in super::super) fn leave(&mut self) -> Option<B> {
+        let index = self.index.take()?;
+        let call = self
+            .queue
+            .change(|lists, giving, wakeups| lists.remove(index, giving, wakeups));
+        match call {
+            Some(Call::Called(handover)) => Some(handover),
+            _ => None,
+        }
     }
 }
 
-impl<B: Baton> Future for Seat<B> {
+impl<B: Handover> Future for Seat<B> {
     type Output = Result<B, SentAway>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -225,23 +232,21 @@ impl<B: Baton> Future for Seat<B> {
         drop(state);
         self.index = None;
         Poll::Ready(match call {
-            Some(Call::Called(baton)) => Ok(baton),
+            Some(Call::Called(handover)) => Ok(handover),
             Some(Call::SentAway(reason)) => Err(reason),
             Some(Call::Waiting(_)) | None => Err(SentAway::Closed),
         })
     }
 }
 
-impl<B: Baton> Drop for Seat<B> {
+impl<B: Handover> Drop for Seat<B> {
     fn drop(&mut self) {
-        if let Some(index) = self.index.take() {
-            // Outside the mutex: a baton that was not taken passes itself on.
-            drop(self.remove(index));
-        }
+        // Outside the mutex: a handover that was not taken passes itself on.
+        drop(self.leave());
     }
 }
 
-impl<B: Baton> fmt::Debug for Queue<B> {
+impl<B: Handover> fmt::Debug for Queue<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue")
             .field("load", &self.load())
@@ -250,7 +255,7 @@ impl<B: Baton> fmt::Debug for Queue<B> {
 }
 
 /// The right of one caller to contend for a key, or for several, and to hold them. Dropped, it passes to the next.
-pub(in super::super) struct Turn<B: Baton> {
+pub(in super::super) struct Turn<B: Handover> {
     queue: Arc<Queue<B>>,
     names: Names,
 }
@@ -279,7 +284,7 @@ impl From<&[Name]> for Names {
     }
 }
 
-impl<B: Baton> Turn<B> {
+impl<B: Handover> Turn<B> {
     fn new(queue: Arc<Queue<B>>, names: &[Name]) -> Self {
         Self {
             queue,
@@ -347,19 +352,19 @@ impl<B: Baton> Turn<B> {
     }
 }
 
-impl<B: Baton> State<B> {
+impl<B: Handover> State<B> {
     fn take(&mut self, names: &[Name]) -> bool {
         !self.closed && self.lists.take_free(names)
     }
 }
 
-impl<B: Baton> Drop for Turn<B> {
+impl<B: Handover> Drop for Turn<B> {
     fn drop(&mut self) {
         self.queue.pass(self.names.as_slice());
     }
 }
 
-impl<B: Baton> fmt::Debug for Turn<B> {
+impl<B: Handover> fmt::Debug for Turn<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Turn").field(&self.names.as_slice()).finish()
     }

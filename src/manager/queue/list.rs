@@ -316,11 +316,11 @@ impl<T, N: Clone> WaitLists<T, N> {
     }
 
     /// Calls a waiter that was taken out of its list.
-    pub(super) fn call(&mut self, index: usize, baton: T, wakeups: &mut Wakeups<N>) {
+    pub(super) fn call(&mut self, index: usize, handover: T, wakeups: &mut Wakeups<N>) {
         let Some(waiter) = self.waiters.get_mut(index) else {
             return;
         };
-        if let Call::Waiting(waker) = mem::replace(&mut waiter.call, Call::Called(baton)) {
+        if let Call::Waiting(waker) = mem::replace(&mut waiter.call, Call::Called(handover)) {
             self.waiting -= 1;
             wakeups.wake(waker);
         }

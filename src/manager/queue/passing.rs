@@ -331,16 +331,16 @@ impl<T, N: Clone> WaitLists<T, N> {
         self.heir(name).is_some()
     }
 
-    /// Calls the next waiter that takes the lock of a key as it is, or returns `baton`. Waiters before it, which want
+    /// Calls the next waiter that takes the lock of a key as it is, or returns `handover`. Waiters before it, which want
     /// several keys, miss this one.
     pub(super) fn hand_over(
         &mut self,
         name: &str,
-        baton: T,
+        handover: T,
         wakeups: &mut Wakeups<N>,
     ) -> Result<(), T> {
         let Some((heir, missing)) = self.heir(name) else {
-            return Err(baton);
+            return Err(handover);
         };
         for index in missing {
             let Some(names) = self.names(index) else {
@@ -351,7 +351,7 @@ impl<T, N: Clone> WaitLists<T, N> {
             self.move_on(index, &names, Some(name), wakeups);
         }
         self.unlink(heir);
-        self.call(heir, baton, wakeups);
+        self.call(heir, handover, wakeups);
         Ok(())
     }
 }

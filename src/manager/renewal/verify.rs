@@ -9,6 +9,7 @@ use crate::clock::Clock as _;
 use crate::manager::error::acquire::NoQuorum;
 use crate::manager::error::borrow::BorrowError;
 use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::state::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
@@ -57,9 +58,9 @@ pub(in crate::manager) async fn look(
             longest = longest.max(*remaining);
         }
         is_claimed |= answer == Ok(VerifyReply::Taken);
-        if let Some(error) = note(shared, &mut holding, node, sent, answer) {
-            errors.push((node, error));
-        }
+        let (effect, error) = effect(shared, node, sent, answer);
+        effect.apply(&mut holding, node);
+        errors.extend(error.map(|error| (node, error)));
         // Enough, unless a node among them missed an extension and the others will give more time.
         let left = holding.deadline().since(shared.clock.now());
         if holding.taken() || (!left.is_zero() && left >= longest.min(shared.terms.ttl) / 2) {
@@ -110,35 +111,32 @@ pub(in crate::manager) async fn take_in(
 ) {
     let answers = async {
         while let Some((node, answer)) = late.next().await {
-            hold.answered(node, |holding| {
-                // What is amiss with the node the next look will tell.
-                let _ = note(&shared, holding, node, sent, answer);
-            });
+            // What is amiss with the node the next look will tell.
+            let (effect, _) = effect(&shared, node, sent, answer);
+            hold.reply(node, effect);
         }
     };
     let _ = timeout(shared.node_timeout, answers).await;
 }
 
-/// Takes in what `node` answered to a look that was sent at `sent`.
-pub(in crate::manager) fn note(
+/// What the reply of `node` to a look that was sent at `sent` says of the lock, and what is amiss with the node.
+fn effect(
     shared: &Shared,
-    holding: &mut LeaseNodes,
     node: usize,
     sent: Moment,
     answer: Result<VerifyReply, NodeError>,
-) -> Option<NodeError> {
+) -> (NodeEffect, Option<NodeError>) {
     match answer {
         Ok(VerifyReply::Owner { remaining }) if shared.in_time(sent) => {
-            holding.vouch(node, sent, remaining);
+            (NodeEffect::Vouched(sent, remaining), None)
         }
-        Ok(VerifyReply::Owner { .. }) => return Some(shared.too_late()),
-        Ok(VerifyReply::NotOwner | VerifyReply::Taken) => holding.foreign(node, sent),
+        Ok(VerifyReply::Owner { .. }) => (NodeEffect::None, Some(shared.too_late())),
+        Ok(VerifyReply::NotOwner | VerifyReply::Taken) => (NodeEffect::Foreign(sent), None),
         Err(error) => {
             shared.heard(node, &error);
-            return Some(error);
+            (NodeEffect::None, Some(error))
         }
     }
-    None
 }
 
 /// Asks one node again for the owner of a borrowed lock.
@@ -159,14 +157,14 @@ pub(in crate::manager) async fn follow(
         Ok(answer) => answer,
         Err(_) => Err(shared.timed_out()),
     };
-    hold.answered(index, |holding| {
-        if let Some(error) = note(&shared, holding, index, sent, answer)
-            && matches!(
-                error.kind(),
-                NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Foreign
-            )
-        {
-            crate::trace::command_failed(shared.name_of(index), "verify", &error);
-        }
-    });
+    let (effect, error) = effect(&shared, index, sent, answer);
+    hold.reply(index, effect);
+    if let Some(error) = error.filter(|error| {
+        matches!(
+            error.kind(),
+            NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Foreign
+        )
+    }) {
+        crate::trace::command_failed(shared.name_of(index), "verify", &error);
+    }
 }

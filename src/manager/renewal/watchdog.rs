@@ -7,6 +7,7 @@ use tokio::time::timeout;
 use crate::clock::Clock as _;
 use crate::manager::lease::held::HeldLease;
 use crate::manager::lease::registry::Registry;
+use crate::manager::lease::state::NodeEffect;
 use crate::manager::renewal::verify::follow;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
@@ -24,7 +25,7 @@ pub(in crate::manager) fn turn(shared: &Arc<Shared>) {
         let (next, nodes) = hold.tick(sent);
         for node in nodes {
             if blocked {
-                hold.answered(node, |_| {});
+                hold.reply(node, NodeEffect::None);
                 continue;
             }
             match (hold.lease.owner, batches.get_mut(node)) {
@@ -61,15 +62,7 @@ pub(in crate::manager) fn renewal(
         .numbered(lease.fence.map(|token| shared.fence(token)))
 }
 
-pub(in crate::manager) fn note_failure(
-    shared: &Shared,
-    holding: &mut crate::protocol::renewal::LeaseNodes,
-    index: usize,
-    error: &NodeError,
-) {
-    if error.outcome_unknown() {
-        holding.unknown(index);
-    }
+pub(in crate::manager) fn note_failure(shared: &Shared, index: usize, error: &NodeError) {
     shared.heard(index, error);
     if matches!(
         error.kind(),
@@ -122,22 +115,26 @@ pub(in crate::manager) async fn extend(
             due.hold
                 .tell(|key| crate::trace::not_extended(key, shared.name_of(index), error));
         }
-        due.hold.answered(index, |holding| match answer {
+        let effect = match answer {
             Ok(ExtendReply::Extended | ExtendReply::Refilled) if shared.in_time(sent) => {
-                holding.confirm(index, sent);
+                NodeEffect::Confirmed(sent)
             }
             // Too late to count; it may be there.
-            Ok(ExtendReply::Extended | ExtendReply::Refilled) => holding.unknown(index),
+            Ok(ExtendReply::Extended | ExtendReply::Refilled) => NodeEffect::Unknown,
             Ok(ExtendReply::Quarantined) => {
                 // It is there, to be carried when the node votes again or knows of leases as long, and counts for
                 // nothing until then.
                 shared.voting.suspect(index);
-                holding.unknown(index);
+                NodeEffect::Unknown
             }
-            Ok(ExtendReply::Absent) => holding.absent(index, sent),
-            Ok(ExtendReply::Held(_)) => holding.foreign(index, sent),
-            Err(error) => note_failure(&shared, holding, index, &error),
-        });
+            Ok(ExtendReply::Absent) => NodeEffect::Absent(sent),
+            Ok(ExtendReply::Held(_)) => NodeEffect::Foreign(sent),
+            Err(error) => {
+                note_failure(&shared, index, &error);
+                NodeEffect::of(&error)
+            }
+        };
+        due.hold.reply(index, effect);
     }
 }
 

@@ -6,6 +6,7 @@ use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::state::NodeEffect;
 use crate::manager::ledger::Obligation;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::releaser::{Debt, Release};
@@ -68,28 +69,27 @@ pub(in crate::manager) async fn take_late_replies(
             },
             () = &mut timer => {
                 for node in fanout.abandon() {
-                    hold.answered(node, |holding| holding.unknown(node));
+                    hold.reply(node, NodeEffect::Unknown);
                 }
                 break;
             }
         };
-        hold.answered(node, |holding| match reply {
+        let effect = match reply {
             Some(Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. })) => {
                 if shared.in_time(sent) {
-                    holding.confirm(node, sent);
+                    NodeEffect::Confirmed(sent)
                 } else {
-                    holding.unknown(node);
+                    NodeEffect::Unknown
                 }
             }
-            Some(Ok(AcquireReply::Held(_))) => holding.foreign(node, sent),
+            Some(Ok(AcquireReply::Held(_))) => NodeEffect::Foreign(sent),
             Some(Err(error)) => {
                 shared.heard(node, &error);
-                if error.outcome_unknown() {
-                    holding.unknown(node);
-                }
+                NodeEffect::of(&error)
             }
-            Some(Ok(AcquireReply::Recorded(_))) | None => {}
-        });
+            Some(Ok(AcquireReply::Recorded(_))) | None => NodeEffect::None,
+        };
+        hold.reply(node, effect);
     }
     shared
         .registry
