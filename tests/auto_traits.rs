@@ -87,10 +87,10 @@ mod table {
     use tower_redlock::record::Record;
     use tower_redlock::{LockConfig, NodeConfig, TlsConfig};
     use tower_redlock::{
-        AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, HeldLock, KeyError,
-        LendError, Loan, LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope,
+        AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, HeldLock, IdempotentRun,
+        KeyError, LendError, Loan, LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope,
         LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, VotingStatus, NodeStatus,
-        QueueStatus, QueueFull, Recall, RedlockLayer, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport,
+        QueueStatus, QueueFull, RedlockLayer, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport,
         ShuttingDown, Snapshot, TooSlow, ReleaseUnconfirmed, CompleteError, WaitTimeout, key,
     };
 
@@ -191,7 +191,7 @@ mod table {
         LockManager:        yes  yes  yes   no         no;
         LockGuard:          yes  yes  yes   no         no;
         RunGuard:           yes  yes  yes   no         no;
-        Recall:             yes  yes  yes   no         no;
+        IdempotentRun:      yes  yes  yes   no         no;
         LockScope:          yes  yes  yes   yes        yes;
         LockHandle:         yes  yes  yes   no         no;
         Loan:               yes  yes  yes   no         no;
