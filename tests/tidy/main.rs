@@ -7,12 +7,14 @@
 #![allow(clippy::indexing_slicing)]
 
 mod banned;
+mod circles;
 mod dead;
 mod docs;
 mod errors;
 mod events;
 mod facts;
 mod floors;
+mod imports;
 mod sizes;
 mod tree;
 
@@ -36,6 +38,24 @@ fn every_file_imports_only_from_floors_below_its_own() {
         complaints.extend(floors::check(path, text, &tree.package.crates));
     }
     assert_clean(&complaints);
+}
+
+#[test]
+fn the_manager_imports_only_from_its_own_floors_below() {
+    let tree = Tree::read();
+    let mut complaints =
+        floors::inside_manager(&imports::edges(tree.product(), &tree.package.crates));
+    complaints.extend(floors::homeless(tree.files.keys()));
+    assert_clean(&complaints);
+}
+
+#[test]
+fn no_files_use_each_other_in_a_circle() {
+    let tree = Tree::read();
+    assert_clean(&circles::check(&imports::edges(
+        tree.product(),
+        &tree.package.crates,
+    )));
 }
 
 #[test]
