@@ -112,7 +112,19 @@ fn the_docs_agree_with_the_manifest() {
     let tree = Tree::read();
     let mut complaints = docs::manifest("README.md", &tree.files["README.md"], &tree.package);
     complaints.extend(docs::crate_docs(&tree.files["src/lib.rs"], &tree.package));
-    complaints.extend(docs::one_acl_rule(&tree.files));
     complaints.extend(docs::msrv(&tree.files, &tree.package));
     assert_clean(&complaints);
+}
+
+#[test]
+fn the_rule_for_the_servers_user_stands_once() {
+    assert_clean(&docs::one_acl_rule(&Tree::read().files));
+}
+
+#[test]
+fn the_readme_is_a_first_page() {
+    assert_clean(&docs::first_page(
+        "README.md",
+        &Tree::read().files["README.md"],
+    ));
 }
