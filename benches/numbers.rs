@@ -118,7 +118,7 @@ async fn work(processes: &[LockManager], crowd: u64, turns: u64, new: bool) {
 /// Which part of the grants of a process took a second round trip.
 fn share((locks, before): (&LockManager, &Snapshot)) -> f64 {
     let after = locks.snapshot();
-    let agreed = after.numbers_agreed - before.numbers_agreed;
-    let second = after.numbers_written_back - before.numbers_written_back;
+    let agreed = after.fences_agreed - before.fences_agreed;
+    let second = after.fences_written_back - before.fences_written_back;
     ratio(second, agreed + second)
 }

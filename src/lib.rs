@@ -83,6 +83,7 @@ mod builder;
 pub mod clock;
 mod conduct;
 mod config;
+mod detach;
 // Text only, and only for rustdoc. It speaks of all features, so its links hold with all of them alone.
 #[cfg(all(
     any(doc, doctest),
@@ -135,11 +136,11 @@ pub use lease::Lease;
 pub use lock_key::LockKey;
 pub use lock_keys::LockKeys;
 pub use manager::{
-    AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, HeldLock,
-    LendError, Loan, LockGuard, LockHandle, LockManager, LockScope, LossReason, Lost,
-    Misconfigured, NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus, Queue, QueueFull,
-    Recall, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport, ShuttingDown, Snapshot,
-    TooSlow, Unconfirmed, Unrecorded, WaitTimeout,
+    AcquireError, BorrowError, CompleteError, ConfigError, ConnectError, Contended, Fencing,
+    HandOff, HeldLock, LendError, Loan, LockGuard, LockHandle, LockManager, LockScope, LossReason,
+    Lost, Misconfigured, NoEntropy, NoQuorum, NodeFailure, NodeStatus, QueueFull, QueueStatus,
+    Recall, ReleaseError, ReleaseUnconfirmed, RestartGuard, RunError, RunGuard, ShutdownReport,
+    ShuttingDown, Snapshot, TooSlow, VotingStatus, WaitTimeout,
 };
 pub use middleware::{BusyStatus, RedlockLayer};
 pub use moment::Moment;

@@ -55,7 +55,7 @@ impl Namespace {
 
     /// The namespace of the locks of idempotency keys, beside the locks of this one. No lock key leads there.
     #[must_use]
-    pub fn of_requests(&self) -> Self {
+    pub fn idempotency(&self) -> Self {
         Self {
             text: Arc::from([self.root(), "!idem"].concat()),
             root: self.root,
@@ -76,7 +76,7 @@ impl Namespace {
 
     /// How `key` is called on the nodes.
     #[must_use]
-    pub fn place(&self, key: &LockKey) -> NodeKey {
+    pub fn node_key(&self, key: &LockKey) -> NodeKey {
         let text = if self.text.is_empty() {
             Arc::from(key.as_str())
         } else {
@@ -94,12 +94,12 @@ impl Namespace {
     ///
     /// [`KeyError`] for a key that begins with `!` in the empty namespace: it could be the name of what is kept beside
     /// the locks.
-    pub fn place_all(&self, keys: &LockKeys) -> Result<NodeKeys, KeyError> {
+    pub fn node_keys(&self, keys: &LockKeys) -> Result<NodeKeys, KeyError> {
         let reserved = |key: &LockKey| key.as_str().starts_with('!');
         if self.text.is_empty() && keys.as_slice().iter().any(reserved) {
             return Err(KeyError::reserved());
         }
-        Ok(NodeKeys(keys.map(|key| self.place(key))))
+        Ok(NodeKeys(keys.map(|key| self.node_key(key))))
     }
 
     /// The Redis key under which a node remembers whether it may vote.
@@ -216,7 +216,7 @@ impl Hash for NodeKey {
     }
 }
 
-/// One or several keys of one namespace that are locked together. Made by [`Namespace::place_all`].
+/// One or several keys of one namespace that are locked together. Made by [`Namespace::node_keys`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeKeys(OneOrMany<NodeKey>);
 
@@ -270,11 +270,11 @@ mod tests {
     #[test]
     fn a_key_is_placed_under_its_namespace() {
         let key = LockKey::new("order:42").unwrap();
-        let placed = Namespace::default().place(&key);
+        let placed = Namespace::default().node_key(&key);
         assert_eq!(placed.as_str(), "lk:order:42");
         assert_eq!(placed.channel(), "lk!free:order:42");
 
-        let bare = Namespace::new("").unwrap().place(&key);
+        let bare = Namespace::new("").unwrap().node_key(&key);
         assert_eq!(bare.as_str(), "order:42");
         assert_eq!(bare.channel(), "!free:order:42");
         assert_eq!(placed.counter(), "lk!fence:order:42");
@@ -289,8 +289,8 @@ mod tests {
             ("", "!idem:5f3a", "!idem!record:5f3a"),
         ] {
             let root = Namespace::new(name).unwrap();
-            let requests = root.of_requests();
-            let placed = requests.place(&key);
+            let requests = root.idempotency();
+            let placed = requests.node_key(&key);
             assert_eq!((placed.as_str(), &*placed.record()), (place, record));
             assert_eq!(requests.marker(), root.marker());
             assert_eq!(requests.root(), name);
@@ -301,9 +301,9 @@ mod tests {
     fn no_key_is_called_like_what_is_kept_beside_the_locks() {
         let keys = LockKeys::new(["a", "!fence:a"]).unwrap();
         let bare = Namespace::new("").unwrap();
-        assert_eq!(bare.place_all(&keys), Err(KeyError::reserved()));
+        assert_eq!(bare.node_keys(&keys), Err(KeyError::reserved()));
         // In a namespace a lock's name goes on with `:`, and never with `!`.
-        let placed = Namespace::default().place_all(&keys).unwrap();
+        let placed = Namespace::default().node_keys(&keys).unwrap();
         assert!(
             placed
                 .as_slice()
@@ -322,7 +322,7 @@ mod tests {
 
     /// All that is kept on a node, or announced by it, for one lock key and one owner, with what it is.
     fn names(root: &Namespace, key: &LockKey, owner: &OwnerToken) -> Vec<(String, String)> {
-        let requests = root.of_requests();
+        let requests = root.idempotency();
         let mut names = vec![(root.marker(), "the marker".to_owned())];
         let keys = LockKeys::from(key.clone());
         for (whose, namespace) in [("locks", root), ("requests", &requests)] {
@@ -331,7 +331,7 @@ mod tests {
                 format!("a tombstone of {whose}"),
             );
             names.push(tombstone);
-            let Ok(placed) = namespace.place_all(&keys) else {
+            let Ok(placed) = namespace.node_keys(&keys) else {
                 continue;
             };
             let placed = placed.first();

@@ -80,7 +80,7 @@ pub(crate) fn fencing_at_risk(node: &str) {
     );
 }
 
-/// A node serves processes with another charter.
+/// A node serves processes with another config.
 pub(crate) fn node_foreign(node: &str, reason: &str) {
     #[cfg(feature = "tracing")]
     tracing::error!(node, reason, "a node cannot serve this process");

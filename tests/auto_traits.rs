@@ -70,16 +70,16 @@ mod table {
     use tower_redlock::lease::Lease;
     use tower_redlock::namespace::{Namespace, NamespaceError, NodeKey, NodeKeys};
     use tower_redlock::node::{
-        AcquireReply, AcquireRequest, Charter, CheckIn, Entry, Fence, Promotion, RaiseReply, RaiseRequest, Standing,
+        AcquireReply, AcquireRequest, ClusterConfig, CheckInRequest, CheckInMode, Fence, PromoteRequest, RaiseReply, RaiseRequest, CheckInReply,
         EndClaim, VerifyReply, VerifyRequest, CompleteReply, CompleteRequest, Ear, Ears, ExtendReply, ExtendRequest,
         Heard, Holder, Node, NodeContext, RecallRequest, NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier,
-        ReleaseReply, ReleaseRequest, Roster, Subscription,
+        ReleaseReply, ReleaseRequest, ServerRegistry, Subscription,
     };
     use tower_redlock::token::{
         Claim, FencingToken, FencingTokenError, LoanProof, LoanProofError, OwnerHash, OwnerToken,
     };
     use tower_redlock::middleware::{
-        BodyLockLost, BusyStatus, DefaultResponseForRejection, Finishing, FinishingFuture, HoldUntil, NotARefusal,
+        BodyLockLost, BusyStatus, DefaultResponseForRejection, RunToEndService, FinishingFuture, HoldUntil, InvalidBusyStatus,
         OnLost, OnNoQuorum, RunToEnd, RunToEndLayer, RedlockService, Rejection, RejectionKind, ReleaseMode,
         ResponseBody, ResponseFuture, Unlocked, UnlockedReason,
     };
@@ -89,9 +89,9 @@ mod table {
     use tower_redlock::{
         AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, HeldLock, KeyError,
         LendError, Loan, LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope,
-        LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, NodeStanding, NodeStatus,
-        Queue, QueueFull, Recall, RedlockLayer, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport,
-        ShuttingDown, Snapshot, TooSlow, Unconfirmed, Unrecorded, WaitTimeout, key,
+        LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, VotingStatus, NodeStatus,
+        QueueStatus, QueueFull, Recall, RedlockLayer, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport,
+        ShuttingDown, Snapshot, TooSlow, ReleaseUnconfirmed, CompleteError, WaitTimeout, key,
     };
 
     auto_traits! {
@@ -108,18 +108,18 @@ mod table {
         FencingTokenError:  yes  yes  yes   yes        yes;
         LockKeys:           yes  yes  yes   yes        yes;
         NodeKeys:           yes  yes  yes   yes        yes;
-        Charter:            yes  yes  yes   yes        yes;
-        CheckIn:            yes  yes  yes   yes        yes;
-        Entry:              yes  yes  yes   yes        yes;
+        ClusterConfig:            yes  yes  yes   yes        yes;
+        CheckInRequest:            yes  yes  yes   yes        yes;
+        CheckInMode:              yes  yes  yes   yes        yes;
         Fence:              yes  yes  yes   yes        yes;
-        Promotion:          yes  yes  yes   yes        yes;
+        PromoteRequest:          yes  yes  yes   yes        yes;
         RaiseRequest:       yes  yes  yes   yes        yes;
         RaiseReply:         yes  yes  yes   yes        yes;
         Record:             yes  yes  yes   yes        yes;
         RecallRequest:      yes  yes  yes   yes        yes;
         CompleteRequest:    yes  yes  yes   yes        yes;
         CompleteReply:      yes  yes  yes   yes        yes;
-        Standing:           yes  yes  yes   yes        yes;
+        CheckInReply:           yes  yes  yes   yes        yes;
         VerifyRequest:      yes  yes  yes   yes        yes;
         EndClaim:           yes  yes  yes   yes        yes;
         VerifyReply:        yes  yes  yes   yes        yes;
@@ -138,7 +138,7 @@ mod table {
         NodeState:          yes  yes  yes   yes        yes;
         NodeError:          yes  yes  yes   yes        yes;
         NodeErrorKind:      yes  yes  yes   yes        yes;
-        Roster:             yes  yes  yes   yes        yes;
+        ServerRegistry:             yes  yes  yes   yes        yes;
         Ear:                yes  yes  yes   yes        yes;
         Ears:               yes  yes  yes   yes        yes;
         Heard:              yes  yes  yes   yes        yes;
@@ -171,17 +171,17 @@ mod table {
         NoEntropy:          yes  yes  yes   yes        yes;
         BorrowError:        yes  yes  yes   yes        yes;
         LendError:          yes  yes  yes   yes        yes;
-        Unconfirmed:        yes  yes  yes   yes        yes;
-        Unrecorded:         yes  yes  yes   yes        yes;
+        ReleaseUnconfirmed:        yes  yes  yes   yes        yes;
+        CompleteError:         yes  yes  yes   yes        yes;
         Misconfigured:      yes  yes  yes   yes        yes;
         NodeStatus:         yes  yes  yes   yes        yes;
         HandOff:            yes  yes  yes   yes        yes;
         Fencing:            yes  yes  yes   yes        yes;
         RestartGuard:       yes  yes  yes   yes        yes;
-        NodeStanding:       yes  yes  yes   yes        yes;
+        VotingStatus:       yes  yes  yes   yes        yes;
         Snapshot:           yes  yes  yes   yes        yes;
         HeldLock:           yes  yes  yes   yes        yes;
-        Queue:              yes  yes  yes   yes        yes;
+        QueueStatus:              yes  yes  yes   yes        yes;
         LossReason:         yes  yes  yes   yes        yes;
         ShutdownReport:     yes  yes  yes   yes        yes;
         // They hold the user's clock and nodes, of which see above.
@@ -218,8 +218,8 @@ mod table {
         RunToEndLayer<Extractor>:         yes  yes  yes   no         no;
         RunToEndLayer<Local>:             no   no   yes   no         no;
         RunToEnd:                         yes  yes  yes   yes        yes;
-        Finishing<Inner>:                 yes  yes  yes   no         no;
-        Finishing<Local>:                 no   no   yes   yes        yes;
+        RunToEndService<Inner>:                 yes  yes  yes   no         no;
+        RunToEndService<Local>:                 no   no   yes   yes        yes;
         FinishingFuture<Bytes, (), ()>:   yes  no   yes   no         no;
         ResponseBody<Bytes>:              yes  yes  yes   no         no;
         ResponseBody<Local>:              no   no   yes   no         no;
@@ -233,7 +233,7 @@ mod table {
         RejectionKind:                    yes  yes  yes   yes        yes;
         BodyLockLost:                     yes  yes  yes   yes        yes;
         UnlockedReason:                   yes  yes  yes   yes        yes;
-        NotARefusal:                      yes  yes  yes   yes        yes;
+        InvalidBusyStatus:                      yes  yes  yes   yes        yes;
         DefaultResponseForRejection:      yes  yes  yes   yes        yes;
         key::KeyParts:                    yes  yes  yes   yes        yes;
         key::Collected:                   yes  yes  yes   yes        yes;

@@ -23,7 +23,8 @@ use super::record::{Answer, Outcome, Stored};
 use super::route::route_of;
 use super::scope::Scope;
 use crate::conduct::OnLost;
-use crate::manager::{Lasting, LockHandle, LossReason, Recall, RunGuard};
+use crate::detach::Detached;
+use crate::manager::{LockHandle, LossReason, Recall, RunGuard};
 use crate::metrics;
 use crate::problem::Refusal;
 use crate::trace;
@@ -121,7 +122,7 @@ impl<S, C> Exchange<S, C> {
         };
         match options.on_disconnect {
             OnDisconnect::Cancel => run.run(service, request).await,
-            OnDisconnect::RunToEnd => Lasting::new(run.run(service, request)).await,
+            OnDisconnect::RunToEnd => Detached::new(run.run(service, request)).await,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Write as _};
 use std::time::Duration;
 
-use crate::manager::{HeldLock, NodeStanding, NodeStatus, Queue, Snapshot};
+use crate::manager::{HeldLock, NodeStatus, QueueStatus, Snapshot, VotingStatus};
 use crate::node::NodeState;
 
 /// Text that came from elsewhere, made fit for HTML.
@@ -161,18 +161,18 @@ fn node(node: &NodeStatus) -> [Cell; 3] {
         NodeState::Refused(error) => cell(BAD, format!("refused: {error}")),
         NodeState::Closed => cell(BAD, "closed".to_owned()),
     };
-    let vote = match &node.standing {
-        NodeStanding::Voting if node.state == NodeState::Up => cell(GOOD, "votes".to_owned()),
-        NodeStanding::Voting => cell(PLAIN, "votes again once it is up".to_owned()),
-        NodeStanding::Unknown => cell(PLAIN, "unknown".to_owned()),
-        NodeStanding::Quarantined { remaining, .. } => {
+    let vote = match &node.voting {
+        VotingStatus::Voting if node.state == NodeState::Up => cell(GOOD, "votes".to_owned()),
+        VotingStatus::Voting => cell(PLAIN, "votes again once it is up".to_owned()),
+        VotingStatus::Unknown => cell(PLAIN, "unknown".to_owned()),
+        VotingStatus::Quarantined { remaining, .. } => {
             let text = match remaining {
                 Some(remaining) => format!("quarantined for another {}", span(*remaining)),
                 None => "quarantined until other nodes answer".to_owned(),
             };
             cell(BAD, text)
         }
-        NodeStanding::Foreign { reason } => cell(BAD, format!("foreign: {reason}")),
+        VotingStatus::Foreign { reason } => cell(BAD, format!("foreign: {reason}")),
     };
     [cell(PLAIN, node.name.clone()), state, vote]
 }
@@ -194,7 +194,7 @@ fn lock(lock: &HeldLock) -> [Cell; 6] {
     ]
 }
 
-fn queue(queue: &Queue) -> [Cell; 3] {
+fn queue(queue: &QueueStatus) -> [Cell; 3] {
     [
         cell(PLAIN, queue.key.clone()),
         cell(NUMBER, queue.waiting.to_string()),

@@ -1,27 +1,21 @@
 //! Borrowing: to run under the lock of another service, as long as a quorum of nodes vouches for it.
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
-
-use super::LockManager;
-use super::core::{Core, token};
-use super::error::{NoEntropy, NoQuorum, ShuttingDown};
-use super::fanout::Fanout;
-use super::guard::LockGuard;
-use super::hold::Hold;
-use super::ledger::Obligation;
-use super::releaser::Release;
-use crate::clock::Clock as _;
-use crate::key_error::KeyError;
 use crate::lease::Lease;
 use crate::lock_keys::LockKeys;
-use crate::moment::Moment;
+use crate::manager::LockManager;
+use crate::manager::error::acquire::ShuttingDown;
+use crate::manager::error::borrow::BorrowError;
+use crate::manager::guard::LockGuard;
+use crate::manager::lease::held::{HeldLease, Tenancy};
+use crate::manager::ledger::Obligation;
+use crate::manager::nodes::random::token;
+use crate::manager::release::releaser::Release;
+use crate::manager::renewal::verify::{Verified, take_late_replies, verify};
+use crate::manager::shared::Shared;
 use crate::namespace::NodeKeys;
-use crate::node::{EndClaim, NodeError, NodeErrorKind, VerifyReply, VerifyRequest};
-use crate::protocol::renewal::Holding;
+use crate::node::EndClaim;
 use crate::token::{Claim, LoanProof, Owner, OwnerHash};
 
 impl LockManager {
@@ -82,75 +76,71 @@ impl LockManager {
         keys: LockKeys,
         proof: &LoanProof,
     ) -> Result<LockGuard, BorrowError> {
-        let core = &self.core;
-        let obligation = core.ledger.begin().map(Obligation::owing_nothing);
+        let shared = &self.shared;
+        let obligation = shared.ledger.begin().map(Obligation::owing_nothing);
         let obligation = obligation.ok_or(BorrowError::ShuttingDown(ShuttingDown))?;
-        core.standings.introduced(core.node_timeout).await;
+        shared.voting.introduced(shared.node_timeout).await;
         let names = keys;
-        let keys = core
+        let keys = shared
             .namespace
-            .place_all(&names)
+            .node_keys(&names)
             .map_err(BorrowError::InvalidKey)?;
         let borrower = token().map_err(BorrowError::NoEntropy)?;
         let lender = (proof.owner(), proof.claim(borrower));
         // Whatever happens before it runs, the loan can be claimed again.
-        let mut claiming = Claiming::new(core, &keys, lender, obligation.share());
-        let Look {
-            sent,
-            holding,
-            late,
-        } = look(core, &keys, lender).await?;
+        let mut claiming = Claiming::new(shared, &keys, lender, obligation.share());
+        let Verified { sent, nodes, late } = verify(shared, &keys, lender).await?;
         let lease = Lease {
             keys: names,
             owner: Owner::Lender(lender.0, lender.1),
             fence: proof.fence(),
-            ttl: core.terms.ttl,
+            ttl: shared.terms.ttl,
             started: sent,
-            deadline: holding.deadline(),
+            deadline: nodes.deadline(),
         };
-        let clock = Arc::clone(&core.clock);
-        let hold = Hold::new(
-            (core.serial, core.next_id()),
-            core.redact,
+        let clock = Arc::clone(&shared.clock);
+        let hold = HeldLease::new(
+            (shared.serial, shared.next_id()),
+            shared.redact,
             lease,
             keys,
             clock,
-            holding,
+            nodes,
             (None, obligation),
         );
         let hold = Arc::new(hold);
         claiming.is_over = true;
-        let inserted = core.registry.insert(&hold);
-        let guard = LockGuard::new(Arc::clone(core), Arc::clone(&hold), 0);
+        let inserted = shared.registry.insert(&hold);
+        let guard = LockGuard::new(Arc::clone(shared), Tenancy::first(Arc::clone(&hold)));
         if !inserted {
             return Err(BorrowError::ShuttingDown(ShuttingDown));
         }
         if !late.is_empty() {
-            let late = take_in(Arc::clone(core), hold, late, sent);
-            core.background.spawn(late);
+            let late = take_late_replies(Arc::clone(&shared.node_set), hold, late, sent);
+            shared.tasks.spawn(late);
         }
         Ok(guard)
     }
 }
 
 /// A claim that is given up unless it comes to something.
-struct Claiming<'a> {
-    core: &'a Arc<Core>,
-    request: EndClaim,
-    is_over: bool,
+pub(in crate::manager) struct Claiming<'a> {
+    pub(in crate::manager) shared: &'a Arc<Shared>,
+    pub(in crate::manager) request: EndClaim,
+    pub(in crate::manager) is_over: bool,
     // A shutdown waits for its end.
-    obligation: Option<Obligation>,
+    pub(in crate::manager) obligation: Option<Obligation>,
 }
 
 impl<'a> Claiming<'a> {
-    fn new(
-        core: &'a Arc<Core>,
+    pub(in crate::manager) fn new(
+        shared: &'a Arc<Shared>,
         keys: &NodeKeys,
         (owner, claim): (OwnerHash, Claim),
         obligation: Obligation,
     ) -> Self {
         Self {
-            core,
+            shared,
             request: EndClaim::new(keys.clone(), owner, claim, false),
             is_over: false,
             obligation: Some(obligation),
@@ -164,208 +154,10 @@ impl Drop for Claiming<'_> {
             // What is dropped goes on in the background.
             let request = self.request.clone();
             drop(Release::of_claim(
-                self.core,
+                self.shared,
                 request,
                 self.obligation.take(),
             ));
         }
     }
 }
-
-/// What came of asking all nodes for the owner.
-struct Look {
-    sent: Moment,
-    holding: Holding,
-    // The nodes that were not waited for.
-    late: Fanout<Result<VerifyReply, NodeError>>,
-}
-
-/// Asks all nodes for the owner, until a quorum vouches for it or none can, after the node time-out at the latest.
-async fn look(
-    core: &Core,
-    keys: &NodeKeys,
-    (owner, claim): (OwnerHash, Claim),
-) -> Result<Look, BorrowError> {
-    let charter = Some(Arc::clone(&core.charter));
-    let request = VerifyRequest::new(keys.clone(), owner, charter).claiming(claim);
-    // Before anything can leave: what is left to the owner counts from here.
-    let sent = core.clock.now();
-    let nodes = core.nodes.iter().enumerate();
-    let mut fanout = Fanout::new(nodes.map(|(index, node)| (index, node.verify(request.clone()))));
-    let mut holding = Holding::following(core.terms, sent);
-    let mut errors: Vec<(usize, NodeError)> = Vec::new();
-    let (mut longest, mut is_claimed) = (Duration::ZERO, false);
-    let timer = sleep(core.patience(sent));
-    tokio::pin!(timer);
-    loop {
-        let answer = tokio::select! {
-            biased;
-            answer = fanout.next() => answer,
-            () = &mut timer => {
-                let late = fanout.abandon().into_iter();
-                errors.extend(late.map(|node| (node, core.timed_out())));
-                None
-            }
-        };
-        let Some((node, answer)) = answer else { break };
-        if let Ok(VerifyReply::Owner { remaining }) = &answer {
-            longest = longest.max(*remaining);
-        }
-        is_claimed |= answer == Ok(VerifyReply::Taken);
-        if let Some(error) = note(core, &mut holding, node, sent, answer) {
-            errors.push((node, error));
-        }
-        // Enough, unless a node among them missed an extension and the others will give more time.
-        let left = holding.deadline().since(core.clock.now());
-        if holding.taken() || (!left.is_zero() && left >= longest.min(core.terms.ttl) / 2) {
-            break;
-        }
-    }
-    if let Some(error) = core.disagreement() {
-        return Err(BorrowError::NoQuorum(error));
-    }
-    if holding.taken() {
-        return Err(if is_claimed {
-            BorrowError::Taken
-        } else {
-            BorrowError::NotOwner
-        });
-    }
-    if core.clock.now() < holding.deadline() {
-        return Ok(Look {
-            sent,
-            holding,
-            late: fanout,
-        });
-    }
-    let needed = core.terms.quorum.needed();
-    if core.nodes.len() - holding.missing() >= needed {
-        return Err(BorrowError::TooLate);
-    }
-    errors.sort_by_key(|(node, _)| *node);
-    let failures = errors.into_iter();
-    Err(BorrowError::NoQuorum(NoQuorum {
-        needed,
-        nodes: core.nodes.len(),
-        failures: failures
-            .map(|(node, error)| core.failure(node, error))
-            .collect(),
-        retry_after: core.quorum_in(),
-        disagreed: false,
-    }))
-}
-
-/// Takes in the answers that were not waited for, so that a node which forgets is no reason to end what others would
-/// have vouched for.
-async fn take_in(
-    core: Arc<Core>,
-    hold: Arc<Hold>,
-    mut late: Fanout<Result<VerifyReply, NodeError>>,
-    sent: Moment,
-) {
-    let answers = async {
-        while let Some((node, answer)) = late.next().await {
-            hold.answered(node, |holding| {
-                // What is amiss with the node the next look will tell.
-                let _ = note(&core, holding, node, sent, answer);
-            });
-        }
-    };
-    let _ = timeout(core.node_timeout, answers).await;
-}
-
-/// Takes in what `node` answered to a look that was sent at `sent`.
-fn note(
-    core: &Core,
-    holding: &mut Holding,
-    node: usize,
-    sent: Moment,
-    answer: Result<VerifyReply, NodeError>,
-) -> Option<NodeError> {
-    match answer {
-        Ok(VerifyReply::Owner { remaining }) if core.in_time(sent) => {
-            holding.vouch(node, sent, remaining);
-        }
-        Ok(VerifyReply::Owner { .. }) => return Some(core.too_late()),
-        Ok(VerifyReply::NotOwner | VerifyReply::Taken) => holding.foreign(node, sent),
-        Err(error) => {
-            core.heard(node, &error);
-            return Some(error);
-        }
-    }
-    None
-}
-
-/// Asks one node again for the owner of a borrowed lock.
-pub(super) async fn follow(
-    core: Arc<Core>,
-    index: usize,
-    hold: Arc<Hold>,
-    (owner, claim): (OwnerHash, Claim),
-    sent: Moment,
-) {
-    let Some(node) = core.nodes.get(index) else {
-        return;
-    };
-    // The claim again, for a node that has missed or forgotten it.
-    let charter = Some(Arc::clone(&core.charter));
-    let request = VerifyRequest::new(hold.keys.clone(), owner, charter).claiming(claim);
-    let answer = match timeout(core.node_timeout, node.verify(request)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(core.timed_out()),
-    };
-    hold.answered(index, |holding| {
-        if let Some(error) = note(&core, holding, index, sent, answer)
-            && matches!(
-                error.kind(),
-                NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Foreign
-            )
-        {
-            crate::trace::command_failed(core.name_of(index), "verify", &error);
-        }
-    });
-}
-
-/// Why a lock was not borrowed. The lender has it or not, whatever is said here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BorrowError {
-    /// The keys cannot be lock keys.
-    InvalidKey(KeyError),
-    /// The owner of the proof does not hold the keys: not any more, or it never did.
-    NotOwner,
-    /// The owner holds them, and the loan has or had another borrower: another copy of the same call. It is good for
-    /// one.
-    Taken,
-    /// The owner held them when the nodes were asked, and by the time they had answered its validity was over.
-    TooLate,
-    /// Too few nodes can answer.
-    NoQuorum(NoQuorum),
-    /// The operating system has no random numbers.
-    NoEntropy(NoEntropy),
-    /// The manager is shutting down.
-    ShuttingDown(ShuttingDown),
-}
-
-impl fmt::Display for BorrowError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InvalidKey(error) => error.fmt(f),
-            Self::NotOwner => {
-                f.write_str("the lock cannot be borrowed: the owner of the proof does not hold it")
-            }
-            Self::Taken => f.write_str(
-                "the lock cannot be borrowed: another copy of this call has or had the loan, which is good for one; lend again for another call",
-            ),
-            Self::TooLate => f.write_str(
-                "the lock cannot be borrowed: the lender's validity was over when the nodes had answered",
-            ),
-            Self::NoQuorum(error) => error.fmt(f),
-            Self::NoEntropy(error) => error.fmt(f),
-            Self::ShuttingDown(error) => error.fmt(f),
-        }
-    }
-}
-
-// Each variant's text is that of its content, so the content is not a source: a chain would print it twice.
-impl std::error::Error for BorrowError {}

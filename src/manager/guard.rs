@@ -4,15 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::LockManager;
-use super::baton::Baton;
-use super::core::Core;
-use super::ending::{LossReason, ReleaseError};
-use super::hold::{Hold, Owed};
-use super::lost::Lost;
-use super::releaser::Release;
 use crate::lease::Lease;
 use crate::lock_key::LockKey;
+use crate::manager::error::loss::LossReason;
+use crate::manager::error::release::ReleaseError;
+use crate::manager::lease::held::{HeldLease, Passed, Tenancy};
+use crate::manager::lease::lost::Lost;
+use crate::manager::lease::share::Owed;
+use crate::manager::release::releaser::Release;
+use crate::manager::shared::Shared;
 use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
 
@@ -31,32 +31,31 @@ use crate::token::{FencingToken, OwnerHash};
 #[must_use = "a guard that is not bound releases the lock at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
-    core: Arc<Core>,
-    // Only `release` takes it.
-    hold: Option<Arc<Hold>>,
+    shared: Arc<Shared>,
     handle: LockHandle,
+    // The lock is given up already.
+    is_over: bool,
     // The guard of another lock that the same work needs at the same time, which may have one more.
     other: Option<Box<Self>>,
 }
 
 impl LockGuard {
-    /// The guard of the tenant `number` of a lock.
-    pub(super) fn new(core: Arc<Core>, hold: Arc<Hold>, number: u32) -> Self {
+    /// The guard of a tenancy.
+    pub(in crate::manager) const fn new(shared: Arc<Shared>, tenancy: Tenancy) -> Self {
         let handle = LockHandle {
-            hold: Arc::clone(&hold),
-            number,
+            tenancy,
             waited: Duration::ZERO,
         };
         Self {
-            core,
-            hold: Some(hold),
+            shared,
             handle,
+            is_over: false,
             other: None,
         }
     }
 
     /// Keeps `others` for as long as this one.
-    pub(super) fn along_with(mut self, others: Vec<Self>) -> Self {
+    pub(in crate::manager) fn along_with(mut self, others: Vec<Self>) -> Self {
         for mut other in others {
             other.other = self.other.take();
             self.other = Some(Box::new(other));
@@ -65,7 +64,7 @@ impl LockGuard {
     }
 
     /// Notes how long it was waited for.
-    pub(super) const fn waited_for(mut self, waited: Duration) -> Self {
+    pub(in crate::manager) const fn waited_for(mut self, waited: Duration) -> Self {
         self.handle.waited = waited;
         self
     }
@@ -107,7 +106,7 @@ impl LockGuard {
     ///
     /// Why the lock has ended, or is about to, if so.
     pub fn reenter(&self) -> Result<Self, LossReason> {
-        self.handle.reenter(&self.core)
+        self.handle.reenter(&self.shared)
     }
 
     /// As [`LockHandle::is_lost`].
@@ -147,7 +146,7 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`ReleaseError::Lost`] if the lock had been lost before: the work may have run without it.
-    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time, or a [borrower](Self::lend) is at work though
+    /// [`ReleaseError::ReleaseUnconfirmed`] if too few nodes answered in time, or a [borrower](Self::lend) is at work though
     /// its loan was returned. Either way nothing is left to do: what is not yet released is tried again in the
     /// background until its ttl has ended it.
     ///
@@ -156,17 +155,18 @@ impl LockGuard {
     /// Once called, the lock is given up. If the future is dropped, polled or not, the release goes on in the
     /// background.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
-        let Some(hold) = self.hold.take() else {
-            return Ok(());
-        };
         let lost_before = self.handle.lost_before();
         let other = self.other.take();
-        let mut outcome = match let_go(&self.core, &hold) {
+        self.is_over = true;
+        let mut outcome = match let_go(&self.shared, self.held()) {
             Some((release, Some(reason))) => {
                 let _ = release.quorum().await;
                 Err(ReleaseError::Lost(reason))
             }
-            Some((release, None)) => release.quorum().await.map_err(ReleaseError::Unconfirmed),
+            Some((release, None)) => release
+                .quorum()
+                .await
+                .map_err(ReleaseError::ReleaseUnconfirmed),
             // Handed on, shared by others, or lent.
             None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
         };
@@ -177,67 +177,60 @@ impl LockGuard {
     }
 
     /// Ends the care for a lock that nobody shares, without its release.
-    pub(super) fn resign(mut self) -> Option<(Arc<Hold>, Owed)> {
-        let hold = self.hold.take()?;
-        self.core.registry.remove(&hold);
-        let owed = hold.let_go();
-        Some((hold, owed))
+    pub(in crate::manager) fn resign(mut self) -> (Arc<HeldLease>, Owed) {
+        self.is_over = true;
+        let held = Arc::clone(self.held());
+        self.shared.registry.remove(&held);
+        let owed = held.let_go();
+        (held, owed)
     }
 
-    pub(super) const fn core(&self) -> &Arc<Core> {
-        &self.core
+    const fn held(&self) -> &Arc<HeldLease> {
+        &self.handle.tenancy.lease
     }
-}
 
-impl LockManager {
-    /// One more guard of a lock of this manager that is still held.
-    pub(crate) fn reenter(&self, handle: &LockHandle) -> Result<LockGuard, LossReason> {
-        handle.reenter(&self.core)
+    pub(in crate::manager) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 }
 
-/// Ends a holder's time: passes the lock to the next who waits in this process, or else ends the care for it and
+/// Ends a holder's time: passes the lock to the next waiter of this process, or else ends the care for it and
 /// prepares its release.
-fn let_go(core: &Arc<Core>, hold: &Arc<Hold>) -> Option<(Release, Option<LossReason>)> {
-    if !hold.leave() {
+fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Option<LossReason>)> {
+    if !held.leave() {
         // Others share it.
         return None;
     }
-    let agreed = !core.standings.is_blocked();
-    if let Some(number) = agreed.then(|| hold.succeed(&core.hand_off)).flatten() {
-        let next = LockGuard::new(Arc::clone(core), Arc::clone(hold), number);
-        match core
-            .queue
-            .hand_over(hold.keys.first().as_str(), Baton::Lock(next))
-        {
-            Ok(()) => {
-                crate::metrics::released("handed_on");
-                return None;
-            }
-            // They all left in between. It is this call that releases now.
-            Err(Baton::Lock(mut next)) => next.hold = None,
-            Err(Baton::Turn(_)) => {}
+    let agreed = !shared.voting.is_blocked();
+    if let Some(next) = agreed.then(|| held.succeed(&shared.hand_off)).flatten() {
+        let key = held.keys.first().as_str();
+        if shared.queue.hand_over(key, Passed::Lock(next)).is_ok() {
+            crate::metrics::released("handed_on");
+            return None;
         }
+        // All waiters left in between. It is this call that releases now.
     }
-    if hold.park(core) {
+    let later = Arc::clone(shared);
+    // A release that is dropped goes on in the background.
+    if held.defer(move |held| drop(finish(&later, held))) {
         // A borrower is at work: the last loan goes on from here.
         return None;
     }
-    Some(finish(core, hold))
+    Some(finish(shared, held))
 }
 
 /// Ends the care for a lock and prepares its release.
-pub(super) fn finish(core: &Arc<Core>, hold: &Arc<Hold>) -> (Release, Option<LossReason>) {
-    core.registry.remove(hold);
+fn finish(shared: &Arc<Shared>, hold: &Arc<HeldLease>) -> (Release, Option<LossReason>) {
+    shared.registry.remove(hold);
     let mut owed = hold.let_go();
-    (Release::of(core, hold, &mut owed), owed.lost)
+    (Release::of(shared, hold, &mut owed), owed.lost)
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if let Some(hold) = self.hold.take() {
+        if !self.is_over {
             // A release that is dropped goes on in the background.
-            drop(let_go(&self.core, &hold));
+            drop(let_go(&self.shared, self.held()));
         }
     }
 }
@@ -256,9 +249,7 @@ impl fmt::Debug for LockGuard {
 /// Handles are cheap to clone and may outlive the guard; from its release on they say that the lock is lost.
 #[derive(Clone)]
 pub struct LockHandle {
-    hold: Arc<Hold>,
-    // Which of the holders of this grant it observes.
-    number: u32,
+    tenancy: Tenancy,
     waited: Duration,
 }
 
@@ -266,13 +257,13 @@ impl LockHandle {
     /// What is locked; the first of several keys.
     #[must_use]
     pub fn key(&self) -> &LockKey {
-        self.hold.lease.key()
+        self.tenancy.lease.lease.key()
     }
 
     /// All keys that are locked, sorted.
     #[must_use]
     pub fn keys(&self) -> &[LockKey] {
-        self.hold.lease.keys.as_slice()
+        self.tenancy.lease.lease.keys.as_slice()
     }
 
     /// The number of this holder, for the resource: see [`FencingToken`]. `None` if the manager was told not to number
@@ -282,8 +273,8 @@ impl LockHandle {
     /// that they hold the lock.
     #[must_use]
     pub fn fence(&self) -> Option<FencingToken> {
-        let first = self.hold.lease.fence?;
-        Some(first.handed_on(self.number))
+        let first = self.tenancy.lease.lease.fence?;
+        Some(first.handed_on(self.tenancy.number))
     }
 
     /// A hash that tells this owner from every other: kept beside the number, it makes a second holder with the same
@@ -291,44 +282,52 @@ impl LockHandle {
     /// who borrowed from it have the same.
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
-        self.hold.lease.owner.hash()
+        self.tenancy.lease.lease.owner.hash()
     }
 
     /// The lock, and which of its holders this observes.
-    pub(super) const fn tenancy(&self) -> (&Arc<Hold>, u32) {
-        (&self.hold, self.number)
+    pub(in crate::manager) const fn tenancy(&self) -> &Tenancy {
+        &self.tenancy
     }
 
     /// Whether the lock is one of the manager `core`.
-    pub(super) fn is_of(&self, core: &Core) -> bool {
-        self.hold.belongs_to(core.serial)
+    pub(in crate::manager) fn is_of(&self, shared: &Shared) -> bool {
+        self.tenancy.lease.belongs_to(shared.serial)
     }
 
     /// Whether `key` is one of those that are locked.
-    pub(super) fn covers(&self, key: &LockKey) -> bool {
+    pub(in crate::manager) fn covers(&self, key: &LockKey) -> bool {
         self.keys().binary_search(key).is_ok()
     }
 
     /// The last of the keys as the nodes know them.
-    pub(super) fn last_place(&self) -> Option<&str> {
-        self.hold.keys.as_slice().last().map(NodeKey::as_str)
+    pub(in crate::manager) fn last_place(&self) -> Option<&str> {
+        self.tenancy
+            .lease
+            .keys
+            .as_slice()
+            .last()
+            .map(NodeKey::as_str)
     }
 
     /// Why the lock has been lost, if it has.
     fn lost_before(&self) -> Option<LossReason> {
         self.is_lost()
-            .then(|| self.hold.ended_because(self.number))?
+            .then(|| self.tenancy.lease.ended_because(self.tenancy.number))?
     }
 
     /// Whether the guard has given it up.
-    pub(super) fn is_released(&self) -> bool {
-        self.hold.ended_because(self.number) == Some(LossReason::Released)
+    pub(in crate::manager) fn is_released(&self) -> bool {
+        self.tenancy.lease.ended_because(self.tenancy.number) == Some(LossReason::Released)
     }
 
     /// One more guard of the observed lock.
-    pub(super) fn reenter(&self, core: &Arc<Core>) -> Result<LockGuard, LossReason> {
-        self.hold.share(self.number)?;
-        let mut guard = LockGuard::new(Arc::clone(core), Arc::clone(&self.hold), self.number);
+    pub(in crate::manager) fn reenter(
+        &self,
+        shared: &Arc<Shared>,
+    ) -> Result<LockGuard, LossReason> {
+        self.tenancy.lease.share(self.tenancy.number)?;
+        let mut guard = LockGuard::new(Arc::clone(shared), self.tenancy.clone());
         guard.handle.waited = self.waited;
         Ok(guard)
     }
@@ -336,7 +335,7 @@ impl LockHandle {
     /// The grant as it was made. Renewals are not seen in it.
     #[must_use]
     pub fn lease(&self) -> &Lease {
-        &self.hold.lease
+        &self.tenancy.lease.lease
     }
 
     /// Whether the lock may no longer be relied on.
@@ -345,13 +344,13 @@ impl LockHandle {
     /// reached. Once it has said `true` it never says `false` again. Also `true` after the release.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.hold.is_lost(self.number)
+        self.tenancy.lease.is_lost(self.tenancy.number)
     }
 
     /// How long the lock may be relied on if nothing extends it; zero once lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining(self.number)
+        self.tenancy.lease.remaining(self.tenancy.number)
     }
 
     /// How long the caller waited for the lock: in the queue of its process and for other processes.
@@ -368,7 +367,7 @@ impl LockHandle {
     ///
     /// Dropping the future changes nothing; a new one fires all the same.
     pub fn lost(&self) -> Lost {
-        Lost::new(Arc::clone(&self.hold), self.number)
+        Lost::new(self.tenancy.clone())
     }
 }
 

@@ -23,7 +23,7 @@ use crate::clock::Clock;
 
 /// All obligations of one manager.
 #[derive(Clone)]
-pub(super) struct Ledger(Arc<Book>);
+pub(in crate::manager) struct Ledger(Arc<Book>);
 
 struct Book {
     clock: Arc<dyn Clock>,
@@ -43,15 +43,15 @@ struct State {
 
 /// How many obligations there are in each stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Open {
-    pub(super) acquiring: usize,
-    pub(super) held: usize,
-    pub(super) releasing: usize,
+pub(in crate::manager) struct Open {
+    pub(in crate::manager) acquiring: usize,
+    pub(in crate::manager) held: usize,
+    pub(in crate::manager) releasing: usize,
 }
 
 /// How far what is owed has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(in crate::manager) enum Stage {
     /// Nodes are being asked.
     Acquiring,
     /// A guard or a loan has it.
@@ -61,7 +61,7 @@ pub(super) enum Stage {
 }
 
 impl Open {
-    pub(super) const fn is_empty(self) -> bool {
+    pub(in crate::manager) const fn is_empty(self) -> bool {
         self.acquiring == 0 && self.held == 0 && self.releasing == 0
     }
 
@@ -76,7 +76,7 @@ impl Open {
 
 impl Ledger {
     /// The ledger of a manager whose locks nodes keep for `ttl`.
-    pub(super) fn new(clock: Arc<dyn Clock>, ttl: Duration) -> Self {
+    pub(in crate::manager) fn new(clock: Arc<dyn Clock>, ttl: Duration) -> Self {
         Self(Arc::new(Book {
             clock,
             ttl,
@@ -86,7 +86,7 @@ impl Ledger {
     }
 
     /// Counts what is about to be asked of the nodes; `None` if nothing is any more.
-    pub(super) fn begin(&self) -> Option<Obligation> {
+    pub(in crate::manager) fn begin(&self) -> Option<Obligation> {
         let mut state = self.0.state();
         if state.closed {
             return None;
@@ -104,22 +104,22 @@ impl Ledger {
     }
 
     /// Lets nothing begin any more.
-    pub(super) fn close(&self) {
+    pub(in crate::manager) fn close(&self) {
         self.0.state().closed = true;
     }
 
-    pub(super) fn open(&self) -> Open {
+    pub(in crate::manager) fn open(&self) -> Open {
         self.0.state().open
     }
 
     /// How many were left on nodes and may not have expired there yet.
-    pub(super) fn left(&self) -> usize {
+    pub(in crate::manager) fn left(&self) -> usize {
         let now = self.0.seconds(Duration::ZERO);
         self.0.state().left.range(now..).map(|(_, left)| left).sum()
     }
 
     /// Waits until there are none, at most for `limit`; tells whether there are none.
-    pub(super) async fn is_empty_within(&self, limit: Duration) -> bool {
+    pub(in crate::manager) async fn is_empty_within(&self, limit: Duration) -> bool {
         let empty = async {
             loop {
                 let notified = self.0.empty.notified();
@@ -165,7 +165,7 @@ impl Book {
 /// It ends with its last share, and well only if each of them was [met](Self::meet).
 #[derive(Debug)]
 #[must_use = "what is dropped unmet counts as left on the nodes"]
-pub(super) struct Obligation {
+pub(in crate::manager) struct Obligation {
     entry: Arc<Entry>,
     is_met: bool,
 }
@@ -179,7 +179,7 @@ struct Entry {
 
 impl Obligation {
     /// One more share, for another who has to do with the same token.
-    pub(super) fn share(&self) -> Self {
+    pub(in crate::manager) fn share(&self) -> Self {
         Self {
             entry: Arc::clone(&self.entry),
             is_met: self.is_met,
@@ -187,18 +187,18 @@ impl Obligation {
     }
 
     /// The same of one who sets nothing on any node, and is only to be waited for.
-    pub(super) const fn owing_nothing(mut self) -> Self {
+    pub(in crate::manager) const fn owing_nothing(mut self) -> Self {
         self.is_met = true;
         self
     }
 
     /// Notes that this share is done: no node has anything of it any more.
-    pub(super) fn meet(self) {
+    pub(in crate::manager) fn meet(self) {
         drop(self.owing_nothing());
     }
 
     /// Notes how far it has come.
-    pub(super) fn enter(&self, next: Stage) {
+    pub(in crate::manager) fn enter(&self, next: Stage) {
         let mut stage = self.entry.stage();
         let mut state = self.entry.book.state();
         *state.open.of(*stage) -= 1;
@@ -209,21 +209,21 @@ impl Obligation {
 
 /// A share in an obligation, with the nodes that are to be freed for it. It is met once all of them are.
 #[derive(Debug)]
-pub(super) struct Owing {
+pub(in crate::manager) struct Owing {
     nodes: Vec<usize>,
     // As long as there are such nodes.
     obligation: Option<Obligation>,
 }
 
 impl Owing {
-    pub(super) fn new(obligation: Option<Obligation>, nodes: Vec<usize>) -> Self {
+    pub(in crate::manager) fn new(obligation: Option<Obligation>, nodes: Vec<usize>) -> Self {
         let mut owing = Self { nodes, obligation };
         owing.look();
         owing
     }
 
     /// Notes that `node` has nothing of the token any more.
-    pub(super) fn freed(&mut self, node: usize) {
+    pub(in crate::manager) fn freed(&mut self, node: usize) {
         self.nodes.retain(|other| *other != node);
         self.look();
     }
@@ -237,7 +237,7 @@ impl Owing {
     }
 
     /// The nodes that are not free yet.
-    pub(super) fn nodes(&self) -> Vec<usize> {
+    pub(in crate::manager) fn nodes(&self) -> Vec<usize> {
         self.nodes.clone()
     }
 }

@@ -14,341 +14,48 @@
 //!        └── background: late answers, releases            (what outlives its caller)
 //! ```
 
-mod asking;
-mod attempt;
-mod background;
-mod baton;
+mod acquire;
 mod borrow;
-mod completion;
-mod config_error;
-mod connect;
-mod core;
-mod courtesy;
-mod ending;
-mod entry;
 mod error;
-mod fanout;
-mod fencing;
 mod guard;
-mod hand_off;
-mod hold;
-mod insist;
-mod lasting;
+mod lease;
 mod ledger;
-mod listening;
 mod loan;
-mod lost;
-mod options;
-mod pauses;
+mod lock_manager;
+mod nodes;
 mod queue;
 mod recall;
-mod releaser;
-mod restart_guard;
+mod release;
+mod renewal;
 mod scope;
+mod settings;
+mod shared;
 mod shutdown;
 mod snapshot;
+mod start;
 mod sync;
-mod waiter;
-mod waits;
-mod warden;
-mod watchdog;
+mod tasks;
+mod waiting;
 
-use std::fmt;
-use std::pin::pin;
-use std::sync::Arc;
-use std::time::Duration;
-
-use self::core::Core;
-use self::entry::acquire;
-use crate::key_error::KeyError;
-use crate::lock_key::LockKey;
-use crate::lock_keys::LockKeys;
-
-pub use self::borrow::BorrowError;
-pub use self::config_error::ConfigError;
-pub use self::ending::{LossReason, ReleaseError, RunError, Unconfirmed, Unrecorded};
-pub use self::error::{
+pub use self::error::acquire::{
     AcquireError, Contended, NoEntropy, NoQuorum, NodeFailure, QueueFull, ShuttingDown, TooSlow,
     WaitTimeout,
 };
-pub use self::fencing::Fencing;
+pub use self::error::borrow::BorrowError;
+pub use self::error::config::ConfigError;
+pub use self::error::connect::{ConnectError, Misconfigured};
+pub use self::error::loss::LossReason;
+pub use self::error::release::{CompleteError, ReleaseError, ReleaseUnconfirmed, RunError};
 pub use self::guard::{LockGuard, LockHandle};
-pub use self::hand_off::HandOff;
-pub(crate) use self::lasting::Lasting;
+pub use self::lease::lost::Lost;
 pub use self::loan::{LendError, Loan};
-pub use self::lost::Lost;
-pub use self::options::{ConnectError, Misconfigured};
-pub(crate) use self::options::{Options, Settings};
+pub use self::lock_manager::LockManager;
+pub use self::nodes::voting::status::VotingStatus;
 pub use self::recall::{Recall, RunGuard};
-pub use self::restart_guard::RestartGuard;
 pub use self::scope::LockScope;
+pub use self::settings::fencing::Fencing;
+pub use self::settings::hand_off::HandOff;
+pub(crate) use self::settings::options::{Options, Settings};
+pub use self::settings::restart_guard::RestartGuard;
 pub use self::shutdown::ShutdownReport;
-pub use self::snapshot::{HeldLock, NodeStatus, Queue, Snapshot};
-pub use self::warden::NodeStanding;
-
-/// Takes and gives back locks over a set of nodes.
-///
-/// A manager is cheap to clone; all clones share connections, the watchdog and the background work. It belongs
-/// to the tokio runtime on which it was built: its tasks live there. Make one with
-/// [`LockManager::builder`](Self::builder).
-///
-/// # Which method should you use?
-///
-/// * [`run`](Self::run) for work that must stop when the lock is lost: it is cancelled then.
-/// * [`acquire`](Self::acquire) to wait for a busy lock, up to the manager's `max_wait`.
-/// * [`try_acquire`](Self::try_acquire) to be told at once that it is busy.
-/// * the [`RedlockLayer`](crate::RedlockLayer) for HTTP requests.
-///
-/// # Fairness
-///
-/// Callers of one manager that wait for one key get it in the order in which they asked. Callers that do not wait
-/// never get in before them. For those that want several keys see [`acquire_all`](LockManager::acquire_all).
-///
-/// Between managers, which usually means between processes, no order is promised. What is done for fairness: for
-/// each key a manager has one contender, however many wait behind it; a manager keeps a lock among its own callers
-/// only for so long ([`HandOff`]); and after a release that others were waiting for it stands back for a few round
-/// trips, while they ask at random moments. So each has about the same chance at each release, and nobody waits
-/// for ever; but there is no bound on how often one may be unlucky. Contenders of other libraries know nothing of
-/// all this, and callers that do not wait take a lock that they find free.
-///
-/// # Waiting
-///
-/// Who waits does not keep asking. The contender listens to the releases on every node that can announce them, and
-/// asks again after one, when the holder's lease ends, and now and then in any case (after up to 1 s, or 100 ms
-/// while fewer than a quorum of nodes can be heard): notices may be lost, and some holders announce nothing.
-///
-/// # Examples
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tower_redlock::LockManager;
-///
-/// let locks = LockManager::builder().memory(5).connect().await?;
-/// let guard = locks.try_acquire("order:42").await?;
-/// assert!(locks.try_acquire("order:42").await.is_err(), "one at a time");
-/// guard.release().await?;
-/// # Ok(()) }
-/// ```
-#[derive(Clone)]
-pub struct LockManager {
-    core: Arc<Core>,
-}
-
-impl LockManager {
-    /// Acquires `key` if it is free, and says so at once if it is not.
-    ///
-    /// While another caller of this manager holds the key or goes for it, no node is asked. Otherwise one round
-    /// asks all nodes in parallel. If several contenders split the nodes among them, this one stands
-    /// back for a few round trips and tries again, for two node time-outs at most.
-    ///
-    /// # Errors
-    ///
-    /// [`AcquireError::Contended`] if another holds it; see [`AcquireError`] for the rest.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, whatever it had set on any node is released in the background, also what is
-    /// granted later.
-    pub async fn try_acquire<K>(&self, key: K) -> Result<LockGuard, AcquireError>
-    where
-        K: TryInto<LockKey>,
-        K::Error: Into<KeyError>,
-    {
-        self.acquire_within(key, Duration::ZERO).await
-    }
-
-    /// Acquires `key`, waiting up to the manager's `max_wait` while another holds it.
-    ///
-    /// # Errors
-    ///
-    /// [`AcquireError::WaitTimeout`] if another held it all the time; see [`AcquireError`] for the rest.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind: no place in the queue, no
-    /// subscription, no key; if its turn had just come, it passes to the next.
-    pub async fn acquire<K>(&self, key: K) -> Result<LockGuard, AcquireError>
-    where
-        K: TryInto<LockKey>,
-        K::Error: Into<KeyError>,
-    {
-        self.acquire_within(key, self.core.max_wait).await
-    }
-
-    /// Acquires `key`, waiting up to `max_wait`, or the manager's `max_wait` if that is less.
-    ///
-    /// # Errors
-    ///
-    /// As for [`acquire`](Self::acquire), or [`try_acquire`](Self::try_acquire) if `max_wait` is zero.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`try_acquire`](Self::try_acquire).
-    pub async fn acquire_within<K>(
-        &self,
-        key: K,
-        max_wait: Duration,
-    ) -> Result<LockGuard, AcquireError>
-    where
-        K: TryInto<LockKey>,
-        K::Error: Into<KeyError>,
-    {
-        let key: Result<LockKey, K::Error> = key.try_into();
-        let key = key.map_err(|error| invalid(error.into()))?;
-        self.acquire_keys(key.into(), max_wait).await
-    }
-
-    /// Acquires all of `keys` or none, waiting up to the manager's `max_wait` while others hold some of them.
-    ///
-    /// They are sorted, each is taken once, and there may be 1 to [`LockKeys::MAX`] of them. On each node they are
-    /// taken in one step, so that two callers whose keys overlap never wait for each other, in whatever order they
-    /// name them. The lock has one ttl, one fencing token and one guard; it is never handed on inside the process.
-    ///
-    /// # Fairness
-    ///
-    /// Who waits for several keys keeps none of them from others. It goes for them when all are free in this manager,
-    /// and while the nodes say that one is held elsewhere, it has the turn of that one alone (of none, if the nodes do
-    /// not tell [which](crate::node::Holder::key)). Others get the rest meanwhile; who does not wait is not refused for
-    /// its sake either, but may have to wait for what it asks the nodes.
-    ///
-    /// So callers that want fewer keys pass it by, and that has a bound. Once it could have had one of its keys
-    /// eight times, but never all of them, nobody who came later gets any of them, and what comes free is kept for
-    /// it: for an eighth of the time that it has waited, and for nine tenths of the node time-out at most. If that
-    /// was too short, those who wait get what was kept, and it counts anew. Therefore: if no caller of this manager
-    /// has a key for longer than a time H, from its turn to the end of its release, and H is no longer than those
-    /// nine tenths, it goes for its keys within 25 H, counted from when those who came before it have gone. Where
-    /// keys are had for longer, it depends on chance: each time that they are kept for it is one. Callers that want
-    /// several of the same keys have the same right, the older before the younger. Between managers no order is
-    /// promised, as for one key.
-    ///
-    /// # Errors
-    ///
-    /// As for [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let locks = tower_redlock::LockManager::builder().memory(5).connect().await?;
-    /// let guard = locks.acquire_all(["account:7", "account:3"]).await?;
-    /// assert!(locks.try_acquire("account:3").await.is_err());
-    /// guard.release().await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn acquire_all<I>(&self, keys: I) -> Result<LockGuard, AcquireError>
-    where
-        I: IntoIterator,
-        I::Item: TryInto<LockKey>,
-        <I::Item as TryInto<LockKey>>::Error: Into<KeyError>,
-    {
-        let keys = LockKeys::new(keys).map_err(invalid)?;
-        self.acquire_keys(keys, self.core.max_wait).await
-    }
-
-    /// Acquires all of `keys` or none, as [`acquire_all`](Self::acquire_all) does, waiting up to `max_wait`, or the
-    /// manager's `max_wait` if that is less. Zero: does not wait.
-    ///
-    /// # Errors
-    ///
-    /// As for [`acquire_within`](Self::acquire_within).
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`acquire`](Self::acquire).
-    pub async fn acquire_keys(
-        &self,
-        keys: LockKeys,
-        max_wait: Duration,
-    ) -> Result<LockGuard, AcquireError> {
-        acquire(&self.core, keys, max_wait.min(self.core.max_wait)).await
-    }
-
-    /// Acquires `key` as [`acquire`](Self::acquire) does, runs `work` under the lock, and releases it.
-    ///
-    /// When the lock is lost, `work` is dropped where it stands. A result that exists wins over a loss at the
-    /// same moment.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError::Acquire`] if the lock was not acquired: `work` was not called. [`RunError::Lost`] if it was
-    /// lost half-way: how far `work` came is unknown.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, `work` is dropped first and the lock is released after it, in the background.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let locks = tower_redlock::LockManager::builder().memory(5).connect().await?;
-    /// let sum = locks.run("order:42", |_lock| async { 40 + 2 }).await?;
-    /// assert_eq!(sum, 42);
-    /// # Ok(()) }
-    /// ```
-    pub async fn run<K, F, Fut>(&self, key: K, work: F) -> Result<Fut::Output, RunError>
-    where
-        K: TryInto<LockKey>,
-        K::Error: Into<KeyError>,
-        F: FnOnce(LockHandle) -> Fut,
-        Fut: Future,
-    {
-        let guard = self.acquire(key).await?;
-        let outcome = {
-            // Declared after the guard, so dropped before it: the work ends before the lock does.
-            let mut work = pin!(work(guard.handle()));
-            let mut lost = pin!(guard.lost());
-            tokio::select! {
-                biased;
-                output = &mut work => Ok(output),
-                reason = &mut lost => Err(RunError::Lost(reason)),
-            }
-        };
-        // A release that is not confirmed goes on in the background; the work is done either way.
-        let _ = guard.release().await;
-        outcome
-    }
-
-    /// The time to live that is sent to the nodes.
-    #[must_use]
-    pub fn ttl(&self) -> Duration {
-        self.core.terms.ttl
-    }
-
-    /// The longest that [`acquire`](Self::acquire) waits.
-    #[must_use]
-    pub fn max_wait(&self) -> Duration {
-        self.core.max_wait
-    }
-
-    /// How long a node may take to answer.
-    #[must_use]
-    pub fn node_timeout(&self) -> Duration {
-        self.core.node_timeout
-    }
-
-    /// How many nodes must grant.
-    #[must_use]
-    pub fn quorum(&self) -> usize {
-        self.core.terms.quorum.needed()
-    }
-}
-
-fn invalid(error: KeyError) -> AcquireError {
-    crate::metrics::invalid_key();
-    AcquireError::InvalidKey(error)
-}
-
-impl fmt::Debug for LockManager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockManager")
-            .field("nodes", &self.core.nodes)
-            .field("quorum", &self.quorum())
-            .field("ttl", &self.ttl())
-            .finish_non_exhaustive()
-    }
-}
+pub use self::snapshot::{HeldLock, NodeStatus, QueueStatus, Snapshot};

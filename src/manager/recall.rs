@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::LockManager;
-use super::attempt::Purpose;
-use super::completion::{End, complete};
-use super::core::Core;
-use super::ending::Unrecorded;
-use super::entry::go;
-use super::error::{AcquireError, NoQuorum};
-use super::guard::{LockGuard, LockHandle};
-use super::waiter::Prize;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
+use crate::manager::LockManager;
+use crate::manager::acquire::enter::go;
+use crate::manager::acquire::outcome::Acquired;
+use crate::manager::acquire::round::attempt::Purpose;
+use crate::manager::error::acquire::{AcquireError, NoQuorum};
+use crate::manager::error::release::CompleteError;
+use crate::manager::guard::{LockGuard, LockHandle};
+use crate::manager::release::completion::{End, complete};
+use crate::manager::shared::Shared;
 use crate::namespace::NodeKeys;
 use crate::token::FencingToken;
 
@@ -48,7 +48,7 @@ impl RunGuard {
     fn new(guard: LockGuard, keep: Duration) -> Result<Self, AcquireError> {
         // It was asked for; whoever grants without is out of order.
         let fence = guard.fence();
-        let fence = fence.ok_or_else(|| AcquireError::NoQuorum(guard.core().no_answer()))?;
+        let fence = fence.ok_or_else(|| AcquireError::NoQuorum(guard.shared().no_answer()))?;
         Ok(Self { guard, fence, keep })
     }
 
@@ -72,14 +72,14 @@ impl RunGuard {
     ///
     /// # Errors
     ///
-    /// [`Unrecorded`] if too few nodes have it within the node time-out: whether anybody will ever be told is not
+    /// [`CompleteError`] if too few nodes have it within the node time-out: whether anybody will ever be told is not
     /// known. Who asks next finds out, and settles it for good: it is told this, or does the work again.
     ///
     /// # Cancel safety
     ///
     /// It goes on while it is polled, and in the background once it is dropped. Dropped before its first poll, it
     /// releases the lock.
-    pub async fn complete(self, came_to: impl Into<Bytes>) -> Result<(), Unrecorded> {
+    pub async fn complete(self, came_to: impl Into<Bytes>) -> Result<(), CompleteError> {
         let end = End::After(self.keep);
         self.end(Some((came_to.into(), end))).await
     }
@@ -88,27 +88,22 @@ impl RunGuard {
     ///
     /// # Errors
     ///
-    /// [`Unrecorded`] if too few nodes answered within the node time-out. What is not released goes on being released
+    /// [`CompleteError`] if too few nodes answered within the node time-out. What is not released goes on being released
     /// in the background until the ttl has ended it.
     ///
     /// # Cancel safety
     ///
     /// As for [`complete`](Self::complete).
-    pub async fn abandon(self) -> Result<(), Unrecorded> {
+    pub async fn abandon(self) -> Result<(), CompleteError> {
         self.end(None).await
     }
 
-    async fn end(self, outcome: Option<(Bytes, End)>) -> Result<(), Unrecorded> {
+    async fn end(self, outcome: Option<(Bytes, End)>) -> Result<(), CompleteError> {
         let guard = self.guard;
-        let core = Arc::clone(guard.core());
-        match guard.resign() {
-            Some((hold, owed)) => complete(&core, hold, owed, outcome).await,
-            // It is not shared and has not been given back.
-            None => Err(Unrecorded {
-                confirmed: 0,
-                needed: core.terms.quorum.needed(),
-            }),
-        }
+        let shared = Arc::clone(guard.shared());
+        // It is not shared.
+        let (hold, owed) = guard.resign();
+        complete(&shared, hold, owed, outcome).await
     }
 }
 
@@ -184,20 +179,20 @@ impl LockManager {
         K::Error: Into<KeyError>,
     {
         let key: LockKey = key.try_into().map_err(Into::into)?;
-        let core = &self.core;
+        let shared = &self.shared;
         let keep = keep.max(Duration::from_secs(1));
-        let keys = NodeKeys::from(core.requests.place(&key));
+        let keys = NodeKeys::from(shared.requests.node_key(&key));
         let purpose = Purpose::Recall { adopt: false, keep };
-        let limit = max_wait.min(core.max_wait);
-        match go(core, (LockKeys::from(key), keys), purpose, limit).await? {
-            Prize::Lock(guard) => Ok(Recall::Run(RunGuard::new(guard, keep)?)),
-            Prize::Record(record) => Ok(Recall::Replay(record.body)),
-            Prize::Adopted(guard, record) => {
+        let limit = max_wait.min(shared.max_wait);
+        match go(shared, (LockKeys::from(key), keys), purpose, limit).await? {
+            Acquired::Lock(guard) => Ok(Recall::Run(RunGuard::new(guard, keep)?)),
+            Acquired::Record(record) => Ok(Recall::Replay(record.body)),
+            Acquired::Adopted(guard, record) => {
                 // Whether a quorum ever had it is not known; before it is told of, one must.
                 let (body, end) = (record.body, End::At(record.until));
                 let run = RunGuard::new(guard, keep)?;
                 let settled = run.end(Some((body.clone(), end))).await;
-                settled.map_err(|_| AcquireError::NoQuorum(core.no_answer()))?;
+                settled.map_err(|_| AcquireError::NoQuorum(shared.no_answer()))?;
                 Ok(Recall::Replay(body))
             }
         }
@@ -208,13 +203,13 @@ impl LockManager {
 impl LockManager {
     /// Whether `handle` observes a run of the work called `key` that this manager let begin and that has not ended.
     pub(crate) fn is_run_of(&self, handle: &LockHandle, key: &LockKey) -> bool {
-        handle.is_of(&self.core) && handle.key() == key && !handle.is_lost()
+        handle.is_of(&self.shared) && handle.key() == key && !handle.is_lost()
     }
 }
 
-impl Core {
+impl Shared {
     /// The error where too few nodes had anything to say.
-    pub(super) fn no_answer(&self) -> NoQuorum {
+    pub(in crate::manager) fn no_answer(&self) -> NoQuorum {
         NoQuorum {
             needed: self.terms.quorum.needed(),
             nodes: self.nodes.len(),

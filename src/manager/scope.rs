@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::LockManager;
-use super::ending::LossReason;
-use super::entry::{Wait, acquire};
-use super::error::AcquireError;
-use super::guard::{LockGuard, LockHandle};
 use crate::clock::Clock as _;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
+use crate::manager::LockManager;
+use crate::manager::acquire::enter::acquire;
+use crate::manager::acquire::wait::Wait;
+use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::loss::LossReason;
+use crate::manager::guard::{LockGuard, LockHandle};
 use crate::metrics;
 
 /// The locks that one piece of work holds, a request for instance, so that its parts share them instead of waiting for
@@ -115,23 +116,23 @@ impl LockManager {
         keys: LockKeys,
         max_wait: Duration,
     ) -> Result<LockGuard, AcquireError> {
-        let began = self.core.clock.now();
-        let limit = max_wait.min(self.core.max_wait);
+        let began = self.shared.clock.now();
+        let limit = max_wait.min(self.shared.max_wait);
         let Shared { guards, missing } = self.share(&scope.live(), &keys)?;
         if missing.is_none() {
             return together(guards);
         }
         drop(guards);
         let patience = if limit.is_zero() {
-            self.core.node_timeout
+            self.shared.node_timeout
         } else {
             limit
         };
         let wait = Wait::new(began, limit);
         let Ok(_turn) = timeout(patience, scope.work.turn.lock()).await else {
-            let places = self.core.namespace.place_all(&keys)?;
-            let busy = wait.busy(&self.core, places.as_slice());
-            metrics::acquired(busy.word(), wait.waited(&self.core));
+            let places = self.shared.namespace.node_keys(&keys)?;
+            let busy = wait.busy(&self.shared, places.as_slice());
+            metrics::acquired(busy.word(), wait.waited(&self.shared));
             return Err(busy);
         };
         let live = scope.live();
@@ -140,11 +141,11 @@ impl LockManager {
             return together(guards);
         };
         let limit = if self.comes_after(&missing, &live)? {
-            wait.left(&self.core)
+            wait.left(&self.shared)
         } else {
             Duration::ZERO
         };
-        let guard = acquire(&self.core, missing, limit).await?;
+        let guard = acquire(&self.shared, missing, limit).await?;
         scope.note(guard.handle());
         Ok(guard.along_with(guards))
     }
@@ -154,10 +155,10 @@ impl LockManager {
         let (mut shared, mut guards) = (Vec::new(), Vec::new());
         for handle in live {
             let wanted = keys.as_slice().iter().any(|key| handle.covers(key));
-            if !wanted || !handle.is_of(&self.core) {
+            if !wanted || !handle.is_of(&self.shared) {
                 continue;
             }
-            match handle.reenter(&self.core) {
+            match handle.reenter(&self.shared) {
                 Ok(guard) => {
                     guards.push(guard);
                     shared.push(handle);
@@ -182,7 +183,7 @@ impl LockManager {
 
     /// Whether all of `keys` sort after everything that is held, here or with another manager.
     fn comes_after(&self, keys: &LockKeys, live: &[LockHandle]) -> Result<bool, AcquireError> {
-        let places = self.core.namespace.place_all(keys)?;
+        let places = self.shared.namespace.node_keys(keys)?;
         let first = places.first().as_str();
         let last = live.iter().filter_map(LockHandle::last_place).max();
         Ok(last.is_none_or(|last| first > last))

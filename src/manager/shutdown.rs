@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::LockManager;
-use super::core::Core;
-use super::ending::LossReason;
-use super::fanout::Fanout;
-use super::ledger::Open;
+use crate::manager::LockManager;
+use crate::manager::error::loss::LossReason;
+use crate::manager::ledger::Open;
+use crate::manager::nodes::fanout::Fanout;
+use crate::manager::shared::Shared;
 
 /// What [`LockManager::shutdown`] found: what of the manager may still be set on nodes when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,38 +63,38 @@ impl LockManager {
     /// If the future is dropped, no new locks are taken all the same, and the rest is left as it stands: releases go
     /// on, and nothing is forgotten. Call it again to go on.
     pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
-        let core = &self.core;
-        core.ledger.close();
-        core.registry.close();
-        core.queue.close();
+        let shared = &self.shared;
+        shared.ledger.close();
+        shared.registry.close();
+        shared.queue.close();
         let mut lost = 0;
-        let mut is_empty = core.ledger.is_empty_within(grace).await;
+        let mut is_empty = shared.ledger.is_empty_within(grace).await;
         if !is_empty {
-            lost = core.registry.lose_all(LossReason::Shutdown);
-            let last = (core.node_timeout * 2).max(SHORTEST_LAST_WAIT);
-            is_empty = core.ledger.is_empty_within(last).await;
+            lost = shared.registry.lose_all(LossReason::Shutdown);
+            let last = (shared.node_timeout * 2).max(SHORTEST_LAST_WAIT);
+            is_empty = shared.ledger.is_empty_within(last).await;
         }
         if is_empty {
             // Nothing can be owed any more, for nothing new begins.
-            core.close_nodes().await;
-            core.registry.stop();
+            shared.close_nodes().await;
+            shared.registry.stop();
         }
         let Open {
             acquiring,
             held,
             releasing,
-        } = core.ledger.open();
+        } = shared.ledger.open();
         ShutdownReport {
             lost,
             held,
             acquiring,
             unconfirmed: releasing,
-            expiring: core.ledger.left(),
+            expiring: shared.ledger.left(),
         }
     }
 }
 
-impl Core {
+impl Shared {
     async fn close_nodes(&self) {
         let closing = self.nodes.iter().enumerate();
         let mut closing = Fanout::new(closing.map(|(index, node)| (index, node.close())));

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use super::LockManager;
-use super::hold::Seen;
-use super::warden::NodeStanding;
 use crate::clock::Clock as _;
+use crate::manager::LockManager;
+use crate::manager::lease::view::LeaseView;
+use crate::manager::nodes::seconds::seconds;
+use crate::manager::nodes::voting::status::VotingStatus;
 use crate::namespace::NodeKey;
 use crate::node::NodeState;
 use crate::token::FencingToken;
@@ -18,19 +19,19 @@ impl LockManager {
     /// It looks at every lock and every caller that waits, and so is for people and for scrapes, not for every request.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let core = &self.core;
-        let now = core.clock.now();
-        let load = core.queue.load();
-        let (agreed, written_back) = core.numbers.get();
-        let waits = core.waits.by_key();
-        let show = |key: &NodeKey| key.show(core.redact).into_owned();
-        let held = core.registry.holds();
-        let mut seen: Vec<Seen> = held.iter().map(|hold| hold.seen()).collect();
+        let shared = &self.shared;
+        let now = shared.clock.now();
+        let load = shared.queue.load();
+        let (agreed, written_back) = shared.fences.get();
+        let waiters = shared.waiters.by_key();
+        let show = |key: &NodeKey| key.show(shared.redact).into_owned();
+        let held = shared.registry.holds();
+        let mut seen: Vec<LeaseView> = held.iter().map(|hold| hold.seen()).collect();
         seen.sort_by_key(|seen| seen.since);
         let locks = seen.into_iter().take(Snapshot::MOST);
         let locks = locks.map(|seen| HeldLock {
             waiting: seen.keys.as_slice().iter().fold(0, |sum, key| {
-                sum + waits.get(key.shared()).map_or(0, |(_, count, _)| *count)
+                sum + waiters.get(key.shared()).map_or(0, |(_, count, _)| *count)
             }),
             keys: seen.keys.as_slice().iter().map(show).collect(),
             held_for: now.since(seen.since),
@@ -40,20 +41,20 @@ impl LockManager {
             fence: seen.fence,
         });
         let locks = locks.collect();
-        let queues = waits.values().map(|(key, waiting, since)| Queue {
+        let queues = waiters.values().map(|(key, waiting, since)| QueueStatus {
             key: show(key),
             waiting: *waiting,
             longest_wait: now.since(*since),
         });
-        let mut queues: Vec<Queue> = queues.collect();
+        let mut queues: Vec<QueueStatus> = queues.collect();
         queues.sort_by_key(|queue| std::cmp::Reverse(queue.longest_wait));
         queues.truncate(Snapshot::MOST);
         Snapshot {
             held: held.len(),
             keys: load.keys,
             waiting: load.waiting,
-            numbers_agreed: agreed,
-            numbers_written_back: written_back,
+            fences_agreed: agreed,
+            fences_written_back: written_back,
             nodes: self.nodes(),
             locks,
             queues,
@@ -63,13 +64,13 @@ impl LockManager {
     /// The nodes and what is known of each right now.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
-        let now = self.core.clock.now();
-        let nodes = self.core.nodes.iter().enumerate();
+        let now = self.shared.clock.now();
+        let nodes = self.shared.nodes.iter().enumerate();
         nodes
             .map(|(index, node)| NodeStatus {
                 name: node.name().to_owned(),
                 state: node.state(),
-                standing: self.core.standings.show(index, now),
+                voting: self.shared.voting.show(index, now),
             })
             .collect()
     }
@@ -90,15 +91,15 @@ pub struct Snapshot {
     /// Callers that wait in line behind them.
     pub waiting: usize,
     /// Grants so far whose fencing token the nodes agreed on at once.
-    pub numbers_agreed: u64,
+    pub fences_agreed: u64,
     /// Grants so far whose fencing token took a second round trip.
-    pub numbers_written_back: u64,
+    pub fences_written_back: u64,
     /// The nodes and what is known of each.
     pub nodes: Vec<NodeStatus>,
     /// The locks that have been held for longest, at most [`Snapshot::MOST`].
     pub locks: Vec<HeldLock>,
     /// The keys that somebody has waited for longest, at most [`Snapshot::MOST`].
-    pub queues: Vec<Queue>,
+    pub queues: Vec<QueueStatus>,
 }
 
 impl Snapshot {
@@ -131,7 +132,7 @@ pub struct HeldLock {
 /// The callers of this process that wait for one key: in line, or for other processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Queue {
+pub struct QueueStatus {
     /// What they wait for.
     pub key: String,
     /// How many they are.
@@ -150,19 +151,5 @@ pub struct NodeStatus {
     /// What is known of its connection.
     pub state: NodeState,
     /// Whether its word counts.
-    pub standing: NodeStanding,
-}
-
-/// A time that may be unknown as seconds, as `Serialize` has it.
-#[expect(clippy::ref_option, reason = "what serde asks for")]
-pub(super) fn optional_seconds<S: Serializer>(
-    time: &Option<Duration>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    time.map(|time| time.as_secs_f64()).serialize(serializer)
-}
-
-/// A time as seconds, as `Serialize` has it.
-pub(super) fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
+    pub voting: VotingStatus,
 }

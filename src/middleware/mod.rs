@@ -127,10 +127,10 @@ pub use key_extractor::{IntoKey, KeyExtractor};
 pub use layer::RedlockLayer;
 pub use loan::{LOAN_HEADER, loan_header};
 pub use options::{
-    BusyStatus, HoldUntil, NotARefusal, OnNoQuorum, ReleaseMode, Unlocked, UnlockedReason,
+    BusyStatus, HoldUntil, InvalidBusyStatus, OnNoQuorum, ReleaseMode, Unlocked, UnlockedReason,
 };
 pub use prefer::prefer_wait;
 pub use rejection::{DefaultResponseForRejection, Rejection, ResponseForRejection};
 pub use rejection_kind::RejectionKind;
-pub use run_to_end::{Finishing, FinishingFuture, RunToEnd, RunToEndLayer};
+pub use run_to_end::{FinishingFuture, RunToEnd, RunToEndLayer, RunToEndService};
 pub use service::RedlockService;

@@ -97,22 +97,22 @@ impl Default for BusyStatus {
 }
 
 impl TryFrom<StatusCode> for BusyStatus {
-    type Error = NotARefusal;
+    type Error = InvalidBusyStatus;
 
-    fn try_from(status: StatusCode) -> Result<Self, NotARefusal> {
+    fn try_from(status: StatusCode) -> Result<Self, InvalidBusyStatus> {
         if status.is_client_error() || status.is_server_error() {
             Ok(Self(status))
         } else {
-            Err(NotARefusal(status))
+            Err(InvalidBusyStatus(status))
         }
     }
 }
 
 /// The status is no client or server error, so it would not tell a client that its request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotARefusal(StatusCode);
+pub struct InvalidBusyStatus(StatusCode);
 
-impl fmt::Display for NotARefusal {
+impl fmt::Display for InvalidBusyStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -122,7 +122,7 @@ impl fmt::Display for NotARefusal {
     }
 }
 
-impl std::error::Error for NotARefusal {}
+impl std::error::Error for InvalidBusyStatus {}
 
 /// In the extensions of a request that went through a [`RedlockLayer`](super::RedlockLayer) and runs without a
 /// lock. A request that has one carries its [`LockHandle`](crate::LockHandle) instead, and a request

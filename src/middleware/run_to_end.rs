@@ -11,7 +11,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::conduct::OnLost;
-use crate::manager::Lasting;
+use crate::detach::Detached;
 
 use super::admission::Along;
 use super::key_extractor::KeyExtractor;
@@ -49,23 +49,23 @@ impl<K> fmt::Debug for RunToEndLayer<K> {
 }
 
 impl<S, K: KeyExtractor> Layer<S> for RunToEndLayer<K> {
-    type Service = RedlockService<Finishing<S>, K>;
+    type Service = RedlockService<RunToEndService<S>, K>;
 
     fn layer(&self, inner: S) -> Self::Service {
         let on_lost = self.outer.lost_policy();
-        self.outer.layer(Finishing { inner, on_lost })
+        self.outer.layer(RunToEndService { inner, on_lost })
     }
 }
 
 /// A service that finishes requests which hold a lock, whether or not somebody waits for them. It stands inside a
 /// [`RedlockLayer`].
 #[derive(Clone, Debug)]
-pub struct Finishing<S> {
+pub struct RunToEndService<S> {
     inner: S,
     on_lost: OnLost,
 }
 
-impl<S, B> Service<Request<B>> for Finishing<S>
+impl<S, B> Service<Request<B>> for RunToEndService<S>
 where
     S: Service<Request<B>>,
     S::Future: Send + 'static,
@@ -91,7 +91,7 @@ where
             };
         };
         let on_lost = self.on_lost;
-        let work = Lasting::new(async move {
+        let work = Detached::new(async move {
             let mut inner = pin!(inner);
             match on_lost {
                 OnLost::Continue => Some(inner.await),
@@ -106,13 +106,13 @@ where
             }
         });
         FinishingFuture {
-            state: State::Lasting { work },
+            state: State::Detached { work },
         }
     }
 }
 
 pin_project! {
-    /// The response of a [`Finishing`].
+    /// The response of a [`RunToEndService`].
     ///
     /// # Cancel safety
     ///
@@ -140,8 +140,8 @@ pin_project! {
             #[pin]
             inner: F,
         },
-        Lasting {
-            work: Lasting<Option<Result<T, E>>>,
+        Detached {
+            work: Detached<Option<Result<T, E>>>,
         },
     }
 }
@@ -155,7 +155,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StateProj::Here { inner } => inner.poll(cx),
-            StateProj::Lasting { work } => match ready!(Pin::new(work).poll(cx)) {
+            StateProj::Detached { work } => match ready!(Pin::new(work).poll(cx)) {
                 Some(result) => Poll::Ready(result),
                 // The layer around this sees the loss itself, and answers.
                 None => Poll::Pending,
@@ -166,7 +166,7 @@ where
 
 impl<F, T, E> fmt::Debug for FinishingFuture<F, T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lasts = matches!(self.state, State::Lasting { .. });
+        let lasts = matches!(self.state, State::Detached { .. });
         f.debug_struct("FinishingFuture")
             .field("lasts", &lasts)
             .finish_non_exhaustive()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AcquireRequest, Charter, ReleaseRequest};
+use super::{AcquireRequest, ClusterConfig, ReleaseRequest};
 use crate::record::Record;
 
 /// A request to take the lock of an idempotency key, or to be told of the record that its request came to.
@@ -49,7 +49,7 @@ pub struct CompleteRequest {
     /// told of it.
     pub chosen: bool,
     /// As for an acquire: a node that may have forgotten a grant must not keep a record, unless a quorum has it.
-    pub charter: Option<Arc<Charter>>,
+    pub config: Option<Arc<ClusterConfig>>,
 }
 
 impl CompleteRequest {
@@ -60,7 +60,7 @@ impl CompleteRequest {
             release,
             record,
             chosen: false,
-            charter: None,
+            config: None,
         }
     }
 
@@ -71,10 +71,10 @@ impl CompleteRequest {
         self
     }
 
-    /// The same under `charter`.
+    /// The same under `config`.
     #[must_use]
-    pub fn under(mut self, charter: Option<Arc<Charter>>) -> Self {
-        self.charter = charter;
+    pub fn under(mut self, config: Option<Arc<ClusterConfig>>) -> Self {
+        self.config = config;
         self
     }
 }

@@ -26,11 +26,11 @@ use crate::namespace::Namespace;
 pub use self::completion::{CompleteRequest, RecallRequest};
 pub use self::notifier::{Ear, Ears, Heard, Notifier, Subscription};
 pub use self::request::{
-    AcquireRequest, Charter, CheckIn, EndClaim, Entry, ExtendRequest, Fence, Promotion,
-    RaiseRequest, ReleaseRequest, VerifyRequest,
+    AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, EndClaim, ExtendRequest, Fence,
+    PromoteRequest, RaiseRequest, ReleaseRequest, VerifyRequest,
 };
 pub use crate::protocol::reply::{
-    AcquireReply, CompleteReply, ExtendReply, Holder, RaiseReply, ReleaseReply, Standing,
+    AcquireReply, CheckInReply, CompleteReply, ExtendReply, Holder, RaiseReply, ReleaseReply,
     VerifyReply,
 };
 
@@ -67,7 +67,7 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     fn start(&self, context: NodeContext);
 
     /// What of the node all processes must agree on besides its name: by what it finds its server, say. It becomes part
-    /// of their [`Charter`]. Default: nothing.
+    /// of their [`ClusterConfig`]. Default: nothing.
     fn agreed(&self) -> String {
         String::new()
     }
@@ -132,9 +132,9 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Asks whether the node may vote; if it may have forgotten something, its quarantine begins with this.
-    fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
-        let standing = Standing::Voting {
-            max_lease: request.charter.max_lease,
+    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
+        let standing = CheckInReply::Voting {
+            max_lease: request.config.max_lease,
             high_water: None,
             replaced: Vec::new(),
         };
@@ -142,7 +142,7 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Ends the node's quarantine, if it is the one that is meant. Tells whether it was.
-    fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
+    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         drop(request);
         Box::pin(std::future::ready(Ok(true)))
     }
@@ -166,7 +166,7 @@ pub struct NodeContext {
     /// The manager's clock.
     pub clock: Arc<dyn Clock>,
     /// Where the node registers the server it found.
-    pub roster: Roster,
+    pub roster: ServerRegistry,
     /// The ttl of the manager's leases.
     pub ttl: Duration,
     /// How long the manager waits for the answer to a command. A node that is slower than that is of no use, but
@@ -179,7 +179,7 @@ pub struct NodeContext {
 impl NodeContext {
     /// A context with the default node time-out and namespace.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>, roster: Roster, ttl: Duration) -> Self {
+    pub fn new(clock: Arc<dyn Clock>, roster: ServerRegistry, ttl: Duration) -> Self {
         Self {
             clock,
             roster,
@@ -214,8 +214,8 @@ pub enum NodeState {
 pub struct NodeError {
     kind: NodeErrorKind,
     detail: Cow<'static, str>,
-    // The digest of the charter that the node is under, if that is the reason.
-    charter: Option<Box<str>>,
+    // The digest of the config that the node is under, if that is the reason.
+    config: Option<Box<str>>,
 }
 
 impl fmt::Debug for NodeError {
@@ -233,21 +233,21 @@ impl NodeError {
         Self {
             kind,
             detail: detail.into(),
-            charter: None,
+            config: None,
         }
     }
 
-    /// The error of a node that is under the charter `theirs` with this digest.
-    pub(crate) fn foreign(theirs: &str, digest: String, ours: &Charter) -> Self {
+    /// The error of a node that is under the config `theirs` with this digest.
+    pub(crate) fn foreign(theirs: &str, digest: String, ours: &ClusterConfig) -> Self {
         Self {
-            charter: Some(digest.into()),
-            ..Self::new(NodeErrorKind::Foreign, foreign_charter(theirs, &ours.text))
+            config: Some(digest.into()),
+            ..Self::new(NodeErrorKind::Foreign, foreign_config(theirs, &ours.text))
         }
     }
 
-    /// The digest of the charter that the node is under, where another than ours is the reason and it is known.
-    pub(crate) fn charter(&self) -> Option<&str> {
-        self.charter.as_deref()
+    /// The digest of the config that the node is under, where another than ours is the reason and it is known.
+    pub(crate) fn config(&self) -> Option<&str> {
+        self.config.as_deref()
     }
 
     /// What kind of error it is.
@@ -302,7 +302,7 @@ pub enum NodeErrorKind {
     Garbled,
     /// The server cannot serve as a node: wrong role, eviction, missing rights, listed twice.
     Misconfigured,
-    /// It serves processes with another [`Charter`]: another list of nodes, other settings, or another format. It had
+    /// It serves processes with another [`ClusterConfig`]: another list of nodes, other settings, or another format. It had
     /// no effect.
     Foreign,
     /// It may have forgotten locks that it granted, and does not grant before those have ended. It had no effect.
@@ -323,8 +323,8 @@ pub(crate) fn unmarked() -> NodeError {
     )
 }
 
-/// Says that a node is under another charter than ours.
-pub(crate) fn foreign_charter(theirs: &str, ours: &str) -> String {
+/// Says that a node is under another config than ours.
+pub(crate) fn foreign_config(theirs: &str, ours: &str) -> String {
     let theirs: String = theirs
         .chars()
         .filter(|c| !c.is_control())
@@ -335,17 +335,17 @@ pub(crate) fn foreign_charter(theirs: &str, ours: &str) -> String {
     )
 }
 
-/// How much of a charter is shown that came from a node.
+/// How much of a config is shown that came from a node.
 const LONGEST_CHARTER: usize = 1_000;
 
 /// The servers of one manager, so that one server is never counted as two nodes.
 #[derive(Clone, Debug, Default)]
-pub struct Roster {
+pub struct ServerRegistry {
     // Server identity to node name.
     servers: Arc<Mutex<HashMap<String, String>>>,
 }
 
-impl Roster {
+impl ServerRegistry {
     /// An empty roster.
     #[must_use]
     pub fn new() -> Self {
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_server_is_counted_once() {
-        let roster = Roster::new();
+        let roster = ServerRegistry::new();
         roster.claim("a", "run-1").unwrap();
         roster.claim("a", "run-1").unwrap();
         let error = roster.claim("b", "run-1").unwrap_err();
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn nodes_whose_servers_swap_addresses_find_their_way() {
-        let roster = Roster::new();
+        let roster = ServerRegistry::new();
         roster.claim("a", "run-1").unwrap();
         roster.claim("b", "run-2").unwrap();
         roster.claim("a", "run-2").unwrap_err();

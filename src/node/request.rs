@@ -13,7 +13,7 @@ use crate::token::{Claim, FencingToken, OwnerHash, OwnerToken};
 /// [formats](Self::FORMAT) to the nodes would not understand each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Charter {
+pub struct ClusterConfig {
     /// A hash of [`text`](Self::text), to be compared.
     pub digest: String,
     /// The format, the nodes' names, the quorum and whatever else is agreed, as shown to people.
@@ -21,15 +21,15 @@ pub struct Charter {
     /// The longest lease that this process takes.
     pub max_lease: Duration,
     /// Whether nodes that may have forgotten something must not vote. Else a node only sees to it that it is under no
-    /// other charter.
+    /// other config.
     pub guarded: bool,
 }
 
-impl Charter {
-    /// The version of what is written to the nodes. It is part of every charter.
+impl ClusterConfig {
+    /// The version of what is written to the nodes. It is part of every config.
     pub const FORMAT: u32 = 1;
 
-    /// The charter of this text, which is put behind the format. Nodes that may have forgotten something do not vote
+    /// The config of this text, which is put behind the format. Nodes that may have forgotten something do not vote
     /// under it.
     #[must_use]
     pub fn new(agreed: &str, max_lease: Duration) -> Self {
@@ -56,7 +56,7 @@ impl Charter {
 /// Each key has a counter on each node. A grant sets the counters of all its keys to one value: the least that is at
 /// least [`token`](Self::token) and at least [`FencingToken::STEP`] above each of them. A counter that is missing
 /// counts as the *high-water mark*, the highest value that any counter of the node and namespace ever had, and so does
-/// one that is no number. None counts for less than the floor of the node's last [promotion](Promotion::floor). A token
+/// one that is no number. None counts for less than the floor of the node's last [promotion](PromoteRequest::floor). A token
 /// that is more than an hour ahead both of the mark and of the node's clock is taken for a mistake and not looked at.
 ///
 /// A raise or an extension sets a counter to the number of the lock, or leaves it where it is higher; a missing one
@@ -89,28 +89,28 @@ pub struct AcquireRequest {
     /// For how long.
     pub ttl: Duration,
     /// What the node must agree to; `None`: it grants whatever it may have forgotten, and whoever else it serves.
-    pub charter: Option<Arc<Charter>>,
+    pub config: Option<Arc<ClusterConfig>>,
     /// Which number is proposed; `None`: holders are not numbered.
     pub fence: Option<Fence>,
 }
 
 impl AcquireRequest {
-    /// A request for `keys` as `token` for `ttl`, without a charter and a number.
+    /// A request for `keys` as `token` for `ttl`, without a config and a number.
     #[must_use]
     pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration) -> Self {
         Self {
             keys: keys.into(),
             token,
             ttl,
-            charter: None,
+            config: None,
             fence: None,
         }
     }
 
-    /// The same under `charter`.
+    /// The same under `config`.
     #[must_use]
-    pub fn under(mut self, charter: Option<Arc<Charter>>) -> Self {
-        self.charter = charter;
+    pub fn under(mut self, config: Option<Arc<ClusterConfig>>) -> Self {
+        self.config = config;
         self
     }
 
@@ -136,14 +136,14 @@ pub struct ExtendRequest {
     /// is gone.
     pub refill: bool,
     /// As for an acquire. A node in quarantine is written all the same, and says so.
-    pub charter: Option<Arc<Charter>>,
+    pub config: Option<Arc<ClusterConfig>>,
     /// The number of the lock: lower counters are raised to it.
     pub fence: Option<Fence>,
 }
 
 impl ExtendRequest {
     /// A request to extend `keys` of `token` to `ttl`, and to set them where they are absent if `refill`; without a
-    /// charter and a number.
+    /// config and a number.
     #[must_use]
     pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration, refill: bool) -> Self {
         Self {
@@ -151,15 +151,15 @@ impl ExtendRequest {
             token,
             ttl,
             refill,
-            charter: None,
+            config: None,
             fence: None,
         }
     }
 
-    /// The same under `charter`.
+    /// The same under `config`.
     #[must_use]
-    pub fn under(mut self, charter: Option<Arc<Charter>>) -> Self {
-        self.charter = charter;
+    pub fn under(mut self, config: Option<Arc<ClusterConfig>>) -> Self {
+        self.config = config;
         self
     }
 
@@ -250,7 +250,7 @@ pub struct VerifyRequest {
     /// Who should hold all of it.
     pub owner: OwnerHash,
     /// As for an acquire: a node that may have forgotten something cannot tell.
-    pub charter: Option<Arc<Charter>>,
+    pub config: Option<Arc<ClusterConfig>>,
     /// Who wants to run under it. The first to claim a loan at a node has it there, and the node remembers that.
     pub claim: Option<Claim>,
 }
@@ -258,11 +258,15 @@ pub struct VerifyRequest {
 impl VerifyRequest {
     /// The question whether `owner` holds `keys`.
     #[must_use]
-    pub fn new(keys: impl Into<NodeKeys>, owner: OwnerHash, charter: Option<Arc<Charter>>) -> Self {
+    pub fn new(
+        keys: impl Into<NodeKeys>,
+        owner: OwnerHash,
+        config: Option<Arc<ClusterConfig>>,
+    ) -> Self {
         Self {
             keys: keys.into(),
             owner,
-            charter,
+            config,
             claim: None,
         }
     }
@@ -305,40 +309,40 @@ impl EndClaim {
 /// The question whether a node may vote.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct CheckIn {
+pub struct CheckInRequest {
     /// Whose locks.
     pub namespace: Namespace,
     /// What the node must agree to. It remembers the longest `max_lease` it was told of under it.
-    pub charter: Arc<Charter>,
+    pub config: Arc<ClusterConfig>,
     /// What a quarantine is called that begins with this: random.
     pub fresh: String,
-    /// How a node is met that knows another charter or none.
-    pub entry: Entry,
+    /// How a node is met that knows another config or none.
+    pub entry: CheckInMode,
 }
 
-/// How a node is met that knows another charter or none.
+/// How a node is met that knows another config or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Entry {
-    /// One without a charter is put into quarantine (if the charter is [guarded](Charter::guarded)); one with another
+pub enum CheckInMode {
+    /// One without a config is put into quarantine (if the config is [guarded](ClusterConfig::guarded)); one with another
     /// is left alone.
     Normal,
-    /// Both are put into quarantine: the members are being changed. The node remembers which charter was replaced.
+    /// Both are put into quarantine: the members are being changed. The node remembers which config was replaced.
     Adopt,
 }
 
-impl CheckIn {
-    /// The question of a process under `charter` for its locks in `namespace`.
+impl CheckInRequest {
+    /// The question of a process under `config` for its locks in `namespace`.
     #[must_use]
     pub const fn new(
         namespace: Namespace,
-        charter: Arc<Charter>,
+        config: Arc<ClusterConfig>,
         fresh: String,
-        entry: Entry,
+        entry: CheckInMode,
     ) -> Self {
         Self {
             namespace,
-            charter,
+            config,
             fresh,
             entry,
         }
@@ -348,11 +352,11 @@ impl CheckIn {
 /// The end of a node's quarantine.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Promotion {
+pub struct PromoteRequest {
     /// Whose locks.
     pub namespace: Namespace,
     /// What the node must agree to.
-    pub charter: Arc<Charter>,
+    pub config: Arc<ClusterConfig>,
     /// The quarantine that ends. If it is another by now, nothing is done.
     pub quarantine: String,
     /// The least that its high-water mark becomes, and that each of its counters counts for from then on: the node may
@@ -362,19 +366,19 @@ pub struct Promotion {
     pub max_lease: Duration,
 }
 
-impl Promotion {
+impl PromoteRequest {
     /// The end of `quarantine`, with numbers above `floor`.
     #[must_use]
     pub fn new(
         namespace: Namespace,
-        charter: Arc<Charter>,
+        config: Arc<ClusterConfig>,
         quarantine: String,
         floor: Option<FencingToken>,
     ) -> Self {
-        let max_lease = charter.max_lease;
+        let max_lease = config.max_lease;
         Self {
             namespace,
-            charter,
+            config,
             quarantine,
             floor,
             max_lease,

@@ -43,7 +43,7 @@ enum Place {
 
 /// One lock that was granted, as a fold over what the nodes answer about it.
 #[derive(Clone, Debug)]
-pub(crate) struct Holding {
+pub(crate) struct LeaseNodes {
     terms: Terms,
     places: Vec<Place>,
     // Commands under way that may set our token, per node.
@@ -82,7 +82,7 @@ pub(crate) enum Step {
     Lost,
 }
 
-impl Holding {
+impl LeaseNodes {
     /// A lock whose acquiring round was sent at `sent`; what the nodes answered is told afterwards.
     pub(crate) fn new(terms: Terms, sent: Moment) -> Self {
         let nodes = terms.quorum.nodes();
@@ -348,8 +348,8 @@ mod tests {
         Moment::ORIGIN + Duration::from_millis(1_000_000 + millis)
     }
 
-    fn granted_on(nodes: impl IntoIterator<Item = usize>) -> Holding {
-        let mut holding = Holding::new(terms(), at(0));
+    fn granted_on(nodes: impl IntoIterator<Item = usize>) -> LeaseNodes {
+        let mut holding = LeaseNodes::new(terms(), at(0));
         for node in nodes {
             holding.confirm(node, at(0));
         }
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn locks_that_are_due_together_share_a_moment() {
         let due = |sent| {
-            let mut holding = Holding::new(terms(), at(sent));
+            let mut holding = LeaseNodes::new(terms(), at(sent));
             (0..3).for_each(|node| holding.confirm(node, at(sent)));
             holding.due()
         };
@@ -458,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_lock_of_anothers_lasts_as_long_as_a_quorum_vouches_for_it() {
-        let mut holding = Holding::following(terms(), at(5_000));
+        let mut holding = LeaseNodes::following(terms(), at(5_000));
         for (node, left) in [9_000, 7_000, 6_000, 100].into_iter().enumerate() {
             holding.vouch(node, at(5_000), Duration::from_millis(left));
         }
@@ -518,7 +518,7 @@ mod tests {
             max_hold: Duration::from_secs(10),
             ..terms()
         };
-        let mut holding = Holding::following(short, at(5_000));
+        let mut holding = LeaseNodes::following(short, at(5_000));
         // The owner has a ttl's worth left, which is more than may be used.
         (0..3).for_each(|node| holding.vouch(node, at(5_900), Duration::from_secs(10)));
         assert!(holding.capped());
@@ -535,10 +535,10 @@ mod tests {
     #[test]
     fn what_is_followed_near_the_origin_of_the_clock_does_not_last_longer() {
         let soon = Moment::ORIGIN + Duration::from_millis(1);
-        let mut holding = Holding::following(terms(), soon);
+        let mut holding = LeaseNodes::following(terms(), soon);
         (0..5).for_each(|node| holding.vouch(node, soon, Duration::from_millis(500)));
         assert_eq!(holding.deadline(), soon + Duration::from_millis(398));
-        let mut holding = Holding::following(terms(), soon);
+        let mut holding = LeaseNodes::following(terms(), soon);
         (0..5).for_each(|node| holding.vouch(node, soon, Duration::from_millis(50)));
         assert_eq!(holding.deadline(), Moment::ORIGIN);
     }

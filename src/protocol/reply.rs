@@ -73,14 +73,14 @@ pub enum VerifyReply {
 /// Whether a node may vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Standing {
+pub enum CheckInReply {
     /// It has forgotten nothing since it was promoted.
     Voting {
         /// The longest lease that it was told of.
         max_lease: Duration,
         /// The highest value that any of its counters ever had; `None` if there was none.
         high_water: Option<FencingToken>,
-        /// The digests of the charters that it was under before, as far as it remembers.
+        /// The digests of the configs that it was under before, as far as it remembers.
         replaced: Vec<String>,
     },
     /// It may have forgotten something.
@@ -89,22 +89,22 @@ pub enum Standing {
         id: String,
         /// The longest lease that it was told of, as far as it remembers.
         max_lease: Duration,
-        /// The longest lease under the charter that ours has replaced, if locks under that may not have ended yet.
+        /// The longest lease under the config that ours has replaced, if locks under that may not have ended yet.
         earlier: Duration,
-        /// Whether it has voted under our charter: then all nodes had accepted that.
+        /// Whether it has voted under our config: then all nodes had accepted that.
         accepted: bool,
         /// Whether it has nothing to forget, for it never granted anything.
         unused: bool,
-        /// The digests of the charters that it was under before, as far as it remembers.
+        /// The digests of the configs that it was under before, as far as it remembers.
         replaced: Vec<String>,
     },
     /// It serves processes that agreed on something else.
     Foreign {
         /// What they agreed on, as shown to people.
-        charter: String,
+        config: String,
         /// The digest of that.
         digest: String,
-        /// The digests of the charters that theirs has replaced, as far as the node remembers.
+        /// The digests of the configs that theirs has replaced, as far as the node remembers.
         replaced: Vec<String>,
     },
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
-use tower_redlock::{AcquireError, LockManager, LockManagerBuilder, NodeStanding};
+use tower_redlock::{AcquireError, LockManager, LockManagerBuilder, VotingStatus};
 
 use crate::support::eventually;
 use crate::support::server::{Kind, Server, free_port};
@@ -37,12 +37,12 @@ fn process(servers: &[Server], like: Like, cut_off: Option<usize>) -> LockManage
 
 fn is_voting(locks: &LockManager, node: usize) -> bool {
     let status = &locks.nodes()[node];
-    status.state == NodeState::Up && status.standing == NodeStanding::Voting
+    status.state == NodeState::Up && status.voting == VotingStatus::Voting
 }
 
 fn is_quarantined(locks: &LockManager, node: usize) -> bool {
-    let standing = &locks.nodes()[node].standing;
-    matches!(standing, NodeStanding::Quarantined { .. })
+    let standing = &locks.nodes()[node].voting;
+    matches!(standing, VotingStatus::Quarantined { .. })
 }
 
 /// Who the server was when it began to vote.

@@ -35,7 +35,7 @@ use std::time::Duration;
 use support::eventually;
 use support::server::{Kind, Server};
 use tower_redlock::node::NodeState;
-use tower_redlock::{AcquireError, LockManager, LockManagerBuilder, NodeStanding, NodeStatus};
+use tower_redlock::{AcquireError, LockManager, LockManagerBuilder, NodeStatus, VotingStatus};
 
 const MS: Duration = Duration::from_millis(1);
 /// A ttl that no test outlives: a key that goes away was released.
@@ -134,7 +134,7 @@ async fn connected(builder: LockManagerBuilder) -> LockManager {
 async fn all_up(locks: &LockManager) {
     eventually("all nodes up", || {
         let nodes = locks.nodes();
-        let votes = |node: &NodeStatus| node.standing == NodeStanding::Voting;
+        let votes = |node: &NodeStatus| node.voting == VotingStatus::Voting;
         nodes
             .iter()
             .all(|node| node.state == NodeState::Up && votes(node))

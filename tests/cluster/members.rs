@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use tower_redlock::node::NodeState;
-use tower_redlock::{AcquireError, ConnectError, LockManager, NodeStanding};
+use tower_redlock::{AcquireError, ConnectError, LockManager, VotingStatus};
 
 use crate::support::eventually;
 use crate::{Cluster, LONG, MS, connected};
@@ -41,8 +41,8 @@ async fn a_process_with_another_list_is_refused_and_both_lists_are_told() {
     let theirs = builder().lazy().unwrap();
     eventually("all three known as others'", || {
         let nodes = theirs.nodes();
-        let foreign = |standing: &NodeStanding| matches!(standing, NodeStanding::Foreign { .. });
-        nodes.iter().all(|node| foreign(&node.standing))
+        let foreign = |standing: &VotingStatus| matches!(standing, VotingStatus::Foreign { .. });
+        nodes.iter().all(|node| foreign(&node.voting))
     })
     .await;
     for key in ["order:1", "order:2"] {
@@ -88,8 +88,8 @@ async fn of_two_lists_with_a_server_in_common_never_do_both_hold() {
     cluster.servers[2].restart();
     let foreign = |locks: &LockManager| {
         let nodes = locks.nodes();
-        let foreign = |standing: &NodeStanding| matches!(standing, NodeStanding::Foreign { .. });
-        nodes.iter().any(|node| foreign(&node.standing))
+        let foreign = |standing: &VotingStatus| matches!(standing, VotingStatus::Foreign { .. });
+        nodes.iter().any(|node| foreign(&node.voting))
     };
     // Long enough for the quarantine of the new list, should it be that.
     let began = Instant::now();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
-use tower_redlock::{AcquireError, LockGuard, LockManager, NodeStanding, RestartGuard};
+use tower_redlock::{AcquireError, LockGuard, LockManager, RestartGuard, VotingStatus};
 
 use crate::support::fake::Fake;
 use crate::support::sentinel::says;
@@ -224,7 +224,7 @@ async fn the_quarantine_begins_when_most_sentinels_know_the_new_master() {
 async fn a_master_that_is_made_so_once_more_is_quarantined_though_it_was_never_demoted() {
     let scene = Scene::start(false).await;
     let locks = scene.process("p1").await;
-    let standing = || locks.nodes()[0].standing.clone();
+    let standing = || locks.nodes()[0].voting.clone();
     scene.new.run("REPLICAOF NO ONE");
     for (server, epoch) in [(&scene.new, 1), (&scene.old, 2)] {
         scene.tell(0, [Some((server.port(), epoch)); 3]);
@@ -232,7 +232,7 @@ async fn a_master_that_is_made_so_once_more_is_quarantined_though_it_was_never_d
         eventually("in quarantine", is_new).await;
         assert_eq!(server.run("HEXISTS lk!node identity"), "0");
         eventually("known", || {
-            matches!(standing(), NodeStanding::Quarantined { .. })
+            matches!(standing(), VotingStatus::Quarantined { .. })
         })
         .await;
     }

@@ -143,7 +143,7 @@ async fn recall(locks: &LockManager, key: String) -> Result<Recall, AcquireError
 
 /// What begins or ends as the manager shuts down.
 enum Work {
-    Asking(LockManager, String),
+    AcquireCall(LockManager, String),
     Dropped(LockGuard),
     Released(LockGuard),
     Done(RunGuard),
@@ -153,7 +153,7 @@ impl Work {
     async fn begin(locks: &LockManager, round: usize) -> Self {
         let key = round.to_string();
         match round % 4 {
-            3 => Self::Asking(locks.clone(), key),
+            3 => Self::AcquireCall(locks.clone(), key),
             0 => Self::Dropped(locks.acquire(key).await.unwrap()),
             1 => Self::Released(locks.acquire(key).await.unwrap()),
             _ => match recall(locks, key).await.unwrap() {
@@ -166,7 +166,7 @@ impl Work {
     /// Tells whether it was said that it went well.
     async fn end(self) -> bool {
         match self {
-            Self::Asking(locks, key) => {
+            Self::AcquireCall(locks, key) => {
                 drop(locks.try_acquire(key).await);
                 true
             }

@@ -15,8 +15,8 @@ use crate::records::{
     request,
 };
 use crate::standing::{
-    OURS, THEIRS, assert_shows_both, charter, kind, ours, promote, quarantine, refill_under,
-    theirs, voting,
+    OURS, THEIRS, assert_shows_both, config, kind, ours, promote, quarantine, refill_under, theirs,
+    voting,
 };
 use crate::support::nodes::{LONG, acquire, key, refill, release, token};
 use crate::support::{PATIENCE, eventually};
@@ -82,7 +82,7 @@ pub(crate) async fn a_completion_tells_its_listeners(bench: &impl Bench) {
     );
 }
 
-/// Under our charter.
+/// Under our config.
 fn under(mut request: RecallRequest) -> RecallRequest {
     request.lock = request.lock.under(Some(ours()));
     request
@@ -135,7 +135,7 @@ pub(crate) async fn a_record_on_a_node_in_quarantine_is_not_told(bench: &impl Be
     node.recall(under(request(key("k"), 1, NUMBER)))
         .await
         .unwrap();
-    // Without a charter nobody asks whether the node may vote.
+    // Without a config nobody asks whether the node may vote.
     bench.forget();
     complete(&*node, completion("k", 1, NUMBER).chosen()).await;
     let id = quarantine(&*node, ours(), "first").await;
@@ -185,7 +185,7 @@ pub(crate) async fn records_keep_out_of_another_charter(bench: &impl Bench) {
 }
 
 pub(crate) async fn a_recall_for_longer_than_the_node_was_told_is_refused(bench: &impl Bench) {
-    let node = voting(bench, charter(OURS, LONG / 2)).await;
+    let node = voting(bench, config(OURS, LONG / 2)).await;
     let reply = node.recall(under(request(key("k"), 1, NUMBER))).await;
     assert_eq!(kind(reply), NodeErrorKind::Quarantined);
     assert_eq!(holder(&*node, "k").await, None, "nothing is set");

@@ -8,8 +8,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod charters;
 mod claims;
+mod configs;
 mod ends;
 mod keeping;
 mod loans;
@@ -193,7 +193,7 @@ macro_rules! all_claims {
                 a_promotion_s_floor_counts_for_keys_with_lower_counters,
                 a_promotion_to_where_no_number_is_left_is_refused,
                 where_no_number_is_left_nothing_is_granted,
-            ] charters: [
+            ] configs: [
                 a_node_under_another_charter_keeps_out_and_shows_both,
                 who_minds_nothing_that_was_forgotten_keeps_to_its_charter,
                 what_writes_another_format_is_refused_with_both,
@@ -244,7 +244,7 @@ macro_rules! remote_claims {
                 a_mark_that_is_no_number_refuses,
             ] standing: [
                 what_comes_late_on_an_old_connection_is_void,
-            ] charters: [
+            ] configs: [
                 a_format_that_says_nothing_else_is_refused_too,
             ] keeping: [
                 a_recall_that_comes_late_is_void,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tower_redlock::namespace::Namespace;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckIn, Entry, ExtendReply, Fence, NodeError, NodeErrorKind,
-    Promotion, RaiseReply, RaiseRequest, Standing,
+    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ExtendReply, Fence,
+    NodeError, NodeErrorKind, PromoteRequest, RaiseReply, RaiseRequest,
 };
 use tower_redlock::token::FencingToken;
 
@@ -28,20 +28,20 @@ pub(crate) async fn a_promotion_s_floor_counts_for_keys_with_lower_counters(benc
         let reply = node.acquire(request).await;
         assert!(matches!(reply, Ok(AcquireReply::Granted { .. })), "{name}");
     }
-    let granted = async |charter, name, expected| {
+    let granted = async |config, name, expected| {
         assert!(released(&*node, name, 1).await);
-        let request = acquire_under(charter, name, 1).numbered(number(1));
+        let request = acquire_under(config, name, 1).numbered(number(1));
         let fence = FencingToken::new(expected);
         let reply = node.acquire(request).await;
         assert_eq!(reply, Ok(AcquireReply::Granted { fence }), "{name}");
     };
     // A node that is taken over is asked as if it had old data: it has all of its counters.
-    for (charter, floor) in [(theirs(), FLOOR), (ours(), 7 * step)] {
-        let entered = enter(&*node, Arc::clone(&charter), "x", Entry::Adopt).await;
-        let Standing::Quarantined { id, .. } = entered else {
+    for (config, floor) in [(theirs(), FLOOR), (ours(), 7 * step)] {
+        let entered = enter(&*node, Arc::clone(&config), "x", CheckInMode::Adopt).await;
+        let CheckInReply::Quarantined { id, .. } = entered else {
             panic!("{entered:?}");
         };
-        assert!(promote(&*node, charter, &id, floor).await);
+        assert!(promote(&*node, config, &id, floor).await);
         if floor == FLOOR {
             granted(theirs(), "first", FLOOR + step).await;
             // Whatever is written to them afterwards, as of holders from before.
@@ -69,7 +69,7 @@ pub(crate) async fn a_promotion_to_where_no_number_is_left_is_refused(bench: &im
     let node = bench.node();
     let id = quarantine(&*node, ours(), "first").await;
     let floor = FencingToken::new(last + 1);
-    let request = Promotion::new(Namespace::default(), ours(), id.clone(), floor);
+    let request = PromoteRequest::new(Namespace::default(), ours(), id.clone(), floor);
     assert_unmarked(&node.promote(request).await.unwrap_err());
     assert_eq!(quarantine(&*node, ours(), "second").await, id);
     // Written through it comes to that all the same; and nobody is told of such a mark.
@@ -86,7 +86,12 @@ pub(crate) async fn a_promotion_to_where_no_number_is_left_is_refused(bench: &im
     let reply = node.acquire(request).await;
     assert_eq!(reply, Ok(AcquireReply::Granted { fence }));
     assert_eq!(spoil("other").await, ExtendReply::Refilled);
-    let request = CheckIn::new(Namespace::default(), ours(), "x".to_owned(), Entry::Normal);
+    let request = CheckInRequest::new(
+        Namespace::default(),
+        ours(),
+        "x".to_owned(),
+        CheckInMode::Normal,
+    );
     assert_unmarked(&node.check_in(request).await.unwrap_err());
 }
 

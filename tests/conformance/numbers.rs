@@ -206,7 +206,7 @@ pub(crate) async fn a_raise_of_what_is_not_owned_does_nothing(bench: &impl Bench
 pub(crate) fn keys(names: &[&str]) -> NodeKeys {
     let names = names.iter().map(|name| LockKey::new(*name).unwrap());
     let keys = LockKeys::new(names).unwrap();
-    Namespace::default().place_all(&keys).unwrap()
+    Namespace::default().node_keys(&keys).unwrap()
 }
 
 pub(crate) async fn several_keys_get_one_number(bench: &impl Bench) {

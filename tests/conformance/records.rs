@@ -366,13 +366,13 @@ pub(crate) async fn without_a_record_the_key_is_free_again(bench: &impl Bench) {
 
 pub(crate) async fn records_of_one_namespace_are_none_in_another(bench: &impl Bench) {
     let node = bench.node();
-    let place = |namespace: &Namespace| namespace.place(&LockKey::new("k").unwrap());
+    let place = |namespace: &Namespace| namespace.node_key(&LockKey::new("k").unwrap());
     let named = |name: &str| Namespace::new(name).unwrap();
     // A name that ends like another's sidecars is a name like any other.
     let roots = ["", "a", "b", "a/record"].map(named);
     let all = roots
         .iter()
-        .flat_map(|root| [root.clone(), root.of_requests()]);
+        .flat_map(|root| [root.clone(), root.idempotency()]);
     for (number, namespace) in (NUMBER..).zip(all) {
         let key = place(&namespace);
         let reply = node.recall(request(key.clone(), 1, number)).await;

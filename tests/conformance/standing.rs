@@ -9,9 +9,9 @@ use tower_redlock::OwnerHash;
 use tower_redlock::clock::{Clock as _, SystemClock};
 use tower_redlock::namespace::Namespace;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, Charter, CheckIn, CompleteReply, CompleteRequest, Entry,
-    ExtendReply, ExtendRequest, Fence, Node, NodeError, NodeErrorKind, Promotion, RecallRequest,
-    ReleaseReply, Standing, VerifyReply, VerifyRequest,
+    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
+    CompleteReply, CompleteRequest, ExtendReply, ExtendRequest, Fence, Node, NodeError,
+    NodeErrorKind, PromoteRequest, RecallRequest, ReleaseReply, VerifyReply, VerifyRequest,
 };
 use tower_redlock::record::Record;
 use tower_redlock::token::FencingToken;
@@ -25,70 +25,74 @@ pub(crate) const GRANTED: Result<AcquireReply, NodeError> =
 pub(crate) const OURS: &str = "nodes a, b, c";
 pub(crate) const THEIRS: &str = "nodes c, d, e";
 
-pub(crate) fn charter(text: &str, max_lease: Duration) -> Arc<Charter> {
-    Arc::new(Charter::new(text, max_lease))
+pub(crate) fn config(text: &str, max_lease: Duration) -> Arc<ClusterConfig> {
+    Arc::new(ClusterConfig::new(text, max_lease))
 }
 
-pub(crate) fn ours() -> Arc<Charter> {
-    charter(OURS, LONG)
+pub(crate) fn ours() -> Arc<ClusterConfig> {
+    config(OURS, LONG)
 }
 
-pub(crate) fn theirs() -> Arc<Charter> {
-    charter(THEIRS, LONG)
+pub(crate) fn theirs() -> Arc<ClusterConfig> {
+    config(THEIRS, LONG)
 }
 
-pub(crate) async fn check_in(node: &dyn Node, charter: Arc<Charter>, fresh: &str) -> Standing {
-    enter(node, charter, fresh, Entry::Normal).await
+pub(crate) async fn check_in(
+    node: &dyn Node,
+    config: Arc<ClusterConfig>,
+    fresh: &str,
+) -> CheckInReply {
+    enter(node, config, fresh, CheckInMode::Normal).await
 }
 
 pub(crate) async fn enter(
     node: &dyn Node,
-    charter: Arc<Charter>,
+    config: Arc<ClusterConfig>,
     fresh: &str,
-    entry: Entry,
-) -> Standing {
-    let request = CheckIn::new(Namespace::default(), charter, fresh.to_owned(), entry);
+    entry: CheckInMode,
+) -> CheckInReply {
+    let request = CheckInRequest::new(Namespace::default(), config, fresh.to_owned(), entry);
     node.check_in(request).await.unwrap()
 }
 
 pub(crate) async fn promote(
     node: &dyn Node,
-    charter: Arc<Charter>,
+    config: Arc<ClusterConfig>,
     quarantine: &str,
     floor: u64,
 ) -> bool {
     let floor = FencingToken::new(floor);
-    let request = Promotion::new(Namespace::default(), charter, quarantine.to_owned(), floor);
+    let request = PromoteRequest::new(Namespace::default(), config, quarantine.to_owned(), floor);
     node.promote(request).await.unwrap()
 }
 
 /// What the quarantine is called that a check-in finds or begins.
-pub(crate) async fn quarantine(node: &dyn Node, charter: Arc<Charter>, fresh: &str) -> String {
-    match check_in(node, charter, fresh).await {
-        Standing::Quarantined { id, .. } => id,
+pub(crate) async fn quarantine(node: &dyn Node, config: Arc<ClusterConfig>, fresh: &str) -> String {
+    match check_in(node, config, fresh).await {
+        CheckInReply::Quarantined { id, .. } => id,
         other => panic!("not in quarantine: {other:?}"),
     }
 }
 
-/// Has a node that has forgotten everything vote under `charter`.
-pub(crate) async fn voting(bench: &impl Bench, charter: Arc<Charter>) -> Arc<dyn Node> {
+/// Has a node that has forgotten everything vote under `config`.
+pub(crate) async fn voting(bench: &impl Bench, config: Arc<ClusterConfig>) -> Arc<dyn Node> {
     bench.forget();
     let node = bench.node();
-    let id = quarantine(&*node, Arc::clone(&charter), "first").await;
-    assert!(promote(&*node, charter, &id, 0).await);
+    let id = quarantine(&*node, Arc::clone(&config), "first").await;
+    assert!(promote(&*node, config, &id, 0).await);
     node
 }
 
-pub(crate) fn acquire_under(charter: Arc<Charter>, name: &str, owner: u32) -> AcquireRequest {
-    acquire(name, owner).under(Some(charter))
+pub(crate) fn acquire_under(config: Arc<ClusterConfig>, name: &str, owner: u32) -> AcquireRequest {
+    acquire(name, owner).under(Some(config))
 }
 
-pub(crate) fn extend_under(charter: Arc<Charter>, name: &str, owner: u32) -> ExtendRequest {
-    extend(name, owner).under(Some(charter))
+pub(crate) fn extend_under(config: Arc<ClusterConfig>, name: &str, owner: u32) -> ExtendRequest {
+    extend(name, owner).under(Some(config))
 }
 
-pub(crate) fn refill_under(charter: Arc<Charter>, name: &str, owner: u32) -> ExtendRequest {
-    refill(name, owner).under(Some(charter))
+pub(crate) fn refill_under(config: Arc<ClusterConfig>, name: &str, owner: u32) -> ExtendRequest {
+    refill(name, owner).under(Some(config))
 }
 
 /// Whether `owner` is seen to hold `name` on a node that may vote.
@@ -169,7 +173,7 @@ pub(crate) async fn a_quarantine_keeps_its_name_until_it_is_over(bench: &impl Be
     assert!(promote(&*node, ours(), &id, 0).await);
     assert!(!promote(&*node, ours(), &id, 0).await, "it is over");
     let standing = check_in(&*node, ours(), "fourth").await;
-    let votes = Standing::Voting {
+    let votes = CheckInReply::Voting {
         max_lease: LONG,
         high_water: None,
         replaced: Vec::new(),
@@ -194,7 +198,7 @@ pub(crate) async fn a_promotion_raises_the_mark_and_never_lowers_it(bench: &impl
         assert_eq!(extend_one(&*node, request).await, ExtendReply::Quarantined);
         assert!(promote(&*node, ours(), &id, FLOOR).await);
         let mark = FLOOR.max(written);
-        let Standing::Voting { high_water, .. } = check_in(&*node, ours(), "x").await else {
+        let CheckInReply::Voting { high_water, .. } = check_in(&*node, ours(), "x").await else {
             panic!("promoted");
         };
         assert_eq!(high_water, FencingToken::new(mark));
@@ -222,9 +226,9 @@ pub(crate) async fn extend_refused(node: &dyn Node, request: ExtendRequest) -> N
 }
 
 pub(crate) async fn a_lease_is_refused_that_is_longer_than_the_node_was_told(bench: &impl Bench) {
-    let node = voting(bench, charter(OURS, LONG / 2)).await;
-    let longest = async |lease| match check_in(&*node, charter(OURS, lease), "x").await {
-        Standing::Voting { max_lease, .. } => max_lease,
+    let node = voting(bench, config(OURS, LONG / 2)).await;
+    let longest = async |lease| match check_in(&*node, config(OURS, lease), "x").await {
+        CheckInReply::Voting { max_lease, .. } => max_lease,
         other => panic!("{other:?}"),
     };
     let reply = node.acquire(acquire_under(ours(), "k", 1)).await;

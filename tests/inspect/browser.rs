@@ -6,7 +6,7 @@ use axum::Router;
 use tokio::net::TcpListener;
 use tower_redlock::inspect::InspectService;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockGuard, LockManager, NodeStanding};
+use tower_redlock::{LockGuard, LockManager, VotingStatus};
 
 use super::chromium::{Picture, dom};
 
@@ -67,7 +67,7 @@ impl Scene {
 
 fn is_settled(locks: &LockManager) -> bool {
     let snapshot = locks.snapshot();
-    let quarantined = matches!(snapshot.nodes[3].standing, NodeStanding::Quarantined { .. });
+    let quarantined = matches!(snapshot.nodes[3].voting, VotingStatus::Quarantined { .. });
     snapshot.waiting == 3 && quarantined
 }
 

@@ -174,7 +174,7 @@ async fn missing_nodes_are_topped_up_soon_after_a_win() {
 async fn a_node_that_refused_late_is_topped_up_soon() {
     let nodes = Nodes::five();
     let locks = nodes.met().await;
-    let key = Namespace::default().place(&LockKey::new("order:1").unwrap());
+    let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
     let other = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
     let request = AcquireRequest::new(key, other, 50 * MS);
     nodes.0[3].acquire(request).await.unwrap();
@@ -232,7 +232,7 @@ async fn a_grant_long_after_a_loss_is_released() {
 #[tokio::test(start_paused = true)]
 async fn a_split_is_tried_again_within_a_few_round_trips() {
     let nodes = Nodes::five();
-    let key = Namespace::default().place(&LockKey::new("order:1").unwrap());
+    let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
     let others = [(0, 1), (1, 1), (2, 2)].map(|(node, token)| {
         (
             node,
@@ -262,7 +262,7 @@ async fn a_split_is_tried_again_within_a_few_round_trips() {
 #[tokio::test(start_paused = true)]
 async fn a_split_that_lasts_is_contention() {
     let nodes = Nodes::five();
-    let key = Namespace::default().place(&LockKey::new("order:1").unwrap());
+    let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
     let locks = nodes.manager();
     for (node, token) in [(0, 1), (1, 1), (2, 2)] {
         let token = OwnerToken::from_entropy([token; OwnerToken::ENTROPY_LEN]);
@@ -371,7 +371,7 @@ async fn what_seems_a_split_because_a_node_is_slow_does_not_hold_up_the_answer()
     let nodes = Nodes::five();
     let locks = nodes.met().await;
     // A holder that does not top up.
-    let key = Namespace::default().place(&LockKey::new("order:1").unwrap());
+    let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
     let token = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
     for node in 0..3 {
         let request = AcquireRequest::new(key.clone(), token, TTL);

@@ -120,7 +120,7 @@ async fn it_ends_in_time_though_what_a_lost_round_got_is_not_given_back_yet() {
     let builder = LockManager::builder().nodes(slow).clock(TokioClock::new());
     let builder = builder.node_timeout(Duration::from_secs(5)).max_wait(WAIT);
     let locks = builder.lazy().unwrap();
-    let key = Namespace::default().place(&LockKey::new("order:1").unwrap());
+    let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
     let token = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
     for node in &nodes.0[..3] {
         let request = AcquireRequest::new(key.clone(), token, TTL);

@@ -8,8 +8,9 @@ use tower_redlock::clock::{Clock, TokioClock};
 use tower_redlock::namespace::Namespace;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckIn, ExtendReplies, ExtendRequest, Fence, Node, NodeContext,
-    NodeError, NodeFuture, NodeState, Promotion, ReleaseReply, ReleaseRequest, Standing,
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest,
+    Fence, Node, NodeContext, NodeError, NodeFuture, NodeState, PromoteRequest, ReleaseReply,
+    ReleaseRequest,
 };
 use tower_redlock::token::OwnerToken;
 use tower_redlock::{
@@ -59,7 +60,7 @@ pub(crate) async fn fence(locks: &LockManager, key: &str) -> u64 {
 
 /// Has one node count `key` up to `value`.
 async fn count_up(node: &MemoryNode, key: &str, value: u64) {
-    let place = Namespace::default().place(&LockKey::new(key).unwrap());
+    let place = Namespace::default().node_key(&LockKey::new(key).unwrap());
     let owner = OwnerToken::from_entropy([7; OwnerToken::ENTROPY_LEN]);
     let number = Fence::new(FencingToken::new(value).unwrap(), TTL);
     let request = AcquireRequest::new(place.clone(), owner, TTL);
@@ -109,7 +110,7 @@ async fn nodes_that_agree_take_one_round_and_others_a_second() {
     let (locks, _) = dated(&nodes, PAST);
     let start = PAST << 10;
     fence(&locks, "order:1").await;
-    assert_eq!(locks.snapshot().numbers_agreed, 1);
+    assert_eq!(locks.snapshot().fences_agreed, 1);
     // One that is ahead of a majority that agrees changes nothing.
     count_up(&nodes.0[0], "order:1", start + (1 << 30)).await;
     let second = fence(&locks, "order:1").await;
@@ -127,7 +128,7 @@ async fn nodes_that_agree_take_one_round_and_others_a_second() {
     );
     let snapshot = locks.snapshot();
     assert_eq!(
-        (snapshot.numbers_agreed, snapshot.numbers_written_back),
+        (snapshot.fences_agreed, snapshot.fences_written_back),
         (2, 1)
     );
     guard.release().await.unwrap();
@@ -173,11 +174,11 @@ impl Node for Stubborn {
         self.0.release(request)
     }
 
-    fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
+    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
         self.0.check_in(request)
     }
 
-    fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
+    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         self.0.promote(request)
     }
 

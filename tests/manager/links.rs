@@ -8,10 +8,10 @@ use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, EndClaim, ExtendReplies,
-    ExtendRequest, Node, NodeContext, NodeError, NodeErrorKind, NodeFuture, NodeState, Promotion,
-    RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, VerifyReply,
-    VerifyRequest,
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
+    EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeErrorKind,
+    NodeFuture, NodeState, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
+    ReleaseRequest, VerifyReply, VerifyRequest,
 };
 use tower_redlock::{LockManager, LockManagerBuilder};
 
@@ -152,11 +152,11 @@ impl Node for Link {
         self.send(self.node.end_claim(request))
     }
 
-    fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
+    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
         self.introduce(self.node.check_in(request))
     }
 
-    fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
+    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         self.introduce(self.node.promote(request))
     }
 

@@ -46,8 +46,8 @@ use tokio::task::JoinHandle;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{
-    AcquireError, LockGuard, LockManager, LockManagerBuilder, NodeStanding, NodeStatus,
-    RestartGuard,
+    AcquireError, LockGuard, LockManager, LockManagerBuilder, NodeStatus, RestartGuard,
+    VotingStatus,
 };
 
 const TTL: Duration = Duration::from_secs(10);
@@ -132,7 +132,7 @@ impl Nodes {
 
 /// Lets a manager find that its nodes vote, without any time passing.
 async fn meet(locks: &LockManager) {
-    let votes = |node: &NodeStatus| node.standing == NodeStanding::Voting;
+    let votes = |node: &NodeStatus| node.voting == VotingStatus::Voting;
     for _ in 0..1_000 {
         if locks.nodes().iter().all(votes) {
             return;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{
-    AcquireError, ConnectError, LockManager, LockManagerBuilder, LossReason, NodeStanding,
-    NodeStatus,
+    AcquireError, ConnectError, LockManager, LockManagerBuilder, LossReason, NodeStatus,
+    VotingStatus,
 };
 
 use super::{MS, Nodes, TTL, poll_once};
@@ -30,15 +30,15 @@ fn voting(locks: &LockManager) -> usize {
     let nodes = locks.nodes();
     let nodes = nodes.iter();
     nodes
-        .filter(|node| node.standing == NodeStanding::Voting)
+        .filter(|node| node.voting == VotingStatus::Voting)
         .count()
 }
 
 fn foreign(locks: &LockManager) -> usize {
     let nodes = locks.nodes();
     let nodes = nodes.iter();
-    let is_foreign = |node: &&NodeStatus| match &node.standing {
-        NodeStanding::Foreign { reason } => reason.contains(FIVE),
+    let is_foreign = |node: &&NodeStatus| match &node.voting {
+        VotingStatus::Foreign { reason } => reason.contains(FIVE),
         _ => false,
     };
     nodes.filter(is_foreign).count()

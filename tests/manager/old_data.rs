@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockManager, NodeStanding, Recall};
+use tower_redlock::{LockManager, Recall, VotingStatus};
 
 use super::fence::{PAST, dated, fence};
 use super::{MS, Nodes, TTL};
@@ -19,15 +19,15 @@ fn three() -> Nodes {
 
 /// Waits until the nodes that had to be in quarantine vote.
 async fn promoted(locks: &LockManager) {
-    let standings = || locks.nodes().into_iter().map(|node| node.standing);
+    let standings = || locks.nodes().into_iter().map(|node| node.voting);
     sleep(MS).await;
     let of_first = standings().next().unwrap();
     assert!(
-        matches!(of_first, NodeStanding::Quarantined { .. }),
+        matches!(of_first, VotingStatus::Quarantined { .. }),
         "{of_first:?}"
     );
     for _ in 0..100 {
-        if standings().all(|standing| standing == NodeStanding::Voting) {
+        if standings().all(|standing| standing == VotingStatus::Voting) {
             return;
         }
         sleep(TTL / 10).await;
@@ -131,9 +131,9 @@ async fn a_node_that_is_set_back_holds_what_it_held_then_and_does_not_vote() {
     fresh.restore(&saved);
     drop(locks.try_acquire("probe").await);
     sleep(MS).await;
-    let standing = locks.nodes().remove(1).standing;
+    let standing = locks.nodes().remove(1).voting;
     assert!(
-        matches!(standing, NodeStanding::Quarantined { .. }),
+        matches!(standing, VotingStatus::Quarantined { .. }),
         "{standing:?}"
     );
 }
@@ -161,7 +161,7 @@ async fn a_run_that_was_overtaken_keeps_no_result_on_a_node_that_came_back_with_
     run(&b).await.complete("b").await.unwrap();
     nodes[1].restore(&saved);
     sleep(2 * TTL).await;
-    let votes = |node: tower_redlock::NodeStatus| node.standing == NodeStanding::Voting;
+    let votes = |node: tower_redlock::NodeStatus| node.voting == VotingStatus::Voting;
     assert!(c.nodes().into_iter().all(votes));
     first.0[..2].iter().for_each(super::links::Link::mend);
     overtaken.complete("a").await.unwrap_err();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{AcquireError, LockGuard, LockManager, LossReason, NodeStanding};
+use tower_redlock::{AcquireError, LockGuard, LockManager, LossReason, VotingStatus};
 
 use super::links::{Process, nodes};
 use super::{MS, TTL};
@@ -45,7 +45,7 @@ async fn never_both_after(
 
 fn foreign(locks: &LockManager) -> Vec<String> {
     let nodes = locks.nodes().into_iter();
-    let foreign = nodes.filter(|node| matches!(node.standing, NodeStanding::Foreign { .. }));
+    let foreign = nodes.filter(|node| matches!(node.voting, VotingStatus::Foreign { .. }));
     foreign.map(|node| node.name).collect()
 }
 

@@ -39,8 +39,8 @@ pub(crate) async fn replay(locks: &LockManager) -> Bytes {
 
 fn place() -> NodeKey {
     Namespace::default()
-        .of_requests()
-        .place(&LockKey::new("order").unwrap())
+        .idempotency()
+        .node_key(&LockKey::new("order").unwrap())
 }
 
 fn owner(seed: u8) -> OwnerToken {

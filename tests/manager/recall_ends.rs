@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 use tower_redlock::clock::{Clock, TokioClock};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::{Node as _, NodeContext, Roster};
+use tower_redlock::node::{Node as _, NodeContext, ServerRegistry};
 use tower_redlock::{LockManager, Moment, Recall, RestartGuard};
 
 use super::Nodes;
@@ -101,7 +101,11 @@ async fn history(seed: u64, wild: bool, seen: &mut Seen) {
         if wild && index == 0 {
             clock.1 = [-1_000_000_000, 1_000_000_000][dice.roll(2) as usize];
         }
-        node.start(NodeContext::new(Arc::new(clock), Roster::new(), TTL));
+        node.start(NodeContext::new(
+            Arc::new(clock),
+            ServerRegistry::new(),
+            TTL,
+        ));
     }
     let mut managers = Vec::new();
     for _ in 0..3 {

@@ -13,9 +13,10 @@ use tokio::time::{sleep, timeout};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, ExtendReplies,
-    ExtendRequest, Node, NodeContext, NodeError, NodeErrorKind, NodeFuture, NodeState, Promotion,
-    RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing,
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
+    ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeErrorKind, NodeFuture,
+    NodeState, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
+    ReleaseRequest,
 };
 use tower_redlock::{LockManager, Recall};
 
@@ -140,11 +141,11 @@ impl Node for Remote {
         self.send(5, |node| node.complete(request))
     }
 
-    fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
+    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
         self.node.check_in(request)
     }
 
-    fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
+    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         self.node.promote(request)
     }
 

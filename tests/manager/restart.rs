@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{
-    AcquireError, LockManager, LossReason, NoQuorum, NodeStanding, NodeStatus, RestartGuard,
+    AcquireError, LockManager, LossReason, NoQuorum, NodeStatus, RestartGuard, VotingStatus,
 };
 
 use super::{MS, Nodes, TTL, poll_once};
@@ -16,13 +16,13 @@ const WAIT: Duration = Duration::from_millis(10_102);
 /// The same where fewer than a quorum remember, if no longer lease is agreed on: and twice the clock skew.
 const LONG_WAIT: Duration = Duration::from_millis(12_102);
 
-fn standings(locks: &LockManager) -> Vec<NodeStanding> {
+fn standings(locks: &LockManager) -> Vec<VotingStatus> {
     let nodes = locks.nodes();
-    nodes.into_iter().map(|node| node.standing).collect()
+    nodes.into_iter().map(|node| node.voting).collect()
 }
 
 fn voting(locks: &LockManager) -> usize {
-    let votes = |standing: &&NodeStanding| **standing == NodeStanding::Voting;
+    let votes = |standing: &&VotingStatus| **standing == VotingStatus::Voting;
     standings(locks).iter().filter(votes).count()
 }
 
@@ -50,7 +50,7 @@ async fn noticed(locks: &LockManager, nodes: &[usize]) {
     for node in nodes {
         let standing = standings(locks)[*node].clone();
         assert!(
-            matches!(standing, NodeStanding::Quarantined { .. }),
+            matches!(standing, VotingStatus::Quarantined { .. }),
             "{standing:?}"
         );
     }
@@ -77,7 +77,7 @@ async fn a_node_that_forgot_votes_when_every_lease_it_may_have_forgotten_has_end
     nodes.each([1], MemoryNode::forget);
     noticed(&locks, &[1]).await;
     let seen = Instant::now();
-    let expected = NodeStanding::Quarantined {
+    let expected = VotingStatus::Quarantined {
         remaining: Some(WAIT),
         remembered: true,
     };
@@ -105,7 +105,7 @@ async fn next_number(node: &MemoryNode, key: &str) -> u64 {
     use tower_redlock::node::{AcquireReply, AcquireRequest, Fence, Node as _, ReleaseRequest};
     use tower_redlock::token::OwnerToken;
     use tower_redlock::{FencingToken, LockKey};
-    let key = tower_redlock::namespace::Namespace::default().place(&LockKey::new(key).unwrap());
+    let key = tower_redlock::namespace::Namespace::default().node_key(&LockKey::new(key).unwrap());
     let token = OwnerToken::from_entropy([9; OwnerToken::ENTROPY_LEN]);
     let fence = Fence::new(FencingToken::new(1).unwrap(), SECOND);
     let request = AcquireRequest::new(key.clone(), token, SECOND).numbered(Some(fence));
@@ -222,7 +222,7 @@ async fn the_longest_ttl_of_any_process_counts() {
     drop((guard, slow));
     nodes.each([3], MemoryNode::forget);
     noticed(&locks, &[3]).await;
-    let NodeStanding::Quarantined { remaining, .. } = standings(&locks)[3] else {
+    let VotingStatus::Quarantined { remaining, .. } = standings(&locks)[3] else {
         panic!("{:?}", standings(&locks));
     };
     assert_eq!(remaining, Some(60_602 * MS));
@@ -326,14 +326,14 @@ async fn who_starts_by_saying_that_no_lock_is_held_says_so_of_what_it_finds_then
     sleep(2 * SECOND).await;
     assert!(matches!(
         standings(&locks)[4],
-        NodeStanding::Quarantined { .. }
+        VotingStatus::Quarantined { .. }
     ));
     // Nor had this one forgotten anything then.
     nodes.each([0], MemoryNode::forget);
     sleep(2 * SECOND).await;
     assert!(matches!(
         standings(&locks)[0],
-        NodeStanding::Quarantined { .. }
+        VotingStatus::Quarantined { .. }
     ));
     assert_eq!(voting(&locks), 3);
     sleep(LONG_WAIT).await;
@@ -382,7 +382,7 @@ async fn without_the_guard_nothing_waits_and_nothing_is_refused() {
     drop(few.try_acquire("order:1").await.unwrap());
     few.bootstrap().await.unwrap();
     few.adopt_nodes().await.unwrap();
-    let votes = |node: &NodeStatus| node.standing == NodeStanding::Voting;
+    let votes = |node: &NodeStatus| node.voting == VotingStatus::Voting;
     assert!(locks.nodes().iter().chain(&few.nodes()).all(votes));
     let guard = locks.try_acquire("order:2").await.unwrap();
     nodes.each(0..5, MemoryNode::forget);

@@ -27,7 +27,7 @@ enum Stage {
     /// It has both turns, and another process holds `b`.
     Contending,
     /// It has both turns, and asks nodes that do not answer.
-    Asking,
+    AcquireCall,
 }
 
 const STAGES: [Stage; 6] = [
@@ -36,7 +36,7 @@ const STAGES: [Stage; 6] = [
     Stage::SecondTurnAfterHandOff,
     Stage::Called,
     Stage::Contending,
-    Stage::Asking,
+    Stage::AcquireCall,
 ];
 
 type Waiter<'a> = std::pin::Pin<Box<dyn Future<Output = super::Outcome> + 'a>>;
@@ -64,7 +64,7 @@ async fn bring<'a>(
             }
         }
         Stage::Contending => guards.push(others.try_acquire("b").await.unwrap()),
-        Stage::Asking => nodes.each([0, 1, 2], MemoryNode::freeze),
+        Stage::AcquireCall => nodes.each([0, 1, 2], MemoryNode::freeze),
     }
     for _ in 0..20 {
         assert!(poll_once(&mut waiter).await.is_none());
@@ -116,7 +116,7 @@ async fn who_waits_in_vain_at_any_stage_leaves_nothing() {
         let before = Instant::now();
         let (waiter, held) = bring(stage, &nodes, &locks, &others).await;
         let error = waiter.await.unwrap_err();
-        if stage == Stage::Asking {
+        if stage == Stage::AcquireCall {
             assert!(matches!(error, AcquireError::NoQuorum(_)), "{error:?}");
         } else {
             assert!(

@@ -8,8 +8,9 @@ use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckIn, ExtendReplies, ExtendRequest, Node, NodeContext,
-    NodeError, NodeFuture, NodeState, Notifier, Promotion, ReleaseReply, ReleaseRequest, Standing,
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest, Node,
+    NodeContext, NodeError, NodeFuture, NodeState, Notifier, PromoteRequest, ReleaseReply,
+    ReleaseRequest,
 };
 
 use super::{MS, Nodes};
@@ -64,11 +65,11 @@ impl Node for Slow {
         self.later(self.node.release(request))
     }
 
-    fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
+    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
         self.node.check_in(request)
     }
 
-    fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
+    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         self.node.promote(request)
     }
 

@@ -82,7 +82,7 @@ async fn a_lost_lock_and_a_node_that_is_down_are_shown_as_such() {
     assert_eq!(snapshot["locks"][0]["lost"], json!(true));
     assert_eq!(snapshot["locks"][0]["remaining"], json!(0.0));
     assert_eq!(snapshot["nodes"][0]["state"], json!({"is": "up"}));
-    assert_eq!(snapshot["nodes"][0]["standing"], json!({"is": "voting"}));
+    assert_eq!(snapshot["nodes"][0]["voting"], json!({"is": "voting"}));
     let down = json!({"is": "down", "reason": "the node is down"});
     assert_eq!(snapshot["nodes"][4]["state"], down);
 }

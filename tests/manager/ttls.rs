@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_redlock::{Fencing, LockManager, NodeStanding};
+use tower_redlock::{Fencing, LockManager, VotingStatus};
 
 use super::MS;
 use super::links::{Process, nodes};
@@ -122,7 +122,7 @@ async fn the_longest_ttl_of_old_is_forgotten_when_a_shorter_one_is_agreed_on() {
     nodes[0].forget();
     let began = Instant::now();
     sleep(2 * SECOND).await;
-    while locks.nodes()[0].standing != NodeStanding::Voting {
+    while locks.nodes()[0].voting != VotingStatus::Voting {
         sleep(100 * MS).await;
     }
     let waited = began.elapsed();

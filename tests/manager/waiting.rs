@@ -139,7 +139,7 @@ async fn a_holder_that_vanished_is_followed_when_its_ttl_ends() {
         if silent {
             nodes.each(0..5, MemoryNode::fall_silent);
         }
-        let key = Namespace::default().place(&LockKey::new("order:1").unwrap());
+        let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
         let token = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
         for node in &nodes.0 {
             let request = AcquireRequest::new(key.clone(), token, ttl * MS);

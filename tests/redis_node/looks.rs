@@ -7,7 +7,7 @@ use std::time::Duration;
 use tower_redlock::Moment;
 use tower_redlock::clock::Clock;
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::node::{AcquireReply, Charter, Node, NodeErrorKind, NodeState};
+use tower_redlock::node::{AcquireReply, ClusterConfig, Node, NodeErrorKind, NodeState};
 
 use crate::support::eventually;
 use crate::support::fake::{Fake, sound};
@@ -168,13 +168,13 @@ async fn a_process_that_slept_does_not_say_who_the_server_is() {
     let node = RedisNode::new(&fake.url()).unwrap();
     node.start(context);
     settled(&node).await.unwrap();
-    let charter = Arc::new(Charter::new("nodes a", LONG));
+    let config = Arc::new(ClusterConfig::new("nodes a", LONG));
     for (step, who) in [(0, "fake"), (1_000, "fake"), (10_000, "ask")] {
         let step = Duration::from_millis(step).as_nanos();
         clock
             .0
             .fetch_add(step.try_into().unwrap(), Ordering::SeqCst);
-        let request = acquire("k", 1).under(Some(Arc::clone(&charter)));
+        let request = acquire("k", 1).under(Some(Arc::clone(&config)));
         node.acquire(request).await.unwrap_err();
         assert_eq!(told.lock().unwrap().pop().unwrap(), who);
     }

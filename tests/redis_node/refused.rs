@@ -1,7 +1,9 @@
 //! Servers that answer but must not serve as a node.
 
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::node::{AcquireReply, Node, NodeError, NodeErrorKind, NodeState, Roster};
+use tower_redlock::node::{
+    AcquireReply, Node, NodeError, NodeErrorKind, NodeState, ServerRegistry,
+};
 
 use crate::kind_of;
 use crate::support::eventually;
@@ -41,7 +43,7 @@ async fn a_server_that_evicts_can_be_accepted() {
     let server = Server::start(Kind::Redis, &["--maxmemory-policy", "allkeys-lru"]);
     let node = RedisNode::builder(&server.url()).accept_eviction(true);
     let node = node.build().unwrap();
-    node.start(context_with(Roster::new()));
+    node.start(context_with(ServerRegistry::new()));
     settled(&node).await.unwrap();
     node.acquire(acquire("k", 1)).await.unwrap();
 }
@@ -67,7 +69,7 @@ async fn a_refused_server_is_taken_once_it_is_mended() {
 #[tokio::test]
 async fn one_server_is_not_two_nodes() {
     let server = Server::start(Kind::Redis, &[]);
-    let roster = Roster::new();
+    let roster = ServerRegistry::new();
     let first = RedisNode::new(&server.url()).unwrap();
     first.start(context_with(roster.clone()));
     settled(&first).await.unwrap();

@@ -7,10 +7,10 @@ use tower_redlock::LockKey;
 use tower_redlock::namespace::Namespace;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, Charter, CheckIn, CompleteReply, CompleteRequest, Ears, EndClaim,
-    Entry, ExtendReply, Fence, Heard, Node, NodeError, NodeErrorKind, NodeState, Promotion,
-    RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, VerifyReply,
-    VerifyRequest,
+    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
+    CompleteReply, CompleteRequest, Ears, EndClaim, ExtendReply, Fence, Heard, Node, NodeError,
+    NodeErrorKind, NodeState, PromoteRequest, RaiseRequest, RecallRequest, ReleaseReply,
+    ReleaseRequest, VerifyReply, VerifyRequest,
 };
 use tower_redlock::record::Record;
 use tower_redlock::token::{Claim, OwnerHash};
@@ -92,16 +92,16 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
     for kind in Kind::ALL {
         let server = with_user(kind, "");
         let node = ready(&server.url_as("locks", "pw")).await;
-        let (charter, fence) = votes(&node).await.unwrap();
+        let (config, fence) = votes(&node).await.unwrap();
         let key = Namespace::default()
-            .of_requests()
-            .place(&LockKey::new("k").unwrap());
+            .idempotency()
+            .node_key(&LockKey::new("k").unwrap());
         let ears = Ears::new(1);
         let _listening = node.notifier().unwrap().subscribe(&key, ears.ear(0));
         eventually("open", || ears.heard().open == 1).await;
         let recall = async |adopt| {
             let lock = AcquireRequest::new(key.clone(), token(1), LONG).numbered(fence);
-            let lock = lock.under(Some(Arc::clone(&charter)));
+            let lock = lock.under(Some(Arc::clone(&config)));
             let recall = RecallRequest::new(lock, adopt, LONG);
             node.recall(recall).await.unwrap()
         };
@@ -122,7 +122,7 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
             }
             ears.forget();
             let complete = CompleteRequest::new(release, record);
-            let complete = complete.under(Some(Arc::clone(&charter)));
+            let complete = complete.under(Some(Arc::clone(&config)));
             assert_eq!(node.complete(complete).await, Ok(stored), "{kind:?}");
             eventually("told", || ears.heard().released == 1).await;
             assert_eq!(ears.heard().listeners, Some(1));
@@ -153,30 +153,30 @@ async fn a_lock_that_may_not_be_looked_at_is_not_said_to_be_released() {
     }
 }
 
-/// Has a node vote; under what charter, and a number to propose there.
-async fn votes(node: &RedisNode) -> Result<(Arc<Charter>, Option<Fence>), NodeError> {
-    let charter = Arc::new(Charter::new("nodes a", LONG));
+/// Has a node vote; under what config, and a number to propose there.
+async fn votes(node: &RedisNode) -> Result<(Arc<ClusterConfig>, Option<Fence>), NodeError> {
+    let config = Arc::new(ClusterConfig::new("nodes a", LONG));
     let fence = Some(Fence::new(FencingToken::new(1 << 60).unwrap(), LONG));
     let fresh = "fresh".to_owned();
-    let check_in = CheckIn::new(
+    let check_in = CheckInRequest::new(
         Namespace::default(),
-        Arc::clone(&charter),
+        Arc::clone(&config),
         fresh,
-        Entry::Normal,
+        CheckInMode::Normal,
     );
-    if let Standing::Quarantined { id, .. } = node.check_in(check_in).await? {
-        let over = Promotion::new(Namespace::default(), Arc::clone(&charter), id, None);
+    if let CheckInReply::Quarantined { id, .. } = node.check_in(check_in).await? {
+        let over = PromoteRequest::new(Namespace::default(), Arc::clone(&config), id, None);
         assert!(node.promote(over).await?);
     }
-    Ok((charter, fence))
+    Ok((config, fence))
 }
 
 /// Does to a node with a held lock `held` all that a manager does.
 async fn serves(node: &RedisNode) -> Result<(), NodeError> {
-    let (charter, fence) = votes(node).await?;
+    let (config, fence) = votes(node).await?;
     let full = |name, owner| {
         let request = acquire(name, owner).numbered(fence);
-        request.under(Some(Arc::clone(&charter)))
+        request.under(Some(Arc::clone(&config)))
     };
     node.acquire(full("k", 1)).await?;
     // Again without the counter's being behind the proposal.
@@ -186,7 +186,7 @@ async fn serves(node: &RedisNode) -> Result<(), NodeError> {
         .await?;
     node.acquire(full("held", 1)).await?;
     let renewal = refill("k", 1).numbered(fence);
-    let renewal = renewal.under(Some(Arc::clone(&charter)));
+    let renewal = renewal.under(Some(Arc::clone(&config)));
     node.extend(Arc::from([renewal])).await?.remove(0)?;
     node.release(release("k", 1)).await?;
     node.recall(RecallRequest::new(full("work", 1), false, LONG))

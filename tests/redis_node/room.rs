@@ -9,7 +9,8 @@ use tower_redlock::clock::{Clock as _, SystemClock};
 use tower_redlock::namespace::{Namespace, NodeKey};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireRequest, CompleteRequest, Ears, Fence, Node as _, RecallRequest, ReleaseRequest, Roster,
+    AcquireRequest, CompleteRequest, Ears, Fence, Node as _, RecallRequest, ReleaseRequest,
+    ServerRegistry,
 };
 use tower_redlock::record::Record;
 use tower_redlock::token::FencingToken;
@@ -71,12 +72,12 @@ impl Thing {
         let (namespace, key) = match self {
             Self::Grant | Self::RequestCounter | Self::Record => {
                 let key = format!("idempotency:{number:064}");
-                (Namespace::default().of_requests(), key)
+                (Namespace::default().idempotency(), key)
             }
             Self::LongCounter => (Namespace::default(), format!("{number:0512}")),
             _ => (Namespace::default(), format!("order:{number:08}")),
         };
-        namespace.place(&LockKey::new(key).unwrap())
+        namespace.node_key(&LockKey::new(key).unwrap())
     }
 }
 
@@ -91,7 +92,7 @@ impl Bench {
     async fn start(server: &Server) -> Self {
         let before = SystemClock::new().now();
         let node = RedisNode::new(&server.url()).unwrap();
-        let mut context = nodes::context_with(Roster::new());
+        let mut context = nodes::context_with(ServerRegistry::new());
         context.node_timeout = PATIENCE;
         node.start(context);
         nodes::settled(&node).await.unwrap();

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::sleep;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, ExtendReplies,
-    ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier, Promotion,
-    RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, VerifyReply,
-    VerifyRequest,
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
+    ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier,
+    PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest,
+    VerifyReply, VerifyRequest,
 };
 
 use crate::branch::Point;
@@ -115,11 +115,11 @@ impl Node for Gate {
         self.node.verify(request)
     }
 
-    fn check_in(&self, request: CheckIn) -> Reply<Standing> {
+    fn check_in(&self, request: CheckInRequest) -> Reply<CheckInReply> {
         self.node.check_in(request)
     }
 
-    fn promote(&self, request: Promotion) -> Reply<bool> {
+    fn promote(&self, request: PromoteRequest) -> Reply<bool> {
         self.node.promote(request)
     }
 

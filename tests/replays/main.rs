@@ -29,7 +29,7 @@ use std::time::Duration;
 use support::eventually;
 use support::server::Server;
 use tower_redlock::node::NodeState;
-use tower_redlock::{LockManager, LockManagerBuilder, NodeStanding, RestartGuard};
+use tower_redlock::{LockManager, LockManagerBuilder, RestartGuard, VotingStatus};
 
 /// Longer than a busy machine takes to answer, and short enough to wait for its end.
 const NODE_TIMEOUT: Duration = Duration::from_millis(150);
@@ -59,7 +59,7 @@ async fn all_vote(locks: &LockManager) {
         locks
             .nodes()
             .iter()
-            .all(|node| node.state == NodeState::Up && node.standing == NodeStanding::Voting)
+            .all(|node| node.state == NodeState::Up && node.voting == VotingStatus::Voting)
     })
     .await;
 }

@@ -10,7 +10,7 @@ use tower_redlock::namespace::{Namespace, NodeKey};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
     AcquireRequest, Ears, ExtendRequest, Node, NodeContext, NodeError, NodeState, ReleaseRequest,
-    Roster, Subscription,
+    ServerRegistry, Subscription,
 };
 use tower_redlock::token::OwnerToken;
 
@@ -20,10 +20,10 @@ use super::PATIENCE;
 pub const LONG: Duration = Duration::from_secs(60);
 
 pub fn context() -> NodeContext {
-    context_with(Roster::new())
+    context_with(ServerRegistry::new())
 }
 
-pub fn context_with(roster: Roster) -> NodeContext {
+pub fn context_with(roster: ServerRegistry) -> NodeContext {
     NodeContext::new(Arc::new(SystemClock::new()), roster, LONG)
 }
 
@@ -70,7 +70,7 @@ pub fn is_down(node: &dyn Node) -> bool {
 
 /// The key `name` in the default namespace.
 pub fn key(name: &str) -> NodeKey {
-    Namespace::default().place(&LockKey::new(name).unwrap())
+    Namespace::default().node_key(&LockKey::new(name).unwrap())
 }
 
 /// The token of the contender `number`.

@@ -18,7 +18,7 @@
 //! The module depends on the standard library, `slab`, and the [`sync`](super::sync) module beside it, so that
 //! the model checker of `tests/queue` runs this very code.
 
-mod lines;
+mod list;
 mod passing;
 mod sending;
 mod turn;
@@ -29,7 +29,7 @@ use std::slice;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use self::lines::{Call, Entrance, Lines};
+use self::list::{Call, Entrance, Lines};
 use self::passing::{After, Giving};
 pub(super) use self::turn::Turn;
 use super::sync::{Mutex, MutexGuard};
@@ -120,21 +120,21 @@ impl<B: Baton> Queue<B> {
     pub(super) fn enter(
         self: &Arc<Self>,
         name: &Name,
-        waits: bool,
+        waiters: bool,
     ) -> Result<Entered<B>, Refused<B::Note>> {
         let bounds = self.bounds;
         let names = slice::from_ref(name);
-        self.enter_by(names, |lines| lines.enter(name, waits, bounds))
+        self.enter_by(names, |lines| lines.enter(name, waiters, bounds))
     }
 
     /// Gets in line for all of `names`, of which each is there once.
     pub(super) fn enter_all(
         self: &Arc<Self>,
         names: &[Name],
-        waits: bool,
+        waiters: bool,
     ) -> Result<Entered<B>, Refused<B::Note>> {
         let bounds = self.bounds;
-        self.enter_by(names, |lines| lines.enter_all(names, waits, bounds))
+        self.enter_by(names, |lines| lines.enter_all(names, waiters, bounds))
     }
 
     fn enter_by(
@@ -255,9 +255,16 @@ impl<B: Baton> Seat<B> {
         }
     }
 
-    fn remove(&self, index: usize) -> Option<Call<B>> {
-        self.queue
-            .change(|lines, giving, after| lines.remove(index, giving, after))
+    /// Gives the place up, and returns what it was called with meanwhile.
+    pub(super) fn leave(&mut self) -> Option<B> {
+        let index = self.index.take()?;
+        let call = self
+            .queue
+            .change(|lines, giving, after| lines.remove(index, giving, after));
+        match call {
+            Some(Call::Called(baton)) => Some(baton),
+            _ => None,
+        }
     }
 }
 
@@ -281,17 +288,15 @@ impl<B: Baton> Future for Seat<B> {
         Poll::Ready(match call {
             Some(Call::Called(baton)) => Ok(baton),
             Some(Call::SentAway(reason)) => Err(reason),
-            Some(Call::Waiting(_)) | None => Err(SentAway::Closed),
+            Some(Call::Waiter(_)) | None => Err(SentAway::Closed),
         })
     }
 }
 
 impl<B: Baton> Drop for Seat<B> {
     fn drop(&mut self) {
-        if let Some(index) = self.index.take() {
-            // Outside the mutex: a baton that nobody took passes itself on.
-            drop(self.remove(index));
-        }
+        // Outside the mutex: a baton that nobody took passes itself on.
+        drop(self.leave());
     }
 }
 

@@ -14,7 +14,7 @@ use std::slice;
 use std::task::Waker;
 
 use super::Name;
-use super::lines::{Call, Entry, Lines, State};
+use super::list::{Call, Entry, Lines, State};
 
 /// What must not be done under the mutex of the queue: wakers and notes are not ours.
 #[must_use = "somebody is to be woken"]
@@ -209,7 +209,7 @@ impl<T, N: Clone> Lines<T, N> {
             if let Some(several) = &mut place.several {
                 several.claims = true;
             }
-            if let Call::Waiting(waker) = &mut place.call {
+            if let Call::Waiter(waker) = &mut place.call {
                 // To watch the time.
                 after.wake(waker.take());
             }
@@ -307,14 +307,14 @@ impl<T, N: Clone> Lines<T, N> {
         giving: &Giving<'_, T>,
         after: &mut After<N>,
     ) -> Option<Call<T>> {
-        let waits = matches!(self.places.get(index)?.call, Call::Waiting(_));
+        let waiters = matches!(self.places.get(index)?.call, Call::Waiter(_));
         let claims = self.claims(index);
         let kept = if claims {
             self.unclaim(index)
         } else {
             Vec::new()
         };
-        if waits && !claims {
+        if waiters && !claims {
             self.unlink(index);
         }
         let call = self.take_out(index);

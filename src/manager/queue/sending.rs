@@ -3,7 +3,7 @@
 use std::mem;
 use std::task::Waker;
 
-use super::lines::{Call, Lines, State};
+use super::list::{Call, Lines, State};
 use super::passing::After;
 use super::{Name, SentAway};
 
@@ -17,7 +17,7 @@ impl<T, N: Clone> Lines<T, N> {
         }
         let mut wakers = Vec::new();
         for (_, place) in &mut self.places {
-            if let Call::Waiting(waker) = &mut place.call {
+            if let Call::Waiter(waker) = &mut place.call {
                 wakers.extend(waker.take());
                 place.call = Call::SentAway(SentAway::Closed);
                 if let Some(several) = &mut place.several {
@@ -36,7 +36,7 @@ impl<T, N: Clone> Lines<T, N> {
         let mut next = entry.first.filter(|_| !leaving);
         while let Some(index) = next {
             next = self.behind(index);
-            if self.places.get(index).is_some_and(|place| !place.waits) {
+            if self.places.get(index).is_some_and(|place| !place.waiters) {
                 self.unlink(index);
                 self.send_away(index, after);
             }
@@ -49,7 +49,7 @@ impl<T, N: Clone> Lines<T, N> {
             return;
         };
         let call = Call::SentAway(SentAway::InUse);
-        if let Call::Waiting(waker) = mem::replace(&mut place.call, call) {
+        if let Call::Waiter(waker) = mem::replace(&mut place.call, call) {
             self.waiting -= 1;
             after.wake(waker);
         }
@@ -59,7 +59,7 @@ impl<T, N: Clone> Lines<T, N> {
     pub(super) fn link_if_it_waits(&mut self, index: usize, name: &Name, after: &mut After<N>) {
         let entry = self.entries.get(name);
         let comes_free = entry.is_some_and(|entry| entry.leaving || entry.state == State::Kept);
-        if comes_free || self.places.get(index).is_some_and(|place| place.waits) {
+        if comes_free || self.places.get(index).is_some_and(|place| place.waiters) {
             self.link(index, name);
         } else {
             self.send_away(index, after);

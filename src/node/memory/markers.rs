@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::{Charter, CheckIn, Entry, NodeError, NodeErrorKind, Promotion, Standing};
+use super::super::{
+    CheckInMode, CheckInReply, CheckInRequest, ClusterConfig, NodeError, NodeErrorKind,
+    PromoteRequest,
+};
 use crate::namespace::Namespace;
 use crate::token::FencingToken;
 
@@ -18,11 +21,11 @@ pub(super) struct Markers {
 #[derive(Clone)]
 struct Marker {
     digest: String,
-    charter: String,
+    config: String,
     max_lease: Duration,
-    // The longest lease under the charter before, until it was waited for.
+    // The longest lease under the config before, until it was waited for.
     earlier: Duration,
-    // Whether the node has voted under this charter.
+    // Whether the node has voted under this config.
     accepted: bool,
     replaced: Vec<String>,
     mode: Mode,
@@ -40,11 +43,11 @@ enum Mode {
 }
 
 impl Marker {
-    fn new(charter: &Charter, mode: Mode) -> Self {
+    fn new(config: &ClusterConfig, mode: Mode) -> Self {
         Self {
-            digest: charter.digest.clone(),
-            charter: charter.text.clone(),
-            max_lease: charter.max_lease,
+            digest: config.digest.clone(),
+            config: config.text.clone(),
+            max_lease: config.max_lease,
             earlier: Duration::ZERO,
             accepted: false,
             replaced: Vec::new(),
@@ -52,26 +55,26 @@ impl Marker {
         }
     }
 
-    /// The marker of a node that is taken over from processes with another charter.
-    fn adopted(&self, charter: &Charter, mode: Mode) -> Self {
+    /// The marker of a node that is taken over from processes with another config.
+    fn adopted(&self, config: &ClusterConfig, mode: Mode) -> Self {
         let others = self.replaced.iter();
-        let others = others.filter(|digest| **digest != charter.digest && **digest != self.digest);
+        let others = others.filter(|digest| **digest != config.digest && **digest != self.digest);
         let replaced = std::iter::once(&self.digest).chain(others);
         Self {
             earlier: self.earlier.max(self.max_lease),
             replaced: replaced.take(MOST_REPLACED).cloned().collect(),
-            ..Self::new(charter, mode)
+            ..Self::new(config, mode)
         }
     }
 
-    fn standing(&self, high_water: Option<FencingToken>) -> Standing {
+    fn standing(&self, high_water: Option<FencingToken>) -> CheckInReply {
         match &self.mode {
-            Mode::Voting => Standing::Voting {
+            Mode::Voting => CheckInReply::Voting {
                 max_lease: self.max_lease,
                 high_water,
                 replaced: self.replaced.clone(),
             },
-            Mode::Quarantined { id, unused } => Standing::Quarantined {
+            Mode::Quarantined { id, unused } => CheckInReply::Quarantined {
                 id: id.clone(),
                 max_lease: self.max_lease,
                 earlier: self.earlier,
@@ -84,27 +87,27 @@ impl Marker {
 }
 
 impl Markers {
-    /// Whether the node votes under `charter`.
+    /// Whether the node votes under `config`.
     pub(super) fn is_voting(
         &self,
         namespace: &Namespace,
-        charter: &Charter,
+        config: &ClusterConfig,
     ) -> Result<bool, NodeError> {
         match self.markers.get(namespace.root()) {
-            Some(marker) if marker.digest != charter.digest => Err(NodeError::foreign(
-                &marker.charter,
+            Some(marker) if marker.digest != config.digest => Err(NodeError::foreign(
+                &marker.config,
                 marker.digest.clone(),
-                charter,
+                config,
             )),
-            _ if !charter.guarded => Ok(true),
+            _ if !config.guarded => Ok(true),
             Some(marker) => Ok(matches!(marker.mode, Mode::Voting)),
             None => Ok(false),
         }
     }
 
-    /// For how long what is set under `charter` counts at most.
-    pub(super) fn longest(&self, namespace: &Namespace, charter: &Charter) -> Duration {
-        if !charter.guarded {
+    /// For how long what is set under `config` counts at most.
+    pub(super) fn longest(&self, namespace: &Namespace, config: &ClusterConfig) -> Duration {
+        if !config.guarded {
             return Duration::MAX;
         }
         let marker = self.markers.get(namespace.root());
@@ -115,16 +118,16 @@ impl Markers {
     pub(super) fn admit(
         &self,
         namespace: &Namespace,
-        charter: &Charter,
+        config: &ClusterConfig,
         lease: Option<Duration>,
     ) -> Result<(), NodeError> {
-        if !self.is_voting(namespace, charter)? {
+        if !self.is_voting(namespace, config)? {
             return Err(NodeError::new(
                 NodeErrorKind::Quarantined,
                 "it may have forgotten locks and does not vote before those have ended",
             ));
         }
-        if lease > Some(self.longest(namespace, charter)) {
+        if lease > Some(self.longest(namespace, config)) {
             return Err(NodeError::new(
                 NodeErrorKind::Quarantined,
                 "it has not been told yet of leases as long as ours",
@@ -135,12 +138,12 @@ impl Markers {
 
     pub(super) fn check_in(
         &mut self,
-        request: &CheckIn,
+        request: &CheckInRequest,
         high_water: Option<FencingToken>,
-    ) -> Standing {
-        let charter = &request.charter;
+    ) -> CheckInReply {
+        let config = &request.config;
         let unused = !self.forgot;
-        let mode = |unused| match charter.guarded {
+        let mode = |unused| match config.guarded {
             true => Mode::Quarantined {
                 id: request.fresh.clone(),
                 unused,
@@ -149,14 +152,14 @@ impl Markers {
         };
         let root = request.namespace.root();
         let marker = match self.markers.get_mut(root) {
-            Some(marker) if marker.digest == charter.digest => marker,
-            Some(marker) if request.entry == Entry::Adopt => {
-                *marker = marker.adopted(charter, mode(false));
+            Some(marker) if marker.digest == config.digest => marker,
+            Some(marker) if request.entry == CheckInMode::Adopt => {
+                *marker = marker.adopted(config, mode(false));
                 marker
             }
             Some(marker) => {
-                return Standing::Foreign {
-                    charter: marker.charter.clone(),
+                return CheckInReply::Foreign {
+                    config: marker.config.clone(),
                     digest: marker.digest.clone(),
                     replaced: marker.replaced.clone(),
                 };
@@ -164,19 +167,19 @@ impl Markers {
             None => self
                 .markers
                 .entry(root.into())
-                .or_insert(Marker::new(charter, mode(unused))),
+                .or_insert(Marker::new(config, mode(unused))),
         };
-        marker.max_lease = marker.max_lease.max(charter.max_lease);
+        marker.max_lease = marker.max_lease.max(config.max_lease);
         marker.standing(high_water)
     }
 
-    pub(super) fn promote(&mut self, request: &Promotion) -> bool {
+    pub(super) fn promote(&mut self, request: &PromoteRequest) -> bool {
         let Some(marker) = self.markers.get_mut(request.namespace.root()) else {
             return false;
         };
         let meant =
             matches!(&marker.mode, Mode::Quarantined { id, .. } if *id == request.quarantine);
-        if !meant || marker.digest != request.charter.digest {
+        if !meant || marker.digest != request.config.digest {
             return false;
         }
         marker.mode = Mode::Voting;
@@ -209,5 +212,5 @@ impl Markers {
     }
 }
 
-/// How many charters before a node remembers.
+/// How many configs before a node remembers.
 const MOST_REPLACED: usize = 8;

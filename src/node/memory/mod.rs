@@ -19,10 +19,10 @@ use self::counters::check_floor;
 use self::records::Now;
 use self::store::Store;
 use super::{
-    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, EndClaim, ExtendReplies,
-    ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier, Promotion,
-    RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, VerifyReply,
-    VerifyRequest,
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
+    EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
+    Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
+    ReleaseRequest, VerifyReply, VerifyRequest,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::moment::Moment;
@@ -203,19 +203,19 @@ impl Node for MemoryNode {
         })
     }
 
-    fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
+    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
         self.try_run(move |store, _| {
             let mark = store.counters.mark(&request.namespace);
             let high_water = mark.as_ref().ok().copied().flatten();
             match (store.markers.check_in(&request, high_water), mark) {
                 // Others are told of it.
-                (Standing::Voting { .. }, Err(error)) => Err(error),
+                (CheckInReply::Voting { .. }, Err(error)) => Err(error),
                 (standing, _) => Ok(standing),
             }
         })
     }
 
-    fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
+    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         self.try_run(move |store, _| {
             check_floor(request.floor)?;
             let promoted = store.markers.promote(&request);

@@ -124,9 +124,9 @@ impl Store {
     ) -> Result<AcquireReply, NodeError> {
         let lock = &request.lock;
         let key = lock.keys.first();
-        if let Some(charter) = &lock.charter {
+        if let Some(config) = &lock.config {
             // What there is to tell needs no lease.
-            self.markers.admit(lock.keys.namespace(), charter, None)?;
+            self.markers.admit(lock.keys.namespace(), config, None)?;
         }
         let record = self.records.record(key, now);
         if let (Some(record), false) = (&record, request.adopt) {
@@ -151,10 +151,10 @@ impl Store {
         now: Now,
     ) -> Result<CompleteReply, NodeError> {
         let (key, token) = (request.release.keys.first(), &request.release.token);
-        let voting = match &request.charter {
-            Some(charter) => self
+        let voting = match &request.config {
+            Some(config) => self
                 .markers
-                .is_voting(request.release.keys.namespace(), charter)?,
+                .is_voting(request.release.keys.namespace(), config)?,
             None => true,
         };
         // Without its memory it can still be told what a quorum has.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::super::{
-    AcquireReply, AcquireRequest, Charter, ExtendReply, ExtendRequest, Fence, Holder, NodeError,
-    RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, VerifyReply, VerifyRequest,
+    AcquireReply, AcquireRequest, ClusterConfig, ExtendReply, ExtendRequest, Fence, Holder,
+    NodeError, RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, VerifyReply, VerifyRequest,
 };
 use super::counters::Counters;
 use super::listeners::Listeners;
@@ -83,9 +83,9 @@ impl Store {
         unix_micros: u64,
     ) -> Result<AcquireReply, NodeError> {
         self.count_command();
-        if let Some(charter) = &request.charter {
+        if let Some(config) = &request.config {
             self.markers
-                .admit(request.keys.namespace(), charter, Some(request.ttl))?;
+                .admit(request.keys.namespace(), config, Some(request.ttl))?;
         }
         if let Some((place, holder)) = self.rival(&request.keys, &request.token, now) {
             return Ok(AcquireReply::Held(holder.of_key(place)));
@@ -106,8 +106,8 @@ impl Store {
         request: &ExtendRequest,
         now: Moment,
     ) -> Result<ExtendReply, NodeError> {
-        let voting = match &request.charter {
-            Some(charter) => self.votes(request, charter)?,
+        let voting = match &request.config {
+            Some(config) => self.votes(request, config)?,
             None => true,
         };
         if let Some((_, holder)) = self.rival(&request.keys, &request.token, now) {
@@ -132,10 +132,10 @@ impl Store {
         })
     }
 
-    fn votes(&self, request: &ExtendRequest, charter: &Charter) -> Result<bool, NodeError> {
+    fn votes(&self, request: &ExtendRequest, config: &ClusterConfig) -> Result<bool, NodeError> {
         let namespace = request.keys.namespace();
-        let voting = self.markers.is_voting(namespace, charter)?;
-        Ok(voting && request.ttl <= self.markers.longest(namespace, charter))
+        let voting = self.markers.is_voting(namespace, config)?;
+        Ok(voting && request.ttl <= self.markers.longest(namespace, config))
     }
 
     fn raise_counters(
@@ -168,13 +168,12 @@ impl Store {
         request: &VerifyRequest,
         now: Moment,
     ) -> Result<VerifyReply, NodeError> {
-        if let Some(charter) = &request.charter {
-            self.markers
-                .admit(request.keys.namespace(), charter, None)?;
+        if let Some(config) = &request.config {
+            self.markers.admit(request.keys.namespace(), config, None)?;
         }
         // What is written for longer than the node knows of counts for no longer.
-        let mut remaining = request.charter.as_ref().map_or(Duration::MAX, |charter| {
-            self.markers.longest(request.keys.namespace(), charter)
+        let mut remaining = request.config.as_ref().map_or(Duration::MAX, |config| {
+            self.markers.longest(request.keys.namespace(), config)
         });
         for key in request.keys.as_slice() {
             match self.live(key, now) {

@@ -7,8 +7,8 @@ use redis::Value;
 
 use super::error::{garbled, quarantined, rejected};
 use crate::node::{
-    AcquireReply, Charter, CompleteReply, ExtendReply, Holder, NodeError, NodeErrorKind,
-    RaiseReply, ReleaseReply, Standing, VerifyReply, unmarked,
+    AcquireReply, CheckInReply, ClusterConfig, CompleteReply, ExtendReply, Holder, NodeError,
+    NodeErrorKind, RaiseReply, ReleaseReply, VerifyReply, unmarked,
 };
 use crate::record::Record;
 use crate::token::{FencingToken, OwnerHash};
@@ -16,7 +16,7 @@ use crate::token::{FencingToken, OwnerHash};
 /// Reads the answer to an acquire or a recall. It is taken by value, because a record may be big.
 pub(super) fn read_acquire(
     answer: Value,
-    ours: Option<&Charter>,
+    ours: Option<&ClusterConfig>,
 ) -> Result<AcquireReply, NodeError> {
     let Value::Array(mut items) = answer else {
         return Err(garbled("an acquire"));
@@ -85,7 +85,7 @@ fn record(ballot: &Value, body: &mut Value, until: &Value) -> Result<Record, Nod
 /// Reads the answer to a completion.
 pub(super) fn read_complete(
     answer: &Value,
-    ours: Option<&Charter>,
+    ours: Option<&ClusterConfig>,
 ) -> Result<CompleteReply, NodeError> {
     match items(answer) {
         Some([Value::Int(0)]) => Ok(CompleteReply::Refused),
@@ -121,7 +121,7 @@ pub(super) fn read_release(answer: &Value) -> Result<ReleaseReply, NodeError> {
 pub(super) fn read_extend(
     answer: &Value,
     expected: usize,
-    ours: Option<&Charter>,
+    ours: Option<&ClusterConfig>,
 ) -> Result<Vec<Result<ExtendReply, NodeError>>, NodeError> {
     let answers = items(answer).ok_or_else(|| garbled("an extend"))?;
     let (voting, answers) = match answers {
@@ -158,7 +158,7 @@ fn read_one_extend(answer: &Value, voting: bool) -> Result<ExtendReply, NodeErro
 /// Reads the answer to a verify.
 pub(super) fn read_verify(
     answer: &Value,
-    ours: Option<&Charter>,
+    ours: Option<&ClusterConfig>,
 ) -> Result<VerifyReply, NodeError> {
     match items(answer) {
         Some([Value::Int(0)]) => Ok(VerifyReply::NotOwner),
@@ -180,7 +180,7 @@ pub(super) fn read_end_claim(answer: &Value) -> Result<(), NodeError> {
 }
 
 /// Reads the answer to a check-in.
-pub(super) fn read_check_in(answer: &Value) -> Result<Standing, NodeError> {
+pub(super) fn read_check_in(answer: &Value) -> Result<CheckInReply, NodeError> {
     let lease = |value: &i64| Duration::from_millis(u64::try_from(*value).unwrap_or(0));
     match items(answer) {
         Some(
@@ -190,7 +190,7 @@ pub(super) fn read_check_in(answer: &Value) -> Result<Standing, NodeError> {
                 number,
                 Value::BulkString(replaced),
             ],
-        ) => Ok(Standing::Voting {
+        ) => Ok(CheckInReply::Voting {
             max_lease: lease(longest),
             high_water: mark_of(number)?,
             replaced: words(replaced),
@@ -204,7 +204,7 @@ pub(super) fn read_check_in(answer: &Value) -> Result<Standing, NodeError> {
                 Value::Int(accepted),
                 Value::BulkString(replaced),
             ],
-        ) => Ok(Standing::Quarantined {
+        ) => Ok(CheckInReply::Quarantined {
             id: text(id),
             max_lease: lease(longest),
             earlier: lease(earlier),
@@ -216,12 +216,12 @@ pub(super) fn read_check_in(answer: &Value) -> Result<Standing, NodeError> {
         Some(
             [
                 Value::Int(-2),
-                Value::BulkString(charter),
+                Value::BulkString(config),
                 Value::BulkString(digest),
                 Value::BulkString(replaced),
             ],
-        ) => Ok(Standing::Foreign {
-            charter: text(charter),
+        ) => Ok(CheckInReply::Foreign {
+            config: text(config),
             digest: text(digest),
             replaced: words(replaced),
         }),
@@ -239,7 +239,7 @@ pub(super) fn read_promote(answer: &Value) -> Result<bool, NodeError> {
 }
 
 /// What an answer to `command` means with which the node keeps out of it.
-fn refusal(answer: Option<&[Value]>, ours: Option<&Charter>, command: &str) -> NodeError {
+fn refusal(answer: Option<&[Value]>, ours: Option<&ClusterConfig>, command: &str) -> NodeError {
     match (answer, ours) {
         (Some([Value::Int(-1)]), _) => {
             quarantined("it may have forgotten locks and does not vote before those have ended")
@@ -396,7 +396,7 @@ mod tests {
             assert!(error.to_string().contains("remove that key"), "{error}");
         }
         for (digits, mark) in [("", 0), ("7", 7), (&last.to_string(), last)] {
-            let voting = Standing::Voting {
+            let voting = CheckInReply::Voting {
                 max_lease: Duration::from_millis(9),
                 high_water: FencingToken::new(mark),
                 replaced: Vec::new(),

@@ -21,7 +21,7 @@ pub(super) async fn acquire(
         return Box::pin(replicas::acquire(link, replicas, script, cmd, request)).await;
     }
     let answer = run(link, script, &cmd).await?;
-    answers::read_acquire(answer, request.charter.as_deref())
+    answers::read_acquire(answer, request.config.as_deref())
 }
 
 /// Runs one script, and loads it first where the server has lost it.
@@ -63,7 +63,7 @@ pub(super) async fn extend(
                 error::failed(&error)
             })
             .and_then(|answer| {
-                let ours = chunk.first().and_then(|request| request.charter.as_deref());
+                let ours = chunk.first().and_then(|request| request.config.as_deref());
                 answers::read_extend(&answer, chunk.len(), ours)
             });
         match read {

@@ -251,7 +251,7 @@ mod tests {
     use crate::node::Ears;
 
     fn key(name: &str) -> NodeKey {
-        Namespace::default().place(&LockKey::new(name).unwrap())
+        Namespace::default().node_key(&LockKey::new(name).unwrap())
     }
 
     /// Asks the server, which agrees; tells how many channels were joined and left.

@@ -197,7 +197,7 @@ mod tests {
     const AWAY: Duration = Duration::from_millis(250);
 
     fn key(number: usize) -> NodeKey {
-        Namespace::default().place(&LockKey::new(format!("k{number}")).unwrap())
+        Namespace::default().node_key(&LockKey::new(format!("k{number}")).unwrap())
     }
 
     /// A server that takes its time for each command, and that answers so many PINGs and then falls silent.

@@ -95,10 +95,10 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::node::{
-    AcquireReply, AcquireRequest, CheckIn, CompleteReply, CompleteRequest, EndClaim, ExtendReplies,
-    ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier, Promotion,
-    RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest, Standing, VerifyReply,
-    VerifyRequest,
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
+    EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
+    Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
+    ReleaseRequest, VerifyReply, VerifyRequest,
 };
 
 pub use builder::RedisNodeBuilder;
@@ -286,12 +286,12 @@ impl Node for RedisNode {
             let replicas = handle.core.replicas.as_ref();
             let (identity, since) = (link.identity(), link.since());
             let cmd = scripts::complete(&request, identity, since, replicas.is_some());
-            let charter = request.charter.as_deref();
+            let config = request.config.as_deref();
             if let Some(replicas) = replicas {
-                return Box::pin(replicas::complete(&mut link, replicas, cmd, charter)).await;
+                return Box::pin(replicas::complete(&mut link, replicas, cmd, config)).await;
             }
             let answer = commands::run(&mut link, &scripts::COMPLETE, &cmd).await?;
-            answers::read_complete(&answer, charter)
+            answers::read_complete(&answer, config)
         })
     }
 
@@ -303,9 +303,9 @@ impl Node for RedisNode {
     }
 
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
-        let charter = request.charter.clone();
+        let config = request.config.clone();
         let cmd = move |link: &Link| scripts::verify(&request, link.identity());
-        let read = move |answer: &Value| answers::read_verify(answer, charter.as_deref());
+        let read = move |answer: &Value| answers::read_verify(answer, config.as_deref());
         self.command(FIRST, &scripts::VERIFY, cmd, read)
     }
 
@@ -316,12 +316,12 @@ impl Node for RedisNode {
         self.command(choose, &scripts::END_CLAIM, cmd, answers::read_end_claim)
     }
 
-    fn check_in(&self, request: CheckIn) -> NodeFuture<Result<Standing, NodeError>> {
+    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
         let cmd = move |link: &Link| scripts::check_in(&request, link.identity());
         self.command(FIRST, &scripts::CHECK_IN, cmd, answers::read_check_in)
     }
 
-    fn promote(&self, request: Promotion) -> NodeFuture<Result<bool, NodeError>> {
+    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         let cmd = move |link: &Link| scripts::promote(&request, link.identity());
         self.command(FIRST, &scripts::PROMOTE, cmd, answers::read_promote)
     }

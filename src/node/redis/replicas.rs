@@ -15,8 +15,8 @@ use super::error::failed;
 use super::link::Link;
 use super::scripts::{self, Script};
 use crate::node::{
-    AcquireReply, AcquireRequest, Charter, CompleteReply, ExtendReply, ExtendRequest, NodeContext,
-    NodeError, NodeErrorKind, ReleaseRequest,
+    AcquireReply, AcquireRequest, ClusterConfig, CompleteReply, ExtendReply, ExtendRequest,
+    NodeContext, NodeError, NodeErrorKind, ReleaseRequest,
 };
 
 /// How many replicas must have a lock before it counts, and how long they may take.
@@ -125,7 +125,7 @@ pub(super) async fn acquire(
     request: &AcquireRequest,
 ) -> Result<AcquireReply, NodeError> {
     let (answer, acknowledged) = call_and_wait(link, replicas, script, cmd).await?;
-    let reply = answers::read_acquire(answer, request.charter.as_deref())?;
+    let reply = answers::read_acquire(answer, request.config.as_deref())?;
     if matches!(reply, AcquireReply::Held(_)) {
         return Ok(reply);
     }
@@ -145,11 +145,11 @@ pub(super) async fn complete(
     link: &mut Link,
     replicas: &Replicas,
     cmd: Cmd,
-    charter: Option<&Charter>,
+    config: Option<&ClusterConfig>,
 ) -> Result<CompleteReply, NodeError> {
     let script = &scripts::COMPLETE;
     let (answer, acknowledged) = call_and_wait(link, replicas, script, cmd).await?;
-    let reply = answers::read_complete(&answer, charter)?;
+    let reply = answers::read_complete(&answer, config)?;
     if matches!(reply, CompleteReply::Stored { .. }) {
         replicas.judge(acknowledged)?;
     }

@@ -18,8 +18,8 @@ pub(super) use super::script::{
 use crate::moment::Moment;
 use crate::namespace::Namespace;
 use crate::node::{
-    AcquireRequest, Charter, CheckIn, CompleteRequest, Entry, ExtendRequest, Promotion,
-    RaiseRequest, RecallRequest, ReleaseRequest,
+    AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, CompleteRequest, ExtendRequest,
+    PromoteRequest, RaiseRequest, RecallRequest, ReleaseRequest,
 };
 use crate::token::{FencingToken, OwnerHash};
 
@@ -79,7 +79,7 @@ pub(super) fn complete(
     let key = request.release.keys.first();
     let beside = [key.namespace().marker(), key.record()];
     let mut cmd = give_back(&COMPLETE, &request.release, &beside, connected);
-    charter(&mut cmd, request.charter.as_deref(), identity);
+    config(&mut cmd, request.config.as_deref(), identity);
     match &request.record {
         Some(record) => cmd
             .arg(record.ballot.get())
@@ -111,7 +111,7 @@ fn take(script: &Script, request: &AcquireRequest, beside: Option<&str>, identit
         cmd.arg(key);
     }
     cmd.arg(request.token.expose()).arg(millis(request.ttl));
-    charter(&mut cmd, request.charter.as_deref(), identity);
+    config(&mut cmd, request.config.as_deref(), identity);
     match request.fence {
         Some(fence) => {
             let proposal = fence.token.get();
@@ -188,7 +188,7 @@ fn give_back(
     cmd
 }
 
-/// The command for one chunk of an extend: locks of one namespace and one charter.
+/// The command for one chunk of an extend: locks of one namespace and one config.
 pub(super) fn extend(requests: &[ExtendRequest], identity: &str) -> Cmd {
     let keys: usize = requests
         .iter()
@@ -205,7 +205,7 @@ pub(super) fn extend(requests: &[ExtendRequest], identity: &str) -> Cmd {
             cmd.arg(key.as_str()).arg(key.counter());
         }
     }
-    charter(&mut cmd, first.charter.as_deref(), identity);
+    config(&mut cmd, first.config.as_deref(), identity);
     for request in requests {
         cmd.arg(request.keys.as_slice().len())
             .arg(request.token.expose())
@@ -222,7 +222,7 @@ pub(super) fn extend(requests: &[ExtendRequest], identity: &str) -> Cmd {
 /// The requests in chunks that fit one run of the script each.
 pub(super) fn chunks(requests: &[ExtendRequest]) -> impl Iterator<Item = &[ExtendRequest]> {
     let alike = |a: &ExtendRequest, b: &ExtendRequest| {
-        a.keys.namespace() == b.keys.namespace() && a.charter == b.charter
+        a.keys.namespace() == b.keys.namespace() && a.config == b.config
     };
     requests
         .chunk_by(alike)
@@ -230,25 +230,25 @@ pub(super) fn chunks(requests: &[ExtendRequest]) -> impl Iterator<Item = &[Exten
 }
 
 /// The command for a check-in.
-pub(super) fn check_in(request: &CheckIn, identity: &str) -> Cmd {
+pub(super) fn check_in(request: &CheckInRequest, identity: &str) -> Cmd {
     let mut cmd = CHECK_IN.run(1, 8);
     cmd.arg(request.namespace.marker())
-        .arg(who(&request.charter, identity))
-        .arg(&request.charter.digest)
-        .arg(&request.charter.text)
-        .arg(millis(request.charter.max_lease))
+        .arg(who(&request.config, identity))
+        .arg(&request.config.digest)
+        .arg(&request.config.text)
+        .arg(millis(request.config.max_lease))
         .arg(&request.fresh)
-        .arg(u8::from(request.entry == Entry::Adopt))
-        .arg(Charter::FORMAT);
+        .arg(u8::from(request.entry == CheckInMode::Adopt))
+        .arg(ClusterConfig::FORMAT);
     cmd
 }
 
 /// The command for a promotion.
-pub(super) fn promote(request: &Promotion, identity: &str) -> Cmd {
+pub(super) fn promote(request: &PromoteRequest, identity: &str) -> Cmd {
     let mut cmd = PROMOTE.run(1, 6);
     cmd.arg(request.namespace.marker())
         .arg(identity)
-        .arg(&request.charter.digest)
+        .arg(&request.config.digest)
         .arg(&request.quarantine);
     match request.floor {
         Some(floor) => cmd.arg(floor.get()),
@@ -265,15 +265,15 @@ pub(super) fn evictions(namespace: &Namespace) -> Cmd {
     cmd
 }
 
-/// Who the server is, as far as that matters under `charter`.
-const fn who<'a>(charter: &Charter, identity: &'a str) -> &'a str {
-    if charter.guarded { identity } else { ANYBODY }
+/// Who the server is, as far as that matters under `config`.
+const fn who<'a>(config: &ClusterConfig, identity: &'a str) -> &'a str {
+    if config.guarded { identity } else { ANYBODY }
 }
 
 /// Who the server is and what it must agree to, or that neither matters.
-fn charter(cmd: &mut Cmd, charter: Option<&Charter>, identity: &str) {
-    match charter {
-        Some(charter) => cmd.arg(who(charter, identity)).arg(&charter.digest),
+fn config(cmd: &mut Cmd, config: Option<&ClusterConfig>, identity: &str) {
+    match config {
+        Some(config) => cmd.arg(who(config, identity)).arg(&config.digest),
         None => cmd.arg("").arg(""),
     };
 }

@@ -1,10 +1,10 @@
 -- Takes a lock: all of its keys or none.
 -- KEYS: the marker, the owner's tombstone, then for each key the lock and its counter.
 -- ARGV: 1 the owner token, 2 the ttl in milliseconds, 3 who the server is ('any' or '' if it need not be known), 4 the
--- digest of the charter, 5 the proposed number ('' for none), 6 the proposal less one step, 7 the proposal less an hour,
+-- digest of the config, 5 the proposed number ('' for none), 6 the proposal less one step, 7 the proposal less an hour,
 -- 8 its second, 9 how long counters live in milliseconds, 10 one step.
 -- Answers {1, number or ''} if the lock is ours now; {0, remaining milliseconds, tag of the holder, place of the key
--- among ours} if a key is held; {-1} in quarantine, {-2, charter, its digest} under another charter, {-3} if our leases
+-- among ours} if a key is held; {-1} in quarantine, {-2, config, its digest} under another config, {-3} if our leases
 -- are longer than it knows of; {-4} if the owner is gone; an error that begins with NOMARK if nothing can be counted on
 -- from. All else is decided before the first write, and the owner is written last: numbers that were used for
 -- nothing do no harm.

@@ -1,13 +1,13 @@
 -- Asks whether the node may vote, and begins its quarantine if it may have forgotten something.
 -- KEYS: the marker. ARGV: 1 who the server is ('any' if it does not matter what it may have forgotten), 2 the digest of
--- the charter, 3 its text, 4 the longest lease in milliseconds, 5 a random name, 6 '1' if the members are being changed,
+-- the config, 3 its text, 4 the longest lease in milliseconds, 5 a random name, 6 '1' if the members are being changed,
 -- 7 the format.
 -- Answers {1, longest lease, highest number or '', replaced} if it may vote; {2, name of the quarantine, longest lease,
--- longest lease under the charter before, 1 if it has voted under this charter or else 0, replaced} if not; {-2, charter,
--- its digest, replaced} under another charter. `replaced` are the digests of the charters before, the last one first.
+-- longest lease under the config before, 1 if it has voted under this config or else 0, replaced} if not; {-2, config,
+-- its digest, replaced} under another config. `replaced` are the digests of the configs before, the last one first.
 local me = told
 local known = redis.call(
-  'HMGET', KEYS[1], 'identity', 'digest', 'max_lease', 'hwm', 'quarantine', 'charter', 'format', 'replaced', 'earlier', 'accepted'
+  'HMGET', KEYS[1], 'identity', 'digest', 'max_lease', 'hwm', 'quarantine', 'config', 'format', 'replaced', 'earlier', 'accepted'
 )
 local agreed = known[2] == ARGV[2]
 local replaced = known[8] or ''
@@ -29,7 +29,7 @@ if not agreed then
     replaced = table.concat(left, ' ')
   end
   redis.call(
-    'HSET', KEYS[1], 'format', ARGV[7], 'digest', ARGV[2], 'charter', ARGV[3], 'max_lease', ARGV[4], 'earlier', earlier, 'replaced', replaced
+    'HSET', KEYS[1], 'format', ARGV[7], 'digest', ARGV[2], 'config', ARGV[3], 'max_lease', ARGV[4], 'earlier', earlier, 'replaced', replaced
   )
   redis.call('HDEL', KEYS[1], 'identity', 'quarantine', 'accepted')
   lease = tonumber(ARGV[4])

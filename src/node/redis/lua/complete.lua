@@ -1,10 +1,10 @@
 -- Keeps what the request of an idempotency key came to, and gives its lock back. `release` stands behind it.
 -- KEYS: as for a release of one key, then the `marker` and the `record`, which are taken off.
--- ARGV: as for a release, then 4 who the server is ('any' or '' if it need not be known), 5 the digest of the charter, 6
+-- ARGV: as for a release, then 4 who the server is ('any' or '' if it need not be known), 5 the digest of the config, 6
 -- the ballot ('' if there is nothing to keep), 7 the body, 8 when it ends in milliseconds since 1970, 9 '' unless a quorum
 -- has it, 10 '' unless replicas are waited for.
--- Answers {1, how many were told} if it is as it should be, {0} if the record may not be kept; {-2, charter} under
--- another charter, and then nothing was done. Else the lock is not ours any more.
+-- Answers {1, how many were told} if it is as it should be, {0} if the record may not be kept; {-2, config} under
+-- another config, and then nothing was done. Else the lock is not ours any more.
 if refusal and refusal[1] == -2 then
   return refusal
 end

@@ -1,11 +1,11 @@
 -- Sets the ttl of many locks anew, each only where its owner still holds it.
 -- KEYS: the marker, then for each lock its owner's tombstone and, for each of its keys, the key and its counter.
--- ARGV: 1 who the server is ('any' or '' if it need not be known), 2 the digest of the charter, then for each lock: how many
+-- ARGV: 1 who the server is ('any' or '' if it need not be known), 2 the digest of the config, then for each lock: how many
 -- keys it has, its owner token, its ttl in milliseconds, '1' to set it where absent, its number ('' for none), how
 -- long counters live.
 -- Answers {1 if the node may vote or else 0, then one item per lock: 1 extended, 2 set anew, 3 either of them, for longer
 -- than the node knows of, 0 absent, {remaining milliseconds, tag of the holder} held by another, or a text: the error};
--- or {-2, charter, its digest} under another charter. The calls on locks are protected, so that one failure does not hide the other locks' answers.
+-- or {-2, config, its digest} under another config. The calls on locks are protected, so that one failure does not hide the other locks' answers.
 if refusal and refusal[1] == -2 then
   return refusal
 end

@@ -1,5 +1,5 @@
 -- Ends a quarantine, if it is still the one that is meant.
--- KEYS: the marker. ARGV: 1 who the server is, 2 the digest of the charter, 3 the name of the quarantine, 4 the least
+-- KEYS: the marker. ARGV: 1 who the server is, 2 the digest of the config, 3 the name of the quarantine, 4 the least
 -- that the highest number, and the number of every key, becomes ('' for nothing), 5 the least that the longest lease
 -- becomes in milliseconds.
 -- Answers 1 if it was ended, else 0; an error if nothing can be counted on from that number.

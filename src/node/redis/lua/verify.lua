@@ -1,9 +1,9 @@
 -- Looks whether another owner holds a lock, and notes who claims a loan of it.
 -- KEYS: the marker, then the lock's keys, then the `loans` and the `borrowers` of its owner, which are taken off.
--- ARGV: 1 who the server is ('any' or '' if it need not be known), 2 the digest of the charter, 3 the hash of the owner
+-- ARGV: 1 who the server is ('any' or '' if it need not be known), 2 the digest of the config, 3 the hash of the owner
 -- token, 4 which loan is claimed ('' for none), 5 by whom, 6 for how long that is remembered in milliseconds.
 -- Answers {1, the least remaining milliseconds} if it holds all keys, {0} if not, {2} if it does and the loan is or was
--- another's; {-1} in quarantine, {-2, charter, its digest} under another charter.
+-- another's; {-1} in quarantine, {-2, config, its digest} under another config.
 local least
 for i = 2, #KEYS do
   local holder = redis.call('GET', KEYS[i])

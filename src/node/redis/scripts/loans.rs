@@ -2,7 +2,7 @@
 
 use redis::Cmd;
 
-use super::{END_CLAIM, VERIFY, charter, flag, life};
+use super::{END_CLAIM, VERIFY, config, flag, life};
 use crate::node::{EndClaim, VerifyRequest};
 
 /// The command for a verify.
@@ -16,7 +16,7 @@ pub(in crate::node::redis) fn verify(request: &VerifyRequest, identity: &str) ->
     }
     cmd.arg(namespace.loans(&request.owner))
         .arg(namespace.borrowers(&request.owner));
-    charter(&mut cmd, request.charter.as_deref(), identity);
+    config(&mut cmd, request.config.as_deref(), identity);
     cmd.arg(request.owner.as_str());
     match &request.claim {
         Some(claim) => cmd

@@ -1,0 +1,163 @@
+//! [`Detached`]: work that is finished though nobody waits for it any more.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+
+use crate::trace::Caller;
+
+/// Work that runs where it is waited for, and goes on in a task of its own once nobody does.
+///
+/// It is no task from the start, so that it finds the task-locals and the span of whoever waits for it, and costs
+/// nothing while somebody does. A panic passes through, and ends it.
+///
+/// # Cancel safety
+///
+/// Dropped after its first poll it goes on, in the tokio runtime in which it was made, unless that has ended. Dropped
+/// before, nothing of it has run, and nothing will.
+#[must_use = "nothing of it runs unless it is polled"]
+pub(crate) struct Detached<T: 'static> {
+    // Not there while it is polled, so that what has panicked is not polled again.
+    work: Option<Work<T>>,
+    begun: bool,
+    runtime: Handle,
+    caller: Caller,
+}
+
+type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+impl<T: 'static> Detached<T> {
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub(crate) fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
+        Self {
+            work: Some(Box::pin(work)),
+            begun: false,
+            runtime: Handle::current(),
+            caller: Caller::current(),
+        }
+    }
+}
+
+impl<T: 'static> Future for Detached<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.begun = true;
+        // It is ready once.
+        let Some(mut work) = self.work.take() else {
+            return Poll::Pending;
+        };
+        let polled = work.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.work = Some(work);
+        }
+        polled
+    }
+}
+
+impl<T: 'static> Drop for Detached<T> {
+    fn drop(&mut self) {
+        if let (Some(work), true) = (self.work.take(), self.begun) {
+            let rest = async move { drop(work.await) };
+            self.runtime.spawn(self.caller.around(rest));
+        }
+    }
+}
+
+impl<T: 'static> fmt::Debug for Detached<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Detached")
+            .field("begun", &self.begun)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+    use tokio::time::timeout;
+
+    tokio::task_local! { static WHO: u8; }
+
+    fn work() -> (oneshot::Sender<u8>, oneshot::Receiver<u8>, Detached<u8>) {
+        let (go, gone) = oneshot::channel();
+        let (tell, told) = oneshot::channel();
+        let work = Detached::new(async move {
+            let value = gone.await.unwrap();
+            let _ = tell.send(value);
+            value
+        });
+        (go, told, work)
+    }
+
+    #[tokio::test]
+    async fn it_runs_where_it_is_waited_for() {
+        let work = Detached::new(async { WHO.get() });
+        assert_eq!(WHO.scope(7, work).await, 7);
+    }
+
+    #[tokio::test]
+    async fn it_goes_on_when_nobody_waits_any_more() {
+        let (go, told, mut work) = work();
+        assert!(timeout(Duration::ZERO, &mut work).await.is_err());
+        drop(work);
+        go.send(3).unwrap();
+        assert_eq!(told.await, Ok(3));
+    }
+
+    #[tokio::test]
+    async fn what_has_not_begun_never_does() {
+        let (go, mut told, work) = work();
+        drop(work);
+        // At once: a task that went on with it would wait for `go`.
+        assert!(go.is_closed());
+        assert_eq!(told.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+    }
+
+    #[tokio::test]
+    async fn it_is_done_once() {
+        let (go, told, work) = work();
+        go.send(4).unwrap();
+        assert_eq!(work.await, 4);
+        assert_eq!(told.await, Ok(4));
+    }
+
+    #[tokio::test]
+    async fn what_panics_is_not_run_again() {
+        let (tell, told) = oneshot::channel::<()>();
+        let mut work = Detached::new(async move {
+            let _tell = tell;
+            panic!("out of tea");
+        });
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut poll = || Pin::new(&mut work).poll(&mut cx);
+        let panic =
+            catch_unwind(AssertUnwindSafe(|| matches!(poll(), Poll::Ready(())))).unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"out of tea"));
+        drop(work);
+        assert!(told.await.is_err());
+    }
+
+    #[test]
+    fn with_the_end_of_its_runtime_it_ends() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (go, mut told, mut work) = {
+            let _inside = runtime.enter();
+            work()
+        };
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(Pin::new(&mut work).poll(&mut cx).is_pending());
+        drop(runtime);
+        drop(work);
+        assert!(go.is_closed());
+        assert!(told.try_recv().is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! [`AcquireCall`]: one call for a lock, as it is counted and told.
+
+use std::time::Duration;
+
+use crate::clock::Clock as _;
+use crate::manager::acquire::outcome::Acquired;
+use crate::manager::error::acquire::AcquireError;
+use crate::manager::guard::LockGuard;
+use crate::manager::shared::Shared;
+use crate::moment::Moment;
+use crate::namespace::{NodeKey, NodeKeys};
+use crate::{metrics, trace};
+
+/// One call for a lock, from the question to its outcome. Dropped before, the caller went away, and that counts too.
+pub(in crate::manager) struct AcquireCall<'a> {
+    shared: &'a Shared,
+    key: NodeKey,
+    began: Moment,
+    ended: bool,
+    span: trace::AcquireSpan,
+}
+
+impl<'a> AcquireCall<'a> {
+    pub(in crate::manager) fn new(shared: &'a Shared, keys: &NodeKeys) -> Self {
+        let key = keys.first();
+        Self {
+            shared,
+            key: key.clone(),
+            began: shared.clock.now(),
+            ended: false,
+            span: trace::AcquireSpan::new(|| key.show(shared.redact).into_owned()),
+        }
+    }
+
+    /// The search for an answer, in a span of its own.
+    pub(in crate::manager) fn around<F: Future>(
+        &self,
+        search: F,
+    ) -> impl Future<Output = F::Output> + use<F> {
+        self.span.around(search)
+    }
+
+    pub(in crate::manager) const fn began(&self) -> Moment {
+        self.began
+    }
+
+    fn waited(&self) -> Duration {
+        self.shared.clock.now().since(self.began)
+    }
+
+    /// Notes what it came to.
+    pub(in crate::manager) fn end(mut self, outcome: &Result<Acquired, AcquireError>) {
+        self.ended = true;
+        match outcome {
+            Ok(Acquired::Lock(guard)) => {
+                let nodes = self.granted(guard);
+                self.tell("acquired", &nodes, None);
+            }
+            Ok(Acquired::Adopted(..) | Acquired::Record(_)) => self.tell("recalled", "", None),
+            Err(error) => self.tell(error.word(), "", Some(error)),
+        }
+    }
+
+    /// The nodes that granted the lock; nothing if nobody listens.
+    fn granted(&self, guard: &LockGuard) -> String {
+        let handle = guard.handle();
+        let hold = &handle.tenancy().lease;
+        hold.belongs_to_caller();
+        if !trace::hears_acquire() {
+            return String::new();
+        }
+        let nodes = hold.granted().into_iter();
+        let names: Vec<&str> = nodes.map(|node| self.shared.name_of(node)).collect();
+        names.join(", ")
+    }
+
+    fn tell(&self, outcome: &'static str, nodes: &str, error: Option<&AcquireError>) {
+        let waited = self.waited();
+        metrics::acquired(outcome, waited);
+        self.span.end(outcome, nodes);
+        if !trace::hears_acquire() {
+            return;
+        }
+        let key = self.key.show(self.shared.redact);
+        match error {
+            Some(error) => trace::acquire(&key, outcome, waited, nodes, error),
+            None => trace::acquire(&key, outcome, waited, nodes, &""),
+        }
+    }
+}
+
+impl Drop for AcquireCall<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.tell("cancelled", "", None);
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! [`Attempt`]: one round over the nodes, from the first byte to the last debt.
+
+use std::mem::take;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::clock::Clock as _;
+use crate::lease::Lease;
+use crate::lock_keys::LockKeys;
+use crate::manager::error::acquire::{AcquireError, NoQuorum, ShuttingDown, TooSlow};
+use crate::manager::lease::clocks::Clocks;
+use crate::manager::lease::held::{HeldLease, Turns};
+use crate::manager::nodes::effect::NodeEffect;
+use crate::manager::ledger::{Obligation, Stage};
+use crate::manager::nodes::fanout::Fanout;
+use crate::manager::nodes::random::token;
+use crate::manager::release::releaser::{Debt, Release};
+use crate::manager::shared::Shared;
+use crate::moment::Moment;
+use crate::namespace::{NodeKey, NodeKeys};
+use crate::node::{AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest};
+use crate::protocol::renewal::{LeaseNodes, Terms};
+use crate::protocol::round::{Round, Verdict, Vote};
+use crate::record::Record;
+use crate::token::{FencingToken, Owner, OwnerToken};
+
+/// What a round is for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::manager) enum Purpose {
+    /// A lock.
+    Lock,
+    /// What the request of an idempotency key came to, or else the lock to run it.
+    Recall {
+        /// Whether nodes that have a record are to grant, too.
+        adopt: bool,
+        /// How long records are kept.
+        keep: Duration,
+    },
+}
+
+impl Purpose {
+    /// The same, with the lock in any case; `None` if that is asked for already.
+    pub(in crate::manager) const fn adopting(self) -> Option<Self> {
+        match self {
+            Self::Recall { adopt: false, keep } => Some(Self::Recall { adopt: true, keep }),
+            Self::Lock | Self::Recall { .. } => None,
+        }
+    }
+}
+
+/// One round over the nodes with one owner token.
+///
+/// It ends in exactly one of three ways: [`win`](Self::win) makes a lock of it, [`give_back`](Self::give_back)
+/// releases what it got and waits for that, and `drop`, at any point, releases what it got in the background.
+#[derive(Debug)]
+pub(in crate::manager) struct Attempt {
+    pub(in crate::manager) shared: Arc<Shared>,
+    pub(in crate::manager) keys: NodeKeys,
+    pub(in crate::manager) purpose: Purpose,
+    pub(in crate::manager) token: OwnerToken,
+    pub(in crate::manager) fence: Option<FencingToken>,
+    pub(in crate::manager) sent: Moment,
+    pub(in crate::manager) round: Round,
+    // Numbers are kept for so long; `None`: the lock is not numbered.
+    pub(in crate::manager) numbered: Option<Duration>,
+    // What the nodes told of, or are to be given up for.
+    pub(in crate::manager) records: Vec<(usize, Record)>,
+    // What the clocks of those showed that granted.
+    pub(in crate::manager) clocks: Vec<u64>,
+    pub(in crate::manager) errors: Vec<(usize, NodeError)>,
+    pub(in crate::manager) fanout: Fanout<Result<AcquireReply, NodeError>>,
+    // The round was lost: to take back what it got tells nobody anything new.
+    pub(in crate::manager) lost: bool,
+    // Only `win` and `drop` take it.
+    pub(in crate::manager) obligation: Option<Obligation>,
+}
+
+impl Attempt {
+    /// Prepares a round for `keys`. Nothing is sent before [`decide`](Self::decide) is polled.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::ShuttingDown`] if the manager takes no more locks, and [`NoQuorum`] if a node is known to serve
+    /// processes with another list.
+    pub(in crate::manager) fn new(
+        shared: &Arc<Shared>,
+        keys: &NodeKeys,
+        purpose: Purpose,
+    ) -> Result<Self, AcquireError> {
+        if let Some(error) = shared.disagreement() {
+            return Err(AcquireError::NoQuorum(error));
+        }
+        let token = token().map_err(AcquireError::NoEntropy)?;
+        let obligation = shared.ledger.begin();
+        let obligation = obligation.ok_or(AcquireError::ShuttingDown(ShuttingDown))?;
+        let numbered = match purpose {
+            Purpose::Lock => shared.fencing,
+            // A record needs its ballot, whatever users make of numbers. Its counter need not live as long: the mark,
+            // which stands in for it, is above the ballots of all records.
+            Purpose::Recall { .. } => Some(shared.counters_kept()),
+        };
+        let request = AcquireRequest::new(keys.clone(), token, shared.terms.ttl)
+            .under(Some(Arc::clone(&shared.config)))
+            .numbered(numbered.and_then(|keep| shared.proposal(keep)));
+        // Before anything can leave: validity counts from here, for every node.
+        let sent = shared.clock.now();
+        let nodes = shared.nodes.iter().enumerate();
+        let futures = nodes.map(|(index, node)| match purpose {
+            Purpose::Lock => (index, node.acquire(request.clone())),
+            Purpose::Recall { adopt, keep } => {
+                let recall =
+                    RecallRequest::new(request.clone(), adopt, linger(&shared.terms, keep));
+                (index, node.recall(recall))
+            }
+        });
+        Ok(Self {
+            fanout: Fanout::new(futures),
+            shared: Arc::clone(shared),
+            keys: keys.clone(),
+            purpose,
+            token,
+            fence: None,
+            sent,
+            round: Round::new(shared.terms.quorum),
+            numbered,
+            records: Vec::new(),
+            clocks: Vec::new(),
+            errors: Vec::new(),
+            lost: false,
+            obligation: Some(obligation),
+        })
+    }
+
+    /// Which of the keys is in the way, as far as the nodes tell.
+    pub(in crate::manager) fn in_the_way(&self) -> Option<NodeKey> {
+        let place = self.round.in_the_way()?;
+        self.keys.as_slice().get(place).cloned()
+    }
+
+    /// When the request was sent.
+    pub(in crate::manager) const fn sent(&self) -> Moment {
+        self.sent
+    }
+
+    /// Asks the nodes and returns the verdict as soon as it is certain, after the node time-out at the latest.
+    pub(in crate::manager) async fn decide(&mut self) -> Verdict {
+        let timer = sleep(self.shared.patience(self.sent));
+        tokio::pin!(timer);
+        loop {
+            while let Some((node, answer)) = self.fanout.take_ready() {
+                self.record(node, answer);
+            }
+            if self.shared.voting.is_blocked() {
+                return Verdict::NoQuorum;
+            }
+            if let Some(verdict) = self.round.verdict() {
+                self.lost = !matches!(verdict, Verdict::Granted | Verdict::NoQuorum);
+                return verdict;
+            }
+            tokio::select! {
+                biased;
+                Some((node, answer)) = self.fanout.next() => self.record(node, answer),
+                () = &mut timer => {
+                    let late: Vec<usize> = self.fanout.abandon();
+                    let late = late.into_iter().map(|node| (node, self.shared.timed_out()));
+                    self.errors.extend(late);
+                    self.round.time_out();
+                }
+            }
+        }
+    }
+
+    pub(in crate::manager) fn record(
+        &mut self,
+        node: usize,
+        answer: Result<AcquireReply, NodeError>,
+    ) {
+        let vote = match answer {
+            Ok(
+                AcquireReply::Granted { fence: None } | AcquireReply::Promised { fence: None, .. },
+            ) if self.numbered.is_some() => {
+                self.errors.push((node, unnumbered()));
+                Vote::Failed { owed: true }
+            }
+            Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. })
+                if !self.shared.in_time(self.sent) =>
+            {
+                self.errors.push((node, self.shared.too_late()));
+                Vote::Failed { owed: true }
+            }
+            Ok(AcquireReply::Granted { fence }) => Vote::Granted(fence),
+            Ok(AcquireReply::Promised { fence, record, now }) => {
+                self.clocks.push(now);
+                self.records.extend(record.map(|record| (node, record)));
+                Vote::Granted(fence)
+            }
+            Ok(AcquireReply::Recorded(record)) => {
+                let ballot = record.ballot;
+                self.records.push((node, record));
+                Vote::Recorded(ballot)
+            }
+            Ok(AcquireReply::Held(holder)) => Vote::Refused(holder),
+            Err(error) => {
+                self.shared.heard(node, &error);
+                let owed = error.outcome_unknown();
+                self.errors.push((node, error));
+                Vote::Failed { owed }
+            }
+        };
+        self.round.record(node, vote);
+    }
+
+    /// What each node is believed to hold now that the round is granted.
+    pub(in crate::manager) fn holding(&self) -> LeaseNodes {
+        let mut holding = LeaseNodes::new(self.shared.terms, self.sent);
+        for node in 0..self.shared.nodes.len() {
+            match self.round.vote(node) {
+                Some(Vote::Granted(_)) => holding.confirm(node, self.sent),
+                Some(Vote::Refused(_)) => holding.foreign(node, self.sent),
+                Some(Vote::Failed { owed: true }) => holding.unknown(node),
+                Some(Vote::Failed { owed: false } | Vote::Recorded(_)) | None => {}
+            }
+        }
+        for node in self.fanout.pending() {
+            holding.begin(node);
+        }
+        holding
+    }
+
+    /// Makes a lock of a granted round. If no validity is left by now, everything is released.
+    pub(in crate::manager) fn win(
+        mut self,
+        names: LockKeys,
+        turns: Turns,
+    ) -> Result<Arc<HeldLease>, AcquireError> {
+        let shared = Arc::clone(&self.shared);
+        let holding = self.holding();
+        let missing = holding.missing() > 0;
+        let deadline = holding.deadline();
+        let now = shared.clock.now();
+        if now >= deadline || !shared.in_time(self.sent) {
+            return Err(AcquireError::TooSlow(TooSlow {
+                elapsed: now.since(self.sent),
+                ttl: shared.terms.ttl,
+            }));
+        }
+        if let Some(error) = shared.disagreement() {
+            return Err(AcquireError::NoQuorum(error));
+        }
+        let Some(obligation) = self.obligation.take() else {
+            // It ends once.
+            return Err(AcquireError::NoQuorum(self.no_quorum()));
+        };
+        let lease = Lease {
+            keys: names,
+            owner: Owner::Us(self.token),
+            fence: self.fence,
+            ttl: shared.terms.ttl,
+            started: self.sent,
+            deadline,
+        };
+        let clock = Arc::clone(&shared.clock);
+        let keys = self.keys.clone();
+        let hold = HeldLease::new(
+            (shared.serial, shared.next_id()),
+            shared.redact,
+            lease,
+            keys,
+            clock,
+            holding,
+            (Some(turns), obligation),
+        );
+        let hold = Arc::new(match self.purpose {
+            Purpose::Lock => hold,
+            Purpose::Recall { .. } => hold.of_a_run(Clocks::new(take(&mut self.clocks), self.sent)),
+        });
+        if self.fanout.is_empty() {
+            if missing {
+                hold.plan_top_up(shared.clock.now() + shared.node_timeout);
+            }
+            return Ok(hold);
+        }
+        let pending: Vec<usize> = self.fanout.pending().collect();
+        let late = crate::manager::acquire::round::late::late(
+            Arc::clone(&shared),
+            Arc::clone(&hold),
+            self.fanout.take(),
+        );
+        if !shared.tasks.spawn(late) {
+            // No room to wait for the late answers: given up, so that a release does not wait for them either.
+            for node in pending {
+                hold.reply(node, NodeEffect::Unknown);
+            }
+            hold.plan_top_up(shared.clock.now() + shared.node_timeout);
+        }
+        Ok(hold)
+    }
+
+    /// Releases what the round got and waits until those nodes are free, so that the next attempt does not meet
+    /// its own leavings. Nodes that have not answered are settled in the background.
+    pub(in crate::manager) async fn give_back(mut self) {
+        let granted: Vec<usize> = (0..self.shared.nodes.len())
+            .filter(|node| matches!(self.round.vote(*node), Some(Vote::Granted(_))))
+            .collect();
+        let Some(obligation) = self.obligation.as_ref().filter(|_| !granted.is_empty()) else {
+            return;
+        };
+        obligation.enter(Stage::Releasing);
+        // Never an error that matters: what is not confirmed goes on in the background.
+        let free = self
+            .shared
+            .terms
+            .quorum
+            .needed()
+            .saturating_sub(granted.len());
+        let debt = Debt::new(&self.shared, &self.keys, self.token, self.sent, !self.lost);
+        let share = Some(obligation.share());
+        let release = Release::new(&self.shared, debt, &granted, free, share);
+        for node in granted {
+            self.round.settle(node);
+        }
+        let _ = release.quorum().await;
+    }
+
+    /// The error for a round without a quorum.
+    pub(in crate::manager) fn no_quorum(&self) -> NoQuorum {
+        if let Some(error) = self.shared.disagreement() {
+            return error;
+        }
+        let mut failures: Vec<&(usize, NodeError)> = self.errors.iter().collect();
+        failures.sort_by_key(|(node, _)| *node);
+        let failures = failures.into_iter();
+        NoQuorum {
+            needed: self.shared.terms.quorum.needed(),
+            nodes: self.shared.nodes.len(),
+            failures: failures
+                .map(|(node, error)| self.shared.failure(*node, error.clone()))
+                .collect(),
+            retry_after: self.shared.quorum_in(),
+            disagreed: false,
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let Some(obligation) = self.obligation.take() else {
+            return;
+        };
+        let shared = Arc::clone(&self.shared);
+        let fanout = self.fanout.take();
+        let pending: Vec<usize> = fanout.pending().collect();
+        let owed: Vec<usize> = (0..shared.nodes.len())
+            .filter(|node| self.round.owes(*node) && !pending.contains(node))
+            .collect();
+        if fanout.is_empty() && owed.is_empty() {
+            obligation.meet();
+            return;
+        }
+        obligation.enter(Stage::Releasing);
+        let debt = Debt::new(&shared, &self.keys, self.token, self.sent, !self.lost);
+        let rest =
+            crate::manager::acquire::round::late::lost(shared, debt, fanout, owed, obligation);
+        self.shared.settle(&self.keys, rest);
+    }
+}
+
+/// For how long nodes remember a grant that came to nothing: longer than its commands can be under way, and than
+/// whoever held the lock before can take it for its own. Where a node has let go of it too early, that may be up to
+/// `max_hold`.
+/// Records are not kept for longer than `keep` either.
+pub(in crate::manager) fn linger(terms: &Terms, keep: Duration) -> Duration {
+    let before = terms.max_hold.saturating_add(terms.ttl).min(keep);
+    let under_way = terms.ttl.saturating_mul(4);
+    before.max(under_way).max(Duration::from_secs(60))
+}
+
+pub(in crate::manager) fn unnumbered() -> NodeError {
+    NodeError::new(
+        NodeErrorKind::Garbled,
+        "it granted without a number; switch fencing off for nodes that cannot count",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::quorum::Quorum;
+    use crate::protocol::validity::Drift;
+
+    #[test]
+    fn a_grant_is_remembered_until_nobody_can_hold_the_lock_from_before() {
+        let secs = Duration::from_secs;
+        let (hour, day) = (secs(3_600), secs(86_400));
+        for (ttl, max_hold, keep, expected) in [
+            (secs(10), secs(60), day, secs(70)),
+            (secs(1), secs(2), day, secs(60)),
+            (secs(10), hour, day, hour + secs(10)),
+            (hour, hour, day, 4 * hour),
+            (secs(10), Duration::MAX, day, day),
+            (secs(10), hour, secs(1), secs(60)),
+        ] {
+            let terms = Terms {
+                quorum: Quorum::masking(5, 0).unwrap(),
+                ttl,
+                drift: Drift::default(),
+                retry: secs(1),
+                max_hold,
+            };
+            assert_eq!(linger(&terms, keep), expected, "{ttl:?} {max_hold:?}");
+        }
+    }
+}

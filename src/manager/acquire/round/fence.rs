@@ -1,0 +1,89 @@
+//! The number of a granted round.
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+
+use crate::manager::acquire::round::attempt::Attempt;
+use crate::manager::error::acquire::NoQuorum;
+use crate::manager::nodes::fanout::Fanout;
+use crate::node::{Fence, NodeError, NodeErrorKind, RaiseReply, RaiseRequest};
+use crate::protocol::fence::{Numbering, numbering};
+use crate::token::FencingToken;
+
+impl Attempt {
+    /// Settles the number of a granted round. If the nodes do not agree on one, the highest is written back, which
+    /// takes a second round.
+    ///
+    /// # Errors
+    ///
+    /// [`NoQuorum`] if too few nodes confirmed it within the node time-out.
+    pub(in crate::manager) async fn number(&mut self) -> Result<(), NoQuorum> {
+        let Some(keep) = self.numbered else {
+            return Ok(());
+        };
+        let numbers: Vec<(usize, FencingToken)> = self.round.numbers().collect();
+        let tokens: Vec<FencingToken> = numbers.iter().map(|(_, token)| *token).collect();
+        match numbering(&tokens, self.shared.terms.quorum.needed()) {
+            Numbering::Agreed(token) => {
+                self.fence = Some(token);
+                self.shared.fences.count(true);
+                Ok(())
+            }
+            Numbering::Open(token) => {
+                self.shared.fences.count(false);
+                self.write_back(Fence::new(token, keep), &numbers).await
+            }
+            // No round is granted without numbers.
+            Numbering::None => Err(self.no_quorum()),
+        }
+    }
+
+    pub(in crate::manager) async fn write_back(
+        &mut self,
+        fence: Fence,
+        numbers: &[(usize, FencingToken)],
+    ) -> Result<(), NoQuorum> {
+        let (shared, token) = (Arc::clone(&self.shared), fence.token);
+        let needed = shared.terms.quorum.needed();
+        let request = RaiseRequest::new(self.keys.clone(), self.token, fence);
+        let lower = numbers.iter().filter(|(_, number)| *number < token);
+        let mut raising = Fanout::new(lower.filter_map(|(index, _)| {
+            let node = shared.nodes.get(*index)?;
+            Some((*index, node.raise(request.clone())))
+        }));
+        // Those that reported it have it already.
+        let mut have = numbers
+            .iter()
+            .filter(|(_, number)| *number == token)
+            .count();
+        let timer = sleep(shared.patience(self.sent));
+        tokio::pin!(timer);
+        while have < needed {
+            let answer = tokio::select! {
+                biased;
+                answer = raising.next() => answer,
+                () = &mut timer => {
+                    let late = raising.abandon().into_iter();
+                    self.errors.extend(late.map(|node| (node, shared.timed_out())));
+                    None
+                }
+            };
+            match answer {
+                Some((_, Ok(RaiseReply::Raised))) => have += 1,
+                Some((node, Ok(RaiseReply::NotOwner))) => self.errors.push((node, expired())),
+                Some((node, Err(error))) => self.errors.push((node, error)),
+                None => return Err(self.no_quorum()),
+            }
+        }
+        self.fence = Some(token);
+        Ok(())
+    }
+}
+
+pub(in crate::manager) fn expired() -> NodeError {
+    NodeError::new(
+        NodeErrorKind::Rejected,
+        "the lock had ended there before it was numbered",
+    )
+}

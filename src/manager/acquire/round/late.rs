@@ -1,0 +1,66 @@
+//! What comes after the verdict: late answers, and what is owed for them.
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+
+use crate::clock::Clock as _;
+use crate::manager::lease::held::HeldLease;
+use crate::manager::ledger::Obligation;
+use crate::manager::nodes::effect::NodeEffect;
+use crate::manager::nodes::fanout::Fanout;
+use crate::manager::release::releaser::{Debt, Release};
+use crate::manager::shared::Shared;
+use crate::node::{AcquireReply, NodeError};
+
+/// Settles a lost round: releases what is owed now, and what is granted late.
+pub(in crate::manager) async fn lost(
+    shared: Arc<Shared>,
+    debt: Debt,
+    mut fanout: Fanout<Result<AcquireReply, NodeError>>,
+    owed: Vec<usize>,
+    obligation: Obligation,
+) {
+    // A dropped release goes on in the background, where we are already: this only starts it.
+    let release = |nodes: &[usize]| {
+        let share = Some(obligation.share());
+        drop(Release::new(&shared, debt.clone(), nodes, 0, share));
+    };
+    if !owed.is_empty() {
+        release(&owed);
+    }
+    fanout.until(sleep(shared.node_timeout));
+    while let Some((node, reply)) = fanout.next().await {
+        match reply {
+            Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }) => release(&[node]),
+            Err(error) if error.outcome_unknown() => release(&[node]),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    let late = fanout.abandon();
+    if !late.is_empty() {
+        release(&late);
+    }
+    // What is left to be done, the releases do.
+    obligation.meet();
+}
+
+/// Takes in the late answers of a round that was won; plans a top-up for the nodes that are missing then.
+pub(in crate::manager) async fn late(
+    shared: Arc<Shared>,
+    hold: Arc<HeldLease>,
+    mut fanout: Fanout<Result<AcquireReply, NodeError>>,
+) {
+    let sent = hold.lease.started;
+    fanout.until(sleep(shared.node_timeout));
+    while let Some((node, reply)) = fanout.next().await {
+        let effect = shared.after_acquire(node, sent, &reply);
+        hold.reply(node, effect);
+    }
+    for node in fanout.abandon() {
+        hold.reply(node, NodeEffect::Unknown);
+    }
+    shared
+        .registry
+        .top_up(&hold, shared.clock.now() + shared.node_timeout);
+}

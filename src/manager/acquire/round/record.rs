@@ -1,0 +1,102 @@
+//! What a round found that asked for a record.
+
+use std::cmp::Reverse;
+
+use tokio::time::sleep;
+
+use crate::clock::Clock as _;
+use crate::manager::acquire::round::attempt::Attempt;
+use crate::manager::error::acquire::NoQuorum;
+use crate::manager::ledger::{Owing, Stage};
+use crate::manager::release::completion::{Spread, spread};
+use crate::node::ReleaseRequest;
+use crate::protocol::retention::{Life, life};
+use crate::protocol::round::Vote;
+use crate::record::Record;
+use crate::token::FencingToken;
+
+impl Attempt {
+    /// What is to be brought to a quorum in place of a run, of what the nodes that granted have: of several, what may
+    /// have been chosen, unless it has ended.
+    ///
+    /// While it ends on one node after the other, a quorum of answers may leave open whether it has; then it waits for
+    /// more of them.
+    ///
+    /// # Errors
+    ///
+    /// [`NoQuorum`] if it is still open after the node time-out.
+    pub(in crate::manager) async fn adoptable(&mut self) -> Result<Option<Record>, NoQuorum> {
+        let spent = self.shared.clock.now().since(self.sent);
+        let timer = sleep(self.shared.node_timeout.saturating_sub(spent));
+        tokio::pin!(timer);
+        loop {
+            let (record, life) = self.highest_record();
+            match life {
+                Life::Kept => return Ok(record),
+                Life::Over => return Ok(None),
+                Life::Open => {}
+            }
+            tokio::select! {
+                biased;
+                answer = self.fanout.next() => match answer {
+                    Some((node, answer)) => self.record(node, answer),
+                    None => return Err(self.no_quorum()),
+                },
+                () = &mut timer => {
+                    let late = self.fanout.abandon().into_iter();
+                    let shared = &self.shared;
+                    self.errors.extend(late.map(|node| (node, shared.timed_out())));
+                    self.round.time_out();
+                    return Err(self.no_quorum());
+                }
+            }
+        }
+    }
+
+    /// The record with the highest ballot that is not over.
+    pub(in crate::manager) fn highest_record(&self) -> (Option<Record>, Life) {
+        let mut records: Vec<&Record> = self.records.iter().map(|(_, record)| record).collect();
+        records.sort_by_key(|record| Reverse(record.ballot));
+        let quorum = self.shared.terms.quorum;
+        let lives = records.into_iter();
+        let mut lives = lives.map(|record| (record, life(record.until, &self.clocks, quorum)));
+        match lives.find(|(_, life)| *life != Life::Over) {
+            Some((record, life)) => (Some(record.clone()), life),
+            None => (None, Life::Over),
+        }
+    }
+
+    /// The record that a quorum has under `ballot`. Nodes without it are given it in the background.
+    pub(in crate::manager) fn replay(mut self, ballot: FencingToken) -> Option<Record> {
+        let mut records = self.records.iter().map(|(_, record)| record);
+        let record = records.find(|record| record.ballot == ballot)?.clone();
+        let lacks = |vote: Option<Vote>| match vote {
+            Some(Vote::Recorded(other)) => other != ballot,
+            vote => matches!(vote, Some(Vote::Granted(_))),
+        };
+        let nodes: Vec<usize> = (0..self.shared.nodes.len())
+            .filter(|node| lacks(self.round.vote(*node)))
+            .collect();
+        if let (false, Some(obligation)) = (nodes.is_empty(), &self.obligation) {
+            let is_granted =
+                |node: &usize| matches!(self.round.vote(*node), Some(Vote::Granted(_)));
+            let owing: Vec<usize> = nodes.iter().copied().filter(is_granted).collect();
+            for node in &nodes {
+                // What it granted is released with that.
+                self.round.settle(*node);
+            }
+            obligation.enter(Stage::Releasing);
+            let release =
+                ReleaseRequest::new(self.keys.clone(), self.token, false).since(self.sent);
+            let job = Spread {
+                release,
+                record: record.clone(),
+                until: self.shared.clock.now() + self.shared.terms.ttl,
+                owing: Owing::new(Some(obligation.share()), owing),
+                waited_for: Some(obligation.share().owing_nothing()),
+            };
+            spread(&self.shared, job, nodes);
+        }
+        Some(record)
+    }
+}

@@ -1,0 +1,60 @@
+//! Why a manager did not start.
+
+use std::fmt;
+
+use crate::manager::error::acquire::{NoQuorum, NodeFailure, list};
+use crate::manager::error::config::ConfigError;
+
+/// Why a manager could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// A setting makes no sense. Nothing was connected.
+    Config(ConfigError),
+    /// Nodes answer but cannot serve; each is named with what to change.
+    Misconfigured(Misconfigured),
+    /// Fewer nodes than a quorum answered within the connect time-out.
+    NoQuorum(NoQuorum),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Misconfigured(error) => error.fmt(f),
+            Self::NoQuorum(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+impl From<ConfigError> for ConnectError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+/// Nodes that answer but cannot serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Misconfigured {
+    pub(in crate::manager) failures: Vec<NodeFailure>,
+}
+
+impl Misconfigured {
+    /// The nodes and what is wrong with each.
+    #[must_use]
+    pub fn failures(&self) -> &[NodeFailure] {
+        &self.failures
+    }
+}
+
+impl fmt::Display for Misconfigured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("these nodes cannot serve: ")?;
+        list(f, &self.failures)
+    }
+}
+
+impl std::error::Error for Misconfigured {}

@@ -1,0 +1,48 @@
+//! Why a lock was lost.
+
+use std::fmt;
+
+/// Why a lock ended before its guard did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// Validity ended without a successful extension.
+    Expired,
+    /// So many nodes hold another's token that no quorum can be ours.
+    Taken,
+    /// It was borrowed, and so many nodes do not have the lender's token any more that no quorum can have it.
+    Lender,
+    /// It was held for as long as the manager's `max_hold` allows.
+    MaxHold,
+    /// The manager was shut down.
+    Shutdown,
+    /// The guard has released it. Only a handle that outlives its guard sees this.
+    Released,
+}
+
+impl LossReason {
+    /// What it is called where it is counted.
+    pub(in crate::manager) const fn word(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Taken => "taken",
+            Self::Lender => "lender",
+            Self::MaxHold => "max_hold",
+            Self::Shutdown => "shutdown",
+            Self::Released => "released",
+        }
+    }
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its validity ended without a successful extension",
+            Self::Taken => "another holder has taken too many nodes",
+            Self::Lender => "its lender does not hold it any more",
+            Self::MaxHold => "it was held for as long as max_hold allows",
+            Self::Shutdown => "the lock manager was shut down",
+            Self::Released => "it was released",
+        })
+    }
+}

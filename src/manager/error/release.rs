@@ -1,0 +1,99 @@
+//! Why a held lock ended otherwise than it should.
+
+use std::fmt;
+
+use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::loss::LossReason;
+
+/// Why [`LockManager::run`](crate::LockManager::run) did not run the work to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The lock was not acquired; the work did not begin.
+    Acquire(AcquireError),
+    /// The lock was lost; the work was dropped half-way and its outcome is unknown.
+    Lost(LossReason),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Acquire(error) => error.fmt(f),
+            Self::Lost(reason) => write!(f, "the lock was lost while the work ran: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<AcquireError> for RunError {
+    fn from(error: AcquireError) -> Self {
+        Self::Acquire(error)
+    }
+}
+
+/// Why a release is not certain to have freed the lock. The lock is given up all the same, and its ttl ends
+/// what could not be released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The lock had been lost before it was released.
+    Lost(LossReason),
+    /// Fewer nodes than a quorum confirmed within the node time-out; the rest is tried on in the background.
+    ReleaseUnconfirmed(ReleaseUnconfirmed),
+}
+
+impl fmt::Display for ReleaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(reason) => {
+                write!(f, "the lock had been lost before it was released: {reason}")
+            }
+            Self::ReleaseUnconfirmed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReleaseError {}
+
+/// Fewer nodes than a quorum confirmed a release in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReleaseUnconfirmed {
+    pub(in crate::manager) confirmed: usize,
+    pub(in crate::manager) needed: usize,
+}
+
+impl fmt::Display for ReleaseUnconfirmed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the release was confirmed by {} nodes where {} are needed; the lock may stay until its ttl ends",
+            self.confirmed, self.needed
+        )
+    }
+}
+
+impl std::error::Error for ReleaseUnconfirmed {}
+
+/// Fewer nodes than a quorum kept in time what came of a piece of work.
+///
+/// Whether anybody will ever be told of it is open: who asks next settles it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompleteError {
+    pub(in crate::manager) confirmed: usize,
+    pub(in crate::manager) needed: usize,
+}
+
+impl fmt::Display for CompleteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "what came of the work was kept by {} nodes where {} are needed; who asks next finds out whether it counts",
+            self.confirmed, self.needed
+        )
+    }
+}
+
+impl std::error::Error for CompleteError {}

@@ -1,0 +1,322 @@
+//! [`HeldLease`]: one lock that this process holds, shared by its guard, its handles, the watchdog and late replies.
+//!
+//! What happens to it is decided by [`LeaseState`]; this is its driver: a mutex around the state, two atomics that
+//! show it without the mutex, and the notices to those that wait.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
+use crate::lease::Lease;
+use crate::manager::error::loss::LossReason;
+use crate::manager::lease::clocks::Clocks;
+use crate::manager::lease::state::{Effects, LeaseState};
+use crate::manager::nodes::effect::NodeEffect;
+use crate::manager::ledger::{Obligation, Stage};
+use crate::manager::queue;
+use crate::manager::settings::hand_off::HandOff;
+use crate::manager::waiting::holder::{Deadline, Holder};
+use crate::manager::waiting::turns;
+use crate::moment::Moment;
+use crate::namespace::NodeKeys;
+use crate::protocol::renewal::LeaseNodes;
+use crate::token::Owner;
+use crate::trace::Caller;
+
+/// The callers of one manager.
+pub(in crate::manager) type Queue = queue::Queue<Passed>;
+/// The right to go for a key.
+pub(in crate::manager) type Turn = queue::Turn<Passed>;
+/// The right to go for all keys of one lock.
+pub(in crate::manager) type Turns = turns::Turns<Passed>;
+
+/// What passes from one caller of this process to the next.
+#[derive(Debug)]
+pub(in crate::manager) enum Passed {
+    /// A bare turn: go for the keys.
+    Turn(Turn),
+    /// A lock, with its turn.
+    Lock(Tenancy),
+}
+
+impl queue::Baton for Passed {
+    type Note = Holder;
+
+    fn bare(turn: Turn) -> Self {
+        Self::Turn(turn)
+    }
+}
+
+/// A lock as one of its tenants has it. A plain value: the tenant's guards are what lets go of the lock.
+#[derive(Clone, Debug)]
+pub(in crate::manager) struct Tenancy {
+    pub(in crate::manager) lease: Arc<HeldLease>,
+    pub(in crate::manager) number: u32,
+}
+
+impl Tenancy {
+    /// That of the caller to which the nodes granted the lock.
+    pub(in crate::manager) const fn first(lease: Arc<HeldLease>) -> Self {
+        Self { lease, number: 0 }
+    }
+}
+
+/// One lock that this process holds.
+#[derive(Debug)]
+pub(in crate::manager) struct HeldLease {
+    pub(in crate::manager) id: u64,
+    // The manager it is held with.
+    manager: u64,
+    pub(in crate::manager) lease: Lease,
+    pub(in crate::manager) keys: NodeKeys,
+    // Whether its keys are hidden from those who look.
+    pub(in crate::manager) redact: bool,
+    // Of a run, which is released together with the result of its work: what the nodes' clocks showed at the grant.
+    run: Option<Clocks>,
+    pub(in crate::manager) clock: Arc<dyn Clock>,
+    // These two show the state without its mutex. They change under it only.
+    deadline: Arc<Deadline>,
+    tenant: AtomicU32,
+    inner: Mutex<Inner>,
+    /// Notified when the end is announced, when the lock has ended, and when it passes to a new tenant.
+    pub(in crate::manager) ended: Arc<Notify>,
+    // Notified when a command that was under way at the release has been answered or given up.
+    settled: Notify,
+}
+
+/// What is under the mutex.
+#[derive(Debug)]
+pub(in crate::manager) struct Inner {
+    pub(in crate::manager) state: LeaseState,
+    // When the watchdog looks at this lock again.
+    due: Moment,
+    // The right to go for the keys: it passes to the next in this process when the lock is lost or released.
+    pub(in crate::manager) turns: Option<Turns>,
+    // To free the nodes: with whoever has let go of the lock, once that is done.
+    pub(in crate::manager) obligation: Option<Obligation>,
+    // The release that waits for the last loan.
+    pub(in crate::manager) deferred: Option<Deferred>,
+    pub(in crate::manager) caller: Caller,
+}
+
+/// A release that waits. Its `Debug` shows nothing: what it releases shows it in turn.
+pub(in crate::manager) struct Deferred(
+    pub(in crate::manager) Box<dyn FnOnce(&Arc<HeldLease>) + Send>,
+);
+
+impl fmt::Debug for Deferred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Deferred")
+    }
+}
+
+impl HeldLease {
+    /// A lock that a quorum granted, with what is known of every node, and what is owed for it. Without turns: one that
+    /// another lent us, and that a quorum vouched for.
+    pub(in crate::manager) fn new(
+        (manager, id): (u64, u64),
+        redact: bool,
+        lease: Lease,
+        keys: NodeKeys,
+        clock: Arc<dyn Clock>,
+        nodes: LeaseNodes,
+        (turns, obligation): (Option<Turns>, Obligation),
+    ) -> Self {
+        obligation.enter(Stage::Held);
+        let validity = lease.deadline.since(lease.started);
+        let reserve = lease.ttl.saturating_sub(validity);
+        let deadline = Arc::new(Deadline::new(lease.deadline, reserve));
+        if let Some(turns) = &turns {
+            turns.note(&Holder::Here(Arc::clone(&deadline)));
+        }
+        let is_borrowed = matches!(lease.owner, Owner::Lender(..));
+        Self {
+            id,
+            manager,
+            deadline,
+            inner: Mutex::new(Inner {
+                state: LeaseState::new(nodes, lease.ttl, lease.started, is_borrowed),
+                due: Moment::from_nanos(u64::MAX),
+                turns,
+                obligation: Some(obligation),
+                deferred: None,
+                caller: Caller::default(),
+            }),
+            lease,
+            keys,
+            redact,
+            run: None,
+            clock,
+            tenant: AtomicU32::new(0),
+            ended: Arc::new(Notify::new()),
+            settled: Notify::new(),
+        }
+    }
+
+    /// The same for a run of some work, granted when the nodes' clocks showed this.
+    pub(in crate::manager) fn of_a_run(mut self, clocks: Clocks) -> Self {
+        self.run = Some(clocks);
+        self
+    }
+
+    pub(in crate::manager) fn inner(&self) -> MutexGuard<'_, Inner> {
+        // What is done under it is short and cannot panic half-way.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets an event happen, and performs its effects once the mutex is unlocked, for that calls code that is not ours.
+    /// Those that are the caller's to perform are returned.
+    pub(in crate::manager) fn change<T>(
+        &self,
+        event: impl FnOnce(&mut Inner) -> (T, Effects),
+    ) -> (T, Effects) {
+        let mut inner = self.inner();
+        let (value, effects) = event(&mut inner);
+        self.deadline.set(inner.state.deadline());
+        self.tenant.store(inner.state.tenant(), Ordering::Release);
+        let turns = inner.turns.take_if(|_| effects.pass_turns);
+        let lost = effects.lost.map(|reason| (reason, inner.caller.clone()));
+        drop(inner);
+        if effects.notify_ended {
+            self.ended.notify_waiters();
+        }
+        if effects.notify_settled {
+            self.settled.notify_waiters();
+        }
+        drop(turns);
+        if let Some(time) = effects.held_for {
+            crate::metrics::held_for(time);
+        }
+        if let Some((reason, caller)) = lost {
+            crate::metrics::lost(reason.word());
+            let key = self.keys.first().show(self.redact);
+            caller.tell(|| crate::trace::lock_lost(&key, &reason));
+        }
+        (value, effects)
+    }
+
+    fn apply(&self, event: impl FnOnce(&mut LeaseState) -> Effects) -> Effects {
+        self.change(|inner| ((), event(&mut inner.state))).1
+    }
+
+    fn end(&self) -> Moment {
+        self.deadline.get()
+    }
+
+    /// Whether the lock is lost, for the tenant `number`. Exact: it asks the clock, and once true it stays true.
+    pub(in crate::manager) fn is_lost(&self, number: u32) -> bool {
+        if self.tenant.load(Ordering::Acquire) != number {
+            return true;
+        }
+        // Loss by anything but time moves the deadline to the origin, so one comparison answers for all.
+        if self.clock.now() < self.end() {
+            return false;
+        }
+        // An extension may have come in between; then the lock was never seen as lost.
+        let (is_lost, _) = self.change(|inner| {
+            let now = self.clock.now();
+            (now >= inner.state.deadline(), inner.state.check(now))
+        });
+        is_lost
+    }
+
+    /// What is left until the deadline, for the tenant `number`; zero once lost.
+    pub(in crate::manager) fn remaining(&self, number: u32) -> Duration {
+        if self.is_lost(number) {
+            return Duration::ZERO;
+        }
+        self.end().since(self.clock.now())
+    }
+
+    /// Why the lock has ended or is about to, for the tenant `number`, if so.
+    pub(in crate::manager) fn ended_because(&self, number: u32) -> Option<LossReason> {
+        let event = |inner: &mut Inner| inner.state.ended_because(number, self.clock.now());
+        self.change(event).0
+    }
+
+    /// Loses the lock at once; `false` if it has ended before.
+    pub(in crate::manager) fn lose(&self, reason: LossReason) -> bool {
+        let effects = self.apply(|state| state.lose(reason, self.clock.now()));
+        effects.lost.is_some()
+    }
+
+    /// Passes the lock to a new tenant, if a caller of this process waits for it and nothing speaks against it;
+    /// returns that one's tenancy. From here on the lock has ended for all before.
+    pub(in crate::manager) fn succeed(self: &Arc<Self>, terms: &HandOff) -> Option<Tenancy> {
+        let ((), effects) = self.change(|inner| {
+            let wanted = inner.turns.as_ref().is_some_and(Turns::can_hand_off);
+            ((), inner.state.succeed(self.clock.now(), terms, wanted))
+        });
+        let lease = Arc::clone(self);
+        effects.hand_over.map(|number| Tenancy { lease, number })
+    }
+
+    /// Does what is due at `now`; returns when to look again and the nodes that are to be sent an extension,
+    /// sent at `now`.
+    pub(in crate::manager) fn tick(&self, now: Moment) -> (Moment, Vec<usize>) {
+        let effects = self.apply(|state| state.tick(now));
+        let never = Moment::from_nanos(u64::MAX);
+        (effects.next.unwrap_or(never), effects.renew)
+    }
+
+    /// When the watchdog should first look at the lock.
+    pub(in crate::manager) fn first_due(&self) -> Moment {
+        self.inner().state.first_due()
+    }
+
+    /// Takes in what became of a command to `node` that may have set our token.
+    pub(in crate::manager) fn reply(&self, node: usize, effect: NodeEffect) {
+        let _ = self.apply(|state| state.reply(node, effect, self.clock.now()));
+    }
+
+    /// Waits until no command that may set our token is under way to `node`, and tells whether it owes a release.
+    /// For a lock whose guard has let go.
+    pub(in crate::manager) async fn settled(&self, node: usize) -> bool {
+        loop {
+            // Before the look, so that no reply is missed in between.
+            let settled = self.settled.notified();
+            let owes = self.inner().state.owes(node);
+            if let Some(owes) = owes {
+                return owes;
+            }
+            settled.await;
+        }
+    }
+
+    /// Asks for a top-up at `at` if nodes are missing, and tells whether they are.
+    pub(in crate::manager) fn plan_top_up(&self, at: Moment) -> bool {
+        self.inner().state.plan_top_up(at)
+    }
+
+    /// When what is kept for `keep` from now on ends: see [`Clocks`].
+    pub(in crate::manager) fn end_after(&self, keep: Duration) -> u64 {
+        Clocks::end_after(self.run.as_ref(), &*self.clock, keep)
+    }
+
+    /// Whether it is held with the manager of this serial number.
+    pub(in crate::manager) const fn belongs_to(&self, manager: u64) -> bool {
+        self.manager == manager
+    }
+
+    /// Whether it is the lock of another, who lent it to us.
+    pub(in crate::manager) const fn is_borrowed(&self) -> bool {
+        matches!(self.lease.owner, Owner::Lender(..))
+    }
+
+    /// Whether it is released together with the result of its work, whatever is out.
+    pub(in crate::manager) const fn is_of_a_run(&self) -> bool {
+        self.run.is_some()
+    }
+
+    pub(in crate::manager) fn due(&self) -> Moment {
+        self.inner().due
+    }
+
+    pub(in crate::manager) fn set_due(&self, due: Moment) {
+        self.inner().due = due;
+    }
+}

@@ -1,0 +1,177 @@
+//! The locks that a manager holds, by the time when they are due.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use crate::manager::error::loss::LossReason;
+use crate::manager::lease::held::HeldLease;
+use crate::moment::Moment;
+
+/// All locks that are held, by the moment at which each needs attention.
+#[derive(Debug)]
+pub(in crate::manager) struct Registry {
+    pub(in crate::manager) state: Mutex<State>,
+    // Something became due earlier than the watchdog sleeps, or it should stop.
+    pub(in crate::manager) changed: Notify,
+    // No more locks are taken.
+    pub(in crate::manager) closing: Notify,
+}
+
+#[derive(Debug, Default)]
+pub(in crate::manager) struct State {
+    pub(in crate::manager) holds: BTreeMap<(Moment, u64), Arc<HeldLease>>,
+    // Until when the watchdog sleeps; `None` for as long as need be.
+    pub(in crate::manager) armed: Option<Moment>,
+    pub(in crate::manager) closed: bool,
+    pub(in crate::manager) stopped: bool,
+}
+
+impl Registry {
+    pub(in crate::manager) fn new() -> Self {
+        Self {
+            state: Mutex::new(State::default()),
+            changed: Notify::new(),
+            closing: Notify::new(),
+        }
+    }
+
+    pub(in crate::manager) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a lock into care; `false` if the manager takes no more.
+    pub(in crate::manager) fn insert(&self, hold: &Arc<HeldLease>) -> bool {
+        let mut state = self.state();
+        if state.closed {
+            return false;
+        }
+        // Under the mutex, so that a top-up that was planned before is in it, and one planned later finds it.
+        let due = hold.first_due();
+        self.place(&mut state, hold, due);
+        crate::metrics::held_more();
+        true
+    }
+
+    pub(in crate::manager) fn place(&self, state: &mut State, hold: &Arc<HeldLease>, due: Moment) {
+        hold.set_due(due);
+        state.holds.insert((due, hold.id), Arc::clone(hold));
+        // The common case wakes nobody: a new lock is due later than those before it.
+        if state.armed.is_none_or(|armed| due < armed) {
+            state.armed = Some(due);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Lets go of a lock.
+    pub(in crate::manager) fn remove(&self, hold: &HeldLease) {
+        let mut state = self.state();
+        if state.holds.remove(&(hold.due(), hold.id)).is_some() {
+            crate::metrics::held_less();
+        }
+    }
+
+    /// Has the missing nodes of a lock topped up at `at`.
+    pub(in crate::manager) fn top_up(&self, hold: &Arc<HeldLease>, at: Moment) {
+        if !hold.plan_top_up(at) {
+            return;
+        }
+        let mut state = self.state();
+        let due = hold.due();
+        // Not there: released meanwhile, or about to be inserted, and then its first tick sees the plan.
+        if at < due && state.holds.remove(&(due, hold.id)).is_some() {
+            self.place(&mut state, hold, at);
+        }
+    }
+
+    /// Takes no more locks.
+    pub(in crate::manager) fn close(&self) {
+        self.state().closed = true;
+        self.closing.notify_waiters();
+    }
+
+    /// Waits until no more locks are taken.
+    pub(in crate::manager) async fn closing(&self) {
+        loop {
+            let closing = self.closing.notified();
+            if self.is_closed() {
+                return;
+            }
+            closing.await;
+        }
+    }
+
+    /// Whether no more locks are taken.
+    pub(in crate::manager) fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+
+    /// All locks that are held.
+    pub(in crate::manager) fn holds(&self) -> Vec<Arc<HeldLease>> {
+        self.state().holds.values().map(Arc::clone).collect()
+    }
+
+    /// Loses every lock that is held; tells how many were not lost before.
+    pub(in crate::manager) fn lose_all(&self, reason: LossReason) -> usize {
+        let holds = self.holds().into_iter();
+        holds.filter(|hold| hold.lose(reason)).count()
+    }
+
+    /// Ends the watchdog.
+    pub(in crate::manager) fn stop(&self) {
+        self.state().stopped = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits until a lock needs attention; `false` when the watchdog should end.
+    pub(in crate::manager) async fn wait(&self, now: impl Fn() -> Option<Moment>) -> bool {
+        loop {
+            let changed = self.changed.notified();
+            let Some(now) = now() else { return false };
+            let due = {
+                let mut state = self.state();
+                if state.stopped {
+                    return false;
+                }
+                let first = state.holds.keys().next().map(|(due, _)| *due);
+                // What is planned stays, though the lock that it was for be gone: the next is due later, and then
+                // wakes nobody. Else every lock that is taken while no other is held would wake this task.
+                let planned = state.armed.filter(|armed| *armed > now);
+                state.armed = first.into_iter().chain(planned).min();
+                state.armed
+            };
+            match due {
+                Some(due) if due <= now => return true,
+                Some(due) => {
+                    tokio::select! {
+                        biased;
+                        () = changed => {}
+                        () = sleep(due.since(now)) => {}
+                    }
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// The locks that are due at `now`.
+    pub(in crate::manager) fn due(&self, now: Moment) -> Vec<Arc<HeldLease>> {
+        let until = (now, u64::MAX);
+        let state = self.state();
+        state
+            .holds
+            .range(..=until)
+            .map(|(_, hold)| Arc::clone(hold))
+            .collect()
+    }
+
+    /// Puts a lock back for its next turn, unless it was released meanwhile.
+    pub(in crate::manager) fn reschedule(&self, hold: &Arc<HeldLease>, next: Moment) {
+        let mut state = self.state();
+        if state.holds.remove(&(hold.due(), hold.id)).is_some() {
+            self.place(&mut state, hold, next);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Sharing a held lock between guards, and letting go of it.
+
+use crate::clock::Clock as _;
+use crate::manager::error::loss::LossReason;
+use crate::manager::lease::held::{HeldLease, Turns};
+use crate::manager::lease::state::Left;
+use crate::manager::ledger::{Obligation, Owing, Stage};
+
+/// What the guard owes when it lets go.
+#[derive(Debug)]
+pub(in crate::manager) struct Owed {
+    /// The nodes to release now.
+    pub(in crate::manager) nodes: Vec<usize>,
+    /// The nodes with a command under way, to be released when that is [settled](HeldLease::settled).
+    pub(in crate::manager) busy: Vec<usize>,
+    /// How many nodes are free already.
+    pub(in crate::manager) free: usize,
+    /// Why the lock had been lost, if it had.
+    pub(in crate::manager) lost: Option<LossReason>,
+    /// The right to go for the keys, unless the loss has passed it on.
+    pub(in crate::manager) turns: Option<Turns>,
+    // Missing only where it was let go of before.
+    obligation: Option<Obligation>,
+    // Nothing is sent, though the nodes have it.
+    abandoned: bool,
+}
+
+impl Owed {
+    /// The nodes that are to be freed now or later. A lock that is left to expire counts as left from here on.
+    pub(in crate::manager) fn owing(&mut self) -> Owing {
+        let obligation = self.obligation();
+        Owing::new(obligation, [&*self.nodes, &*self.busy].concat())
+    }
+
+    /// A share by which a shutdown waits, and nothing is owed.
+    pub(in crate::manager) fn waited_for(&self) -> Option<Obligation> {
+        let obligation = self.obligation.as_ref();
+        obligation.map(|obligation| obligation.share().owing_nothing())
+    }
+
+    /// What is owed for it, to be met by the release.
+    pub(in crate::manager) fn obligation(&mut self) -> Option<Obligation> {
+        let obligation = self.obligation.take().filter(|_| !self.abandoned);
+        if let Some(obligation) = &obligation {
+            obligation.enter(Stage::Releasing);
+        }
+        obligation
+    }
+}
+
+impl HeldLease {
+    /// Lets one more guard of the tenant `number` share the lock, if it is still to be relied on.
+    pub(in crate::manager) fn share(&self, number: u32) -> Result<(), LossReason> {
+        let ((shared, deferred), _) = self.change(|inner| {
+            let (shared, effects) = inner.state.share(number, self.clock.now());
+            // What the last guard left to a loan is the new one's again.
+            let deferred = inner.deferred.take_if(|_| shared.is_ok());
+            ((shared, deferred), effects)
+        });
+        drop(deferred);
+        shared
+    }
+
+    /// Notes that one of the guards that share the lock has left; whether it was the last.
+    pub(in crate::manager) fn leave(&self) -> bool {
+        self.inner().state.leave()
+    }
+
+    /// Notes that a waiter for its end was told of it, and will give up what runs under the lock.
+    pub(in crate::manager) fn end_is_told(&self) {
+        self.inner().state.end_is_told();
+    }
+
+    /// Lets go of the lock: from here on the watchdog leaves it alone.
+    pub(in crate::manager) fn let_go(&self) -> Owed {
+        let (owed, _) = self.change(|inner| {
+            let (left, effects) = inner.state.let_go(self.clock.now());
+            let Left {
+                nodes,
+                busy,
+                free,
+                lost,
+                abandoned,
+            } = left;
+            let owed = Owed {
+                nodes,
+                busy,
+                free,
+                lost,
+                turns: inner.turns.take_if(|_| !effects.pass_turns),
+                obligation: inner.obligation.take(),
+                abandoned,
+            };
+            (owed, effects)
+        });
+        if let Some(turns) = &owed.turns {
+            turns.leave();
+        }
+        owed
+    }
+}

@@ -1,0 +1,51 @@
+//! A held lock as it is shown.
+
+use crate::manager::lease::held::HeldLease;
+use crate::moment::Moment;
+use crate::namespace::NodeKeys;
+use crate::token::FencingToken;
+use crate::trace::Caller;
+
+/// A lock as it is shown.
+pub(in crate::manager) struct LeaseView {
+    pub(in crate::manager) keys: NodeKeys,
+    pub(in crate::manager) since: Moment,
+    /// Until when it may be relied on; long past for one that is lost.
+    pub(in crate::manager) deadline: Moment,
+    pub(in crate::manager) fence: Option<FencingToken>,
+    pub(in crate::manager) borrowed: bool,
+}
+
+impl HeldLease {
+    /// Notes that it belongs to the caller that runs now.
+    pub(in crate::manager) fn belongs_to_caller(&self) {
+        self.inner().caller = Caller::current();
+    }
+
+    /// Tells something of the lock, by the name it is shown by, in the span of its caller.
+    pub(in crate::manager) fn tell(&self, tell: impl FnOnce(&str)) {
+        let caller = self.inner().caller.clone();
+        caller.tell(|| tell(&self.keys.first().show(self.redact)));
+    }
+
+    /// The nodes that have granted it, as far as is known.
+    pub(in crate::manager) fn granted(&self) -> Vec<usize> {
+        self.inner().state.holding()
+    }
+
+    /// What there is to be seen of it now.
+    pub(in crate::manager) fn seen(&self) -> LeaseView {
+        let inner = self.inner();
+        let state = &inner.state;
+        LeaseView {
+            keys: self.keys.clone(),
+            since: state.since(),
+            deadline: state.deadline(),
+            fence: self
+                .lease
+                .fence
+                .map(|first| first.handed_on(state.tenant())),
+            borrowed: self.is_borrowed(),
+        }
+    }
+}

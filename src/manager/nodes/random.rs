@@ -1,0 +1,18 @@
+//! Randomness from the operating system.
+
+use crate::manager::error::acquire::NoEntropy;
+use crate::token::OwnerToken;
+
+/// A fresh owner token.
+pub(in crate::manager) fn token() -> Result<OwnerToken, NoEntropy> {
+    let mut entropy = [0; OwnerToken::ENTROPY_LEN];
+    getrandom::fill(&mut entropy).map_err(|error| NoEntropy {
+        detail: error.to_string(),
+    })?;
+    Ok(OwnerToken::from_entropy(entropy))
+}
+
+/// A random number for jitter. Without entropy there is no jitter, which is slower but not wrong.
+pub(in crate::manager) fn random() -> u64 {
+    getrandom::u64().unwrap_or(u64::MAX / 2)
+}

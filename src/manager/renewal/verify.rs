@@ -1,0 +1,126 @@
+//! Asking the nodes whether a borrowed lock is still held by its lender.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use crate::clock::Clock as _;
+use crate::manager::error::borrow::BorrowError;
+use crate::manager::lease::held::HeldLease;
+use crate::manager::nodes::effect::NodeEffect;
+use crate::manager::nodes::fanout::Fanout;
+use crate::manager::nodes::node_set::NodeSet;
+use crate::moment::Moment;
+use crate::namespace::NodeKeys;
+use crate::node::{NodeError, VerifyReply, VerifyRequest};
+use crate::protocol::renewal::LeaseNodes;
+use crate::token::{Claim, OwnerHash};
+
+/// A lock that a quorum of nodes keeps for its lender.
+pub(in crate::manager) struct Verified {
+    pub(in crate::manager) sent: Moment,
+    pub(in crate::manager) nodes: LeaseNodes,
+    // The nodes that were not waited for.
+    pub(in crate::manager) late: Fanout<Result<VerifyReply, NodeError>>,
+}
+
+/// Asks all nodes for the owner, until a quorum confirms it or none can, after the node time-out at the latest.
+pub(in crate::manager) async fn verify(
+    set: &NodeSet,
+    keys: &NodeKeys,
+    (owner, claim): (OwnerHash, Claim),
+) -> Result<Verified, BorrowError> {
+    let config = Some(Arc::clone(&set.config));
+    let request = VerifyRequest::new(keys.clone(), owner, config).claiming(claim);
+    // Before anything can leave: what is left to the owner counts from here.
+    let sent = set.clock.now();
+    let mut replies = set.send_all(|node| node.verify(request.clone()));
+    replies.until(sleep(set.patience(sent)));
+    let mut nodes = LeaseNodes::following(set.terms, sent);
+    let mut errors: Vec<(usize, NodeError)> = Vec::new();
+    let (mut longest, mut is_claimed, mut is_enough) = (Duration::ZERO, false, false);
+    while !is_enough && let Some((node, reply)) = replies.next().await {
+        is_claimed |= reply == Ok(VerifyReply::Taken);
+        match set.after_verify(node, sent, reply) {
+            Ok(effect) => {
+                if let NodeEffect::ConfirmedFor { remaining, .. } = effect {
+                    longest = longest.max(remaining);
+                }
+                effect.apply(node, &mut nodes);
+            }
+            Err(error) => errors.push((node, error)),
+        }
+        // Unless a node among them missed an extension and the others will give more time.
+        let left = nodes.deadline().since(set.clock.now());
+        is_enough = nodes.taken() || (!left.is_zero() && left >= longest.min(set.terms.ttl) / 2);
+    }
+    if !is_enough {
+        let late = replies.abandon().into_iter();
+        errors.extend(late.map(|node| (node, set.timed_out())));
+    }
+    if let Some(error) = set.disagreement() {
+        return Err(BorrowError::NoQuorum(error));
+    }
+    if nodes.taken() {
+        return Err(if is_claimed {
+            BorrowError::Taken
+        } else {
+            BorrowError::NotOwner
+        });
+    }
+    if set.clock.now() < nodes.deadline() {
+        return Ok(Verified {
+            sent,
+            nodes,
+            late: replies,
+        });
+    }
+    if set.nodes.len() - nodes.missing() >= set.terms.quorum.needed() {
+        return Err(BorrowError::TooLate);
+    }
+    Err(BorrowError::NoQuorum(set.no_quorum(errors)))
+}
+
+/// Takes in the replies that were not waited for, so that a node which forgets is no reason to end what others would
+/// have confirmed.
+pub(in crate::manager) async fn take_late_replies(
+    set: Arc<NodeSet>,
+    hold: Arc<HeldLease>,
+    mut late: Fanout<Result<VerifyReply, NodeError>>,
+    sent: Moment,
+) {
+    late.until(sleep(set.node_timeout));
+    while let Some((node, reply)) = late.next().await {
+        // If it failed, the next command to it will, too.
+        let effect = set.after_verify(node, sent, reply);
+        let effect = effect.unwrap_or(NodeEffect::Unchanged);
+        hold.reply(node, effect);
+    }
+}
+
+/// Asks one node again for the owner of a borrowed lock.
+pub(in crate::manager) async fn follow(
+    set: Arc<NodeSet>,
+    index: usize,
+    hold: Arc<HeldLease>,
+    (owner, claim): (OwnerHash, Claim),
+    sent: Moment,
+) {
+    let Some(node) = set.nodes.get(index) else {
+        return;
+    };
+    // The claim again, for a node that has missed or forgotten it.
+    let config = Some(Arc::clone(&set.config));
+    let request = VerifyRequest::new(hold.keys.clone(), owner, config).claiming(claim);
+    let reply = match timeout(set.node_timeout, node.verify(request)).await {
+        Ok(reply) => reply,
+        Err(_) => Err(set.timed_out()),
+    };
+    let effect = set.after_verify(index, sent, reply);
+    let effect = effect.unwrap_or_else(|error| {
+        set.log_refusal(index, "verify", &error);
+        NodeEffect::Unchanged
+    });
+    hold.reply(index, effect);
+}

@@ -1,0 +1,126 @@
+//! The watchdog: one timer and, per node, one batch of extensions for all held locks.
+
+use std::sync::{Arc, Weak};
+
+use tokio::time::timeout;
+
+use crate::clock::Clock as _;
+use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::registry::Registry;
+use crate::manager::nodes::effect::NodeEffect;
+use crate::manager::nodes::node_set::NodeSet;
+use crate::manager::renewal::verify::follow;
+use crate::manager::shared::Shared;
+use crate::moment::Moment;
+use crate::node::ExtendRequest;
+use crate::token::{Owner, OwnerToken};
+
+/// Looks after the locks of a manager until it is gone.
+pub(in crate::manager) async fn watch(shared: Weak<Shared>, registry: Arc<Registry>) {
+    let now = || shared.upgrade().map(|shared| shared.clock.now());
+    while registry.wait(now).await {
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        renew_due(&shared);
+    }
+}
+
+/// Every lock that is due gets its step, and each node one batch.
+fn renew_due(shared: &Arc<Shared>) {
+    let set = &shared.node_set;
+    let mut batches: Vec<Vec<Due>> = set.nodes.iter().map(|_| Vec::new()).collect();
+    // The send time of all batches: read before anything can leave.
+    let sent = set.clock.now();
+    // While a node serves processes with another list, what is held ends with its validity.
+    let blocked = set.voting.is_blocked();
+    for hold in shared.registry.due(sent) {
+        let (next, nodes) = hold.tick(sent);
+        for node in nodes {
+            if blocked {
+                hold.reply(node, NodeEffect::Unchanged);
+                continue;
+            }
+            match (hold.lease.owner, batches.get_mut(node)) {
+                (Owner::Us(token), Some(batch)) => batch.push(Due {
+                    request: renewal(set, &hold, token),
+                    hold: Arc::clone(&hold),
+                }),
+                (Owner::Lender(owner, claim), _) => {
+                    let lender = (owner, claim);
+                    let follow = follow(Arc::clone(set), node, Arc::clone(&hold), lender, sent);
+                    shared.tasks.spawn_anyway(follow);
+                }
+                (Owner::Us(_), None) => {}
+            }
+        }
+        shared.registry.reschedule(&hold, next);
+    }
+    for (node, batch) in batches.into_iter().enumerate() {
+        if !batch.is_empty() {
+            let job = extend(Arc::clone(set), node, batch, sent);
+            shared.tasks.spawn_anyway(job);
+        }
+    }
+}
+
+fn renewal(set: &NodeSet, hold: &HeldLease, token: OwnerToken) -> ExtendRequest {
+    let lease = &hold.lease;
+    ExtendRequest::new(hold.keys.clone(), token, lease.ttl, true)
+        .under(Some(Arc::clone(&set.config)))
+        .numbered(lease.fence.map(|token| set.fence(token)))
+}
+
+/// One lock in a batch.
+struct Due {
+    hold: Arc<HeldLease>,
+    request: ExtendRequest,
+}
+
+/// Extends a batch of locks on one node.
+async fn extend(set: Arc<NodeSet>, index: usize, batch: Vec<Due>, sent: Moment) {
+    let Some(node) = set.nodes.get(index) else {
+        return;
+    };
+    let requests: Arc<[ExtendRequest]> = batch.iter().map(|due| due.request.clone()).collect();
+    let replies = match timeout(set.node_timeout, node.extend(requests)).await {
+        Ok(replies) => replies,
+        Err(_) => Err(set.timed_out()),
+    };
+    let mut replies = match replies {
+        Ok(replies) => replies,
+        Err(error) => vec![Err(error); batch.len()],
+    };
+    // A node that answers for fewer locks than it was asked about has not answered for the others.
+    replies.resize_with(batch.len(), || Err(set.timed_out()));
+    for (due, reply) in batch.iter().zip(replies) {
+        if let Err(error) = &reply {
+            due.hold
+                .tell(|key| crate::trace::not_extended(key, set.name_of(index), error));
+        }
+        let effect = set.after_extend(index, sent, &reply);
+        due.hold.reply(index, effect);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::LockManager;
+
+    #[tokio::test]
+    async fn a_lock_that_was_held_for_a_moment_does_not_make_the_next_wake_the_watchdog() {
+        let locks = LockManager::builder().memory(1).connect().await.unwrap();
+        let planned = || locks.shared.registry.state().armed;
+        drop(locks.try_acquire("one").await.unwrap());
+        let first = planned();
+        assert!(first.is_some());
+        // It looks after the lock now, and finds it gone.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(locks.shared.registry.holds().is_empty());
+        assert_eq!(planned(), first, "it sleeps until then");
+        let _lock = locks.try_acquire("two").await.unwrap();
+        assert_eq!(planned(), first, "and need not be woken");
+    }
+}

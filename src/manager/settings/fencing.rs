@@ -1,0 +1,62 @@
+//! [`Fencing`]: whether and how holders are numbered.
+
+use std::time::Duration;
+
+/// Whether holders are numbered, and how long the nodes keep the counters.
+///
+/// Every grant brings a [`FencingToken`](crate::FencingToken), with which the resource behind the lock tells a late
+/// holder from the present one. It costs no round trip where the nodes report the same number, which they do while
+/// they are healthy; else one.
+///
+/// A counter lives on the nodes for as long as it is kept after its last use, and every renewal of a lock is a use.
+/// A key whose counter has gone goes on from the highest number that any key of the node had. So to keep counters for a
+/// short time is as safe as for a long one; it costs a second round trip where the nodes differ in that highest number
+/// and a clock is behind it. What that comes to, and how much room counters take, is in
+/// the guide (`docs::operations`, "Room on the nodes").
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tower_redlock::LockManager;
+///
+/// let locks = LockManager::builder().memory(5).connect().await?;
+/// let first = locks.try_acquire("order:42").await?;
+/// let number = first.fence();
+/// first.release().await?;
+/// let second = locks.try_acquire("order:42").await?;
+/// assert!(second.fence() > number);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fencing {
+    pub(in crate::manager) keep: Option<Duration>,
+}
+
+/// Long enough for keys that are used again and again, and short enough that keys which are used once do not fill the
+/// nodes.
+pub(in crate::manager) const USUAL: Duration = Duration::from_secs(5 * 60);
+
+impl Fencing {
+    /// Holders are not numbered. Resources cannot tell a late holder from the present one then.
+    pub const OFF: Self = Self { keep: None };
+
+    /// Holders are numbered, and a counter is kept for `keep` after its last use. At least the ttl; default: 5 min,
+    /// or the ttl if that is longer.
+    #[must_use]
+    pub const fn keep(keep: Duration) -> Self {
+        Self { keep: Some(keep) }
+    }
+}
+
+impl Default for Fencing {
+    fn default() -> Self {
+        Self::keep(USUAL)
+    }
+}
+
+/// How long counters are kept of which nobody said how long: under locks of this ttl, also where holders are not
+/// numbered.
+pub(in crate::manager) fn usual(ttl: Duration) -> Duration {
+    USUAL.max(ttl)
+}

@@ -1,0 +1,99 @@
+//! [`RestartGuard`]: whether nodes that may have forgotten their locks are kept from granting them again.
+
+use std::time::Duration;
+
+/// Whether nodes that may have forgotten their locks are kept from granting them again.
+///
+/// A server that restarts without its data, is flushed, or is replaced by another under the same address has
+/// forgotten the locks that it granted, and would grant them a second time: two holders at once. With the guard,
+/// which is on unless it is switched off, every node carries a *marker* that says who it is. A node whose marker is
+/// missing or is another's is in *quarantine*: it grants nothing until every lease that it may have forgotten has
+/// ended and it has learnt from the other nodes how high the fencing tokens have come. It takes no operator and no
+/// clock of the servers; any process that uses the nodes sees to it.
+///
+/// The locks that are held meanwhile are not touched: they live on with the quorum that remembers them.
+///
+/// # How long it takes
+///
+/// From the moment the first process notices, and always a little more for drift:
+///
+/// | the other nodes | the wait |
+/// |---|---|
+/// | a quorum of them votes | the longest ttl that any process that they know of uses |
+/// | some vote, fewer than a quorum | [`max_ttl`](crate::LockManagerBuilder::max_ttl), the longest that is agreed on: the one node that knows of a longer lease may be the one that is away |
+/// | none votes, and all answer, as at the very first start | the longest ttl that any of them knows of, and two times the `max_clock_skew` |
+/// | none votes, and more answer than can be spared | `max_ttl` |
+/// | fewer | until more of them answer |
+///
+/// Never less than a tenth of `max_ttl`, or a second (or all of it if it is shorter): for so long the vote of a node
+/// counts after an attempt began. If fewer than a quorum of nodes remember anything, nobody knows how high the tokens
+/// have come, and the clock must do. That is logged as an error, for tokens may repeat if the clock of a process is
+/// wrong by more than `max_clock_skew`.
+///
+/// **The bound:** two holders are kept apart while no more nodes than can be spared (all but a quorum) have forgotten
+/// something and do not vote yet.
+///
+/// # The first start
+///
+/// Nodes that have never been used look like nodes that have forgotten everything, so the very first start of a
+/// deployment waits once, in [`connect`](crate::LockManagerBuilder::connect). Where it is certain that no lock is held,
+/// in tests for instance, [`bootstrap`](crate::LockManagerBuilder::bootstrap) skips that. It takes *all* nodes: nothing
+/// is granted before every node of the list has accepted that once. From then on a quorum will do.
+///
+/// # Other nodes, other settings
+///
+/// A marker also names what the processes agreed on: the format of what is on the nodes, the names of all nodes, the
+/// quorum, how many losses it masks, `max_ttl`, and whether there are a guard and fencing tokens. A process that agreed
+/// on something else is refused with an error that shows both, for each list would have a majority of its own; so is
+/// one without the guard. And one such node is enough: a manager that finds any of its nodes to serve others grants
+/// nothing and extends nothing until they agree. Held locks end with their validity. It may be that both lists stop:
+/// give all processes one of them, or change the members.
+///
+/// To change what is agreed on: stop all processes; wait for the longest ttl; then, from one process with the new
+/// settings, call [`adopt_nodes`](crate::LockManager::adopt_nodes) on a manager made by
+/// [`lazy`](crate::LockManagerBuilder::lazy). All nodes are quarantined once by that, and what they knew of longer ttls
+/// is over. A node that cannot be reached then comes back with what it knew, and only costs its vote: the others
+/// remember that its list was replaced.
+///
+/// What hides an overlap of two lists: a node that they share and that one of them cannot reach, or that has come back
+/// empty, for whoever is first. Neither list grants anything through it unless it accepted that list before, and who
+/// can reach it looks every second; but processes that were granted locks before, and cannot reach it, do not learn
+/// that it is another's now. If the ttl of the others is shorter than theirs, both can hold a lock meanwhile.
+///
+/// # What it does not see
+///
+/// A clock of a server that is set forward ends leases early; a virtual machine that is set back to an earlier state
+/// comes back with its old marker, and so does a server whose address led to another one for a while. A quorum that
+/// masks such losses ([`mask_losses`](crate::LockManagerBuilder::mask_losses)) needs no guard for them. Clients of
+/// other libraries on the same keys know nothing of the marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestartGuard {
+    // `None`: off.
+    pub(in crate::manager) max_clock_skew: Option<Duration>,
+}
+
+impl RestartGuard {
+    /// Nodes grant whatever they may have forgotten, as other Redlock libraries have it.
+    ///
+    /// Switch it off in all processes or in none: those with and those without it refuse each other. Processes without
+    /// it are refused for another list, too, as soon as a node tells that it serves others; but a list need not have
+    /// been accepted by all nodes before it is used.
+    pub const OFF: Self = Self {
+        max_clock_skew: None,
+    };
+
+    /// Nodes that may have forgotten something wait. `skew` is by how much the clocks of any two processes differ at
+    /// most; default: 1 s, at most an hour.
+    #[must_use]
+    pub const fn max_clock_skew(skew: Duration) -> Self {
+        Self {
+            max_clock_skew: Some(skew),
+        }
+    }
+}
+
+impl Default for RestartGuard {
+    fn default() -> Self {
+        Self::max_clock_skew(Duration::from_secs(1))
+    }
+}

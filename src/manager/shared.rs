@@ -1,0 +1,130 @@
+//! What all parts of a manager share.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::manager::lease::held::Queue;
+use crate::manager::lease::registry::Registry;
+use crate::manager::ledger::Ledger;
+use crate::manager::nodes::fences::FenceCounts;
+use crate::manager::nodes::node_set::NodeSet;
+use crate::manager::nodes::voting::statuses::VotingStatuses;
+use crate::manager::queue::MISSES;
+use crate::manager::release::completion::Kept;
+use crate::manager::settings::fencing::usual;
+use crate::manager::settings::hand_off::HandOff;
+use crate::manager::settings::options::Options;
+use crate::manager::tasks::TaskTracker;
+use crate::manager::waiting::cooldown::Cooldown;
+use crate::manager::waiting::waiters::Waiters;
+use crate::namespace::{Namespace, NodeKeys};
+use crate::node::Node;
+use crate::protocol::quarantine::latest_vote;
+
+/// The inside of a manager, and through it its [`NodeSet`]. Guards and background jobs keep it alive; the watchdog does
+/// not.
+#[derive(Debug)]
+pub(in crate::manager) struct Shared {
+    pub(in crate::manager) node_set: Arc<NodeSet>,
+    // The namespace of requests with idempotency keys.
+    pub(in crate::manager) requests: Namespace,
+    pub(in crate::manager) kept: Kept,
+    pub(in crate::manager) max_wait: Duration,
+    pub(in crate::manager) hand_off: HandOff,
+    // How long counters are kept; `None` if holders are not numbered.
+    pub(in crate::manager) fencing: Option<Duration>,
+    pub(in crate::manager) queue: Arc<Queue>,
+    pub(in crate::manager) cooldown: Cooldown,
+    pub(in crate::manager) waiters: Waiters,
+    // Whether keys are hidden from those who look.
+    pub(in crate::manager) redact: bool,
+    pub(in crate::manager) tasks: TaskTracker,
+    // What may be set on nodes: a shutdown waits until all of it was given back.
+    pub(in crate::manager) ledger: Ledger,
+    pub(in crate::manager) registry: Arc<Registry>,
+    // Tells managers apart.
+    pub(in crate::manager) serial: u64,
+    pub(in crate::manager) next_id: AtomicU64,
+}
+
+impl Shared {
+    pub(in crate::manager) fn new(
+        nodes: Vec<Arc<dyn Node>>,
+        clock: Arc<dyn Clock>,
+        options: Options,
+        tasks: TaskTracker,
+    ) -> Self {
+        let config = options.config(&nodes);
+        let latest = latest_vote(options.max_ttl);
+        let terms = options.terms;
+        let voting = VotingStatuses::new(nodes.len(), terms.quorum.needed(), config.guarded);
+        Self {
+            ledger: Ledger::new(Arc::clone(&clock), terms.ttl),
+            requests: options.namespace.idempotency(),
+            node_set: Arc::new(NodeSet {
+                nodes,
+                clock,
+                namespace: options.namespace,
+                config,
+                terms,
+                max_ttl: options.max_ttl,
+                max_clock_skew: options.guard.max_clock_skew.unwrap_or_default(),
+                node_timeout: options.node_timeout,
+                connect_timeout: options.connect_timeout,
+                // By the slowest clock.
+                latest_vote: latest.saturating_sub(terms.drift.of(latest)),
+                voting: Arc::new(voting),
+                fences_kept: options.fencing.keep.unwrap_or_else(|| usual(terms.ttl)),
+                fences: FenceCounts::default(),
+            }),
+            fencing: options.fencing.keep,
+            kept: Kept::default(),
+            max_wait: options.max_wait,
+            hand_off: options.hand_off,
+            queue: Arc::new(Queue::new(options.bounds, MISSES)),
+            cooldown: Cooldown::default(),
+            waiters: Waiters::default(),
+            redact: options.redact,
+            tasks,
+            registry: Arc::new(Registry::new()),
+            serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
+            next_id: AtomicU64::new(0),
+        }
+    }
+
+    /// A number for a lock, unique in this manager.
+    pub(in crate::manager) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Runs `job` in the background; if there is no room, the key is left to its ttl, and that is said.
+    pub(in crate::manager) fn settle(
+        &self,
+        keys: &NodeKeys,
+        job: impl Future<Output = ()> + Send + 'static,
+    ) {
+        if !self.tasks.spawn(job) {
+            let key = keys.first().show(self.redact);
+            crate::trace::left_to_expire(&key, "too many releases are under way");
+        }
+    }
+}
+
+impl Deref for Shared {
+    type Target = NodeSet;
+
+    fn deref(&self) -> &NodeSet {
+        &self.node_set
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.registry.stop();
+    }
+}
+
+static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);

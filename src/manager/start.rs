@@ -1,0 +1,192 @@
+//! Starting a manager on its nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::clock::Clock;
+use crate::manager::LockManager;
+use crate::manager::error::acquire::{NoQuorum, NodeFailure};
+use crate::manager::error::config::ConfigError;
+use crate::manager::error::connect::{ConnectError, Misconfigured};
+use crate::manager::nodes::quarantine::monitor::monitor;
+use crate::manager::renewal::watchdog::watch;
+use crate::manager::settings::options::Options;
+use crate::manager::shared::Shared;
+use crate::manager::tasks::TaskTracker;
+use crate::node::{Node, NodeContext, NodeError, NodeErrorKind, NodeState, ServerRegistry};
+
+impl LockManager {
+    /// Starts the nodes and the watchdog, without waiting for any answer.
+    pub(crate) fn start(
+        nodes: Vec<Arc<dyn Node>>,
+        clock: Arc<dyn Clock>,
+        options: Options,
+    ) -> Result<Self, ConfigError> {
+        let runtime = Handle::try_current().map_err(|_| {
+            ConfigError::new(
+                "there is no tokio runtime here: build the manager inside one, for its tasks live there",
+            )
+        })?;
+        let mut context =
+            NodeContext::new(Arc::clone(&clock), ServerRegistry::new(), options.terms.ttl);
+        context.node_timeout = options.node_timeout;
+        context.namespace = options.namespace.clone();
+        for node in &nodes {
+            node.start(context.clone());
+        }
+        let (vouched, limit) = (options.vouched, options.connect_timeout);
+        let tasks = TaskTracker::new(runtime.clone());
+        let shared = Arc::new(Shared::new(nodes, clock, options, tasks));
+        if vouched {
+            shared.voting.vouch(true);
+            let voting = Arc::downgrade(&shared.voting);
+            runtime.spawn(async move {
+                sleep(limit).await;
+                if let Some(voting) = voting.upgrade() {
+                    voting.vouch(false);
+                }
+            });
+        }
+        runtime.spawn(watch(Arc::downgrade(&shared), Arc::clone(&shared.registry)));
+        #[cfg(feature = "metrics")]
+        runtime.spawn(crate::manager::nodes::gauge::gauge(
+            Arc::downgrade(&shared.node_set),
+            Arc::clone(&shared.voting),
+        ));
+        for index in 0..shared.nodes.len() {
+            let set = Arc::downgrade(&shared.node_set);
+            runtime.spawn(monitor(set, Arc::clone(&shared.voting), index));
+        }
+        Ok(Self { shared })
+    }
+
+    /// Waits until a quorum of nodes is ready and votes and, for a moment longer, for the others, so that each of them
+    /// is checked if it answers at all.
+    pub(crate) async fn connected(&self, limit: Duration) -> Result<(), ConnectError> {
+        let set = &self.shared.node_set;
+        let end = Instant::now() + limit;
+        let moment = set.node_timeout.max(STRAGGLERS);
+        let mut waiting = set.send_all(|node| node.ready());
+        let mut ready = vec![false; set.nodes.len()];
+        let mut count = 0;
+        waiting.until(sleep_until(end));
+        while let Some((node, reply)) = waiting.next().await {
+            if let (Ok(()), Some(slot)) = (reply, ready.get_mut(node)) {
+                *slot = true;
+                count += 1;
+                if count == set.terms.quorum.needed() {
+                    waiting.until(sleep(moment));
+                }
+            }
+        }
+        self.judge(&ready, limit)?;
+        set.voting.suspect_all();
+        let timer = sleep_until(end);
+        tokio::pin!(timer);
+        set.quorum_votes(timer, true).await.map_err(refusal)?;
+        // And the others that are up, for a moment: what is vouched for ends when this returns.
+        let settled = || set.voting.settled() >= set.up();
+        set.voting.news_until(moment, settled).await;
+        // A process may share one node with those that have another list, and have a quorum without it.
+        set.disagreement()
+            .map_or(Ok(()), |error| Err(refusal(error)))
+    }
+
+    /// From now on nodes that remember nothing are no longer trusted to have nothing to forget.
+    pub(crate) fn vouch_no_more(&self) {
+        self.shared.voting.vouch(false);
+    }
+
+    fn judge(&self, ready: &[bool], limit: Duration) -> Result<(), ConnectError> {
+        let set = &self.shared.node_set;
+        let mut refused: Vec<NodeFailure> = Vec::new();
+        let mut missing: Vec<(usize, NodeError)> = Vec::new();
+        for (index, (node, ready)) in set.nodes.iter().zip(ready).enumerate() {
+            match node.state() {
+                NodeState::Refused(error) => refused.push(set.failure(index, error)),
+                _ if *ready => {}
+                NodeState::Down(error) => missing.push((index, error)),
+                _ => missing.push((index, no_answer(limit))),
+            }
+        }
+        if !refused.is_empty() {
+            let failures = refused;
+            return Err(ConnectError::Misconfigured(Misconfigured { failures }));
+        }
+        if set.nodes.len() - missing.len() < set.terms.quorum.needed() {
+            return Err(ConnectError::NoQuorum(set.without_quorum(missing)));
+        }
+        for (index, error) in missing {
+            crate::trace::node_missing(set.name_of(index), &error);
+        }
+        Ok(())
+    }
+}
+
+/// A disagreement is one of settings, whatever else is amiss.
+fn refusal(error: NoQuorum) -> ConnectError {
+    if error.is_disagreement() {
+        let failures = error.failures;
+        return ConnectError::Misconfigured(Misconfigured { failures });
+    }
+    ConnectError::NoQuorum(error)
+}
+
+fn no_answer(limit: Duration) -> NodeError {
+    NodeError::new(
+        NodeErrorKind::TimedOut,
+        format!("no answer within {limit:?}"),
+    )
+}
+
+/// How much longer than the quorum the other nodes are waited for, at least.
+const STRAGGLERS: Duration = Duration::from_millis(100);
+
+impl LockManager {
+    /// Says that no lock is held on any node, and waits until those that answer vote.
+    ///
+    /// It ends the quarantines that are under way. See [`RestartGuard`](crate::RestartGuard) for when that is right:
+    /// if a lock is held after all, a second holder can appear.
+    ///
+    /// # Errors
+    ///
+    /// [`NoQuorum`] if fewer than a quorum of nodes vote after the connect time-out.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, nodes that do not vote by then sit out their quarantine.
+    pub async fn bootstrap(&self) -> Result<(), NoQuorum> {
+        let _trust = self.shared.voting.trust_all();
+        self.settled().await
+    }
+
+    /// Takes the nodes over from processes that had other nodes or settings, and waits until a quorum of them votes.
+    ///
+    /// Stop all processes and wait for the longest ttl first, see [`RestartGuard`](crate::RestartGuard): those that
+    /// still run lose their locks and are granted nothing any more. All nodes are quarantined for it, and fencing
+    /// tokens go on from the clock of this process; the log says so, as an error. A node that does not answer within
+    /// the connect time-out stays with the others until this is called again.
+    ///
+    /// # Errors
+    ///
+    /// [`NoQuorum`] if fewer than a quorum of nodes answer within the connect time-out.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the nodes that were asked by then are taken over.
+    pub async fn adopt_nodes(&self) -> Result<(), NoQuorum> {
+        let shared = &self.shared;
+        let _adoption = shared.voting.adopt_all(shared.clock.now());
+        self.settled().await
+    }
+
+    async fn settled(&self) -> Result<(), NoQuorum> {
+        let set = &self.shared.node_set;
+        let timer = sleep(set.connect_timeout);
+        tokio::pin!(timer);
+        set.quorum_votes(timer, false).await
+    }
+}

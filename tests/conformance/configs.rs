@@ -1,0 +1,164 @@
+//! What every node must do about processes that agreed on something else.
+
+use std::sync::Arc;
+
+use tower_redlock::namespace::Namespace;
+use tower_redlock::node::{
+    AcquireRequest, CheckInMode, CheckInReply, ClusterConfig, ExtendReply, NodeErrorKind,
+    PromoteRequest,
+};
+
+use crate::claims::{Bench, Remote, extend_one, holder};
+use crate::standing::{
+    GRANTED, OURS, THEIRS, acquire_under, assert_shows_both, check_in, config, enter,
+    extend_refused, extend_under, kind, ours, promote, quarantine, refill_under, theirs, voting,
+};
+use crate::support::nodes::{LONG, key, token};
+
+pub(crate) async fn who_minds_nothing_that_was_forgotten_keeps_to_its_charter(bench: &impl Bench) {
+    let bare = || Arc::new(ClusterConfig::new("whatever was forgotten", LONG).unguarded());
+    let node = voting(bench, ours()).await;
+    let reply = node.acquire(acquire_under(bare(), "k", 1)).await;
+    assert_shows_both(&reply.unwrap_err(), OURS, "whatever was forgotten");
+    let standing = check_in(&*node, bare(), "x").await;
+    assert!(
+        matches!(standing, CheckInReply::Foreign { .. }),
+        "{standing:?}"
+    );
+    bench.forget();
+    // Nobody has told it of anything, so it does what it is asked.
+    assert_eq!(node.acquire(acquire_under(bare(), "k", 1)).await, GRANTED);
+    for _ in 0..2 {
+        let standing = check_in(&*node, bare(), "x").await;
+        assert!(
+            matches!(standing, CheckInReply::Voting { .. }),
+            "{standing:?}"
+        );
+    }
+    let reply = extend_one(&*node, extend_under(bare(), "k", 1)).await;
+    assert_eq!(reply, ExtendReply::Extended);
+    // And from then on it keeps out of what others ask.
+    let standing = check_in(&*node, ours(), "x").await;
+    assert!(
+        matches!(standing, CheckInReply::Foreign { .. }),
+        "{standing:?}"
+    );
+    let reply = node.acquire(acquire_under(ours(), "other", 1)).await;
+    assert_shows_both(&reply.unwrap_err(), "whatever was forgotten", OURS);
+}
+
+pub(crate) async fn what_writes_another_format_is_refused_with_both(bench: &impl Bench) {
+    let mut newer = (*ours()).clone();
+    newer.text = "format 2; whatever that means".to_owned();
+    newer.digest = "2".repeat(40);
+    let node = voting(bench, Arc::new(newer)).await;
+    let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
+    assert_shows_both(&reply.unwrap_err(), "format 2", "format 1");
+    let error = extend_refused(&*node, refill_under(ours(), "k", 1)).await;
+    assert_shows_both(&error, "format 2", "format 1");
+    match check_in(&*node, ours(), "x").await {
+        CheckInReply::Foreign { config, .. } => assert!(config.starts_with("format 2"), "{config}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) async fn a_format_that_says_nothing_else_is_refused_too(bench: &impl Remote) {
+    let node = bench.node();
+    bench.command(&["HSET", "lk!node", "format", "9"]);
+    match check_in(&*node, ours(), "x").await {
+        CheckInReply::Foreign { config, .. } => assert_eq!(config, "format 9"),
+        other => panic!("{other:?}"),
+    }
+    let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
+    assert_eq!(kind(reply), NodeErrorKind::Quarantined);
+}
+
+pub(crate) async fn a_node_remembers_which_charters_were_replaced(bench: &impl Bench) {
+    let node = voting(bench, config("one", LONG)).await;
+    let adopt = async |text: &str| {
+        let request = config(text, LONG / 4);
+        match enter(&*node, request, "x", CheckInMode::Adopt).await {
+            CheckInReply::Quarantined {
+                id,
+                max_lease,
+                earlier,
+                accepted,
+                replaced,
+                ..
+            } => (id, (max_lease, earlier, accepted), replaced),
+            other => panic!("{other:?}"),
+        }
+    };
+    let digests = |texts: &[&str]| -> Vec<String> {
+        let digest = |text: &&str| config(text, LONG).digest.clone();
+        texts.iter().map(digest).collect()
+    };
+    // What was told before is to be waited for once more, and is not known any more then.
+    let (_, leases, replaced) = adopt("two").await;
+    assert_eq!(leases, (LONG / 4, LONG, false));
+    assert_eq!(replaced, digests(&["one"]));
+    let (_, _, replaced) = adopt("three").await;
+    assert_eq!(replaced, digests(&["two", "one"]));
+    let (id, leases, replaced) = adopt("one").await;
+    assert_eq!(leases, (LONG / 4, LONG, false));
+    assert_eq!(replaced, digests(&["three", "two"]));
+    let promotion = PromoteRequest::new(Namespace::default(), config("one", LONG / 4), id, None);
+    assert!(node.promote(promotion.knowing(LONG / 2)).await.unwrap());
+    let votes = CheckInReply::Voting {
+        max_lease: LONG / 2,
+        high_water: None,
+        replaced: replaced.clone(),
+    };
+    assert_eq!(check_in(&*node, config("one", LONG / 4), "x").await, votes);
+    match check_in(&*node, config("two", LONG), "x").await {
+        CheckInReply::Foreign { replaced: seen, .. } => assert_eq!(seen, replaced),
+        other => panic!("{other:?}"),
+    }
+    for text in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
+        adopt(text).await;
+    }
+    let (_, _, replaced) = adopt("j").await;
+    assert_eq!(replaced, digests(&["i", "h", "g", "f", "e", "d", "c", "b"]));
+}
+
+pub(crate) async fn a_node_under_another_charter_keeps_out_and_shows_both(bench: &impl Bench) {
+    let node = voting(bench, ours()).await;
+    let held = AcquireRequest::new(key("k"), token(1), LONG / 2);
+    assert_eq!(node.acquire(held.under(Some(ours()))).await, GRANTED);
+    for (name, owner) in [("free", 2), ("k", 1)] {
+        let reply = node.acquire(acquire_under(theirs(), name, owner)).await;
+        assert_shows_both(&reply.unwrap_err(), OURS, THEIRS);
+        for request in [extend_under, refill_under] {
+            let error = extend_refused(&*node, request(theirs(), name, owner)).await;
+            assert_shows_both(&error, OURS, THEIRS);
+        }
+    }
+    let left = holder(&*node, "k").await.unwrap().remaining.unwrap();
+    assert!(left <= LONG / 2, "not extended: {left:?}");
+    assert_eq!(holder(&*node, "free").await, None, "nothing is set");
+    let foreign = CheckInReply::Foreign {
+        config: ours().text.clone(),
+        digest: ours().digest.clone(),
+        replaced: Vec::new(),
+    };
+    assert_eq!(check_in(&*node, theirs(), "x").await, foreign);
+    assert_eq!(
+        node.acquire(acquire_under(ours(), "mine", 1)).await,
+        GRANTED,
+        "nothing has changed"
+    );
+    // Until its members are changed, for which it is quarantined.
+    let adopted = enter(&*node, theirs(), "adopted", CheckInMode::Adopt).await;
+    assert!(
+        matches!(adopted, CheckInReply::Quarantined { .. }),
+        "{adopted:?}"
+    );
+    let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
+    assert_shows_both(&reply.unwrap_err(), THEIRS, OURS);
+    let id = quarantine(&*node, theirs(), "later").await;
+    assert!(promote(&*node, theirs(), &id, 0).await);
+    assert_eq!(
+        node.acquire(acquire_under(theirs(), "free", 2)).await,
+        GRANTED
+    );
+}

@@ -1,0 +1,209 @@
+//! The numbers of holders on five real servers: eight processes take locks while a minority of the servers is killed
+//! and comes back empty, again and again. Numbers must grow strictly in the order in which holders came, key by key,
+//! and nodes that are well must agree on them without a second round trip.
+//!
+//! `REDLOCK_SOAK_ACQUISITIONS` is how often locks are taken in all; `make soak` sets it.
+#![cfg(feature = "redis")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a panic is how a test fails, in its helpers too; processes talk by their output"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod checker;
+mod contender;
+mod old_data;
+
+use std::env;
+use std::time::{Duration, Instant};
+
+use support::eventually;
+use support::server::{Kind, Server};
+use tokio::time::sleep;
+use tower_redlock::clock::{Clock, SystemClock};
+use tower_redlock::node::NodeState;
+use tower_redlock::{LockManager, LockManagerBuilder, Moment, RestartGuard, VotingStatus};
+
+use checker::{Acquisition, violations};
+use contender::{Contender, Counts, Work, contend};
+
+const TTL: Duration = Duration::from_millis(400);
+/// By how much the clock of each process is ahead of that of the one before.
+const SKEW: Duration = Duration::from_millis(10);
+const SERVERS: usize = 5;
+const PROCESSES: usize = 8;
+/// How often locks are taken unless the environment says otherwise.
+const ACQUISITIONS: usize = 10_000;
+
+fn builder<'a>(servers: impl Iterator<Item = &'a str>) -> LockManagerBuilder {
+    settings(LockManager::builder().redis(servers))
+}
+
+fn settings(builder: LockManagerBuilder) -> LockManagerBuilder {
+    builder
+        .ttl(TTL)
+        .max_ttl(TTL)
+        .node_timeout(Duration::from_millis(150))
+        .max_wait(Duration::from_secs(5))
+        .restart_guard(RestartGuard::max_clock_skew(10 * SKEW))
+}
+
+/// A manager that is connected to all of its nodes, all of which vote.
+async fn connected(builder: LockManagerBuilder) -> LockManager {
+    let locks = builder.connect().await.unwrap();
+    all_vote(&locks).await;
+    locks
+}
+
+async fn all_vote(locks: &LockManager) {
+    eventually("all nodes vote", || {
+        let nodes = locks.nodes();
+        let up = nodes.iter().all(|node| node.state == NodeState::Up);
+        up && nodes.iter().all(|node| node.voting == VotingStatus::Voting)
+    })
+    .await;
+}
+
+/// Has all contenders take locks `count` times in all, and waits until they have.
+async fn all(
+    contenders: &mut [Contender],
+    work: Work,
+    count: usize,
+) -> (Vec<Acquisition>, Counts, Duration) {
+    let begin = Instant::now();
+    for contender in contenders.iter_mut() {
+        contender.begin(work, count / PROCESSES).await;
+    }
+    let (mut records, mut counts) = (Vec::new(), Counts::default());
+    for contender in contenders {
+        contender.finish(&mut records, &mut counts).await;
+    }
+    (records, counts, begin.elapsed())
+}
+
+/// Has one or two servers come back empty.
+async fn strike(servers: &mut [Server], number: usize) {
+    let mut struck = vec![number % SERVERS];
+    if !number.is_multiple_of(3) {
+        struck.push((number + 2) % SERVERS);
+    }
+    // Sometimes they are back before anybody has missed them. A process that pauses before it connects again may see
+    // fewer than a majority after the next strike: then its attempts fail, and locks it holds may be lost.
+    let away = Duration::from_millis([0, 30, 150][number / 3 % 3]);
+    come_back_empty(servers, &struck, away).await;
+    sleep(Duration::from_millis(50)).await;
+}
+
+/// Kills servers, brings them back without their data, and waits until they vote again.
+async fn come_back_empty(servers: &mut [Server], struck: &[usize], away: Duration) {
+    for server in struck {
+        servers[*server].kill();
+    }
+    sleep(away).await;
+    for server in struck {
+        servers[*server].restart();
+    }
+    // The marker is the contenders' work: nobody else writes it.
+    let votes = |server: &usize| servers[*server].run("HEXISTS lk!node identity") == "1";
+    eventually("they vote again", || struck.iter().all(votes)).await;
+}
+
+fn report(what: &str, records: &[Acquisition], counts: Counts, took: Duration) {
+    let lost = records.iter().filter(|one| !one.held).count();
+    println!(
+        "{what}: {} acquisitions in {took:.1?}, {lost} of them lost, {} attempts failed; of {} numbers {:.2} % agreed",
+        records.len(),
+        counts.failed,
+        counts.agreed + counts.written_back,
+        100.0 * counts.share(),
+    );
+}
+
+#[tokio::test]
+async fn numbers_grow_strictly_while_a_minority_forgets_again_and_again() {
+    if contend().await {
+        return;
+    }
+    let wanted = env::var("REDLOCK_SOAK_ACQUISITIONS");
+    let wanted: usize = wanted.map_or(ACQUISITIONS, |count| count.parse().unwrap());
+    let mut servers = Server::start_many(Kind::Redis, SERVERS);
+    let urls: Vec<String> = servers.iter().map(Server::url).collect();
+    // The very first start. From here on the contenders see to the nodes.
+    drop(connected(builder(urls.iter().map(String::as_str)).bootstrap(true)).await);
+    let test = "numbers_grow_strictly_while_a_minority_forgets_again_and_again";
+    let mut contenders: Vec<_> = (0..PROCESSES)
+        .map(|index| Contender::start(test, &urls, index))
+        .collect();
+
+    let calm = wanted / 5;
+    let (mut records, healthy, took) = all(&mut contenders, Work::Own, calm).await;
+    report(
+        "each its own keys, all servers well",
+        &records,
+        healthy,
+        took,
+    );
+
+    let mut strikes = 0;
+    let (others, struck, took) = {
+        let work = all(&mut contenders, Work::Shared, wanted - calm);
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => break done,
+                () = strike(&mut servers, strikes) => strikes += 1,
+            }
+        }
+    };
+    report("the same keys, servers killed", &others, struck, took);
+    println!("{strikes} times one or two servers came back empty");
+    records.extend(others);
+
+    let found = violations(&records);
+    let first: Vec<_> = found.iter().take(10).collect();
+    assert!(found.is_empty(), "{} violations: {first:#?}", found.len());
+    assert!(records.len() > wanted - 2 * PROCESSES && strikes > 0);
+    assert!(healthy.share() >= 0.95, "{healthy:?}");
+}
+
+/// A clock that has been stopped: what it proposes is the same for ever.
+#[derive(Debug)]
+struct StoppedClock;
+
+impl Clock for StoppedClock {
+    fn now(&self) -> Moment {
+        SystemClock::new().now()
+    }
+
+    fn unix_micros(&self) -> u64 {
+        1_700_000_000_000_000
+    }
+}
+
+#[tokio::test]
+async fn numbers_go_on_after_those_who_knew_them_have_forgotten_one_after_the_other() {
+    let mut servers = Server::start_many(Kind::Redis, SERVERS);
+    let urls: Vec<String> = servers.iter().map(Server::url).collect();
+    let locks = builder(urls.iter().map(String::as_str)).clock(StoppedClock);
+    let locks = connected(locks.bootstrap(true)).await;
+    let number = async || {
+        let guard = locks.acquire("order:1").await.unwrap();
+        let number = guard.fence().unwrap();
+        guard.release().await.unwrap();
+        number
+    };
+    let first = number().await;
+    for struck in [[0, 1], [2, 3]] {
+        come_back_empty(&mut servers, &struck, Duration::ZERO).await;
+        all_vote(&locks).await;
+    }
+    // The only one that has never forgotten. The others know what they were told when they began to vote again.
+    servers[4].kill();
+    let second = number().await;
+    assert!(second > first, "{first}, {second}");
+}
