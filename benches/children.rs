@@ -51,7 +51,7 @@ impl Child {
         line.expect("a child process ended early; what it printed above says why")
     }
 
-    /// Waiters until it says `word`, and nothing before.
+    /// Waits until it says `word`, and nothing before.
     pub(crate) async fn expect(&mut self, word: &str) {
         assert_eq!(self.hear().await, word);
     }

@@ -42,7 +42,7 @@ pub(crate) fn sharpen() {
     rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)).unwrap();
 }
 
-/// Waiters of one length, kept by a thread that sleeps, so that they cost no time of the runtime that waits.
+/// Waits of one length, kept by a thread that sleeps, so that they cost no time of the runtime that waits.
 #[derive(Clone)]
 pub(crate) struct Alarm {
     length: Duration,

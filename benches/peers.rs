@@ -78,7 +78,7 @@ impl Peer {
         }
     }
 
-    /// Waiters for the lock, stays in the section as long as `section` says, and gives the lock back.
+    /// Waits for the lock, stays in the section as long as `section` says, and gives the lock back.
     pub(crate) async fn turn(&self, key: &str, section: &Alarm) -> Result<Turn, String> {
         let asked = now();
         let (began, ended);

@@ -129,7 +129,7 @@ async fn races(name: &str, count: usize, servers: &[Server], urls: &[String]) ->
     races
 }
 
-/// Waiters for the holder and calls the race off. Returns when the lock was held.
+/// Waits for the holder and calls the race off. Returns when the lock was held.
 async fn race(children: &mut [Child]) -> u64 {
     let (won, winner) = {
         let mut lines: Vec<_> = children.iter_mut().map(|c| Box::pin(c.hear())).collect();

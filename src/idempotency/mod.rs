@@ -227,35 +227,33 @@ mod body;
 pub mod caller;
 mod exchange;
 mod fingerprint;
+#[cfg(test)]
+mod fuzz;
 mod hashing;
 mod headers;
 mod idempotent;
 mod key;
 mod layer;
 mod options;
-mod policy;
-mod problem;
-mod problem_kind;
-mod record;
+mod record_policy;
+mod rejection;
+mod rejection_kind;
 mod route;
 mod scope;
 mod service;
+mod stored_response;
 mod with_lock;
 
-pub use crate::conduct::OnLost;
+pub use crate::policy::{OnDisconnect, OnLost};
 pub use body::{RequestBody, ResponseBody};
-pub use fingerprint::{Fingerprint, FingerprintHeaders, Fingerprinter};
+pub use fingerprint::FingerprintHeaders;
 pub use headers::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, RecordedHeaders};
 pub use idempotent::Idempotent;
 pub use key::{IDEMPOTENCY_KEY, IdempotencyKey, IdempotencyKeyError};
 pub use layer::IdempotencyLayer;
-pub use options::{OnDisconnect, OnUnrecorded};
-pub use policy::{DefaultRecordPolicy, RecordPolicy};
-pub use problem::{
-    DefaultResponseForIdempotencyRejection, IdempotencyRejection, ResponseForIdempotencyRejection,
-};
-pub use problem_kind::IdempotencyRejectionKind;
-pub use record::{Answer, Outcome, Stored, StoredError};
-pub use scope::Scope;
+pub use options::OnUnrecorded;
+pub use record_policy::{DefaultRecordPolicy, RecordPolicy};
+pub use rejection::IdempotencyRejection;
+pub use rejection_kind::IdempotencyRejectionKind;
 pub use service::{IdempotencyService, ResponseFuture};
 pub use with_lock::WithLock;

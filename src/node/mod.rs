@@ -81,7 +81,7 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// What is known of the node right now. Cheap.
     fn state(&self) -> NodeState;
 
-    /// Waiters until the node takes commands.
+    /// Waits until the node takes commands.
     ///
     /// # Errors
     ///

@@ -151,7 +151,7 @@ impl Ears {
         lines.least_open = lines.count(Line::is_open);
     }
 
-    /// Waiters until something changes.
+    /// Waits until something changes.
     ///
     /// # Cancel safety
     ///

@@ -173,7 +173,7 @@ impl Cluster {
         1 + self.dice.below(FEW)
     }
 
-    /// Waiters until all nodes vote: what they forget next must not add up.
+    /// Waits until all nodes vote: what they forget next must not add up.
     fn all_vote(&self) {
         let begin = Instant::now();
         while !self.nodes.iter().all(|node| node.votes()) {

@@ -34,7 +34,7 @@ impl Load {
         }
     }
 
-    /// Waiters for that many more turns.
+    /// Waits for that many more turns.
     async fn goes_on(&self, turns: usize) {
         let goal = self.turns.load(Ordering::SeqCst) + turns;
         let done = || self.turns.load(Ordering::SeqCst) >= goal;

@@ -133,7 +133,7 @@ async fn processes_that_require_replicas_and_those_that_do_not_get_along() {
     }
 }
 
-/// Waiters until each of so many processes has looked twice at the servers, without holding them up.
+/// Waits until each of so many processes has looked twice at the servers, without holding them up.
 async fn looked_at(servers: Vec<Server>, processes: usize) -> Vec<Server> {
     let looks = move || {
         std::thread::scope(|scope| {

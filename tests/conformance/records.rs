@@ -109,7 +109,7 @@ pub(crate) async fn outlast(node: &dyn Node, span: Duration) {
     free(node, "witness").await;
 }
 
-/// Waiters until nobody holds the lock of `name`.
+/// Waits until nobody holds the lock of `name`.
 pub(crate) async fn free(node: &dyn Node, name: &str) {
     let ended = async {
         while holder(node, name).await.is_some() {

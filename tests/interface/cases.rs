@@ -107,16 +107,6 @@ pub(crate) const CASES: &[Case] = &[
         ],
     },
     Case {
-        of: "ResponseForRejection",
-        code: "pub fn f(layer: Order) { let _ = layer.rejection(http::StatusCode::CONFLICT); }",
-        says: &[
-            "`{Self}` does not make answers to rejections",
-            "must be a `ResponseForRejection`",
-            "a closure or function `Fn(&Rejection) -> http::Response<bytes::Bytes>` is one; \
-             annotate the closure's argument: `|rejection: &Rejection| ..`",
-        ],
-    },
-    Case {
         of: "AsLockKeys",
         code: "pub fn f() { is_extractor::<LockManager, Locked<OrderId>>(); }",
         says: &[
@@ -141,20 +131,10 @@ pub(crate) const CASES: &[Case] = &[
         of: "RecordPolicy",
         code: "pub fn f(once: Once) { let _ = once.record_if(http::StatusCode::OK); }",
         says: &[
-            "`{Self}` does not say which answers are kept",
+            "`{Self}` does not decide which responses are stored",
             "must be a `RecordPolicy`",
             "a closure or function `Fn(&http::response::Parts) -> bool` is one; annotate its argument: \
-             `|answer: &Parts| ..`",
-        ],
-    },
-    Case {
-        of: "ResponseForIdempotencyRejection",
-        code: "pub fn f(once: Once) { let _ = once.response_for_rejection(http::StatusCode::OK); }",
-        says: &[
-            "`{Self}` does not make answers to idempotency rejections",
-            "must be a `ResponseForIdempotencyRejection`",
-            "a closure or function `Fn(&IdempotencyRejection) -> http::Response<bytes::Bytes>` is one; \
-             annotate the closure's argument: `|rejection: &IdempotencyRejection| ..`",
+             `|response: &Parts| ..`",
         ],
     },
     Case {
@@ -204,6 +184,15 @@ const NODE: &[&str] = &[
 
 /// A mistake about a trait of others, where only the compiler can speak; what it must name at the least.
 pub(crate) const THEIRS: &[(&str, &[&str])] = &[
+    // What should make responses to refusals is no closure.
+    (
+        "pub fn f(layer: Order) { let _ = layer.rejection_response(http::StatusCode::CONFLICT); }",
+        &["Fn(&Rejection)", "StatusCode", "rejection_response"],
+    ),
+    (
+        "pub fn f(once: Once) { let _ = once.rejection_response(http::StatusCode::OK); }",
+        &["Fn(&IdempotencyRejection)", "StatusCode", "rejection_response"],
+    ),
     // The state has no manager.
     (
         "#[derive(Clone)] pub struct App;

@@ -44,7 +44,7 @@ impl Gate {
         }
     }
 
-    /// Waiters until the first has come.
+    /// Waits until the first has come.
     pub(super) async fn arrived(&self) {
         self.arrived.notified().await;
     }

@@ -1,4 +1,4 @@
-//! LeaseNodes a lock: renewal, loss, and what is known of it.
+//! Holding a lock: renewal, loss, and what is known of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

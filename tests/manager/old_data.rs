@@ -17,7 +17,7 @@ fn three() -> Nodes {
     Nodes((0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect())
 }
 
-/// Waiters until the nodes that had to be in quarantine vote.
+/// Waits until the nodes that had to be in quarantine vote.
 async fn promoted(locks: &LockManager) {
     let standings = || locks.nodes().into_iter().map(|node| node.voting);
     sleep(MS).await;

@@ -24,7 +24,7 @@ use tower_redlock::{Held, LockGuard, LockManager};
 use super::http_wire::{clients, serve, to};
 use super::{KEY, Nodes, TTL, layer};
 
-/// Waiters until no node holds a key, long before a ttl would see to that.
+/// Waits until no node holds a key, long before a ttl would see to that.
 async fn freed(nodes: &Nodes) {
     let free = async {
         while !nodes.keys().is_empty() {

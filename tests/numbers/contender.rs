@@ -112,7 +112,7 @@ impl Contender {
         self.input.write_all(line.as_bytes()).await.unwrap();
     }
 
-    /// Waiters for the end of the work; adds to `records` and `counts` what came of it.
+    /// Waits for the end of the work; adds to `records` and `counts` what came of it.
     pub(crate) async fn finish(&mut self, records: &mut Vec<Acquisition>, counts: &mut Counts) {
         while let Some(line) = self.output.next_line().await.unwrap() {
             // The harness does not always end its lines.

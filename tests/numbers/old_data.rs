@@ -83,7 +83,7 @@ fn ahead() -> AheadClock {
     AheadClock(u64::try_from(AHEAD.as_micros()).unwrap())
 }
 
-/// Waiters until all servers that `locks` reaches vote for it.
+/// Waits until all servers that `locks` reaches vote for it.
 async fn settled(builder: LockManagerBuilder) -> LockManager {
     let locks = builder.connect().await.unwrap();
     eventually("two nodes vote", || {

@@ -154,7 +154,7 @@ impl Key {
         }
     }
 
-    /// Waiters to be called, and has the key for a moment.
+    /// Waits to be called, and has the key for a moment.
     pub(crate) fn wait(&self, seat: Seat) -> Result<&'static str, SentAway> {
         let bell = Bell::new();
         let outcome = bell.block_on(seat).map(|baton| self.take(baton));

@@ -14,7 +14,7 @@ use crate::support::fake::{Fake, sound};
 use crate::support::nodes::{LONG, acquire, context, ready, settled};
 use crate::support::server::{Kind, Server};
 
-/// Waiters until nobody asks anything of the node and it is refused all the same, for a reason with these words.
+/// Waits until nobody asks anything of the node and it is refused all the same, for a reason with these words.
 async fn refused(node: &dyn Node, words: &str) {
     eventually(words, || matches!(node.state(), NodeState::Refused(_))).await;
     let NodeState::Refused(reason) = node.state() else {
@@ -30,7 +30,7 @@ async fn up_again(node: &dyn Node) {
     assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
 }
 
-/// Waiters, without holding the node up, until it has looked at the server twice.
+/// Waits, without holding the node up, until it has looked at the server twice.
 async fn looked_at(server: Server) -> Server {
     let looks = move || {
         server.wait_for_looks(1, 2);

@@ -100,7 +100,7 @@ async fn a_master_that_no_sentinel_knows_says_so() {
     assert!(reason.to_string().contains("do not agree"), "{reason}");
 }
 
-/// Waiters until an acquire is granted, for longer than a failover takes.
+/// Waits until an acquire is granted, for longer than a failover takes.
 async fn granted_anew(node: &RedisNode, name: &str) {
     for owner in 1_000..2_000 {
         if node.acquire(acquire(name, owner)).await == Ok(AcquireReply::Granted { fence: None }) {

@@ -49,7 +49,7 @@ fn trusting(url: &str, root: &str) -> RedisNode {
     node
 }
 
-/// Waiters until the node is down or refused.
+/// Waits until the node is down or refused.
 async fn fails(node: &RedisNode) {
     let failed = || matches!(node.state(), NodeState::Down(_) | NodeState::Refused(_));
     eventually("down or refused", failed).await;

@@ -103,12 +103,12 @@ impl Branch {
         branch
     }
 
-    /// Waiters until the process has come to where it stops, or once more.
+    /// Waits until the process has come to where it stops, or once more.
     pub(crate) async fn stopped(&mut self) {
         self.hear(HERE).await;
     }
 
-    /// Waiters for a line that goes on after `mark`, and returns how.
+    /// Waits for a line that goes on after `mark`, and returns how.
     async fn hear(&mut self, mark: &str) -> String {
         let heard = async {
             while let Some(line) = self.output.next_line().await.unwrap() {

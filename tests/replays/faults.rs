@@ -95,7 +95,7 @@ impl Site {
         (reply, begin.elapsed())
     }
 
-    /// Waiters until all servers have the record, though nobody asks for it.
+    /// Waits until all servers have the record, though nobody asks for it.
     async fn all_have_it(&self) {
         let has = |server: &Server| records(server).len() == 1;
         eventually("all have the record", || self.servers.iter().all(has)).await;

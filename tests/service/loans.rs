@@ -212,7 +212,7 @@ impl Pair {
         servers.filter(|server| !server.locks().is_empty()).count()
     }
 
-    /// Waiters until no server holds a key, which must be long before any ttl.
+    /// Waits until no server holds a key, which must be long before any ttl.
     async fn all_free(&self) {
         let begin = Instant::now();
         eventually("no key is left", || self.holding() == 0).await;

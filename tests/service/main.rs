@@ -130,7 +130,7 @@ impl Site {
         servers.filter(|server| !server.locks().is_empty()).count()
     }
 
-    /// Waiters until a handler is inside.
+    /// Waits until a handler is inside.
     async fn entered(&self, times: u32) {
         eventually("a handler runs", || {
             self.desk.entered.load(Ordering::SeqCst) == times
@@ -138,7 +138,7 @@ impl Site {
         .await;
     }
 
-    /// Waiters until all handlers are gone and no server holds a key; both long before any ttl.
+    /// Waits until all handlers are gone and no server holds a key; both long before any ttl.
     async fn all_free(&self) {
         eventually("the handlers are gone", || {
             self.desk.left.load(Ordering::SeqCst) == self.desk.entered.load(Ordering::SeqCst)

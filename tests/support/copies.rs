@@ -31,7 +31,7 @@ impl Server {
         )
     }
 
-    /// Waiters until the server was looked at `times` times over each of `connections` connections. Blocks.
+    /// Waits until the server was looked at `times` times over each of `connections` connections. Blocks.
     pub fn wait_for_looks(&self, connections: usize, times: usize) {
         let mut raw = self.raw();
         raw.command(&["MONITOR"]).unwrap();

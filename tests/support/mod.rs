@@ -18,7 +18,7 @@ use std::time::Duration;
 /// The bound of every wait: long enough for a busy machine, and only ever reached by a failing test.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Waiters until `claim` holds, looking every millisecond.
+/// Waits until `claim` holds, looking every millisecond.
 ///
 /// # Panics
 ///

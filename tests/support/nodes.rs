@@ -49,7 +49,7 @@ pub async fn ready(url: &str) -> RedisNode {
     node
 }
 
-/// Waiters until the node is ready or refused.
+/// Waits until the node is ready or refused.
 pub async fn settled(node: &dyn Node) -> Result<(), NodeError> {
     match timeout(PATIENCE, node.ready()).await {
         Ok(settled) => settled,

@@ -124,7 +124,7 @@ impl Sentinel {
         Ok(raw)
     }
 
-    /// Waiters until it sees the master and so many replicas of it; false if the process ends instead.
+    /// Waits until it sees the master and so many replicas of it; false if the process ends instead.
     fn knows(&mut self, replicas: usize) -> bool {
         let begin = Instant::now();
         while begin.elapsed() < super::PATIENCE {

@@ -108,7 +108,7 @@ impl Server {
         replica
     }
 
-    /// Waiters until this server, and all other replicas of `master`, have what that has.
+    /// Waits until this server, and all other replicas of `master`, have what that has.
     pub fn wait_to_follow(&self, master: &Self) {
         let begin = Instant::now();
         while !(self
@@ -319,7 +319,7 @@ impl Server {
         self.child = Some(command.args(&self.args).spawn().unwrap());
     }
 
-    /// Waiters for the first answer; false if the process ends instead.
+    /// Waits for the first answer; false if the process ends instead.
     fn answers(&mut self) -> bool {
         let begin = Instant::now();
         while begin.elapsed() < super::PATIENCE {

@@ -1,4 +1,4 @@
-//! AcquireCall the nodes whether a borrowed lock is still held by its lender.
+//! Asking the nodes whether a borrowed lock is still held by its lender.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -51,7 +51,7 @@ impl Faults {
         }
     }
 
-    /// Waiters until the node takes commands and runs them.
+    /// Waits until the node takes commands and runs them.
     pub(super) fn well(&self) -> NodeFuture<Result<(), NodeError>> {
         let mut mode = self.mode.subscribe();
         Box::pin(async move {

@@ -100,7 +100,7 @@ impl Core {
         Ok(link)
     }
 
-    /// Waiters for all links, or for news that there will be none.
+    /// Waits for all links, or for news that there will be none.
     pub(super) async fn ready(&self) -> Result<(), NodeError> {
         let is_settled =
             |state: &NodeState| !matches!(state, NodeState::Connecting | NodeState::Down(_));
@@ -111,12 +111,12 @@ impl Core {
         }
     }
 
-    /// Waiters until the node takes commands.
+    /// Waits until the node takes commands.
     pub(super) async fn up(&self) {
         self.lanes.wait_for(|state| *state == NodeState::Up).await;
     }
 
-    /// Waiters until the node is to be closed.
+    /// Waits until the node is to be closed.
     pub(super) async fn closing(&self) {
         let mut closing = self.closing.subscribe();
         // The sender lives in `self`, so this cannot fail.
@@ -139,7 +139,7 @@ impl Core {
         }
     }
 
-    /// Waiters until the supervisors have ended.
+    /// Waits until the supervisors have ended.
     pub(super) async fn stopped(&self) {
         self.lanes.ended().await;
     }
@@ -306,7 +306,7 @@ async fn drain(core: &Core, lane: usize) {
     }
 }
 
-/// Waiters until the link is of no use any more, and sees to it that commands go out with what is known of the server.
+/// Waits until the link is of no use any more, and sees to it that commands go out with what is known of the server.
 async fn watch_over(
     core: &Core,
     lane: usize,

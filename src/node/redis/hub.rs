@@ -103,7 +103,7 @@ impl Hub {
         self.changed.notify_one();
     }
 
-    /// Waiters until something is to be asked of the server.
+    /// Waits until something is to be asked of the server.
     pub(super) async fn work(&self) {
         while self.channels().is_settled() {
             self.changed.notified().await;

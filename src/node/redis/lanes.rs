@@ -76,7 +76,7 @@ impl Lanes {
         together(&self.status.borrow()).clone()
     }
 
-    /// Waiters until the node is in a state that `claim` accepts, and returns that.
+    /// Waits until the node is in a state that `claim` accepts, and returns that.
     pub(super) async fn wait_for(&self, claim: impl Fn(&NodeState) -> bool) -> NodeState {
         let mut status = self.status.subscribe();
         let reached = status.wait_for(|status| claim(together(status))).await;
@@ -84,7 +84,7 @@ impl Lanes {
         reached.map_or(NodeState::Closed, |status| together(&status).clone())
     }
 
-    /// Waiters until every lane has been closed and emptied.
+    /// Waits until every lane has been closed and emptied.
     pub(super) async fn ended(&self) {
         let mut status = self.status.subscribe();
         let over = |lane: &Lane| lane.state == NodeState::Closed && lane.link.is_none();

@@ -189,12 +189,12 @@ impl Link {
 }
 
 impl Signals {
-    /// Waiters for the turn to have the server hold this connection up.
+    /// Waits for the turn to have the server hold this connection up.
     pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
-    /// Waiters for `answer`, until the link is condemned. Dropped halfway, or failed, it raises suspicion.
+    /// Waits for `answer`, until the link is condemned. Dropped halfway, or failed, it raises suspicion.
     async fn attended<T>(
         &self,
         answer: impl Future<Output = Result<T, RedisError>>,

@@ -149,7 +149,7 @@ async fn bring(
     }
 }
 
-/// Waiters until the connection is to be tried, which is never while nobody listens.
+/// Waits until the connection is to be tried, which is never while nobody listens.
 async fn idle(hub: &Hub) {
     loop {
         sleep(TICK).await;

@@ -1,4 +1,4 @@
-//! AcquireCall one Sentinel, again and again.
+//! Asking one Sentinel, again and again.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -96,7 +96,7 @@ fn not_replicated(detail: String) -> NodeError {
     NodeError::new(NodeErrorKind::NotReplicated, detail)
 }
 
-/// Waiters for the replicas after a renewal, if the node has any.
+/// Waits for the replicas after a renewal, if the node has any.
 pub(super) fn append_wait(pipeline: &mut Pipeline, replicas: Option<&Replicas>) {
     if let Some(replicas) = replicas {
         pipeline.add_command(replicas.wait());

@@ -22,7 +22,7 @@ impl Core {
         sentinels.map_or(Ok(()), |sentinels| sentinels.vouch(link).map(drop))
     }
 
-    /// Waiters until most Sentinels name another server as the master, and that takes itself for it. Meanwhile the state
+    /// Waits until most Sentinels name another server as the master, and that takes itself for it. Meanwhile the state
     /// of the first lane, which looks for all of them, says whether most of them still name this one.
     ///
     /// A master that is cut off from its Sentinels goes on as if nothing had happened, with us if we still reach it.
@@ -159,7 +159,7 @@ impl Sentinels {
         (!info.is_replica()).then(|| info.run_id().to_owned())
     }
 
-    /// Waiters until most Sentinels mean another server than that of `link`, or have made it the master once more since.
+    /// Waits until most Sentinels mean another server than that of `link`, or have made it the master once more since.
     async fn left(&self, link: &Link, limit: Duration) {
         let mut news = self.board.subscribe();
         loop {

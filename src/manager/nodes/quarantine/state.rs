@@ -53,7 +53,7 @@ pub(in crate::manager) struct Quarantine {
     pub(in crate::manager) since: Moment,
     pub(in crate::manager) end: End,
     pub(in crate::manager) remembered: bool,
-    /// LeaseView before anything else of the node.
+    /// Seen before anything else of the node.
     pub(in crate::manager) first: bool,
     /// The node has nothing to forget.
     pub(in crate::manager) unused: bool,
