@@ -79,7 +79,7 @@ impl LockManager {
         let shared = &self.shared;
         let obligation = shared.ledger.begin().map(Obligation::owing_nothing);
         let obligation = obligation.ok_or(BorrowError::ShuttingDown(ShuttingDown))?;
-        shared.voting.introduced(shared.node_timeout).await;
+        shared.voting.all_asked(shared.node_timeout).await;
         let names = keys;
         let keys = shared
             .namespace

@@ -49,7 +49,7 @@ pub(in crate::manager) async fn go(
 ) -> Result<Acquired, AcquireError> {
     let call = AcquireCall::new(shared, &keys);
     let wait = Wait::new(call.began(), limit);
-    shared.voting.introduced(shared.node_timeout).await;
+    shared.voting.all_asked(shared.node_timeout).await;
     let search = line_up(shared, (names, keys), purpose, wait);
     let outcome = call.around(search).await;
     call.end(&outcome);

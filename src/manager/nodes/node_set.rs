@@ -124,9 +124,9 @@ impl NodeSet {
     pub(in crate::manager) fn heard(&self, node: usize, error: &NodeError) {
         // Otherwise every caller would have the node asked again, and all others about it.
         if error.kind() == NodeErrorKind::Foreign {
-            self.voting.is_foreign(node, error);
+            self.voting.note_foreign(node, error);
         } else if !self.voting.knows(node, error.kind()) {
-            self.voting.suspect(node);
+            self.voting.recheck(node);
         }
     }
 
@@ -206,6 +206,6 @@ impl NodeSet {
 impl Drop for NodeSet {
     fn drop(&mut self) {
         // So that the monitors see that there is nothing left to look after.
-        self.voting.suspect_all();
+        self.voting.recheck_all();
     }
 }

@@ -98,7 +98,7 @@ async fn extend(set: Arc<NodeSet>, index: usize, batch: Vec<Due>, sent: Moment) 
                 .tell(|key| crate::trace::not_extended(key, set.name_of(index), error));
         }
         let effect = set.after_extend(index, sent, &reply);
-        due.hold.answered(index, |nodes| effect.apply(index, nodes));
+        due.hold.answered(index, |nodes| effect.apply(nodes, index));
     }
 }
 

@@ -12,21 +12,21 @@ use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
 impl VotingStatuses {
-    /// How many nodes have said whether they vote.
-    pub(in crate::manager) fn heard(&self) -> usize {
-        let heard = |slot: &&Slot| slot.heard.load(Ordering::Acquire);
-        self.slots.iter().filter(heard).count()
+    /// How many nodes have answered whether they vote.
+    pub(in crate::manager) fn answered(&self) -> usize {
+        let answered = |slot: &&Slot| slot.answered.load(Ordering::Acquire);
+        self.slots.iter().filter(answered).count()
     }
 
-    /// Whether no node has yet to be looked at, nor is about to be let in.
-    pub(in crate::manager) fn is_introduced(&self) -> bool {
+    /// Whether every node was asked whether it votes, and no quarantine is about to end.
+    pub(in crate::manager) fn is_all_asked(&self) -> bool {
         let mut slots = self.slots.iter().enumerate();
         slots.all(|(node, slot)| {
-            slot.looked.load(Ordering::Acquire) && !self.is_welcome(node, &self.get(node))
+            slot.asked.load(Ordering::Acquire) && !self.is_exempt(node, &self.get(node))
         })
     }
 
-    /// Waits for news until `is_enough`, at most for `limit`.
+    /// Waits until `is_enough`, which is evaluated at each change, at most for `limit`.
     pub(in crate::manager) async fn news_until(
         &self,
         limit: Duration,
@@ -44,17 +44,17 @@ impl VotingStatuses {
         let _ = timeout(limit, enough).await;
     }
 
-    /// Waits until every node was looked at once, so that it is known whom they serve; at most for `limit`. Once in the
-    /// life of a manager.
-    pub(in crate::manager) async fn introduced(&self, limit: Duration) {
-        if self.introduced.load(Ordering::Acquire) {
+    /// Waits until every node was asked once, so that it is known which processes they serve; at most for `limit`. Only
+    /// the first callers of a manager wait.
+    pub(in crate::manager) async fn all_asked(&self, limit: Duration) {
+        if self.all_asked.load(Ordering::Acquire) {
             return;
         }
-        self.news_until(limit, || self.is_introduced()).await;
-        self.introduced.store(true, Ordering::Release);
+        self.news_until(limit, || self.is_all_asked()).await;
+        self.all_asked.store(true, Ordering::Release);
     }
 
-    /// What is known of `node`, for people.
+    /// What is known of `node`, for snapshots and metrics.
     pub(in crate::manager) fn show(&self, node: usize, now: Moment) -> VotingStatus {
         match self.get(node) {
             State::Unknown => VotingStatus::Unknown,
@@ -71,9 +71,9 @@ impl VotingStatuses {
 
     /// Why `node` does not grant.
     pub(in crate::manager) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
-        // As long as that is not mended, no waiting helps.
-        let trouble = self.trouble(node)?.clone();
-        if let Some((_, error)) = trouble {
+        // Until that is repaired, no waiting helps.
+        let refusal = self.refusal(node)?.clone();
+        if let Some((_, error)) = refusal {
             return Some(error);
         }
         match self.get(node) {
@@ -91,11 +91,11 @@ impl VotingStatuses {
         self.count(|state| *state == State::Voting)
     }
 
-    /// How many nodes have said whether they vote, and are not about to be let in.
+    /// How many nodes have answered whether they vote, and are not about to be promoted.
     pub(in crate::manager) fn settled(&self) -> usize {
         let slots = self.slots.iter().enumerate();
         let settled = |(node, slot): &(usize, &Slot)| {
-            slot.heard.load(Ordering::Acquire) && !self.is_welcome(*node, &self.get(*node))
+            slot.answered.load(Ordering::Acquire) && !self.is_exempt(*node, &self.get(*node))
         };
         slots.filter(settled).count()
     }
@@ -145,7 +145,7 @@ impl VotingStatuses {
     }
 
     /// Whether quarantines of other nodes than `node` end by `end`, and it is not yet known what those are let in with.
-    pub(in crate::manager) fn is_awaited(&self, node: usize, end: Moment) -> bool {
+    pub(in crate::manager) fn others_end_by(&self, node: usize, end: Moment) -> bool {
         let mut others = (0..self.slots.len()).filter(|other| *other != node);
         others.any(|other| match self.get(other) {
             State::Quarantined(other) => {
