@@ -8,7 +8,7 @@ use crate::manager::LockManager;
 use crate::manager::error::acquire::ShuttingDown;
 use crate::manager::error::borrow::BorrowError;
 use crate::manager::guard::LockGuard;
-use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::held::{HeldLease, Tenancy};
 use crate::manager::ledger::Obligation;
 use crate::manager::nodes::random::token;
 use crate::manager::release::releaser::Release;
@@ -111,7 +111,7 @@ impl LockManager {
         let hold = Arc::new(hold);
         claiming.is_over = true;
         let inserted = shared.registry.insert(&hold);
-        let guard = LockGuard::new(Arc::clone(shared), Arc::clone(&hold), 0);
+        let guard = LockGuard::new(Arc::clone(shared), Tenancy::first(Arc::clone(&hold)));
         if !inserted {
             return Err(BorrowError::ShuttingDown(ShuttingDown));
         }

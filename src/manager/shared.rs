@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::manager::lease::held::Queue;
 use crate::manager::lease::registry::Registry;
 use crate::manager::ledger::Ledger;
 use crate::manager::nodes::fences::FenceCounts;
@@ -18,7 +19,6 @@ use crate::manager::settings::hand_off::HandOff;
 use crate::manager::settings::options::Options;
 use crate::manager::tasks::TaskTracker;
 use crate::manager::waiting::cooldown::Cooldown;
-use crate::manager::waiting::turns::Queue;
 use crate::manager::waiting::waiters::Waiters;
 use crate::namespace::{Namespace, NodeKeys};
 use crate::node::Node;

@@ -44,10 +44,10 @@ pub(in crate::manager) async fn verify(
         is_claimed |= reply == Ok(VerifyReply::Taken);
         match set.after_verify(node, sent, reply) {
             Ok(effect) => {
-                if let NodeEffect::Vouched(_, remaining) = effect {
+                if let NodeEffect::ConfirmedFor { remaining, .. } = effect {
                     longest = longest.max(remaining);
                 }
-                effect.apply(&mut nodes, node);
+                effect.apply(node, &mut nodes);
             }
             Err(error) => errors.push((node, error)),
         }
@@ -94,8 +94,8 @@ pub(in crate::manager) async fn take_late_replies(
     while let Some((node, reply)) = late.next().await {
         // If it failed, the next command to it will, too.
         let effect = set.after_verify(node, sent, reply);
-        let effect = effect.unwrap_or(NodeEffect::None);
-        hold.answered(node, |nodes| effect.apply(nodes, node));
+        let effect = effect.unwrap_or(NodeEffect::Unchanged);
+        hold.reply(node, effect);
     }
 }
 
@@ -120,7 +120,7 @@ pub(in crate::manager) async fn follow(
     let effect = set.after_verify(index, sent, reply);
     let effect = effect.unwrap_or_else(|error| {
         set.log_refusal(index, "verify", &error);
-        NodeEffect::None
+        NodeEffect::Unchanged
     });
-    hold.answered(index, |nodes| effect.apply(nodes, index));
+    hold.reply(index, effect);
 }

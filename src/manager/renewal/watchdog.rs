@@ -7,6 +7,7 @@ use tokio::time::timeout;
 use crate::clock::Clock as _;
 use crate::manager::lease::held::HeldLease;
 use crate::manager::lease::registry::Registry;
+use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::renewal::verify::follow;
 use crate::manager::shared::Shared;
@@ -37,7 +38,7 @@ fn renew_due(shared: &Arc<Shared>) {
         let (next, nodes) = hold.tick(sent);
         for node in nodes {
             if blocked {
-                hold.answered(node, |_| {});
+                hold.reply(node, NodeEffect::Unchanged);
                 continue;
             }
             match (hold.lease.owner, batches.get_mut(node)) {
@@ -98,7 +99,7 @@ async fn extend(set: Arc<NodeSet>, index: usize, batch: Vec<Due>, sent: Moment) 
                 .tell(|key| crate::trace::not_extended(key, set.name_of(index), error));
         }
         let effect = set.after_extend(index, sent, &reply);
-        due.hold.answered(index, |nodes| effect.apply(nodes, index));
+        due.hold.reply(index, effect);
     }
 }
 

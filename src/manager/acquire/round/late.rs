@@ -55,10 +55,10 @@ pub(in crate::manager) async fn late(
     fanout.until(sleep(shared.node_timeout));
     while let Some((node, reply)) = fanout.next().await {
         let effect = shared.after_acquire(node, sent, &reply);
-        hold.answered(node, |nodes| effect.apply(nodes, node));
+        hold.reply(node, effect);
     }
     for node in fanout.abandon() {
-        hold.answered(node, |nodes| NodeEffect::Unknown.apply(nodes, node));
+        hold.reply(node, NodeEffect::Unknown);
     }
     shared
         .registry
