@@ -126,7 +126,7 @@ impl LockManager {
     }
 }
 
-/// A disagreement is one of settings, whatever else is amiss.
+/// A disagreement is a matter of settings, however many nodes vote.
 fn refusal(error: NoQuorum) -> ConnectError {
     if error.is_disagreement() {
         let failures = error.failures;

@@ -5,7 +5,7 @@ use crate::manager::nodes::node_set::NodeSet;
 use crate::moment::Moment;
 use crate::node::{AcquireReply, ExtendReply, NodeError, VerifyReply};
 
-/// These also take in what the reply, which came just now, says about the node itself.
+/// The reply came just now. These also store what it says about the node itself.
 impl NodeSet {
     pub(in crate::manager) fn after_acquire(
         &self,

@@ -25,7 +25,7 @@ pub(in crate::manager) fn check_in(
     ))
 }
 
-/// Stores and logs why a node does not do what it must for its vote, if an operator has to repair that.
+/// Stores and logs why a node refuses a command that it needs for its vote, if an operator has to repair that.
 pub(in crate::manager) fn refused(
     set: &NodeSet,
     index: usize,

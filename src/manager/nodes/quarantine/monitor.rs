@@ -37,7 +37,7 @@ pub(in crate::manager) async fn monitor(
 }
 
 /// One check-in. Returns when to ask again; `None` if never.
-pub(in crate::manager) async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
+async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
     let node = set.nodes.get(index)?;
     let adopted = set.voting.is_adopted(index);
     let mode = if adopted {
@@ -68,11 +68,7 @@ pub(in crate::manager) async fn ask(set: &NodeSet, index: usize) -> Option<Durat
 }
 
 /// Applies the reply to a check-in. Returns when to ask again.
-pub(in crate::manager) async fn apply(
-    set: &NodeSet,
-    index: usize,
-    reply: CheckInReply,
-) -> Duration {
+async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
     match reply {
         CheckInReply::Voting { replaced, .. } => {
             let now = set.clock.now();

@@ -67,7 +67,7 @@ pub(in crate::manager) async fn observe(set: &NodeSet, index: usize, found: Foun
 }
 
 /// When the wait of a quarantine began; `None` if it has not.
-pub(in crate::manager) fn started_at(
+fn started_at(
     set: &NodeSet,
     found: &Found,
     others: &Others,
@@ -83,12 +83,7 @@ pub(in crate::manager) fn started_at(
 }
 
 /// The quarantine that a node is in, and whether it is new to this process.
-pub(in crate::manager) fn track(
-    set: &NodeSet,
-    index: usize,
-    found: &Found,
-    now: Moment,
-) -> (Quarantine, bool) {
+fn track(set: &NodeSet, index: usize, found: &Found, now: Moment) -> (Quarantine, bool) {
     let before = set.voting.get(index);
     let (since, first, new) = match before {
         State::Quarantined(known) if known.id == found.id => return (known, false),
@@ -111,7 +106,7 @@ pub(in crate::manager) fn track(
 }
 
 /// How long a node must not vote, by the longest lease that is `known`; `None` if too few other nodes answer.
-pub(in crate::manager) fn duration(
+fn duration(
     set: &NodeSet,
     index: usize,
     found: &Found,

@@ -1,4 +1,4 @@
-//! The end of a quarantine: the node is given what it must know, and votes again.
+//! The end of a quarantine: the node is told the high-water mark and the longest lease, and votes again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,12 +41,7 @@ pub(in crate::manager) async fn try_promote(
 }
 
 /// Ends a quarantine. Returns when to ask again.
-pub(in crate::manager) async fn promote(
-    set: &NodeSet,
-    index: usize,
-    quarantine: Quarantine,
-    plan: Plan,
-) -> Duration {
+async fn promote(set: &NodeSet, index: usize, quarantine: Quarantine, plan: Plan) -> Duration {
     let Some(node) = set.nodes.get(index) else {
         return IDLE;
     };
@@ -84,4 +79,4 @@ pub(in crate::manager) async fn promote(
 }
 
 /// The command that ends a quarantine.
-pub(in crate::manager) const PROMOTION: &str = "promotion";
+const PROMOTION: &str = "promotion";

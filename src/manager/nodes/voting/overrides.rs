@@ -9,8 +9,8 @@ use crate::moment::Moment;
 /// While it lives, nodes are trusted to have nothing to forget, or are taken over from others.
 #[must_use = "the override ends when this is dropped"]
 pub(in crate::manager) struct Override<'a> {
-    pub(in crate::manager) voting: &'a VotingStatuses,
-    pub(in crate::manager) flag: fn(&Slot) -> &AtomicBool,
+    voting: &'a VotingStatuses,
+    flag: fn(&Slot) -> &AtomicBool,
 }
 
 impl Drop for Override<'_> {
@@ -24,8 +24,8 @@ impl Drop for Override<'_> {
 /// While it lives, nodes are taken over from others, and the list counts as accepted once a quorum has accepted it.
 #[must_use = "the override ends when this is dropped"]
 pub(in crate::manager) struct Adoption<'a> {
-    pub(in crate::manager) _override: Override<'a>,
-    pub(in crate::manager) voting: &'a VotingStatuses,
+    _override: Override<'a>,
+    voting: &'a VotingStatuses,
 }
 
 impl Drop for Adoption<'_> {
@@ -61,7 +61,7 @@ impl VotingStatuses {
         }
     }
 
-    pub(in crate::manager) fn override_all(&self, flag: fn(&Slot) -> &AtomicBool) -> Override<'_> {
+    fn override_all(&self, flag: fn(&Slot) -> &AtomicBool) -> Override<'_> {
         for slot in &self.slots {
             flag(slot).store(true, Ordering::Release);
         }

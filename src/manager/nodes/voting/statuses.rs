@@ -150,7 +150,7 @@ impl VotingStatuses {
     }
 
     /// Judges the list as a whole. Returns whether all nodes have accepted it by `now` and had not before.
-    pub(in crate::manager) fn reassess(&self, now: Option<Moment>) -> bool {
+    fn reassess(&self, now: Option<Moment>) -> bool {
         // The last of several concurrent callers sees what all have stored.
         let mut list = self.list();
         let blocked = self.foreigners().any(|(_, harmless)| !harmless);
@@ -167,7 +167,7 @@ impl VotingStatuses {
         completed
     }
 
-    pub(in crate::manager) fn accepted(&self) -> usize {
+    fn accepted(&self) -> usize {
         let nodes = 0..self.slots.len();
         let accepted = |node: &usize| self.known(*node).is_some_and(|known| known.accepted);
         nodes.filter(accepted).count()

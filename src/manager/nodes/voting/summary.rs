@@ -1,4 +1,4 @@
-//! What the votes of all nodes together allow, and what is shown of them.
+//! The votes of all nodes together: for quorums, snapshots and metrics.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,7 +19,7 @@ impl VotingStatuses {
     }
 
     /// Whether every node was asked whether it votes, and no quarantine is about to end.
-    pub(in crate::manager) fn is_all_asked(&self) -> bool {
+    fn is_all_asked(&self) -> bool {
         let mut slots = self.slots.iter().enumerate();
         slots.all(|(node, slot)| {
             slot.asked.load(Ordering::Acquire) && !self.is_exempt(node, &self.get(node))
@@ -88,7 +88,10 @@ impl VotingStatuses {
 
     /// How many nodes vote.
     pub(in crate::manager) fn voting(&self) -> usize {
-        self.count(|state| *state == State::Voting)
+        let nodes = 0..self.slots.len();
+        nodes
+            .filter(|node| self.get(*node) == State::Voting)
+            .count()
     }
 
     /// How many nodes have answered whether they vote, and are not about to be promoted.
@@ -111,11 +114,6 @@ impl VotingStatuses {
         nodes.filter(will).filter(|node| up(*node)).count()
     }
 
-    pub(in crate::manager) fn count(&self, wanted: impl Fn(&State) -> bool) -> usize {
-        let nodes = 0..self.slots.len();
-        nodes.filter(|node| wanted(&self.get(*node))).count()
-    }
-
     /// After how long `needed` nodes vote, if it is quarantines that keep them from it. Only nodes that are `up` count.
     pub(in crate::manager) fn quorum_in(
         &self,
@@ -136,7 +134,7 @@ impl VotingStatuses {
         (!wait.is_zero()).then_some(*wait)
     }
 
-    /// Whether it is known already what an error of this kind says of `node`.
+    /// Whether an error of this kind says nothing new about the vote of `node`.
     pub(in crate::manager) fn knows(&self, node: usize, kind: NodeErrorKind) -> bool {
         match kind {
             NodeErrorKind::Quarantined => matches!(self.get(node), State::Quarantined(_)),
@@ -144,7 +142,7 @@ impl VotingStatuses {
         }
     }
 
-    /// Whether quarantines of other nodes than `node` end by `end`, and it is not yet known what those are let in with.
+    /// Whether quarantines of other nodes than `node` end by `end`, and it is not yet known how to promote those.
     pub(in crate::manager) fn others_end_by(&self, node: usize, end: Moment) -> bool {
         let mut others = (0..self.slots.len()).filter(|other| *other != node);
         others.any(|other| match self.get(other) {
@@ -155,7 +153,7 @@ impl VotingStatuses {
         })
     }
 
-    /// The nodes that keep us from granting anything, and what each says.
+    /// The nodes that block all grants, and why.
     pub(in crate::manager) fn blocking(&self) -> Vec<(usize, NodeError)> {
         let nodes = self.foreigners().filter(|(_, harmless)| !harmless);
         let nodes: Vec<usize> = nodes.map(|(node, _)| node).collect();
