@@ -146,7 +146,7 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`ReleaseError::Lost`] if the lock had been lost before: the work may have run without it.
-    /// [`ReleaseError::ReleaseUnconfirmed`] if too few nodes answered in time, or a [borrower](Self::lend) is at work though
+    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time, or a [borrower](Self::lend) is at work though
     /// its loan was returned. Either way nothing is left to do: what is not yet released is tried again in the
     /// background until its ttl has ended it.
     ///
@@ -163,10 +163,7 @@ impl LockGuard {
                 let _ = release.quorum().await;
                 Err(ReleaseError::Lost(reason))
             }
-            Some((release, None)) => release
-                .quorum()
-                .await
-                .map_err(ReleaseError::ReleaseUnconfirmed),
+            Some((release, None)) => release.quorum().await.map_err(ReleaseError::Unconfirmed),
             // Handed on, shared by others, or lent.
             None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
         };

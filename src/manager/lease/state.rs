@@ -20,7 +20,6 @@ use crate::manager::error::loss::LossReason;
 use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::settings::hand_off::HandOff;
 use crate::moment::Moment;
-use crate::node::NodeError;
 use crate::protocol::renewal::{LeaseNodes, Step};
 
 /// What changes about a lock while it is held.
