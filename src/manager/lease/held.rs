@@ -103,10 +103,10 @@ pub(in crate::manager) struct Inner {
     pub(in crate::manager) caller: Caller,
 }
 
+type ReleaseLease = Box<dyn FnOnce(&Arc<HeldLease>) + Send>;
+
 /// A release that waits. Its `Debug` shows nothing: what it releases shows it in turn.
-pub(in crate::manager) struct Deferred(
-    pub(in crate::manager) Box<dyn FnOnce(&Arc<HeldLease>) + Send>,
-);
+pub(in crate::manager) struct Deferred(pub(in crate::manager) ReleaseLease);
 
 impl fmt::Debug for Deferred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
