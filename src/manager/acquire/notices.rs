@@ -1,25 +1,25 @@
-//! [`Listening`]: one contender's subscriptions to the releases of its keys, on all nodes.
+//! [`ReleaseNotices`]: one contender's subscriptions to the releases of its keys, on all nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 use crate::namespace::NodeKeys;
 use crate::node::{Node, NoticeReceiver, Notices, Subscription};
 
 /// Subscriptions on all nodes that can announce releases. Dropped, they end.
 #[derive(Debug)]
-pub(in crate::manager) struct Listening {
+pub(in crate::manager) struct ReleaseNotices {
     receiver: NoticeReceiver,
     _subscriptions: Vec<Subscription>,
 }
 
-impl Listening {
-    /// Begins to listen; whether and when each node is heard shows later.
+impl ReleaseNotices {
+    /// Subscribes. Whether and when each subscription works shows later.
     ///
-    /// A release of any of several keys is heard: which of them was in the way is not known, and may change.
-    pub(in crate::manager) fn start(nodes: &[Arc<dyn Node>], keys: &NodeKeys) -> Self {
+    /// A release of any of several keys counts: which of them was in the way is not known, and may change.
+    pub(in crate::manager) fn subscribe(nodes: &[Arc<dyn Node>], keys: &NodeKeys) -> Self {
         let receiver = NoticeReceiver::new(nodes.len());
         let notifiers = nodes.iter().enumerate();
         let notifiers = notifiers.filter_map(|(index, node)| Some((index, node.notifier()?)));
@@ -34,20 +34,21 @@ impl Listening {
         }
     }
 
-    /// On how many nodes releases would be heard right now.
+    /// On how many nodes the subscriptions work right now.
     pub(in crate::manager) fn open(&self) -> usize {
         self.receiver.notices().open
     }
 
-    /// Forgets what was heard: the nodes are about to be asked.
+    /// Forgets the notices received so far: the nodes are about to be asked.
     pub(in crate::manager) fn forget(&self) {
         self.receiver.forget();
     }
 
-    /// Waits until there is reason to ask again: `needed` nodes announced a release, or fewer did and no more for
-    /// `grace`, or enough of them can be heard at last and may have announced one before, if that is of interest.
-    /// Returns how many contenders may have been woken by it, this one included; none if nothing was announced.
-    pub(in crate::manager) async fn enough(
+    /// Waits for a reason to ask the nodes again: `needed` nodes announced a release; or fewer did, and no more
+    /// within `grace`; or, if `opening`, the subscriptions on `needed` nodes work at last, and may have missed one.
+    ///
+    /// Returns how many contenders this may have woken, this one included; zero if no release was announced.
+    pub(in crate::manager) async fn next(
         &self,
         needed: usize,
         grace: Duration,
@@ -55,15 +56,9 @@ impl Listening {
     ) -> usize {
         loop {
             let notices = self.receiver.notices();
-            if notices.released >= needed {
-                return rivals(notices);
-            }
             if notices.released > 0 {
-                tokio::select! {
-                    biased;
-                    rivals = self.released(needed) => return rivals,
-                    () = sleep(grace) => return rivals(self.receiver.notices()),
-                }
+                let all = timeout(grace, self.released(needed)).await;
+                return all.unwrap_or_else(|_| contenders(self.receiver.notices()));
             }
             if opening && notices.open >= needed && notices.least_open < needed {
                 return 0;
@@ -72,22 +67,22 @@ impl Listening {
         }
     }
 
-    /// Waits until `needed` nodes have announced a release. Returns how many contenders may have been woken by it.
+    /// Waits until `needed` nodes have announced a release. Returns how many contenders this may have woken.
     pub(in crate::manager) async fn released(&self, needed: usize) -> usize {
         loop {
             let notices = self.receiver.notices();
             if notices.released >= needed {
-                return rivals(notices);
+                return contenders(notices);
             }
             self.receiver.changed().await;
         }
     }
 }
 
-/// How many contenders a release has woken. A node that does not tell may have woken a few.
-fn rivals(notices: Notices) -> usize {
-    usize::try_from(notices.listeners.unwrap_or(UNTOLD)).unwrap_or(usize::MAX)
+/// How many contenders a release has woken.
+fn contenders(notices: Notices) -> usize {
+    usize::try_from(notices.listeners.unwrap_or(UNKNOWN)).unwrap_or(usize::MAX)
 }
 
-/// How many contenders to reckon with when the nodes do not tell.
-const UNTOLD: u32 = 3;
+/// With how many contenders to reckon when the nodes do not tell.
+const UNKNOWN: u32 = 3;

@@ -1,4 +1,4 @@
-//! The number of a granted round.
+//! The fencing token of a granted round.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use crate::protocol::fence::{FenceVerdict, agree};
 use crate::token::FencingToken;
 
 impl Attempt {
-    /// Settles the number of a granted round. If the nodes do not agree on one, the highest is written back, which
-    /// takes a second round.
+    /// Settles the fencing token of a granted round. If the nodes do not agree on one, the highest is written back,
+    /// which takes a second round trip.
     ///
     /// # Errors
     ///
     /// [`NoQuorum`] if too few nodes confirmed it within the node time-out.
-    pub(in crate::manager) async fn number(&mut self) -> Result<(), NoQuorum> {
-        let Some(keep) = self.numbered else {
+    pub(in crate::manager) async fn settle_fence(&mut self) -> Result<(), NoQuorum> {
+        let Some(keep) = self.keep_fence else {
             return Ok(());
         };
-        let numbers: Vec<(usize, FencingToken)> = self.round.fences().collect();
-        let tokens: Vec<FencingToken> = numbers.iter().map(|(_, token)| *token).collect();
+        let granted: Vec<(usize, FencingToken)> = self.round.fences().collect();
+        let tokens: Vec<FencingToken> = granted.iter().map(|(_, token)| *token).collect();
         match agree(&tokens, self.shared.terms.quorum.needed()) {
             FenceVerdict::Agreed(token) => {
                 self.fence = Some(token);
@@ -32,44 +32,44 @@ impl Attempt {
             }
             FenceVerdict::Open(token) => {
                 self.shared.fences.count(false);
-                self.write_back(Fence::new(token, keep), &numbers).await
+                self.write_back(Fence::new(token, keep), &granted).await
             }
-            // No round is granted without numbers.
+            // No round is granted without fencing tokens.
             FenceVerdict::None => Err(self.no_quorum()),
         }
     }
 
-    pub(in crate::manager) async fn write_back(
+    async fn write_back(
         &mut self,
         fence: Fence,
-        numbers: &[(usize, FencingToken)],
+        granted: &[(usize, FencingToken)],
     ) -> Result<(), NoQuorum> {
         let (shared, token) = (Arc::clone(&self.shared), fence.token);
         let needed = shared.terms.quorum.needed();
         let request = RaiseRequest::new(self.keys.clone(), self.token, fence);
-        let lower = numbers.iter().filter(|(_, number)| *number < token);
+        let lower = granted.iter().filter(|(_, number)| *number < token);
         let mut raising = Fanout::new(lower.filter_map(|(index, _)| {
             let node = shared.nodes.get(*index)?;
             Some((*index, node.raise(request.clone())))
         }));
         // Those that reported it have it already.
-        let mut have = numbers
+        let mut have = granted
             .iter()
             .filter(|(_, number)| *number == token)
             .count();
         let timer = sleep(shared.patience(self.sent));
         tokio::pin!(timer);
         while have < needed {
-            let answer = tokio::select! {
+            let reply = tokio::select! {
                 biased;
-                answer = raising.next() => answer,
+                reply = raising.next() => reply,
                 () = &mut timer => {
                     let late = raising.abandon().into_iter();
                     self.errors.extend(late.map(|node| (node, shared.timed_out())));
                     None
                 }
             };
-            match answer {
+            match reply {
                 Some((_, Ok(RaiseReply::Raised))) => have += 1,
                 Some((node, Ok(RaiseReply::NotOwner))) => self.errors.push((node, expired())),
                 Some((node, Err(error))) => self.errors.push((node, error)),
@@ -81,9 +81,9 @@ impl Attempt {
     }
 }
 
-pub(in crate::manager) fn expired() -> NodeError {
+fn expired() -> NodeError {
     NodeError::new(
         NodeErrorKind::Rejected,
-        "the lock had ended there before it was numbered",
+        "the lock had ended there before its fencing token was settled",
     )
 }
