@@ -1,10 +1,10 @@
-//! The [`Clock`] port: what the deadline of a lease is measured with.
+//! The [`Clock`] port, by which the deadlines of leases are measured, and its [`Moment`]s.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::moment::Moment;
+pub use crate::moment::Moment;
 
 /// A monotonic clock that goes on counting while the machine is suspended.
 ///

@@ -24,7 +24,10 @@ pub use self::request::{
     AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, EndClaim, ExtendRequest, Fence,
     PromoteRequest, RaiseRequest, ReleaseRequest, VerifyRequest,
 };
+pub use crate::namespace::{Namespace, NodeKey, NodeKeys};
 pub use crate::protocol::reply::{
     AcquireReply, CheckInReply, CompleteReply, ExtendReply, Holder, RaiseReply, ReleaseReply,
     VerifyReply,
 };
+pub use crate::record::Record;
+pub use crate::token::{Claim, OwnerToken};

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use tower_redlock::namespace::Namespace;
 use tower_redlock::node::{
-    AcquireRequest, CheckInMode, CheckInReply, ClusterConfig, ExtendReply, NodeErrorKind,
-    PromoteRequest,
+    AcquireRequest, CheckInMode, CheckInReply, ClusterConfig, ExtendReply, Namespace,
+    NodeErrorKind, PromoteRequest,
 };
 
 use crate::claims::{Bench, Remote, extend_one, holder};

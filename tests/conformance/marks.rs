@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use tower_redlock::namespace::Namespace;
+use tower_redlock::FencingToken;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ExtendReply, Fence,
-    NodeError, NodeErrorKind, PromoteRequest, RaiseReply, RaiseRequest,
+    Namespace, NodeError, NodeErrorKind, PromoteRequest, RaiseReply, RaiseRequest,
 };
-use tower_redlock::token::FencingToken;
 
 use crate::claims::{Bench, Remote, extend_one, holder, released};
 use crate::numbers::{HIGH, LOW, STEP, fence, keys, number, pass, raise, set_counter};

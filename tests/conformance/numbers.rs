@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tower_redlock::namespace::{Namespace, NodeKeys};
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Fence, Node, RaiseReply,
-    RaiseRequest, ReleaseRequest,
+    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Fence, Namespace, Node, NodeKeys,
+    OwnerToken, RaiseReply, RaiseRequest, ReleaseRequest,
 };
-use tower_redlock::token::{FencingToken, OwnerToken};
-use tower_redlock::{LockKey, LockKeys};
+use tower_redlock::{FencingToken, LockKey, LockKeys};
 
 use crate::claims::{Bench, extend_one, released};
 use crate::support::nodes::{LONG, acquire, extend, key, refill, release, token};

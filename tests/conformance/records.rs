@@ -3,14 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tower_redlock::LockKey;
-use tower_redlock::namespace::{Namespace, NodeKey};
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Holder, Node, NodeError,
-    RecallRequest, ReleaseReply, ReleaseRequest,
+    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Holder, Namespace, Node,
+    NodeError, NodeKey, RecallRequest, Record, ReleaseReply, ReleaseRequest,
 };
-use tower_redlock::record::Record;
-use tower_redlock::token::FencingToken;
+use tower_redlock::{FencingToken, LockKey};
 
 use crate::claims::{Bench, holder, released};
 use crate::support::PATIENCE;

@@ -5,16 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_redlock::OwnerHash;
 use tower_redlock::clock::{Clock as _, SystemClock};
-use tower_redlock::namespace::Namespace;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
-    CompleteReply, CompleteRequest, ExtendReply, ExtendRequest, Fence, Node, NodeError,
-    NodeErrorKind, PromoteRequest, RecallRequest, ReleaseReply, VerifyReply, VerifyRequest,
+    CompleteReply, CompleteRequest, ExtendReply, ExtendRequest, Fence, Namespace, Node, NodeError,
+    NodeErrorKind, PromoteRequest, RecallRequest, Record, ReleaseReply, VerifyReply, VerifyRequest,
 };
-use tower_redlock::record::Record;
-use tower_redlock::token::FencingToken;
+use tower_redlock::{FencingToken, OwnerHash};
 
 use crate::claims::{Bench, Remote, extend_one, holder, released};
 use crate::support::PATIENCE;

@@ -4,18 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tower_redlock::clock::{Clock, TokioClock};
-use tower_redlock::namespace::Namespace;
+use tower_redlock::clock::{Clock, Moment, TokioClock};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest,
-    Fence, Node, NodeContext, NodeError, NodeFuture, NodeState, PromoteRequest, ReleaseReply,
-    ReleaseRequest,
+    Fence, Namespace, Node, NodeContext, NodeError, NodeFuture, NodeState, OwnerToken,
+    PromoteRequest, ReleaseReply, ReleaseRequest,
 };
-use tower_redlock::token::OwnerToken;
-use tower_redlock::{
-    AcquireError, Fencing, FencingToken, LockKey, LockManager, Moment, RestartGuard,
-};
+use tower_redlock::{AcquireError, Fencing, FencingToken, LockKey, LockManager, RestartGuard};
 
 use super::{Nodes, TTL, wait_for};
 

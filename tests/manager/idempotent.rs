@@ -3,14 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tower_redlock::namespace::{Namespace, NodeKey, NodeKeys};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Node, RecallRequest,
-    ReleaseRequest,
+    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Namespace, Node, NodeKey,
+    NodeKeys, OwnerToken, RecallRequest, Record, ReleaseRequest,
 };
-use tower_redlock::record::Record;
-use tower_redlock::token::OwnerToken;
 use tower_redlock::{AcquireError, FencingToken, IdempotentRun, LockKey, LockManager, RunGuard};
 
 use super::{MS, Nodes, TTL, assert_idle};

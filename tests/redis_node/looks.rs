@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tower_redlock::Moment;
-use tower_redlock::clock::Clock;
+use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{AcquireReply, ClusterConfig, Node, NodeErrorKind, NodeState};
 

@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use tower_redlock::FencingToken;
-use tower_redlock::LockKey;
-use tower_redlock::namespace::Namespace;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
-    CompleteReply, CompleteRequest, EndClaim, ExtendReply, Fence, Node, NodeError, NodeErrorKind,
-    NodeState, NoticeReceiver, Notices, PromoteRequest, RaiseRequest, RecallRequest, ReleaseReply,
-    ReleaseRequest, VerifyReply, VerifyRequest,
+    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, Claim, ClusterConfig,
+    CompleteReply, CompleteRequest, EndClaim, ExtendReply, Fence, Namespace, Node, NodeError,
+    NodeErrorKind, NodeState, NoticeReceiver, Notices, PromoteRequest, RaiseRequest, RecallRequest,
+    Record, ReleaseReply, ReleaseRequest, VerifyReply, VerifyRequest,
 };
-use tower_redlock::record::Record;
-use tower_redlock::token::{Claim, OwnerHash};
+use tower_redlock::{FencingToken, LockKey, OwnerHash};
 
 use crate::kind_of;
 use crate::support::eventually;

@@ -4,16 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tower_redlock::LockKey;
 use tower_redlock::clock::{Clock as _, SystemClock};
-use tower_redlock::namespace::{Namespace, NodeKey};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireRequest, CompleteRequest, Fence, Node as _, NoticeReceiver, RecallRequest,
-    ReleaseRequest, ServerRegistry,
+    AcquireRequest, CompleteRequest, Fence, Namespace, Node as _, NodeKey, NoticeReceiver,
+    RecallRequest, Record, ReleaseRequest, ServerRegistry,
 };
-use tower_redlock::record::Record;
-use tower_redlock::token::FencingToken;
+use tower_redlock::{FencingToken, LockKey};
 
 use crate::support::server::{Kind, Server};
 use crate::support::{PATIENCE, eventually, nodes};
@@ -84,7 +81,7 @@ impl Thing {
 /// A node that is ready, and by when its connection was not there yet.
 struct Bench {
     node: RedisNode,
-    before: tower_redlock::Moment,
+    before: tower_redlock::clock::Moment,
     receiver: NoticeReceiver,
 }
 

@@ -6,13 +6,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tower_redlock::LockKey;
 use tower_redlock::clock::{Clock as _, SystemClock};
-use tower_redlock::namespace::{Namespace, NodeKey};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireRequest, ExtendRequest, Node, NodeContext, NodeError, NodeState, NoticeReceiver,
-    ReleaseRequest, ServerRegistry, Subscription,
+    AcquireRequest, ExtendRequest, Namespace, Node, NodeContext, NodeError, NodeKey, NodeState,
+    NoticeReceiver, OwnerToken, ReleaseRequest, ServerRegistry, Subscription,
 };
-use tower_redlock::token::OwnerToken;
 
 use super::PATIENCE;
 
