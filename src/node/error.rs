@@ -100,8 +100,8 @@ pub enum NodeErrorKind {
     Garbled,
     /// The server cannot serve as a node: wrong role, eviction, missing rights, listed twice.
     Misconfigured,
-    /// It serves processes with another [`ClusterConfig`]: another list of nodes, other settings, or another format. It had
-    /// no effect.
+    /// It serves processes with another [`ClusterConfig`]: another list of nodes, other settings, or another format. It
+    /// had no effect.
     Foreign,
     /// It may have forgotten locks that it granted, and does not grant before those have ended. It had no effect.
     Quarantined,

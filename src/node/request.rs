@@ -56,8 +56,9 @@ impl ClusterConfig {
 /// Each key has a counter on each node. A grant sets the counters of all its keys to one value: the least that is at
 /// least [`token`](Self::token) and at least [`FencingToken::STEP`] above each of them. A counter that is missing
 /// counts as the *high-water mark*, the highest value that any counter of the node and namespace ever had, and so does
-/// one that is no number. None counts for less than the floor of the node's last [promotion](PromoteRequest::floor). A token
-/// that is more than an hour ahead both of the mark and of the node's clock is taken for a mistake and not looked at.
+/// one that is no number. None counts for less than the floor of the node's last [promotion](PromoteRequest::floor). A
+/// token that is more than an hour ahead both of the mark and of the node's clock is taken for a mistake and not looked
+/// at.
 ///
 /// A raise or an extension sets a counter to the number of the lock, or leaves it where it is higher; a missing one
 /// counts as the mark here, too.
@@ -324,8 +325,8 @@ pub struct CheckInRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckInMode {
-    /// One without a config is put into quarantine (if the config is [guarded](ClusterConfig::guarded)); one with another
-    /// is left alone.
+    /// One without a config is put into quarantine (if the config is [guarded](ClusterConfig::guarded)); one with
+    /// another is left alone.
     Normal,
     /// Both are put into quarantine: the members are being changed. The node remembers which config was replaced.
     Adopt,

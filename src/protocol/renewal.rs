@@ -98,8 +98,8 @@ impl LeaseNodes {
         }
     }
 
-    /// A lock of another owner, first verified by a round sent at `sent`. The nodes that have it are added afterwards, by
-    /// [`confirm_until`](Self::confirm_until).
+    /// A lock of another owner, first verified by a round sent at `sent`. The nodes that have it are added afterwards,
+    /// by [`confirm_until`](Self::confirm_until).
     pub(crate) fn following(terms: Terms, sent: Moment) -> Self {
         Self {
             mode: RenewMode::Follow,
@@ -144,8 +144,8 @@ impl LeaseNodes {
         }
     }
 
-    /// `node` says, in reply to a verify sent at `sent`, that the owner of a lock that is [followed](Self::following) has
-    /// `remaining` left there.
+    /// `node` says, in reply to a verify sent at `sent`, that the owner of a lock that is [followed](Self::following)
+    /// has `remaining` left there.
     ///
     /// At most our own ttl of that is relied on before the next verify, should the owner's ttl be longer.
     pub(crate) fn confirm_until(&mut self, node: usize, sent: Moment, remaining: Duration) {
@@ -301,8 +301,8 @@ impl LeaseNodes {
         self.deadline().saturating_sub(self.terms.early())
     }
 
-    /// A third of the ttl after the last round if a quorum confirmed that one, else soon after it. Never once the cap is
-    /// reached: extending beyond it gains nothing. Except for a lock that is followed: its owner may release it.
+    /// A third of the ttl after the last round if a quorum confirmed that one, else soon after it. Never once the cap
+    /// is reached: extending beyond it gains nothing. Except for a lock that is followed: its owner may release it.
     fn renew_at(&self) -> Option<Moment> {
         if self.mode == RenewMode::Follow {
             // As often as an owner with so much left would extend, and more and more often if it does not.

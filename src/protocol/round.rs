@@ -44,8 +44,8 @@ pub(crate) enum Verdict {
         /// Its ballot.
         ballot: FencingToken,
     },
-    /// Some nodes have a record, but no quorum is known to have the same one: it may have been chosen or not, so it must
-    /// be brought to a quorum.
+    /// Some nodes have a record, but no quorum is known to have the same one: it may have been chosen or not, so it
+    /// must be brought to a quorum.
     Adopt,
     /// Too many nodes do not reply.
     NoQuorum,

@@ -1,4 +1,4 @@
-//! Running scripts on a connection.
+//! Commands on one connection: runs scripts, waits for replicas, and reads the replies.
 
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 
@@ -12,7 +12,7 @@ use crate::node::{
     NodeError, ReleaseRequest,
 };
 
-/// Runs a script that takes a lock.
+/// Runs a script that acquires a lock.
 pub(super) async fn acquire(
     replicas: Option<&Replicas>,
     connection: &mut Connection,
@@ -31,7 +31,7 @@ pub(super) async fn acquire(
     replies::read_acquire(answer, request.config.as_deref())
 }
 
-/// Runs one script, and loads it first where the server has lost it.
+/// Runs one script. If the server has lost it, loads it and runs it again.
 pub(super) async fn run(
     connection: &mut Connection,
     script: &Script,
@@ -95,7 +95,7 @@ pub(super) async fn extend(
     Ok(replies)
 }
 
-/// Renewals that too few replicas have do not count. The locks stay where they are.
+/// Turns renewals that too few replicas acknowledged into errors. The locks stay where they are.
 fn discount(replies: &mut [Extended], answer: Option<Value>, replicas: &Replicas) {
     let Err(error) = replicas.judge(answer) else {
         return;
@@ -107,8 +107,8 @@ fn discount(replies: &mut [Extended], answer: Option<Value>, replicas: &Replicas
     }
 }
 
-/// Runs a script that takes a lock, waits until enough replicas have it, and releases it if too few do. A record that
-/// too few have is not told of either: it might be gone tomorrow.
+/// Runs a script that acquires a lock, waits until enough replicas have it, and releases it if too few do. A record
+/// that too few have is not returned either: a failover may lose it.
 async fn acquire_replicated(
     connection: &mut Connection,
     replicas: &Replicas,
@@ -122,8 +122,7 @@ async fn acquire_replicated(
         return Ok(reply);
     }
     if let Err(error) = replicas.judge(acknowledged) {
-        // Should this fail, or be dropped half-way, the caller owes a release as well. With nothing granted it does
-        // nothing.
+        // If this fails or is dropped, the caller still sends a release. If nothing was granted, it does nothing.
         let release = ReleaseRequest::new(request.keys.clone(), request.token, false);
         let release = scripts::release(&release, connection.since());
         let _ = run(connection, &scripts::RELEASE, &release).await;
@@ -132,7 +131,7 @@ async fn acquire_replicated(
     Ok(reply)
 }
 
-/// Completes. A record that too few replicas have does not count; it stays where it is.
+/// Runs a completion. A record that too few replicas have does not count; it stays where it is.
 pub(super) async fn complete_replicated(
     connection: &mut Connection,
     replicas: &Replicas,
@@ -148,7 +147,7 @@ pub(super) async fn complete_replicated(
     Ok(reply)
 }
 
-/// Runs a script and waits for the replicas: what it answered, and how many have it.
+/// Runs a script and waits for the replicas. Returns the reply, and the reply to `WAIT`.
 ///
 /// One connection carries one such wait at a time: the server holds up everything behind a `WAIT`, so a second one
 /// in a row would hold up the releases twice as long.
@@ -183,7 +182,7 @@ async fn call_all(
     if !answers.iter().any(is_lost_script) {
         return Ok(answers);
     }
-    // All of it again: to do it twice does no harm.
+    // All of it again: running it twice does no harm.
     connection.call(&script.load()).await?;
     connection.call_all(pipeline).await
 }
@@ -192,5 +191,5 @@ fn is_lost_script(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
-/// The answer for one lock.
+/// The reply for one lock.
 pub(super) type Extended = Result<ExtendReply, NodeError>;

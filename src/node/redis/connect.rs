@@ -16,13 +16,13 @@ use crate::node::redis::shared::Shared;
 /// How many commands wait in the client's channel before callers wait outside it.
 const QUEUE: usize = 1024;
 
-/// A connection of the past, by which the server knows it.
+/// The previous connection, as the server names it.
 pub(super) struct Former {
     run_id: String,
     client_id: i64,
 }
 
-/// Connects, and looks whether the server can serve as a node. The receiver hears when the connection ends.
+/// Connects, and checks that the server can serve as a node. The receiver is notified when the connection ends.
 pub(super) async fn connect(
     shared: &Shared,
     index: usize,
@@ -33,7 +33,7 @@ pub(super) async fn connect(
     if let Some(replicas) = &shared.replicas {
         replicas.check(context).map_err(ConnectFailure::Refused)?;
     }
-    // Before anything can be sent on it: to leave a tombstone too many does no harm.
+    // Before anything can be sent on it: one tombstone too many does no harm.
     let since = context.clock.now();
     // It carries no subscriptions, so nothing is pushed but its own end.
     let lead = shared.lead().await?;
@@ -57,26 +57,26 @@ pub(super) async fn connect(
     let connection = Connection::new(connection, looks.seen(info, asked), clock, since);
     if let Some(place) = lead.place {
         connection.note_failover(&place.epoch);
-        // The first connection looks for all of them whether it is the master, see `Shared::replaced`.
+        // The first connection watches for all of them that the server is the master, see `supervisor::replaced`.
         if let (Some(sentinels), 0) = (shared.target.way.sentinels(), index) {
             let (run_id, limit) = (connection.info().run_id(), shared.connect_timeout / 8);
             sentinels.accept(&place, run_id, limit).await?;
         }
     }
     if !matches!(connection.info().evicted(), "" | "0") {
-        // Before anybody asks for a lock.
+        // Before the first lock is granted on it.
         looks.evictions(&connection).await?;
     }
     Ok((connection, lost))
 }
 
-/// Opens a connection. The receiver hears when it ends, `hear` all that is pushed before.
+/// Opens a connection. The receiver is notified when it ends; `hear` is called with every push message before.
 pub(super) async fn open(
     shared: &Shared,
     lead: &Lead,
     hear: impl Fn(&PushInfo) + Send + Sync + 'static,
 ) -> Result<(MultiplexedConnection, watch::Receiver<()>), ConnectFailure> {
-    // Should the client end without a word, it drops the sender, which the receiver sees too.
+    // If the client ends silently, it drops the sender, which the receiver notices, too.
     let (sender, lost) = watch::channel(());
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -103,21 +103,21 @@ pub(super) async fn open(
     Ok((connection, lost))
 }
 
-/// Loads the scripts, asks the server about itself, and judges the answer.
+/// Loads the scripts, reads the server's `INFO`, and checks it.
 async fn look(
     shared: &Shared,
     connection: &mut MultiplexedConnection,
 ) -> Result<(Info, Option<i64>), ConnectFailure> {
     let mut pipeline = redis::pipe();
     if shared.replicas.is_some() {
-        // It waits for nobody, and shows whether we may.
+        // It waits for no replica, and shows whether we have the right.
         pipeline.cmd("WAIT").arg(0).arg(1);
     }
     pipeline.cmd("INFO");
     for script in scripts::ALL {
         pipeline.add_command(script.load());
     }
-    // The rest is a courtesy to operators and a precaution; an ACL may forbid it.
+    // The name is for operators, the id is a precaution; an ACL may forbid both.
     pipeline.cmd("CLIENT").arg("SETNAME").arg("tower-redlock");
     pipeline.cmd("CLIENT").arg("ID");
     let answers = connection
@@ -138,7 +138,7 @@ async fn look(
     for _ in scripts::ALL {
         next().map_err(|error| failure(&shared.target.secrets, &error, "run `SCRIPT LOAD`"))?;
     }
-    // Named or not.
+    // Whether the name was accepted does not matter.
     let _ = next();
     let client_id = match next() {
         Ok(Value::Int(id)) => Some(id),
@@ -149,9 +149,9 @@ async fn look(
 
 /// Ends our previous connection on the server's side.
 ///
-/// The server may still find commands in the socket of a connection that we gave up, and run an acquire after the
-/// release that went out on the new one. Once the connection is killed, nothing of it runs any more. This needs
-/// the right to run `CLIENT KILL`; without it such a key lives for its ttl.
+/// The server may still read commands from the socket of a connection that we gave up, and run an acquire after the
+/// release that was sent on the new one. Once it has killed the connection, it runs nothing from it any more. This
+/// needs the right to run `CLIENT KILL`; without that, such a key lives for its ttl.
 async fn bury(connection: &mut MultiplexedConnection, client_id: i64) {
     let mut kill = redis::cmd("CLIENT");
     kill.arg("KILL").arg("ID").arg(client_id);

@@ -1,4 +1,4 @@
-//! Why there is no connection.
+//! [`ConnectFailure`]: why there is no connection.
 
 use redis::{ErrorKind, RedisError};
 
@@ -9,13 +9,13 @@ use crate::node::{NodeError, NodeErrorKind};
 pub(super) enum ConnectFailure {
     /// It may come back any time.
     Down(NodeError),
-    /// Somebody has to mend it.
+    /// Somebody has to fix it.
     Refused(NodeError),
-    /// It must be looked at again at once, because of an answer on this connection.
+    /// The server must be looked at again at once, because of a reply on this connection.
     Changed,
-    /// The same, because of an answer on another connection.
+    /// The same, because of a reply on another connection.
     Warned,
-    /// It was demoted, has another's data, and was promoted again.
+    /// The server was demoted, got another server's data, and was promoted again.
     Promoted,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn random() -> u64 {
     getrandom::u64().unwrap_or(u64::MAX)
 }
 
-/// What a failure to `act` means for the node. The `secrets` must not be seen in its text.
+/// The failure for an error of the attempt to `act`. Its text does not contain the `secrets`.
 pub(super) fn failure(secrets: &[String], error: &RedisError, act: &str) -> ConnectFailure {
     let text = match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => server_text(error),

@@ -51,8 +51,8 @@ pub(super) struct Signals {
     pub(super) warned: Notify,
     clock: Arc<dyn Clock>,
     since: Moment,
-    // The number of the failover by which the server became the master, where Sentinels tell it; and what the scripts are
-    // given in place of an identity then.
+    // The number of the failover by which the server became the master, where Sentinels tell it; and what the scripts
+    // are given in place of an identity then.
     failover: OnceLock<(String, String)>,
     // Held by the one command that may make the server hold up this connection.
     turn: Mutex<()>,
@@ -104,7 +104,8 @@ impl Connection {
         failover.map_or("", |(epoch, _)| epoch)
     }
 
-    /// The same connection after another look at the server. Commands that are under way go on with what was seen before.
+    /// The same connection after another look at the server. Commands that are under way go on with what was seen
+    /// before.
     pub(super) fn seen_again(&self, seen: Seen) -> Self {
         Self {
             seen: Arc::new(seen),

@@ -35,7 +35,7 @@ pub(super) async fn extend(shared: &Shared, requests: &[ExtendRequest]) -> Vec<E
     replies.into_iter().map(|(_, reply)| reply).collect()
 }
 
-/// The extend of one connection: answers with the places they have in the whole.
+/// The extend on one connection: its replies with their indices in the whole.
 type Job<'a> = Pin<Box<dyn Future<Output = Vec<(usize, Extended)>> + Send + 'a>>;
 
 /// Extends the locks of one connection.
@@ -49,7 +49,7 @@ async fn extend_part(shared: &Shared, index: usize, requests: &[ExtendRequest]) 
     replies.unwrap_or_else(|error| vec![Err(error); requests.len()])
 }
 
-/// Runs all at once; there are a few at most, so each wake-up polls every one that is left.
+/// Runs all jobs concurrently. There are few, so each wake-up polls all that are left.
 async fn all(mut jobs: Vec<Job<'_>>) -> Vec<(usize, Extended)> {
     let mut done = Vec::new();
     poll_fn(|cx| {

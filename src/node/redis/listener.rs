@@ -1,7 +1,7 @@
-//! The connection that brings release notices. It carries nothing else.
+//! The connection for release notices. It carries nothing else.
 //!
-//! The client cannot tell a subscription's confirmations from the answers to other commands when it subscribes anew
-//! by itself, so the connection for commands carries no subscription, and this one is made anew by us.
+//! When the client re-subscribes by itself, it cannot tell the confirmations from the replies to other commands. So the
+//! connection for commands carries no subscription, and we re-connect this one ourselves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +18,20 @@ use crate::node::redis::shared::Shared;
 use crate::node::redis::subscriptions::{Batch, Subscriptions};
 use crate::node::redis::supervisor::NEW_BACKOFF;
 
-/// How often a connection that brings nothing is tried.
+/// How often a silent connection is tested.
 const TICK: Duration = Duration::from_secs(3);
-/// How long the server may take to confirm what it was asked.
+/// How long the server may take to confirm a command.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
-/// How long to wait before a server that refused to let us listen is asked again.
+/// How long to wait before a server that refused the subscriptions is asked again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
-/// Why a connection is of no use any more.
+/// Why a connection ended.
 enum End {
     Lost,
     Refused(RedisError),
 }
 
-/// Brings the hub's notices until the node is closed.
+/// Serves the node's subscriptions until the node is closed.
 pub(super) async fn listen(shared: Arc<Shared>) {
     tokio::select! {
         biased;
@@ -45,11 +45,11 @@ async fn serve(shared: &Shared) {
     let subscriptions = &shared.subscriptions;
     let mut backoff = NEW_BACKOFF;
     loop {
-        // Nobody listens: no connection is needed. The node is down: the other connection looks after that.
+        // Without listeners no connection is needed. While the node is down, the supervisors re-connect it first.
         subscriptions.work().await;
         shared.up().await;
         if !subscriptions.is_used() {
-            // They have left while the node was down.
+            // The listeners have left while the node was down.
             continue;
         }
         let end = match timeout(shared.connect_timeout, connect(shared)).await {
@@ -85,19 +85,19 @@ async fn connect(
         hear(&subscriptions, push)
     })
     .await?;
-    // A courtesy to operators; an ACL may forbid it.
+    // For operators; an ACL may forbid it.
     let mut name = redis::cmd("CLIENT");
     name.arg("SETNAME").arg("tower-redlock-notices");
     let _ = connection.send_packed_command(&name).await;
     Ok((connection, lost))
 }
 
-/// Takes in what the server pushes.
+/// Handles a push message.
 fn hear(subscriptions: &Subscriptions, push: &PushInfo) {
     if let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(payload)]) =
         (&push.kind, push.data.as_slice())
     {
-        // The payload tells how many listen, if the releasing user may ask for that.
+        // The payload is the number of listeners, if the releasing user may ask for that.
         let listeners = std::str::from_utf8(payload)
             .ok()
             .and_then(|text| text.parse().ok());
@@ -105,7 +105,7 @@ fn hear(subscriptions: &Subscriptions, push: &PushInfo) {
     }
 }
 
-/// Keeps the server informed of what we want to hear, until the connection ends.
+/// Keeps the server's subscriptions as ours, until the connection ends.
 async fn bring(
     subscriptions: &Subscriptions,
     connection: &mut MultiplexedConnection,
@@ -120,7 +120,7 @@ async fn bring(
                 return connection.send_packed_command(&ping).await.map(drop);
             }
             let mut other = connection.clone();
-            // Both are sent at once: who begins to listen does not wait for who ends.
+            // Both are sent at once: a new listener does not wait for those that end.
             let (joined, left) = tokio::join!(join(connection, &batch), leave(&mut other, &batch));
             joined.and(left)
         };
@@ -132,12 +132,12 @@ async fn bring(
         };
         match answer {
             Ok(Ok(())) => {}
-            // A script that runs for long, say. It lets us listen, only not now.
+            // A long-running script, say. It will accept the subscriptions later.
             Ok(Err(error)) if !batch.is_empty() && is_not_ready(&error) => return End::Lost,
             Ok(Err(error))
                 if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) =>
             {
-                // Whatever the server has against a PING, it answers.
+                // A refused PING is a reply, too.
                 if !batch.is_empty() {
                     return End::Refused(error);
                 }
@@ -155,7 +155,7 @@ async fn bring(
     }
 }
 
-/// Waits until the connection is to be tried, which is never while nobody listens.
+/// Waits until the connection is to be tested, which is never without listeners.
 async fn idle(subscriptions: &Subscriptions) {
     loop {
         sleep(TICK).await;

@@ -1,4 +1,4 @@
-//! What a server is looked at for: at each connect, and again and again while the connection lives.
+//! [`Looks`]: checks of the server, at each connect and then every second while the connection lives.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use crate::node::redis::target::Way;
 use crate::node::redis::{commands, scripts};
 use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
-/// How often the server at the end of a connection is looked at again.
+/// How often the server of a connection is looked at.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
-/// How long a server may take to answer before it counts as down, or the node time-out if that is longer.
+/// How long a server may take to reply before it counts as down, or the node time-out if that is longer.
 const LIMIT: Duration = Duration::from_millis(200);
-/// An answer that is late because this process was held up is given this much more.
+/// The extra time for a reply that is late because this process was held up.
 const GRACE: Duration = Duration::from_millis(5);
 
 /// How a node's servers are looked at.
 pub(super) struct Looks<'a> {
     shared: &'a Shared,
     context: &'a NodeContext,
-    /// How long an answer may take.
+    /// How long a reply may take.
     limit: Duration,
 }
 
@@ -39,8 +39,7 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// What was seen in a look that began at `asked`, and until when it is relied on: if all goes well the next one has
-    /// ended before.
+    /// What a look that began at `asked` saw, and until when it is valid: normally the next look ends before that.
     pub(super) fn seen(&self, info: Info, asked: Moment) -> Seen {
         let identity = (!self.shared.reads_identity_itself()).then(|| info.identity());
         Seen {
@@ -50,7 +49,7 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Looks at the server again. The same connection with what was seen; `None` if the server will tell later.
+    /// Looks at the server again. Returns the connection with what was seen; `None` if the server is not ready to tell.
     pub(super) async fn again(
         &self,
         connection: &Connection,
@@ -58,7 +57,7 @@ impl<'a> Looks<'a> {
         let asked = self.context.clock.now();
         let info = match self.ask(connection, "INFO").await? {
             Ok(info) => info,
-            // Nor does it run our scripts.
+            // It does not run our scripts now either.
             Err(error) if is_not_ready(&error) => return Ok(None),
             Err(error) => return Err(failure(&self.shared.target.secrets, &error, "run `INFO`")),
         };
@@ -76,13 +75,13 @@ impl<'a> Looks<'a> {
         Ok(Some(connection))
     }
 
-    /// Whether the server answers at all; what it answers does not matter.
+    /// Whether the server replies at all; the reply itself does not matter.
     pub(super) async fn is_there(&self, connection: &Connection) -> Result<(), ConnectFailure> {
         let _answer = self.ask(connection, "PING").await?;
         Ok(())
     }
 
-    /// Has the marker say that the server may have forgotten locks, if it has thrown keys away that nobody has seen go.
+    /// Marks the server as one that may have lost locks, if it has evicted keys since this was last checked.
     pub(super) async fn evictions(&self, connection: &Connection) -> Result<(), ConnectFailure> {
         if self.shared.allowed.eviction {
             return Ok(());
@@ -92,7 +91,7 @@ impl<'a> Looks<'a> {
         let call = commands::run(&mut own, &scripts::EVICTIONS, &cmd);
         match timeout(self.limit, call).await {
             Ok(Ok(_)) => Ok(()),
-            // Not relied on before that is known.
+            // The server is not used before that is known.
             Ok(Err(error)) if error.kind() == NodeErrorKind::Rejected => {
                 Err(ConnectFailure::Refused(error))
             }
@@ -101,7 +100,7 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Asks the server for something that it always answers.
+    /// Sends a command that the server always replies to.
     async fn ask(
         &self,
         connection: &Connection,
@@ -112,7 +111,7 @@ impl<'a> Looks<'a> {
         let mut call = std::pin::pin!(own.call(&cmd));
         let answer = match timeout(self.limit, call.as_mut()).await {
             Ok(answer) => Some(answer),
-            // If it was this process that slept, the answer is in the socket and needs only to be read.
+            // If this process slept, the reply is already in the socket.
             Err(_) => timeout(GRACE, call).await.ok(),
         };
         let broken = |error: &RedisError| error.kind() == redis::ErrorKind::Io;
@@ -121,7 +120,7 @@ impl<'a> Looks<'a> {
             .ok_or_else(|| self.silent(connection))
     }
 
-    /// Gives the connection up, for the server does not answer.
+    /// Gives up the connection, because the server does not reply.
     fn silent(&self, connection: &Connection) -> ConnectFailure {
         connection.condemn();
         ConnectFailure::Down(NodeError::new(

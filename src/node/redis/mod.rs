@@ -34,7 +34,7 @@
 //! A plain node has no replica, and is refused with one, for that may take its place and have none of its locks.
 //! [`expect_replicas`](RedisNodeBuilder::expect_replicas) says that there may be some. After a failover the node is one
 //! that forgot, and so it is after a failback: a server is known by its process and by its last promotion, and looked
-//! at again every second (`docs::managed_redis` of the guide, "Who a server is").
+//! at again every second (`docs::managed_redis` of the guide, "The identity of a server").
 //!
 //! A master that dies takes with it what its replicas have not got yet, and the one that takes its place grants the
 //! same lock again. [`RedisNode::replicated`] asks for more than the master's word: acquires, renewals and records

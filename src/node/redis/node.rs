@@ -230,8 +230,8 @@ impl RedisNode {
         }
     }
 
-    /// Runs one script when it is polled: `choose` picks the connection, `cmd` builds the command for it, and `read` reads
-    /// the reply.
+    /// Runs one script when it is polled: `choose` picks the connection, `cmd` builds the command for it, and `read`
+    /// reads the reply.
     fn command<T: 'static>(
         &self,
         choose: impl FnOnce(&Shared) -> Result<Connection, NodeError> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Asking one Sentinel, again and again.
+//! Asks each Sentinel again and again where the master is.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::node::redis::error::{is_not_ready, server_text};
 use crate::node::redis::sentinel::{Sentinels, connection};
 use crate::node::redis::shared::Shared;
 
-/// Asks all Sentinels of a node, if it has any, until it is closed.
+/// Starts a task for each Sentinel of a node, which ends when the node is closed.
 pub(super) fn begin(shared: &Arc<Shared>, context: &NodeContext) {
     if let Some(sentinels) = shared.target.way.sentinels() {
         sentinels.begin(context);
@@ -44,7 +44,7 @@ impl Sentinels {
         let limit = self.within.min(shared.connect_timeout / 2);
         let mut connection = None;
         loop {
-            // What counts is when the question went out: the answer is no older than that.
+            // The time at which the question was sent counts: the reply is no older than that.
             let asked = self.now();
             let answer = match timeout(limit, ask(sentinel, &mut connection, &self.master)).await {
                 Ok(Ok(told)) => Ok(told),
@@ -74,7 +74,7 @@ impl Sentinels {
     }
 }
 
-/// Why a Sentinel does not tell.
+/// Why a Sentinel does not say where the master is.
 enum Mute {
     /// It knows no master of that name.
     Unknown,
@@ -98,13 +98,13 @@ async fn ask(
         .cmd("SENTINEL")
         .arg("GET-MASTER-ADDR-BY-NAME")
         .arg(master);
-    // The address in this one lags behind while a failover is under way; the epoch does not.
+    // During a failover the address in this reply lags behind; the epoch does not.
     questions.cmd("SENTINEL").arg("MASTER").arg(master);
     questions.cmd("SENTINEL").arg("MYID");
     if let Some(connection) = kept {
         match connection.send_packed_commands(&questions, 0, 3).await {
             Ok(answers) => return read_answers(answers),
-            // It may be there again.
+            // The Sentinel may be back on a new connection.
             Err(error) if error.kind() == ErrorKind::Io => {}
             Err(error) => return Err(error.into()),
         }
@@ -129,13 +129,13 @@ fn read_answers(answers: Vec<Value>) -> Result<Told, Mute> {
         );
         return Err(RedisError::from(garbled).into());
     }
-    // Older ones have none, and a user may not be allowed to ask.
+    // Older Sentinels have none, and the user may lack the right to ask.
     let id = next().ok().and_then(|id| redis::from_redis_value(id).ok());
     let place = Place { address, epoch };
     Ok(Told { place, id })
 }
 
-/// Whether a Sentinel, or what was taken for one, answers but will not tell until somebody mends something.
+/// Whether a Sentinel (or a server that is none) replies, but will refuse until somebody fixes something.
 fn is_refusal(error: &RedisError) -> bool {
     error.kind() != ErrorKind::Io && !is_not_ready(error)
 }

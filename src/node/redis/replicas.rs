@@ -1,4 +1,4 @@
-//! Locks that count only once replicas have them: each acquire and each renewal with a `WAIT` behind it.
+//! [`Replicas`]: how many replicas must acknowledge a lock, by a `WAIT` after each acquire and each renewal.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::node::{NodeContext, NodeError, NodeErrorKind};
 #[derive(Debug)]
 pub(super) struct Replicas {
     require: u32,
-    // A third of the node time-out unless it was chosen.
+    // Unless set: a third of the node time-out.
     within: Option<Duration>,
     // Known once the node has started.
     limit: OnceLock<Duration>,
@@ -27,19 +27,19 @@ impl Replicas {
         }
     }
 
-    /// Takes in how long the manager waits for an answer.
+    /// Takes the limit from the manager's node time-out.
     pub(super) fn begin(&self, context: &NodeContext) {
         self.limit
             .get_or_init(|| self.within.unwrap_or(context.node_timeout / 3));
     }
 
-    /// How long replicas may take.
+    /// How long the replicas may take.
     pub(super) fn limit(&self) -> Duration {
         let within = self.within.unwrap_or_default();
         self.limit.get().copied().unwrap_or(within)
     }
 
-    /// Whether an answer can come in time at all.
+    /// Whether a reply can come within the manager's node time-out.
     pub(super) fn check(&self, context: &NodeContext) -> Result<(), NodeError> {
         let (within, node_timeout) = (self.limit(), context.node_timeout);
         if within < node_timeout {
@@ -53,7 +53,7 @@ impl Replicas {
         ))
     }
 
-    /// The command that waits for the replicas. It asks for whole milliseconds, of which 0 would be forever.
+    /// The command that waits for the replicas. It takes whole milliseconds, and 0 would be for ever.
     pub(super) fn wait(&self) -> Cmd {
         let millis = self.limit().as_millis().max(1);
         let mut cmd = redis::cmd("WAIT");
@@ -62,7 +62,7 @@ impl Replicas {
         cmd
     }
 
-    /// Reads the answer to `WAIT`: whether enough replicas have acknowledged what came before it.
+    /// Reads the reply to `WAIT`: whether enough replicas have acknowledged what was written before it.
     pub(super) fn judge(&self, answer: Option<Value>) -> Result<(), NodeError> {
         let answer = answer.unwrap_or(Value::Nil).extract_error();
         match answer {

@@ -1,4 +1,4 @@
-//! Whether the server that a node is at is still the one that most of its Sentinels mean.
+//! Whether the node's server is still the one that most of its Sentinels name.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::node::redis::sentinel::{Sentinels, connection};
 use crate::node::{NodeError, NodeErrorKind};
 
 impl Sentinels {
-    /// Takes the server `run_id` for the node, if most Sentinels mean it. It was reached at `place`, and they may know
+    /// Accepts the server `run_id` as the node's, if most Sentinels name it. It was reached at `place`; they may know
     /// it by other addresses, too.
     pub(super) async fn accept(
         &self,
@@ -35,7 +35,7 @@ impl Sentinels {
         Err(ConnectFailure::Down(self.unconfirmed()))
     }
 
-    /// Until when the server may count; `None` if most Sentinels do not stand by it at all.
+    /// Until when the server is confirmed; `None` if most Sentinels do not name it at all.
     fn until(&self, run_id: &str, epoch: &str) -> Option<Moment> {
         let confirmed = self.board.borrow().confirmed(run_id, epoch)?;
         Some(confirmed + self.within)
@@ -53,7 +53,7 @@ impl Sentinels {
         })
     }
 
-    /// The same in full, for people.
+    /// The reason why the server is not confirmed, with what each Sentinel said.
     pub(super) fn unconfirmed(&self) -> NodeError {
         let reasons = self
             .board
@@ -68,8 +68,8 @@ impl Sentinels {
         )
     }
 
-    /// Looks which servers the Sentinels mean that do not name ours, and learns other names of that. Tells whether most
-    /// of them mean another, and that takes itself for the master.
+    /// Looks up the servers at the addresses that are not known as ours; if one is ours, learns the address. Returns
+    /// whether most Sentinels name another server, and that server is a master.
     async fn other_names(&self, run_id: &str, epoch: &str, limit: Duration) -> bool {
         let named = self.board.borrow().named(self.horizon());
         // Servers with their votes.
@@ -101,14 +101,14 @@ impl Sentinels {
         servers.iter().any(|(_, _, votes)| board.is_most(*votes))
     }
 
-    /// The `run_id` of the server at `address`, unless it is a replica. It may be on its way to become the master.
+    /// The `run_id` of the server at `address`, unless it is a replica (which may be about to become the master).
     async fn server_at(&self, address: &Address, limit: Duration) -> Option<String> {
         let client = self.client(address).ok()?;
         let info = timeout(limit, info_of(&client)).await.ok()?.ok()?;
         (!info.is_replica()).then(|| info.run_id().to_owned())
     }
 
-    /// Waits until most Sentinels mean another server than that of `connection`, or have made it the master once more since.
+    /// Waits until most Sentinels name another server than that of `connection`, or a later failover to the same one.
     pub(super) async fn left(&self, connection: &Connection, limit: Duration) {
         let mut news = self.board.subscribe();
         loop {
@@ -124,7 +124,7 @@ impl Sentinels {
     }
 }
 
-/// What the server at the end of `client` says of itself.
+/// The `INFO` of the server that `client` leads to.
 async fn info_of(client: &Client) -> Result<Info, RedisError> {
     let mut connection = connection(client).await?;
     let text: String = redis::cmd("INFO").query_async(&mut connection).await?;

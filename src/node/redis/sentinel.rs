@@ -1,4 +1,4 @@
-//! Where the master is at this time: the Sentinels know, and most of them have to say so again and again.
+//! [`Sentinels`]: where the master is now, as most of the Sentinels say again and again.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(super) struct Sentinels {
     pub(super) settings: RedisConnectionInfo,
     pub(super) tls: bool,
     pub(super) certificates: Certificates,
-    /// How long what most of them say counts, from when they were asked.
+    /// How long a statement counts, from when the Sentinel was asked.
     pub(super) within: Duration,
     pub(super) board: watch::Sender<Board>,
     // Known once the node has started.
@@ -45,17 +45,17 @@ pub(super) struct Sentinels {
 /// How to get to the server that is the master now.
 pub(super) struct Lead {
     pub(super) client: Client,
-    /// What the Sentinels said of it, where there are any.
+    /// What the Sentinels said of it, if there are any.
     pub(super) place: Option<Place>,
 }
 
 impl Sentinels {
-    /// Takes in the clock that confirmations are measured with.
+    /// Takes the clock by which confirmations are measured.
     pub(super) fn begin(&self, context: &NodeContext) {
         self.clock.get_or_init(|| Arc::clone(&context.clock));
     }
 
-    /// What all processes must have alike.
+    /// What all processes must agree on.
     pub(super) fn agreed(&self) -> String {
         let (master, within) = (&self.master, self.within);
         let mut addresses: Vec<&str> = self.addresses().collect();
@@ -72,12 +72,12 @@ impl Sentinels {
         self.clock.get().map_or(Moment::ORIGIN, |clock| clock.now())
     }
 
-    /// What was asked before is too old to count.
+    /// Statements that were asked for earlier are too old to count.
     pub(super) fn horizon(&self) -> Moment {
         self.now().saturating_sub(self.within)
     }
 
-    /// Leads to the server that most Sentinels name. The answer comes within two thirds of `limit`.
+    /// Returns how to get to the server that most Sentinels name, within two thirds of `limit`.
     pub(super) async fn master(&self, limit: Duration) -> Result<Lead, ConnectFailure> {
         let mut board = self.board.subscribe();
         let known =

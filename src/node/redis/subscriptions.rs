@@ -15,15 +15,15 @@ use crate::node::{NoticeSender, Subscription};
 pub(super) struct Subscriptions {
     channels: Mutex<Channels>,
     changed: Notify,
-    // Whether the lack of a right was reported.
+    // Whether a missing right was reported.
     reported: AtomicBool,
 }
 
 #[derive(Default)]
 struct Channels {
     by_name: HashMap<Arc<str>, Channel>,
-    // Channels whose state on the server is not the one we want. Two sets, so that a new listener never waits behind all
-    // those that end.
+    // Channels whose state on the server is not the one we want. Two sets, so that a new listener never waits behind
+    // all those that end.
     to_join: HashSet<Arc<str>>,
     to_leave: HashSet<Arc<str>>,
     next: u64,
@@ -49,10 +49,10 @@ enum Server {
     Leaving,
 }
 
-/// How many channels are joined or left by one command: a long one holds up everybody else on the server.
+/// How many channels one command joins or leaves: a long command holds up all other clients of the server.
 pub(super) const CHUNK: usize = 500;
 
-/// What to ask of the server next: at most one command of each kind, so that it is one round trip.
+/// What to ask of the server next: at most one command of each kind, so one round trip.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) join: Vec<Arc<str>>,
@@ -103,7 +103,7 @@ impl Subscriptions {
         self.changed.notify_one();
     }
 
-    /// Waits until something is to be asked of the server.
+    /// Waits until there is something to ask of the server.
     pub(super) async fn work(&self) {
         while self.channels().is_settled() {
             self.changed.notified().await;
@@ -172,7 +172,7 @@ impl Subscriptions {
         });
     }
 
-    /// Somebody has released the key of the channel `name`.
+    /// The key of the channel `name` was released.
     pub(super) fn announce(&self, name: &[u8], listeners: Option<u32>) {
         let Ok(name) = std::str::from_utf8(name) else {
             return;
@@ -185,14 +185,14 @@ impl Subscriptions {
         }
     }
 
-    /// Whether this is the first time that the lack of a right is reported.
+    /// Whether this is the first report of a missing right.
     pub(super) fn report(&self) -> bool {
         !self.reported.swap(true, Ordering::Relaxed)
     }
 }
 
 impl Channels {
-    /// Whether the server knows all that we want.
+    /// Whether the server's subscriptions are those that we want.
     fn is_settled(&self) -> bool {
         self.to_join.is_empty() && self.to_leave.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The supervisor: connects, checks, watches and re-connects.
+//! The supervisor of one connection: connects, checks the server, watches it and re-connects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,7 @@ use crate::protocol::backoff::{Backoff, jitter};
 /// The pauses between attempts to connect: the bound doubles from 50 ms to 2 s.
 pub(super) const NEW_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
-/// The pause, more or less by half, before a server that cannot serve is looked at again: it takes somebody to
-/// mend it.
+/// The pause, more or less by half, before a server that cannot serve is looked at again: somebody has to fix it first.
 const SLOW_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long `close` waits for commands that are under way.
@@ -29,7 +28,7 @@ const HEALTHY: Duration = Duration::from_secs(1);
 
 /// Keeps one connection of the node connected until it is told to stop.
 pub(super) async fn supervise(shared: Arc<Shared>, index: usize, context: NodeContext) {
-    // Also when the runtime drops this task: whoever waits for the end must see it.
+    // Also when the runtime drops this task: those that wait for the end must see it.
     let _end = End(&shared, index);
     tokio::select! {
         biased;
@@ -89,7 +88,7 @@ async fn serve(shared: &Shared, index: usize, context: &NodeContext) {
                 };
                 let reason = NodeError::new(NodeErrorKind::Unavailable, reason);
                 shared.publish(index, NodeState::Down(reason), None);
-                // At once, unless it says so again and again while it looks fit to serve.
+                // At once, unless this happens again and again.
                 if settled {
                     Duration::ZERO
                 } else {
@@ -103,7 +102,7 @@ async fn serve(shared: &Shared, index: usize, context: &NodeContext) {
 
 const PROMOTED: &str = "it was demoted and promoted again, and may have another server's data now; it is being looked at again";
 
-/// Lets the connection carry commands, until it is of no use any more.
+/// Publishes the connection for commands until it is unusable.
 async fn keep_up(
     shared: &Shared,
     index: usize,
@@ -132,19 +131,19 @@ async fn keep_up(
     }
 }
 
-/// Lets what is queued out, then ends the connection.
+/// Lets queued commands finish, then ends the connection.
 async fn drain(shared: &Shared, index: usize) {
     let connection = shared.connections.last_connection(index);
     // New commands are refused from here on; the connection stays so that `stopped` waits for the rest.
     shared.publish(index, NodeState::Closed, connection.clone());
     if let Some(mut connection) = connection {
-        // Answers come in order: once this one is there, so are those of all commands before it.
+        // Replies come in order: after this one, those of all earlier commands have come.
         let _ = timeout(DRAIN_LIMIT, connection.call(&redis::cmd("PING"))).await;
         connection.condemn();
     }
 }
 
-/// Waits until the connection is of no use any more, and sees to it that commands go out with what is known of the server.
+/// Waits until the connection is unusable. Meanwhile looks at the server again and again, and publishes what it saw.
 async fn watch_over(
     shared: &Shared,
     index: usize,
@@ -161,7 +160,7 @@ async fn watch_over(
             _ = lost.changed() => return disconnected(),
             () = signals.recheck.notified() => return ConnectFailure::Changed,
             () = signals.warned.notified() => return ConnectFailure::Warned,
-            // Before the next: as many suspicions as there may be must not put it off.
+            // Before the suspicions: however many there are, they must not put off the look.
             () = sleep_until(next) => true,
             () = signals.suspect.notified() => false,
         };

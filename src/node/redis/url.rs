@@ -1,4 +1,4 @@
-//! From a URL to a client that can connect, and to names that are fit to be shown.
+//! Reads node URLs, and makes clients that can connect.
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
@@ -17,7 +17,7 @@ impl Certificates {
     }
 }
 
-/// Who we are to the server and what we use of it, where that is not said by the URL.
+/// Credentials and database, where they are not in the URL.
 #[derive(Clone, Default)]
 pub(super) struct Access {
     pub(super) user: Option<String>,
@@ -40,7 +40,7 @@ impl Access {
     }
 }
 
-/// Reads a URL of any server; tells, too, whether it speaks TLS.
+/// Reads the URL of any server. Returns whether it speaks TLS, too.
 pub(super) fn read(
     url: &str,
     certificates: &Certificates,
@@ -73,11 +73,11 @@ pub(super) fn read(
     Ok((info, tls))
 }
 
-/// Whether there is something behind the `?` that the client passes over. Whoever writes `redis://h?db=3` or
-/// `?ssl=true` would have neither, and not be told.
+/// Whether there is something behind the `?` that the client ignores: a URL like `redis://h?db=3` or `?ssl=true` must
+/// not silently have no effect.
 fn says_more(url: &str) -> bool {
     let known: &[&str] = match url.split_once("://") {
-        // It is RESP3 whatever that says, and people have it from clients that must be told.
+        // We use RESP3 whatever it says, and URLs written for other clients have it.
         Some(("redis" | "rediss" | "valkey" | "valkeys", _)) => &["protocol"],
         _ => &["user", "pass", "db", "protocol"],
     };
@@ -102,7 +102,7 @@ pub(super) fn address_of(addr: &ConnectionAddr) -> String {
     }
 }
 
-/// What connects to the server at `info`.
+/// A client for the server at `info`.
 #[cfg(feature = "tls")]
 pub(super) fn client(
     info: ConnectionInfo,
@@ -112,8 +112,8 @@ pub(super) fn client(
     if !tls {
         return Client::open(info).map_err(|_| NodeUrlError::new(MALFORMED));
     }
-    // The client panics on its first connection if the process has no provider. An error says that the program
-    // has chosen one itself, which is as good.
+    // The client panics on its first connection if the process has no provider. An error means that the program has
+    // chosen one itself, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let is_pem = |pem: &[u8], label: &[u8]| pem.windows(label.len()).any(|part| part == label);
     let certificate = b"-----BEGIN CERTIFICATE-----";
