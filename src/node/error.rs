@@ -12,7 +12,7 @@ use crate::node::request::ClusterConfig;
 pub struct NodeError {
     kind: NodeErrorKind,
     detail: Cow<'static, str>,
-    // The digest of the config that the node is under, if that is the reason.
+    // The digest of the node's config, if another config is the reason.
     config: Option<Box<str>>,
 }
 
@@ -35,7 +35,7 @@ impl NodeError {
         }
     }
 
-    /// The error of a node that is under the config `theirs` with this digest.
+    /// The error of a node that has another config, `theirs`, with this digest.
     pub(crate) fn foreign(theirs: &str, digest: String, ours: &ClusterConfig) -> Self {
         Self {
             config: Some(digest.into()),
@@ -43,7 +43,7 @@ impl NodeError {
         }
     }
 
-    /// The digest of the config that the node is under, where another than ours is the reason and it is known.
+    /// The digest of the node's config, if a config other than ours is the reason.
     pub(crate) fn config(&self) -> Option<&str> {
         self.config.as_deref()
     }
@@ -86,30 +86,31 @@ impl Serialize for NodeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NodeErrorKind {
-    /// There is no connection, or the server at its end does not count at this time; the command was not sent.
+    /// There is no connection, or its server is not confirmed at this time; the command was not sent.
     Unavailable,
     /// The connection broke while the command was under way.
     Interrupted,
-    /// No answer came in time.
+    /// No reply came in time.
     TimedOut,
     /// The server refused the command; it had no effect.
     Rejected,
     /// The server has the lock, but too few of its replicas acknowledged it in time: it does not count.
     NotReplicated,
-    /// The server's answer made no sense.
+    /// The server's reply made no sense.
     Garbled,
     /// The server cannot serve as a node: wrong role, eviction, missing rights, listed twice.
     Misconfigured,
     /// It serves processes with another [`ClusterConfig`]: another list of nodes, other settings, or another format. It
     /// had no effect.
     Foreign,
-    /// It may have forgotten locks that it granted, and does not grant before those have ended. It had no effect.
+    /// The node may have lost locks that it granted, and does not grant before those have ended. The command had no
+    /// effect.
     Quarantined,
     /// The node was closed.
     Closed,
 }
 
-/// Says that a node's numbers cannot be counted on from: somebody wrote to its marker.
+/// The error for a marker without a usable fencing token: somebody wrote to it.
 pub(crate) fn unmarked() -> NodeError {
     NodeError::new(
         NodeErrorKind::Rejected,
@@ -117,17 +118,17 @@ pub(crate) fn unmarked() -> NodeError {
     )
 }
 
-/// Says that a node is under another config than ours.
+/// The text for a node that has another config than ours.
 pub(crate) fn foreign_config(theirs: &str, ours: &str) -> String {
     let theirs: String = theirs
         .chars()
         .filter(|c| !c.is_control())
-        .take(LONGEST_CHARTER)
+        .take(LONGEST_CONFIG)
         .collect();
     format!(
         "it serves processes that agreed on [{theirs}], and this one has [{ours}]; nothing is granted before they agree: give all processes the same nodes and settings, or change the list by `adopt_nodes` (`docs::rolling_out`)"
     )
 }
 
-/// How much of a config is shown that came from a node.
-const LONGEST_CHARTER: usize = 1_000;
+/// How many characters are shown of a config that came from a node.
+const LONGEST_CONFIG: usize = 1_000;

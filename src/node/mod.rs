@@ -1,7 +1,7 @@
 //! The [`Node`] port: one independent server that can hold locks.
 //!
-//! A node knows single commands only. Quorums, deadlines, retries and everything else that makes a lock of
-//! several nodes lie with the manager. The crate brings two adapters: `RedisNode` (feature `redis`) and
+//! A node runs single commands only. Quorums, deadlines, retries and everything else that makes a lock of several nodes
+//! is the manager's. The crate has two adapters: `RedisNode` (feature `redis`) and
 //! [`MemoryNode`](memory::MemoryNode).
 
 mod completion;

@@ -26,19 +26,19 @@ pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
 /// One independent server that can hold locks.
 ///
-/// # What an implementation owes
+/// # Contract of an implementation
 ///
 /// * Every command is atomic on the node, also one on several keys: all of them or none.
-/// * A command does nothing until its future is first polled. A future may be dropped at any time; then the
-///   outcome is unknown, and a `release` that is started afterwards must take effect after the command (or the
-///   command must not take effect at all) as long as the connection lives.
-/// * A node that is known to be down answers [`NodeErrorKind::Unavailable`] at once, without a time-out.
-/// * There is no time-out of its own on a command: the caller brings the deadline.
+/// * A command does nothing until its future is first polled. A future may be dropped at any time; then the outcome is
+///   unknown, and a `release` that is started afterwards must take effect after the command, or the command not at all,
+///   as long as the connection lives.
+/// * A node that is known to be down fails with [`NodeErrorKind::Unavailable`] at once, without a time-out.
+/// * A command has no time-out of its own: the caller sets the deadline.
 /// * Errors say whether the command can have taken effect ([`NodeError::outcome_unknown`]), and never contain
 ///   credentials or tokens.
-/// * A node that may have lost keys does not grant, and answers [`NodeErrorKind::Quarantined`], until it was
-///   [promoted](Node::promote). The default methods are for nodes that cannot forget.
-/// * Where it is asked for a number it counts, as [`Fence`] says, and never counts backwards.
+/// * A node that may have lost keys does not grant, and fails with [`NodeErrorKind::Quarantined`], until it was
+///   [promoted](Node::promote). The default methods are for nodes that cannot lose data.
+/// * If a request has a [`Fence`](crate::node::Fence), the node counts as described there, and never counts backwards.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a node that can hold locks",
     label = "must be a `Node`",
@@ -53,59 +53,59 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Called by the manager, once, from inside its runtime. A node with connections belongs to one manager.
     fn start(&self, context: NodeContext);
 
-    /// What of the node all processes must agree on besides its name: by what it finds its server, say. It becomes part
-    /// of their [`ClusterConfig`]. Default: nothing.
+    /// What all processes must agree on about the node besides its name: how it finds its server, say. It becomes part
+    /// of their [`ClusterConfig`](crate::node::ClusterConfig). Default: nothing.
     fn agreed(&self) -> String {
         String::new()
     }
 
-    /// How much longer than others the node waits in quarantine: for so long after most agree that another server has
-    /// taken its place, a process may still count the former one. Default: no longer.
+    /// How much longer than other nodes it stays in quarantine: the time for which a process may still count the former
+    /// server after most others have agreed that a new one has taken its place. Default: zero.
     fn settle_time(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// What is known of the node right now. Cheap.
+    /// The last known state of the node. Cheap.
     fn state(&self) -> NodeState;
 
     /// Waits until the node takes commands.
     ///
     /// # Errors
     ///
-    /// An error says that waiting is no use: the server cannot serve as a node
+    /// An error means that waiting is useless: the server cannot serve as a node
     /// ([`NodeErrorKind::Misconfigured`]), or the node was closed.
     fn ready(&self) -> NodeFuture<Result<(), NodeError>>;
 
     /// Sets the keys to the token for a ttl, if all of them are free.
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>>;
 
-    /// Sets the ttl of many locks anew where we still own them, with one answer per lock, in order.
+    /// Sets the ttl of many locks again where we still own them, with one reply per lock, in order.
     fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies>;
 
-    /// Deletes the keys that hold the token, and announces it if the request says so.
+    /// Deletes the keys that hold the token, and announces the release if the request says so.
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>>;
 
-    /// Raises the counters of keys that hold the token to the lock's number.
+    /// Raises the counters of keys that hold the token to the lock's fencing token.
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
         drop(request);
-        let error = NodeError::new(NodeErrorKind::Rejected, "it does not number holders");
+        let error = NodeError::new(NodeErrorKind::Rejected, "it does not count fencing tokens");
         Box::pin(std::future::ready(Err(error)))
     }
 
-    /// Takes the lock of an idempotency key, or tells of the record that its request came to.
+    /// Acquires the lock of an idempotency key, or returns its record.
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         drop(request);
         Box::pin(std::future::ready(Err(no_records())))
     }
 
-    /// Keeps a record and gives its lock back.
+    /// Stores a record and releases its lock.
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
         drop(request);
         Box::pin(std::future::ready(Err(no_records())))
     }
 
-    /// Looks whether another owner, known by the hash of its token, holds the keys, and for how long yet; if so, notes
-    /// who claims a loan of theirs.
+    /// Tells whether another owner, given by the hash of its token, holds the keys, and for how long; if so, notes a
+    /// claim to a loan of the lock.
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
         drop(request);
         let error = NodeError::new(NodeErrorKind::Rejected, "it does not verify owners");
@@ -118,32 +118,32 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Asks whether the node may vote; if it may have forgotten something, its quarantine begins with this.
+    /// Tells whether the node may vote; if it may have lost data, begins its quarantine.
     fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
-        let standing = CheckInReply::Voting {
+        let reply = CheckInReply::Voting {
             max_lease: request.config.max_lease,
             high_water: None,
             replaced: Vec::new(),
         };
-        Box::pin(std::future::ready(Ok(standing)))
+        Box::pin(std::future::ready(Ok(reply)))
     }
 
-    /// Ends the node's quarantine, if it is the one that is meant. Tells whether it was.
+    /// Ends the node's quarantine, if it is in the one that is named. Returns whether it was.
     fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         drop(request);
         Box::pin(std::future::ready(Ok(true)))
     }
 
-    /// Stops re-connecting, lets queued commands out, and closes the connection.
+    /// Stops re-connecting, lets queued commands finish, and closes the connection.
     fn close(&self) -> NodeFuture<()>;
 
-    /// How to hear of releases on this node; `None` (the default) if there is no way.
+    /// Notices of releases on this node; `None` (the default) if it has none.
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         None
     }
 }
 
-/// The answers to one [`Node::extend`]: an error of the whole, or one result per lock.
+/// The result of one [`Node::extend`]: one error for all, or one result per lock.
 pub type ExtendReplies = Result<Vec<Result<ExtendReply, NodeError>>, NodeError>;
 
 /// What a node is given when it starts.
@@ -156,10 +156,10 @@ pub struct NodeContext {
     pub roster: ServerRegistry,
     /// The ttl of the manager's leases.
     pub ttl: Duration,
-    /// How long the manager waits for the answer to a command. A node that is slower than that is of no use, but
-    /// one that is as slow need not be down. Default: 200 ms.
+    /// How long the manager waits for the reply to a command. A slower node is useless, but need not be down. Default:
+    /// 200 ms.
     pub node_timeout: Duration,
-    /// Where the manager's locks are, and the marker by which the node is known to remember them. Default: `lk`.
+    /// The namespace of the manager's locks, and of the marker that says whether the node may vote. Default: `lk`.
     pub namespace: Namespace,
 }
 
@@ -177,20 +177,20 @@ impl NodeContext {
     }
 }
 
-/// What is known of a node.
+/// The state of a node.
 ///
 /// Serialised, it is `{"is": "up"}`, and `{"is": "down", "reason": ".."}` where there is a reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", content = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NodeState {
-    /// No attempt to connect has ended yet.
+    /// The first attempt to connect is under way.
     Connecting,
     /// It takes commands.
     Up,
-    /// It does not answer; it is being re-connected.
+    /// It does not reply; it is being re-connected.
     Down(NodeError),
-    /// It answers but cannot serve as a node; it is looked at again from time to time.
+    /// It replies but cannot serve as a node; it is checked again from time to time.
     Refused(NodeError),
     /// It was closed.
     Closed,

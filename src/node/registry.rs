@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::node::error::{NodeError, NodeErrorKind};
 
-/// The servers of one manager, so that one server is never counted as two nodes.
+/// The servers of one manager's nodes, so that one server is never counted as two nodes.
 #[derive(Clone, Debug, Default)]
 pub struct ServerRegistry {
     // Server identity to node name.
@@ -13,7 +13,7 @@ pub struct ServerRegistry {
 }
 
 impl ServerRegistry {
-    /// An empty roster.
+    /// An empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -48,27 +48,27 @@ mod tests {
 
     #[test]
     fn a_server_is_counted_once() {
-        let roster = ServerRegistry::new();
-        roster.claim("a", "run-1").unwrap();
-        roster.claim("a", "run-1").unwrap();
-        let error = roster.claim("b", "run-1").unwrap_err();
+        let registry = ServerRegistry::new();
+        registry.claim("a", "run-1").unwrap();
+        registry.claim("a", "run-1").unwrap();
+        let error = registry.claim("b", "run-1").unwrap_err();
         assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
         assert!(
             error.to_string().contains("same server as node `a`"),
             "{error}"
         );
         // A restarted server has a new identity, and the old one is free again.
-        roster.claim("a", "run-2").unwrap();
-        roster.claim("b", "run-1").unwrap();
+        registry.claim("a", "run-2").unwrap();
+        registry.claim("b", "run-1").unwrap();
     }
 
     #[test]
     fn nodes_whose_servers_swap_addresses_find_their_way() {
-        let roster = ServerRegistry::new();
-        roster.claim("a", "run-1").unwrap();
-        roster.claim("b", "run-2").unwrap();
-        roster.claim("a", "run-2").unwrap_err();
-        roster.claim("b", "run-1").unwrap();
-        roster.claim("a", "run-2").unwrap();
+        let registry = ServerRegistry::new();
+        registry.claim("a", "run-1").unwrap();
+        registry.claim("b", "run-2").unwrap();
+        registry.claim("a", "run-2").unwrap_err();
+        registry.claim("b", "run-1").unwrap();
+        registry.claim("a", "run-2").unwrap();
     }
 }

@@ -151,7 +151,7 @@ pub(crate) async fn a_record_on_a_node_in_quarantine_is_not_told(bench: &impl Be
     assert_eq!(reply, Ok(AcquireReply::Recorded(told)));
 }
 
-pub(crate) async fn records_keep_out_of_another_charter(bench: &impl Bench) {
+pub(crate) async fn records_stay_within_their_config(bench: &impl Bench) {
     let node = voting(bench, ours()).await;
     for name in ["k", "done"] {
         let reply = node.recall(under(request(key(name), 1, NUMBER))).await;

@@ -21,7 +21,7 @@ pub(crate) const NUMBER: u64 = 1_800_000_000_000_000_123;
 /// A request for the lock of `key`, or its record, that proposes `number`.
 pub(crate) fn request(key: NodeKey, owner: u32, number: u64) -> RecallRequest {
     let fence = Fence::new(FencingToken::new(number).unwrap(), LONG);
-    let lock = AcquireRequest::new(key, token(owner), LONG).numbered(Some(fence));
+    let lock = AcquireRequest::new(key, token(owner), LONG).fenced(Some(fence));
     RecallRequest::new(lock, false, LONG)
 }
 

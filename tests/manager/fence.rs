@@ -60,7 +60,7 @@ async fn count_up(node: &MemoryNode, key: &str, value: u64) {
     let owner = OwnerToken::from_entropy([7; OwnerToken::ENTROPY_LEN]);
     let number = Fence::new(FencingToken::new(value).unwrap(), TTL);
     let request = AcquireRequest::new(place.clone(), owner, TTL);
-    node.acquire(request.numbered(Some(number))).await.unwrap();
+    node.acquire(request.fenced(Some(number))).await.unwrap();
     let release = ReleaseRequest::new(place, owner, false);
     node.release(release).await.unwrap();
 }

@@ -57,7 +57,7 @@ async fn put(node: &MemoryNode, ballot: u64, body: &'static str) {
 async fn look(node: &MemoryNode) -> Option<Bytes> {
     let token = owner(1);
     let fence = Fence::new(FencingToken::new(1).unwrap(), DAY);
-    let lock = AcquireRequest::new(place(), token, MS).numbered(Some(fence));
+    let lock = AcquireRequest::new(place(), token, MS).fenced(Some(fence));
     match node.recall(RecallRequest::new(lock, false, MS)).await {
         Ok(AcquireReply::Recorded(record)) => Some(record.body),
         Ok(AcquireReply::Promised { .. }) => {

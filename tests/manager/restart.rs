@@ -109,7 +109,7 @@ async fn next_number(node: &MemoryNode, key: &str) -> u64 {
     let key = tower_redlock::node::Namespace::default().node_key(&LockKey::new(key).unwrap());
     let token = OwnerToken::from_entropy([9; OwnerToken::ENTROPY_LEN]);
     let fence = Fence::new(FencingToken::new(1).unwrap(), SECOND);
-    let request = AcquireRequest::new(key.clone(), token, SECOND).numbered(Some(fence));
+    let request = AcquireRequest::new(key.clone(), token, SECOND).fenced(Some(fence));
     let Ok(AcquireReply::Granted {
         fence: Some(number),
     }) = node.acquire(request).await

@@ -96,7 +96,7 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
         let _listening = node.notifier().unwrap().subscribe(&key, receiver.sender(0));
         eventually("open", || receiver.notices().open == 1).await;
         let recall = async |adopt| {
-            let lock = AcquireRequest::new(key.clone(), token(1), LONG).numbered(fence);
+            let lock = AcquireRequest::new(key.clone(), token(1), LONG).fenced(fence);
             let lock = lock.under(Some(Arc::clone(&config)));
             let recall = RecallRequest::new(lock, adopt, LONG);
             node.recall(recall).await.unwrap()
@@ -171,7 +171,7 @@ async fn votes(node: &RedisNode) -> Result<(Arc<ClusterConfig>, Option<Fence>), 
 async fn serves(node: &RedisNode) -> Result<(), NodeError> {
     let (config, fence) = votes(node).await?;
     let full = |name, owner| {
-        let request = acquire(name, owner).numbered(fence);
+        let request = acquire(name, owner).fenced(fence);
         request.under(Some(Arc::clone(&config)))
     };
     node.acquire(full("k", 1)).await?;
@@ -181,7 +181,7 @@ async fn serves(node: &RedisNode) -> Result<(), NodeError> {
     node.raise(RaiseRequest::new(key("k"), token(1), higher))
         .await?;
     node.acquire(full("held", 1)).await?;
-    let renewal = refill("k", 1).numbered(fence);
+    let renewal = refill("k", 1).fenced(fence);
     let renewal = renewal.under(Some(Arc::clone(&config)));
     node.extend(Arc::from([renewal])).await?.remove(0)?;
     node.release(release("k", 1)).await?;
@@ -343,9 +343,9 @@ async fn a_server_without_memory_extends_and_releases() {
         // The refill comes first: a script that has written is not stopped any more.
         let number = Some(Fence::new(FencingToken::new(1 << 60).unwrap(), LONG));
         let batch = Arc::from([
-            refill("new", 1).numbered(number),
+            refill("new", 1).fenced(number),
             // There is no room for its counter, and it is extended all the same.
-            extend("k", 1).numbered(number),
+            extend("k", 1).fenced(number),
             extend("other", 1),
         ]);
         let replies = node.extend(batch).await.unwrap();

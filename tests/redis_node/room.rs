@@ -110,7 +110,7 @@ impl Bench {
         let number = FencingToken::new(1_800_000_000_000_000_000);
         let fence = number.map(|number| Fence::new(number, HOUR));
         let lock = AcquireRequest::new(key.clone(), token, HOUR);
-        let lock = lock.numbered(fence.filter(|_| numbered));
+        let lock = lock.fenced(fence.filter(|_| numbered));
         let release = ReleaseRequest::new(key.clone(), token, false);
         match thing {
             Thing::Lock => drop(node.acquire(lock).await.unwrap()),

@@ -17,7 +17,7 @@ impl Store {
         let lock = &request.lock;
         let key = lock.keys.first();
         if let Some(config) = &lock.config {
-            // What there is to tell needs no lease.
+            // A record can be returned whatever the lease.
             self.markers.admit(lock.keys.namespace(), config, None)?;
         }
         let record = self.records.record(key, now);
@@ -49,7 +49,7 @@ impl Store {
                 .is_voting(request.release.keys.namespace(), config)?,
             None => true,
         };
-        // Without its memory it can still be told what a quorum has.
+        // A node that may have lost data can still store what a quorum has.
         let stored = (voting || request.chosen) && self.keep_record(request, key, token, now);
         let released = self.release(&request.release, now.moment);
         Ok(match (stored, released) {
@@ -61,7 +61,7 @@ impl Store {
         })
     }
 
-    /// Keeps the record if it may be kept, or forgets the grant if there is none. Whether it is as it should be then.
+    /// Stores the record if it may be stored; without a record, forgets the grant. Returns whether that was done.
     fn keep_record(
         &mut self,
         request: &CompleteRequest,
@@ -74,14 +74,14 @@ impl Store {
             return true;
         };
         if now.is_after(record) {
-            // Others may have looked for it and found that it has ended.
+            // Another caller may have found that it has ended.
             return false;
         }
         let slot = self.records.live(key, now);
         let known = slot.and_then(|slot| slot.record(now));
         let known = known.map(|known| known.ballot);
         if known > Some(record.ballot) {
-            // Whoever wrote it was told of ours, if that was chosen.
+            // The writer of that record was told of ours, if ours was chosen.
             return request.chosen;
         }
         let same = known == Some(record.ballot);
@@ -92,7 +92,7 @@ impl Store {
                 .live(key, now.moment)
                 .is_some_and(|entry| entry.token == *token),
         };
-        // Whom it granted the lock since, it may have forgotten by its last promotion.
+        // A grant from before the last promotion does not count: a later grant may have been lost.
         let floor = self.counters.floor(request.release.keys.namespace());
         let ours = ours && record.ballot.get() > floor;
         let right = same || ours || request.chosen;

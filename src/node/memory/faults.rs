@@ -9,10 +9,10 @@ use crate::moment::Moment;
 use crate::node::memory::store::Store;
 use crate::node::{NodeError, NodeErrorKind, NodeFuture, NodeState};
 
-/// How a node behaves, and what waits for it to behave otherwise.
+/// How a node behaves, and the commands that wait for it to behave otherwise.
 pub(super) struct Faults {
     pub(super) mode: watch::Sender<Mode>,
-    // What stands in the sockets of a frozen node: it runs when the node is thawed, wanted or not.
+    // The commands in the sockets of a frozen node: they run when the node is thawed, wanted or not.
     backlog: Mutex<Vec<Queued>>,
 }
 

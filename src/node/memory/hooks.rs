@@ -55,7 +55,7 @@ impl MemoryNode {
         store.loans.clear();
     }
 
-    /// What it has right now, for a later [`restore`](Self::restore): as a server that saves it to a file.
+    /// Its data right now, for a later [`restore`](Self::restore), as a server saves it to a file.
     #[must_use]
     pub fn snapshot(&self) -> MemorySnapshot {
         let store = self.shared.store();
@@ -67,8 +67,8 @@ impl MemoryNode {
         }))
     }
 
-    /// Has what it had then and has lost what came since, as a server that starts again from its file. What has expired
-    /// meanwhile is gone. It does not vote before it was promoted.
+    /// Restores that data and loses all later data, as a server that restarts from its file. What has expired meanwhile
+    /// is gone. It does not vote before it was promoted.
     pub fn restore(&self, snapshot: &MemorySnapshot) {
         let Saved {
             entries,
@@ -125,7 +125,7 @@ impl MemoryNode {
         self.shared.store().listeners.len()
     }
 
-    /// From now on nobody hears of releases, as if the right to subscribe were missing or the connection gone; the
+    /// From now on releases are not announced, as if the right to subscribe were missing or the connection lost; the
     /// node serves all the same.
     pub fn fall_silent(&self) {
         self.shared.store().listeners.set_deaf(true);

@@ -1,4 +1,4 @@
-//! Who listens to the releases on one memory node.
+//! The subscriptions to releases on one memory node.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::node::NoticeSender;
 pub(super) struct Listeners {
     senders: HashMap<NodeKey, Vec<(u64, NoticeSender)>>,
     next: u64,
-    // A node that is down tells nobody anything.
+    // A node that is down sends no notices.
     deaf: bool,
 }
 
@@ -37,7 +37,7 @@ impl Listeners {
         }
     }
 
-    /// Tells the listeners of `key`, and how many they are.
+    /// Announces a release to the listeners of `key`. Returns how many there are.
     pub(super) fn announce(&self, key: &NodeKey) -> u32 {
         if self.deaf {
             return 0;
@@ -50,7 +50,7 @@ impl Listeners {
         count
     }
 
-    /// Ends or begins all subscriptions, as the loss of a connection and a new one do.
+    /// Closes or re-opens all subscriptions, as a lost connection and a new one do.
     #[cfg(feature = "test-util")]
     pub(super) fn set_deaf(&mut self, deaf: bool) {
         if self.deaf == deaf {

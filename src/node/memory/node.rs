@@ -203,9 +203,9 @@ impl Node for MemoryNode {
             let mark = store.counters.mark(&request.namespace);
             let high_water = mark.as_ref().ok().copied().flatten();
             match (store.markers.check_in(&request, high_water), mark) {
-                // Others are told of it.
+                // The other nodes would be given this mark.
                 (CheckInReply::Voting { .. }, Err(error)) => Err(error),
-                (standing, _) => Ok(standing),
+                (reply, _) => Ok(reply),
             }
         })
     }

@@ -1,4 +1,4 @@
-//! What requests came to, beside the locks of their idempotency keys.
+//! The records of idempotency keys.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::namespace::NodeKey;
 use crate::record::Record;
 use crate::token::OwnerToken;
 
-/// The records of one node, and whom it granted their locks last.
+/// The records of one node, and the last owner of each of their locks.
 #[derive(Clone, Default)]
 pub(super) struct Records {
     slots: HashMap<NodeKey, Slot>,
@@ -24,7 +24,7 @@ pub(super) struct Slot {
     expires: Moment,
 }
 
-/// What the clocks of a node show: that of locks, and that of records, in milliseconds since 1970.
+/// The time by the two clocks of a node: that of locks, and that of records.
 #[derive(Clone, Copy)]
 pub(super) struct Now {
     pub(super) moment: Moment,
@@ -81,7 +81,7 @@ impl Records {
         slot
     }
 
-    /// Notes who was granted the lock. A record that is there stays for as long as it was to stay.
+    /// Notes the owner that was granted the lock. A record that is there keeps its end.
     pub(super) fn grant(&mut self, key: &NodeKey, token: OwnerToken, linger: Duration, now: Now) {
         let slot = self.slot(key, now);
         slot.last = Some(token);
@@ -95,7 +95,7 @@ impl Records {
         self.slot(key, now).record = Some(record);
     }
 
-    /// Forgets that `token` was granted the lock, if nothing came of it and nobody came later.
+    /// Forgets that `token` was granted the lock, if there is no record and no later owner.
     pub(super) fn forget(&mut self, key: &NodeKey, token: &OwnerToken, now: Now) {
         let void = |slot: &Slot| {
             slot.record(now).is_none() && slot.last.as_ref().is_some_and(|t| t == token)

@@ -54,14 +54,14 @@ impl Store {
     fn set(&mut self, key: NodeKey, token: OwnerToken, ttl: Duration, now: Moment) {
         if self.entries.len() >= self.sweep_at.max(64) {
             self.entries.retain(|_, entry| entry.expires > now);
-            // Twice what is live: each sweep is paid for by as many inserts.
+            // Twice the number of live entries: each sweep follows as many inserts.
             self.sweep_at = self.entries.len().saturating_mul(2);
         }
         let expires = now + ttl;
         self.entries.insert(key, Entry { token, expires });
     }
 
-    /// Another's entry among `keys`, and its place.
+    /// Another owner's entry among `keys`, and the index of its key.
     fn rival(&self, keys: &NodeKeys, token: &OwnerToken, now: Moment) -> Option<(usize, Holder)> {
         let keys = keys.as_slice().iter().enumerate();
         let mut live = keys.filter_map(|(place, key)| Some((place, self.live(key, now)?)));
@@ -119,7 +119,7 @@ impl Store {
             return Ok(ExtendReply::Absent);
         }
         let counted = self.raise_counters(&request.keys, request.fence, now);
-        // Where nothing can be counted the lock goes on all the same; what is set anew needs its number.
+        // If the counters are unusable the lock is still extended; a key that is set again needs its counter.
         if !held {
             counted?;
         }
@@ -172,7 +172,7 @@ impl Store {
         if let Some(config) = &request.config {
             self.markers.admit(request.keys.namespace(), config, None)?;
         }
-        // What is written for longer than the node knows of counts for no longer.
+        // A lock that is set for longer than the node knows of counts for no longer.
         let mut remaining = request.config.as_ref().map_or(Duration::MAX, |config| {
             self.markers.longest(request.keys.namespace(), config)
         });

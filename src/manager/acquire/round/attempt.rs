@@ -104,7 +104,7 @@ impl Attempt {
         };
         let request = AcquireRequest::new(keys.clone(), token, shared.terms.ttl)
             .under(Some(Arc::clone(&shared.config)))
-            .numbered(keep_fence.and_then(|keep| shared.proposal(keep)));
+            .fenced(keep_fence.and_then(|keep| shared.proposal(keep)));
         // Before anything can leave: validity counts from here, for every node.
         let sent = shared.clock.now();
         let nodes = shared.nodes.iter().enumerate();
