@@ -1,17 +1,17 @@
 //! [`LockManager`]: locks over a set of nodes.
 //!
 //! ```text
-//!   LockManager ── waiter ──► queue                        (one caller per key goes on, the others wait)
-//!        │           │ its turn            ▲
-//!        │           ├─► listening         │ hand-off, or a bare turn
-//!        │           └─► attempt ──► nodes │               (acquire; the caller polls)
-//!        │                │ won            │
-//!        │                ▼                │
-//!        │              hold ◄── guard ────┘               (one held lock)
-//!        │                ▲  ▲
-//!        │                │  └── borrow, loan            (another's lock, and what is lent to others)
-//!        ├── watchdog ────┘ extend, top up, announce loss  (one task, one timer)
-//!        └── background: late answers, releases            (what outlives its caller)
+//!   LockManager ─► acquire ──► queue                       (one caller per key goes on, the others wait)
+//!        │            │ its turn           ▲
+//!        │            ├─► notices          │ tenancy, or a bare turn
+//!        │            └─► round ───► nodes │              (the caller polls)
+//!        │                 │ won           │
+//!        │                 ▼               │
+//!        │               lease ◄── guard ──┴─► release    (one held lock)
+//!        │                 ▲  ▲
+//!        │                 │  └── borrow, loan            (another's lock, and a lock that is lent)
+//!        ├── watchdog ─────┘ extend, top up, announce loss (one task, one timer)
+//!        └── tasks: late replies, releases                (what outlives its caller)
 //! ```
 
 mod acquire;
