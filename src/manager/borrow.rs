@@ -12,7 +12,7 @@ use crate::manager::ledger::Obligation;
 use crate::manager::lock_manager::LockManager;
 use crate::manager::nodes::random::token;
 use crate::manager::release::releaser::Release;
-use crate::manager::renewal::verify::{Look, look, take_in};
+use crate::manager::renewal::verify::{Verified, take_late_replies, verify};
 use crate::manager::shared::Shared;
 use crate::manager::target::LockTarget;
 use crate::namespace::NodeKeys;
@@ -85,18 +85,14 @@ impl LockManager {
         let lender = (proof.owner(), proof.claim(borrower));
         // Until work runs under it, the loan can be claimed again.
         let mut claiming = Claiming::new(shared, &target.keys, lender, obligation.share());
-        let Look {
-            sent,
-            holding,
-            late,
-        } = look(shared, &target.keys, lender).await?;
+        let Verified { sent, nodes, late } = verify(shared, &target.keys, lender).await?;
         let lease = Lease {
             keys: target.names,
             owner: Owner::Lender(lender.0, lender.1),
             fence: proof.fence(),
             ttl: shared.terms.ttl,
             started: sent,
-            deadline: holding.deadline(),
+            deadline: nodes.deadline(),
         };
         let clock = Arc::clone(&shared.clock);
         let hold = HeldLease::new(
@@ -105,7 +101,7 @@ impl LockManager {
             lease,
             target.keys,
             clock,
-            holding,
+            nodes,
             (None, obligation),
         );
         let hold = Arc::new(hold);
@@ -116,7 +112,7 @@ impl LockManager {
             return Err(BorrowError::ShuttingDown(ShuttingDown));
         }
         if !late.is_empty() {
-            let late = take_in(Arc::clone(shared), hold, late, sent);
+            let late = take_late_replies(Arc::clone(&shared.node_set), hold, late, sent);
             shared.tasks.spawn(late);
         }
         Ok(guard)

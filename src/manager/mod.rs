@@ -52,7 +52,7 @@ pub use self::idempotent::{IdempotentRun, RunGuard};
 pub use self::lease::lost::Lost;
 pub use self::loan::{LendError, Loan};
 pub use self::lock_manager::LockManager;
-pub use self::nodes::quarantine::state::VotingStatus;
+pub use self::nodes::voting::status::VotingStatus;
 pub use self::scope::LockScope;
 pub use self::settings::fencing::Fencing;
 pub use self::settings::hand_off::HandOff;

@@ -17,9 +17,9 @@
 use std::time::Duration;
 
 use crate::manager::error::loss::LossReason;
+use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::settings::hand_off::HandOff;
 use crate::moment::Moment;
-use crate::node::NodeError;
 use crate::protocol::renewal::{LeaseNodes, Step};
 
 /// What changes about a lock while it is held.
@@ -87,46 +87,6 @@ pub(in crate::manager) struct Effects {
     pub(in crate::manager) hand_over: Option<u32>,
     /// Carry out the release that waited for the last loan.
     pub(in crate::manager) release: bool,
-}
-
-/// What a reply of a node, or the lack of one, says of the lock there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::manager) enum NodeEffect {
-    /// The node has our token for a full ttl, by a command sent at this moment.
-    Confirmed(Moment),
-    /// The owner of a borrowed lock has so much time left there, by a look sent at this moment.
-    Vouched(Moment, Duration),
-    /// The node has another's token, by a command sent at this moment.
-    Foreign(Moment),
-    /// The node does not have the keys at all, by a command sent at this moment.
-    Absent(Moment),
-    /// The node may have our token.
-    Unknown,
-    /// Nothing.
-    None,
-}
-
-impl NodeEffect {
-    /// That of a command that failed.
-    pub(in crate::manager) fn of(error: &NodeError) -> Self {
-        if error.outcome_unknown() {
-            Self::Unknown
-        } else {
-            Self::None
-        }
-    }
-
-    /// Takes this in for `node`.
-    pub(in crate::manager) fn apply(self, nodes: &mut LeaseNodes, node: usize) {
-        match self {
-            Self::Confirmed(sent) => nodes.confirm(node, sent),
-            Self::Vouched(sent, remaining) => nodes.vouch(node, sent, remaining),
-            Self::Foreign(sent) => nodes.foreign(node, sent),
-            Self::Absent(sent) => nodes.absent(node, sent),
-            Self::Unknown => nodes.unknown(node),
-            Self::None => {}
-        }
-    }
 }
 
 /// What is left on the nodes by a lock that was let go of.
@@ -302,7 +262,7 @@ impl LeaseState {
         // Before the reply is looked at: what arrives after the deadline moves nothing, because a loss is final.
         let mut effects = self.check(now);
         self.nodes.end(node);
-        effect.apply(&mut self.nodes, node);
+        effect.apply(node, &mut self.nodes);
         match self.phase {
             Phase::Held => {
                 let deadline = self.nodes.deadline();
@@ -573,7 +533,7 @@ mod tests {
         let expired = || lost(LossReason::Expired, END + 2);
         assert_eq!(granted_on(0..3).tick(after), expired());
         assert_eq!(
-            granted_on(0..3).reply(3, NodeEffect::None, after),
+            granted_on(0..3).reply(3, NodeEffect::Unchanged, after),
             expired()
         );
         assert_eq!(
@@ -605,7 +565,7 @@ mod tests {
         assert_eq!(due.renew, [0, 1, 2, 3, 4]);
         assert_eq!(state.owes(0), None, "busy");
         for (node, deadline) in [(3, END), (4, END), (0, END + 3_500)] {
-            let effects = state.reply(node, NodeEffect::Confirmed(at(3_500)), at(3_510));
+            let effects = state.reply(node, NodeEffect::Confirmed { sent: at(3_500) }, at(3_510));
             assert_eq!(effects, nothing());
             assert_eq!(state.deadline(), at(deadline));
         }
@@ -622,7 +582,7 @@ mod tests {
         assert!(state.plan_top_up(at(100)));
         assert_eq!(state.first_due(), at(100));
         assert_eq!(state.tick(at(100)).renew, [3, 4]);
-        let absent = NodeEffect::Absent(at(100));
+        let absent = NodeEffect::Absent { sent: at(100) };
         assert_eq!(state.reply(3, absent, at(110)), nothing());
         assert!(state.plan_top_up(at(200)));
         assert_eq!(state.tick(at(200)).renew, [3]);
@@ -635,7 +595,7 @@ mod tests {
     fn once_the_end_is_announced_no_extension_revives_it() {
         let mut state = ending();
         for node in 0..5 {
-            let extended = NodeEffect::Confirmed(at(9_000));
+            let extended = NodeEffect::Confirmed { sent: at(9_000) };
             assert_eq!(state.reply(node, extended, at(END - 4)), nothing());
         }
         assert_eq!(state.deadline(), at(END));
@@ -653,7 +613,7 @@ mod tests {
     fn an_extension_after_the_deadline_revives_nothing() {
         let mut state = granted_on(0..3);
         assert_eq!(state.tick(at(9_000)).renew.len(), 5);
-        let extended = NodeEffect::Confirmed(at(9_000));
+        let extended = NodeEffect::Confirmed { sent: at(9_000) };
         assert_eq!(
             state.reply(0, extended, at(END + 1)),
             lost(LossReason::Expired, END + 1)
@@ -671,7 +631,7 @@ mod tests {
         for (is_borrowed, reason) in [(false, LossReason::Taken), (true, LossReason::Lender)] {
             let mut state = granted_on(0..5);
             state.is_borrowed = is_borrowed;
-            let foreign = NodeEffect::Foreign(at(50));
+            let foreign = NodeEffect::Foreign { sent: at(50) };
             assert_eq!(state.reply(0, foreign, at(60)), nothing());
             assert_eq!(state.reply(1, foreign, at(60)), nothing());
             assert_eq!(state.reply(2, foreign, at(60)), lost(reason, 60));
@@ -684,7 +644,7 @@ mod tests {
     fn the_longest_hold_ends_it_for_that_reason() {
         let mut state = granted_on(0..3);
         for node in 0..3 {
-            let effects = state.reply(node, NodeEffect::Confirmed(at(55_000)), at(100));
+            let effects = state.reply(node, NodeEffect::Confirmed { sent: at(55_000) }, at(100));
             assert_eq!(effects, nothing());
         }
         assert_eq!(state.deadline(), at(60_000));
@@ -729,7 +689,7 @@ mod tests {
             notify_settled: true,
             ..Effects::default()
         };
-        let late = NodeEffect::Confirmed(at(0));
+        let late = NodeEffect::Confirmed { sent: at(0) };
         assert_eq!(state.reply(4, late, at(90)), settled);
         assert_eq!(state.owes(4), Some(true));
         assert_eq!(state.deadline(), Moment::ORIGIN, "it stays released");
@@ -893,11 +853,11 @@ mod tests {
 
     fn event() -> impl Strategy<Value = Event> {
         let effect = prop_oneof![
-            (0..30_000_u64).prop_map(|sent| NodeEffect::Confirmed(at(sent))),
-            (0..30_000_u64).prop_map(|sent| NodeEffect::Foreign(at(sent))),
-            (0..30_000_u64).prop_map(|sent| NodeEffect::Absent(at(sent))),
+            (0..30_000_u64).prop_map(|sent| NodeEffect::Confirmed { sent: at(sent) }),
+            (0..30_000_u64).prop_map(|sent| NodeEffect::Foreign { sent: at(sent) }),
+            (0..30_000_u64).prop_map(|sent| NodeEffect::Absent { sent: at(sent) }),
             Just(NodeEffect::Unknown),
-            Just(NodeEffect::None),
+            Just(NodeEffect::Unchanged),
         ];
         prop_oneof![
             4 => Just(Event::Tick),

@@ -6,8 +6,8 @@ use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::manager::lease::held::HeldLease;
-use crate::manager::lease::state::NodeEffect;
 use crate::manager::ledger::Obligation;
+use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::releaser::{Debt, Release};
 use crate::manager::shared::Shared;
@@ -29,23 +29,17 @@ pub(in crate::manager) async fn settle_lost(
     if !owed.is_empty() {
         release(&owed);
     }
-    let timer = sleep(shared.node_timeout);
-    tokio::pin!(timer);
-    loop {
-        tokio::select! {
-            biased;
-            reply = fanout.next() => match reply {
-                Some((node, Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }))) => release(&[node]),
-                Some((node, Err(error))) if error.outcome_unknown() => release(&[node]),
-                Some(_) => {}
-                None => break,
-            },
-            () = &mut timer => {
-                let late = fanout.abandon();
-                release(&late);
-                break;
-            }
+    fanout.until(sleep(shared.node_timeout));
+    while let Some((node, reply)) = fanout.next().await {
+        match reply {
+            Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }) => release(&[node]),
+            Err(error) if error.outcome_unknown() => release(&[node]),
+            Ok(_) | Err(_) => {}
         }
+    }
+    let late = fanout.abandon();
+    if !late.is_empty() {
+        release(&late);
     }
     // The rest is done by the releases.
     obligation.meet();
@@ -58,38 +52,13 @@ pub(in crate::manager) async fn take_late_replies(
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
 ) {
     let sent = hold.lease.started;
-    let timer = sleep(shared.node_timeout);
-    tokio::pin!(timer);
-    loop {
-        let (node, reply) = tokio::select! {
-            biased;
-            reply = fanout.next() => match reply {
-                Some((node, reply)) => (node, Some(reply)),
-                None => break,
-            },
-            () = &mut timer => {
-                for node in fanout.abandon() {
-                    hold.reply(node, NodeEffect::Unknown);
-                }
-                break;
-            }
-        };
-        let effect = match reply {
-            Some(Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. })) => {
-                if shared.in_time(sent) {
-                    NodeEffect::Confirmed(sent)
-                } else {
-                    NodeEffect::Unknown
-                }
-            }
-            Some(Ok(AcquireReply::Held(_))) => NodeEffect::Foreign(sent),
-            Some(Err(error)) => {
-                shared.heard(node, &error);
-                NodeEffect::of(&error)
-            }
-            Some(Ok(AcquireReply::Recorded(_))) | None => NodeEffect::None,
-        };
+    fanout.until(sleep(shared.node_timeout));
+    while let Some((node, reply)) = fanout.next().await {
+        let effect = shared.after_acquire(node, sent, &reply);
         hold.reply(node, effect);
+    }
+    for node in fanout.abandon() {
+        hold.reply(node, NodeEffect::Unknown);
     }
     shared
         .registry
