@@ -263,7 +263,7 @@ impl Attempt {
             deadline,
         };
         let clock = Arc::clone(&shared.clock);
-        let hold = HeldLease::new(
+        let held = HeldLease::new(
             (shared.serial, shared.next_id()),
             shared.redact,
             lease,
@@ -272,28 +272,28 @@ impl Attempt {
             holding,
             (Some(turns), obligation),
         );
-        let hold = Arc::new(match self.purpose {
-            Purpose::Lock => hold,
+        let held = Arc::new(match self.purpose {
+            Purpose::Lock => held,
             Purpose::Idempotent { .. } => {
-                hold.of_a_run(Clocks::new(take(&mut self.clocks), self.sent))
+                held.of_a_run(Clocks::new(take(&mut self.clocks), self.sent))
             }
         });
         if self.fanout.is_empty() {
             if missing {
-                hold.plan_top_up(shared.clock.now() + shared.node_timeout);
+                held.plan_top_up(shared.clock.now() + shared.node_timeout);
             }
-            return Ok(hold);
+            return Ok(held);
         }
         let pending: Vec<usize> = self.fanout.pending().collect();
-        let late = take_late_replies(Arc::clone(&shared), Arc::clone(&hold), self.fanout.take());
+        let late = take_late_replies(Arc::clone(&shared), Arc::clone(&held), self.fanout.take());
         if !shared.tasks.spawn(late) {
             // No room to wait for the late replies: given up, so that a release does not wait for them either.
             for node in pending {
-                hold.reply(node, NodeEffect::Unknown);
+                held.reply(node, NodeEffect::Unknown);
             }
-            hold.plan_top_up(shared.clock.now() + shared.node_timeout);
+            held.plan_top_up(shared.clock.now() + shared.node_timeout);
         }
-        Ok(hold)
+        Ok(held)
     }
 
     /// Releases what the round set and waits until those nodes are free, so that the next round is not refused by
