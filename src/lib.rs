@@ -126,7 +126,7 @@ mod trace;
 mod unprocessed;
 
 pub use builder::LockManagerBuilder;
-pub use config::{LockConfig, NodeConfig, TlsConfig};
+pub use config::{LockConfig, NodeConfig, Secret, TlsConfig};
 #[cfg(feature = "axum")]
 pub use extract::Held;
 #[cfg(feature = "idempotency")]

@@ -85,7 +85,7 @@ mod table {
     };
     use tower_redlock::node::memory::{MemoryNode, MemorySnapshot};
     use tower_redlock::record::Record;
-    use tower_redlock::{LockConfig, NodeConfig, TlsConfig};
+    use tower_redlock::{LockConfig, NodeConfig, Secret, TlsConfig};
     use tower_redlock::{
         AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, HeldLock, IdempotentRun,
         KeyError, LendError, Loan, LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope,
@@ -160,6 +160,7 @@ mod table {
         ConnectError:       yes  yes  yes   yes        yes;
         LockConfig:         yes  yes  yes   yes        yes;
         NodeConfig:         yes  yes  yes   yes        yes;
+        Secret:             yes  yes  yes   yes        yes;
         TlsConfig:          yes  yes  yes   yes        yes;
         NodeFailure:        yes  yes  yes   yes        yes;
         Contended:          yes  yes  yes   yes        yes;
