@@ -102,7 +102,7 @@ impl RunGuard {
         let guard = self.guard;
         let shared = Arc::clone(guard.shared());
         match guard.resign() {
-            Some((hold, owed)) => complete(&shared, hold, owed, outcome).await,
+            Some((hold, owed)) => complete(&shared, &hold, owed, outcome).await,
             // It is not shared and has not been given back.
             None => Err(CompleteError {
                 confirmed: 0,

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use crate::clock::Clock;
 use crate::manager::error::acquire::{NoQuorum, NodeFailure};
 use crate::manager::lease::registry::Registry;
@@ -11,7 +13,6 @@ use crate::manager::ledger::Ledger;
 use crate::manager::nodes::fences::Numbers;
 use crate::manager::nodes::quarantine::standing::VotingStatuses;
 use crate::manager::queue::MISSES;
-use crate::manager::release::completion::Kept;
 use crate::manager::settings::fencing::usual;
 use crate::manager::settings::hand_off::HandOff;
 use crate::manager::settings::options::Options;
@@ -34,7 +35,8 @@ pub(in crate::manager) struct Shared {
     pub(in crate::manager) namespace: Namespace,
     // The namespace of requests with idempotency keys.
     pub(in crate::manager) requests: Namespace,
-    pub(in crate::manager) kept: Kept,
+    // In bytes, for records that are brought to nodes that lack them.
+    pub(in crate::manager) room_for_records: Arc<Semaphore>,
     pub(in crate::manager) terms: Terms,
     pub(in crate::manager) node_timeout: Duration,
     pub(in crate::manager) max_wait: Duration,
@@ -92,7 +94,7 @@ impl Shared {
             ledger: Ledger::new(Arc::clone(&clock), options.terms.ttl),
             clock,
             requests: options.namespace.idempotency(),
-            kept: Kept::default(),
+            room_for_records: Arc::new(Semaphore::new(ROOM_FOR_RECORDS)),
             namespace: options.namespace,
             terms: options.terms,
             node_timeout: options.node_timeout,
@@ -239,5 +241,8 @@ impl Drop for Shared {
         self.voting.suspect_all();
     }
 }
+
+/// How many bytes of records are kept for nodes that lack them.
+pub(in crate::manager) const ROOM_FOR_RECORDS: usize = 64 << 20;
 
 pub(in crate::manager) static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);

@@ -15,12 +15,14 @@ use crate::manager::lease::held::HeldLease;
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::random::token;
-use crate::manager::release::releaser::{Debt, Release};
+use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
 use crate::manager::waiting::turns::{Note, Turns};
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
-use crate::node::{AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest};
+use crate::node::{
+    AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest, ReleaseRequest,
+};
 use crate::protocol::renewal::{LeaseNodes, Terms};
 use crate::protocol::round::{Round, Verdict, Vote};
 use crate::record::Record;
@@ -320,13 +322,17 @@ impl Attempt {
             .quorum
             .needed()
             .saturating_sub(granted.len());
-        let debt = Debt::new(&self.shared, &self.keys, self.token, self.sent, !self.lost);
         let share = Some(obligation.share());
-        let release = Release::new(&self.shared, debt, &granted, free, share);
+        let release =
+            Release::of_grants(&self.shared, self.release_request(), &granted, free, share);
         for node in granted {
             self.round.settle(node);
         }
         let _ = release.quorum().await;
+    }
+
+    fn release_request(&self) -> ReleaseRequest {
+        ReleaseRequest::new(self.keys.clone(), self.token, !self.lost).since(self.sent)
     }
 
     /// The error for a round without a quorum.
@@ -365,9 +371,9 @@ impl Drop for Attempt {
             return;
         }
         obligation.enter(Stage::Releasing);
-        let debt = Debt::new(&shared, &self.keys, self.token, self.sent, !self.lost);
+        let request = self.release_request();
         let rest =
-            crate::manager::acquire::round::late::lost(shared, debt, fanout, owed, obligation);
+            crate::manager::acquire::round::late::lost(shared, request, fanout, owed, obligation);
         self.shared.settle(&self.keys, rest);
     }
 }
