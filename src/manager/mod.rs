@@ -50,7 +50,7 @@ pub use self::guard::{LockGuard, LockHandle};
 pub use self::lease::lost::Lost;
 pub use self::loan::{LendError, Loan};
 pub use self::lock_manager::LockManager;
-pub use self::nodes::quarantine::state::VotingStatus;
+pub use self::nodes::voting::status::VotingStatus;
 pub use self::recall::{Recall, RunGuard};
 pub use self::scope::LockScope;
 pub use self::settings::fencing::Fencing;

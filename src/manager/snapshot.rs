@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::clock::Clock as _;
 use crate::manager::LockManager;
 use crate::manager::lease::view::LeaseView;
-use crate::manager::nodes::quarantine::state::VotingStatus;
 use crate::manager::nodes::seconds::seconds;
+use crate::manager::nodes::voting::status::VotingStatus;
 use crate::namespace::NodeKey;
 use crate::node::NodeState;
 use crate::token::FencingToken;
@@ -22,7 +22,7 @@ impl LockManager {
         let shared = &self.shared;
         let now = shared.clock.now();
         let load = shared.queue.load();
-        let (agreed, written_back) = shared.numbers.get();
+        let (agreed, written_back) = shared.fences.get();
         let waiters = shared.waiters.by_key();
         let show = |key: &NodeKey| key.show(shared.redact).into_owned();
         let held = shared.registry.holds();

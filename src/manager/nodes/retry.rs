@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock as _;
+use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::random::random;
-use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeErrorKind, NodeFuture};
 use crate::protocol::backoff::Backoff;
@@ -22,7 +22,7 @@ pub(in crate::manager) enum Missed {
 
 /// Sends a command, called `name` in the log, to one node again and again until it answers or it is `until`.
 pub(in crate::manager) async fn retry<T>(
-    shared: &Shared,
+    set: &NodeSet,
     index: usize,
     until: Moment,
     name: &'static str,
@@ -30,10 +30,10 @@ pub(in crate::manager) async fn retry<T>(
 ) -> Result<T, Missed> {
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
     // A node that is slow rather than gone must get to answer, or each of its commands would go on until the end.
-    let mut patience = shared.node_timeout;
-    let node = shared.nodes.get(index).ok_or(Missed::Refused)?;
+    let mut patience = set.node_timeout;
+    let node = set.nodes.get(index).ok_or(Missed::Refused)?;
     loop {
-        let left = until.since(shared.clock.now());
+        let left = until.since(set.clock.now());
         match timeout(left, node.ready()).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return Err(Missed::Late),
@@ -42,25 +42,15 @@ pub(in crate::manager) async fn retry<T>(
         match timeout(patience, command(&**node)).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) if !is_retryable(&error) => {
-                shared.refused(index, name, &error);
+                set.refused(index, name, &error);
                 return Err(Missed::Refused);
             }
             Ok(Err(_)) | Err(_) => {}
         }
-        if shared.clock.now() >= until {
+        if set.clock.now() >= until {
             return Err(Missed::Late);
         }
         sleep(backoff.next(random())).await;
-    }
-}
-
-impl Shared {
-    /// Takes in that a node refused a command, and says so.
-    pub(in crate::manager) fn refused(&self, node: usize, name: &'static str, error: &NodeError) {
-        if error.kind() == NodeErrorKind::Foreign {
-            self.heard(node, error);
-        }
-        crate::trace::command_failed(self.name_of(node), name, error);
     }
 }
 

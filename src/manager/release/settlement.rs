@@ -59,13 +59,9 @@ impl Settlement {
         owing: Owing,
     ) -> Self {
         let sent = shared.clock.now();
-        let futures = nodes.iter().filter_map(|&index| {
-            let node = shared.nodes.get(index)?;
-            Some((index, command.send(&**node)))
-        });
         let lacking = command.record().map_or(0, |_| shared.nodes.len());
         Self {
-            replies: Fanout::new(futures),
+            replies: shared.send(nodes.iter().copied(), |node| command.send(node)),
             shared: Arc::clone(shared),
             command,
             sent,
@@ -122,17 +118,12 @@ impl Settlement {
 
     /// Takes in replies until `enough` nodes have confirmed, there are no more, or the node time-out is over.
     pub(in crate::manager) async fn hear(&mut self, enough: usize) {
-        let timer = self.shared.tasks.timer(self.shared.node_timeout);
-        tokio::pin!(timer);
-        while self.confirmed < enough {
-            tokio::select! {
-                biased;
-                reply = self.replies.next() => match reply {
-                    Some((node, reply)) => self.note(node, reply),
-                    None => break,
-                },
-                () = &mut timer => break,
-            }
+        let shared = &self.shared;
+        self.replies.until(shared.tasks.timer(shared.node_timeout));
+        while self.confirmed < enough
+            && let Some((node, reply)) = self.replies.next().await
+        {
+            self.note(node, reply);
         }
         while let Some((node, reply)) = self.replies.take_ready() {
             self.note(node, reply);

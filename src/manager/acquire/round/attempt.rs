@@ -101,7 +101,7 @@ impl Attempt {
             Purpose::Lock => shared.fencing,
             // A record needs its ballot, whatever users make of numbers. Its counter need not live as long: the mark,
             // which stands in for it, is above the ballots of all records.
-            Purpose::Recall { .. } => Some(shared.counters_kept()),
+            Purpose::Recall { .. } => Some(shared.counters_kept),
         };
         let request = AcquireRequest::new(keys.clone(), token, shared.terms.ttl)
             .under(Some(Arc::clone(&shared.config)))

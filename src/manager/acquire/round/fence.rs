@@ -27,11 +27,11 @@ impl Attempt {
         match numbering(&tokens, self.shared.terms.quorum.needed()) {
             Numbering::Agreed(token) => {
                 self.fence = Some(token);
-                self.shared.numbers.count(true);
+                self.shared.fences.count(true);
                 Ok(())
             }
             Numbering::Open(token) => {
-                self.shared.numbers.count(false);
+                self.shared.fences.count(false);
                 self.write_back(Fence::new(token, keep), &numbers).await
             }
             // No round is granted without numbers.
