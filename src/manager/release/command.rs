@@ -45,17 +45,6 @@ impl Command {
         }
     }
 
-    /// Why a lock is left to expire on a node that has not confirmed it for a whole ttl, if that is worth a word.
-    pub(in crate::manager) const fn why_left(&self) -> Option<&'static str> {
-        match self {
-            Self::Release(request) if request.lent => {
-                Some("a borrower did not end, or a node did not answer, in time")
-            }
-            Self::Release(_) => Some("a node did not answer in time"),
-            Self::EndClaim(_) | Self::Complete(_) => None,
-        }
-    }
-
     /// Sends it to `node`. The reply of a node that refused a record is [`ReleaseReply::NotOwner`].
     pub(in crate::manager) fn send(
         &self,
@@ -66,13 +55,12 @@ impl Command {
             Self::Release(request) => {
                 let reply = node.release(request.clone());
                 Box::pin(async move {
-                    match reply.await? {
-                        // To be tried again a little later: the borrower may have ended by then.
-                        ReleaseReply::Lent => {
-                            Err(NodeError::new(NodeErrorKind::Unavailable, "borrowed"))
-                        }
-                        reply => Ok(reply),
-                    }
+                    let reply = reply.await?;
+                    // To be tried again a little later: the borrower may have ended by then.
+                    let lent = || NodeError::new(NodeErrorKind::Unavailable, "borrowed");
+                    (reply != ReleaseReply::Lent)
+                        .then_some(reply)
+                        .ok_or_else(lent)
                 })
             }
             Self::EndClaim(request) => {
@@ -89,10 +77,5 @@ impl Command {
                 })
             }
         }
-    }
-
-    /// Whether `reply` says that the node is free of the lock, and has the record if there is one.
-    pub(in crate::manager) const fn is_confirmed_by(&self, reply: &ReleaseReply) -> bool {
-        !self.is_completion() || matches!(reply, ReleaseReply::Released { .. })
     }
 }

@@ -7,7 +7,7 @@ use crate::manager::lease::held::HeldLease;
 use crate::manager::lease::share::Owed;
 use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::release::command::Command;
-use crate::manager::release::settlement::{Settlement, Tally};
+use crate::manager::release::settlement::Settlement;
 use crate::manager::shared::Shared;
 use crate::metrics;
 use crate::node::{EndClaim, ReleaseRequest};
@@ -16,30 +16,24 @@ use crate::token::Owner;
 /// One lock being given back. It runs where it is awaited, as another task would have to be woken for every reply;
 /// dropped at any point it goes on in the background.
 #[derive(Debug)]
-pub(in crate::manager) struct Release {
+pub(in crate::manager) struct Release(
     // Only `drop` takes it.
-    settlement: Option<Settlement>,
-}
+    Option<Settlement>,
+);
 
 impl Release {
-    const fn new(settlement: Settlement) -> Self {
-        Self {
-            settlement: Some(settlement),
-        }
-    }
-
-    /// The release of what `nodes` granted, where `free` other nodes are free already. It meets `obligation`.
-    pub(in crate::manager) fn of_grants(
+    /// `command` for `nodes`, where `free` other nodes are free already. It meets `obligation`.
+    pub(in crate::manager) fn new(
         shared: &Arc<Shared>,
-        request: ReleaseRequest,
+        command: Command,
         nodes: &[usize],
         free: usize,
         obligation: Option<Obligation>,
     ) -> Self {
         let owing = Owing::new(obligation, nodes.to_vec());
-        let mut settlement = Settlement::new(shared, Command::Release(request), nodes, owing);
+        let mut settlement = Settlement::new(shared, command, nodes, owing);
         settlement.confirmed = free;
-        Self::new(settlement)
+        Self(Some(settlement))
     }
 
     /// The end of a claim on all nodes, whether or not they are known to have it.
@@ -49,9 +43,7 @@ impl Release {
         obligation: Option<Obligation>,
     ) -> Self {
         let nodes: Vec<usize> = (0..shared.nodes.len()).collect();
-        let owing = Owing::new(obligation, nodes.clone());
-        let command = Command::EndClaim(request);
-        Self::new(Settlement::new(shared, command, &nodes, owing))
+        Self::new(shared, Command::EndClaim(request), &nodes, 0, obligation)
     }
 
     /// The release of a lock that was held.
@@ -90,16 +82,16 @@ impl Release {
         settlement.confirmed = if is_completion { 0 } else { owed.free };
         settlement.waited_for = waited_for;
         settlement.turns = owed.turns.take();
-        settlement.tally = Some(Tally::new(owed.lost));
+        settlement.was_lost = Some(owed.lost.is_some());
         for &node in &owed.busy {
             settlement.add_busy(lease, node);
         }
-        Self::new(settlement)
+        Self(Some(settlement))
     }
 
     /// Waits until a quorum of nodes has confirmed, at most for the node time-out. The rest goes on in the background.
     pub(in crate::manager) async fn quorum(mut self) -> Result<(), ReleaseUnconfirmed> {
-        match &mut self.settlement {
+        match &mut self.0 {
             Some(settlement) => settlement.quorum().await,
             None => Ok(()),
         }
@@ -108,7 +100,7 @@ impl Release {
 
 impl Drop for Release {
     fn drop(&mut self) {
-        let Some(settlement) = self.settlement.take().filter(|it| !it.is_over()) else {
+        let Some(settlement) = self.0.take().filter(|it| !it.is_over()) else {
             return;
         };
         let shared = Arc::clone(&settlement.shared);

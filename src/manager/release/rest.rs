@@ -27,7 +27,7 @@ impl Settlement {
     /// Tries nodes that failed again until the ttl has ended the lock, and once a quorum has the record brings it to
     /// all others.
     pub(in crate::manager) async fn rest(mut self) {
-        if self.tally.is_some() {
+        if self.was_lost.is_some() {
             // The caller has left. What is not confirmed by then is tried again below.
             let _ = self.quorum().await;
         }
@@ -45,9 +45,15 @@ impl Settlement {
         if self.lacking.is_empty() || self.confirmed < self.needed() {
             let failed = take(&mut self.failed);
             let is_late = self.send_again(failed, self.until).await;
-            if let Some(reason) = self.command.why_left().filter(|_| is_late) {
-                let key = self.command.keys().first().show(self.shared.redact);
-                crate::trace::left_to_expire(&key, reason);
+            if let (true, Command::Release(request)) = (is_late, &self.command) {
+                let reason = match request.lent {
+                    false => "a node did not answer in time",
+                    true => "a borrower did not end, or a node did not answer, in time",
+                };
+                crate::trace::left_to_expire(
+                    &request.keys.first().show(self.shared.redact),
+                    reason,
+                );
             }
         }
         if !self.lacking.is_empty() && self.confirmed >= self.needed() {
@@ -82,29 +88,31 @@ impl Settlement {
     pub(in crate::manager) fn spread(mut self) {
         self.reserve();
         let (shared, keys) = (Arc::clone(&self.shared), self.command.keys().clone());
-        let Command::Complete(request) = &mut self.command else {
+        if let Command::Complete(request) = &mut self.command {
+            request.chosen = true;
+            // A node may be down for all of that minute. What must be released then cannot wait behind its records.
+            shared.tasks.spawn_beside(self.bring());
+        } else {
             shared.settle(&keys, self.free());
-            return;
+        }
+    }
+
+    async fn bring(mut self) {
+        let shared = Arc::clone(&self.shared);
+        let until = shared.clock.now() + SPREAD;
+        let is_closing = tokio::select! {
+            biased;
+            () = shared.registry.closing() => true,
+            _ = self.send_again(self.lacking.clone(), until) => false,
         };
-        request.chosen = true;
-        let owner = Arc::clone(&shared);
-        // A node may be down for all of that minute. What must be released then cannot wait behind its records.
-        shared.tasks.spawn_beside(async move {
-            let until = owner.clock.now() + SPREAD;
-            let is_closing = tokio::select! {
-                biased;
-                () = owner.registry.closing() => true,
-                _ = self.send_again(self.lacking.clone(), until) => false,
-            };
-            if is_closing {
-                // Once more, for nodes that are there.
-                let until = owner.clock.now() + owner.node_timeout;
-                let last = self.send_again(self.lacking.clone(), until);
-                let _ = timeout(owner.node_timeout, last).await;
-            }
-            drop(self.waited_for.take());
-            self.free().await;
-        });
+        if is_closing {
+            // Once more, for nodes that are there.
+            let until = shared.clock.now() + shared.node_timeout;
+            let last = self.send_again(self.lacking.clone(), until);
+            let _ = timeout(shared.node_timeout, last).await;
+        }
+        self.waited_for = None;
+        self.free().await;
     }
 
     /// Releases what is still to be released, without the record.

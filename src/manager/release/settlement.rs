@@ -6,7 +6,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::clock::Clock as _;
-use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::ReleaseUnconfirmed;
 use crate::manager::lease::held::HeldLease;
 use crate::manager::ledger::{Obligation, Owing};
@@ -43,8 +42,8 @@ pub(in crate::manager) struct Settlement {
     listeners: u32,
     // The right to go for the keys: it passes on once a quorum has confirmed.
     pub(in crate::manager) turns: Option<Turns>,
-    // Of a lock that was held: there until a quorum has confirmed, or has not in time.
-    pub(in crate::manager) tally: Option<Tally>,
+    // Whether the lock had been lost. There until its end is counted, and only if it was held.
+    pub(in crate::manager) was_lost: Option<bool>,
     pub(in crate::manager) owing: Owing,
     // Nothing is owed for it; but a shutdown waits for the last try to bring the record to all nodes.
     pub(in crate::manager) waited_for: Option<Obligation>,
@@ -73,7 +72,7 @@ impl Settlement {
             room: None,
             listeners: 0,
             turns: None,
-            tally: None,
+            was_lost: None,
             owing,
             waited_for: None,
         }
@@ -103,17 +102,23 @@ impl Settlement {
     pub(in crate::manager) async fn quorum(&mut self) -> Result<(), ReleaseUnconfirmed> {
         let needed = self.needed();
         self.hear(needed).await;
-        let is_confirmed = self.confirmed >= needed;
-        if let Some(mut tally) = self.tally.take()
-            && is_confirmed
-        {
-            tally.confirm();
-        }
-        self.pass_on();
         let confirmed = self.confirmed;
-        is_confirmed
-            .then_some(())
-            .ok_or(ReleaseUnconfirmed { confirmed, needed })
+        let outcome = if confirmed < needed {
+            self.count("unconfirmed");
+            Err(ReleaseUnconfirmed { confirmed, needed })
+        } else {
+            self.count("released");
+            Ok(())
+        };
+        self.pass_on();
+        outcome
+    }
+
+    /// Counts the end of a lock that was held, once.
+    fn count(&mut self, outcome: &'static str) {
+        if let Some(was_lost) = self.was_lost.take() {
+            metrics::released(if was_lost { "lost" } else { outcome });
+        }
     }
 
     /// Takes in replies until `enough` nodes have confirmed, there are no more, or the node time-out is over.
@@ -140,13 +145,14 @@ impl Settlement {
 
     fn settled(&mut self, node: usize, reply: &ReleaseReply) {
         self.owing.freed(node);
-        if self.command.is_confirmed_by(reply) {
-            self.confirmed += 1;
-            self.lacking.retain(|other| *other != node);
-        }
         if let ReleaseReply::Released { listeners } = reply {
             self.listeners = self.listeners.max(*listeners);
+        } else if self.command.is_completion() {
+            // It is free, and refused the record.
+            return;
         }
+        self.confirmed += 1;
+        self.lacking.retain(|other| *other != node);
     }
 
     /// Lets the next go for the keys: other processes first, if any were told, and then the next of this one.
@@ -193,26 +199,8 @@ impl Settlement {
     }
 }
 
-/// Counts one end of a lock that was held. Dropped before a quorum has confirmed, it counts as unconfirmed.
-#[derive(Debug)]
-pub(in crate::manager) struct Tally(&'static str);
-
-impl Tally {
-    const UNCONFIRMED: &'static str = "unconfirmed";
-
-    pub(in crate::manager) fn new(lost: Option<LossReason>) -> Self {
-        Self(lost.map_or(Self::UNCONFIRMED, |_| "lost"))
-    }
-
-    fn confirm(&mut self) {
-        if self.0 == Self::UNCONFIRMED {
-            self.0 = "released";
-        }
-    }
-}
-
-impl Drop for Tally {
+impl Drop for Settlement {
     fn drop(&mut self) {
-        metrics::released(self.0);
+        self.count("unconfirmed");
     }
 }

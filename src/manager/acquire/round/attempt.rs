@@ -15,6 +15,7 @@ use crate::manager::lease::held::HeldLease;
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::random::token;
+use crate::manager::release::command::Command;
 use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
 use crate::manager::waiting::turns::{Note, Turns};
@@ -323,16 +324,16 @@ impl Attempt {
             .needed()
             .saturating_sub(granted.len());
         let share = Some(obligation.share());
-        let release =
-            Release::of_grants(&self.shared, self.release_request(), &granted, free, share);
+        let release = Release::new(&self.shared, self.release_command(), &granted, free, share);
         for node in granted {
             self.round.settle(node);
         }
         let _ = release.quorum().await;
     }
 
-    fn release_request(&self) -> ReleaseRequest {
-        ReleaseRequest::new(self.keys.clone(), self.token, !self.lost).since(self.sent)
+    fn release_command(&self) -> Command {
+        let request = ReleaseRequest::new(self.keys.clone(), self.token, !self.lost);
+        Command::Release(request.since(self.sent))
     }
 
     /// The error for a round without a quorum.
@@ -371,9 +372,9 @@ impl Drop for Attempt {
             return;
         }
         obligation.enter(Stage::Releasing);
-        let request = self.release_request();
+        let command = self.release_command();
         let rest =
-            crate::manager::acquire::round::late::lost(shared, request, fanout, owed, obligation);
+            crate::manager::acquire::round::late::lost(shared, command, fanout, owed, obligation);
         self.shared.settle(&self.keys, rest);
     }
 }

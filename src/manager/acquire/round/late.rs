@@ -8,14 +8,15 @@ use crate::clock::Clock as _;
 use crate::manager::lease::held::HeldLease;
 use crate::manager::ledger::Obligation;
 use crate::manager::nodes::fanout::Fanout;
+use crate::manager::release::command::Command;
 use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
-use crate::node::{AcquireReply, NodeError, ReleaseRequest};
+use crate::node::{AcquireReply, NodeError};
 
 /// Settles a lost round: releases what is owed now, and what is granted late.
 pub(in crate::manager) async fn lost(
     shared: Arc<Shared>,
-    request: ReleaseRequest,
+    command: Command,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
     owed: Vec<usize>,
     obligation: Obligation,
@@ -23,13 +24,7 @@ pub(in crate::manager) async fn lost(
     // A dropped release goes on in the background, where we are already: this only starts it.
     let release = |nodes: &[usize]| {
         let share = Some(obligation.share());
-        drop(Release::of_grants(
-            &shared,
-            request.clone(),
-            nodes,
-            0,
-            share,
-        ));
+        drop(Release::new(&shared, command.clone(), nodes, 0, share));
     };
     if !owed.is_empty() {
         release(&owed);
