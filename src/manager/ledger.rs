@@ -252,7 +252,7 @@ impl Owing {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
     use crate::moment::Moment;
