@@ -8,11 +8,11 @@ use crate::manager::LockManager;
 use crate::manager::error::acquire::ShuttingDown;
 use crate::manager::error::borrow::BorrowError;
 use crate::manager::guard::LockGuard;
-use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::held::{HeldLease, Tenancy};
 use crate::manager::ledger::Obligation;
 use crate::manager::nodes::random::token;
 use crate::manager::release::releaser::Release;
-use crate::manager::renewal::verify::{Look, look, take_in};
+use crate::manager::renewal::verify::{Verified, take_late_replies, verify};
 use crate::manager::shared::Shared;
 use crate::namespace::NodeKeys;
 use crate::node::EndClaim;
@@ -89,18 +89,14 @@ impl LockManager {
         let lender = (proof.owner(), proof.claim(borrower));
         // Whatever happens before it runs, the loan can be claimed again.
         let mut claiming = Claiming::new(shared, &keys, lender, obligation.share());
-        let Look {
-            sent,
-            holding,
-            late,
-        } = look(shared, &keys, lender).await?;
+        let Verified { sent, nodes, late } = verify(shared, &keys, lender).await?;
         let lease = Lease {
             keys: names,
             owner: Owner::Lender(lender.0, lender.1),
             fence: proof.fence(),
             ttl: shared.terms.ttl,
             started: sent,
-            deadline: holding.deadline(),
+            deadline: nodes.deadline(),
         };
         let clock = Arc::clone(&shared.clock);
         let hold = HeldLease::new(
@@ -109,18 +105,18 @@ impl LockManager {
             lease,
             keys,
             clock,
-            holding,
+            nodes,
             (None, obligation),
         );
         let hold = Arc::new(hold);
         claiming.is_over = true;
         let inserted = shared.registry.insert(&hold);
-        let guard = LockGuard::new(Arc::clone(shared), Arc::clone(&hold), 0);
+        let guard = LockGuard::new(Arc::clone(shared), Tenancy::first(Arc::clone(&hold)));
         if !inserted {
             return Err(BorrowError::ShuttingDown(ShuttingDown));
         }
         if !late.is_empty() {
-            let late = take_in(Arc::clone(shared), hold, late, sent);
+            let late = take_late_replies(Arc::clone(&shared.node_set), hold, late, sent);
             shared.tasks.spawn(late);
         }
         Ok(guard)

@@ -6,8 +6,8 @@ use std::sync::Arc;
 #[cfg(doc)]
 use crate::manager::error::borrow::BorrowError;
 use crate::manager::error::loss::LossReason;
-use crate::manager::guard::{LockGuard, LockHandle, finish};
-use crate::manager::lease::held::HeldLease;
+use crate::manager::guard::{LockGuard, LockHandle};
+use crate::manager::lease::held::{HeldLease, Tenancy};
 use crate::token::LoanProof;
 
 impl LockHandle {
@@ -19,16 +19,16 @@ impl LockHandle {
     /// is not ours to lend; [`LendError::Run`] if it is that of a [`RunGuard`](crate::RunGuard), which is given back
     /// with what the work came to and can wait for no borrower.
     pub fn lend(&self) -> Result<Loan, LendError> {
-        if self.tenancy().0.is_of_a_run() {
+        let Tenancy { lease, number } = self.tenancy();
+        if lease.is_of_a_run() {
             return Err(LendError::Run);
         }
         if self.is_borrowed() {
             return Err(LendError::Borrowed);
         }
-        let (hold, number) = self.tenancy();
-        let loan = hold.lend(number).map_err(LendError::Ended)?;
+        let loan = lease.lend(*number).map_err(LendError::Ended)?;
         Ok(Loan {
-            hold: Arc::clone(hold),
+            lease: Arc::clone(lease),
             proof: LoanProof::new(self.owner_hash(), loan, self.fence()),
             answered: false,
         })
@@ -38,7 +38,7 @@ impl LockHandle {
     /// number is the lender's too, by the word of the proof.
     #[must_use]
     pub fn is_borrowed(&self) -> bool {
-        self.tenancy().0.is_borrowed()
+        self.tenancy().lease.is_borrowed()
     }
 }
 
@@ -108,7 +108,7 @@ impl LockGuard {
 #[must_use = "a loan that is dropped without `returned` leaves the lock to expire"]
 #[clippy::has_significant_drop]
 pub struct Loan {
-    hold: Arc<HeldLease>,
+    lease: Arc<HeldLease>,
     proof: LoanProof,
     answered: bool,
 }
@@ -167,17 +167,14 @@ impl Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        if let Some(shared) = self.hold.loan_ended(self.answered) {
-            // The guards have gone. A release that is dropped goes on in the background.
-            drop(finish(&shared, &self.hold));
-        }
+        self.lease.loan_ended(self.answered);
     }
 }
 
 impl fmt::Debug for Loan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loan")
-            .field("key", self.hold.lease.key())
+            .field("key", self.lease.lease.key())
             .finish_non_exhaustive()
     }
 }

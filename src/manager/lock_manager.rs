@@ -10,6 +10,7 @@ use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
 use crate::manager::acquire::enter::acquire;
 use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::RunError;
 use crate::manager::guard::{LockGuard, LockHandle};
 use crate::manager::shared::Shared;
@@ -239,6 +240,11 @@ impl LockManager {
         // A release that is not confirmed goes on in the background; the work is done either way.
         let _ = guard.release().await;
         outcome
+    }
+
+    /// One more guard of a lock of this manager that is still held.
+    pub(crate) fn reenter(&self, handle: &LockHandle) -> Result<LockGuard, LossReason> {
+        handle.reenter(&self.shared)
     }
 
     /// The time to live that is sent to the nodes.

@@ -101,14 +101,9 @@ impl RunGuard {
     async fn end(self, outcome: Option<(Bytes, End)>) -> Result<(), CompleteError> {
         let guard = self.guard;
         let shared = Arc::clone(guard.shared());
-        match guard.resign() {
-            Some((hold, owed)) => complete(&shared, &hold, owed, outcome).await,
-            // It is not shared and has not been given back.
-            None => Err(CompleteError {
-                confirmed: 0,
-                needed: shared.terms.quorum.needed(),
-            }),
-        }
+        // It is not shared.
+        let (hold, pending) = guard.resign();
+        complete(&shared, &hold, pending, outcome).await
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
+use crate::manager::lease::held::Queue;
 use crate::manager::lease::registry::Registry;
 use crate::manager::ledger::Ledger;
 use crate::manager::nodes::fences::FenceCounts;
@@ -19,7 +20,6 @@ use crate::manager::settings::hand_off::HandOff;
 use crate::manager::settings::options::Options;
 use crate::manager::tasks::TaskTracker;
 use crate::manager::waiting::cooldown::Cooldown;
-use crate::manager::waiting::turns::Queue;
 use crate::manager::waiting::waiters::Waiters;
 use crate::namespace::{Namespace, NodeKeys};
 use crate::node::Node;
@@ -79,7 +79,7 @@ impl Shared {
                 // By the slowest clock.
                 latest_vote: latest.saturating_sub(terms.drift.of(latest)),
                 voting: Arc::new(voting),
-                counters_kept: options.fencing.keep.unwrap_or_else(|| usual(terms.ttl)),
+                fences_kept: options.fencing.keep.unwrap_or_else(|| usual(terms.ttl)),
                 fences: FenceCounts::default(),
             }),
             fencing: options.fencing.keep,

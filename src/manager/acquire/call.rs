@@ -64,7 +64,7 @@ impl<'a> AcquireCall<'a> {
     /// The nodes that granted the lock; nothing if nobody listens.
     fn granted(&self, guard: &LockGuard) -> String {
         let handle = guard.handle();
-        let (hold, _) = handle.tenancy();
+        let hold = &handle.tenancy().lease;
         hold.belongs_to_caller();
         if !trace::hears_acquire() {
             return String::new();

@@ -11,14 +11,15 @@ use crate::manager::acquire::enter::{called_for_all, enter_all};
 use crate::manager::acquire::notices::Listening;
 use crate::manager::acquire::outcome::Acquired;
 use crate::manager::acquire::round::attempt::{Attempt, Purpose};
+use crate::manager::acquire::seat::Entered;
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::acquire::{AcquireError, ShuttingDown};
 use crate::manager::guard::LockGuard;
+use crate::manager::lease::held::{Tenancy, Turns};
 use crate::manager::nodes::random::random;
-use crate::manager::queue::Entered;
 use crate::manager::shared::Shared;
+use crate::manager::waiting::holder::Holder;
 use crate::manager::waiting::pauses::{LONGEST_ROUND_TRIP, SHORTEST_ROUND_TRIP, aside};
-use crate::manager::waiting::turns::{Note, Turns};
 use crate::manager::waiting::waiters::Waiter;
 use crate::metrics;
 use crate::namespace::{NodeKey, NodeKeys};
@@ -159,7 +160,7 @@ impl<'a> Contender<'a> {
     /// Tells those who do not wait how long the holder's lease goes on.
     fn note(&self, remaining: Option<Duration>) {
         if let (Some(remaining), Some(turns)) = (remaining, &self.turns) {
-            turns.note(&Note::Until(self.shared.clock.now() + remaining));
+            turns.note(&Holder::Elsewhere(self.shared.clock.now() + remaining));
         }
     }
 
@@ -217,7 +218,7 @@ impl<'a> Contender<'a> {
         }
         let hold = attempt.win(self.names, turns)?;
         let inserted = self.shared.registry.insert(&hold);
-        let guard = LockGuard::new(Arc::clone(self.shared), hold, 0);
+        let guard = LockGuard::new(Arc::clone(self.shared), Tenancy::first(hold));
         if !inserted {
             // Dropping the guard releases what was just granted.
             return Err(AcquireError::ShuttingDown(ShuttingDown));

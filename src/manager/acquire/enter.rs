@@ -14,12 +14,15 @@ use crate::manager::acquire::call::AcquireCall;
 use crate::manager::acquire::contender::Contender;
 use crate::manager::acquire::outcome::Acquired;
 use crate::manager::acquire::round::attempt::Purpose;
+use crate::manager::acquire::seat::{Called, Entered, LockSeat};
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::acquire::{AcquireError, QueueFull, ShuttingDown};
 use crate::manager::guard::LockGuard;
-use crate::manager::queue::{Entered, Refused, Seat, SentAway};
+use crate::manager::lease::held::{Turn, Turns};
+use crate::manager::queue::{Refused, SentAway};
 use crate::manager::shared::Shared;
-use crate::manager::waiting::turns::{Baton, Note, Turn, Turns, names};
+use crate::manager::waiting::holder::Holder;
+use crate::manager::waiting::turns::names;
 use crate::manager::waiting::waiters::Waiter;
 use crate::namespace::{NodeKey, NodeKeys};
 
@@ -74,8 +77,10 @@ pub(in crate::manager) async fn line_up(
         }
     } else {
         match turn(shared, keys.first(), purpose, wait, &mut queued).await? {
-            Baton::Turn(turn) => turn,
-            Baton::Lock(guard) => return Ok(Acquired::Lock(guard.waited_for(wait.waited(shared)))),
+            Called::Turn(turn) => turn,
+            Called::Lock(guard) => {
+                return Ok(Acquired::Lock(guard.waited_for(wait.waited(shared))));
+            }
         }
     };
     let mut turns = Turns::new(turn);
@@ -95,23 +100,23 @@ pub(in crate::manager) async fn turn(
     purpose: Purpose,
     wait: Wait,
     queued: &mut bool,
-) -> Result<Baton, AcquireError> {
+) -> Result<Called, AcquireError> {
     loop {
         let guard = match enter(shared, key, purpose, wait) {
-            Ok(Entered::Turn(turn)) => return Ok(Baton::Turn(turn)),
+            Ok(Entered::Turn(turn)) => return Ok(Called::Turn(turn)),
             Ok(Entered::Seat(seat)) => {
-                let baton = called(shared, key, seat, wait).await?;
+                let called = called(shared, key, seat, wait).await?;
                 // Who comes back has waited, too.
                 *queued = true;
-                match baton {
-                    Baton::Lock(guard) => guard,
-                    turn @ Baton::Turn(_) => return Ok(turn),
+                match called {
+                    Called::Lock(guard) => guard,
+                    turn @ Called::Turn(_) => return Ok(turn),
                 }
             }
             Err(refused) => return Err(shared.refuse_entry(refused, wait)),
         };
         if !guard.is_lost() {
-            return Ok(Baton::Lock(guard));
+            return Ok(Called::Lock(guard));
         }
         // Lost between the pass and this look; the turn went on to the next.
         drop(guard);
@@ -119,28 +124,30 @@ pub(in crate::manager) async fn turn(
 }
 
 /// Takes the turns of several keys, or a seat.
-pub(in crate::manager) fn enter_all(
-    shared: &Arc<Shared>,
+pub(in crate::manager) fn enter_all<'a>(
+    shared: &'a Arc<Shared>,
     keys: &NodeKeys,
     wait: Wait,
-) -> Result<Entered<Baton>, AcquireError> {
-    let entered = shared.queue.enter_all(&names(keys), wait.is_patient());
-    entered.map_err(|refused| shared.refuse_entry(refused, wait))
+) -> Result<Entered<'a>, AcquireError> {
+    match shared.queue.enter_all(&names(keys), wait.is_patient()) {
+        Ok(entered) => Ok(Entered::new(shared, entered)),
+        Err(refused) => Err(shared.refuse_entry(refused, wait)),
+    }
 }
 
 /// Waits for the turns of several keys.
 pub(in crate::manager) async fn called_for_all(
     shared: &Arc<Shared>,
     keys: &NodeKeys,
-    seat: Seat<Baton>,
+    seat: LockSeat<'_>,
     wait: Wait,
 ) -> Result<Turn, AcquireError> {
     let _waiting = Waiter::new(shared, keys.first(), wait.began, true);
     match timeout(wait.patience(shared), claiming(shared, seat, wait)).await {
-        Ok(Ok(Baton::Turn(turn))) => Ok(turn),
+        Ok(Ok(Called::Turn(turn))) => Ok(turn),
         Ok(Err(SentAway::Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
         // A lock is passed only to those who want its key alone.
-        Err(_) | Ok(Err(SentAway::InUse) | Ok(Baton::Lock(_))) => {
+        Err(_) | Ok(Err(SentAway::InUse) | Ok(Called::Lock(_))) => {
             Err(wait.busy(shared, keys.as_slice()))
         }
     }
@@ -151,14 +158,14 @@ pub(in crate::manager) const CLAIM: u32 = 8;
 
 /// Gets in line. A key that is in use is not for those who do not wait; but where they ask for a record, and nothing is
 /// known of the key yet, it may be that whoever is before them is only asking, too.
-pub(in crate::manager) fn enter(
-    shared: &Arc<Shared>,
+pub(in crate::manager) fn enter<'a>(
+    shared: &'a Arc<Shared>,
     key: &NodeKey,
     purpose: Purpose,
     wait: Wait,
-) -> Result<Entered<Baton>, Refused<Note>> {
+) -> Result<Entered<'a>, Refused<Holder>> {
     let entered = shared.queue.enter(key.shared(), wait.is_patient());
-    match (entered, purpose) {
+    let entered = match (entered, purpose) {
         (Err(Refused::InUse(None)), Purpose::Recall { .. }) => {
             let entered = shared.queue.enter(key.shared(), true);
             entered.map_err(|refused| match refused {
@@ -167,19 +174,20 @@ pub(in crate::manager) fn enter(
             })
         }
         (entered, _) => entered,
-    }
+    };
+    Ok(Entered::new(shared, entered?))
 }
 
 /// Waits in the queue.
 pub(in crate::manager) async fn called(
     shared: &Arc<Shared>,
     key: &NodeKey,
-    seat: Seat<Baton>,
+    seat: LockSeat<'_>,
     wait: Wait,
-) -> Result<Baton, AcquireError> {
+) -> Result<Called, AcquireError> {
     let _waiting = Waiter::new(shared, key, wait.began, true);
     match timeout(wait.patience(shared), seat).await {
-        Ok(Ok(baton)) => Ok(baton),
+        Ok(Ok(called)) => Ok(called),
         Ok(Err(SentAway::Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
         Err(_) | Ok(Err(SentAway::InUse)) => Err(wait.busy(shared, slice::from_ref(key))),
     }
@@ -188,7 +196,7 @@ pub(in crate::manager) async fn called(
 impl Shared {
     pub(in crate::manager) fn refuse_entry(
         &self,
-        refused: Refused<Note>,
+        refused: Refused<Holder>,
         wait: Wait,
     ) -> AcquireError {
         let bounds = self.queue.bounds();
@@ -210,10 +218,10 @@ impl Shared {
 /// Waits to be called. What is kept for this caller, because it has been passed over often, is kept for a part of the
 /// time that it has waited, and never for as long as who does not wait may have to: so nobody is refused for it.
 pub(in crate::manager) async fn claiming(
-    shared: &Arc<Shared>,
-    mut seat: Seat<Baton>,
+    shared: &Shared,
+    mut seat: LockSeat<'_>,
     wait: Wait,
-) -> Result<Baton, SentAway> {
+) -> Result<Called, SentAway> {
     loop {
         let called_or_claims = poll_fn(|cx| match Pin::new(&mut seat).poll(cx) {
             Poll::Ready(called) => Poll::Ready(Some(called)),

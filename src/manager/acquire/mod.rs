@@ -6,4 +6,5 @@ pub(in crate::manager) mod enter;
 pub(in crate::manager) mod notices;
 pub(in crate::manager) mod outcome;
 pub(in crate::manager) mod round;
+pub(in crate::manager) mod seat;
 pub(in crate::manager) mod wait;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::Clock as _;
 use crate::manager::error::acquire::{AcquireError, Contended, WaitTimeout};
 use crate::manager::shared::Shared;
-use crate::manager::waiting::turns::Note;
+use crate::manager::waiting::holder::Holder;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
 
@@ -49,16 +49,16 @@ impl Wait {
 
     /// The error of one who waited in vain for `keys`.
     pub(in crate::manager) fn busy(&self, shared: &Shared, keys: &[NodeKey]) -> AcquireError {
-        let note = keys.iter().find_map(|key| shared.queue.note(key.shared()));
-        self.busy_for(shared, note.as_ref())
+        let holder = keys.iter().find_map(|key| shared.queue.note(key.shared()));
+        self.busy_for(shared, holder.as_ref())
     }
 
     pub(in crate::manager) fn busy_for(
         &self,
         shared: &Shared,
-        note: Option<&Note>,
+        holder: Option<&Holder>,
     ) -> AcquireError {
-        let remaining = note.and_then(|note| note.remaining(&*shared.clock));
+        let remaining = holder.and_then(|holder| holder.remaining(&*shared.clock));
         if self.is_patient() {
             let waited = self.waited(shared);
             AcquireError::WaitTimeout(WaitTimeout { remaining, waited })

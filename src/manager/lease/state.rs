@@ -1,110 +1,927 @@
-//! What a hold keeps under its mutex, and what is done once that is unlocked.
+//! [`LeaseState`]: the life of one held lock as a pure state machine. No clock, no mutex, no task.
+//!
+//! ```text
+//!            tick: deadline near        any event: deadline reached
+//!   Held ───────────────────────► Ending ─────────────────────────────► Lost
+//!    │  └──────────── taken by another, shutdown ───────────────────────►│
+//!    └──────────────────────── guard released or dropped ◄───────────────┘
+//!                                      Released
+//! ```
+//!
+//! Only `Held` can be extended, so nothing revives a lock once its end was announced. While it is `Held` it can
+//! pass from one guard of this process to the next: what the nodes hold stays, and each guard is a *tenant* of its
+//! own, told apart by its number. For all but the present tenant the lock has ended.
+//!
+//! Each event returns the [`Effects`] that its driver, [`held`](super::held), performs once the state is unlocked.
 
-use std::ops::{Deref, DerefMut};
-use std::sync::MutexGuard;
 use std::time::Duration;
 
 use crate::manager::error::loss::LossReason;
-use crate::manager::lease::held::HeldLease;
-use crate::manager::lease::loans::Loans;
-use crate::manager::ledger::Obligation;
-use crate::manager::waiting::turns::Turns;
+use crate::manager::nodes::effect::NodeEffect;
+use crate::manager::settings::hand_off::HandOff;
 use crate::moment::Moment;
-use crate::protocol::renewal::LeaseNodes;
-use crate::trace::{Caller, lock_lost};
+use crate::protocol::renewal::{LeaseNodes, Step};
 
 /// What changes about a lock while it is held.
 #[derive(Debug)]
-pub(in crate::manager) struct Inner {
-    pub(in crate::manager) holding: LeaseNodes,
-    pub(in crate::manager) phase: Phase,
-    // When the watchdog looks at this lock again.
-    pub(in crate::manager) due: Moment,
-    // The right to go for the key: it passes to the next in this process when the lock is lost or given back.
-    pub(in crate::manager) turns: Option<Turns>,
-    // To free the nodes: with whoever has let go of the lock, once that is done.
-    pub(in crate::manager) obligation: Option<Obligation>,
-    // How many guards share it: those of the present tenant.
-    pub(in crate::manager) guards: u32,
-    pub(in crate::manager) loans: Loans,
+pub(in crate::manager) struct LeaseState {
+    nodes: LeaseNodes,
+    phase: Phase,
+    // Until when it may be relied on, as announced; the origin of time once it has ended.
+    deadline: Moment,
+    ttl: Duration,
+    // When the nodes granted it.
+    started: Moment,
+    // Of another, who lent it to us.
+    is_borrowed: bool,
+    tenant: u32,
     // When the present tenant got it.
-    pub(in crate::manager) since: Moment,
-    pub(in crate::manager) caller: Caller,
-    // Whether somebody was told of its end while it was still to be relied on.
-    pub(in crate::manager) told: bool,
-}
-
-/// The inside of a hold, and what is to be done once its mutex is unlocked: fields drop in order.
-pub(in crate::manager) struct Locked<'a> {
-    pub(in crate::manager) inner: MutexGuard<'a, Inner>,
-    pub(in crate::manager) after: After<'a>,
-}
-
-/// What must not be done under the mutex, for it calls code that is not ours.
-pub(in crate::manager) struct After<'a> {
-    pub(in crate::manager) hold: &'a HeldLease,
-    pub(in crate::manager) ended: bool,
-    pub(in crate::manager) settled: bool,
-    pub(in crate::manager) lost: Option<(LossReason, Caller)>,
-    pub(in crate::manager) passed: Option<Turns>,
-    // For how long a tenant that is one no more has held it.
-    pub(in crate::manager) held_for: Option<Duration>,
-}
-
-impl<'a> Locked<'a> {
-    pub(in crate::manager) const fn new(hold: &'a HeldLease, inner: MutexGuard<'a, Inner>) -> Self {
-        Self {
-            inner,
-            after: After {
-                hold,
-                ended: false,
-                settled: false,
-                lost: None,
-                passed: None,
-                held_for: None,
-            },
-        }
-    }
-}
-
-impl Drop for After<'_> {
-    fn drop(&mut self) {
-        if self.ended {
-            self.hold.ended.notify_waiters();
-        }
-        if self.settled {
-            self.hold.settled.notify_waiters();
-        }
-        drop(self.passed.take());
-        if let Some(time) = self.held_for {
-            crate::metrics::held_for(time);
-        }
-        if let Some((reason, caller)) = self.lost.take() {
-            crate::metrics::lost(reason.word());
-            let key = self.hold.keys.first().show(self.hold.redact);
-            caller.tell(|| lock_lost(&key, &reason));
-        }
-    }
-}
-
-impl Deref for Locked<'_> {
-    type Target = Inner;
-
-    fn deref(&self) -> &Inner {
-        &self.inner
-    }
-}
-
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Inner {
-        &mut self.inner
-    }
+    since: Moment,
+    // How many guards share it: those of the present tenant.
+    guards: u32,
+    loans: Loans,
+    // Whether a waiter for its end was told of that while the lock was still to be relied on.
+    told: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::manager) enum Phase {
+enum Phase {
     Held,
     Ending(LossReason),
     Lost(LossReason),
     Released,
+}
+
+/// The loans of one lock: while one is out, it is neither handed on nor released.
+#[derive(Debug, Default)]
+struct Loans {
+    out: u32,
+    // How many there were. The proof fits all who have the lock after this tenant, and a copy of the call may come
+    // late, so a lock with any is not handed on even when all loans are back.
+    made: u32,
+    // A borrower never answered: it may still be at work, so the lock is left to expire.
+    abandoned: bool,
+    // The guards have gone, and the last loan releases the lock.
+    deferred: bool,
+}
+
+/// What an event asks of the driver. Each is returned once, by the event that caused it.
+#[derive(Debug, Default, PartialEq, Eq)]
+#[must_use = "the driver performs them"]
+pub(in crate::manager) struct Effects {
+    /// The lock has ended for a tenant, or its end is announced: wake those that wait for it.
+    pub(in crate::manager) notify_ended: bool,
+    /// A command that was under way at the release has been answered or given up: wake the release.
+    pub(in crate::manager) notify_settled: bool,
+    /// Count and log this loss.
+    pub(in crate::manager) lost: Option<LossReason>,
+    /// The guard may live on, but others can have the lock now, also others in this process.
+    pub(in crate::manager) pass_turns: bool,
+    /// For how long a tenant that is one no more has held it.
+    pub(in crate::manager) held_for: Option<Duration>,
+    /// Send these nodes an extension; they are marked as busy.
+    pub(in crate::manager) renew: Vec<usize>,
+    /// When to tick next, if ever.
+    pub(in crate::manager) next: Option<Moment>,
+    /// Hand the lock over to the tenant of this number.
+    pub(in crate::manager) hand_over: Option<u32>,
+    /// Carry out the release that waited for the last loan.
+    pub(in crate::manager) release: bool,
+}
+
+/// What is left on the nodes by a lock that was let go of.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::manager) struct Left {
+    /// The nodes to release now.
+    pub(in crate::manager) nodes: Vec<usize>,
+    /// The nodes with a command under way, to be released when that is settled.
+    pub(in crate::manager) busy: Vec<usize>,
+    /// How many nodes are free already.
+    pub(in crate::manager) free: usize,
+    /// Why the lock had been lost, if it had.
+    pub(in crate::manager) lost: Option<LossReason>,
+    /// Nothing is sent, though the nodes have it: it is left to expire.
+    pub(in crate::manager) abandoned: bool,
+}
+
+impl LeaseState {
+    /// A lock that a quorum granted by a round sent at `started`, with what is known of every node.
+    pub(in crate::manager) fn new(
+        nodes: LeaseNodes,
+        ttl: Duration,
+        started: Moment,
+        is_borrowed: bool,
+    ) -> Self {
+        Self {
+            phase: Phase::Held,
+            deadline: nodes.deadline(),
+            nodes,
+            ttl,
+            started,
+            is_borrowed,
+            tenant: 0,
+            since: started,
+            guards: 1,
+            loans: Loans::default(),
+            told: false,
+        }
+    }
+
+    pub(in crate::manager) const fn deadline(&self) -> Moment {
+        self.deadline
+    }
+
+    pub(in crate::manager) const fn tenant(&self) -> u32 {
+        self.tenant
+    }
+
+    pub(in crate::manager) const fn since(&self) -> Moment {
+        self.since
+    }
+
+    /// When to tick first.
+    pub(in crate::manager) fn first_due(&self) -> Moment {
+        self.nodes.due()
+    }
+
+    /// The nodes that hold it, as far as is known.
+    pub(in crate::manager) fn holding(&self) -> Vec<usize> {
+        let nodes = 0..self.nodes.nodes();
+        nodes.filter(|node| self.nodes.holds(*node)).collect()
+    }
+
+    /// Whether `node` owes a release; `None` while a command that may set our token is under way to it.
+    pub(in crate::manager) fn owes(&self, node: usize) -> Option<bool> {
+        (!self.nodes.busy(node)).then(|| self.nodes.owes(node))
+    }
+
+    /// Whether it was ever lent.
+    pub(in crate::manager) const fn was_lent(&self) -> bool {
+        self.loans.made > 0
+    }
+
+    /// Loses the lock if its deadline has passed by `now`.
+    pub(in crate::manager) fn check(&mut self, now: Moment) -> Effects {
+        if now < self.deadline {
+            return Effects::default();
+        }
+        match self.phase {
+            Phase::Held => self.lose(self.end_reason(), now),
+            Phase::Ending(reason) => self.lose(reason, now),
+            Phase::Lost(_) | Phase::Released => Effects::default(),
+        }
+    }
+
+    /// Loses the lock at once, unless it has ended before.
+    pub(in crate::manager) fn lose(&mut self, reason: LossReason, now: Moment) -> Effects {
+        if matches!(self.phase, Phase::Lost(_) | Phase::Released) {
+            return Effects::default();
+        }
+        self.phase = Phase::Lost(reason);
+        self.deadline = Moment::ORIGIN;
+        Effects {
+            notify_ended: true,
+            lost: Some(reason),
+            pass_turns: true,
+            held_for: Some(now.since(self.since)),
+            ..Effects::default()
+        }
+    }
+
+    fn end_reason(&self) -> LossReason {
+        if self.nodes.capped() {
+            LossReason::MaxHold
+        } else {
+            LossReason::Expired
+        }
+    }
+
+    /// Why the lock has ended or is about to, for `tenant`, if so.
+    pub(in crate::manager) fn ended_because(
+        &mut self,
+        tenant: u32,
+        now: Moment,
+    ) -> (Option<LossReason>, Effects) {
+        if self.tenant != tenant {
+            return (Some(LossReason::Released), Effects::default());
+        }
+        let effects = self.check(now);
+        let reason = match self.phase {
+            Phase::Held => None,
+            Phase::Ending(reason) | Phase::Lost(reason) => Some(reason),
+            Phase::Released => Some(LossReason::Released),
+        };
+        (reason, effects)
+    }
+
+    /// Notes that a waiter for its end was told of it, and will give up what runs under the lock.
+    pub(in crate::manager) const fn end_is_told(&mut self) {
+        self.told = true;
+    }
+
+    /// Does what is due at `now`. Extensions count as sent at `now`.
+    pub(in crate::manager) fn tick(&mut self, now: Moment) -> Effects {
+        let mut effects = self.check(now);
+        match self.phase {
+            Phase::Held => {}
+            Phase::Ending(_) => {
+                effects.next = Some(self.deadline);
+                return effects;
+            }
+            Phase::Lost(_) | Phase::Released => return effects,
+        }
+        let all = 0..self.nodes.nodes();
+        effects.renew = match self.nodes.step(now) {
+            Step::Wait => Vec::new(),
+            Step::Renew => all.collect(),
+            Step::TopUp => all
+                .filter(|node| self.nodes.misses(*node) && !self.nodes.busy(*node))
+                .collect(),
+            Step::Ending => {
+                self.phase = Phase::Ending(self.end_reason());
+                effects.notify_ended = true;
+                effects.next = Some(self.deadline);
+                return effects;
+            }
+            Step::Lost => return self.lose(self.end_reason(), now),
+        };
+        for node in &effects.renew {
+            self.nodes.begin(*node);
+        }
+        effects.next = Some(self.nodes.due());
+        effects
+    }
+
+    /// Takes in what became of a command to `node` that may have set our token.
+    pub(in crate::manager) fn reply(
+        &mut self,
+        node: usize,
+        effect: NodeEffect,
+        now: Moment,
+    ) -> Effects {
+        // Before the reply is looked at: what arrives after the deadline moves nothing, because a loss is final.
+        let mut effects = self.check(now);
+        self.nodes.end(node);
+        effect.apply(node, &mut self.nodes);
+        match self.phase {
+            Phase::Held => {
+                let deadline = self.nodes.deadline();
+                if self.nodes.taken() || deadline <= now {
+                    let reason = if self.is_borrowed {
+                        LossReason::Lender
+                    } else {
+                        LossReason::Taken
+                    };
+                    return self.lose(reason, now);
+                }
+                self.deadline = deadline;
+            }
+            // The end was announced: it does not move any more.
+            Phase::Ending(_) | Phase::Lost(_) => {}
+            Phase::Released => effects.notify_settled = true,
+        }
+        effects
+    }
+
+    /// Asks for a top-up at `at` if nodes are missing, and tells whether they are.
+    pub(in crate::manager) fn plan_top_up(&mut self, at: Moment) -> bool {
+        let is_missed = self.phase == Phase::Held && self.nodes.missing() > 0;
+        if is_missed {
+            self.nodes.plan_top_up(at);
+        }
+        is_missed
+    }
+
+    /// Passes the lock to a new tenant, if one is `wanted` and nothing speaks against it. From here on the lock has
+    /// ended for all tenants before.
+    pub(in crate::manager) fn succeed(
+        &mut self,
+        now: Moment,
+        terms: &HandOff,
+        wanted: bool,
+    ) -> Effects {
+        let comfortable = self.deadline.since(now) >= self.ttl / 2;
+        let passes = self.tenant < terms.max_passes && now.since(self.started) < terms.max_time;
+        if self.phase != Phase::Held || !wanted || !comfortable || !passes || self.was_lent() {
+            return Effects::default();
+        }
+        let held_for = now.since(self.since);
+        self.nodes.begin_anew(now);
+        self.deadline = self.nodes.deadline();
+        self.tenant += 1;
+        self.guards = 1;
+        self.since = now;
+        Effects {
+            notify_ended: true,
+            held_for: Some(held_for),
+            hand_over: Some(self.tenant),
+            ..Effects::default()
+        }
+    }
+
+    /// Lets one more guard of `tenant` share the lock, if it is still to be relied on.
+    pub(in crate::manager) fn share(
+        &mut self,
+        tenant: u32,
+        now: Moment,
+    ) -> (Result<(), LossReason>, Effects) {
+        let (ended, effects) = self.ended_because(tenant, now);
+        let shared = match ended {
+            Some(reason) => Err(reason),
+            // The last guard may have left; but what it left to a loan is taken up again.
+            None if self.guards == 0 && !std::mem::take(&mut self.loans.deferred) => {
+                Err(LossReason::Released)
+            }
+            None => {
+                self.guards += 1;
+                Ok(())
+            }
+        };
+        (shared, effects)
+    }
+
+    /// Notes that one of the guards that share the lock has left; whether it was the last.
+    pub(in crate::manager) const fn leave(&mut self) -> bool {
+        self.guards = self.guards.saturating_sub(1);
+        self.guards == 0
+    }
+
+    /// Notes one loan of `tenant`, if the lock is still to be relied on: its number, and by when the nodes will have
+    /// let the lock go, whatever is late.
+    pub(in crate::manager) fn lend(
+        &mut self,
+        tenant: u32,
+        now: Moment,
+    ) -> (Result<(u32, Moment), LossReason>, Effects) {
+        let (ended, effects) = self.ended_because(tenant, now);
+        let lent = match ended {
+            Some(reason) => Err(reason),
+            // The last guard has left, or has left the lock to the loans that are out.
+            None if self.guards == 0 => Err(LossReason::Released),
+            None => {
+                self.loans.out += 1;
+                self.loans.made = self.loans.made.wrapping_add(1).max(1);
+                Ok((self.loans.made, self.nodes.latest_end() + self.ttl))
+            }
+        };
+        (lent, effects)
+    }
+
+    /// Leaves the release to the last loan, if one is out; whether it does. For a lock whose last guard has left.
+    pub(in crate::manager) const fn defer(&mut self) -> bool {
+        self.loans.deferred = self.loans.out > 0;
+        self.loans.deferred
+    }
+
+    /// Notes the end of one loan. If the guards have gone and it was the last, the lock is to be released now.
+    ///
+    /// Without an answer nobody knows whether the borrower is still at work: from here on the lock is not extended,
+    /// and it is never released.
+    pub(in crate::manager) fn loan_ended(&mut self, answered: bool) -> Effects {
+        self.loans.out = self.loans.out.saturating_sub(1);
+        if !answered {
+            self.loans.abandoned = true;
+            self.nodes.cease();
+        }
+        Effects {
+            release: self.loans.out == 0 && std::mem::take(&mut self.loans.deferred),
+            ..Effects::default()
+        }
+    }
+
+    /// Lets go of the lock: from here on nothing extends it.
+    pub(in crate::manager) fn let_go(&mut self, now: Moment) -> (Left, Effects) {
+        // Also when the end was announced and no event has come since.
+        let mut effects = self.check(now);
+        let lost = match self.phase {
+            Phase::Held | Phase::Ending(_) => None,
+            Phase::Lost(reason) => Some(reason),
+            Phase::Released => Some(LossReason::Released),
+        };
+        let abandoned = self.loans.abandoned;
+        let nodes = 0..if abandoned { 0 } else { self.nodes.nodes() };
+        let (busy, idle): (Vec<usize>, Vec<usize>) = nodes.partition(|n| self.nodes.busy(*n));
+        let left = Left {
+            free: idle.iter().filter(|n| self.nodes.is_clear(**n)).count(),
+            nodes: idle.into_iter().filter(|n| self.nodes.owes(*n)).collect(),
+            busy,
+            lost,
+            abandoned,
+        };
+        if let (Phase::Ending(reason), true) = (self.phase, self.told) {
+            // It is released in time, but the work was cut off as if it had been lost, and that is to be seen.
+            effects.lost = Some(reason);
+        }
+        if lost.is_none() {
+            effects.held_for = Some(now.since(self.since));
+        }
+        effects.notify_ended |= self.phase != Phase::Released;
+        self.phase = Phase::Released;
+        self.deadline = Moment::ORIGIN;
+        (left, effects)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::quorum::Quorum;
+    use crate::protocol::renewal::Terms;
+    use crate::protocol::validity::Drift;
+    use proptest::prelude::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+    /// When the validity of a grant at the start ends, in milliseconds.
+    const END: u64 = 9_898;
+
+    fn terms() -> Terms {
+        Terms {
+            quorum: Quorum::masking(5, 0).unwrap(),
+            ttl: TTL,
+            drift: Drift::default(),
+            retry: Duration::from_millis(400),
+            max_hold: Duration::from_secs(60),
+        }
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::ORIGIN + Duration::from_millis(1_000_000 + millis)
+    }
+
+    fn granted_on(nodes: impl IntoIterator<Item = usize>) -> LeaseState {
+        let mut fold = LeaseNodes::new(terms(), at(0));
+        for node in nodes {
+            fold.confirm(node, at(0));
+        }
+        LeaseState::new(fold, TTL, at(0), false)
+    }
+
+    fn lost(reason: LossReason, held_millis: u64) -> Effects {
+        Effects {
+            notify_ended: true,
+            lost: Some(reason),
+            pass_turns: true,
+            held_for: Some(Duration::from_millis(held_millis)),
+            ..Effects::default()
+        }
+    }
+
+    fn released(held_millis: u64) -> Effects {
+        Effects {
+            notify_ended: true,
+            held_for: Some(Duration::from_millis(held_millis)),
+            ..Effects::default()
+        }
+    }
+
+    const fn nothing() -> Effects {
+        Effects {
+            notify_ended: false,
+            notify_settled: false,
+            lost: None,
+            pass_turns: false,
+            held_for: None,
+            renew: Vec::new(),
+            next: None,
+            hand_over: None,
+            release: false,
+        }
+    }
+
+    fn passing() -> HandOff {
+        HandOff::new(2, Duration::from_secs(30))
+    }
+
+    #[track_caller]
+    fn assert_ended(state: &mut LeaseState, tenant: u32, because: LossReason) {
+        let later = at(1_000_000);
+        assert_eq!(
+            state.ended_because(tenant, later),
+            (Some(because), nothing())
+        );
+    }
+
+    /// A state whose end was announced, at [`END`] less 5 ms.
+    fn ending() -> LeaseState {
+        let mut state = granted_on(0..3);
+        assert_eq!(state.tick(at(9_000)).renew, [0, 1, 2, 3, 4]);
+        let announced = Effects {
+            notify_ended: true,
+            next: Some(at(END)),
+            ..Effects::default()
+        };
+        assert_eq!(state.tick(at(END - 5)), announced);
+        state
+    }
+
+    #[test]
+    fn it_is_lost_once_and_exactly_when_its_deadline_has_passed() {
+        let mut state = granted_on(0..3);
+        assert_eq!(state.deadline(), at(END));
+        assert_eq!(state.check(at(END - 1)), nothing());
+        assert_eq!(state.ended_because(0, at(END - 1)), (None, nothing()));
+        assert_eq!(state.check(at(END)), lost(LossReason::Expired, END));
+        assert_eq!(state.check(at(END)), nothing());
+        assert_eq!(state.deadline(), Moment::ORIGIN);
+        assert_eq!(state.tick(at(END)), nothing(), "and is looked at no more");
+        assert_ended(&mut state, 0, LossReason::Expired);
+    }
+
+    #[test]
+    fn every_event_sees_that_the_deadline_has_passed() {
+        let after = at(END + 2);
+        let expired = || lost(LossReason::Expired, END + 2);
+        assert_eq!(granted_on(0..3).tick(after), expired());
+        assert_eq!(
+            granted_on(0..3).reply(3, NodeEffect::Unchanged, after),
+            expired()
+        );
+        assert_eq!(
+            granted_on(0..3).ended_because(0, after),
+            (Some(LossReason::Expired), expired())
+        );
+        assert_eq!(
+            granted_on(0..3).share(0, after),
+            (Err(LossReason::Expired), expired())
+        );
+        assert_eq!(
+            granted_on(0..3).lend(0, after),
+            (Err(LossReason::Expired), expired())
+        );
+        assert_eq!(ending().tick(after), expired());
+        let (left, effects) = granted_on(0..3).let_go(after);
+        assert_eq!((left.lost, effects), (Some(LossReason::Expired), expired()));
+    }
+
+    #[test]
+    fn a_tick_extends_and_the_replies_move_the_deadline() {
+        let mut state = granted_on(0..3);
+        let waiting = state.tick(at(1));
+        assert_eq!(
+            (waiting.renew, waiting.next),
+            (vec![], Some(state.first_due()))
+        );
+        let due = state.tick(at(3_500));
+        assert_eq!(due.renew, [0, 1, 2, 3, 4]);
+        assert_eq!(state.owes(0), None, "busy");
+        for (node, deadline) in [(3, END), (4, END), (0, END + 3_500)] {
+            let effects = state.reply(node, NodeEffect::Confirmed { sent: at(3_500) }, at(3_510));
+            assert_eq!(effects, nothing());
+            assert_eq!(state.deadline(), at(deadline));
+        }
+        assert_eq!((state.owes(0), state.owes(1)), (Some(true), None));
+        assert_eq!(state.holding(), [0, 1, 2, 3, 4]);
+        let next = state.tick(at(3_600));
+        assert_eq!(next.renew, [0; 0], "a quorum has it");
+        assert!(next.next > Some(at(6_000)), "{next:?}");
+    }
+
+    #[test]
+    fn nodes_that_are_missing_are_topped_up_unless_they_are_busy() {
+        let mut state = granted_on(0..3);
+        assert!(state.plan_top_up(at(100)));
+        assert_eq!(state.first_due(), at(100));
+        assert_eq!(state.tick(at(100)).renew, [3, 4]);
+        let absent = NodeEffect::Absent { sent: at(100) };
+        assert_eq!(state.reply(3, absent, at(110)), nothing());
+        assert!(state.plan_top_up(at(200)));
+        assert_eq!(state.tick(at(200)).renew, [3]);
+        assert!(!granted_on(0..5).plan_top_up(at(100)));
+        let (_, released) = state.let_go(at(300));
+        assert!(released.notify_ended && !state.plan_top_up(at(400)));
+    }
+
+    #[test]
+    fn once_the_end_is_announced_no_extension_revives_it() {
+        let mut state = ending();
+        for node in 0..5 {
+            let extended = NodeEffect::Confirmed { sent: at(9_000) };
+            assert_eq!(state.reply(node, extended, at(END - 4)), nothing());
+        }
+        assert_eq!(state.deadline(), at(END));
+        assert_eq!(
+            state.ended_because(0, at(END - 4)),
+            (Some(LossReason::Expired), nothing())
+        );
+        assert_eq!(state.share(0, at(END - 4)).0, Err(LossReason::Expired));
+        assert_eq!(state.succeed(at(END - 4), &passing(), true), nothing());
+        assert_eq!(state.tick(at(END - 4)).next, Some(at(END)));
+        assert_eq!(state.tick(at(END)), lost(LossReason::Expired, END));
+    }
+
+    #[test]
+    fn an_extension_after_the_deadline_revives_nothing() {
+        let mut state = granted_on(0..3);
+        assert_eq!(state.tick(at(9_000)).renew.len(), 5);
+        let extended = NodeEffect::Confirmed { sent: at(9_000) };
+        assert_eq!(
+            state.reply(0, extended, at(END + 1)),
+            lost(LossReason::Expired, END + 1)
+        );
+        for node in 1..5 {
+            assert_eq!(state.reply(node, extended, at(END + 1)), nothing());
+        }
+        assert_eq!(state.deadline(), Moment::ORIGIN);
+        assert_ended(&mut state, 0, LossReason::Expired);
+        assert_eq!(state.let_go(at(END + 2)).0.nodes, [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn too_many_nodes_with_another_token_are_a_loss() {
+        for (is_borrowed, reason) in [(false, LossReason::Taken), (true, LossReason::Lender)] {
+            let mut state = granted_on(0..5);
+            state.is_borrowed = is_borrowed;
+            let foreign = NodeEffect::Foreign { sent: at(50) };
+            assert_eq!(state.reply(0, foreign, at(60)), nothing());
+            assert_eq!(state.reply(1, foreign, at(60)), nothing());
+            assert_eq!(state.reply(2, foreign, at(60)), lost(reason, 60));
+            assert_eq!(state.reply(3, foreign, at(60)), nothing());
+            assert_ended(&mut state, 0, reason);
+        }
+    }
+
+    #[test]
+    fn the_longest_hold_ends_it_for_that_reason() {
+        let mut state = granted_on(0..3);
+        for node in 0..3 {
+            let effects = state.reply(node, NodeEffect::Confirmed { sent: at(55_000) }, at(100));
+            assert_eq!(effects, nothing());
+        }
+        assert_eq!(state.deadline(), at(60_000));
+        assert_eq!(state.check(at(60_000)), lost(LossReason::MaxHold, 60_000));
+    }
+
+    #[test]
+    fn it_is_lost_at_once_and_once() {
+        let mut state = granted_on(0..3);
+        assert_eq!(
+            state.lose(LossReason::Shutdown, at(7)),
+            lost(LossReason::Shutdown, 7)
+        );
+        assert_eq!(state.lose(LossReason::Taken, at(8)), nothing());
+        assert_eq!(
+            ending().lose(LossReason::Shutdown, at(END - 4)),
+            lost(LossReason::Shutdown, END - 4)
+        );
+        let mut state = granted_on(0..3);
+        assert_eq!(state.let_go(at(7)).1, released(7));
+        assert_eq!(state.lose(LossReason::Shutdown, at(8)), nothing());
+    }
+
+    #[test]
+    fn what_is_let_go_of_is_released_where_it_may_be_and_busy_nodes_settle_later() {
+        let mut fold = LeaseNodes::new(terms(), at(0));
+        (0..3).for_each(|node| fold.confirm(node, at(0)));
+        fold.begin(4);
+        let mut state = LeaseState::new(fold, TTL, at(0), false);
+        let left = Left {
+            nodes: vec![0, 1, 2],
+            busy: vec![4],
+            free: 1,
+            lost: None,
+            abandoned: false,
+        };
+        assert_eq!(state.let_go(at(80)), (left, released(80)));
+        assert_ended(&mut state, 0, LossReason::Released);
+        assert_eq!(state.deadline(), Moment::ORIGIN);
+        assert_eq!((state.owes(3), state.owes(4)), (Some(false), None));
+        let settled = Effects {
+            notify_settled: true,
+            ..Effects::default()
+        };
+        let late = NodeEffect::Confirmed { sent: at(0) };
+        assert_eq!(state.reply(4, late, at(90)), settled);
+        assert_eq!(state.owes(4), Some(true));
+        assert_eq!(state.deadline(), Moment::ORIGIN, "it stays released");
+        let (again, effects) = state.let_go(at(100));
+        assert_eq!(
+            (again.lost, effects),
+            (Some(LossReason::Released), nothing())
+        );
+    }
+
+    #[test]
+    fn a_lost_lock_is_let_go_of_without_a_word() {
+        let mut state = granted_on(0..3);
+        assert_eq!(
+            state.lose(LossReason::Taken, at(5)),
+            lost(LossReason::Taken, 5)
+        );
+        let (left, effects) = state.let_go(at(9));
+        assert_eq!(left.lost, Some(LossReason::Taken));
+        assert!(effects.held_for.is_none() && effects.lost.is_none() && !effects.pass_turns);
+    }
+
+    #[test]
+    fn work_that_was_told_of_the_end_counts_as_cut_off_though_it_is_released_in_time() {
+        let (left, effects) = ending().let_go(at(END - 4));
+        assert_eq!((left.lost, effects), (None, released(END - 4)));
+        let mut state = ending();
+        state.end_is_told();
+        let (left, effects) = state.let_go(at(END - 4));
+        let cut_off = Effects {
+            lost: Some(LossReason::Expired),
+            ..released(END - 4)
+        };
+        assert_eq!((left.lost, effects), (None, cut_off));
+    }
+
+    #[test]
+    fn a_hand_over_changes_the_tenant_and_ends_the_lock_for_the_one_before() {
+        let mut state = granted_on(0..3);
+        assert!(state.leave());
+        let handed_over = Effects {
+            hand_over: Some(1),
+            ..released(40)
+        };
+        assert_eq!(state.succeed(at(40), &passing(), true), handed_over);
+        assert_eq!((state.tenant(), state.since()), (1, at(40)));
+        assert_eq!(
+            state.ended_because(0, at(50)),
+            (Some(LossReason::Released), nothing())
+        );
+        assert_eq!(state.ended_because(1, at(50)), (None, nothing()));
+        assert_eq!(state.share(0, at(50)).0, Err(LossReason::Released));
+        assert_eq!(state.lend(0, at(50)).0, Err(LossReason::Released));
+        assert!(state.leave(), "the new tenant has one guard");
+        assert_eq!(state.succeed(at(60), &passing(), true).hand_over, Some(2));
+        assert_eq!(state.let_go(at(90)).1, released(30));
+    }
+
+    #[test]
+    fn it_is_handed_over_only_where_nothing_speaks_against_it() {
+        let refused = |state: &mut LeaseState, now: u64, terms: &HandOff, wanted: bool| {
+            assert_eq!(state.succeed(at(now), terms, wanted), nothing());
+            assert_eq!((state.tenant(), state.since()), (0, at(0)));
+        };
+        let state = || granted_on(0..3);
+        refused(&mut state(), 1, &passing(), false);
+        refused(&mut state(), 1, &HandOff::OFF, true);
+        refused(
+            &mut state(),
+            1,
+            &HandOff::new(9, Duration::from_millis(1)),
+            true,
+        );
+        refused(&mut state(), END - 4_999, &passing(), true);
+        refused(&mut ending(), 1, &passing(), true);
+        let mut lent = state();
+        assert!(lent.lend(0, at(0)).0.is_ok());
+        assert_eq!(lent.loan_ended(true), nothing());
+        refused(&mut lent, 1, &passing(), true);
+        let mut lost = state();
+        assert!(lost.lose(LossReason::Taken, at(0)).pass_turns);
+        refused(&mut lost, 1, &passing(), true);
+        assert_eq!(
+            state().succeed(at(END - 5_000), &passing(), true).hand_over,
+            Some(1)
+        );
+    }
+
+    #[test]
+    fn guards_share_it_until_the_last_leaves() {
+        let mut state = granted_on(0..3);
+        assert_eq!(state.share(0, at(1)), (Ok(()), nothing()));
+        assert_eq!(state.share(1, at(1)).0, Err(LossReason::Released));
+        assert!(!state.leave());
+        assert!(state.leave());
+        assert_eq!(state.share(0, at(1)).0, Err(LossReason::Released));
+        assert_eq!(state.lend(0, at(1)).0, Err(LossReason::Released));
+    }
+
+    #[test]
+    fn a_loan_keeps_the_lock_from_being_released() {
+        let mut state = granted_on(0..3);
+        assert!(!state.defer(), "none is out");
+        let end = at(60_000) + TTL * 2;
+        assert_eq!(state.lend(0, at(1)), (Ok((1, end)), nothing()));
+        assert_eq!(state.lend(0, at(1)), (Ok((2, end)), nothing()));
+        assert!(state.leave() && state.defer());
+        assert_eq!(state.lend(0, at(2)).0, Err(LossReason::Released));
+        assert_eq!(state.tick(at(3_500)).renew.len(), 5, "it is extended on");
+        assert_eq!(state.loan_ended(true), nothing());
+        let release = Effects {
+            release: true,
+            ..Effects::default()
+        };
+        assert_eq!(state.loan_ended(true), release);
+        assert_eq!(state.loan_ended(true), nothing());
+        assert!(state.was_lent() && !state.let_go(at(3_600)).0.abandoned);
+    }
+
+    #[test]
+    fn a_new_guard_takes_up_what_was_left_to_a_loan() {
+        let mut state = granted_on(0..3);
+        assert!(state.lend(0, at(1)).0.is_ok());
+        assert!(state.leave() && state.defer());
+        assert_eq!(state.share(0, at(2)), (Ok(()), nothing()));
+        assert_eq!(state.loan_ended(true), nothing(), "the guard releases it");
+        assert!(state.leave() && !state.defer());
+    }
+
+    #[test]
+    fn a_loan_without_an_answer_leaves_the_lock_to_expire() {
+        let mut state = granted_on(0..3);
+        assert!(state.lend(0, at(1)).0.is_ok());
+        assert_eq!(state.loan_ended(false), nothing());
+        assert_eq!(state.tick(at(3_500)).renew, [0; 0], "not extended");
+        let (left, effects) = state.let_go(at(3_600));
+        let nowhere = Left {
+            nodes: Vec::new(),
+            busy: Vec::new(),
+            free: 0,
+            lost: None,
+            abandoned: true,
+        };
+        assert_eq!((left, effects), (nowhere, released(3_600)));
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        Tick,
+        Reply(usize, NodeEffect),
+        Lose,
+        Succeed,
+        Share(u32),
+        Leave,
+        LetGo,
+        Lend(u32),
+        Defer,
+        LoanEnded(bool),
+        Look(u32),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let effect = prop_oneof![
+            (0..30_000_u64).prop_map(|sent| NodeEffect::Confirmed { sent: at(sent) }),
+            (0..30_000_u64).prop_map(|sent| NodeEffect::Foreign { sent: at(sent) }),
+            (0..30_000_u64).prop_map(|sent| NodeEffect::Absent { sent: at(sent) }),
+            Just(NodeEffect::Unknown),
+            Just(NodeEffect::Unchanged),
+        ];
+        prop_oneof![
+            4 => Just(Event::Tick),
+            4 => (0..5_usize, effect).prop_map(|(node, effect)| Event::Reply(node, effect)),
+            1 => Just(Event::Lose),
+            2 => Just(Event::Succeed),
+            1 => (0..3_u32).prop_map(Event::Share),
+            1 => Just(Event::Leave),
+            1 => Just(Event::LetGo),
+            1 => (0..3_u32).prop_map(Event::Lend),
+            1 => Just(Event::Defer),
+            1 => any::<bool>().prop_map(Event::LoanEnded),
+            2 => (0..3_u32).prop_map(Event::Look),
+        ]
+    }
+
+    fn perform(state: &mut LeaseState, event: Event, now: Moment) -> Effects {
+        match event {
+            Event::Tick => state.tick(now),
+            Event::Reply(node, effect) => state.reply(node, effect, now),
+            Event::Lose => state.lose(LossReason::Shutdown, now),
+            Event::Succeed => state.succeed(now, &passing(), true),
+            Event::Share(tenant) => state.share(tenant, now).1,
+            Event::LetGo => state.let_go(now).1,
+            Event::Lend(tenant) => state.lend(tenant, now).1,
+            Event::LoanEnded(answered) => state.loan_ended(answered),
+            Event::Look(tenant) => state.ended_because(tenant, now).1,
+            Event::Leave => {
+                state.leave();
+                Effects::default()
+            }
+            Event::Defer => {
+                state.defer();
+                Effects::default()
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_end_is_final_and_told_once(
+            events in proptest::collection::vec((0..2_000_u64, event()), 1..60),
+        ) {
+            let mut state = granted_on(0..3);
+            let mut now = at(0);
+            let (mut losses, mut held_for, mut ended) = (0, 0, false);
+            for (pause, event) in events {
+                now += Duration::from_millis(pause);
+                let (tenant, phase, before) = (state.tenant(), state.phase, state.deadline());
+                let effects = perform(&mut state, event, now);
+                losses += u32::from(effects.pass_turns);
+                held_for += u32::from(effects.held_for.is_some());
+                prop_assert_eq!(effects.hand_over.is_some(), state.tenant() == tenant + 1);
+                prop_assert!(effects.hand_over.is_some() || state.tenant() == tenant);
+                if ended || phase != Phase::Held {
+                    prop_assert!(state.deadline() <= before, "nothing revives it");
+                    prop_assert!(effects.hand_over.is_none() && effects.renew.is_empty());
+                }
+                ended |= matches!(state.phase, Phase::Lost(_) | Phase::Released);
+                prop_assert_eq!(ended, state.deadline() == Moment::ORIGIN);
+                prop_assert!(!ended || state.tick(now) == nothing());
+            }
+            prop_assert!(losses <= 1);
+            prop_assert_eq!(held_for, state.tenant() + u32::from(ended), "one time for each tenant");
+        }
+    }
 }

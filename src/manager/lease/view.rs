@@ -1,7 +1,5 @@
 //! A held lock as it is shown.
 
-use std::sync::atomic::Ordering;
-
 use crate::manager::lease::held::HeldLease;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
@@ -19,7 +17,7 @@ pub(in crate::manager) struct LeaseView {
 }
 
 impl HeldLease {
-    /// Notes that it belongs to whoever runs now.
+    /// Notes that it belongs to the caller that runs now.
     pub(in crate::manager) fn belongs_to_caller(&self) {
         self.inner().caller = Caller::current();
     }
@@ -32,20 +30,21 @@ impl HeldLease {
 
     /// The nodes that have granted it, as far as is known.
     pub(in crate::manager) fn granted(&self) -> Vec<usize> {
-        let inner = self.inner();
-        let nodes = 0..inner.holding.nodes();
-        nodes.filter(|node| inner.holding.holds(*node)).collect()
+        self.inner().state.holding()
     }
 
     /// What there is to be seen of it now.
     pub(in crate::manager) fn seen(&self) -> LeaseView {
-        let since = self.inner().since;
-        let number = self.tenant.load(Ordering::Acquire);
+        let inner = self.inner();
+        let state = &inner.state;
         LeaseView {
             keys: self.keys.clone(),
-            since,
-            deadline: self.end(),
-            fence: self.lease.fence.map(|first| first.handed_on(number)),
+            since: state.since(),
+            deadline: state.deadline(),
+            fence: self
+                .lease
+                .fence
+                .map(|first| first.handed_on(state.tenant())),
             borrowed: self.is_borrowed(),
         }
     }

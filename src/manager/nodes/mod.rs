@@ -1,5 +1,6 @@
 //! The nodes of a manager: sending to them, and which of them vote.
 
+pub(in crate::manager) mod effect;
 pub(in crate::manager) mod fanout;
 pub(in crate::manager) mod fences;
 #[cfg(feature = "metrics")]

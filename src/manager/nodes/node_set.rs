@@ -31,8 +31,8 @@ pub(in crate::manager) struct NodeSet {
     // How long after a command was sent a vote may count.
     pub(in crate::manager) latest_vote: Duration,
     pub(in crate::manager) voting: Arc<VotingStatuses>,
-    // How long counters are kept, also those of locks that have a fencing token though holders do not.
-    pub(in crate::manager) counters_kept: Duration,
+    // How long fencing counters are kept, also those of locks that have a fencing token where fencing is off.
+    pub(in crate::manager) fences_kept: Duration,
     pub(in crate::manager) fences: FenceCounts,
 }
 
@@ -138,6 +138,21 @@ impl NodeSet {
         crate::trace::command_failed(self.name_of(node), name, error);
     }
 
+    /// Logs that a node refused a command, if it takes somebody to mend that.
+    pub(in crate::manager) fn log_refusal(
+        &self,
+        node: usize,
+        name: &'static str,
+        error: &NodeError,
+    ) {
+        if matches!(
+            error.kind(),
+            NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Foreign
+        ) {
+            crate::trace::command_failed(self.name_of(node), name, error);
+        }
+    }
+
     /// Whether a vote counts that comes now, in reply to a command sent at `sent`.
     pub(in crate::manager) fn in_time(&self, sent: Moment) -> bool {
         self.clock.now().since(sent) <= self.latest_vote
@@ -177,9 +192,14 @@ impl NodeSet {
         Some(Fence::new(token, keep))
     }
 
+    /// How long fencing counters are kept, also those of locks that have a fencing token where fencing is off.
+    pub(in crate::manager) const fn counters_kept(&self) -> Duration {
+        self.fences_kept
+    }
+
     /// The fencing token of a lock, for the nodes.
     pub(in crate::manager) const fn fence(&self, token: FencingToken) -> Fence {
-        Fence::new(token, self.counters_kept)
+        Fence::new(token, self.fences_kept)
     }
 }
 

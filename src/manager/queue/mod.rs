@@ -255,9 +255,16 @@ impl<B: Baton> Seat<B> {
         }
     }
 
-    fn remove(&self, index: usize) -> Option<Call<B>> {
-        self.queue
-            .change(|lines, giving, after| lines.remove(index, giving, after))
+    /// Gives the place up, and returns what it was called with meanwhile.
+    pub(super) fn leave(&mut self) -> Option<B> {
+        let index = self.index.take()?;
+        let call = self
+            .queue
+            .change(|lines, giving, after| lines.remove(index, giving, after));
+        match call {
+            Some(Call::Called(baton)) => Some(baton),
+            _ => None,
+        }
     }
 }
 
@@ -288,10 +295,8 @@ impl<B: Baton> Future for Seat<B> {
 
 impl<B: Baton> Drop for Seat<B> {
     fn drop(&mut self) {
-        if let Some(index) = self.index.take() {
-            // Outside the mutex: a baton that nobody took passes itself on.
-            drop(self.remove(index));
-        }
+        // Outside the mutex: a baton that nobody took passes itself on.
+        drop(self.leave());
     }
 }
 

@@ -1,4 +1,4 @@
-//! Writing what the work of a request came to, and giving its lock back in the same step.
+//! Writing the record of a piece of work, and giving its lock back in the same step.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::manager::error::release::{CompleteError, ReleaseUnconfirmed};
 use crate::manager::lease::held::HeldLease;
-use crate::manager::lease::share::Owed;
+use crate::manager::lease::share::PendingRelease;
 use crate::manager::release::command::Command;
 use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
@@ -18,19 +18,22 @@ use crate::token::Owner;
 /// When a record ends.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::manager) enum End {
-    /// So long from now on.
+    /// This long from now on.
     After(Duration),
-    /// When it was to end already: in milliseconds since 1970.
+    /// When it was to end already, in milliseconds since 1970.
     At(u64),
 }
 
-/// Writes that the request under `lease` came to this, or, for `None`, that it may run again, and gives the lock back.
-/// Returns once a quorum of nodes has it, or too few have it within the node time-out. The rest goes on in the
-/// background, and so does all of it when this is dropped.
+/// Writes `outcome` as the result of the work under `lease`, or, for `None`, that the work may be done again, and gives
+/// the lock back. Returns once a quorum of nodes has it, or too few have it within the node time-out.
+///
+/// # Cancel safety
+///
+/// The nodes that a quorum does not need are asked in the background, and so are all nodes when this is dropped.
 pub(in crate::manager) async fn complete(
     shared: &Arc<Shared>,
     lease: &Arc<HeldLease>,
-    mut owed: Owed,
+    pending: PendingRelease,
     outcome: Option<(Bytes, End)>,
 ) -> Result<(), CompleteError> {
     let (Owner::Us(token), Some(ballot)) = (lease.lease.owner, lease.lease.fence) else {
@@ -40,7 +43,7 @@ pub(in crate::manager) async fn complete(
         });
     };
     let record = outcome.map(|(body, end)| {
-        // Here and nowhere else: who writes it again takes it from the record.
+        // Decided here and nowhere else: later writes of the same result take it from the record.
         let until = match end {
             End::After(keep) => lease.end_after(keep),
             End::At(until) => until,
@@ -49,7 +52,7 @@ pub(in crate::manager) async fn complete(
     });
     let release = ReleaseRequest::new(lease.keys.clone(), token, true).since(lease.lease.started);
     let request = CompleteRequest::new(release, record).under(Some(Arc::clone(&shared.config)));
-    let release = Release::of_held(shared, lease, &mut owed, Command::Complete(request));
+    let release = Release::of_held(shared, lease, pending, Command::Complete(request));
     let outcome = release.quorum().await;
     outcome.map_err(|ReleaseUnconfirmed { confirmed, needed }| CompleteError { confirmed, needed })
 }

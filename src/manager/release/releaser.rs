@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::manager::error::release::ReleaseUnconfirmed;
 use crate::manager::lease::held::HeldLease;
-use crate::manager::lease::share::Owed;
+use crate::manager::lease::share::PendingRelease;
 use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::release::command::Command;
 use crate::manager::release::settlement::Settlement;
@@ -50,19 +50,19 @@ impl Release {
     pub(in crate::manager) fn of(
         shared: &Arc<Shared>,
         lease: &Arc<HeldLease>,
-        owed: &mut Owed,
+        pending: PendingRelease,
     ) -> Self {
         match lease.lease.owner {
             Owner::Us(token) => {
                 let request = ReleaseRequest::new(lease.keys.clone(), token, true);
                 let request = request.since(lease.lease.started).lent(lease.was_lent());
-                Self::of_held(shared, lease, owed, Command::Release(request))
+                Self::of_held(shared, lease, pending, Command::Release(request))
             }
             Owner::Lender(owner, claim) => {
                 // It is the lender's to release.
-                metrics::released(owed.lost.map_or("returned", |_| "lost"));
+                metrics::released(pending.lost.map_or("returned", |_| "lost"));
                 let request = EndClaim::new(lease.keys.clone(), owner, claim, true);
-                Self::of_claim(shared, request, owed.obligation())
+                Self::of_claim(shared, request, pending.obligation)
             }
         }
     }
@@ -71,19 +71,21 @@ impl Release {
     pub(in crate::manager) fn of_held(
         shared: &Arc<Shared>,
         lease: &Arc<HeldLease>,
-        owed: &mut Owed,
+        pending: PendingRelease,
         command: Command,
     ) -> Self {
         let is_completion = command.is_completion();
-        let waited_for = owed.waited_for().filter(|_| is_completion);
-        let owing = owed.owing();
-        let mut settlement = Settlement::new(shared, command, &owed.nodes, owing);
+        let obligation = pending.obligation.as_ref().filter(|_| is_completion);
+        let waited_for = obligation.map(|obligation| obligation.share().owing_nothing());
+        let nodes = [&*pending.nodes, &*pending.busy].concat();
+        let owing = Owing::new(pending.obligation, nodes);
+        let mut settlement = Settlement::new(shared, command, &pending.nodes, owing);
         // A node that is free already has no record yet.
-        settlement.confirmed = if is_completion { 0 } else { owed.free };
+        settlement.confirmed = if is_completion { 0 } else { pending.free };
         settlement.waited_for = waited_for;
-        settlement.turns = owed.turns.take();
-        settlement.was_lost = Some(owed.lost.is_some());
-        for &node in &owed.busy {
+        settlement.turns = pending.turns;
+        settlement.was_lost = Some(pending.lost.is_some());
+        for node in pending.busy {
             settlement.add_busy(lease, node);
         }
         Self(Some(settlement))

@@ -7,13 +7,12 @@ use tokio::time::timeout;
 
 use crate::clock::Clock as _;
 use crate::manager::error::release::ReleaseUnconfirmed;
-use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::held::{HeldLease, Turns};
 use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::retry::{Missed, is_retryable, retry};
 use crate::manager::release::command::Command;
 use crate::manager::shared::Shared;
-use crate::manager::waiting::turns::Turns;
 use crate::metrics;
 use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeFuture, ReleaseReply};

@@ -11,14 +11,14 @@ use crate::lease::Lease;
 use crate::lock_keys::LockKeys;
 use crate::manager::error::acquire::{AcquireError, NoQuorum, ShuttingDown, TooSlow};
 use crate::manager::lease::clocks::Clocks;
-use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::held::{HeldLease, Turns};
 use crate::manager::ledger::{Obligation, Stage};
+use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::random::token;
 use crate::manager::release::command::Command;
 use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
-use crate::manager::waiting::turns::{Note, Turns};
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{
@@ -102,7 +102,7 @@ impl Attempt {
             Purpose::Lock => shared.fencing,
             // A record needs its ballot, whatever users make of numbers. Its counter need not live as long: the mark,
             // which stands in for it, is above the ballots of all records.
-            Purpose::Recall { .. } => Some(shared.counters_kept),
+            Purpose::Recall { .. } => Some(shared.counters_kept()),
         };
         let request = AcquireRequest::new(keys.clone(), token, shared.terms.ttl)
             .under(Some(Arc::clone(&shared.config)))
@@ -266,23 +266,18 @@ impl Attempt {
         };
         let clock = Arc::clone(&shared.clock);
         let keys = self.keys.clone();
-        let hold = Arc::new_cyclic(|hold| {
-            turns.note(&Note::Held(hold.clone()));
-            let hold = HeldLease::new(
-                (shared.serial, shared.next_id()),
-                shared.redact,
-                lease,
-                keys,
-                clock,
-                holding,
-                (Some(turns), obligation),
-            );
-            match self.purpose {
-                Purpose::Lock => hold,
-                Purpose::Recall { .. } => {
-                    hold.of_a_run(Clocks::new(take(&mut self.clocks), self.sent))
-                }
-            }
+        let hold = HeldLease::new(
+            (shared.serial, shared.next_id()),
+            shared.redact,
+            lease,
+            keys,
+            clock,
+            holding,
+            (Some(turns), obligation),
+        );
+        let hold = Arc::new(match self.purpose {
+            Purpose::Lock => hold,
+            Purpose::Recall { .. } => hold.of_a_run(Clocks::new(take(&mut self.clocks), self.sent)),
         });
         if self.fanout.is_empty() {
             if missing {
@@ -299,7 +294,7 @@ impl Attempt {
         if !shared.tasks.spawn(late) {
             // No room to wait for the late answers: given up, so that a release does not wait for them either.
             for node in pending {
-                hold.answered(node, |holding| holding.unknown(node));
+                hold.reply(node, NodeEffect::Unknown);
             }
             hold.plan_top_up(shared.clock.now() + shared.node_timeout);
         }

@@ -7,6 +7,7 @@ use tokio::time::sleep;
 use crate::clock::Clock as _;
 use crate::manager::lease::held::HeldLease;
 use crate::manager::ledger::Obligation;
+use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::command::Command;
 use crate::manager::release::releaser::Release;
@@ -29,23 +30,17 @@ pub(in crate::manager) async fn lost(
     if !owed.is_empty() {
         release(&owed);
     }
-    let timer = sleep(shared.node_timeout);
-    tokio::pin!(timer);
-    loop {
-        tokio::select! {
-            biased;
-            answer = fanout.next() => match answer {
-                Some((node, Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }))) => release(&[node]),
-                Some((node, Err(error))) if error.outcome_unknown() => release(&[node]),
-                Some(_) => {}
-                None => break,
-            },
-            () = &mut timer => {
-                let late = fanout.abandon();
-                release(&late);
-                break;
-            }
+    fanout.until(sleep(shared.node_timeout));
+    while let Some((node, reply)) = fanout.next().await {
+        match reply {
+            Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }) => release(&[node]),
+            Err(error) if error.outcome_unknown() => release(&[node]),
+            Ok(_) | Err(_) => {}
         }
+    }
+    let late = fanout.abandon();
+    if !late.is_empty() {
+        release(&late);
     }
     // What is left to be done, the releases do.
     obligation.meet();
@@ -58,39 +53,13 @@ pub(in crate::manager) async fn late(
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
 ) {
     let sent = hold.lease.started;
-    let timer = sleep(shared.node_timeout);
-    tokio::pin!(timer);
-    loop {
-        let (node, answer) = tokio::select! {
-            biased;
-            answer = fanout.next() => match answer {
-                Some((node, answer)) => (node, Some(answer)),
-                None => break,
-            },
-            () = &mut timer => {
-                for node in fanout.abandon() {
-                    hold.answered(node, |holding| holding.unknown(node));
-                }
-                break;
-            }
-        };
-        hold.answered(node, |holding| match answer {
-            Some(Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. })) => {
-                if shared.in_time(sent) {
-                    holding.confirm(node, sent);
-                } else {
-                    holding.unknown(node);
-                }
-            }
-            Some(Ok(AcquireReply::Held(_))) => holding.foreign(node, sent),
-            Some(Err(error)) => {
-                shared.heard(node, &error);
-                if error.outcome_unknown() {
-                    holding.unknown(node);
-                }
-            }
-            Some(Ok(AcquireReply::Recorded(_))) | None => {}
-        });
+    fanout.until(sleep(shared.node_timeout));
+    while let Some((node, reply)) = fanout.next().await {
+        let effect = shared.after_acquire(node, sent, &reply);
+        hold.reply(node, effect);
+    }
+    for node in fanout.abandon() {
+        hold.reply(node, NodeEffect::Unknown);
     }
     shared
         .registry
