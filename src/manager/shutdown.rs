@@ -5,8 +5,6 @@ use std::time::Duration;
 use crate::manager::LockManager;
 use crate::manager::error::loss::LossReason;
 use crate::manager::ledger::Open;
-use crate::manager::nodes::fanout::Fanout;
-use crate::manager::shared::Shared;
 
 /// What of a manager may still be set on nodes when [`LockManager::shutdown`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +74,10 @@ impl LockManager {
         }
         if is_empty {
             // Nothing can be owed any more, as nothing new begins.
-            shared.close_nodes().await;
+            // All nodes at once: the time that frozen ones take must not add up.
+            let mut closing = shared.send_all(|node| node.close());
+            closing.until(shared.tasks.timer(LONGEST_CLOSE));
+            while closing.next().await.is_some() {}
             shared.registry.stop();
         }
         let Open {
@@ -91,16 +92,6 @@ impl LockManager {
             unconfirmed: releasing,
             expiring: shared.ledger.left(),
         }
-    }
-}
-
-impl Shared {
-    async fn close_nodes(&self) {
-        let closing = self.nodes.iter().enumerate();
-        let mut closing = Fanout::new(closing.map(|(index, node)| (index, node.close())));
-        // All at once: frozen nodes must not add up.
-        let closed = async { while closing.next().await.is_some() {} };
-        let _ = tokio::time::timeout(LONGEST_CLOSE, closed).await;
     }
 }
 
