@@ -23,6 +23,9 @@ const UNTOLD: [&str; 6] = [
     "with args beginning",
 ];
 
+/// An error type that stays inside: users get its text in a `ConfigError` or in the error of their format.
+const INTERNAL: &str = "Refusal";
+
 fn is_untold(text: &str) -> bool {
     text.starts_with("local ") || UNTOLD.contains(&text)
 }
@@ -158,6 +161,7 @@ impl<'ast> Visit<'ast> for Code {
         if implemented.is_some_and(|name| name.ident == "Error")
             && let syn::Type::Path(path) = &*item.self_ty
             && let Some(name) = path.path.segments.last()
+            && name.ident != INTERNAL
         {
             self.errors.insert(name.ident.to_string());
         }

@@ -43,10 +43,10 @@ pub(in crate::manager) enum Passed {
     Lock(Tenancy),
 }
 
-impl queue::Baton for Passed {
+impl queue::Handover for Passed {
     type Note = Holder;
 
-    fn bare(turn: Turn) -> Self {
+    fn of_turn(turn: Turn) -> Self {
         Self::Turn(turn)
     }
 }

@@ -9,6 +9,7 @@ pub(in crate::manager) mod node_set;
 pub(in crate::manager) mod quarantine;
 pub(in crate::manager) mod quorum;
 pub(in crate::manager) mod random;
+pub(in crate::manager) mod replies;
 pub(in crate::manager) mod retry;
 pub(in crate::manager) mod seconds;
 pub(in crate::manager) mod voting;

@@ -160,7 +160,7 @@ impl Settlement {
             let now = self.shared.clock.now();
             let pause = give_way(self.listeners, now.since(self.sent));
             for key in self.command.keys().as_slice() {
-                self.shared.cooldown.stand_back(key.shared(), now, pause);
+                self.shared.cooldown.start(key.shared(), now, pause);
             }
         }
         self.turns = None;
