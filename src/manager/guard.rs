@@ -10,7 +10,7 @@ use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::ReleaseError;
 use crate::manager::lease::held::{HeldLease, Passed, Tenancy};
 use crate::manager::lease::lost::Lost;
-use crate::manager::lease::share::Owed;
+use crate::manager::lease::share::PendingRelease;
 use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
 use crate::namespace::NodeKey;
@@ -146,8 +146,8 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`ReleaseError::Lost`] if the lock had been lost before: the work may have run without it.
-    /// [`ReleaseError::ReleaseUnconfirmed`] if too few nodes replied in time, or a [borrower](Self::lend) is at work
-    /// though its loan was returned. Either way nothing is left to do: what is not yet released is tried again in the
+    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time, or a [borrower](Self::lend) is at work though
+    /// its loan was returned. Either way nothing is left to do: what is not yet released is tried again in the
     /// background until its ttl has ended it.
     ///
     /// # Cancel safety
@@ -163,10 +163,7 @@ impl LockGuard {
                 let _ = release.quorum().await;
                 Err(ReleaseError::Lost(reason))
             }
-            Some((release, None)) => release
-                .quorum()
-                .await
-                .map_err(ReleaseError::ReleaseUnconfirmed),
+            Some((release, None)) => release.quorum().await.map_err(ReleaseError::Unconfirmed),
             // Handed on, shared by others, or lent.
             None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
         };
@@ -177,12 +174,12 @@ impl LockGuard {
     }
 
     /// Ends the care for a lock that no other guard shares, without its release.
-    pub(in crate::manager) fn resign(mut self) -> (Arc<HeldLease>, Owed) {
+    pub(in crate::manager) fn resign(mut self) -> (Arc<HeldLease>, PendingRelease) {
         self.is_over = true;
         let held = Arc::clone(self.held());
         self.shared.registry.remove(&held);
-        let owed = held.let_go();
-        (held, owed)
+        let pending = held.let_go();
+        (held, pending)
     }
 
     const fn held(&self) -> &Arc<HeldLease> {
@@ -222,8 +219,9 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
 /// Ends the care for a lock and prepares its release.
 fn finish(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> (Release, Option<LossReason>) {
     shared.registry.remove(held);
-    let mut owed = held.let_go();
-    (Release::of(shared, held, &mut owed), owed.lost)
+    let pending = held.let_go();
+    let lost = pending.lost;
+    (Release::of(shared, held, pending), lost)
 }
 
 impl Drop for LockGuard {

@@ -1,17 +1,17 @@
 //! [`LockManager`]: locks over a set of nodes.
 //!
 //! ```text
-//!   LockManager ─► acquire ──► queue                       (one caller per key goes on, the others wait)
-//!        │            │ its turn           ▲
-//!        │            ├─► notices          │ tenancy, or a bare turn
-//!        │            └─► round ───► nodes │              (the caller polls)
-//!        │                 │ won           │
-//!        │                 ▼               │
-//!        │               lease ◄── guard ──┴─► release    (one held lock)
-//!        │                 ▲  ▲
-//!        │                 │  └── borrow, loan            (another's lock, and a lock that is lent)
-//!        ├── watchdog ─────┘ extend, top up, announce loss (one task, one timer)
-//!        └── tasks: late replies, releases                (what outlives its caller)
+//!   LockManager ── acquire ──► queue                       (one caller per key contends, the others wait)
+//!        │           │ its turn            ▲
+//!        │           ├─► notices           │ hand-off, or a turn
+//!        │           └─► round ──► nodes   │               (polled by the caller)
+//!        │                │ won            │
+//!        │                ▼                │
+//!        │             lease ◄── guard ────┘               (one held lock)
+//!        │                ▲  ▲
+//!        │                │  └── borrow, loan              (another's lock, and locks lent to others)
+//!        ├── renewal ─────┘ extend, top up, announce loss  (one task, one timer)
+//!        └── tasks: late replies, releases                 (they outlive their caller)
 //! ```
 
 mod acquire;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use crate::clock::Clock;
 use crate::manager::lease::held::Queue;
 use crate::manager::lease::registry::Registry;
@@ -13,7 +15,6 @@ use crate::manager::nodes::fences::FenceCounts;
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::manager::queue::fifo::MISSES;
-use crate::manager::release::completion::Kept;
 use crate::manager::settings::fencing::usual;
 use crate::manager::settings::hand_off::HandOff;
 use crate::manager::settings::options::Options;
@@ -24,25 +25,26 @@ use crate::namespace::{Namespace, NodeKeys};
 use crate::node::Node;
 use crate::protocol::quarantine::latest_vote;
 
-/// The inside of a manager, and through it its [`NodeSet`]. Guards and background jobs keep it alive; the watchdog does
-/// not.
+/// What the handles, guards and tasks of one manager share; it dereferences to the [`NodeSet`]. The watchdog does not
+/// keep it alive.
 #[derive(Debug)]
 pub(in crate::manager) struct Shared {
     pub(in crate::manager) node_set: Arc<NodeSet>,
     // The namespace of requests with idempotency keys.
     pub(in crate::manager) requests: Namespace,
-    pub(in crate::manager) kept: Kept,
+    // In bytes, for records that are brought to nodes that lack them.
+    pub(in crate::manager) room_for_records: Arc<Semaphore>,
     pub(in crate::manager) max_wait: Duration,
     pub(in crate::manager) hand_off: HandOff,
-    // How long counters are kept; `None` if holders are not numbered.
+    // How long fencing counters are kept; `None` where fencing is off.
     pub(in crate::manager) fencing: Option<Duration>,
     pub(in crate::manager) queue: Arc<Queue>,
     pub(in crate::manager) cooldown: Cooldown,
     pub(in crate::manager) waiters: Waiters,
-    // Whether keys are hidden from those who look.
+    // Whether keys are redacted in logs and snapshots.
     pub(in crate::manager) redact: bool,
     pub(in crate::manager) tasks: TaskTracker,
-    // What may be set on nodes: a shutdown waits until all of it was given back.
+    // What may be set on nodes: a shutdown waits until all of it was released.
     pub(in crate::manager) ledger: Ledger,
     pub(in crate::manager) registry: Arc<Registry>,
     // Tells managers apart.
@@ -81,7 +83,7 @@ impl Shared {
                 fences: FenceCounts::default(),
             }),
             fencing: options.fencing.keep,
-            kept: Kept::default(),
+            room_for_records: Arc::new(Semaphore::new(ROOM_FOR_RECORDS)),
             max_wait: options.max_wait,
             hand_off: options.hand_off,
             queue: Arc::new(Queue::new(options.bounds, MISSES)),
@@ -100,7 +102,7 @@ impl Shared {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs `job` in the background; if there is no room, the key is left to its ttl, and that is said.
+    /// Runs `job` in the background; if there is no room, the key is left to its ttl, and that is logged.
     pub(in crate::manager) fn settle(
         &self,
         keys: &NodeKeys,
@@ -126,5 +128,8 @@ impl Drop for Shared {
         self.registry.stop();
     }
 }
+
+/// How many bytes of records are kept for nodes that lack them.
+pub(in crate::manager) const ROOM_FOR_RECORDS: usize = 64 << 20;
 
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
