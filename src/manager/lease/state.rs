@@ -91,17 +91,17 @@ pub(super) struct Effects {
 
 /// What is left on the nodes by a lock that was let go of.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::manager) struct Left {
+pub(super) struct Left {
     /// The nodes to release now.
-    pub(in crate::manager) nodes: Vec<usize>,
-    /// The nodes with a command under way, to be released when that is [settled](super::held::HeldLease::settled).
-    pub(in crate::manager) busy: Vec<usize>,
+    pub(super) nodes: Vec<usize>,
+    /// The nodes with a command under way, to be released when that is settled.
+    pub(super) busy: Vec<usize>,
     /// How many nodes are free already.
-    pub(in crate::manager) free: usize,
+    pub(super) free: usize,
     /// Why the lock had been lost, if it had.
-    pub(in crate::manager) lost: Option<LossReason>,
+    pub(super) lost: Option<LossReason>,
     /// Nothing is sent, though the nodes have it: it is left to expire.
-    pub(in crate::manager) abandoned: bool,
+    pub(super) abandoned: bool,
 }
 
 impl LeaseState {
