@@ -25,8 +25,8 @@ impl LockManager {
         let (agreed, written_back) = shared.fences.get();
         let waiters = shared.waiters.by_key();
         let show = |key: &NodeKey| key.show(shared.redact).into_owned();
-        let held = shared.registry.holds();
-        let mut seen: Vec<LeaseView> = held.iter().map(|hold| hold.seen()).collect();
+        let held = shared.registry.leases();
+        let mut seen: Vec<LeaseView> = held.iter().map(|lease| lease.view()).collect();
         seen.sort_by_key(|seen| seen.since);
         let locks = seen.into_iter().take(Snapshot::MOST);
         let locks = locks.map(|seen| HeldLock {

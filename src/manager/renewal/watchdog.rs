@@ -118,7 +118,7 @@ mod tests {
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        assert!(locks.shared.registry.holds().is_empty());
+        assert!(locks.shared.registry.leases().is_empty());
         assert_eq!(planned(), first, "it sleeps until then");
         let _lock = locks.try_acquire("two").await.unwrap();
         assert_eq!(planned(), first, "and need not be woken");

@@ -41,26 +41,26 @@ pub(in crate::manager) async fn settle_lost(
     if !late.is_empty() {
         release(&late);
     }
-    // What is left to be done, the releases do.
+    // The rest is done by the releases.
     obligation.meet();
 }
 
 /// Counts the late replies of a round that was won; plans a top-up for the nodes that are missing then.
 pub(in crate::manager) async fn take_late_replies(
     shared: Arc<Shared>,
-    hold: Arc<HeldLease>,
+    held: Arc<HeldLease>,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
 ) {
-    let sent = hold.lease.started;
+    let sent = held.lease.started;
     fanout.until(sleep(shared.node_timeout));
     while let Some((node, reply)) = fanout.next().await {
         let effect = shared.after_acquire(node, sent, &reply);
-        hold.reply(node, effect);
+        held.reply(node, effect);
     }
     for node in fanout.abandon() {
-        hold.reply(node, NodeEffect::Unknown);
+        held.reply(node, NodeEffect::Unknown);
     }
     shared
         .registry
-        .top_up(&hold, shared.clock.now() + shared.node_timeout);
+        .top_up(&held, shared.clock.now() + shared.node_timeout);
 }

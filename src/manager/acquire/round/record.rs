@@ -26,9 +26,6 @@ impl Attempt {
     ///
     /// [`NoQuorum`] if it is still open after the node time-out.
     pub(in crate::manager) async fn adoptable(&mut self) -> Result<Option<Record>, NoQuorum> {
-        let spent = self.shared.clock.now().since(self.sent);
-        let timer = sleep(self.shared.node_timeout.saturating_sub(spent));
-        tokio::pin!(timer);
         loop {
             let (record, life) = self.highest_record();
             match life {
@@ -36,20 +33,14 @@ impl Attempt {
                 Life::Over => return Ok(None),
                 Life::Open => {}
             }
-            tokio::select! {
-                biased;
-                reply = self.fanout.next() => match reply {
-                    Some((node, reply)) => self.take_reply(node, reply),
-                    None => return Err(self.no_quorum()),
-                },
-                () = &mut timer => {
-                    let late = self.fanout.abandon().into_iter();
-                    let shared = &self.shared;
-                    self.errors.extend(late.map(|node| (node, shared.timed_out())));
-                    self.round.time_out();
-                    return Err(self.no_quorum());
-                }
-            }
+            let spent = self.shared.clock.now().since(self.sent);
+            let left = self.shared.node_timeout.saturating_sub(spent);
+            self.fanout.until(sleep(left));
+            let Some((node, reply)) = self.fanout.next().await else {
+                self.time_out();
+                return Err(self.no_quorum());
+            };
+            self.take_reply(node, reply);
         }
     }
 
