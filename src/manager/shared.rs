@@ -79,7 +79,7 @@ impl Shared {
                 // By the slowest clock.
                 latest_vote: latest.saturating_sub(terms.drift.of(latest)),
                 voting: Arc::new(voting),
-                fences_kept: options.fencing.keep.unwrap_or_else(|| usual(terms.ttl)),
+                counters_kept: options.fencing.keep.unwrap_or_else(|| usual(terms.ttl)),
                 fences: FenceCounts::default(),
             }),
             fencing: options.fencing.keep,

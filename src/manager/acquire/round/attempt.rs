@@ -103,7 +103,7 @@ impl Attempt {
             Purpose::Lock => shared.fencing,
             // A record needs its ballot also where fencing is off. Its counter need not live as long: the mark, which
             // stands in for it, is above the ballots of all records.
-            Purpose::Idempotent { .. } => Some(shared.counters_kept()),
+            Purpose::Idempotent { .. } => Some(shared.counters_kept),
         };
         let request = AcquireRequest::new(keys.clone(), token, shared.terms.ttl)
             .under(Some(Arc::clone(&shared.config)))
