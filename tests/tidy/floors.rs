@@ -172,7 +172,9 @@ pub(crate) fn inside_manager(edges: &[Edge]) -> Vec<String> {
 }
 
 /// Files of the manager that are on none of its floors, and entries of the tables without a file.
-pub(crate) fn homeless<'a>(files: impl Iterator<Item = &'a String> + Clone) -> Vec<String> {
+pub(crate) fn unplaced_or_stale<'a>(
+    files: impl Iterator<Item = &'a String> + Clone,
+) -> Vec<String> {
     let inside = files
         .clone()
         .filter(|file| file.starts_with(ROOM_WITH_FLOORS));
@@ -492,10 +494,10 @@ mod tests {
                 None => place,
             });
         let mut files: Vec<String> = files.collect();
-        assert_eq!(homeless(files.iter()), [""; 0]);
+        assert_eq!(unplaced_or_stale(files.iter()), [""; 0]);
         files.retain(|file| file != "src/manager/nodes/mod.rs" && file != "src/token.rs");
         files.push("src/manager/util.rs".to_owned());
-        let found = homeless(files.iter());
+        let found = unplaced_or_stale(files.iter());
         let named: Vec<_> = found
             .iter()
             .map(|complaint| complaint.split(':').next().unwrap())
