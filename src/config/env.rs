@@ -1,7 +1,11 @@
-//! Settings from environment variables: the same tree of values, with words for leaves.
+//! Settings from environment variables: a tree of values, with words for leaves.
+//!
+//! Of our own, because the crates that read an environment (`figment`, `config`, `envy`) quote values in their errors,
+//! and two of them take a password of digits for a number.
 
 use std::env;
 
+use super::read::{Given, is_of_each_node};
 use super::value::Value;
 use crate::manager::ConfigError;
 
@@ -9,13 +13,6 @@ use crate::manager::ConfigError;
 const TABLES: [&str; 4] = ["fencing", "hand_off", "restart_guard", "tls"];
 /// Settings that are lists, with `,` between the items.
 const LISTS: [&str; 2] = ["nodes", "sentinels"];
-
-/// What variables say, and which variable said it.
-pub(super) struct Environment {
-    entries: Vec<(String, Value)>,
-    // Where a variable's value is (`nodes[0].url`), and the variable's name.
-    sources: Vec<(String, String)>,
-}
 
 /// The variables of this process that begin with `prefix` and `_`.
 pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigError> {
@@ -36,92 +33,76 @@ pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigErr
     Ok(variables)
 }
 
-impl Environment {
-    /// Sorts out those of `variables` that begin with `prefix` and `_`.
-    pub(super) fn read(
-        prefix: &str,
-        variables: impl Iterator<Item = (String, String)>,
-    ) -> Result<Self, ConfigError> {
-        if prefix.is_empty() {
-            return Err(ConfigError::new(
-                "the prefix of the environment variables is empty; choose one, as in `REDLOCK`",
-            ));
-        }
-        if prefix.ends_with('_') {
-            return Err(ConfigError::new(
-                "the prefix of the environment variables ends with `_`, which is put behind it anyway; leave it out",
-            ));
-        }
-        let mut environment = Self {
-            entries: Vec::new(),
-            sources: Vec::new(),
-        };
-        for (variable, text) in variables {
-            let rest = variable.strip_prefix(prefix);
-            if let Some(name) = rest.and_then(|rest| rest.strip_prefix('_')) {
-                environment.take(name, text, &variable)?;
-            }
-        }
-        number(&mut environment.entries)
-            .map_err(|error| error.adding(&from_variables(&format!("{prefix}_NODES_.."))))?;
-        Ok(environment)
+/// What those of `variables` say that begin with `prefix` and `_`.
+pub(super) fn read(
+    prefix: &str,
+    variables: impl Iterator<Item = (String, String)>,
+) -> Result<Given, ConfigError> {
+    if prefix.is_empty() || prefix.ends_with('_') {
+        return Err(ConfigError::new(BAD_PREFIX));
     }
-
-    /// Takes in the variable that is called `name` after the prefix.
-    fn take(&mut self, name: &str, text: String, variable: &str) -> Result<(), ConfigError> {
-        let steps = steps(&name.to_ascii_lowercase());
-        let path = path_of(&steps);
-        let refuse = |reason: &str| {
-            let error = ConfigError::of(&path, format!("{path}: {reason}"));
-            Err(error.adding(&from_variables(variable)))
+    let (mut entries, mut names) = (Vec::new(), Vec::new());
+    for (variable, text) in variables {
+        let rest = variable.strip_prefix(prefix);
+        let Some(name) = rest.and_then(|rest| rest.strip_prefix('_')) else {
+            continue;
         };
-        if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
-            return refuse("the names of variables are in upper case, behind the prefix");
-        }
-        let last = steps.last().map_or("", String::as_str);
-        // An empty namespace means something; anything else that is empty was forgotten.
-        if text.is_empty() && last != "namespace" {
-            return refuse("is empty; unset the variable for the default");
-        }
-        let value = if LISTS.contains(&last) {
+        let steps = steps(&name.to_ascii_lowercase());
+        let value = value_of(&steps, name, text, prefix)
+            .map_err(|reason| from_variable(ConfigError::of(path_of(&steps), reason), &variable))?;
+        insert(&mut entries, &steps, value);
+        names.push(name.to_owned());
+    }
+    let blame = |error: ConfigError| match blamed(&names, error.field()) {
+        Some(name) => from_variable(error, &format!("{prefix}_{name}")),
+        None => error,
+    };
+    number(&mut entries).map_err(|error| from_variable(error, &format!("{prefix}_NODES_..")))?;
+    Given::read(Value::Table(entries)).map_err(blame)
+}
+
+/// What the variable `name` says of the field at `steps`, or why that cannot be.
+fn value_of(steps: &[String], name: &str, text: String, prefix: &str) -> Result<Value, String> {
+    let field = steps.last().map_or("", String::as_str);
+    if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return Err("the names of variables are in upper case, behind the prefix".to_owned());
+    }
+    if steps.len() == 1 && is_of_each_node(field) {
+        return Err(format!(
+            "is a setting of each node, not of all at once; say {prefix}_NODES_0_{name} beside {prefix}_NODES_0_URL, and so on for each node"
+        ));
+    }
+    // An empty namespace means something; anything else that is empty was forgotten.
+    if text.is_empty() && field != "namespace" {
+        return Err("is empty; unset the variable for the default".to_owned());
+    }
+    Ok(match LISTS.contains(&field) {
+        true => {
             let items = text.split(',').map(|item| item.trim().to_owned());
             Value::List(items.map(Value::Word).collect())
-        } else {
-            Value::Word(text)
-        };
-        insert(&mut self.entries, &steps, value);
-        self.sources.push((path, variable.to_owned()));
-        Ok(())
-    }
+        }
+        false => Value::Word(text),
+    })
+}
 
-    /// The settings, and what tells which variable is to blame for an error.
-    pub(super) fn into_parts(self) -> (Value, impl FnOnce(ConfigError) -> ConfigError) {
-        let sources = self.sources;
-        let blame = move |error: ConfigError| match blamed(&sources, error.field()) {
-            Some(variable) => {
-                let more = from_variables(variable);
-                error.adding(&more)
-            }
-            None => error,
-        };
-        (Value::Table(self.entries), blame)
-    }
+fn from_variable(error: ConfigError, variable: &str) -> ConfigError {
+    error
+        .named()
+        .adding(&format!(" (environment variable {variable})"))
 }
 
 /// The variable that `field` came from, or whose value it is in, or one of those that it is made of.
-fn blamed<'a>(sources: &'a [(String, String)], field: Option<&str>) -> Option<&'a String> {
-    let field = field?;
+fn blamed<'a>(names: &'a [String], field: Option<&str>) -> Option<&'a String> {
+    // As the variable for `nodes[0].url` is called: `NODES_0_URL`.
+    let field = field?.to_ascii_uppercase();
+    let field = field.replace("].", "_").replace(['[', '.'], "_");
+    let field = field.trim_end_matches(']');
     let within = |inner: &str, outer: &str| {
         let rest = inner.strip_prefix(outer);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
     };
-    let outer = sources.iter().find(|(path, _)| within(field, path));
-    let inner = || sources.iter().find(|(path, _)| within(path, field));
-    outer.or_else(inner).map(|(_, variable)| variable)
-}
-
-fn from_variables(variable: &str) -> String {
-    format!(" (environment variable {variable})")
+    let outer = names.iter().find(|name| within(field, name));
+    outer.or_else(|| names.iter().find(|name| within(name, field)))
 }
 
 /// Where the value of a variable belongs: `nodes_0_tls_client_key` is `nodes`, `0`, `tls`, `client_key`.
@@ -202,16 +183,20 @@ fn number(entries: &mut [(String, Value)]) -> Result<(), ConfigError> {
         for (place, (index, _)) in numbered.iter().enumerate() {
             if *index > place {
                 let field = format!("nodes[{place}]");
-                let text = format!("{field}: is missing, though there is nodes[{index}]");
+                let text = format!("is missing, though there is nodes[{index}]");
                 return Err(ConfigError::of(field, text));
             }
             if *index < place {
                 let field = format!("nodes[{index}]");
-                let text = format!("{field}: is given twice; which one is meant?");
-                return Err(ConfigError::of(field, text));
+                return Err(ConfigError::of(
+                    field,
+                    "is given twice; which one is meant?",
+                ));
             }
         }
         *value = Value::List(numbered.into_iter().map(|(_, node)| node).collect());
     }
     Ok(())
 }
+
+const BAD_PREFIX: &str = "the prefix of the environment variables must be a name, as in `REDLOCK`; if there is a `_` at its end, leave it out, for it is put behind it anyway";

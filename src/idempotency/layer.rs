@@ -82,7 +82,7 @@ impl<C> IdempotencyLayer<C> {
 
     /// How long answers are kept, at least a second. Default: 24 hours. Tell your clients: a repeat that comes later
     /// runs. It holds to within what the clocks of nodes and processes
-    /// [differ](crate::LockManager::recall).
+    /// [differ](crate::LockManager::begin_idempotent).
     ///
     /// What is there when this is changed keeps the end that it had.
     pub fn retention(self, retention: Duration) -> Self {

@@ -170,7 +170,7 @@
 //! writes when it is full. The key on the nodes is a hash of method, host, route, caller and the client's key;
 //! answers are kept as they are, so who can read the nodes can read them.
 //!
-//! When a record ends is decided when it is first written, and [goes with it](crate::LockManager::recall)
+//! When a record ends is decided when it is first written, and [goes with it](crate::LockManager::begin_idempotent)
 //! to every node that is given it later: a repeat is neither told it for longer, nor does it run earlier, than the
 //! retention and what the clocks of nodes and processes differ.
 //!

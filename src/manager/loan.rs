@@ -187,9 +187,9 @@ pub enum LendError {
     Ended(LossReason),
     /// It is borrowed itself. Its lender waits for our answer only, and could not know of a third at work.
     Borrowed,
-    /// It is that of a run: of [`LockManager::recall`](crate::LockManager::recall), or of a request with an idempotency
-    /// key. It is given back in the step that writes what the work came to: it can neither wait for a borrower nor be
-    /// left to expire. Acquire a lock on what the other service is to work on, and lend that.
+    /// It is the lock of a run: of [`LockManager::begin_idempotent`](crate::LockManager::begin_idempotent), or of a
+    /// request with an idempotency key. It is released in the step that writes the result: it can neither wait for a
+    /// borrower nor be left to expire. Acquire a lock on what the other service is to work on, and lend that.
     Run,
 }
 

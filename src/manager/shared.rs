@@ -12,7 +12,7 @@ use crate::manager::ledger::Ledger;
 use crate::manager::nodes::fences::FenceCounts;
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
-use crate::manager::queue::MISSES;
+use crate::manager::queue::fifo::MISSES;
 use crate::manager::release::completion::Kept;
 use crate::manager::settings::fencing::usual;
 use crate::manager::settings::hand_off::HandOff;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::{FencingToken, LockManager, LockManagerBuilder, Recall, VotingStatus};
+use tower_redlock::{FencingToken, IdempotentRun, LockManager, LockManagerBuilder, VotingStatus};
 
 use crate::contender::AheadClock;
 use crate::support::eventually;
@@ -162,8 +162,12 @@ async fn numbers_go_on_after_a_server_came_back_with_a_log_cut_short() {
 }
 
 async fn run(locks: &LockManager, key: &str) -> tower_redlock::RunGuard {
-    match locks.recall(key, DAY, Duration::ZERO).await.unwrap() {
-        Recall::Run(run) => run,
+    match locks
+        .begin_idempotent(key, DAY, Duration::ZERO)
+        .await
+        .unwrap()
+    {
+        IdempotentRun::Execute(run) => run,
         other => panic!("already done: {other:?}"),
     }
 }
@@ -185,8 +189,12 @@ async fn a_run_after_a_server_came_back_with_old_data_has_the_higher_ballot() {
     again.complete("second").await.unwrap();
     for away in [1, 2, 0] {
         let locks = settled(cut_off(&servers, Some(away))).await;
-        match locks.recall("pay", DAY, Duration::ZERO).await.unwrap() {
-            Recall::Replay(told) => assert_eq!(told, "second", "without n{away}"),
+        match locks
+            .begin_idempotent("pay", DAY, Duration::ZERO)
+            .await
+            .unwrap()
+        {
+            IdempotentRun::Replay(told) => assert_eq!(told, "second", "without n{away}"),
             other => panic!("without n{away} it runs a third time: {other:?}"),
         }
     }

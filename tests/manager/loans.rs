@@ -7,7 +7,7 @@ use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{LendError, LockKey, LockKeys, LockScope, LossReason, ReleaseError};
 
 use super::borrowing::borrow;
-use super::recall::{replay, run, with_record};
+use super::idempotent::{replay, run, with_record};
 use super::{MS, Nodes, TTL, assert_idle, wait_for};
 
 const SECOND: Duration = Duration::from_secs(1);

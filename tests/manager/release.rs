@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockManager, Recall, ReleaseError};
+use tower_redlock::{IdempotentRun, LockManager, ReleaseError};
 
 use super::{MS, Nodes};
 
@@ -154,13 +154,15 @@ fn a_lock_can_be_given_back_outside_its_runtime() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let node = MemoryNode::new("n0");
     let minute = Duration::from_secs(60);
-    let (locks, guard, recalled) = runtime.block_on(async {
+    let (locks, guard, begun) = runtime.block_on(async {
         let locks = LockManager::builder().nodes([node.clone()]).lazy().unwrap();
         let guard = locks.try_acquire("order:1").await.unwrap();
-        let recalled = locks.recall("invoice:1", minute, Duration::ZERO).await;
-        (locks, guard, recalled.unwrap())
+        let begun = locks
+            .begin_idempotent("invoice:1", minute, Duration::ZERO)
+            .await;
+        (locks, guard, begun.unwrap())
     });
-    let Recall::Run(run) = recalled else {
+    let IdempotentRun::Execute(run) = begun else {
         panic!("nobody has sent it");
     };
     now(guard.release()).unwrap();

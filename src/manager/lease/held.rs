@@ -15,8 +15,8 @@ use crate::lease::Lease;
 use crate::manager::error::loss::LossReason;
 use crate::manager::lease::clocks::Clocks;
 use crate::manager::lease::state::{Effects, LeaseState};
-use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::ledger::{Obligation, Stage};
+use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::queue;
 use crate::manager::settings::hand_off::HandOff;
 use crate::manager::waiting::holder::{Deadline, Holder};
@@ -43,10 +43,10 @@ pub(in crate::manager) enum Passed {
     Lock(Tenancy),
 }
 
-impl queue::Baton for Passed {
+impl queue::Handover for Passed {
     type Note = Holder;
 
-    fn bare(turn: Turn) -> Self {
+    fn of_turn(turn: Turn) -> Self {
         Self::Turn(turn)
     }
 }

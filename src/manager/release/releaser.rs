@@ -367,7 +367,7 @@ impl Shared {
             let now = self.clock.now();
             let pause = give_way(listeners, now.since(sent));
             for key in keys.as_slice() {
-                self.cooldown.stand_back(key.shared(), now, pause);
+                self.cooldown.start(key.shared(), now, pause);
             }
         }
         drop(turns);

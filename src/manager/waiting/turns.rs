@@ -1,18 +1,18 @@
 //! [`Turns`]: the right of one caller of this process to go for the keys of one lock.
 
-use crate::manager::queue::{Baton, Name, Turn};
+use crate::manager::queue::{Handover, Name, Turn};
 use crate::manager::waiting::holder::Holder;
 use crate::namespace::{NodeKey, NodeKeys};
 
 /// The right to go for all keys of one lock. `B` is what waiters are called with.
 #[derive(Debug)]
-pub(in crate::manager) struct Turns<B: Baton> {
+pub(in crate::manager) struct Turns<B: Handover> {
     turn: Turn<B>,
     // The next caller must ask the nodes.
     personal: bool,
 }
 
-impl<B: Baton<Note = Holder>> Turns<B> {
+impl<B: Handover<Note = Holder>> Turns<B> {
     pub(in crate::manager) const fn new(turn: Turn<B>) -> Self {
         Self {
             turn,

@@ -1,4 +1,4 @@
-//! The number of a granted round.
+//! The fencing token of a granted round.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::protocol::fence::{Numbering, numbering};
 use crate::token::FencingToken;
 
 impl Attempt {
-    /// Settles the number of a granted round. If the nodes do not agree on one, the highest is written back, which
-    /// takes a second round.
+    /// Settles the fencing token of a granted round. If the nodes do not agree on one, the highest is written back,
+    /// which takes a second round trip.
     ///
     /// # Errors
     ///
     /// [`NoQuorum`] if too few nodes confirmed it within the node time-out.
-    pub(in crate::manager) async fn number(&mut self) -> Result<(), NoQuorum> {
-        let Some(keep) = self.numbered else {
+    pub(in crate::manager) async fn settle_fence(&mut self) -> Result<(), NoQuorum> {
+        let Some(keep) = self.keep_fence else {
             return Ok(());
         };
         let numbers: Vec<(usize, FencingToken)> = self.round.numbers().collect();
@@ -34,12 +34,12 @@ impl Attempt {
                 self.shared.fences.count(false);
                 self.write_back(Fence::new(token, keep), &numbers).await
             }
-            // No round is granted without numbers.
+            // No round is granted without fencing tokens.
             Numbering::None => Err(self.no_quorum()),
         }
     }
 
-    pub(in crate::manager) async fn write_back(
+    async fn write_back(
         &mut self,
         fence: Fence,
         numbers: &[(usize, FencingToken)],
@@ -60,16 +60,16 @@ impl Attempt {
         let timer = sleep(shared.patience(self.sent));
         tokio::pin!(timer);
         while have < needed {
-            let answer = tokio::select! {
+            let reply = tokio::select! {
                 biased;
-                answer = raising.next() => answer,
+                reply = raising.next() => reply,
                 () = &mut timer => {
                     let late = raising.abandon().into_iter();
                     self.errors.extend(late.map(|node| (node, shared.timed_out())));
                     None
                 }
             };
-            match answer {
+            match reply {
                 Some((_, Ok(RaiseReply::Raised))) => have += 1,
                 Some((node, Ok(RaiseReply::NotOwner))) => self.errors.push((node, expired())),
                 Some((node, Err(error))) => self.errors.push((node, error)),
@@ -81,9 +81,9 @@ impl Attempt {
     }
 }
 
-pub(in crate::manager) fn expired() -> NodeError {
+fn expired() -> NodeError {
     NodeError::new(
         NodeErrorKind::Rejected,
-        "the lock had ended there before it was numbered",
+        "the lock had ended there before its fencing token was settled",
     )
 }

@@ -1,4 +1,4 @@
-//! What comes after the verdict: late answers, and what is owed for them.
+//! After the verdict: late replies, and the release of what they granted.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::manager::release::releaser::{Debt, Release};
 use crate::manager::shared::Shared;
 use crate::node::{AcquireReply, NodeError};
 
-/// Settles a lost round: releases what is owed now, and what is granted late.
-pub(in crate::manager) async fn lost(
+/// Settles a lost round: releases what was granted, and what is granted late.
+pub(in crate::manager) async fn settle_lost(
     shared: Arc<Shared>,
     debt: Debt,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
@@ -45,8 +45,8 @@ pub(in crate::manager) async fn lost(
     obligation.meet();
 }
 
-/// Takes in the late answers of a round that was won; plans a top-up for the nodes that are missing then.
-pub(in crate::manager) async fn late(
+/// Counts the late replies of a round that was won; plans a top-up for the nodes that are missing then.
+pub(in crate::manager) async fn take_late_replies(
     shared: Arc<Shared>,
     hold: Arc<HeldLease>,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,

@@ -11,7 +11,7 @@ use tower_redlock::node::{
 };
 use tower_redlock::record::Record;
 use tower_redlock::token::OwnerToken;
-use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager, Recall, RunGuard};
+use tower_redlock::{AcquireError, FencingToken, IdempotentRun, LockKey, LockManager, RunGuard};
 
 use super::{MS, Nodes, TTL, assert_idle};
 
@@ -19,20 +19,20 @@ use super::{MS, Nodes, TTL, assert_idle};
 const FAR: u64 = 4_102_444_800_000;
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
-async fn recall(locks: &LockManager, wait: Duration) -> Result<Recall, AcquireError> {
-    locks.recall("order", DAY, wait).await
+async fn begin(locks: &LockManager, wait: Duration) -> Result<IdempotentRun, AcquireError> {
+    locks.begin_idempotent("order", DAY, wait).await
 }
 
 pub(crate) async fn run(locks: &LockManager) -> RunGuard {
-    match recall(locks, TTL).await {
-        Ok(Recall::Run(run)) => run,
+    match begin(locks, TTL).await {
+        Ok(IdempotentRun::Execute(run)) => run,
         other => panic!("not to be run: {other:?}"),
     }
 }
 
 pub(crate) async fn replay(locks: &LockManager) -> Bytes {
-    match recall(locks, TTL).await {
-        Ok(Recall::Replay(body)) => body,
+    match begin(locks, TTL).await {
+        Ok(IdempotentRun::Replay(body)) => body,
         other => panic!("not replayed: {other:?}"),
     }
 }
@@ -94,10 +94,10 @@ async fn what_is_done_is_not_done_again_and_everybody_is_told_the_same() {
     let nodes = Nodes::five();
     let (here, there) = (nodes.manager(), nodes.manager());
     let guard = run(&here).await;
-    let (fence, busy) = (guard.handle().fence(), recall(&there, Duration::ZERO).await);
+    let (fence, busy) = (guard.handle().fence(), begin(&there, Duration::ZERO).await);
     assert!(matches!(busy, Err(AcquireError::Contended(_))), "{busy:?}");
     assert!(matches!(
-        recall(&here, Duration::ZERO).await,
+        begin(&here, Duration::ZERO).await,
         Err(AcquireError::Contended(_))
     ));
     guard.complete("shipped").await.unwrap();
@@ -338,7 +338,10 @@ async fn who_waits_is_told_at_once_though_the_completion_was_dropped() {
 async fn what_is_no_longer_kept_is_done_again() {
     let nodes = Nodes::five();
     let locks = nodes.manager();
-    let Ok(Recall::Run(guard)) = locks.recall("order", Duration::from_secs(100), TTL).await else {
+    let Ok(IdempotentRun::Execute(guard)) = locks
+        .begin_idempotent("order", Duration::from_secs(100), TTL)
+        .await
+    else {
         panic!("nobody did it");
     };
     guard.complete("done").await.unwrap();
@@ -379,8 +382,8 @@ async fn records_that_wait_for_a_node_leave_room_for_releases() {
     nodes.each([0], MemoryNode::go_down);
     // As many as there are in a minute of a service that is not even busy.
     for number in 0..10_100 {
-        let work = locks.recall(format!("order:{number}"), DAY, Duration::ZERO);
-        let Ok(Recall::Run(run)) = work.await else {
+        let work = locks.begin_idempotent(format!("order:{number}"), DAY, Duration::ZERO);
+        let Ok(IdempotentRun::Execute(run)) = work.await else {
             panic!("somebody did it");
         };
         run.complete("done").await.unwrap();

@@ -18,9 +18,9 @@ use tower_redlock::node::{
     NodeState, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
     ReleaseRequest,
 };
-use tower_redlock::{LockManager, Recall};
+use tower_redlock::{IdempotentRun, LockManager};
 
-use super::recall::{DAY, with_record};
+use super::idempotent::{DAY, with_record};
 use super::{MS, Nodes};
 
 const TTL: Duration = Duration::from_millis(100);
@@ -189,19 +189,22 @@ async fn processes(nodes: Vec<MemoryNode>, mut dice: Dice, name: u64, seen: Rc<R
 async fn work(locks: &LockManager, dice: &mut Dice, author: u64, seen: &RefCell<Seen>) {
     loop {
         let wait = dice.span(120);
-        let Ok(recall) = locks.recall("work", Duration::from_secs(3_600), wait).await else {
+        let Ok(begun) = locks
+            .begin_idempotent("work", Duration::from_secs(3_600), wait)
+            .await
+        else {
             sleep(dice.span(20)).await;
             continue;
         };
-        match recall {
-            Recall::Replay(body) => {
+        match begun {
+            IdempotentRun::Replay(body) => {
                 let author = u64::from_be_bytes(body[..].try_into().unwrap());
                 let mut seen = seen.borrow_mut();
                 seen.replays += 1;
                 seen.told.push(author);
                 return;
             }
-            Recall::Run(run) => {
+            IdempotentRun::Execute(run) => {
                 seen.borrow_mut().runs += 1;
                 sleep(dice.span(150)).await;
                 seen.borrow_mut().unknown += 1;
@@ -267,8 +270,8 @@ async fn a_result_is_brought_to_all_nodes_that_are_there_before_the_shutdown_end
     let nodes = Nodes::five();
     let locks = nodes.met().await;
     nodes.each([4], MemoryNode::go_down);
-    let run = match locks.recall("order", DAY, Duration::ZERO).await {
-        Ok(Recall::Run(run)) => run,
+    let run = match locks.begin_idempotent("order", DAY, Duration::ZERO).await {
+        Ok(IdempotentRun::Execute(run)) => run,
         other => panic!("{other:?}"),
     };
     nodes.each([4], MemoryNode::come_up);

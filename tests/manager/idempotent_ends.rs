@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep};
 use tower_redlock::clock::{Clock, TokioClock};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{Node as _, NodeContext, ServerRegistry};
-use tower_redlock::{LockManager, Moment, Recall, RestartGuard};
+use tower_redlock::{IdempotentRun, LockManager, Moment, RestartGuard};
 
 use super::Nodes;
-use super::recall::{DAY, with_record};
+use super::idempotent::{DAY, with_record};
 
 const TTL: Duration = Duration::from_secs(1);
 const KEEP: Duration = Duration::from_secs(50);
@@ -138,12 +138,12 @@ async fn history(seed: u64, wild: bool, seen: &mut Seen) {
         // Some keep it for longer or shorter.
         let keep = [KEEP, KEEP, 10 * KEEP, KEEP / 10][dice.roll(4) as usize];
         let asked = Instant::now();
-        match locks.recall("work", keep, Duration::ZERO).await {
-            Ok(Recall::Replay(told)) => {
+        match locks.begin_idempotent("work", keep, Duration::ZERO).await {
+            Ok(IdempotentRun::Replay(told)) => {
                 let told = u64::from_be_bytes(told[..].try_into().unwrap());
                 seen.replay(told, asked, seed);
             }
-            Ok(Recall::Run(run)) => {
+            Ok(IdempotentRun::Execute(run)) => {
                 seen.run(asked, seed);
                 if keep != KEEP || dice.roll(4) == 0 {
                     let _ = run.abandon().await;
@@ -203,15 +203,17 @@ fn one_clock_that_is_wrong_by_any_time_does_not_matter_while_all_have_the_record
 #[tokio::test(start_paused = true)]
 async fn a_record_ends_once_whoever_brings_it_to_other_nodes() {
     let keep = Duration::from_secs(1_000);
-    let recall_for =
-        async |locks: &LockManager, keep| match locks.recall("order", keep, super::TTL).await {
-            Ok(Recall::Replay(body)) => Some(body),
-            Ok(Recall::Run(run)) => {
-                run.abandon().await.unwrap();
-                None
-            }
-            other => panic!("{other:?}"),
-        };
+    let begin_for = async |locks: &LockManager, keep| match locks
+        .begin_idempotent("order", keep, super::TTL)
+        .await
+    {
+        Ok(IdempotentRun::Replay(body)) => Some(body),
+        Ok(IdempotentRun::Execute(run)) => {
+            run.abandon().await.unwrap();
+            None
+        }
+        other => panic!("{other:?}"),
+    };
     for (adopted, asked_for) in [
         (false, DAY),
         (true, DAY),
@@ -221,7 +223,9 @@ async fn a_record_ends_once_whoever_brings_it_to_other_nodes() {
         let nodes = Nodes::five();
         let locks = nodes.met().await;
         nodes.each([3, 4], MemoryNode::go_down);
-        let Ok(Recall::Run(run)) = locks.recall("order", keep, super::TTL).await else {
+        let Ok(IdempotentRun::Execute(run)) =
+            locks.begin_idempotent("order", keep, super::TTL).await
+        else {
             panic!("nobody did it");
         };
         run.complete("done").await.unwrap();
@@ -233,14 +237,14 @@ async fn a_record_ends_once_whoever_brings_it_to_other_nodes() {
             // So that they are heard at all.
             nodes.each([0], MemoryNode::go_down);
         }
-        let told = recall_for(&locks, asked_for).await;
+        let told = begin_for(&locks, asked_for).await;
         assert_eq!(told.as_deref(), Some(&b"done"[..]));
         nodes.each(0..5, MemoryNode::come_up);
-        assert_eq!(recall_for(&locks, asked_for).await, told);
+        assert_eq!(begin_for(&locks, asked_for).await, told);
         sleep(Duration::from_secs(99)).await;
         assert_eq!(with_record(&nodes).await, 5, "{adopted} {asked_for:?}");
         sleep(Duration::from_secs(2)).await;
         assert_eq!(with_record(&nodes).await, 0, "{adopted} {asked_for:?}");
-        assert_eq!(recall_for(&locks, DAY).await, None);
+        assert_eq!(begin_for(&locks, DAY).await, None);
     }
 }
