@@ -4,8 +4,8 @@
 //! cargo run --example tower_only
 //! ```
 //!
-//! There is no router here, so a function makes the key of the request's path. The service finds its lock in the
-//! request's extensions.
+//! There is no router here, so a function makes the key of the request's path. The service gets its lock by
+//! `Held::of`.
 
 #![allow(
     clippy::print_stdout,
@@ -30,7 +30,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tower::{ServiceBuilder, service_fn};
-use tower_redlock::{KeyError, LockHandle, LockKey, LockManager, RedlockLayer};
+use tower_redlock::{Held, KeyError, LockKey, LockManager, RedlockLayer};
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
@@ -99,7 +99,7 @@ fn order(parts: &Parts) -> Result<Option<LockKey>, KeyError> {
 }
 
 async fn pay(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let Some(lock) = request.extensions().get::<LockHandle>() else {
+    let Ok(lock) = Held::of(request.extensions()) else {
         let mut response = Response::new(Full::from("there is no such path\n"));
         *response.status_mut() = StatusCode::NOT_FOUND;
         return Ok(response);

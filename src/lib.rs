@@ -81,7 +81,6 @@
 
 mod builder;
 pub mod clock;
-mod conduct;
 mod config;
 mod detach;
 // Text only, and only for rustdoc. It speaks of all features, so its links hold with all of them alone.
@@ -114,6 +113,7 @@ pub mod middleware;
 mod moment;
 pub mod namespace;
 pub mod node;
+mod policy;
 mod problem;
 mod protocol;
 pub mod record;
@@ -127,8 +127,6 @@ mod unprocessed;
 
 pub use builder::LockManagerBuilder;
 pub use config::{LockConfig, NodeConfig, Secret, TlsConfig};
-#[cfg(feature = "axum")]
-pub use extract::Held;
 #[cfg(feature = "idempotency")]
 pub use idempotency::IdempotencyLayer;
 pub use key_error::KeyError;
@@ -142,7 +140,7 @@ pub use manager::{
     QueueFull, QueueStatus, ReleaseError, ReleaseUnconfirmed, RestartGuard, RunError, RunGuard,
     ShutdownReport, ShuttingDown, Snapshot, TooSlow, VotingStatus, WaitTimeout,
 };
-pub use middleware::{BusyStatus, RedlockLayer};
+pub use middleware::{BusyStatus, Held, RedlockLayer};
 pub use moment::Moment;
 pub use token::{FencingToken, LoanProof, OwnerHash};
 

@@ -1,4 +1,4 @@
-//! [`Problem`]: an answer in place of the inner service's, as RFC 9457 has it.
+//! [`Problem`]: a response of a layer in place of the inner service's, in the form of RFC 9457.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-/// In the extensions of a response: somebody refused this for a passing reason, of this kind. What was done before,
-/// and around it, it cannot say.
+/// In the extensions of a response: it refuses a lock for a temporary reason of this kind. It says nothing about
+/// effects that happened before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal(
     #[cfg_attr(
         not(feature = "idempotency"),
-        expect(dead_code, reason = "no other layer keeps what it is told")
+        expect(dead_code, reason = "no other layer stores responses")
     )]
     pub(crate) &'static str,
 );
 
-/// Why a request was not answered by the inner service, for its client. All texts are the program's own.
+/// The refusal of a request. None of its text comes from the client.
 pub(crate) struct Problem<'a> {
     /// A name to compare: `urn:tower-redlock:problem:` and a word.
     pub(crate) r#type: &'static str,
     pub(crate) title: &'static str,
     pub(crate) status: StatusCode,
     pub(crate) detail: &'a str,
-    /// What was left of the lease that is in the way.
+    /// The remaining time of the lease that is in the way.
     pub(crate) remaining: Option<Duration>,
     pub(crate) retry_after: Option<Duration>,
 }
@@ -51,7 +51,7 @@ impl Problem<'_> {
         );
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(retry_after) = self.retry_after {
-            // Zero would invite a client to come back at once, and keep coming.
+            // Zero would make a client retry in a loop.
             let seconds = ceil(retry_after, SECOND).max(1);
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
@@ -59,7 +59,7 @@ impl Problem<'_> {
     }
 }
 
-/// The members of RFC 9457, and what is left of the holder's lease.
+/// The members of RFC 9457, and the remaining time of the holder's lease.
 #[derive(Serialize)]
 struct Members<'a> {
     r#type: &'a str,
@@ -68,6 +68,12 @@ struct Members<'a> {
     detail: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining_ms: Option<u64>,
+}
+
+/// The last part of a problem type: the word that logs and metrics use for it, too.
+pub(crate) fn word(problem_type: &'static str) -> &'static str {
+    let word = problem_type.rsplit_once(':');
+    word.map_or(problem_type, |(_, word)| word)
 }
 
 /// How many whole `unit`s cover `span`.

@@ -1,17 +1,12 @@
-//! How the layer that runs a request is told that nothing was done in the run: by a mark that names that very run.
+//! [`RunId`]: how the idempotency layer is told that nothing was done in a run, by a mark that names this very run.
 
 use std::sync::Arc;
 
 use http::{Extensions, Response};
 
-/// One run of one request, and no other.
+/// Identifies one run of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct RunId(Arc<()>);
-
-/// In the extensions of a request: the service that is called with it stands directly inside of the layer that runs it.
-/// Whoever finds it takes it out, so that nobody further in can.
-#[derive(Clone, Debug)]
-struct Directly(RunId);
 
 /// In the extensions of a response: nothing was done in this run.
 #[derive(Clone, Debug)]
@@ -23,26 +18,16 @@ impl RunId {
         Self(Arc::new(()))
     }
 
-    /// Tells the service that is called with a request that it stands directly inside of the layer that runs it.
-    pub(crate) fn tell_the_next(&self, request: &mut Extensions) {
-        request.insert(Directly(self.clone()));
+    /// Marks `response`: nothing was done in this run.
+    pub(crate) fn mark<B>(self, mut response: Response<B>) -> Response<B> {
+        response.extensions_mut().insert(Unprocessed(self));
+        response
     }
 
-    /// The run whose layer stands directly around the service that was called with a request.
-    pub(crate) fn of_the_layer_around(request: &mut Extensions) -> Option<Self> {
-        request.remove().map(|Directly(run)| run)
-    }
-
-    /// Says of `answer` that nothing was done in this run.
-    pub(crate) fn mark<B>(self, mut answer: Response<B>) -> Response<B> {
-        answer.extensions_mut().insert(Unprocessed(self));
-        answer
-    }
-
-    /// Whether an answer says that nothing was done in this run. What it says of another run, whose answer may have
-    /// been kept and passed on, says nothing of this one.
-    pub(crate) fn is_unprocessed(&self, answer: &Extensions) -> bool {
-        let mark = answer.get::<Unprocessed>();
+    /// Whether a response is marked for this run. A mark for another run, whose response may have been kept and passed
+    /// on, does not count.
+    pub(crate) fn is_unprocessed(&self, response: &Extensions) -> bool {
+        let mark = response.get::<Unprocessed>();
         mark.is_some_and(|Unprocessed(run)| Arc::ptr_eq(&self.0, &run.0))
     }
 }

@@ -79,9 +79,9 @@ mod table {
         Claim, FencingToken, FencingTokenError, LoanProof, LoanProofError, OwnerHash, OwnerToken,
     };
     use tower_redlock::middleware::{
-        BodyLockLost, BusyStatus, DefaultResponseForRejection, RunToEndService, FinishingFuture, HoldUntil, InvalidBusyStatus,
-        OnLost, OnNoQuorum, RunToEnd, RunToEndLayer, RedlockService, Rejection, RejectionKind, ReleaseMode,
-        ResponseBody, ResponseFuture, Unlocked, UnlockedReason,
+        BodyLockLost, BoxKeyExtractor, BusyStatus, Held, HeldRejection, HoldUntil, InvalidBusyStatus, OnDisconnect,
+        OnLost, OnNoQuorum, RedlockService, Rejection, RejectionKind, ReleaseMode, ResponseBody, ResponseFuture,
+        RunToEndFuture, RunToEndService, UnlockedReason,
     };
     use tower_redlock::node::memory::{MemoryNode, MemorySnapshot};
     use tower_redlock::record::Record;
@@ -216,12 +216,16 @@ mod table {
         RedlockService<Inner, Extractor>: yes  yes  yes   no         no;
         RedlockService<Local, Extractor>: no   no   yes   no         no;
         ResponseFuture<Inner, Bytes>:     yes  no   no    no         no;
-        RunToEndLayer<Extractor>:         yes  yes  yes   no         no;
-        RunToEndLayer<Local>:             no   no   yes   no         no;
-        RunToEnd:                         yes  yes  yes   yes        yes;
-        RunToEndService<Inner>:                 yes  yes  yes   no         no;
-        RunToEndService<Local>:                 no   no   yes   yes        yes;
-        FinishingFuture<Bytes, (), ()>:   yes  no   yes   no         no;
+        RedlockLayer<Extractor, OnDisconnect>: yes yes yes no        no;
+        RedlockLayer<Local, OnDisconnect>: no  no   yes   no         no;
+        RedlockLayer<BoxKeyExtractor>:    yes  yes  yes   no         no;
+        BoxKeyExtractor:                  yes  yes  yes   no         no;
+        OnDisconnect:                     yes  yes  yes   yes        yes;
+        RunToEndService<Inner>:           yes  yes  yes   no         no;
+        RunToEndService<Local>:           no   no   yes   yes        yes;
+        RunToEndFuture<Bytes, (), ()>:    yes  no   yes   no         no;
+        Held:                             yes  yes  yes   no         no;
+        HeldRejection:                    yes  yes  yes   yes        yes;
         ResponseBody<Bytes>:              yes  yes  yes   no         no;
         ResponseBody<Local>:              no   no   yes   no         no;
         BusyStatus:                       yes  yes  yes   yes        yes;
@@ -229,13 +233,11 @@ mod table {
         OnLost:                           yes  yes  yes   yes        yes;
         OnNoQuorum:                       yes  yes  yes   yes        yes;
         ReleaseMode:                      yes  yes  yes   yes        yes;
-        Unlocked:                         yes  yes  yes   yes        yes;
         Rejection:                        yes  yes  yes   yes        yes;
         RejectionKind:                    yes  yes  yes   yes        yes;
         BodyLockLost:                     yes  yes  yes   yes        yes;
         UnlockedReason:                   yes  yes  yes   yes        yes;
-        InvalidBusyStatus:                      yes  yes  yes   yes        yes;
-        DefaultResponseForRejection:      yes  yes  yes   yes        yes;
+        InvalidBusyStatus:                yes  yes  yes   yes        yes;
         key::KeyParts:                    yes  yes  yes   yes        yes;
         key::Collected:                   yes  yes  yes   yes        yes;
         key::Key<key::Header>:            yes  yes  yes   yes        yes;
@@ -272,31 +274,23 @@ mod table {
         idempotency::ResponseFuture<Bytes, LocalBody, Local>: no no yes no no;
         idempotency::ResponseFuture<Bytes, Full<Bytes>, ()>: yes no yes no no;
         idempotency::Idempotent:                yes  yes  yes   no         no;
-        idempotency::OnDisconnect:              yes  yes  yes   yes        yes;
         idempotency::OnUnrecorded:              yes  yes  yes   yes        yes;
         idempotency::IdempotencyKey:            yes  yes  yes   yes        yes;
         idempotency::IdempotencyKeyError:       yes  yes  yes   yes        yes;
-        idempotency::Scope<'static>:            yes  yes  yes   yes        yes;
-        idempotency::Fingerprint:               yes  yes  yes   yes        yes;
-        idempotency::Fingerprinter:             yes  yes  yes   yes        yes;
         idempotency::FingerprintHeaders:        yes  yes  yes   yes        yes;
         idempotency::RecordedHeaders:           yes  yes  yes   yes        yes;
         idempotency::DefaultRecordPolicy:       yes  yes  yes   yes        yes;
-        idempotency::Stored:                    yes  yes  yes   yes        yes;
-        idempotency::Outcome:                   yes  yes  yes   yes        yes;
-        idempotency::Answer:                    yes  yes  yes   yes        yes;
-        idempotency::StoredError:               yes  yes  yes   yes        yes;
         idempotency::RequestBody<LocalBody>:    no   no   yes   no         no;
         idempotency::RequestBody<Full<Bytes>>:  yes  yes  yes   yes        yes;
         idempotency::ResponseBody<LocalBody>:   no   no   yes   no         no;
         idempotency::ResponseBody<Full<Bytes>>: yes  yes  yes   yes        yes;
         idempotency::IdempotencyRejection:      yes  yes  yes   yes        yes;
         idempotency::IdempotencyRejectionKind:  yes  yes  yes   yes        yes;
-        idempotency::DefaultResponseForIdempotencyRejection: yes yes yes yes yes;
         idempotency::caller::Caller:            yes  yes  yes   yes        yes;
         idempotency::caller::CallerError:       yes  yes  yes   yes        yes;
         idempotency::caller::Header:            yes  yes  yes   yes        yes;
         idempotency::caller::Nobody:            yes  yes  yes   yes        yes;
+        idempotency::caller::BoxCallerSource:   yes  yes  yes   no         no;
         idempotency::caller::FromFn<Local>:     no   no   yes   yes        yes;
         // The type of the extension is only a name, and the closure says nothing of unwinding.
         idempotency::caller::Extension<Local>:  yes  yes  yes   no         no;
@@ -304,10 +298,8 @@ mod table {
 
     #[cfg(feature = "axum")]
     auto_traits! {
-        tower_redlock::Held:                   yes yes yes no  no;
         key::Key<key::PathParam>:              yes yes yes yes yes;
         key::Key<key::RoutePath>:              yes yes yes yes yes;
-        tower_redlock::extract::HeldRejection: yes yes yes yes yes;
         tower_redlock::extract::Locked<u8>:    yes yes yes no  no;
         tower_redlock::extract::Locked<Local>: no  no  yes no  no;
         tower_redlock::extract::LockedRejection<u8>:    yes yes yes yes yes;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use super::secret::Secret;
 
 /// A Redis or Valkey server in a [`LockConfig`](crate::LockConfig). Each field is what the setter of the same name of
@@ -12,8 +14,13 @@ use super::secret::Secret;
 /// In a configuration it is a URL, or a table with these fields, of which either `url` or `sentinels` and `master`
 /// are needed.
 ///
-/// `Debug` shows neither passwords nor keys.
-#[derive(Clone, Default, PartialEq, Eq)]
+/// `Debug` shows neither passwords nor keys, and no error does where it is read as a part of a `LockConfig`.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a URL in quotes or a table with `url`"
+)]
 #[non_exhaustive]
 pub struct NodeConfig {
     /// Where the server is: `redis://[[user]:password@]host[:port][/database]`, `rediss://..` for TLS (feature `tls`),
@@ -35,14 +42,17 @@ pub struct NodeConfig {
     /// The database on the server, in place of the one in the URL.
     pub database: Option<u32>,
     /// How long one attempt to connect may take. At least 1 ms; default: 1 s.
+    #[serde(with = "humantime_serde")]
     pub connect_timeout: Option<Duration>,
     /// How many replicas must acknowledge a lock before it counts. At least 1; default: none is asked.
     pub require: Option<u32>,
     /// How long they may take. At least 1 ms, and less than the manager's node time-out; default: a third of that.
+    #[serde(with = "humantime_serde")]
     pub within: Option<Duration>,
     /// How many connections carry commands. From 1 to 32; default: 4 with `require`, else 1.
     pub connections: Option<usize>,
     /// For how long the word of the Sentinels counts. From 100 ms to 1 min; default: 3 s.
+    #[serde(with = "humantime_serde")]
     pub confirm_within: Option<Duration>,
     /// Whether a server is taken that has replicas, though none is required. Default: `false`.
     pub expect_replicas: bool,
@@ -80,8 +90,13 @@ impl NodeConfig {
 /// The certificates of TLS connections. Each is the path of a PEM file, or the PEM text itself
 /// (`-----BEGIN CERTIFICATE-----` ..).
 ///
-/// `Debug` shows no key.
-#[derive(Clone, Default, PartialEq, Eq)]
+/// `Debug` shows no key, and no error does where it is read as a part of a `LockConfig`.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a table with root_certificate"
+)]
 #[non_exhaustive]
 pub struct TlsConfig {
     /// The certificate of the authority that vouches for the servers. Default: the public ones.

@@ -30,24 +30,14 @@ pub(super) fn build(
         }
         builder = builder.name(name);
     }
-    if let Some(database) = node.database {
-        builder = builder.database(database);
+    macro_rules! tell {
+        ($($setting:ident)*) => {
+            $(if let Some(value) = node.$setting {
+                builder = builder.$setting(value);
+            })*
+        };
     }
-    if let Some(limit) = node.connect_timeout {
-        builder = builder.connect_timeout(limit);
-    }
-    if let Some(replicas) = node.require {
-        builder = builder.require(replicas);
-    }
-    if let Some(limit) = node.within {
-        builder = builder.within(limit);
-    }
-    if let Some(count) = node.connections {
-        builder = builder.connections(count);
-    }
-    if let Some(limit) = node.confirm_within {
-        builder = builder.confirm_within(limit);
-    }
+    tell! { database connect_timeout require within connections confirm_within }
     builder = builder.expect_replicas(node.expect_replicas);
     builder = builder.accept_eviction(node.accept_eviction);
     // Where the certificates come from.
@@ -86,10 +76,8 @@ fn credentials(
     let url = node.url.as_deref();
     let url = url.and_then(|url| url.into_connection_info().ok());
     let url = url.as_ref().map(|info| info.redis_settings());
-    let shared_user = match url.and_then(|url| url.username()) {
-        Some(_) => None,
-        None => shared.user.as_ref(),
-    };
+    let has_user = url.is_some_and(|url| url.username().is_some());
+    let shared_user = shared.user.as_ref().filter(|_| !has_user);
     if let Some(user) = node.user.as_ref().or(shared_user) {
         builder = builder.user(user);
     }

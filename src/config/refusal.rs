@@ -12,61 +12,46 @@ use crate::manager::ConfigError;
 #[derive(Debug)]
 pub(super) struct Refusal {
     reason: String,
-    about: About,
-}
-
-/// What a refusal is about: something at, or beside, the place where the reader was.
-#[derive(Debug)]
-enum About {
-    Value,
-    Field(&'static str),
-    UnknownField(&'static [&'static str]),
-    /// A field whose name is not to be repeated either.
-    UnnamableField,
+    // The field of the table where the reader is, if that is what it is about.
+    field: Option<&'static str>,
 }
 
 impl Refusal {
-    const fn of(about: About, reason: String) -> Self {
-        Self { reason, about }
+    /// Whether it is about a field that there is not.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.reason.starts_with(UNKNOWN)
     }
 
-    /// The fields that there are, if it is about one that there is not.
-    pub(super) const fn known(&self) -> Option<&'static [&'static str]> {
-        match self.about {
-            About::UnknownField(known) => Some(known),
-            _ => None,
-        }
-    }
-
-    /// The same with the field's name, which stands at `path`.
+    /// The same with the name of what is at `path`.
     pub(super) fn at(self, path: &Path) -> ConfigError {
-        let mut field = String::new();
-        let last = path.iter().len().saturating_sub(1);
-        for (index, segment) in path.iter().enumerate() {
-            if index < last || !matches!(self.about, About::UnnamableField) {
-                join(&mut field, &segment.to_string());
+        let Self { mut reason, field } = self;
+        let mut place = String::new();
+        let steps = path.iter().map(ToString::to_string);
+        for step in steps.chain(field.map(str::to_owned)) {
+            // What does not look like a name is something in the wrong place, perhaps a URL with its password.
+            let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-[]".contains(&byte);
+            if step.len() > LONGEST_NAME || !step.bytes().all(fits) {
+                reason = reason.replace(UNKNOWN, UNNAMABLE);
+                break;
             }
+            if !place.is_empty() && !step.starts_with('[') {
+                place.push('.');
+            }
+            place.push_str(&step);
         }
-        if let About::Field(name) = self.about {
-            join(&mut field, name);
-        }
-        match field.as_str() {
-            "" => ConfigError::new(format!("the configuration {}", self.reason)),
-            _ => ConfigError::of(field, self.reason).named(),
+        match place.as_str() {
+            "" => ConfigError::new(format!("the configuration {reason}")),
+            _ => ConfigError::of(place, reason).named(),
         }
     }
-}
-
-fn join(path: &mut String, step: &str) {
-    if !path.is_empty() && !step.starts_with('[') {
-        path.push('.');
-    }
-    path.push_str(step);
 }
 
 impl de::Error for Refusal {
     fn custom<T: fmt::Display>(reason: T) -> Self {
-        Self::of(About::Value, reason.to_string())
+        Self {
+            reason: reason.to_string(),
+            field: None,
+        }
     }
 
     fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -93,21 +78,15 @@ impl de::Error for Refusal {
         Self::custom(format_args!("must be {}", plain(&expected.to_string())))
     }
 
-    fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
-        let all = known.join(", ");
-        // What does not look like a name is something in the wrong place, perhaps a URL with its password.
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        if field.len() <= LONGEST_NAME && field.bytes().all(plain) {
-            let reason = format!("there is no such setting; there are: {all}");
-            return Self::of(About::UnknownField(known), reason);
-        }
-        let reason = format!("holds something that is no name of a setting; there are: {all}");
-        Self::of(About::UnnamableField, reason)
+    fn unknown_field(_: &str, known: &'static [&'static str]) -> Self {
+        Self::custom(format_args!("{UNKNOWN}; there are: {}", known.join(", ")))
     }
 
     fn duplicate_field(field: &'static str) -> Self {
-        let reason = "is given twice; which one is meant?".to_owned();
-        Self::of(About::Field(field), reason)
+        Self {
+            reason: "is given twice; which one is meant?".to_owned(),
+            field: Some(field),
+        }
     }
 }
 
@@ -133,5 +112,7 @@ fn plain(expected: &str) -> &str {
     }
 }
 
+const UNKNOWN: &str = "there is no such setting";
+const UNNAMABLE: &str = "holds something that is no name of a setting";
 /// Names of settings are shorter.
 const LONGEST_NAME: usize = 40;

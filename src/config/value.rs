@@ -48,6 +48,14 @@ impl<'de> Deserialize<'de> for Value {
 
 struct AnyValue;
 
+macro_rules! take {
+    ($($visit:ident($value:ident: $kind:ty) => $made:expr;)*) => {
+        $(fn $visit<E>(self, $value: $kind) -> Result<Value, E> {
+            Ok($made)
+        })*
+    };
+}
+
 impl<'de> Visitor<'de> for AnyValue {
     type Value = Value;
 
@@ -55,33 +63,15 @@ impl<'de> Visitor<'de> for AnyValue {
         f.write_str("the settings of a LockConfig")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Flag(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(u64::try_from(value).map_or(Value::Negative(value), Value::Whole))
-    }
-
-    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
+    take! {
+        visit_bool(flag: bool) => Value::Flag(flag);
+        visit_i64(number: i64) => u64::try_from(number).map_or(Value::Negative(number), Value::Whole);
         // No field takes so large a number.
-        Ok(Value::Number(value as f64))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Whole(value))
-    }
-
-    fn visit_u128<E>(self, value: u128) -> Result<Value, E> {
-        Ok(Value::Number(value as f64))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::Number(value))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::Text(value.to_owned()))
+        visit_i128(number: i128) => Value::Number(number as f64);
+        visit_u64(number: u64) => Value::Whole(number);
+        visit_u128(number: u128) => Value::Number(number as f64);
+        visit_f64(number: f64) => Value::Number(number);
+        visit_str(text: &str) => Value::Text(text.to_owned());
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {
@@ -117,6 +107,14 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 }
 
+macro_rules! literals {
+    ($($read:ident)*) => {
+        $(fn $read<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+            self.literal().deserialize_any(visitor)
+        })*
+    };
+}
+
 impl<'de> Deserializer<'de> for Value {
     type Error = Refusal;
 
@@ -133,21 +131,7 @@ impl<'de> Deserializer<'de> for Value {
         }
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.literal().deserialize_any(visitor)
-    }
-
-    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.literal().deserialize_any(visitor)
-    }
-
-    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.literal().deserialize_any(visitor)
-    }
-
-    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.literal().deserialize_any(visitor)
-    }
+    literals! { deserialize_bool deserialize_u32 deserialize_u64 deserialize_f64 }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
         // `null` says nothing that leaving the field out does not say.
@@ -157,14 +141,22 @@ impl<'de> Deserializer<'de> for Value {
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Refusal> {
-        match self {
+        let (field, value) = match self {
             // It would be taken for the fields in their order.
-            Self::List(_) => Err(Refusal::invalid_type(Unexpected::Seq, &visitor)),
-            other => other.deserialize_any(visitor),
-        }
+            Self::List(_) => return Err(Refusal::invalid_type(Unexpected::Seq, &visitor)),
+            // A text in place of a table means one of its fields.
+            Self::Text(url) | Self::Word(url) if fields.contains(&"url") => {
+                ("url", Self::Text(url))
+            }
+            Self::Text(off) | Self::Word(off) if off == "off" && fields.contains(&"off") => {
+                ("off", Self::Flag(true))
+            }
+            other => return other.deserialize_any(visitor),
+        };
+        visitor.visit_map(MapDeserializer::new([(field, value)].into_iter()))
     }
 
     forward_to_deserialize_any! {

@@ -14,8 +14,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Idempotent {
     type Rejection = IdempotentRejection;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
-        let found = parts.extensions.get::<Self>();
-        found.cloned().ok_or(IdempotentRejection(()))
+        Self::of(&parts.extensions).ok_or(IdempotentRejection(()))
     }
 }
 
@@ -27,17 +26,17 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for Idempotent {
         parts: &mut Parts,
         _state: &S,
     ) -> Result<Option<Self>, Self::Rejection> {
-        Ok(parts.extensions.get::<Self>().cloned())
+        Ok(Self::of(&parts.extensions))
     }
 }
 
-/// A handler asked for an [`Idempotent`], and its request runs without an idempotency key. Its answer is plain text
-/// with status 500: the handler and the layers around it do not fit together.
+/// The request of a handler with an [`Idempotent`] runs without an idempotency key. The response is plain text with
+/// status 500: the handler and the layers around it do not fit together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotentRejection(());
 
 impl IdempotentRejection {
-    /// The status of the answer.
+    /// The status of the response.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         StatusCode::INTERNAL_SERVER_ERROR

@@ -1,5 +1,6 @@
 //! [`Locked`]: a lock that is taken inside the handler.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
@@ -11,7 +12,7 @@ use http::request::Parts;
 use crate::key_error::KeyError;
 use crate::lock_keys::LockKeys;
 use crate::manager::{LockGuard, LockManager, LockScope};
-use crate::middleware::Rejection;
+use crate::middleware::{Rejection, lock_scope};
 
 /// What a value of the request is called as a lock.
 ///
@@ -158,13 +159,21 @@ where
         let keys = value.as_lock_keys();
         let keys = keys.map_err(|error| LockedRejection::Lock(Rejection::from(error)))?;
         let locks = LockManager::from_ref(state);
-        let scope = parts.extensions.get_or_insert_default::<LockScope>();
-        let scope = scope.clone();
+        let scope = lock_scope(&mut parts.extensions);
         let acquired = locks.acquire_in(&scope, keys, locks.max_wait()).await;
         match acquired {
             Ok(guard) => Ok(Self { value, guard }),
             Err(error) => Err(LockedRejection::Lock(Rejection::from(error))),
         }
+    }
+}
+
+/// The scope of the request, which its layers and extractors share.
+impl<S: Send + Sync> FromRequestParts<S> for LockScope {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        Ok(lock_scope(&mut parts.extensions))
     }
 }
 

@@ -9,7 +9,7 @@ mod idempotent;
 pub(crate) mod key;
 mod locked;
 
-pub use held::{Held, HeldRejection, OptionalHeld};
+pub use crate::middleware::{Held, HeldRejection};
 #[cfg(feature = "idempotency")]
 pub use idempotent::IdempotentRejection;
 pub use locked::{AsLockKeys, Locked, LockedRejection};

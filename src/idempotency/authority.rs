@@ -1,4 +1,4 @@
-//! [`Authority`]: the host that a request was sent to.
+//! [`Authority`]: the host of a request.
 
 use std::fmt;
 
@@ -10,11 +10,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::hashing::{feed, feed_len};
 
-/// The host that a request was sent to, as far as its head says: the authority of its URI, which is `:authority` in
-/// HTTP/2 and 3, and `Host`.
+/// The host of a request, by its head: the authority of its URI, which is `:authority` in HTTP/2 and 3, and `Host`.
 ///
-/// What is written differently and is surely one host is one; nothing else is. All of it is the client's text, and is
-/// hashed as it is.
+/// Only spellings that certainly name one host are equal. The rest is the client's text, and is hashed unchanged.
 #[derive(Clone, Copy)]
 pub(super) struct Authority<'a> {
     uri: &'a Uri,
@@ -29,8 +27,8 @@ impl<'a> Authority<'a> {
         }
     }
 
-    /// Feeds the one name that all agree on, or else all of them and where they stand: who reads one and who reads
-    /// another would take the request for two tenants', so it is a host of its own. Without any, the name is empty.
+    /// Feeds the name if all names are equal, or else all of them and their places: two readers could take such a
+    /// request for two tenants', so it is a host of its own. Without any name, an empty one.
     pub(super) fn feed(&self, hash: &mut Sha256) {
         let mut names = self.names();
         let first = names.next().unwrap_or_default();
@@ -66,19 +64,19 @@ impl fmt::Debug for Authority<'_> {
     }
 }
 
-/// A host in lower case, without a port that goes without saying. HTTP/1 does not tell the scheme, so the ports of both
-/// do. What is no host and port stays as it is.
+/// A host in lower case, without a default port. A request of HTTP/1 has no scheme, so the default ports of both
+/// schemes count. Text that is not a host and port stays unchanged.
 fn canonical(name: &[u8]) -> Vec<u8> {
     let host = PORTS.iter().find_map(|port| name.strip_suffix(*port));
     let host = host.unwrap_or(name);
-    // A client that names itself has no business here, and its name may mean something in either case.
+    // User information does not belong here, and may be case-sensitive.
     if host.contains(&b'@') || !is_without_port(host) && host.len() < name.len() {
         return name.to_vec();
     }
     host.to_ascii_lowercase()
 }
 
-/// Whether what stands before a port is a host, in which colons stand in brackets only.
+/// Whether the text before a port is a host, in which colons are allowed in brackets only.
 fn is_without_port(host: &[u8]) -> bool {
     match host {
         [b'[', .., b']'] => true,
@@ -86,7 +84,7 @@ fn is_without_port(host: &[u8]) -> bool {
     }
 }
 
-/// The ports that `http` and `https` mean without saying; a port may be empty, too.
+/// The default ports of `http` and `https`; a port may be empty, too.
 const PORTS: [&[u8]; 3] = [b":443", b":80", b":"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Bodies that are read up to a limit, and handed on as they came: [`RequestBody`] and [`ResponseBody`].
+//! Bodies that are read up to a limit, and passed on unchanged: [`RequestBody`] and [`ResponseBody`].
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,9 +12,9 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of a request: as it came, or, where the layer has read it for its fingerprint, what it has read.
+    /// The body of a request, or the copy that the layer has read for its fingerprint.
     ///
-    /// All bytes and trailers are those that the client sent; they may come in other chunks.
+    /// All bytes and trailers are those that the client sent; the chunks may differ.
     #[must_use = "a body does nothing unless polled"]
     pub struct RequestBody<B>
     where
@@ -26,11 +26,11 @@ pin_project! {
 }
 
 pin_project! {
-    /// The body of a response: the inner service's, or an answer that was kept, or the layer's own.
+    /// The body of a response: the inner service's, a stored one, or that of the layer's own response.
     ///
-    /// Where the layer has begun to read the inner body in order to keep it, what it has read comes first, and then the
-    /// rest or the error that the inner body ended with. All bytes and trailers are the inner service's; they may come
-    /// in other chunks.
+    /// Where the layer has begun to read the inner body in order to store it, the bytes that it has read come first, and
+    /// then the rest or the error that the inner body ended with. All bytes and trailers are the inner service's; the
+    /// chunks may differ.
     #[must_use = "a body does nothing unless polled"]
     pub struct ResponseBody<B>
     where
@@ -97,14 +97,14 @@ impl<B: Body> ResponseBody<B> {
         }
     }
 
-    /// What was read of a body, and the rest of it.
+    /// The bytes that were read of a body, and the rest of it.
     pub(super) const fn resumed(read: Chunks, rest: Pin<Box<B>>) -> Self {
         Self {
             inner: Inner::Resumed { read, rest },
         }
     }
 
-    /// What was read of a body before it failed, and the error.
+    /// The bytes that were read of a body before it failed, and the error.
     pub(super) const fn broken(read: Chunks, error: B::Error) -> Self {
         let error = Some(error);
         Self {
@@ -113,7 +113,7 @@ impl<B: Body> ResponseBody<B> {
     }
 }
 
-/// A body that has ended. Layers around this one, such as tower-http's time-out, answer with it.
+/// A body that has ended. Layers around this one, such as tower-http's time-out, use it for their responses.
 impl<B: Body> Default for ResponseBody<B> {
     fn default() -> Self {
         Self::whole(Bytes::new(), None)
@@ -160,7 +160,7 @@ impl<B: Body> Inner<B> {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Untouched { body } => body.size_hint(),
-            // Told how long it is, HTTP/1.1 leaves off what comes behind.
+            // With an exact length HTTP/1.1 would not send the trailers.
             Self::Whole {
                 bytes,
                 trailers: Some(_),
@@ -176,7 +176,7 @@ impl<B: Body> Inner<B> {
                 }
                 hint
             }
-            // How long the body would have been is not known, so it must not look like a whole one.
+            // The full length is unknown, so the body must not look complete.
             Self::Broken { read, .. } => at_least(read.len()),
         }
     }
@@ -225,7 +225,7 @@ macro_rules! as_inner {
 
 as_inner!(RequestBody ResponseBody);
 
-/// What became of reading a body.
+/// The result of reading a body.
 pub(super) enum Collected<B: Body> {
     /// It has ended within the limit.
     All {
@@ -240,12 +240,12 @@ pub(super) enum Collected<B: Body> {
 
 /// Reads `body` to its end, if that is not beyond `limit` bytes; trailers do not count.
 ///
-/// A body that tells that it is longer is not read at all. What is read is held in memory: up to the limit, and one
-/// chunk of the body's own that goes beyond.
+/// A body whose size hint is longer is not read at all. The bytes that are read stay in memory: up to the limit, and one
+/// chunk beyond it.
 ///
 /// Dropped half-way, it drops the body with what was read.
 pub(super) async fn collect_up_to<B: Body>(body: B, limit: usize) -> Collected<B> {
-    // Boxed, so that it can be handed on after it was polled, `Unpin` or not.
+    // Boxed, so that it can be passed on after it was polled, `Unpin` or not.
     let mut rest = Box::pin(body);
     if rest.size_hint().lower() > as_u64(limit) {
         let read = Chunks::default();
@@ -278,12 +278,12 @@ pub(super) async fn collect_up_to<B: Body>(body: B, limit: usize) -> Collected<B
     Collected::All { bytes, trailers }
 }
 
-/// What was read of a body, to be read again.
+/// The bytes that were read of a body, to be read again.
 #[derive(Debug, Default)]
 pub(super) struct Chunks(VecDeque<Bytes>);
 
 impl<const N: usize> From<[Bytes; N]> for Chunks {
-    // An empty chunk would say nothing, and some take it for the end.
+    // Some consumers take an empty chunk for the end.
     fn from(chunks: [Bytes; N]) -> Self {
         let chunks = chunks.into_iter().filter(|chunk| !chunk.is_empty());
         Self(chunks.collect())

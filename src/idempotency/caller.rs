@@ -1,26 +1,27 @@
-//! Who sends a request, so that nobody gets the answer to another's.
+//! The caller of a request, so that no client gets the response to another client's request.
 //!
-//! Two clients may choose the same idempotency key, by chance or on purpose. Keys are therefore kept apart by caller,
-//! and the caller is something that the client cannot choose: the account that it has proved to be, not what it says of
-//! itself. There is no default, for only the program knows where that stands.
+//! Two clients may choose the same idempotency key, by chance or on purpose. Keys therefore belong to their callers, and
+//! the caller is an identity that the client cannot choose: the account that it has authenticated as. There is no
+//! default, because only the program knows where that identity is.
 //!
 //! | source | for |
 //! |---|---|
-//! | [`extension`] | what an authentication layer around this one has put into the request's extensions |
-//! | [`header`] | what a proxy in front has set, and takes off what clients send |
+//! | [`extension`] | an extension of the request, put there by an authentication layer around this one |
+//! | [`header`] | a header that a proxy in front sets, and removes from what clients send |
 //! | [`from_fn`] | anything else in the request's head |
-//! | [`nobody`] | services without callers, where all clients may see each other's answers |
+//! | [`nobody`] | services without callers, where all clients may see each other's responses |
 
 use std::any::{Any, type_name};
 use std::error::Error;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderValue;
 use http::request::Parts;
 
-/// Who sends a request: 1 to [`MAX_LEN`](Self::MAX_LEN) bytes, or nobody in particular.
+/// The sender of a request: 1 to [`MAX_LEN`](Self::MAX_LEN) bytes, or none in particular.
 ///
 /// `Debug` shows the length alone: an identity may be personal, or a credential.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -43,7 +44,7 @@ impl Caller {
         }
     }
 
-    /// No caller in particular: all requests of this one share their keys, and so their answers.
+    /// No caller in particular: all such requests share their keys, and so their responses.
     #[must_use]
     pub const fn nobody() -> Self {
         Self(None)
@@ -67,9 +68,9 @@ impl fmt::Debug for Caller {
 
 /// Why a request has no [`Caller`]. Its text never repeats what the client sent.
 ///
-/// It is answered with 403 `caller-unknown`. That is not 401: a 401 must say by `WWW-Authenticate` how to log in, and
-/// that is for the layer that does authentication. Where such a layer is, this error means that it let an anonymous
-/// request through to a route that needs to know its callers, or that it stands inside of the idempotency layer.
+/// The response is 403 `caller-unknown`. It is not 401, because a 401 must name a way to log in by `WWW-Authenticate`,
+/// which only the layer that does authentication knows. Where there is such a layer, this error means that it let an
+/// anonymous request through to a route that needs to know its callers, or that it stands inside the idempotency layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerError(Fault);
 
@@ -82,7 +83,7 @@ enum Fault {
 }
 
 impl CallerError {
-    /// Nothing in the request says who sends it.
+    /// The request does not identify its caller.
     #[must_use]
     pub const fn unknown() -> Self {
         Self(Fault::Unknown)
@@ -106,9 +107,9 @@ impl fmt::Display for CallerError {
 
 impl Error for CallerError {}
 
-/// Finds out who sends a request.
+/// Finds the caller of a request.
 ///
-/// The ready-made sources are in [this module](self); implement the trait where finding out takes waiting.
+/// The ready-made sources are in [this module](self); implement the trait for a source that is async.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say who the caller of a request is",
     label = "must be a `CallerSource`",
@@ -120,7 +121,7 @@ pub trait CallerSource: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`CallerError`] if it cannot be told. The request is answered with 403 `caller-unknown` and does not run.
+    /// [`CallerError`] if there is none. The response is 403 `caller-unknown`, and the request does not run.
     ///
     /// # Cancel safety
     ///
@@ -157,16 +158,16 @@ where
 
 /// The caller is the value of the request header `name`.
 ///
-/// Use it only behind a proxy that sets the header on every request and takes off what clients send by that name.
-/// A client that could set it would choose whose answers it gets.
+/// Use it only behind a proxy that sets the header on every request and removes the client's own. A client that could
+/// set it would get the responses of any caller.
 ///
-/// A header that is missing, empty or repeated is answered with 403 `caller-unknown`.
+/// A header that is missing, empty or repeated is refused with 403 `caller-unknown`.
 pub const fn header(name: &'static str) -> Header {
     Header { name }
 }
 
-/// The caller is what `identify` makes of the extension `T` of the request, which an authentication layer around this
-/// one has put there. A request without is answered with 403 `caller-unknown`.
+/// The caller is found in the extension `T` of the request, which an authentication layer around this one has put there;
+/// `identify` returns its identity. A request without `T` is refused with 403 `caller-unknown`.
 ///
 /// # Examples
 ///
@@ -190,8 +191,8 @@ where
 
 /// There is no caller: all clients of a host share one scope.
 ///
-/// Whoever sends a request with the key and the payload of another gets the other's answer. That is right where all
-/// clients are one party, or where answers hold nothing that not everybody may read.
+/// A client that sends a request with the key and the payload of another client gets that client's response. That is
+/// right where all clients are one party, or where every client may read all responses.
 pub const fn nobody() -> Nobody {
     Nobody { _priv: () }
 }
@@ -248,7 +249,7 @@ pub struct Extension<T> {
     identify: Arc<dyn Fn(&T) -> String + Send + Sync>,
 }
 
-// By hand: `T` is only seen from afar.
+// By hand: `T` need not be `Clone`.
 impl<T> Clone for Extension<T> {
     fn clone(&self) -> Self {
         Self {
@@ -273,6 +274,44 @@ impl<T: Any + Send + Sync> CallerSource for Extension<T> {
         let found = parts.extensions.get::<T>().ok_or(CallerError::unknown());
         let identity = found.map(|found| (self.identify)(found));
         std::future::ready(identity.and_then(Caller::new))
+    }
+}
+
+/// A [`CallerSource`] of any type. Made by [`IdempotencyLayer::boxed`](crate::IdempotencyLayer::boxed).
+#[derive(Clone)]
+#[must_use = "a caller source does nothing until it is given to a layer"]
+pub struct BoxCallerSource {
+    source: Arc<dyn Erased>,
+}
+
+type Found<'a> = Pin<Box<dyn Future<Output = Result<Caller, CallerError>> + Send + 'a>>;
+
+/// [`CallerSource`] with a boxed future, so that it can be a trait object.
+trait Erased: Send + Sync {
+    fn caller<'a>(&'a self, parts: &'a mut Parts) -> Found<'a>;
+}
+
+impl<C: CallerSource> Erased for C {
+    fn caller<'a>(&'a self, parts: &'a mut Parts) -> Found<'a> {
+        Box::pin(CallerSource::caller(self, parts))
+    }
+}
+
+impl BoxCallerSource {
+    pub(super) fn new(source: Arc<impl CallerSource>) -> Self {
+        Self { source }
+    }
+}
+
+impl CallerSource for BoxCallerSource {
+    async fn caller(&self, parts: &mut Parts) -> Result<Caller, CallerError> {
+        Erased::caller(&*self.source, parts).await
+    }
+}
+
+impl fmt::Debug for BoxCallerSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoxCallerSource").finish_non_exhaustive()
     }
 }
 

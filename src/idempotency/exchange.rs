@@ -1,4 +1,4 @@
-//! One request with an idempotency key, from its body to its answer.
+//! One request with an idempotency key, from its body to its response.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,23 +15,22 @@ use super::body::{Collected, RequestBody, ResponseBody, collect_up_to};
 use super::caller::CallerSource;
 use super::fingerprint::{Fingerprint, Fingerprinter};
 use super::headers::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED};
-use super::idempotent::Idempotent;
 use super::key::IdempotencyKey;
-use super::options::{OnDisconnect, OnUnrecorded, Options};
-use super::problem::Cause;
-use super::record::{Answer, Outcome, Stored};
+use super::options::{OnUnrecorded, Options};
+use super::rejection::Cause;
 use super::route::route_of;
 use super::scope::Scope;
-use crate::conduct::OnLost;
+use super::stored_response::{Outcome, Replay, StoredResponse};
 use crate::detach::Detached;
-use crate::manager::{IdempotentRun, LockHandle, LossReason, RunGuard};
+use crate::manager::{IdempotentRun, LossReason, RunGuard};
 use crate::metrics;
+use crate::middleware::{LockState, RequestState, Run};
+use crate::policy::{OnDisconnect, OnLost};
 use crate::problem::Refusal;
 use crate::trace;
 use crate::unprocessed::RunId;
 
-/// What one request is answered with.
-type Answered<B, E> = Result<Response<ResponseBody<B>>, E>;
+type ResponseResult<B, E> = Result<Response<ResponseBody<B>>, E>;
 
 /// One request with an idempotency key.
 pub(super) struct Exchange<S, C> {
@@ -39,17 +38,17 @@ pub(super) struct Exchange<S, C> {
     pub(super) service: S,
     pub(super) options: Arc<Options>,
     pub(super) callers: Arc<C>,
-    /// Whether the inner service is a lock layer's by its type.
+    /// Whether the type of the inner service is a lock layer's.
     pub(super) lock_inside: bool,
 }
 
 impl<S, C> Exchange<S, C> {
-    /// Reads the request, and runs it or answers it with what it came to before.
-    pub(super) async fn answer<ReqBody, ResBody>(
+    /// Reads the request, and runs it or responds with the stored response.
+    pub(super) async fn respond<ReqBody, ResBody>(
         self,
         request: Request<ReqBody>,
         key: IdempotencyKey,
-    ) -> Answered<ResBody, S::Error>
+    ) -> ResponseResult<ResBody, S::Error>
     where
         S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>> + Send + 'static,
         S::Future: Send + 'static,
@@ -73,7 +72,7 @@ impl<S, C> Exchange<S, C> {
             Ok(caller) => caller,
             Err(error) => return Ok(options.refuse(Cause::CallerUnknown(error))),
         };
-        let (bytes, trailers) = match collect_up_to(body, options.max_request).await {
+        let (bytes, trailers) = match collect_up_to(body, options.max_request_body).await {
             Collected::All { bytes, trailers } => (bytes, trailers),
             Collected::TooLarge { .. } => return Ok(options.refuse(Cause::BodyTooLarge)),
             Collected::Failed { .. } => return Ok(options.refuse(Cause::BodyUnreadable)),
@@ -89,9 +88,9 @@ impl<S, C> Exchange<S, C> {
             Ok(name) => name,
             Err(error) => return Ok(options.refuse(Cause::Unnameable(error))),
         };
-        let within = parts.extensions.get::<Idempotent>();
-        if within.is_some_and(|outer| options.locks.is_run_of(outer.handle(), &name)) {
-            // The same layer further out has this key for this request, which would wait for itself.
+        let outer = RequestState::get(&parts.extensions).and_then(|state| state.run.as_ref());
+        if outer.is_some_and(|outer| options.locks.is_run_of(&outer.handle, &name)) {
+            // The same layer further out holds this key for this request, which would wait for itself.
             let mut service = service;
             let request = Request::from_parts(parts, RequestBody::whole(bytes, trailers));
             let response = service.call(request).await?;
@@ -110,30 +109,33 @@ impl<S, C> Exchange<S, C> {
             Err(error) => return Ok(options.refuse(Cause::NotAcquired(error))),
         };
         let id = RunId::new();
-        if lock_inside {
-            id.tell_the_next(&mut parts.extensions);
-        }
-        let idempotent = Idempotent::new(key, &guard, id.clone());
-        parts.extensions.insert(idempotent);
+        let state = RequestState::of(&mut parts.extensions);
+        state.called_by = lock_inside.then(|| id.clone());
+        state.run = Some(Run {
+            key: key.0,
+            fence: guard.fence(),
+            handle: guard.handle(),
+            id: id.clone(),
+        });
         let request = Request::from_parts(parts, RequestBody::whole(bytes, trailers));
-        let run = Run {
+        let execution = Execution {
             id,
             fingerprint,
             guard,
             options: Arc::clone(&options),
         };
         match options.on_disconnect {
-            OnDisconnect::Cancel => run.run(service, request).await,
-            OnDisconnect::RunToEnd => Detached::new(run.run(service, request)).await,
+            OnDisconnect::Cancel => execution.run(service, request).await,
+            OnDisconnect::RunToEnd => Detached::new(execution.run(service, request)).await,
         }
     }
 }
 
-/// How long a request waits for another with its key. One that holds a lock does not: the other may be waiting for
-/// that, in a replica that has its layers in the other order.
+/// How long a request waits for another with its key. One that holds a lock does not wait: the other may wait for that
+/// lock, in a replica that has its layers in the other order.
 fn max_wait(options: &Options, parts: &Parts) -> Duration {
-    match parts.extensions.get::<LockHandle>() {
-        Some(held) if !held.is_lost() => Duration::ZERO,
+    match RequestState::get(&parts.extensions).map(|state| &state.lock) {
+        Some(LockState::Locked { handle, .. }) if !handle.is_lost() => Duration::ZERO,
         _ => options.max_wait,
     }
 }
@@ -144,13 +146,13 @@ fn fingerprint(options: &Options, parts: &Parts, body: &Bytes) -> Fingerprint {
     fingerprinter.finish()
 }
 
-/// The answer to a request whose key was used before, for what is `stored`.
+/// The response to a request whose key was used before.
 fn replay<B: Body>(
     options: &Options,
     stored: Bytes,
     fingerprint: Fingerprint,
 ) -> Response<ResponseBody<B>> {
-    let stored = match Stored::decode(stored) {
+    let stored = match StoredResponse::decode(stored) {
         Ok(stored) => stored,
         Err(error) => return options.refuse(Cause::RecordUnreadable(error)),
     };
@@ -159,16 +161,16 @@ fn replay<B: Body>(
     }
     match stored.outcome {
         Outcome::NotReplayable { .. } => options.refuse(Cause::NotReplayable),
-        Outcome::Answer(answer) => {
+        Outcome::Replayable(replay) => {
             metrics::idempotency("replayed");
-            let announced = answer.trailers.as_ref().and_then(names_of);
-            let mut response = Response::new(ResponseBody::whole(answer.body, answer.trailers));
-            *response.status_mut() = answer.status;
-            *response.headers_mut() = answer.headers;
+            let announced = replay.trailers.as_ref().and_then(names_of);
+            let mut response = Response::new(ResponseBody::whole(replay.body, replay.trailers));
+            *response.status_mut() = replay.status;
+            *response.headers_mut() = replay.headers;
             let yes = HeaderValue::from_static("true");
             response.headers_mut().insert(IDEMPOTENT_REPLAYED, yes);
             if let Some(names) = announced {
-                // HTTP/1.1 sends no others.
+                // HTTP/1.1 sends only trailers that are announced.
                 response.headers_mut().insert(TRAILER, names);
             }
             response
@@ -176,7 +178,7 @@ fn replay<B: Body>(
     }
 }
 
-/// The names of trailers as the header `trailer` has them.
+/// The value of the header `trailer`.
 fn names_of(trailers: &HeaderMap) -> Option<HeaderValue> {
     let names: Vec<&str> = trailers.keys().map(HeaderName::as_str).collect();
     let names = HeaderValue::from_str(&names.join(", ")).ok()?;
@@ -184,19 +186,19 @@ fn names_of(trailers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// A request that runs.
-struct Run {
+struct Execution {
     id: RunId,
     fingerprint: Fingerprint,
     guard: RunGuard,
     options: Arc<Options>,
 }
 
-impl Run {
+impl Execution {
     async fn run<S, ReqBody, ResBody>(
         self,
         mut service: S,
         request: Request<RequestBody<ReqBody>>,
-    ) -> Answered<ResBody, S::Error>
+    ) -> ResponseResult<ResBody, S::Error>
     where
         S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>>,
         ReqBody: Body,
@@ -210,7 +212,7 @@ impl Run {
         let response = match result {
             Ok(response) => response,
             Err(error) => {
-                // What is not confirmed goes on in the background.
+                // If it is not confirmed, the manager retries it in the background.
                 let _ = self.guard.abandon().await;
                 return Err(error);
             }
@@ -223,7 +225,7 @@ impl Run {
         if let Some(Refusal(kind)) = head.extensions.get() {
             trace::refusal_kept(kind);
         }
-        let limit = self.options.max_answer;
+        let limit = self.options.max_response_body;
         let (outcome, body) = if opens_a_tunnel(head.status, connects) || streams(&head.headers) {
             let status = head.status;
             (
@@ -231,18 +233,18 @@ impl Run {
                 ResponseBody::untouched(body),
             )
         } else {
-            // The end of an answer may take as long as its beginning.
+            // The body may take as long as the head did.
             match self.unless_lost(collect_up_to(body, limit)).await {
                 Ok(collected) => outcome(&self.options, &head, collected),
                 Err(reason) => return Ok(self.options.refuse(Cause::Lost(reason))),
             }
         };
-        let stored = Stored::new(self.fingerprint, outcome).encode();
+        let stored = StoredResponse::new(self.fingerprint, outcome).encode();
         let mut response = Response::from_parts(head, body);
         if self.guard.complete(stored).await.is_err() {
             match self.options.on_unrecorded {
                 OnUnrecorded::Refuse => return Ok(self.options.refuse(Cause::OutcomeUnknown)),
-                OnUnrecorded::Answer => {
+                OnUnrecorded::Respond => {
                     metrics::idempotency("unrecorded");
                     let yes = HeaderValue::from_static("true");
                     response.headers_mut().insert(IDEMPOTENT_UNRECORDED, yes);
@@ -252,15 +254,15 @@ impl Run {
         Ok(response)
     }
 
-    /// What `work` comes to; or why the lock was lost before, if work is to end with that.
+    /// The result of `work`; or why the lock was lost before, if `OnLost` ends work then.
     async fn unless_lost<T>(&self, work: impl Future<Output = T>) -> Result<T, LossReason> {
-        // Dropped before the lock is given up, whatever happens.
+        // Dropped before the lock is released, whatever happens.
         let mut work = pin!(work);
         match self.options.on_lost {
             OnLost::Continue => Ok(work.await),
             OnLost::Abort => {
                 let mut lost = pin!(self.guard.handle().lost());
-                // An answer that exists wins.
+                // A result that exists wins.
                 tokio::select! {
                     biased;
                     done = &mut work => Ok(done),
@@ -271,12 +273,12 @@ impl Run {
     }
 }
 
-/// Whether an answer hands the connection over to another protocol, which no repeat of its head can do.
+/// Whether a response hands the connection over to another protocol, which a replay cannot do.
 fn opens_a_tunnel(status: StatusCode, connects: bool) -> bool {
     status.is_informational() || (connects && status.is_success())
 }
 
-/// Whether an answer is one without an end, which must reach the client as it is made.
+/// Whether a response is an endless stream, which must reach the client frame by frame.
 fn streams(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     kind.is_some_and(|kind| {
@@ -285,7 +287,7 @@ fn streams(headers: &HeaderMap) -> bool {
     })
 }
 
-/// What is kept of an answer, and the body that its client gets.
+/// The record of a response, and the body that its client gets.
 fn outcome<B: Body>(
     options: &Options,
     head: &http::response::Parts,
@@ -295,10 +297,10 @@ fn outcome<B: Body>(
     match body {
         Collected::All { bytes, trailers } => {
             let headers = options.headers.keep(&head.headers);
-            let mut answer = Answer::new(status, headers, bytes.clone());
-            answer.trailers = trailers.as_ref().map(|all| options.headers.keep(all));
+            let mut replay = Replay::new(status, headers, bytes.clone());
+            replay.trailers = trailers.as_ref().map(|all| options.headers.keep(all));
             (
-                Outcome::Answer(answer),
+                Outcome::Replayable(replay),
                 ResponseBody::whole(bytes, trailers),
             )
         }
@@ -306,7 +308,7 @@ fn outcome<B: Body>(
             let body = ResponseBody::resumed(read, rest);
             (Outcome::NotReplayable { status }, body)
         }
-        // The request is done, and its answer is lost.
+        // The request is done, and its response is incomplete.
         Collected::Failed { read, error } => {
             let body = ResponseBody::broken(read, error);
             (Outcome::NotReplayable { status }, body)

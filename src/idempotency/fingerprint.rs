@@ -1,4 +1,4 @@
-//! [`Fingerprint`]: whether a repeat is the same request.
+//! [`Fingerprint`]: tells whether a repeat is the same request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,30 +9,26 @@ use http::request::Parts;
 use sha2::{Digest as _, Sha256};
 
 use super::hashing::{feed, feed_len, hex};
-use super::route::asked_for;
+use super::route::original_uri;
 
-/// The SHA-256 of what makes a request this request: method, path and query, chosen headers, and the body.
+/// The SHA-256 of method, path and query, chosen headers, and the body of a request.
 ///
-/// A key that comes again with another fingerprint was used for two requests, and the second is refused with 422.
-/// Trailers do not count: what stands between client and server may drop them.
+/// A key with two fingerprints was used for two requests, and the second is refused with 422. Trailers do not count,
+/// because proxies may drop them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint([u8; 32]);
+pub(super) struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint with these bytes, as a record has kept them.
-    #[must_use]
-    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+    pub(super) const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The 32 bytes of the hash.
-    #[must_use]
-    pub const fn as_bytes(&self) -> &[u8; 32] {
+    pub(super) const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-// The first bytes tell two fingerprints apart in a log. All of it would let a reader test guesses at a short body.
+// The first bytes tell two fingerprints apart in a log. The whole hash would let a reader test guesses at a short body.
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [first, second, third, fourth, ..] = self.0;
@@ -41,41 +37,22 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Makes a [`Fingerprint`] while the body comes in. It does not matter how the body is cut into chunks.
-///
-/// # Examples
-///
-/// ```
-/// use http::Request;
-/// use tower_redlock::idempotency::{FingerprintHeaders, Fingerprinter};
-///
-/// let (parts, ()) = Request::post("/orders?dry=1").body(())?.into_parts();
-/// let of = |chunks: &[&str]| {
-///     let mut fingerprint = Fingerprinter::new(&parts, &FingerprintHeaders::default());
-///     chunks.iter().for_each(|chunk| fingerprint.update(chunk.as_bytes()));
-///     fingerprint.finish()
-/// };
-/// assert_eq!(of(&["two ", "shirts"]), of(&["two shirts"]));
-/// assert_ne!(of(&["two shirts"]), of(&["ten shirts"]));
-/// # Ok::<(), http::Error>(())
-/// ```
-#[derive(Clone)]
-#[must_use = "it is of no use until finished"]
-pub struct Fingerprinter {
+/// Hashes a [`Fingerprint`] while the body comes in. The sizes of the chunks do not matter.
+pub(super) struct Fingerprinter {
     hash: Sha256,
 }
 
 impl Fingerprinter {
     /// Takes in the head of a request.
     ///
-    /// Where axum's router has changed the URI on the way here, as one does that nests, path and query count as they
-    /// are here and as they came.
-    pub fn new(parts: &Parts, headers: &FingerprintHeaders) -> Self {
+    /// Where axum's router has changed the URI, as a nested router does, the path and query that it left and the
+    /// original ones both count.
+    pub(super) fn new(parts: &Parts, headers: &FingerprintHeaders) -> Self {
         let mut hash = Sha256::new();
         hash.update(VERSION);
         feed(&mut hash, parts.method.as_str().as_bytes());
         feed_uri(&mut hash, &parts.uri);
-        if let Some(original) = asked_for(parts) {
+        if let Some(original) = original_uri(parts) {
             // No length begins like this.
             hash.update([0xFF]);
             feed_uri(&mut hash, original);
@@ -93,20 +70,13 @@ impl Fingerprinter {
     }
 
     /// Takes in the next bytes of the body.
-    pub fn update(&mut self, chunk: &[u8]) {
+    pub(super) fn update(&mut self, chunk: &[u8]) {
         self.hash.update(chunk);
     }
 
-    /// The fingerprint of a body that ends here. All before it tells its own length, so the body needs none.
-    #[must_use]
-    pub fn finish(self) -> Fingerprint {
+    /// The fingerprint of a body that ends here. Everything before it has its own length, so the body needs none.
+    pub(super) fn finish(self) -> Fingerprint {
         Fingerprint(self.hash.finalize().into())
-    }
-}
-
-impl fmt::Debug for Fingerprinter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fingerprinter").finish_non_exhaustive()
     }
 }
 
@@ -121,12 +91,15 @@ fn feed_uri(hash: &mut Sha256, uri: &Uri) {
     }
 }
 
-/// Which request headers count for a [`Fingerprint`]. Default: `content-type` alone.
+/// Which request headers distinguish one request from another. Default: `content-type` alone.
 ///
-/// A header that differs between a request and its retry makes the retry another request: keep out what proxies add,
-/// times, trace ids, and credentials that are renewed. The order of different headers does not matter, the order of
-/// several values of one does. A form in parts (`multipart/form-data`) whose client draws a new boundary for the retry
-/// is another request in any case, for the boundary is in the body too.
+/// The layer stores a hash (the *fingerprint*) of method, path and query, these headers and the body. A key that comes
+/// again with another fingerprint is refused with 422. Trailers do not count, because proxies may drop them.
+///
+/// A header that differs between a request and its repeat makes the repeat another request: leave out headers that
+/// proxies add, times, trace ids, and credentials that are renewed. The order of different headers does not matter, the
+/// order of several values of one does. A `multipart/form-data` body whose client draws a new boundary for the repeat
+/// is another request in any case, because the boundary is in the body too.
 ///
 /// # Examples
 ///
@@ -140,7 +113,7 @@ fn feed_uri(hash: &mut Sha256, uri: &Uri) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "it does nothing until it is given to a layer"]
 pub struct FingerprintHeaders {
-    // In order and without repetition: a list means the same however it is written down.
+    // Sorted and without repetition: the order of the list does not matter.
     names: Arc<[HeaderName]>,
 }
 
@@ -167,7 +140,7 @@ impl Default for FingerprintHeaders {
     }
 }
 
-/// Changes with what is hashed, so that a record of another version never matches by accident.
+/// Changes with the content of the hash, so that a record of another version never matches by accident.
 const VERSION: &[u8] = b"tower-redlock idempotency fingerprint 1\n";
 
 #[cfg(test)]

@@ -1,30 +1,30 @@
-//! [`RecordedHeaders`]: which headers of an answer are kept for its repeats.
+//! [`RecordedHeaders`]: which headers of a response are stored for its repeats.
 
 use http::HeaderMap;
 use http::header::{self, HeaderName};
 
-/// The response header that marks an answer which was given before: `idempotent-replayed`, with the value `true`.
+/// The response header of a replayed response: `idempotent-replayed`, with the value `true`.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// The response header that marks an answer which too few nodes have kept: `idempotent-unrecorded`, with the value
-/// `true`. See [`OnUnrecorded::Answer`](super::OnUnrecorded::Answer).
+/// The response header of a response that too few nodes have stored: `idempotent-unrecorded`, with the value `true`. See
+/// [`OnUnrecorded::Respond`](super::OnUnrecorded::Respond).
 pub const IDEMPOTENT_UNRECORDED: HeaderName = HeaderName::from_static("idempotent-unrecorded");
 
-/// Which headers of an answer are kept with it and sent again. The same goes for its trailers, which a repeat announces
-/// in a `trailer` of its own.
+/// Which headers of a response are stored and sent with each replay. The same applies to its trailers, which a replay
+/// announces in a `trailer` of its own.
 ///
-/// Default: all of them but those that belong to one exchange and not to the answer.
+/// Default: all except those that belong to one exchange and not to the response.
 ///
 /// | header | by default | if it is [chosen](Self::also) |
 /// |---|---|---|
-/// | `set-cookie` | not kept: a session of the first exchange | kept |
-/// | `date`, `age` | not kept: the server tells the time of the repeat | kept |
-/// | `x-request-id`, `x-correlation-id`, `traceparent`, `tracestate`, `server-timing` | not kept: they name the first exchange | kept |
-/// | `proxy-authenticate`, `proxy-authentication-info`, `alt-svc` | not kept: they are said by a connection | kept |
-/// | `connection` and what it names, `keep-alive`, `proxy-connection`, `te`, `trailer`, `transfer-encoding`, `upgrade` | not kept | not kept: they belong to a connection (RFC 9110, section 7.6.1) |
-/// | `content-length` | not kept | not kept: the length of the repeat is that of the body that is kept |
-/// | `idempotent-replayed`, `redlock-loan` | not kept | not kept: they are said by layers of this crate |
-/// | all others | kept | kept |
+/// | `set-cookie` | not stored: a session of the first exchange | stored |
+/// | `date`, `age` | not stored: the server sets the time of the replay | stored |
+/// | `x-request-id`, `x-correlation-id`, `traceparent`, `tracestate`, `server-timing` | not stored: they name the first exchange | stored |
+/// | `proxy-authenticate`, `proxy-authentication-info`, `alt-svc` | not stored: they belong to a connection | stored |
+/// | `connection` and what it names, `keep-alive`, `proxy-connection`, `te`, `trailer`, `transfer-encoding`, `upgrade` | not stored | not stored: they belong to a connection (RFC 9110, section 7.6.1) |
+/// | `content-length` | not stored | not stored: the replay has the length of the stored body |
+/// | `idempotent-replayed`, `redlock-loan` | not stored | not stored: layers of this crate set them |
+/// | all others | stored | stored |
 ///
 /// # Examples
 ///
@@ -32,7 +32,7 @@ pub const IDEMPOTENT_UNRECORDED: HeaderName = HeaderName::from_static("idempoten
 /// use http::header::{CONTENT_TYPE, LOCATION, SET_COOKIE};
 /// use tower_redlock::idempotency::RecordedHeaders;
 ///
-/// // Everything that is kept by default, and cookies.
+/// // Everything that is stored by default, and cookies.
 /// let with_cookies = RecordedHeaders::default().also(SET_COOKIE);
 /// // Two headers and no others.
 /// let two = RecordedHeaders::only([CONTENT_TYPE, LOCATION]);
@@ -46,7 +46,7 @@ pub struct RecordedHeaders {
     left_out: Vec<HeaderName>,
 }
 
-/// What becomes of headers that were not named.
+/// Whether headers that were not named are stored.
 #[derive(Clone, Copy, Debug)]
 enum Rest {
     ByDefault,
@@ -77,9 +77,8 @@ impl RecordedHeaders {
         self
     }
 
-    /// What is kept of `headers`, in their order.
-    #[must_use]
-    pub fn keep(&self, headers: &HeaderMap) -> HeaderMap {
+    /// The headers to store, in their order.
+    pub(super) fn keep(&self, headers: &HeaderMap) -> HeaderMap {
         let mut kept = HeaderMap::new();
         let kept_names = headers
             .keys()
@@ -114,7 +113,7 @@ impl Default for RecordedHeaders {
     }
 }
 
-/// Whether `connection` declares the header to be meant for the next hop alone.
+/// Whether `connection` names the header, which is then for the next hop alone.
 fn is_named_by_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
     let lists = headers.get_all(header::CONNECTION).iter();
     lists

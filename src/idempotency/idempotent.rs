@@ -1,32 +1,31 @@
-//! [`Idempotent`]: what a handler is told of the idempotency key under which it runs.
+//! [`Idempotent`]: the run of a request under its idempotency key, for the handler.
 
 use std::fmt;
+use std::sync::Arc;
 
-use http::Response;
+use http::{Extensions, Response};
 
 use super::key::IdempotencyKey;
-use crate::manager::{LockHandle, RunGuard};
+use crate::manager::LockHandle;
+use crate::middleware::{RequestState, Run};
 use crate::token::FencingToken;
-use crate::unprocessed::RunId;
 
-/// What a handler is told of the idempotency key under which it runs. The layer puts it into the request's extensions;
-/// with the feature `axum` it is an extractor.
+/// The run of a request under its idempotency key. With the feature `axum` it is an extractor; other services get it by
+/// [`Idempotent::of`].
 #[derive(Clone)]
 pub struct Idempotent {
     key: IdempotencyKey,
-    fence: FencingToken,
-    handle: LockHandle,
-    id: RunId,
+    run: Run,
 }
 
 impl Idempotent {
-    pub(super) fn new(key: IdempotencyKey, guard: &RunGuard, id: RunId) -> Self {
-        Self {
-            key,
-            fence: guard.fence(),
-            handle: guard.handle(),
-            id,
-        }
+    /// The run of the request with these extensions; `None` if the request has no idempotency key or there is no
+    /// [`IdempotencyLayer`](crate::IdempotencyLayer) around this service.
+    #[must_use]
+    pub fn of(extensions: &Extensions) -> Option<Self> {
+        let run = RequestState::get(extensions)?.run.clone()?;
+        let key = IdempotencyKey(Arc::clone(&run.key));
+        Some(Self { key, run })
     }
 
     /// The key that the client chose.
@@ -35,28 +34,28 @@ impl Idempotent {
         &self.key
     }
 
-    /// The number of this run, greater than that of every run of the same key before. A database that keeps the highest
-    /// number of each key, and refuses lower ones in the same transaction as the effect, excludes a run that was
+    /// The fencing token of this run, greater than that of every run of the same key before. A database that stores the
+    /// highest token of each key, and refuses lower ones in the same transaction as the effect, excludes a run that was
     /// overtaken.
     #[must_use]
     pub const fn fence(&self) -> FencingToken {
-        self.fence
+        self.run.fence
     }
 
-    /// The lock under which the request runs: whether it is lost, and how long it lasts. It cannot be
+    /// The lock under which the request runs, with its remaining time and loss. It cannot be
     /// [lent](LockHandle::lend).
     #[must_use]
     pub const fn handle(&self) -> &LockHandle {
-        &self.handle
+        &self.run.handle
     }
 
-    /// Says of an answer to this request that nothing was done: it is not kept, whatever the
-    /// [policy](super::RecordPolicy) says, and a repeat runs. See [the rule](super#what-was-not-processed).
+    /// Marks the response to this request as one of a run that did nothing: it is not stored, whatever the
+    /// [policy](super::RecordPolicy) is, and a repeat runs. See [the rule](super#what-was-not-processed).
     ///
-    /// The layer takes it on trust. Say it only where this run has begun nothing that must not happen twice, neither in
-    /// the handler nor in a layer around it. It goes with the answer, in its extensions, and holds for this run alone:
-    /// in the answer to another it means nothing, and in one that is made anew from the body it is lost, so that the
-    /// answer is kept.
+    /// The layer trusts the mark. Use it only where this run has begun nothing that must not happen twice, neither in
+    /// the handler nor in a layer around it. The mark is an extension of the response and counts for this run alone: in
+    /// the response to another request it means nothing, and a new response made from the same body does not have it,
+    /// so that it is stored.
     ///
     /// # Examples
     ///
@@ -87,9 +86,9 @@ impl Idempotent {
     /// # }
     /// # }
     /// ```
-    #[must_use = "it is the answer that says so"]
-    pub fn not_processed<B>(&self, answer: Response<B>) -> Response<B> {
-        self.id.clone().mark(answer)
+    #[must_use = "the returned response has the mark"]
+    pub fn not_processed<B>(&self, response: Response<B>) -> Response<B> {
+        self.run.id.clone().mark(response)
     }
 }
 
@@ -97,7 +96,7 @@ impl fmt::Debug for Idempotent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Idempotent")
             .field("key", &self.key)
-            .field("fence", &self.fence)
+            .field("fence", &self.run.fence)
             .finish_non_exhaustive()
     }
 }

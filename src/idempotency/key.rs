@@ -1,4 +1,4 @@
-//! [`IdempotencyKey`]: by what a client tells a repeat from a new request.
+//! [`IdempotencyKey`]: the client's name for an operation, the same in each repeat.
 
 use std::error::Error;
 use std::fmt;
@@ -10,15 +10,14 @@ use http::header::HeaderName;
 /// The request header that carries the key: `idempotency-key`.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The key that a client gave a request, and gives it again when it repeats it.
+/// The key of an operation, which the client chooses for the first request and sends again with each repeat.
 ///
 /// It is 1 to [`MAX_LEN`](Self::MAX_LEN) characters of visible ASCII. On the wire it is a string in quotes, as
 /// draft-ietf-httpapi-idempotency-key-header has it (a String of RFC 8941, in which `\"` is a quote, `\\` a backslash,
 /// and spaces are allowed as long as they are not all of it), or the characters bare, as most clients send them. Both
-/// spellings are one key. Bare, it holds no quote, comma or semicolon: these would be the start of a list or of
-/// parameters.
+/// spellings are one key. Bare, it has no quote, comma or semicolon: these would start a list or parameters.
 ///
-/// A key is the client's text. It is bounded, and holds nothing that could break a line of a log.
+/// A key is the client's text. It is bounded, and has no character that could break a line of a log.
 ///
 /// # Examples
 ///
@@ -34,7 +33,7 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 /// # Ok::<(), tower_redlock::idempotency::IdempotencyKeyError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct IdempotencyKey(Arc<str>);
+pub struct IdempotencyKey(pub(super) Arc<str>);
 
 impl IdempotencyKey {
     /// The longest key that is accepted, in characters, without quotes and escapes.
@@ -44,7 +43,7 @@ impl IdempotencyKey {
     ///
     /// # Errors
     ///
-    /// [`IdempotencyKeyError`] if the header comes more than once, even with the same value, or is no key.
+    /// [`IdempotencyKeyError`] if the header is repeated, even with the same value, or is not a key.
     pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, IdempotencyKeyError> {
         let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
         let Some(value) = values.next() else {
@@ -60,7 +59,8 @@ impl IdempotencyKey {
     ///
     /// # Errors
     ///
-    /// [`IdempotencyKeyError`] if it is empty, too long, holds what a key does not, or goes on after the closing quote.
+    /// [`IdempotencyKeyError`] if it is empty or too long, has characters that are not allowed, or continues after the
+    /// closing quote.
     pub fn from_value(value: &[u8]) -> Result<Self, IdempotencyKeyError> {
         let value = trim(value);
         let key = match value.split_first() {
@@ -95,7 +95,7 @@ impl fmt::Display for IdempotencyKey {
     }
 }
 
-/// Why a header is no [`IdempotencyKey`], and what to do about it. The text never repeats what the client sent.
+/// Why a header is not an [`IdempotencyKey`], and what to do about it. The text never repeats the client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyKeyError(Fault);
 

@@ -164,7 +164,7 @@
 //! # Records
 //!
 //! A record is status, [headers](RecordedHeaders), body and trailers of an answer, and the [fingerprint](Fingerprint)
-//! of the request: a hash, never the request. Bodies are kept up to [1 MiB](IdempotencyLayer::max_answer_body), in the
+//! of the request: a hash, never the request. Bodies are kept up to [1 MiB](IdempotencyLayer::max_response_body), in the
 //! memory of every node, for [24 hours](IdempotencyLayer::retention). A million answers of 1 kB take 1.5 GB on each
 //! node (a table in `docs::operations` of the guide has the rest); a node that may not evict (and none may) refuses
 //! writes when it is full. The key on the nodes is a hash of method, host, route, caller and the client's key;
@@ -227,35 +227,33 @@ mod body;
 pub mod caller;
 mod exchange;
 mod fingerprint;
+#[cfg(test)]
+mod fuzz;
 mod hashing;
 mod headers;
 mod idempotent;
 mod key;
 mod layer;
 mod options;
-mod policy;
-mod problem;
-mod problem_kind;
-mod record;
+mod record_policy;
+mod rejection;
+mod rejection_kind;
 mod route;
 mod scope;
 mod service;
+mod stored_response;
 mod with_lock;
 
-pub use crate::conduct::OnLost;
+pub use crate::policy::{OnDisconnect, OnLost};
 pub use body::{RequestBody, ResponseBody};
-pub use fingerprint::{Fingerprint, FingerprintHeaders, Fingerprinter};
+pub use fingerprint::FingerprintHeaders;
 pub use headers::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, RecordedHeaders};
 pub use idempotent::Idempotent;
 pub use key::{IDEMPOTENCY_KEY, IdempotencyKey, IdempotencyKeyError};
 pub use layer::IdempotencyLayer;
-pub use options::{OnDisconnect, OnUnrecorded};
-pub use policy::{DefaultRecordPolicy, RecordPolicy};
-pub use problem::{
-    DefaultResponseForIdempotencyRejection, IdempotencyRejection, ResponseForIdempotencyRejection,
-};
-pub use problem_kind::IdempotencyRejectionKind;
-pub use record::{Answer, Outcome, Stored, StoredError};
-pub use scope::Scope;
+pub use options::OnUnrecorded;
+pub use record_policy::{DefaultRecordPolicy, RecordPolicy};
+pub use rejection::IdempotencyRejection;
+pub use rejection_kind::IdempotencyRejectionKind;
 pub use service::{IdempotencyService, ResponseFuture};
 pub use with_lock::WithLock;

@@ -1,4 +1,4 @@
-//! Where a router took a request from: the route that it found, and the path that the client asked for.
+//! The route that a router matched, and the URI before a nested router changed it.
 
 use http::Uri;
 use http::request::Parts;
@@ -10,16 +10,16 @@ pub(super) fn route_of(parts: &Parts) -> Option<&str> {
     matched.map(axum::extract::MatchedPath::as_str)
 }
 
-/// There is no router to ask.
+/// There is no router.
 #[cfg(not(feature = "axum"))]
 pub(super) const fn route_of(_parts: &Parts) -> Option<&str> {
     None
 }
 
-/// The URI as it came, where a router has changed it since: one that nests takes its prefix off, which may say on what
-/// the request is to act.
+/// The URI as the client sent it, where a router has changed it: a nested router removes its prefix, which may name the
+/// resource.
 #[cfg(feature = "axum")]
-pub(super) fn asked_for(parts: &Parts) -> Option<&Uri> {
+pub(super) fn original_uri(parts: &Parts) -> Option<&Uri> {
     let original = parts.extensions.get::<axum::extract::OriginalUri>();
     let original = original.map(|original| &original.0)?;
     let differs = original.path_and_query() != parts.uri.path_and_query();
@@ -28,6 +28,6 @@ pub(super) fn asked_for(parts: &Parts) -> Option<&Uri> {
 
 /// There is no router that could have changed it.
 #[cfg(not(feature = "axum"))]
-pub(super) const fn asked_for(_parts: &Parts) -> Option<&Uri> {
+pub(super) const fn original_uri(_parts: &Parts) -> Option<&Uri> {
     None
 }

@@ -1,4 +1,4 @@
-//! [`Scope`]: within what an idempotency key means one request, and the lock key that stands for it.
+//! [`Scope`]: what an idempotency key belongs to, and its lock key.
 
 use http::Method;
 use http::request::Parts;
@@ -8,38 +8,14 @@ use super::authority::Authority;
 use super::caller::Caller;
 use super::hashing::{feed, hex};
 use super::key::IdempotencyKey;
-use super::route::asked_for;
+use super::route::original_uri;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 
-/// Within what an idempotency key means one request: method, host, route and caller.
-///
-/// The same key sent to another host or route, by another method or by another caller is another request, and none of
-/// them sees what the others came to.
-///
-/// # The host
-///
-/// It is the authority of the request's URI, which HTTP/2 and 3 call `:authority`, or else `Host`; it is empty where
-/// there is neither. Upper and lower case are one host, and the ports 80 and 443 are as good as none: HTTP/1 does not
-/// tell the scheme, so a host is one by `http` and by `https`. A trailing dot makes another.
-///
-/// Whoever reads the URI and whoever reads `Host` must not take a request for two tenants'. So where there are
-/// several that differ, be it the URI's and the header's or two lines of the header, all of them together are a host
-/// of their own.
-///
-/// A client that repeats its request by another name of the same service **runs it again**. Where that happens, because
-/// of a second domain, of a proxy that sends a name of its own now and then, or because clients call each replica by
-/// its own address, take [`any_host`](Self::any_host). And where a proxy always sends its own name, and says the
-/// client's elsewhere (`X-Forwarded-Host`), the host tells nothing apart: if the tenant is in that, make it a part of
-/// the [caller](super::caller).
-///
-/// # Several services
-///
-/// Services that use the same nodes under the same [namespace](crate::LockManagerBuilder::namespace) share their keys.
-/// If a gateway in front of them takes off the prefix that tells them apart, so that the same route on the same host is
-/// two services', give each a namespace of its own.
+/// The scope of an idempotency key: method, host, route and caller. The same key in another scope is another request.
+/// See [what a key belongs to](super#what-a-key-belongs-to).
 #[derive(Clone, Copy, Debug)]
-pub struct Scope<'a> {
+pub(super) struct Scope<'a> {
     method: &'a Method,
     authority: Option<Authority<'a>>,
     place: Place<'a>,
@@ -50,7 +26,7 @@ pub struct Scope<'a> {
 enum Place<'a> {
     Route(&'a str),
     Path(&'a str),
-    // As it is here and as it came.
+    // As the nested router left it, and as the client sent it.
     Nested(&'a str, &'a str),
 }
 
@@ -58,19 +34,17 @@ impl<'a> Place<'a> {
     /// The place of a request without a route.
     fn of(parts: &'a Parts) -> Self {
         let path = parts.uri.path();
-        asked_for(parts).map_or(Self::Path(path), |uri| Self::Nested(path, uri.path()))
+        original_uri(parts).map_or(Self::Path(path), |uri| Self::Nested(path, uri.path()))
     }
 }
 
 impl<'a> Scope<'a> {
-    /// The scope of a request.
+    /// The scope of a request. `route` is the path of the route that matched, such as `/orders/{id}/pay`, if a router
+    /// found one; else the path of the request's URI counts, with the prefix that axum's `nest_service` has removed.
     ///
-    /// `route` is the path of the route that matched, such as `/orders/{id}/pay`, if a router found one; else the path
-    /// of the request's URI is taken, with what axum's `nest_service` has taken off. Under a route, one key sent to
-    /// `/orders/1/pay` and to `/orders/2/pay` is a key that was used twice for different requests, and is refused; by
-    /// paths, they are two keys.
-    #[must_use]
-    pub fn new(parts: &'a Parts, route: Option<&'a str>, caller: &'a Caller) -> Self {
+    /// Under a route, one key sent to `/orders/1/pay` and to `/orders/2/pay` is used for two different requests, and is
+    /// refused; by paths, these are two keys.
+    pub(super) fn new(parts: &'a Parts, route: Option<&'a str>, caller: &'a Caller) -> Self {
         Self {
             method: &parts.method,
             authority: Some(Authority::of(parts)),
@@ -79,24 +53,19 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The same on every host. As [`IdempotencyLayer::any_host`](crate::IdempotencyLayer::any_host) has it.
-    #[must_use]
-    pub fn any_host(self) -> Self {
+    /// The same scope on every host.
+    pub(super) fn any_host(self) -> Self {
         Self {
             authority: None,
             ..self
         }
     }
 
-    /// The lock key that stands for `key` in this scope: `idempotency:` and a SHA-256 in lower-case hexadecimal.
+    /// The lock key for `key` in this scope: `idempotency:` and a SHA-256 in lower-case hexadecimal.
     ///
-    /// What is hashed is unambiguous: no two different scopes and keys are written alike. Neither the caller nor the
-    /// client's key can be read off it.
-    ///
-    /// # Errors
-    ///
-    /// None at present; the type is that of every key that is made.
-    pub fn lock_key(&self, key: &IdempotencyKey) -> Result<LockKey, KeyError> {
+    /// The hashed bytes are unambiguous: no two different scopes and keys are encoded alike. Neither the caller nor the
+    /// client's key can be read from the hash.
+    pub(super) fn lock_key(&self, key: &IdempotencyKey) -> Result<LockKey, KeyError> {
         let mut hash = Sha256::new();
         hash.update(VERSION);
         feed(&mut hash, self.method.as_str().as_bytes());
@@ -131,12 +100,12 @@ impl<'a> Scope<'a> {
         }
         feed(&mut hash, key.as_str().as_bytes());
         let digest: [u8; 32] = hash.finalize().into();
-        // A part of its own in front keeps it from the keys of other layers, whatever clients send.
+        // The part in front separates it from the keys of other layers, whatever clients send.
         LockKey::join(["idempotency", &hex(&digest)])
     }
 }
 
-/// Changes with what is hashed: the keys of two versions never meet.
+/// Changes with the content of the hash, so that the keys of two versions differ.
 const VERSION: &[u8] = b"tower-redlock idempotency scope 2\n";
 
 #[cfg(test)]

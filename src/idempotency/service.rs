@@ -1,4 +1,4 @@
-//! [`IdempotencyService`]: the service around the inner one, and its future.
+//! [`IdempotencyService`] and its future.
 
 use std::fmt;
 use std::mem;
@@ -16,18 +16,18 @@ use super::caller::CallerSource;
 use super::exchange::Exchange;
 use super::key::IdempotencyKey;
 use super::options::Options;
-use super::problem::Cause;
+use super::rejection::Cause;
 use crate::middleware::RedlockService;
 
-/// A service that answers a request that is sent again with the first answer. Made by
+/// A service that responds to a repeated request with the first response. Made by
 /// [`IdempotencyLayer`](super::IdempotencyLayer).
 ///
-/// Its error type is the inner service's: what the layer refuses becomes a response.
+/// Its error type is the inner service's: the layer refuses a request by a response.
 pub struct IdempotencyService<S, C> {
     inner: S,
     options: Arc<Options>,
     callers: Arc<C>,
-    // Whether the inner service is a lock layer's by its type.
+    // Whether the type of the inner service is a lock layer's.
     lock_inside: bool,
 }
 
@@ -47,12 +47,12 @@ impl<S, C> IdempotencyService<S, C> {
         &self.inner
     }
 
-    /// The inner service, to be changed.
+    /// The inner service, mutable.
     pub const fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service, alone.
+    /// Unwraps the inner service.
     #[must_use]
     pub fn into_inner(self) -> S {
         self.inner
@@ -60,7 +60,7 @@ impl<S, C> IdempotencyService<S, C> {
 }
 
 impl<S, K, C> IdempotencyService<RedlockService<S, K>, C> {
-    /// Believes the inner service that it did not let a request in.
+    /// Trusts the inner service's mark on the responses to requests that it refused.
     pub(super) fn with_lock_inside(self) -> Self {
         Self {
             lock_inside: true,
@@ -120,11 +120,11 @@ where
             match IdempotencyKey::from_headers(request.headers()) {
                 Ok(Some(key)) => Some(key),
                 Ok(None) if options.required => {
-                    return ResponseFuture::answered(options.refuse(Cause::MissingKey));
+                    return ResponseFuture::refused(options.refuse(Cause::MissingKey));
                 }
                 Ok(None) => None,
                 Err(error) => {
-                    return ResponseFuture::answered(options.refuse(Cause::InvalidKey(error)));
+                    return ResponseFuture::refused(options.refuse(Cause::InvalidKey(error)));
                 }
             }
         } else {
@@ -134,7 +134,7 @@ where
             let request = request.map(RequestBody::untouched);
             return ResponseFuture::passed(self.inner.call(request));
         };
-        // The one that was asked whether it is ready is the one that is called.
+        // The service whose `poll_ready` was called is the one that is called.
         let clone = self.inner.clone();
         let exchange = Exchange {
             service: mem::replace(&mut self.inner, clone),
@@ -142,7 +142,7 @@ where
             callers: Arc::clone(&self.callers),
             lock_inside: self.lock_inside,
         };
-        ResponseFuture::boxed(Box::pin(exchange.answer(request, key)))
+        ResponseFuture::boxed(Box::pin(exchange.respond(request, key)))
     }
 }
 
@@ -158,7 +158,7 @@ pin_project! {
     /// # Cancel safety
     ///
     /// May be dropped at any point. Before the request runs, nothing is left behind. Once it runs,
-    /// [`OnDisconnect`](super::OnDisconnect) says what becomes of it.
+    /// [`OnDisconnect`](super::OnDisconnect) decides whether it continues.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<F, B, E>
     where
@@ -180,9 +180,9 @@ pin_project! {
             inner: F,
         },
         Boxed {
-            answer: Boxed<B, E>,
+            response: Boxed<B, E>,
         },
-        Answered {
+        Refused {
             response: Option<Response<ResponseBody<B>>>,
         },
     }
@@ -194,14 +194,14 @@ impl<F, B: Body, E> ResponseFuture<F, B, E> {
         Self { state }
     }
 
-    fn boxed(answer: Boxed<B, E>) -> Self {
-        let state = State::Boxed { answer };
+    fn boxed(response: Boxed<B, E>) -> Self {
+        let state = State::Boxed { response };
         Self { state }
     }
 
-    const fn answered(response: Response<ResponseBody<B>>) -> Self {
+    const fn refused(response: Response<ResponseBody<B>>) -> Self {
         let response = Some(response);
-        let state = State::Answered { response };
+        let state = State::Refused { response };
         Self { state }
     }
 }
@@ -219,8 +219,8 @@ where
                 let result = ready!(inner.poll(cx));
                 Poll::Ready(result.map(|response| response.map(ResponseBody::untouched)))
             }
-            StateProj::Boxed { answer } => answer.as_mut().poll(cx),
-            StateProj::Answered { response } => match response.take() {
+            StateProj::Boxed { response } => response.as_mut().poll(cx),
+            StateProj::Refused { response } => match response.take() {
                 Some(response) => Poll::Ready(Ok(response)),
                 None => panic!("`ResponseFuture` polled after it was ready"),
             },
@@ -233,7 +233,7 @@ impl<F, B: Body, E> fmt::Debug for ResponseFuture<F, B, E> {
         let state = match self.state {
             State::Passed { .. } => "passed",
             State::Boxed { .. } => "running",
-            State::Answered { .. } => "answered",
+            State::Refused { .. } => "refused",
         };
         f.debug_struct("ResponseFuture")
             .field("state", &format_args!("{state}"))

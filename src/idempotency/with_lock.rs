@@ -1,4 +1,4 @@
-//! [`WithLock`]: an idempotency layer and the lock layer directly inside of it.
+//! [`WithLock`]: an idempotency layer and the lock layer directly inside it.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::layer::IdempotencyLayer;
 use super::service::IdempotencyService;
 use crate::middleware::RedlockService;
 
-/// An [`IdempotencyLayer`] and a [`RedlockLayer`](crate::RedlockLayer) inside of it, with nothing in between. Made by
+/// An [`IdempotencyLayer`] and a [`RedlockLayer`](crate::RedlockLayer) inside it, with nothing in between. Made by
 /// [`IdempotencyLayer::with_lock`].
 #[must_use = "a layer does nothing until it is put around a service"]
 pub struct WithLock<C, L> {
@@ -16,15 +16,42 @@ pub struct WithLock<C, L> {
     lock: L,
 }
 
-impl<C, L> WithLock<C, L> {
-    pub(super) const fn new(keys: IdempotencyLayer<C>, lock: L) -> Self {
-        Self { keys, lock }
+impl<C> IdempotencyLayer<C> {
+    /// Puts a [`RedlockLayer`](crate::RedlockLayer) directly inside, with nothing in between: its refusal, because
+    /// another request holds the lock, is [not stored](super#what-was-not-processed), and a repeat runs.
+    ///
+    /// Call it last: it returns both layers as one. `lock` may be any layer whose service is a
+    /// [`RedlockService`]; no other compiles.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "axum")] mod example {
+    /// use axum::{Router, routing::post};
+    /// use tower_redlock::idempotency::caller;
+    /// use tower_redlock::{IdempotencyLayer, LockManager, RedlockLayer, key};
+    ///
+    /// # async fn pay() {}
+    /// fn app(locks: &LockManager) -> Router {
+    ///     let account = key::path("account").prefix("account");
+    ///     let one_at_a_time = RedlockLayer::new(locks.clone(), account);
+    ///     let once = IdempotencyLayer::new(locks.clone(), caller::header("x-account"));
+    ///     let pay = post(pay).route_layer(once.with_lock(one_at_a_time));
+    ///     Router::new().route("/accounts/{account}/payments", pay)
+    /// }
+    /// # }
+    /// ```
+    pub const fn with_lock<L>(self, lock: L) -> WithLock<C, L> {
+        WithLock { keys: self, lock }
     }
 }
 
 impl<C, L: Clone> Clone for WithLock<C, L> {
     fn clone(&self) -> Self {
-        Self::new(self.keys.clone(), self.lock.clone())
+        Self {
+            keys: self.keys.clone(),
+            lock: self.lock.clone(),
+        }
     }
 }
 
@@ -37,8 +64,8 @@ impl<C, L: fmt::Debug> fmt::Debug for WithLock<C, L> {
     }
 }
 
-// That the service directly inside is a lock layer's, and nothing that acts before it asks for a lock, is not left to
-// be said: it is the type.
+// The type guarantees that the service directly inside is a lock layer's, and nothing that acts before the lock is
+// acquired.
 impl<S, C, L, I, K> Layer<S> for WithLock<C, L>
 where
     L: Layer<S, Service = RedlockService<I, K>>,

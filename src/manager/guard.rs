@@ -33,7 +33,7 @@ use crate::token::{FencingToken, OwnerHash};
 pub struct LockGuard {
     shared: Arc<Shared>,
     handle: LockHandle,
-    // The lock is given up already.
+    // The lock was let go of by `release` or `resign`.
     is_over: bool,
     // The guard of another lock that the same work needs at the same time, which may have one more.
     other: Option<Box<Self>>,
@@ -138,15 +138,15 @@ impl LockGuard {
         self.handle.lease()
     }
 
-    /// Releases the lock and waits until a quorum of nodes is free of it, so that whoever is told afterwards
-    /// can take it at once. Waits for the node time-out at most. If another caller of this manager waits for the
-    /// key, the lock may pass to it instead ([`HandOff`](crate::HandOff)), which takes no time. It takes none either
-    /// while the lock is shared or [lent](Self::lend): then it is released when the last of them has ended.
+    /// Releases the lock and waits until a quorum of nodes is free of it, so that a contender that asks afterwards can
+    /// acquire it at once. Waits for the node time-out at most. If another caller of this manager waits for the key,
+    /// the lock may pass to it instead ([`HandOff`](crate::HandOff)), which takes no time. It takes none either while
+    /// the lock is shared or [lent](Self::lend): then it is released when the last of them has ended.
     ///
     /// # Errors
     ///
     /// [`ReleaseError::Lost`] if the lock had been lost before: the work may have run without it.
-    /// [`ReleaseError::ReleaseUnconfirmed`] if too few nodes answered in time, or a [borrower](Self::lend) is at work though
+    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time, or a [borrower](Self::lend) is at work though
     /// its loan was returned. Either way nothing is left to do: what is not yet released is tried again in the
     /// background until its ttl has ended it.
     ///
@@ -163,10 +163,7 @@ impl LockGuard {
                 let _ = release.quorum().await;
                 Err(ReleaseError::Lost(reason))
             }
-            Some((release, None)) => release
-                .quorum()
-                .await
-                .map_err(ReleaseError::ReleaseUnconfirmed),
+            Some((release, None)) => release.quorum().await.map_err(ReleaseError::Unconfirmed),
             // Handed on, shared by others, or lent.
             None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
         };
@@ -176,7 +173,7 @@ impl LockGuard {
         outcome
     }
 
-    /// Ends the care for a lock that nobody shares, without its release.
+    /// Ends the care for a lock that no other guard shares, without its release.
     pub(in crate::manager) fn resign(mut self) -> (Arc<HeldLease>, Owed) {
         self.is_over = true;
         let held = Arc::clone(self.held());
@@ -220,10 +217,10 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
 }
 
 /// Ends the care for a lock and prepares its release.
-fn finish(shared: &Arc<Shared>, hold: &Arc<HeldLease>) -> (Release, Option<LossReason>) {
-    shared.registry.remove(hold);
-    let mut owed = hold.let_go();
-    (Release::of(shared, hold, &mut owed), owed.lost)
+fn finish(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> (Release, Option<LossReason>) {
+    shared.registry.remove(held);
+    let mut owed = held.let_go();
+    (Release::of(shared, held, &mut owed), owed.lost)
 }
 
 impl Drop for LockGuard {
@@ -266,10 +263,10 @@ impl LockHandle {
         self.tenancy.lease.lease.keys.as_slice()
     }
 
-    /// The number of this holder, for the resource: see [`FencingToken`]. `None` if the manager was told not to number
-    /// holders ([`Fencing::OFF`](crate::Fencing::OFF)).
+    /// The fencing token of this holder, for the resource: see [`FencingToken`]. `None` if the manager gives none
+    /// ([`Fencing::OFF`](crate::Fencing::OFF)).
     ///
-    /// It is greater than that of every holder before, also of those in other processes and those who still believe
+    /// It is greater than that of every holder before, also of those in other processes and those that still believe
     /// that they hold the lock.
     #[must_use]
     pub fn fence(&self) -> Option<FencingToken> {
@@ -277,9 +274,9 @@ impl LockHandle {
         Some(first.handed_on(self.tenancy.number))
     }
 
-    /// A hash that tells this owner from every other: kept beside the number, it makes a second holder with the same
-    /// number, which only lost counters on too many nodes could bring about, as visible as a lower one. A lender and
-    /// who borrowed from it have the same.
+    /// A hash that tells this owner from every other. Stored beside the fencing token, it makes a second holder with
+    /// the same token, which only lost counters on too many nodes could bring about, as visible as a lower token. A
+    /// lender and its borrower have the same hash.
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
         self.tenancy.lease.lease.owner.hash()
@@ -290,7 +287,7 @@ impl LockHandle {
         &self.tenancy
     }
 
-    /// Whether the lock is one of the manager `core`.
+    /// Whether the lock is held with this manager.
     pub(in crate::manager) fn is_of(&self, shared: &Shared) -> bool {
         self.tenancy.lease.belongs_to(shared.serial)
     }
@@ -301,7 +298,7 @@ impl LockHandle {
     }
 
     /// The last of the keys as the nodes know them.
-    pub(in crate::manager) fn last_place(&self) -> Option<&str> {
+    pub(in crate::manager) fn last_node_key(&self) -> Option<&str> {
         self.tenancy
             .lease
             .keys

@@ -185,7 +185,7 @@ impl LockManager {
     fn comes_after(&self, keys: &LockKeys, live: &[LockHandle]) -> Result<bool, AcquireError> {
         let keys = self.shared.namespace.node_keys(keys)?;
         let first = keys.first().as_str();
-        let last = live.iter().filter_map(LockHandle::last_place).max();
+        let last = live.iter().filter_map(LockHandle::last_node_key).max();
         Ok(last.is_none_or(|last| first > last))
     }
 }

@@ -24,8 +24,8 @@ use crate::namespace::{Namespace, NodeKeys};
 use crate::node::Node;
 use crate::protocol::quarantine::latest_vote;
 
-/// The inside of a manager, and through it its [`NodeSet`]. Guards and background jobs keep it alive; the watchdog does
-/// not.
+/// What the handles, guards and tasks of one manager share; it dereferences to the [`NodeSet`]. The watchdog does not
+/// keep it alive.
 #[derive(Debug)]
 pub(in crate::manager) struct Shared {
     pub(in crate::manager) node_set: Arc<NodeSet>,
@@ -34,15 +34,15 @@ pub(in crate::manager) struct Shared {
     pub(in crate::manager) kept: Kept,
     pub(in crate::manager) max_wait: Duration,
     pub(in crate::manager) hand_off: HandOff,
-    // How long counters are kept; `None` if holders are not numbered.
+    // How long fencing counters are kept; `None` where fencing is off.
     pub(in crate::manager) fencing: Option<Duration>,
     pub(in crate::manager) queue: Arc<Queue>,
     pub(in crate::manager) cooldown: Cooldown,
     pub(in crate::manager) waiters: Waiters,
-    // Whether keys are hidden from those who look.
+    // Whether keys are redacted in logs and snapshots.
     pub(in crate::manager) redact: bool,
     pub(in crate::manager) tasks: TaskTracker,
-    // What may be set on nodes: a shutdown waits until all of it was given back.
+    // What may be set on nodes: a shutdown waits until all of it was released.
     pub(in crate::manager) ledger: Ledger,
     pub(in crate::manager) registry: Arc<Registry>,
     // Tells managers apart.
@@ -100,7 +100,7 @@ impl Shared {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs `job` in the background; if there is no room, the key is left to its ttl, and that is said.
+    /// Runs `job` in the background; if there is no room, the key is left to its ttl, and that is logged.
     pub(in crate::manager) fn settle(
         &self,
         keys: &NodeKeys,

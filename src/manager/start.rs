@@ -19,7 +19,7 @@ use crate::manager::tasks::TaskTracker;
 use crate::node::{Node, NodeContext, NodeError, NodeErrorKind, NodeState, ServerRegistry};
 
 impl LockManager {
-    /// Starts the nodes and the watchdog, without waiting for any answer.
+    /// Starts the nodes and the watchdog, without waiting for any reply.
     pub(crate) fn start(
         nodes: Vec<Arc<dyn Node>>,
         clock: Arc<dyn Clock>,
@@ -37,16 +37,16 @@ impl LockManager {
         for node in &nodes {
             node.start(context.clone());
         }
-        let (vouched, limit) = (options.vouched, options.connect_timeout);
+        let (bootstrap, limit) = (options.bootstrap, options.connect_timeout);
         let tasks = TaskTracker::new(runtime.clone());
         let shared = Arc::new(Shared::new(nodes, clock, options, tasks));
-        if vouched {
-            shared.voting.vouch(true);
+        if bootstrap {
+            shared.voting.trust_new(true);
             let voting = Arc::downgrade(&shared.voting);
             runtime.spawn(async move {
                 sleep(limit).await;
                 if let Some(voting) = voting.upgrade() {
-                    voting.vouch(false);
+                    voting.trust_new(false);
                 }
             });
         }
@@ -83,11 +83,11 @@ impl LockManager {
             }
         }
         self.judge(&ready, limit)?;
-        set.voting.suspect_all();
+        set.voting.recheck_all();
         let timer = sleep_until(end);
         tokio::pin!(timer);
         set.quorum_votes(timer, true).await.map_err(refusal)?;
-        // And the others that are up, for a moment: what is vouched for ends when this returns.
+        // And the others that are up, for a moment: new nodes are no longer trusted when this has returned.
         let settled = || set.voting.settled() >= set.up();
         set.voting.news_until(moment, settled).await;
         // A process may share one node with those that have another list, and have a quorum without it.
@@ -95,9 +95,9 @@ impl LockManager {
             .map_or(Ok(()), |error| Err(refusal(error)))
     }
 
-    /// From now on nodes that remember nothing are no longer trusted to have nothing to forget.
-    pub(crate) fn vouch_no_more(&self) {
-        self.shared.voting.vouch(false);
+    /// From now on new nodes are no longer trusted to have nothing to forget.
+    pub(crate) fn stop_trusting_new_nodes(&self) {
+        self.shared.voting.trust_new(false);
     }
 
     fn judge(&self, ready: &[bool], limit: Duration) -> Result<(), ConnectError> {
@@ -126,7 +126,7 @@ impl LockManager {
     }
 }
 
-/// A disagreement is one of settings, whatever else is amiss.
+/// A disagreement is a matter of settings, however many nodes vote.
 fn refusal(error: NoQuorum) -> ConnectError {
     if error.is_disagreement() {
         let failures = error.failures;
@@ -146,7 +146,7 @@ fn no_answer(limit: Duration) -> NodeError {
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
 impl LockManager {
-    /// Says that no lock is held on any node, and waits until those that answer vote.
+    /// Declares that no lock is held on any node, and waits until those that answer vote.
     ///
     /// It ends the quarantines that are under way. See [`RestartGuard`](crate::RestartGuard) for when that is right:
     /// if a lock is held after all, a second holder can appear.
@@ -157,7 +157,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, nodes that do not vote by then sit out their quarantine.
+    /// If the future is dropped, nodes that do not vote by then stay quarantined for as long as they would have.
     pub async fn bootstrap(&self) -> Result<(), NoQuorum> {
         let _trust = self.shared.voting.trust_all();
         self.settled().await

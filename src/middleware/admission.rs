@@ -1,4 +1,4 @@
-//! From the parts of a request to the decision whether, and under which lock, it runs.
+//! From the head of a request to the decision whether, and under which lock, it runs.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,15 +6,16 @@ use std::sync::Arc;
 use http::Extensions;
 use http::request::Parts;
 
-use crate::manager::{AcquireError, LockGuard, LockHandle, LockManager, LockScope, LossReason};
+use crate::manager::{AcquireError, LockGuard};
 
 use super::key_extractor::KeyExtractor;
-use super::loan::{self, Shown};
-use super::options::{OnNoQuorum, Options, Unlocked, UnlockedReason};
-use super::rejection::Rejection;
+use super::loan::{self, LoanProofHeader};
+use super::options::{OnNoQuorum, Options};
+use super::rejection::Cause;
+use super::request_state::{LockState, RequestState, UnlockedReason, lock_scope};
 
-/// The boxed work that goes before a request runs. The body of the request is not in it, so it need not be
-/// `Send` for the box's sake.
+/// The boxed work that goes before a request runs. The body of the request is not in it, so the body need not be
+/// `Send`.
 pub(super) type Admission = Pin<Box<dyn Future<Output = Verdict> + Send>>;
 
 /// Whether a request runs.
@@ -22,35 +23,32 @@ pub(super) enum Verdict {
     /// Under this lock, or without one where there is none.
     Run(Parts, Option<LockGuard>),
     /// Not at all.
-    Refuse(Rejection),
+    Refuse(Cause),
 }
 
-/// Extracts the key and acquires its lock, or borrows it where the request shows a loan that may be taken.
+/// Extracts the key and acquires its lock, or borrows it if the request has the header of a loan.
 ///
 /// # Cancel safety
 ///
-/// May be dropped at any point: what the acquisition has set on nodes by then is released in the background.
+/// May be dropped at any point: keys that the acquisition has set on nodes by then are released in the background.
 pub(super) async fn admit<K: KeyExtractor>(
     options: Arc<Options>,
     extractor: Arc<K>,
     mut parts: Parts,
-    shown: Option<Shown>,
+    shown: Option<LoanProofHeader>,
 ) -> Verdict {
     let keys = match extractor.extract(&mut parts).await {
         Ok(Some(keys)) => keys,
         Ok(None) => return unlocked(parts, UnlockedReason::NoKey),
-        Err(error) => return refuse(&options, AcquireError::InvalidKey(error)),
+        Err(error) => return Verdict::Refuse(AcquireError::InvalidKey(error).into()),
     };
-    // What layers further out hold for this request is shared, not waited for.
-    let scope = parts
-        .extensions
-        .get_or_insert_default::<LockScope>()
-        .clone();
+    // Locks that outer layers hold for this request are shared, not waited for.
+    let scope = lock_scope(&mut parts.extensions);
     let acquired = match (&options.borrow_from, shown) {
         (Some(trusts), Some(shown)) => {
             match loan::borrow(&options.locks, &scope, &**trusts, &parts, keys, shown).await {
                 Ok(borrowed) => borrowed,
-                Err(error) => return Verdict::Refuse(Rejection::of_loan(&options, error)),
+                Err(error) => return Verdict::Refuse(Cause::Loan(error)),
             }
         }
         _ => {
@@ -61,57 +59,34 @@ pub(super) async fn admit<K: KeyExtractor>(
     };
     match acquired {
         Ok(guard) => {
-            parts.extensions.remove::<Unlocked>();
-            parts.extensions.insert(guard.handle());
-            let along = Along {
-                locks: options.locks.clone(),
+            RequestState::of(&mut parts.extensions).lock = LockState::Locked {
                 handle: guard.handle(),
+                locks: options.locks.clone(),
             };
-            parts.extensions.insert(Arc::new(along));
             Verdict::Run(parts, Some(guard))
         }
-        // Where lists disagree the nodes are there, and so may be the holder of the key.
+        // Where the lists of nodes differ, the nodes work, and the key may be held.
         Err(AcquireError::NoQuorum(error)) if error.is_disagreement() => {
-            refuse(&options, AcquireError::NoQuorum(error))
+            Verdict::Refuse(AcquireError::NoQuorum(error).into())
         }
         Err(AcquireError::NoQuorum(_) | AcquireError::TooSlow(_))
             if options.on_no_quorum == OnNoQuorum::RunUnlocked =>
         {
             unlocked(parts, UnlockedReason::NoQuorum)
         }
-        Err(error) => refuse(&options, error),
-    }
-}
-
-/// The way to a guard of its own, for what a request leaves behind when it is answered.
-#[derive(Debug)]
-pub(crate) struct Along {
-    locks: LockManager,
-    handle: LockHandle,
-}
-
-impl Along {
-    /// One more guard of the request's lock.
-    pub(crate) fn guard(&self) -> Result<LockGuard, LossReason> {
-        self.locks.reenter(&self.handle)
+        Err(error) => Verdict::Refuse(error.into()),
     }
 }
 
 /// Notes in a request that it runs without a lock.
 ///
-/// The handle of a layer further out is taken away: of several layers the innermost decides, and a handler must
-/// not take another's lock for the one it was promised.
-pub(super) fn mark_unlocked(extensions: &mut Extensions, unlocked: Unlocked) {
-    extensions.remove::<LockHandle>();
-    extensions.remove::<Arc<Along>>();
-    extensions.insert(unlocked);
+/// This replaces the lock of an outer layer: of several layers the innermost decides, and a handler must not take the
+/// outer lock for the one that the inner layer did not acquire.
+pub(super) fn mark_unlocked(extensions: &mut Extensions, reason: UnlockedReason) {
+    RequestState::of(extensions).lock = LockState::Unlocked(reason);
 }
 
 fn unlocked(mut parts: Parts, reason: UnlockedReason) -> Verdict {
-    mark_unlocked(&mut parts.extensions, Unlocked::new(reason));
+    mark_unlocked(&mut parts.extensions, reason);
     Verdict::Run(parts, None)
-}
-
-fn refuse(options: &Options, error: AcquireError) -> Verdict {
-    Verdict::Refuse(Rejection::not_acquired(options, error))
 }

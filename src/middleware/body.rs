@@ -15,14 +15,14 @@ use crate::manager::{LockGuard, LossReason, Lost};
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 pin_project! {
-    /// The inner service's body, or the layer's own answer.
+    /// The inner service's body, or that of the layer's own response.
     ///
-    /// Under [`HoldUntil::BodyEnd`](super::HoldUntil::BodyEnd) it carries the lock, and gives it up as soon as the
-    /// inner body says that it has ended, fails, or is dropped; the inner body is gone by then. The release is
-    /// detached. If the lock is lost before the end, and the layer is told to
-    /// [abort](super::OnLost::Abort), the body ends with the error [`BodyLockLost`].
+    /// Under [`HoldUntil::BodyEnd`](super::HoldUntil::BodyEnd) it holds the lock, and releases it as soon as the
+    /// inner body has ended, failed, or was dropped; the inner body is dropped first. The release is detached. If the
+    /// lock is lost before the end, and the layer is set to [abort](super::OnLost::Abort), the body ends with the
+    /// error [`BodyLockLost`].
     ///
-    /// The length and the end of the inner body are passed on as they are.
+    /// The size hint and the end of the inner body are passed on unchanged.
     #[must_use = "a body does nothing unless polled"]
     pub struct ResponseBody<B> {
         #[pin]
@@ -38,14 +38,14 @@ pin_project! {
             body: B,
         },
         Guarded {
-            // Fields drop in order: the body ends before the lock is given up.
+            // Fields drop in order: the body ends before the lock is released.
             #[pin]
             body: B,
             // Boxed, so that this body is `Unpin` where the inner one is, and no larger where nothing is held.
             lost: Option<Pin<Box<Lost>>>,
             guard: Option<LockGuard>,
         },
-        Answer {
+        Whole {
             bytes: Option<Bytes>,
         },
         Ended,
@@ -69,16 +69,16 @@ impl<B> ResponseBody<B> {
         }
     }
 
-    pub(super) fn answer(bytes: Bytes) -> Self {
+    pub(super) fn whole(bytes: Bytes) -> Self {
         Self {
-            inner: Inner::Answer {
+            inner: Inner::Whole {
                 bytes: Some(bytes).filter(|bytes| !bytes.is_empty()),
             },
         }
     }
 }
 
-/// A body that has ended. Layers around this one, such as tower-http's time-out, answer with it.
+/// A body that has ended. Layers around this one, such as tower-http's time-out, use it for their responses.
 impl<B> Default for ResponseBody<B> {
     fn default() -> Self {
         Self {
@@ -107,7 +107,7 @@ where
                     .poll_frame(cx)
                     .map(|frame| frame.map(|frame| frame.map_err(Into::into)));
             }
-            InnerProj::Answer { bytes } => {
+            InnerProj::Whole { bytes } => {
                 let bytes = bytes.take();
                 return Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes.into()))));
             }
@@ -117,9 +117,9 @@ where
                 lost,
                 guard,
             } => match (body.as_mut().poll_frame(cx), lost.as_mut()) {
-                // A consumer that knows the length may not poll again, so the end is looked for here too.
+                // A consumer that knows the length may not poll again, so the end is checked here too.
                 (Poll::Ready(Some(Ok(frame))), lost) if !body.is_end_stream() => {
-                    // A body that is always ready would never get to see the loss below.
+                    // With a body that is always ready the code below never runs, so the loss is checked here too.
                     match lost.map(|lost| lost.as_mut().poll(cx)) {
                         Some(Poll::Ready(reason)) => (Some(Err(lock_lost(reason))), guard.take()),
                         Some(Poll::Pending) | None => return Poll::Ready(Some(Ok(frame))),
@@ -144,7 +144,7 @@ where
     fn is_end_stream(&self) -> bool {
         match &self.inner {
             Inner::Plain { body } | Inner::Guarded { body, .. } => body.is_end_stream(),
-            Inner::Answer { bytes } => bytes.is_none(),
+            Inner::Whole { bytes } => bytes.is_none(),
             Inner::Ended => true,
         }
     }
@@ -152,7 +152,7 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.inner {
             Inner::Plain { body } | Inner::Guarded { body, .. } => body.size_hint(),
-            Inner::Answer { bytes } => {
+            Inner::Whole { bytes } => {
                 let left = bytes.as_ref().map_or(0, Buf::remaining);
                 SizeHint::with_exact(u64::try_from(left).unwrap_or(u64::MAX))
             }
@@ -166,7 +166,7 @@ impl<B> fmt::Debug for ResponseBody<B> {
         let state = match &self.inner {
             Inner::Plain { .. } => "plain",
             Inner::Guarded { .. } => "guarded",
-            Inner::Answer { .. } => "answer",
+            Inner::Whole { .. } => "whole",
             Inner::Ended => "ended",
         };
         f.debug_struct("ResponseBody")

@@ -10,24 +10,24 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::conduct::OnLost;
 use crate::manager::{LockGuard, Lost};
+use crate::policy::OnLost;
+use crate::unprocessed::RunId;
 
 use super::admission::{Admission, Verdict};
 use super::body::ResponseBody;
 use super::loan;
 use super::options::{HoldUntil, Options, ReleaseMode};
-use super::rejection::Rejection;
-use crate::unprocessed::RunId;
+use super::rejection::Cause;
 
 pin_project! {
     /// The response of a [`RedlockService`](super::RedlockService).
     ///
-    /// It acquires the lock, runs the inner service under it, and releases it. The inner future is always gone
-    /// before the lock is given up: when it is done, when it panics, when the lock is lost, and when this future
+    /// It acquires the lock, runs the inner service under it, and releases it. The inner future is always dropped
+    /// before the lock is released: when it is done, when it panics, when the lock is lost, and when this future
     /// is dropped.
     ///
-    /// If the inner future is ready and the lock is lost at the same time, the answer that exists wins.
+    /// If the inner future is ready and the lock is lost at the same time, the response wins.
     ///
     /// # Panics
     ///
@@ -35,9 +35,9 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any point. While it acquires, what was set on nodes is released in the background;
+    /// May be dropped at any point. While it acquires, keys that it has set on nodes are released in the background;
     /// while the inner future runs, that is dropped and then the lock is released in the background; while it
-    /// releases, the release goes on in the background.
+    /// releases, the release continues in the background.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, B>
     where
@@ -46,7 +46,7 @@ pin_project! {
         #[pin]
         state: State<S, B>,
         options: Arc<Options>,
-        // Of the layer directly around, if there is one that wants to know whether the inner service was called.
+        // The run of an idempotency layer directly around, which is told if the inner service was not called.
         run: Option<RunId>,
     }
 }
@@ -63,7 +63,7 @@ pin_project! {
             call: Option<(S, B)>,
         },
         Running {
-            // Fields drop in order: the work ends before the lock is given up.
+            // Fields drop in order: the work ends before the lock is released.
             #[pin]
             inner: S::Future,
             #[pin]
@@ -96,7 +96,7 @@ where
         }
     }
 
-    /// Calls a service, which must be ready, once `admission` lets it. `run` is told if it does not.
+    /// Calls a service, which must be ready, if `admission` allows it; else the response is marked for `run`.
     pub(super) const fn locked(
         admission: Admission,
         call: (S, B),
@@ -136,15 +136,15 @@ where
                             let inner = service.call(Request::from_parts(parts, body));
                             state.set(State::Running { inner, lost, guard });
                         }
-                        (Verdict::Refuse(rejection), call) => {
-                            // What was reserved goes back before anything else.
+                        (Verdict::Refuse(cause), call) => {
+                            // The reserved capacity of the inner service is returned before anything else.
                             drop(call);
                             state.set(State::Done);
-                            let answer = rejection.answer(options);
+                            let response = options.refuse(cause);
                             return Poll::Ready(Ok(match run.take() {
-                                // Nobody stands between that layer and this, and nobody was called.
-                                Some(run) => run.mark(answer),
-                                None => answer,
+                                // Nothing stands between that layer and this one, and the inner service did not run.
+                                Some(run) => run.mark(response),
+                                None => response,
                             }));
                         }
                         // Only after a panic in a poll before this one.
@@ -157,8 +157,8 @@ where
                         let guard = guard.take();
                         // The inner future goes first, then the lock.
                         state.set(State::Done);
-                        match give_back(options, guard, result) {
-                            Next::Answer(result) => return Poll::Ready(result),
+                        match release(options, guard, result) {
+                            Next::Respond(result) => return Poll::Ready(result),
                             Next::Release(releasing) => state.set(releasing),
                         }
                     } else {
@@ -170,7 +170,7 @@ where
                         let guard = guard.take();
                         state.set(State::Done);
                         drop(guard);
-                        return Poll::Ready(Ok(Rejection::lost(options, reason).answer(options)));
+                        return Poll::Ready(Ok(options.refuse(Cause::Lost(reason))));
                     }
                 }
                 StateProj::Releasing { release, result } => {
@@ -204,17 +204,17 @@ where
     }
 }
 
-/// What follows when the inner future is done and gone.
+/// The next step after the inner future has ended and was dropped.
 enum Next<S, B, ResBody>
 where
     S: Service<Request<B>>,
 {
-    Answer(Result<Response<ResponseBody<ResBody>>, S::Error>),
+    Respond(Result<Response<ResponseBody<ResBody>>, S::Error>),
     Release(State<S, B>),
 }
 
 /// Passes the lock to the body, waits for its release, or leaves that to the background.
-fn give_back<S, B, ResBody>(
+fn release<S, B, ResBody>(
     options: &Options,
     guard: Option<LockGuard>,
     result: Result<Response<ResBody>, S::Error>,
@@ -224,7 +224,7 @@ where
     ResBody: Body,
 {
     let Some(guard) = guard else {
-        return Next::Answer(plain(result));
+        return Next::Respond(plain(result));
     };
     let result = match result {
         // A body that has ended already needs no lock, and so its release can be awaited.
@@ -233,22 +233,22 @@ where
         {
             let lost = watch(options, Some(&guard));
             let guarded = response.map(|body| ResponseBody::guarded(body, lost, guard));
-            return Next::Answer(Ok(guarded));
+            return Next::Respond(Ok(guarded));
         }
         result => result,
     };
     match options.release {
         ReleaseMode::Awaited => Next::Release(State::Releasing {
             release: Box::pin(async move {
-                // The work is done whatever becomes of the release, so the answer stands. What is not released
-                // now the manager goes on releasing, and reports.
+                // The work is done, so the response stands even if the release fails. The manager retries the
+                // release, and reports.
                 let _ = guard.release().await;
             }),
             result: Some(result),
         }),
         ReleaseMode::Detached => {
             drop(guard);
-            Next::Answer(plain(result))
+            Next::Respond(plain(result))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`KeyExtractor`]: from the head of a request to the keys of its lock.
+//! [`KeyExtractor`]: the keys of the lock that a request needs.
 
 use http::request::Parts;
 
@@ -10,9 +10,8 @@ use super::key::{Collected, Key, KeySource};
 
 /// Finds the key of the lock that a request needs, or the keys, if it needs several at once.
 ///
-/// The ready-made ones are in [`key`](crate::key). A closure over the request's head is one too, if it returns
-/// what [`IntoKey`] takes. What a client sent belongs through [`LockKey::join`], which escapes it; `key`'s own
-/// sources do so.
+/// The ready-made ones are in [`key`](crate::key). A closure over the request's head is one too, if its return type is
+/// [`IntoKey`]. Pass text from clients through [`LockKey::join`], which escapes it; the sources in `key` do so.
 ///
 /// # Examples
 ///
@@ -42,7 +41,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if the request should have a key and has none that can be used. It is answered with
+    /// [`KeyError`] if the request should have a key and has none that can be used. The response is
     /// `400 invalid-key`.
     ///
     /// # Cancel safety
@@ -70,15 +69,15 @@ where
 impl<S: KeySource> KeyExtractor for Key<S> {
     async fn extract(&self, parts: &mut Parts) -> Result<Option<LockKeys>, KeyError> {
         let mut key = KeyParts::new();
-        match self.source().collect(parts, &mut key).await? {
+        match self.source.collect(parts, &mut key).await? {
             Collected::Parts => Ok(Some(key.finish()?.into())),
             Collected::NoLock => Ok(None),
         }
     }
 }
 
-/// What a closure that is a [`KeyExtractor`] may return: a [`LockKey`] or [`LockKeys`], or an `Option` or a `Result` of
-/// one.
+/// A type that a closure as a [`KeyExtractor`] may return: a [`LockKey`] or [`LockKeys`], or an `Option` or a `Result`
+/// of one.
 #[diagnostic::on_unimplemented(
     message = "a key extractor cannot return `{Self}`",
     note = "return a `LockKey` or `LockKeys`, or an `Option<_>`, `Result<_, KeyError>` or \

@@ -1,34 +1,42 @@
-//! [`RedlockLayer`]: what is put around a service.
+//! [`RedlockLayer`] and its settings.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
+use bytes::Bytes;
 use http::request::Parts;
+use http::{Method, Response};
 use tower_layer::Layer;
 
-use crate::conduct::{Methods, OnLost};
 use crate::manager::LockManager;
+use crate::policy::{Methods, OnDisconnect, OnLost};
 
+use super::box_key_extractor::BoxKeyExtractor;
+use super::busy_status::BusyStatus;
 use super::key_extractor::KeyExtractor;
-use super::options::{BusyStatus, HoldUntil, OnNoQuorum, Options, ReleaseMode};
-use super::rejection::ResponseForRejection;
-use super::run_to_end::{RunToEnd, RunToEndLayer};
+use super::options::{HoldUntil, OnNoQuorum, Options, ReleaseMode};
+use super::rejection::Rejection;
+use super::run_to_end::RunToEndService;
 use super::service::RedlockService;
 
 /// Runs the requests to a resource one at a time, across all replicas of a service.
 ///
 /// See the [module](super) for what it does and where to put it. A clone is cheap and shares everything.
+///
+/// `K` extracts the key; [`boxed`](Self::boxed) takes it out of the type. `D` is `()`, or [`OnDisconnect`] once
+/// [`on_disconnect`](Self::on_disconnect) was set.
 #[must_use = "a layer does nothing until it is put around a service"]
-pub struct RedlockLayer<K> {
+pub struct RedlockLayer<K, D = ()> {
     options: Arc<Options>,
     // Apart from the options, so that it need not be `Clone`.
     extractor: Arc<K>,
+    // In the type, because only services whose futures are `Send` and `'static` can run to their end.
+    disconnect: D,
 }
 
 impl<K> RedlockLayer<K> {
-    /// A layer that locks what `extractor` makes of a request, through `locks`.
+    /// A layer that acquires the lock on the key of each request, as `extractor` finds it, through `locks`.
     pub fn new(locks: LockManager, extractor: K) -> Self
     where
         // Asked for here, where the mistake is, and not where the layer is put around a service.
@@ -37,35 +45,38 @@ impl<K> RedlockLayer<K> {
         Self {
             options: Arc::new(Options::new(locks)),
             extractor: Arc::new(extractor),
+            disconnect: (),
         }
     }
+}
 
-    /// How long a request waits for a lock that another holds. Default: zero, which answers at once.
+impl<K, D> RedlockLayer<K, D> {
+    /// How long a request waits for a lock that another request holds. Default: zero, which refuses the request at
+    /// once.
     ///
-    /// It never waits longer than the manager's own
-    /// [`max_wait`](crate::LockManagerBuilder::max_wait), which is 5 s unless set: `max_wait(30 s)` here waits for 5 s
-    /// as long as the manager is not told more. See [Waiting](super#waiting).
+    /// The manager's own [`max_wait`](crate::LockManagerBuilder::max_wait), 5 s unless set, is the upper bound:
+    /// `max_wait(30 s)` here waits for 5 s unless the manager's is raised as well. See [Waiting](super#waiting).
     ///
     /// # A note on back-pressure
     ///
-    /// A request that waits has been accepted: it holds its place in a `concurrency_limit` around the layer *and*
-    /// the one it was given inside. Keep `max_wait` well below the time-outs around it.
+    /// A waiting request has been accepted: it holds its place in a `concurrency_limit` around the layer *and* in one
+    /// inside. Keep `max_wait` well below the time-outs around it.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.with(|options| options.max_wait = max_wait)
     }
 
-    /// How long this very request waits, in place of [`max_wait`](Self::max_wait), which holds for those for which
-    /// `max_wait` here is `None`. It may be more or less than that; zero answers at once.
+    /// How long each request waits, by a function of its head; [`max_wait`](Self::max_wait) applies where the function
+    /// returns `None`. The value may be more or less than `max_wait`; zero refuses the request at once.
     ///
-    /// [`prefer_wait`](super::prefer_wait) asks the client. What else it could be: the route's, the tenant's, or
-    /// what is left of a deadline that a gateway sent along.
+    /// [`prefer_wait`](super::prefer_wait) reads the client's own value. Other sources: the route, the tenant, or the
+    /// rest of a deadline that a gateway sent along.
     ///
-    /// # What a client can do with it
+    /// # A note on trust
     ///
-    /// Where the client has a say, it can make its requests wait, and each that waits takes a place in the queue and
-    /// a connection. As with [`max_wait`](Self::max_wait), the manager's own `max_wait` bounds how long, and the bounds
-    /// of its queues how many. Where that is too much to give to clients, for example because jobs share
-    /// the manager, bound it here:
+    /// A client that chooses the value can make its requests wait, and each waiting request takes a place in the queue
+    /// and a connection. As with [`max_wait`](Self::max_wait), the manager's own `max_wait` bounds the time, and the
+    /// bounds of its queues the number. Where clients should have less, for example because jobs share the manager,
+    /// bound the value here:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -81,7 +92,7 @@ impl<K> RedlockLayer<K> {
     /// # Ok(()) }
     /// ```
     ///
-    /// `max_wait` is called once for each request that needs a lock, after the key was made. It should be quick.
+    /// The function is called once for each request that needs a lock, after the key was extracted. It should be quick.
     pub fn max_wait_with<F>(self, max_wait: F) -> Self
     where
         F: Fn(&Parts) -> Option<Duration> + Send + Sync + 'static,
@@ -90,31 +101,30 @@ impl<K> RedlockLayer<K> {
         self.with(|options| options.max_wait_with = Some(max_wait))
     }
 
-    /// The status of the answer when another request holds the lock. Default: `409 Conflict`.
+    /// The status of the response when another request holds the lock. Default: `409 Conflict`.
     pub fn busy_status(self, status: BusyStatus) -> Self {
         self.with(|options| options.busy_status = status)
     }
 
-    /// What `Retry-After` says in refusals that are worth a retry, in whole seconds, rounded up, and at least
-    /// one. Default: one second.
+    /// The value of `Retry-After` in responses to requests that may be retried, in whole seconds, rounded up, and at
+    /// least one. Default: one second.
     pub fn retry_after(self, retry_after: Duration) -> Self {
         self.with(|options| options.retry_after = retry_after)
     }
 
-    /// Locks requests of every method. By default GET, HEAD, OPTIONS and TRACE, which are safe by their
-    /// definition, run without a lock.
+    /// Locks requests of every method. By default requests of the safe methods GET, HEAD, OPTIONS and TRACE run without
+    /// a lock.
     pub fn all_methods(self) -> Self {
         self.with(|options| options.methods = Methods::All)
     }
 
-    /// Locks requests of these methods and no others. axum has HEAD answered by the handler of GET: name both, or
-    /// neither.
+    /// Locks requests of these methods and no others. axum routes HEAD to the handler of GET: name both, or neither.
     pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
         let methods = Methods::Only(methods.into_iter().collect());
         self.with(|options| options.methods = methods)
     }
 
-    /// Until when the lock is held. Default: [`HoldUntil::ResponseHead`].
+    /// The end of the lock: with the response's head or with its body. Default: [`HoldUntil::ResponseHead`].
     pub fn hold_until(self, hold_until: HoldUntil) -> Self {
         self.with(|options| options.hold_until = hold_until)
     }
@@ -124,49 +134,50 @@ impl<K> RedlockLayer<K> {
         self.with(|options| options.release = release)
     }
 
-    /// What becomes of a request whose lock is lost while it runs. Default: [`OnLost::Abort`].
+    /// What happens to a request whose lock is lost while it runs. Default: [`OnLost::Abort`].
     pub fn on_lost(self, on_lost: OnLost) -> Self {
         self.with(|options| options.on_lost = on_lost)
     }
 
-    /// Has a request that runs finished, under its lock, though its client has gone: a payment is not cut in half. By
-    /// default the inner future is dropped where it stands, and the lock released.
+    /// What happens to a request whose client disconnects while it runs. Default: [`OnDisconnect::Cancel`].
     ///
-    /// A request that waits for its lock still gives up with its client. One that holds it goes on in a task of its
-    /// own, in the tokio runtime that served it, where what was local to the request's task is not seen any more. This
-    /// comes last: what it returns is the layer to be put around the service, whose future and response must be
-    /// `Send + 'static`.
-    pub fn on_disconnect(self, _: RunToEnd) -> RunToEndLayer<K> {
-        RunToEndLayer::new(self)
+    /// With [`OnDisconnect::RunToEnd`] a payment is not cut in half. A request that still waits for its lock is
+    /// cancelled in any case.
+    ///
+    /// After this call the layer needs a service whose future, response and error are `Send + 'static`, whichever value
+    /// it was given.
+    pub fn on_disconnect(self, on_disconnect: OnDisconnect) -> RedlockLayer<K, OnDisconnect> {
+        RedlockLayer {
+            options: self.options,
+            extractor: self.extractor,
+            disconnect: on_disconnect,
+        }
     }
 
-    pub(super) fn lost_policy(&self) -> OnLost {
-        self.options.on_lost
-    }
-
-    /// What becomes of a request when too few nodes answer. Default: [`OnNoQuorum::Reject`].
+    /// What happens to a request when too few nodes reply. Default: [`OnNoQuorum::Reject`].
     pub fn on_no_quorum(self, on_no_quorum: OnNoQuorum) -> Self {
         self.with(|options| options.on_no_quorum = on_no_quorum)
     }
 
-    /// Runs a request under the lock of the service that sent it, if that [lent](crate::LockHandle::lend) it and
-    /// shows so by the header [`LOAN_HEADER`](super::LOAN_HEADER). Off by default.
+    /// Runs a request under the lock of the service that sent it, if that service [lent](crate::LockHandle::lend) the
+    /// lock and sent the header [`LOAN_HEADER`](super::LOAN_HEADER). Off by default.
     ///
-    /// `trusts` is asked for every request with the header, after its key was made and before the header is read; the
-    /// parts that it sees are without it. It decides whose proofs are taken: by the peer's certificate, the address
-    /// behind which only your own services are, a signature. A request of others is answered 403 `loan-refused`, for
-    /// what a proof is made of also stands wherever resources keep the owner's hash, and headers are easily added.
+    /// `trusts` is called for every request with the header, after its key was extracted and before the header is read;
+    /// the header is not in the parts that it gets. It decides which peers may borrow: by the peer's certificate, an
+    /// address that only your own services have, or a signature. The response to other peers is 403 `loan-refused`,
+    /// because the content of a proof also stands wherever resources store the owner's hash, and any client can add a
+    /// header.
     ///
-    /// Then the nodes are asked whether the lender holds this request's key, which is made as of any other request; the
-    /// lender must have locked the same text under the same namespace. If so the request runs without waiting for
-    /// anybody, until the response is out or the lender's validity ends: then the inner future is dropped as after
-    /// any [loss](Self::on_lost). The handler finds a [`LockHandle`](crate::LockHandle) that
-    /// [is borrowed](crate::LockHandle::is_borrowed), with the lender's number and owner hash. If the lender does not
-    /// hold it, the answer is 412 `loan-ended`, and 400 `invalid-loan` for a header that cannot be read or comes twice.
-    /// Of several copies of a request with one loan the first runs, and the others are answered 409 `loan-taken`.
+    /// Then the nodes check that the lender holds this request's key, which is extracted as for any other request; the
+    /// lender must have locked the same text under the same namespace. If so, the request runs without waiting, until
+    /// the response is out or the lender's validity ends: then the inner future is dropped as after any
+    /// [loss](Self::on_lost). The handler gets a [`LockHandle`](crate::LockHandle) that
+    /// [is borrowed](crate::LockHandle::is_borrowed), with the lender's fencing token and owner hash. If the lender does
+    /// not hold the key, the response is 412 `loan-ended`; it is 400 `invalid-loan` for a header that is malformed or
+    /// repeated. Of several copies of a request with one loan the first runs, and the others get 409 `loan-taken`.
     ///
-    /// A request without the header takes its own lock, and one that needs none by its method or key runs without,
-    /// whatever it shows. Of several layers the outermost takes the header.
+    /// A request without the header acquires its own lock, and one that needs none by its method or key runs without,
+    /// with or without the header. Of several layers the outermost takes the header.
     ///
     /// # Examples
     ///
@@ -197,11 +208,63 @@ impl<K> RedlockLayer<K> {
         self.with(|options| options.borrow_from = Some(trusts))
     }
 
-    /// Makes the answers to refused requests. Default: `application/problem+json`,
-    /// [`DefaultResponseForRejection`](super::DefaultResponseForRejection).
-    pub fn rejection(self, responder: impl ResponseForRejection) -> Self {
-        let responder = Arc::new(responder);
-        self.with(|options| options.responder = responder)
+    /// Makes the responses to refused requests. Default: [`Rejection::to_response`], `application/problem+json`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::Response;
+    /// use tower_redlock::middleware::KeyExtractor;
+    /// use tower_redlock::RedlockLayer;
+    ///
+    /// fn plain_text<K: KeyExtractor>(layer: RedlockLayer<K>) -> RedlockLayer<K> {
+    ///     layer.rejection_response(|rejection| {
+    ///         let mut response = Response::new(Bytes::from(rejection.detail().into_owned()));
+    ///         *response.status_mut() = rejection.status();
+    ///         response
+    ///     })
+    /// }
+    /// ```
+    pub fn rejection_response<F>(self, make: F) -> Self
+    where
+        F: Fn(&Rejection) -> Response<Bytes> + Send + Sync + 'static,
+    {
+        self.with(|options| options.rejection_response = Arc::new(make))
+    }
+
+    /// The same layer without the extractor's type in its own, for a field of a struct or for an `if` with two
+    /// extractors. It costs one more allocation per request.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_redlock::middleware::BoxKeyExtractor;
+    /// use tower_redlock::{LockManager, RedlockLayer, key};
+    ///
+    /// struct App {
+    ///     one_at_a_time: RedlockLayer<BoxKeyExtractor>,
+    /// }
+    ///
+    /// fn app(locks: LockManager, by_tenant: bool) -> App {
+    ///     let order = key::header("x-order-id").parse::<u64>().prefix("order");
+    ///     let one_at_a_time = if by_tenant {
+    ///         RedlockLayer::new(locks, key::header("x-tenant").and(order)).boxed()
+    ///     } else {
+    ///         RedlockLayer::new(locks, order).boxed()
+    ///     };
+    ///     App { one_at_a_time }
+    /// }
+    /// ```
+    pub fn boxed(self) -> RedlockLayer<BoxKeyExtractor, D>
+    where
+        K: KeyExtractor,
+    {
+        RedlockLayer {
+            options: self.options,
+            extractor: Arc::new(BoxKeyExtractor::new(self.extractor)),
+            disconnect: self.disconnect,
+        }
     }
 
     fn with(mut self, set: impl FnOnce(&mut Options)) -> Self {
@@ -210,17 +273,18 @@ impl<K> RedlockLayer<K> {
     }
 }
 
-impl<K> Clone for RedlockLayer<K> {
+impl<K, D: Copy> Clone for RedlockLayer<K, D> {
     // By hand: the extractor is shared and need not be `Clone`.
     fn clone(&self) -> Self {
         Self {
             options: Arc::clone(&self.options),
             extractor: Arc::clone(&self.extractor),
+            disconnect: self.disconnect,
         }
     }
 }
 
-impl<K> fmt::Debug for RedlockLayer<K> {
+impl<K, D> fmt::Debug for RedlockLayer<K, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedlockLayer")
             .field("options", &self.options)
@@ -232,10 +296,17 @@ impl<S, K> Layer<S> for RedlockLayer<K> {
     type Service = RedlockService<S, K>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        RedlockService::new(
-            inner,
-            Arc::clone(&self.options),
-            Arc::clone(&self.extractor),
-        )
+        let (options, extractor) = (Arc::clone(&self.options), Arc::clone(&self.extractor));
+        RedlockService::new(inner, options, extractor)
+    }
+}
+
+impl<S, K> Layer<S> for RedlockLayer<K, OnDisconnect> {
+    type Service = RedlockService<RunToEndService<S>, K>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let (options, extractor) = (Arc::clone(&self.options), Arc::clone(&self.extractor));
+        let inner = RunToEndService::new(inner, options.on_lost, self.disconnect);
+        RedlockService::new(inner, options, extractor)
     }
 }

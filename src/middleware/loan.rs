@@ -1,4 +1,4 @@
-//! Loans that travel with requests: the header, and who may borrow by it.
+//! Loans that travel with requests: the header, and which peers may borrow by it.
 
 use std::error::Error;
 use std::fmt;
@@ -18,9 +18,9 @@ use crate::token::LoanProof;
 /// behind it passes it on by accident.
 pub const LOAN_HEADER: HeaderName = HeaderName::from_static("redlock-loan");
 
-/// The header that makes the service which is called run under this lock. It is marked as
-/// [sensitive](HeaderValue::is_sensitive), so that `Debug` does not show it; send it over connections that nobody
-/// listens to, and to peers that you trust.
+/// The header that makes the called service run under this lock. It is marked as
+/// [sensitive](HeaderValue::is_sensitive), so that `Debug` does not show it; send it over encrypted connections, and to
+/// peers that you trust.
 ///
 /// # Examples
 ///
@@ -39,7 +39,7 @@ pub const LOAN_HEADER: HeaderName = HeaderName::from_static("redlock-loan");
 ///     let mut request = Request::post("http://billing/orders/42").body(Bytes::new())?;
 ///     let (name, value) = loan_header(&loan);
 ///     request.headers_mut().insert(name, value);
-///     // An answer of any status returns the loan, an error or a time-out leaves the lock to expire.
+///     // A response of any status returns the loan, an error or a time-out leaves the lock to expire.
 ///     Ok(loan.run(client.oneshot(request)).await?)
 /// }
 /// ```
@@ -55,21 +55,21 @@ pub fn loan_header(loan: &Loan) -> (HeaderName, HeaderValue) {
 /// Whether a peer may run under the locks whose proofs it shows.
 pub(super) type Trusts = dyn Fn(&Parts) -> bool + Send + Sync;
 
-/// What a request shows of a loan, taken off it.
-pub(super) enum Shown {
-    Proof(HeaderValue),
+/// The header of a loan, taken off a request.
+pub(super) enum LoanProofHeader {
+    One(HeaderValue),
     /// More than one header.
     Several,
 }
 
 /// Takes the headers of loans off a request, for a layer that borrows and for one that does not.
-pub(super) fn take(headers: &mut HeaderMap) -> Option<Shown> {
+pub(super) fn take(headers: &mut HeaderMap) -> Option<LoanProofHeader> {
     let several = headers.get_all(LOAN_HEADER).iter().nth(1).is_some();
     let value = headers.remove(LOAN_HEADER)?;
     Some(if several {
-        Shown::Several
+        LoanProofHeader::Several
     } else {
-        Shown::Proof(value)
+        LoanProofHeader::One(value)
     })
 }
 
@@ -79,10 +79,10 @@ pub(super) fn strip<B>(mut response: Response<B>) -> Response<B> {
     response
 }
 
-/// Why a request that shows a loan does not run under it.
+/// Why a request with the header of a loan does not run under it.
 #[derive(Clone, Debug)]
 pub(super) enum LoanError {
-    /// It comes from a peer whose proofs the layer does not take.
+    /// The layer does not trust the peer.
     Untrusted,
     /// The header cannot be read, or there is more than one.
     Malformed,
@@ -93,7 +93,7 @@ pub(super) enum LoanError {
 }
 
 impl fmt::Display for LoanError {
-    // What the peer sent is not in it.
+    // The text never repeats what the peer sent.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Untrusted => f.write_str("loans of this peer are not taken"),
@@ -105,30 +105,30 @@ impl fmt::Display for LoanError {
 
 impl Error for LoanError {}
 
-/// Borrows `keys` by what the request showed. Where that fails as any lock would, the inner error says so.
+/// Borrows `keys` by the proof in the header. An error that any acquisition may have is the inner one.
 ///
 /// # Cancel safety
 ///
-/// May be dropped at any point: the nodes are told in the background that nobody has the loan.
+/// May be dropped at any point: the loan is returned in the background.
 pub(super) async fn borrow(
     locks: &LockManager,
     scope: &LockScope,
     trusts: &Trusts,
     parts: &Parts,
     keys: LockKeys,
-    shown: Shown,
+    shown: LoanProofHeader,
 ) -> Result<Result<LockGuard, AcquireError>, LoanError> {
-    // Before anything is read of it: strangers are not told what a proof looks like.
+    // Before the proof is read: untrusted peers do not learn what a well-formed proof is.
     if !trusts(parts) {
         return Err(LoanError::Untrusted);
     }
-    let Shown::Proof(value) = shown else {
+    let LoanProofHeader::One(value) = shown else {
         return Err(LoanError::Malformed);
     };
     let proof = read(&value).ok_or(LoanError::Malformed)?;
     match locks.borrow_keys(keys, &proof).await {
         Ok(guard) => {
-            // Layers further in share it.
+            // Inner layers share it.
             scope.note(guard.handle());
             Ok(Ok(guard))
         }
@@ -154,10 +154,10 @@ mod tests {
         let mut headers = HeaderMap::new();
         assert!(take(&mut headers).is_none());
         headers.append(LOAN_HEADER, HeaderValue::from_static("a"));
-        assert!(matches!(take(&mut headers), Some(Shown::Proof(value)) if value == "a"));
+        assert!(matches!(take(&mut headers), Some(LoanProofHeader::One(value)) if value == "a"));
         headers.append(LOAN_HEADER, HeaderValue::from_static("a"));
         headers.append("Redlock-Loan", HeaderValue::from_static("a"));
-        assert!(matches!(take(&mut headers), Some(Shown::Several)));
+        assert!(matches!(take(&mut headers), Some(LoanProofHeader::Several)));
         assert!(headers.is_empty());
     }
 }

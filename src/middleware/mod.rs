@@ -106,7 +106,10 @@
 
 mod admission;
 mod body;
+mod box_key_extractor;
+mod busy_status;
 mod future;
+mod held;
 pub(crate) mod key;
 mod key_extractor;
 mod layer;
@@ -115,22 +118,26 @@ mod options;
 mod prefer;
 mod rejection;
 mod rejection_kind;
+mod request_state;
 mod run_to_end;
 mod service;
 
-pub use crate::conduct::OnLost;
-#[cfg(feature = "axum")]
-pub(crate) use admission::Along;
+pub use crate::policy::{OnDisconnect, OnLost};
 pub use body::{BodyLockLost, BoxError, ResponseBody};
+pub use box_key_extractor::BoxKeyExtractor;
+pub use busy_status::{BusyStatus, InvalidBusyStatus};
 pub use future::ResponseFuture;
+pub use held::{Held, HeldRejection};
 pub use key_extractor::{IntoKey, KeyExtractor};
 pub use layer::RedlockLayer;
 pub use loan::{LOAN_HEADER, loan_header};
-pub use options::{
-    BusyStatus, HoldUntil, InvalidBusyStatus, OnNoQuorum, ReleaseMode, Unlocked, UnlockedReason,
-};
+pub use options::{HoldUntil, OnNoQuorum, ReleaseMode};
 pub use prefer::prefer_wait;
-pub use rejection::{DefaultResponseForRejection, Rejection, ResponseForRejection};
+pub use rejection::Rejection;
 pub use rejection_kind::RejectionKind;
-pub use run_to_end::{FinishingFuture, RunToEnd, RunToEndLayer, RunToEndService};
+pub(crate) use request_state::RequestState;
+#[cfg(feature = "idempotency")]
+pub(crate) use request_state::{LockState, Run};
+pub use request_state::{UnlockedReason, lock_scope};
+pub use run_to_end::{RunToEndFuture, RunToEndService};
 pub use service::RedlockService;

@@ -1,29 +1,31 @@
-//! What a [`RedlockLayer`](super::RedlockLayer) can be told.
+//! The settings of a [`RedlockLayer`](super::RedlockLayer).
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::Response;
 use http::request::Parts;
-use http::{Method, StatusCode};
 
-use crate::conduct::{Methods, OnLost};
 use crate::manager::LockManager;
+use crate::policy::{Methods, OnLost};
 
+use super::body::ResponseBody;
+use super::busy_status::BusyStatus;
 use super::loan::Trusts;
-use super::rejection::{DefaultResponseForRejection, ResponseForRejection};
+use super::rejection::{Cause, DEFAULT_RETRY_AFTER, Rejection};
 
 /// Until when the lock of a request is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HoldUntil {
-    /// Until the inner service has answered, which is when the response's head is there. Its body may still be
-    /// on its way.
+    /// Until the inner service has returned the response's head. Its body may still be on its way.
     #[default]
     ResponseHead,
-    /// Until the last of the response's body is passed to the server, or the body failed or was dropped. The server
-    /// may still be sending what it has. The release is [detached](ReleaseMode::Detached): a body cannot wait for
-    /// it. An answer without a body, such as an upgrade's, holds no lock after its head.
+    /// Until the last frame of the response's body is passed to the server, or the body failed or was dropped. The
+    /// server may still be sending buffered data. The release is [detached](ReleaseMode::Detached): a body cannot wait
+    /// for it. A response without a body, such as that of an upgrade, holds no lock after its head.
     BodyEnd,
 }
 
@@ -32,145 +34,36 @@ pub enum HoldUntil {
 #[non_exhaustive]
 pub enum ReleaseMode {
     /// The response goes out when a majority of the nodes has released the lock, so that a client that has its
-    /// answer can lock again at once, on any replica, unless another came first. The wait is bounded by the manager's
-    /// node time-out. If a request waits for the lock in this process, it may pass to that instead, which takes no
-    /// time.
+    /// response can lock again at once, on any replica, unless another request came first. The wait is bounded by the
+    /// manager's node time-out. If a request waits for the lock in this process, the lock may pass to it instead, which
+    /// takes no time.
     #[default]
     Awaited,
-    /// The response goes out at once, the lock is released in the background. A request that comes next waits for that
-    /// release in this process, even if it is not to wait at all, and for a node time-out at most; on another replica
-    /// it may be told that the lock is held.
+    /// The response goes out at once, the lock is released in the background. The next request in this process waits
+    /// for that release, for a node time-out at most, even if its `max_wait` is zero; on another replica it may find
+    /// the lock still held.
     Detached,
 }
 
-/// What becomes of a request when too few nodes answer to lock anything.
+/// What happens to a request when too few nodes reply to lock anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnNoQuorum {
-    /// It is answered with `503 no-quorum`.
+    /// The response is `503 no-quorum`.
     #[default]
     Reject,
-    /// It runs without a lock, and its extensions say so: [`Unlocked`]. Nothing keeps it apart from others then. Not
-    /// where some nodes serve processes with another list or other settings: then they answer, and it is rejected.
+    /// The request runs without a lock, and [`Held::of`](super::Held::of) gives
+    /// [`UnlockedReason::NoQuorum`](super::UnlockedReason::NoQuorum). Nothing excludes other requests then. A request
+    /// is still rejected where some nodes serve processes with another list of nodes or other settings: these nodes
+    /// reply, and the key may be held.
     RunUnlocked,
 }
 
-/// The status of the answer when another request holds the lock: a client or server error, `409 Conflict` by
-/// default.
-///
-/// # Examples
-///
-/// ```
-/// use http::StatusCode;
-/// use tower_redlock::middleware::BusyStatus;
-///
-/// assert_eq!(BusyStatus::default(), BusyStatus::CONFLICT);
-/// assert_eq!(BusyStatus::LOCKED.as_status(), StatusCode::LOCKED);
-/// // Any other 4xx or 5xx will do; what would not be a refusal will not.
-/// assert!(BusyStatus::try_from(StatusCode::TOO_EARLY).is_ok());
-/// assert!(BusyStatus::try_from(StatusCode::OK).is_err());
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BusyStatus(StatusCode);
+/// How long one request waits; `None` for the layer's `max_wait`.
+type MaxWaitWith = dyn Fn(&Parts) -> Option<Duration> + Send + Sync;
+type RejectionResponse = dyn Fn(&Rejection) -> Response<Bytes> + Send + Sync;
 
-impl BusyStatus {
-    /// `409 Conflict`, the default.
-    pub const CONFLICT: Self = Self(StatusCode::CONFLICT);
-    /// `423 Locked`.
-    pub const LOCKED: Self = Self(StatusCode::LOCKED);
-    /// `429 Too Many Requests`.
-    pub const TOO_MANY_REQUESTS: Self = Self(StatusCode::TOO_MANY_REQUESTS);
-    /// `503 Service Unavailable`.
-    pub const SERVICE_UNAVAILABLE: Self = Self(StatusCode::SERVICE_UNAVAILABLE);
-
-    /// The status code.
-    #[must_use]
-    pub const fn as_status(self) -> StatusCode {
-        self.0
-    }
-}
-
-impl Default for BusyStatus {
-    fn default() -> Self {
-        Self::CONFLICT
-    }
-}
-
-impl TryFrom<StatusCode> for BusyStatus {
-    type Error = InvalidBusyStatus;
-
-    fn try_from(status: StatusCode) -> Result<Self, InvalidBusyStatus> {
-        if status.is_client_error() || status.is_server_error() {
-            Ok(Self(status))
-        } else {
-            Err(InvalidBusyStatus(status))
-        }
-    }
-}
-
-/// The status is no client or server error, so it would not tell a client that its request was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidBusyStatus(StatusCode);
-
-impl fmt::Display for InvalidBusyStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the status {} is not a client or server error, so it cannot refuse a request",
-            self.0.as_u16()
-        )
-    }
-}
-
-impl std::error::Error for InvalidBusyStatus {}
-
-/// In the extensions of a request that went through a [`RedlockLayer`](super::RedlockLayer) and runs without a
-/// lock. A request that has one carries its [`LockHandle`](crate::LockHandle) instead, and a request
-/// with neither met no layer. Of several layers, the innermost decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unlocked {
-    reason: UnlockedReason,
-}
-
-impl Unlocked {
-    pub(super) const fn new(reason: UnlockedReason) -> Self {
-        Self { reason }
-    }
-
-    /// Why there is no lock.
-    #[must_use]
-    pub const fn reason(&self) -> UnlockedReason {
-        self.reason
-    }
-}
-
-/// Why a request runs without a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum UnlockedReason {
-    /// The layer does not lock requests of this method. By default it locks all but GET, HEAD, OPTIONS and TRACE.
-    Method,
-    /// The key extractor found that the request needs no lock: no route matched, or an optional part of the key
-    /// is not there.
-    NoKey,
-    /// Too few nodes answered, and the layer is told to [run unlocked](OnNoQuorum::RunUnlocked) then.
-    NoQuorum,
-}
-
-impl fmt::Display for UnlockedReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Method => "the layer does not lock requests of this method",
-            Self::NoKey => "the layer found no lock key in the request",
-            Self::NoQuorum => "too few lock nodes answered",
-        })
-    }
-}
-
-/// How long one request is to wait; `None` for the layer's `max_wait`.
-pub(super) type MaxWaitWith = dyn Fn(&Parts) -> Option<Duration> + Send + Sync;
-
-/// Everything a layer is told, apart from where keys come from.
+/// All settings of a layer, except the key extractor.
 #[derive(Clone)]
 pub(super) struct Options {
     pub(super) locks: LockManager,
@@ -184,7 +77,7 @@ pub(super) struct Options {
     pub(super) on_lost: OnLost,
     pub(super) on_no_quorum: OnNoQuorum,
     pub(super) borrow_from: Option<Arc<Trusts>>,
-    pub(super) responder: Arc<dyn ResponseForRejection>,
+    pub(super) rejection_response: Arc<RejectionResponse>,
 }
 
 impl Options {
@@ -201,19 +94,21 @@ impl Options {
             on_lost: OnLost::default(),
             on_no_quorum: OnNoQuorum::default(),
             borrow_from: None,
-            responder: Arc::new(DefaultResponseForRejection::default()),
+            rejection_response: Arc::new(Rejection::to_response),
         }
     }
 
-    /// Whether requests of this method are locked.
-    pub(super) fn cover(&self, method: &Method) -> bool {
-        self.methods.cover(method)
-    }
-
-    /// How long this request waits, if the manager lets it.
+    /// How long this request waits, before the manager's own bound.
     pub(super) fn max_wait_of(&self, request: &Parts) -> Duration {
         let own = self.max_wait_with.as_ref();
         own.and_then(|own| own(request)).unwrap_or(self.max_wait)
+    }
+
+    /// The response to a request that is refused or ended because of `cause`.
+    pub(super) fn refuse<B>(&self, cause: Cause) -> Response<ResponseBody<B>> {
+        let rejection = Rejection::new(cause, self.busy_status, self.retry_after);
+        let response = (self.rejection_response)(&rejection);
+        rejection.mark(response).map(ResponseBody::whole)
     }
 }
 
@@ -233,5 +128,3 @@ impl fmt::Debug for Options {
             .finish_non_exhaustive()
     }
 }
-
-pub(super) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -1,19 +1,19 @@
-//! [`prefer_wait`]: how long a client says that it will wait.
+//! [`prefer_wait`]: the time that a client is willing to wait.
 
 use std::time::Duration;
 
 use http::request::Parts;
 
-/// How long the client will wait, as it says by `Prefer: wait=2` (RFC 7240), in whole seconds. For
+/// The time that the client is willing to wait, by its header `Prefer: wait=2` (RFC 7240), in whole seconds. For
 /// [`RedlockLayer::max_wait_with`](super::RedlockLayer::max_wait_with).
 ///
-/// Of several header lines and lists the first `wait` counts, in upper or lower case, in quotes or not; what stands
-/// beside it and behind a `;` does not matter. `None` if there is no `wait` or the first is no number of seconds: a
-/// preference is a wish, so what cannot be read is ignored rather than refused. `wait=0` is a number: such a client
-/// wants to be told at once.
+/// Of several header lines and lists the first `wait` counts, in upper or lower case, in quotes or not; other
+/// preferences and parameters behind a `;` are ignored. `None` if there is no `wait` or the first is not a number of
+/// seconds: a preference is a wish, so a malformed one is ignored rather than refused. `wait=0` is valid: the client
+/// does not wait.
 ///
-/// The layer's answers carry no `Preference-Applied`. RFC 7240 leaves that to the server, and it would tell a client
-/// nothing: the answer came in the time that it gave, or says `wait-timeout`.
+/// The layer's responses have no `Preference-Applied`. RFC 7240 leaves that to the server, and it has no information
+/// for the client: the response came in time, or is `wait-timeout`.
 ///
 /// # Examples
 ///
@@ -28,11 +28,10 @@ use http::request::Parts;
 /// ```
 #[must_use]
 pub fn prefer_wait(parts: &Parts) -> Option<Duration> {
-    // Lazily and without a copy, so that a hostile header costs no more than to read over it once or twice; its
-    // length is bounded by the server.
+    // Lazily and without a copy, so that a hostile header is read once or twice at most; the server bounds its length.
     let lists = parts.headers.get_all("prefer").iter();
     let mut preferences = lists.flat_map(|list| list.as_bytes().split(outside_quotes(b',')));
-    // The first decides even if it is of no use, or a proxy and this layer might read two different ones.
+    // The first decides even if it is malformed, or a proxy and this layer might read two different ones.
     let first = preferences.find_map(wait)?;
     seconds(first).map(Duration::from_secs)
 }

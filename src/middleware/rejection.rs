@@ -1,4 +1,4 @@
-//! [`Rejection`]: a request that the layer did not let through, and the answer to it.
+//! [`Rejection`]: why the layer refused or ended a request, and the response to it.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -14,16 +14,14 @@ use crate::metrics;
 use crate::problem::{Problem, Refusal};
 use crate::trace;
 
-use super::body::ResponseBody;
+use super::busy_status::BusyStatus;
 use super::loan::LoanError;
-use super::options::{BusyStatus, DEFAULT_RETRY_AFTER, Options};
 use super::rejection_kind::RejectionKind;
 
-/// Why a request was refused or ended by a [`RedlockLayer`](super::RedlockLayer), and what it is answered by
-/// default.
+/// Why a request was refused or ended by a [`RedlockLayer`](super::RedlockLayer), and the default response to it.
 ///
-/// Nothing of it that goes into an answer holds the client's text, a lock key, the name of a node or a token.
-/// The [`source`](Error::source) may name nodes and is for logs.
+/// The response never holds the client's text, a lock key, the name of a node or a token. The
+/// [`source`](Error::source) may name nodes and is for logs.
 #[derive(Clone, Debug)]
 pub struct Rejection {
     cause: Cause,
@@ -32,31 +30,26 @@ pub struct Rejection {
 }
 
 #[derive(Clone, Debug)]
-enum Cause {
+pub(super) enum Cause {
     InvalidKey(KeyError),
     NotAcquired(AcquireError),
     Loan(LoanError),
     Lost(LossReason),
 }
 
+impl From<AcquireError> for Cause {
+    fn from(error: AcquireError) -> Self {
+        match error {
+            AcquireError::InvalidKey(error) => Self::InvalidKey(error),
+            // Lost by a layer further out, which has run this request up to here.
+            AcquireError::Lost(reason) => Self::Lost(reason),
+            error => Self::NotAcquired(error),
+        }
+    }
+}
+
 impl Rejection {
-    pub(super) fn not_acquired(options: &Options, error: AcquireError) -> Self {
-        Self::new(options, cause_of(error))
-    }
-
-    pub(super) fn of_loan(options: &Options, error: LoanError) -> Self {
-        Self::new(options, Cause::Loan(error))
-    }
-
-    pub(super) fn lost(options: &Options, reason: LossReason) -> Self {
-        Self::new(options, Cause::Lost(reason))
-    }
-
-    fn new(options: &Options, cause: Cause) -> Self {
-        Self::of(options.busy_status, options.retry_after, cause)
-    }
-
-    fn of(busy_status: BusyStatus, retry_after: Duration, cause: Cause) -> Self {
+    pub(super) fn new(cause: Cause, busy_status: BusyStatus, retry_after: Duration) -> Self {
         let rejection = Self {
             cause,
             busy_status,
@@ -73,14 +66,8 @@ impl Rejection {
         rejection
     }
 
-    /// The answer that the layer was told to give.
-    pub(super) fn answer<B>(&self, options: &Options) -> Response<ResponseBody<B>> {
-        let response = options.responder.response_for_rejection(self);
-        self.note(response).map(ResponseBody::answer)
-    }
-
-    /// `response`, with a note for the log that a lock was refused for a passing reason, where that is so.
-    fn note<B>(&self, mut response: Response<B>) -> Response<B> {
+    /// `response`, marked for the log of an idempotency layer as the temporary refusal of a lock, where it is one.
+    pub(super) fn mark<B>(&self, mut response: Response<B>) -> Response<B> {
         if self.retry_after().is_some() {
             let refusal = Refusal(self.kind().as_str());
             response.extensions_mut().insert(refusal);
@@ -88,7 +75,7 @@ impl Rejection {
         response
     }
 
-    /// What kind of rejection it is.
+    /// The kind of the rejection.
     #[must_use]
     pub const fn kind(&self) -> RejectionKind {
         match &self.cause {
@@ -103,12 +90,12 @@ impl Rejection {
             Cause::NotAcquired(AcquireError::WaitTimeout(_)) => RejectionKind::WaitTimeout,
             Cause::NotAcquired(AcquireError::QueueFull(_)) => RejectionKind::QueueFull,
             Cause::NotAcquired(AcquireError::ShuttingDown(_)) => RejectionKind::ShuttingDown,
-            // Whatever else keeps a lock from being taken, the client can do no more than come back later.
+            // For every other error the client can only come back later.
             Cause::NotAcquired(_) => RejectionKind::NoQuorum,
         }
     }
 
-    /// The status of the default answer.
+    /// The status of the default response.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.kind() {
@@ -125,9 +112,9 @@ impl Rejection {
         }
     }
 
-    /// When it makes sense to send the request again: what the layer was told, or the rest of a quarantine where that
-    /// is the cause and takes longer; `None` where a retry does not help (the key is wrong, a loan was not taken) or
-    /// is not safe without a look first (the lock was lost).
+    /// When the client may retry: the layer's [`retry_after`](super::RedlockLayer::retry_after), or the rest of a
+    /// quarantine if that is the cause and takes longer; `None` where a retry does not help (the key is wrong, a loan
+    /// was refused) or is not safe before the client has checked the outcome (the lock was lost).
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.kind() {
@@ -156,8 +143,8 @@ impl Rejection {
         }
     }
 
-    /// What was left of the holder's lease, as far as the nodes told. A holder that renews goes on longer, one
-    /// that is done ends earlier.
+    /// The remaining time of the holder's lease, if the nodes reported it. The holder may renew the lease, or release
+    /// it earlier.
     #[must_use]
     pub const fn remaining(&self) -> Option<Duration> {
         match &self.cause {
@@ -176,29 +163,29 @@ impl Rejection {
         }
     }
 
-    /// The `type` of the default answer: `urn:tower-redlock:problem:` and the kind. It is a name to compare, not
+    /// The `type` of the default response: `urn:tower-redlock:problem:` and the kind. It is a name to compare, not
     /// an address to fetch.
     #[must_use]
     pub const fn problem_type(&self) -> &'static str {
         self.kind().urn()
     }
 
-    /// The `detail` of the default answer: one or two sentences for the client.
+    /// The `detail` of the default response: one or two sentences for the client.
     #[must_use]
     pub fn detail(&self) -> Cow<'static, str> {
         match &self.cause {
-            // It names what is wrong with the request and never repeats what the client sent.
+            // The error never repeats what the client sent.
             Cause::InvalidKey(error) => Cow::Owned(error.to_string()),
             _ => Cow::Borrowed(self.kind().detail()),
         }
     }
 
-    /// The default answer: `application/problem+json` (RFC 9457), `Cache-Control: no-store`, and `Retry-After`
-    /// where there is one. A [`ResponseForRejection`] can begin with it.
+    /// The default response: `application/problem+json` (RFC 9457), `Cache-Control: no-store`, and `Retry-After`
+    /// if [`retry_after`](Self::retry_after) is set.
     ///
-    /// It says that the request was not processed, which a handler that answers with it should be sure of. To an
-    /// `IdempotencyLayer` that alone proves nothing: it keeps the answer like any other, unless the handler says so by
-    /// `Idempotent::not_processed`.
+    /// Its text says that the request was not processed; a handler that returns it must make sure of that. For an
+    /// `IdempotencyLayer` the text alone proves nothing: it stores the response like any other, unless the handler
+    /// passes it through `Idempotent::not_processed`.
     #[must_use]
     pub fn to_response(&self) -> Response<Bytes> {
         let problem = Problem {
@@ -209,30 +196,21 @@ impl Rejection {
             remaining: self.remaining(),
             retry_after: self.retry_after(),
         };
-        self.note(problem.to_response())
+        self.mark(problem.to_response())
     }
 }
 
-/// As a layer with default options has it.
+/// With the default settings of a layer.
 impl From<AcquireError> for Rejection {
     fn from(error: AcquireError) -> Self {
-        Self::of(BusyStatus::default(), DEFAULT_RETRY_AFTER, cause_of(error))
+        Self::new(error.into(), BusyStatus::default(), DEFAULT_RETRY_AFTER)
     }
 }
 
-/// As a layer with default options has it.
+/// With the default settings of a layer.
 impl From<KeyError> for Rejection {
     fn from(error: KeyError) -> Self {
         AcquireError::InvalidKey(error).into()
-    }
-}
-
-fn cause_of(error: AcquireError) -> Cause {
-    match error {
-        AcquireError::InvalidKey(error) => Cause::InvalidKey(error),
-        // By a layer further out, which has run this request up to here.
-        AcquireError::Lost(reason) => Cause::Lost(reason),
-        error => Cause::NotAcquired(error),
     }
 }
 
@@ -241,7 +219,7 @@ impl fmt::Display for Rejection {
         write!(f, "the lock layer rejected the request: {}", self.kind())?;
         match self.cause {
             Cause::Lost(reason) => write!(f, " ({reason})"),
-            // The source speaks for itself.
+            // The source has the details.
             Cause::InvalidKey(_) | Cause::NotAcquired(_) | Cause::Loan(_) => Ok(()),
         }
     }
@@ -258,51 +236,4 @@ impl Error for Rejection {
     }
 }
 
-/// Makes the answer to a [`Rejection`]. A closure `Fn(&Rejection) -> Response<Bytes>` does.
-///
-/// # Examples
-///
-/// ```
-/// use bytes::Bytes;
-/// use http::Response;
-/// use tower_redlock::middleware::{Rejection, ResponseForRejection};
-///
-/// fn plain_text(rejection: &Rejection) -> Response<Bytes> {
-///     let mut response = Response::new(Bytes::from(rejection.detail().into_owned()));
-///     *response.status_mut() = rejection.status();
-///     response
-/// }
-///
-/// fn takes_a_responder(_: impl ResponseForRejection) {}
-/// takes_a_responder(plain_text);
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` does not make answers to rejections",
-    label = "must be a `ResponseForRejection`",
-    note = "a closure or function `Fn(&Rejection) -> http::Response<bytes::Bytes>` is one; \
-            annotate the closure's argument: `|rejection: &Rejection| ..`"
-)]
-pub trait ResponseForRejection: Send + Sync + 'static {
-    /// The answer, whole.
-    fn response_for_rejection(&self, rejection: &Rejection) -> Response<Bytes>;
-}
-
-impl<F> ResponseForRejection for F
-where
-    F: Fn(&Rejection) -> Response<Bytes> + Send + Sync + 'static,
-{
-    fn response_for_rejection(&self, rejection: &Rejection) -> Response<Bytes> {
-        self(rejection)
-    }
-}
-
-/// The answers a layer gives unless told otherwise: [`Rejection::to_response`].
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct DefaultResponseForRejection;
-
-impl ResponseForRejection for DefaultResponseForRejection {
-    fn response_for_rejection(&self, rejection: &Rejection) -> Response<Bytes> {
-        rejection.to_response()
-    }
-}
+pub(super) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -1,6 +1,8 @@
-//! [`RejectionKind`]: why a request was refused, in a word, and how a client is told.
+//! [`RejectionKind`]: the kinds of rejections, and their texts for clients.
 
 use std::fmt;
+
+use crate::problem::word;
 
 /// The kinds of [`Rejection`](super::Rejection).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,21 +38,8 @@ pub enum RejectionKind {
 impl RejectionKind {
     /// The kind as a word, the last part of [`Rejection::problem_type`](super::Rejection::problem_type).
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidKey => "invalid-key",
-            Self::InvalidLoan => "invalid-loan",
-            Self::LoanRefused => "loan-refused",
-            Self::LoanEnded => "loan-ended",
-            Self::LoanTaken => "loan-taken",
-            Self::Misconfigured => "misconfigured",
-            Self::Contended => "contended",
-            Self::WaitTimeout => "wait-timeout",
-            Self::QueueFull => "queue-full",
-            Self::NoQuorum => "no-quorum",
-            Self::LockLost => "lock-lost",
-            Self::ShuttingDown => "shutting-down",
-        }
+    pub fn as_str(self) -> &'static str {
+        word(self.urn())
     }
 
     pub(super) const fn urn(self) -> &'static str {

@@ -1,68 +1,36 @@
-//! [`RunToEndLayer`]: requests that outlive their clients.
+//! [`RunToEndService`]: requests that continue after their clients have disconnected.
 
 use std::fmt;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::Request;
 use pin_project_lite::pin_project;
-use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::conduct::OnLost;
 use crate::detach::Detached;
+use crate::policy::{OnDisconnect, OnLost};
 
-use super::admission::Along;
-use super::key_extractor::KeyExtractor;
-use super::layer::RedlockLayer;
-use super::service::RedlockService;
+use super::held::Held;
 
-/// What [`RedlockLayer::on_disconnect`] is told: a request that runs is finished though its client has gone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "it is a word, and holds nothing")]
-pub struct RunToEnd;
-
-/// A [`RedlockLayer`] whose requests are finished, under their lock, though their clients have gone. Made by
-/// [`RedlockLayer::on_disconnect`].
-#[must_use = "a layer does nothing until it is put around a service"]
-pub struct RunToEndLayer<K> {
-    outer: RedlockLayer<K>,
-}
-
-impl<K> RunToEndLayer<K> {
-    pub(super) const fn new(outer: RedlockLayer<K>) -> Self {
-        Self { outer }
-    }
-}
-
-impl<K> Clone for RunToEndLayer<K> {
-    fn clone(&self) -> Self {
-        Self::new(self.outer.clone())
-    }
-}
-
-impl<K> fmt::Debug for RunToEndLayer<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RunToEndLayer").field(&self.outer).finish()
-    }
-}
-
-impl<S, K: KeyExtractor> Layer<S> for RunToEndLayer<K> {
-    type Service = RedlockService<RunToEndService<S>, K>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        let on_lost = self.outer.lost_policy();
-        self.outer.layer(RunToEndService { inner, on_lost })
-    }
-}
-
-/// A service that finishes requests which hold a lock, whether or not somebody waits for them. It stands inside a
-/// [`RedlockLayer`].
+/// A service inside a [`RedlockLayer`](super::RedlockLayer) that runs requests with a lock to their end, whether or not
+/// the client waits for them. Made by a layer that was told
+/// [`on_disconnect`](super::RedlockLayer::on_disconnect).
 #[derive(Clone, Debug)]
 pub struct RunToEndService<S> {
     inner: S,
     on_lost: OnLost,
+    on_disconnect: OnDisconnect,
+}
+
+impl<S> RunToEndService<S> {
+    pub(super) const fn new(inner: S, on_lost: OnLost, on_disconnect: OnDisconnect) -> Self {
+        Self {
+            inner,
+            on_lost,
+            on_disconnect,
+        }
+    }
 }
 
 impl<S, B> Service<Request<B>> for RunToEndService<S>
@@ -74,21 +42,22 @@ where
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = FinishingFuture<S::Future, S::Response, S::Error>;
+    type Future = RunToEndFuture<S::Future, S::Response, S::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let along = request.extensions().get::<Arc<Along>>().cloned();
+        // One more guard: the lock is held until the task has ended, too. A request without a lock has nothing that
+        // could protect the rest of its work.
+        let guard = match self.on_disconnect {
+            OnDisconnect::RunToEnd => Held::of(request.extensions()).map(Held::into_guard),
+            OnDisconnect::Cancel => return RunToEndFuture::attached(self.inner.call(request)),
+        };
         let inner = self.inner.call(request);
-        // One more guard: the lock stays until the task has ended, too. Without one there is nothing to finish under.
-        let guard = along.and_then(|along| along.guard().ok());
-        let Some(guard) = guard else {
-            return FinishingFuture {
-                state: State::Here { inner },
-            };
+        let Ok(Ok(guard)) = guard else {
+            return RunToEndFuture::attached(inner);
         };
         let on_lost = self.on_lost;
         let work = Detached::new(async move {
@@ -105,7 +74,7 @@ where
                 }
             }
         });
-        FinishingFuture {
+        RunToEndFuture {
             state: State::Detached { work },
         }
     }
@@ -116,10 +85,11 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped, what holds a lock and has been polled goes on, in a task of the tokio runtime in which the
-    /// service was called, until it has ended or the lock is lost.
+    /// If it is dropped after its first poll, work that holds a lock continues in a task of the tokio runtime in which
+    /// the service was called, until it has ended or the lock is lost. With [`OnDisconnect::Cancel`], and without a
+    /// lock, the inner future is dropped.
     #[must_use = "futures do nothing unless polled"]
-    pub struct FinishingFuture<F, T, E>
+    pub struct RunToEndFuture<F, T, E>
     where
         T: 'static,
         E: 'static,
@@ -136,7 +106,7 @@ pin_project! {
         T: 'static,
         E: 'static,
     {
-        Here {
+        Attached {
             #[pin]
             inner: F,
         },
@@ -146,7 +116,15 @@ pin_project! {
     }
 }
 
-impl<F, T, E> Future for FinishingFuture<F, T, E>
+impl<F, T, E> RunToEndFuture<F, T, E> {
+    const fn attached(inner: F) -> Self {
+        Self {
+            state: State::Attached { inner },
+        }
+    }
+}
+
+impl<F, T, E> Future for RunToEndFuture<F, T, E>
 where
     F: Future<Output = Result<T, E>>,
 {
@@ -154,21 +132,21 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProj::Here { inner } => inner.poll(cx),
+            StateProj::Attached { inner } => inner.poll(cx),
             StateProj::Detached { work } => match ready!(Pin::new(work).poll(cx)) {
                 Some(result) => Poll::Ready(result),
-                // The layer around this sees the loss itself, and answers.
+                // The layer around this observes the loss itself, and responds.
                 None => Poll::Pending,
             },
         }
     }
 }
 
-impl<F, T, E> fmt::Debug for FinishingFuture<F, T, E> {
+impl<F, T, E> fmt::Debug for RunToEndFuture<F, T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lasts = matches!(self.state, State::Detached { .. });
-        f.debug_struct("FinishingFuture")
-            .field("lasts", &lasts)
+        let runs_to_end = matches!(self.state, State::Detached { .. });
+        f.debug_struct("RunToEndFuture")
+            .field("runs_to_end", &runs_to_end)
             .finish_non_exhaustive()
     }
 }

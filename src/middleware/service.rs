@@ -14,12 +14,12 @@ use super::body::ResponseBody;
 use super::future::ResponseFuture;
 use super::key_extractor::KeyExtractor;
 use super::loan;
-use super::options::{Options, Unlocked, UnlockedReason};
-use crate::unprocessed::RunId;
+use super::options::Options;
+use super::request_state::{RequestState, UnlockedReason};
 
 /// A service whose requests hold a lock while they run. Made by [`RedlockLayer`](super::RedlockLayer).
 ///
-/// Its error type is the inner service's: what the layer refuses becomes a response.
+/// Its error type is the inner service's: the layer refuses a request by a response.
 pub struct RedlockService<S, K> {
     inner: S,
     options: Arc<Options>,
@@ -41,12 +41,12 @@ impl<S, K> RedlockService<S, K> {
         &self.inner
     }
 
-    /// The inner service, to be changed.
+    /// The inner service, mutable.
     pub const fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service, alone.
+    /// Unwraps the inner service.
     #[must_use]
     pub fn into_inner(self) -> S {
         self.inner
@@ -90,19 +90,16 @@ where
 
     fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
         let options = Arc::clone(&self.options);
-        // Whether it is looked at or not: nobody behind this is to pass it on.
+        // Taken off in any case: nothing behind this layer may pass the proof on.
         let shown = loan::take(request.headers_mut());
-        // Nor is this.
-        let run = RunId::of_the_layer_around(request.extensions_mut());
-        if !options.cover(request.method()) {
-            admission::mark_unlocked(
-                request.extensions_mut(),
-                Unlocked::new(UnlockedReason::Method),
-            );
+        // Nor may anything further in speak for this service.
+        let run = RequestState::take_caller(request.extensions_mut());
+        if !options.methods.cover(request.method()) {
+            admission::mark_unlocked(request.extensions_mut(), UnlockedReason::Method);
             return ResponseFuture::unlocked(self.inner.call(request), options);
         }
-        // The inner service is called later, by the future, and it must be the one that `poll_ready` was asked
-        // of: a fresh clone is not ready. See "Be careful when cloning inner services" in the docs of
+        // The inner service is called later, by the future, and it must be the one whose `poll_ready` was
+        // called: a fresh clone is not ready. See "Be careful when cloning inner services" in the docs of
         // `tower_service::Service`.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);

@@ -70,8 +70,8 @@ const REFUSED: &[(Variables, &str, &str)] = &[
     (&[("MAX_WAIT", "2")], "max_wait", "must be a duration with units, as in \"10s\""),
     (&[("NODES_0_URL", "x"), ("NODES_0_WITHIN", "1")], "nodes[0].within", "must be a duration with units"),
     (&[("NODES_1", "x")], "nodes[0]", "is missing, though there is nodes[1]"),
-    (&[("NODES_0", "x"), ("NODES_00", "y")], "nodes[0]", "given twice"),
-    (&[("NODES_0", "x"), ("NODES_0_URL", "y")], "nodes[0]", "given twice"),
+    (&[("NODES_0", "x"), ("NODES_00", "y")], "nodes[0].url", "given twice"),
+    (&[("NODES_0", "x"), ("NODES_0_URL", "y")], "nodes[0].url", "given twice"),
     (&[("NODES", "x"), ("NODES_0_URL", "y")], "nodes", "given twice"),
     (&[("HAND_OFF", "off"), ("HAND_OFF_MAX_TIME", "1s")], "hand_off", "given twice"),
     (&[("HAND_OFF_MAX_TIME", "1s"), ("HAND_OFF", "off")], "hand_off", "given twice"),
@@ -167,8 +167,11 @@ proptest! {
     #[test]
     fn a_duration_is_read_or_refused_by_name(text in "[0-9dhms. ]{1,9}") {
         match LockConfig::from_vars("A", [("A_MAX_WAIT", &text)]) {
-            // A number without a unit is no duration.
-            Ok(_) => prop_assert!(text.trim_end().ends_with(['d', 'h', 'm', 's'])),
+            // A number without a unit is no duration, except `0`, which is the same in all.
+            Ok(config) => prop_assert!(
+                text == "0" && config.max_wait.is_zero()
+                    || text.trim_end().ends_with(['d', 'h', 'm', 's'])
+            ),
             Err(error) => prop_assert_eq!(error.field(), Some("max_wait")),
         }
     }

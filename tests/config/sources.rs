@@ -122,6 +122,11 @@ fn what_can_be_off_is_off_from_every_source() {
         ("A_RESTART_GUARD", "off"),
     ];
     assert_eq!(LockConfig::from_vars("A", variables).unwrap(), off);
+    // As a field, which is what the text means, and which has the last word.
+    let field = of_toml(
+        "hand_off = { off = true, max_passes = 3 }\nfencing = { keep = \"5m\", off = true }\nrestart_guard = { off = true }",
+    );
+    assert_eq!(field, off);
 }
 
 #[test]

@@ -159,7 +159,7 @@ async fn answers_that_ask_for_a_retry_are_not_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn what_too_few_nodes_have_kept_is_not_passed_off_as_kept() {
-    for (policy, status) in [(OnUnrecorded::Refuse, 503), (OnUnrecorded::Answer, 201)] {
+    for (policy, status) in [(OnUnrecorded::Refuse, 503), (OnUnrecorded::Respond, 201)] {
         let (shop, nodes) = (Shop::slow(), nodes());
         let app = shop.open(layer(&nodes).on_unrecorded(policy));
         let first = tokio::spawn(async move { send(&app, request("a", "tea")).await });

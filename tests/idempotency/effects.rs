@@ -17,7 +17,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::extract::{AsLockKeys, Locked, LockedRejection};
 use tower_redlock::idempotency::{Idempotent, RequestBody};
-use tower_redlock::middleware::{KeyExtractor, Rejection, ResponseBody, RunToEnd};
+use tower_redlock::middleware::{KeyExtractor, OnDisconnect, Rejection, ResponseBody};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{KeyError, LockKey, LockKeys, LockManager, RedlockLayer};
 
@@ -220,7 +220,7 @@ async fn a_refusal_of_the_lock_directly_inside_is_no_answer() {
     let app = at(charging(&charges).route_layer(both));
     assert_charged_in_the_end(&app, &nodes, &charges).await;
     let (charges, nodes) = (Charges::default(), super::nodes());
-    let to_the_end = lock(&nodes).on_disconnect(RunToEnd);
+    let to_the_end = lock(&nodes).on_disconnect(OnDisconnect::RunToEnd);
     let app = at(charging(&charges).route_layer(layer(&nodes).with_lock(to_the_end)));
     assert_charged_in_the_end(&app, &nodes, &charges).await;
 }
@@ -366,19 +366,20 @@ async fn what_is_said_of_one_run_is_not_said_of_another() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_has_ended_lets_nobody_past_the_layer() {
     let (charges, nodes) = (Charges::default(), nodes());
-    let first = Arc::new(OnceLock::<Idempotent>::new());
+    let first = Arc::new(OnceLock::<Extensions>::new());
     let handler = post({
         let (charges, first) = (charges.clone(), Arc::clone(&first));
-        async move |run: Idempotent| {
+        async move |extensions: Extensions| {
+            assert!(Idempotent::of(&extensions).is_some());
             charges.charge();
-            let _ = first.set(run);
+            let _ = first.set(extensions);
             "charged"
         }
     });
     let app = at(handler).layer(layer(&nodes));
     assert_eq!(send(&app, pay("a")).await.body, "charged");
     let mut again = pay("a");
-    again.extensions_mut().insert(first.get().unwrap().clone());
+    *again.extensions_mut() = first.get().unwrap().clone();
     let again = send(&app, again).await;
     assert_eq!(charges.count(), 1);
     assert!(again.is_replayed(), "{again:?}");

@@ -7,6 +7,7 @@
 )]
 
 mod answers;
+mod boxed;
 mod effects;
 mod leaving;
 mod nested;

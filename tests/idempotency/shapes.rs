@@ -48,7 +48,7 @@ async fn an_answer_that_is_too_large_reaches_its_client_and_is_never_made_again(
     };
     let app = Router::new()
         .route("/orders/{shop}", large)
-        .layer(layer(&nodes).max_answer_body(4_999));
+        .layer(layer(&nodes).max_response_body(4_999));
     let first = send(&app, request("a", "")).await;
     assert_eq!((first.status.as_u16(), first.body.len()), (200, 5_000));
     let again = send(&app, request("a", "")).await;

@@ -88,7 +88,7 @@ async fn a_loan_without_an_answer_leaves_the_lock_to_expire() {
             drop(loan);
         } else {
             drop(loan);
-            let Err(ReleaseError::ReleaseUnconfirmed(_)) = guard.release().await else {
+            let Err(ReleaseError::Unconfirmed(_)) = guard.release().await else {
                 panic!("nothing is released");
             };
         }

@@ -188,7 +188,7 @@ pub(super) async fn requests() {
             .unwrap();
         assert_eq!(answer.status(), 200);
     }
-    let layer = layer.on_unrecorded(OnUnrecorded::Answer);
+    let layer = layer.on_unrecorded(OnUnrecorded::Respond);
     let freezing = service_fn(move |request| {
         nodes.iter().for_each(MemoryNode::freeze);
         done(request)

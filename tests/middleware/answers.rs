@@ -9,10 +9,10 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Empty;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::middleware::{
-    BusyStatus, KeyExtractor, OnNoQuorum, Rejection, RejectionKind, Unlocked, UnlockedReason,
+    BusyStatus, KeyExtractor, OnNoQuorum, Rejection, RejectionKind, UnlockedReason,
 };
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockHandle, RedlockLayer, key};
+use tower_redlock::{Held, RedlockLayer, key};
 
 use super::{KEY, MS, Nodes, layer, ok, post, request};
 
@@ -22,17 +22,16 @@ async fn answer<K: KeyExtractor>(
     request: Request<Empty<Bytes>>,
 ) -> (StatusCode, HeaderMap, String) {
     let inner = service_fn(async |request: Request<Empty<Bytes>>| {
-        let (locked, unlocked) = (
-            request.extensions().get::<LockHandle>(),
-            request.extensions().get::<Unlocked>(),
-        );
-        Ok::<_, Infallible>(ok(match (locked, unlocked.map(Unlocked::reason)) {
-            (Some(_), None) => "locked",
-            (None, Some(UnlockedReason::Method)) => "unlocked: method",
-            (None, Some(UnlockedReason::NoKey)) => "unlocked: no key",
-            (None, Some(UnlockedReason::NoQuorum)) => "unlocked: no quorum",
-            _ => "confused",
-        }))
+        let held = Held::of(request.extensions());
+        Ok::<_, Infallible>(ok(
+            match held.map_err(|rejection| rejection.unlocked_reason()) {
+                Ok(_) => "locked",
+                Err(Some(UnlockedReason::Method)) => "unlocked: method",
+                Err(Some(UnlockedReason::NoKey)) => "unlocked: no key",
+                Err(Some(UnlockedReason::NoQuorum)) => "unlocked: no quorum",
+                Err(_) => "confused",
+            },
+        ))
     });
     let service = ServiceBuilder::new().layer(layer).service(inner);
     let response = service.oneshot(request).await.unwrap();
@@ -316,7 +315,7 @@ async fn the_answer_can_be_replaced_and_logs_can_name_the_cause() {
 
     let nodes = Nodes::five();
     nodes.each(|n| n.go_down());
-    let layer = layer(&nodes.manager()).rejection(mine);
+    let layer = layer(&nodes.manager()).rejection_response(mine);
     let (status, headers, text) = answer(layer, post()).await;
     assert_eq!((status.as_u16(), text.as_str()), (502, "mine"));
     assert_eq!(headers["retry-after"], "1");
@@ -361,11 +360,8 @@ async fn of_two_layers_the_inner_one_decides() {
     let nodes = Nodes::five();
     let locks = nodes.manager();
     let inner = service_fn(async |request: Request<Empty<Bytes>>| {
-        assert!(request.extensions().get::<LockHandle>().is_none());
-        assert_eq!(
-            request.extensions().get::<Unlocked>().map(Unlocked::reason),
-            Some(UnlockedReason::NoKey)
-        );
+        let unlocked = Held::of(request.extensions()).unwrap_err();
+        assert_eq!(unlocked.unlocked_reason(), Some(UnlockedReason::NoKey));
         Ok::<_, Infallible>(ok("ran"))
     });
     let service = ServiceBuilder::new()

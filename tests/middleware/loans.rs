@@ -10,10 +10,10 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::{Empty, Full};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::middleware::{
-    LOAN_HEADER, OnNoQuorum, ResponseBody, Unlocked, UnlockedReason, loan_header,
+    HeldRejection, LOAN_HEADER, OnNoQuorum, ResponseBody, UnlockedReason, loan_header,
 };
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{FencingToken, LockHandle, LockManager, OwnerHash, RedlockLayer, RestartGuard};
+use tower_redlock::{FencingToken, Held, LockManager, OwnerHash, RedlockLayer, RestartGuard};
 
 use super::{FixedKey, KEY, Nodes, TTL, layer, ok, post, text};
 
@@ -35,11 +35,13 @@ async fn send(
     let seen: Arc<Mutex<Option<Seen>>> = Arc::default();
     let note = Arc::clone(&seen);
     let inner = service_fn(move |request: Request<Empty<Bytes>>| {
-        let lock = request.extensions().get::<LockHandle>();
+        let lock = Held::of(request.extensions());
         *note.lock().unwrap() = Some(Seen {
             headers: request.headers().clone(),
-            lock: lock.map(|lock| (lock.is_borrowed(), lock.owner_hash(), lock.fence())),
-            unlocked: request.extensions().get().map(Unlocked::reason),
+            unlocked: lock.as_ref().err().and_then(HeldRejection::unlocked_reason),
+            lock: lock
+                .ok()
+                .map(|lock| (lock.is_borrowed(), lock.owner_hash(), lock.fence())),
         });
         async { Ok::<_, std::convert::Infallible>(ok("done")) }
     });
@@ -299,7 +301,7 @@ async fn layers_further_in_share_what_is_borrowed() {
     let loan = guard.lend().unwrap();
     let (_, value) = loan_header(&loan);
     let inner = service_fn(|request: Request<Empty<Bytes>>| async move {
-        let lock = request.extensions().get::<LockHandle>().unwrap();
+        let lock = Held::of(request.extensions()).unwrap();
         assert!(lock.is_borrowed() && !lock.is_lost());
         Ok::<_, std::convert::Infallible>(ok("done"))
     });

@@ -9,7 +9,7 @@ use http::Request;
 use http_body_util::Empty;
 use tokio::time::Instant;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
-use tower_redlock::LockHandle;
+use tower_redlock::Held;
 use tower_redlock::middleware::OnLost;
 
 use super::{KEY, MS, Nodes, Seen, TTL, drive, layer, ok, post};
@@ -54,7 +54,7 @@ async fn the_handler_is_dropped_before_validity_ends_and_the_answer_is_lock_lost
 async fn told_to_continue_the_handler_decides() {
     let nodes = Nodes::five();
     let inner = service_fn(async |request: Request<Empty<Bytes>>| {
-        let lock = request.extensions().get::<LockHandle>().unwrap().clone();
+        let lock = Held::of(request.extensions()).unwrap();
         let reason = lock.lost().await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(lock.is_lost());
@@ -74,7 +74,7 @@ async fn told_to_continue_the_handler_decides() {
 async fn an_answer_that_exists_wins_over_the_loss() {
     let nodes = Nodes::five();
     let inner = service_fn(async |request: Request<Empty<Bytes>>| {
-        let lock = request.extensions().get::<LockHandle>().unwrap().clone();
+        let lock = Held::of(request.extensions()).unwrap();
         lock.lost().await;
         Ok::<_, Infallible>(ok("just in time"))
     });
@@ -96,7 +96,7 @@ async fn a_request_that_goes_on_after_its_loss_keeps_nobody_waiting() {
     let first = Arc::new(Mutex::new(Some(())));
     let inner = service_fn(move |request: Request<Empty<Bytes>>| {
         let is_first = first.lock().unwrap().take().is_some();
-        let lock: LockHandle = request.extensions().get().cloned().unwrap();
+        let lock = Held::of(request.extensions()).unwrap();
         async move {
             if is_first {
                 lock.lost().await;

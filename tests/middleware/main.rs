@@ -11,6 +11,7 @@
 
 mod answers;
 mod body;
+mod boxed;
 mod contract;
 #[cfg(feature = "axum")]
 mod held;
@@ -45,7 +46,7 @@ use http_body_util::{BodyExt as _, Empty, Full};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::middleware::{BoxError, KeyExtractor, ResponseBody};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockHandle, LockKey, LockManager, LockManagerBuilder, RedlockLayer};
+use tower_redlock::{Held, LockHandle, LockKey, LockManager, LockManagerBuilder, RedlockLayer};
 
 const TTL: Duration = Duration::from_secs(10);
 const MS: Duration = Duration::from_millis(1);
@@ -171,7 +172,7 @@ impl Seen {
 
     /// The lock whose end the inner work must not outlive.
     fn watch(&self, extensions: &Extensions) {
-        self.0.lock().unwrap().handle = extensions.get().cloned();
+        self.0.lock().unwrap().handle = Held::of(extensions).ok().map(Held::into_handle);
     }
 
     fn get(&self) -> Option<usize> {

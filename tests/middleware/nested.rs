@@ -8,8 +8,8 @@ use http::request::Parts;
 use http::{Request, StatusCode};
 use http_body_util::Empty;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
-use tower_redlock::middleware::{HoldUntil, KeyExtractor};
-use tower_redlock::{KeyError, LockHandle, LockKey, LockKeys, LockScope, key};
+use tower_redlock::middleware::{HoldUntil, KeyExtractor, lock_scope};
+use tower_redlock::{Held, KeyError, LockKey, LockKeys, key};
 
 use super::{KEY, MS, Nodes, keyed, layer, ok, post, text};
 
@@ -37,12 +37,12 @@ async fn two_layers_with_one_key_share_one_lease() {
     let locks = nodes.manager();
     let inner = service_fn({
         let (nodes, locks) = (nodes.clone(), locks.clone());
-        move |request: Request<Empty<Bytes>>| {
+        move |mut request: Request<Empty<Bytes>>| {
             let (nodes, locks) = (nodes.clone(), locks.clone());
             async move {
-                let scope = request.extensions().get::<LockScope>().unwrap();
-                let handle = request.extensions().get::<LockHandle>().unwrap();
-                let mine = locks.acquire_in(scope, handle.key().clone().into(), 5 * MS);
+                let scope = lock_scope(request.extensions_mut());
+                let handle = Held::of(request.extensions()).unwrap();
+                let mine = locks.acquire_in(&scope, handle.key().clone().into(), 5 * MS);
                 let mine = mine.await.unwrap();
                 assert_eq!(mine.fence(), handle.fence());
                 assert_eq!(nodes.holding(KEY), 5);
@@ -77,7 +77,7 @@ async fn a_layer_with_several_keys_locks_all_of_them_and_an_inner_one_shares() {
         move |request: Request<Empty<Bytes>>| {
             let held = nodes.keys();
             async move {
-                let handle = request.extensions().get::<LockHandle>().unwrap();
+                let handle = Held::of(request.extensions()).unwrap();
                 // The inner layer shares the lock, which is one on both.
                 let both = ["1", "2"].map(|key| LockKey::new(key).unwrap());
                 assert_eq!(handle.keys(), both);

@@ -11,7 +11,7 @@ use http::{Request, StatusCode};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 use tower::ServiceExt as _;
-use tower_redlock::middleware::{OnLost, RunToEnd};
+use tower_redlock::middleware::{OnDisconnect, OnLost};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{Held, LockGuard, LossReason};
 
@@ -92,7 +92,7 @@ fn slow(go: &Arc<Notify>, ended: &Arc<AtomicU32>) -> axum::routing::MethodRouter
 async fn a_payment_is_finished_under_its_lock_though_the_client_has_gone() {
     let nodes = Nodes::five();
     let (go, ended) = (Arc::new(Notify::new()), Arc::default());
-    let layer = layer(&nodes.manager()).on_disconnect(RunToEnd);
+    let layer = layer(&nodes.manager()).on_disconnect(OnDisconnect::RunToEnd);
     let app = Router::new().route("/", slow(&go, &ended).route_layer(layer));
     let gone = timeout(MS * 100, app.clone().oneshot(order())).await;
     assert!(gone.is_err());
@@ -117,7 +117,7 @@ tokio::task_local! { static TENANT: u8; }
 #[tokio::test(start_paused = true)]
 async fn while_its_client_is_there_it_finds_the_task_locals_of_the_server() {
     let nodes = Nodes::five();
-    let layer = layer(&nodes.manager()).on_disconnect(RunToEnd);
+    let layer = layer(&nodes.manager()).on_disconnect(OnDisconnect::RunToEnd);
     let tell = post(|_: Held| async { TENANT.get().to_string() });
     let app = Router::new().route("/", tell.route_layer(layer));
     let response = TENANT.scope(7, app.oneshot(order())).await.unwrap();
@@ -143,7 +143,9 @@ async fn one_that_waits_for_its_lock_goes_with_its_client() {
     let locks = nodes.manager();
     let held = locks.try_acquire("order:1").await.unwrap();
     let (go, ended) = (Arc::new(Notify::new()), Arc::default());
-    let layer = layer(&locks).max_wait(TTL).on_disconnect(RunToEnd);
+    let layer = layer(&locks)
+        .max_wait(TTL)
+        .on_disconnect(OnDisconnect::RunToEnd);
     let app = Router::new().route("/", slow(&go, &ended).route_layer(layer));
     assert!(timeout(MS * 100, app.oneshot(order())).await.is_err());
     held.release().await.unwrap();
@@ -157,7 +159,7 @@ async fn one_that_waits_for_its_lock_goes_with_its_client() {
 async fn what_runs_to_its_end_ends_when_its_lock_is_lost() {
     let nodes = Nodes::five();
     let (go, ended) = (Arc::new(Notify::new()), Arc::default());
-    let layer = layer(&nodes.manager()).on_disconnect(RunToEnd);
+    let layer = layer(&nodes.manager()).on_disconnect(OnDisconnect::RunToEnd);
     let app = Router::new().route("/", slow(&go, &ended).route_layer(layer));
     // With its client, who is told.
     let first = tokio::spawn(app.clone().oneshot(order()));
@@ -181,7 +183,7 @@ async fn what_runs_to_its_end_ends_when_its_lock_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_reaches_the_server_and_frees_the_lock() {
     let nodes = Nodes::five();
-    let layer = layer(&nodes.manager()).on_disconnect(RunToEnd);
+    let layer = layer(&nodes.manager()).on_disconnect(OnDisconnect::RunToEnd);
     let crash = post(|| async { panic!("no money") as &'static str });
     let app = Router::new().route("/", crash.route_layer(layer));
     let panic = tokio::spawn(app.oneshot(order()))

@@ -15,7 +15,7 @@ use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::middleware::{
     BusyStatus, HoldUntil, KeyExtractor, OnNoQuorum, ReleaseMode, ResponseBody,
 };
-use tower_redlock::{HandOff, LockHandle, LockManager, LossReason, RedlockLayer, key};
+use tower_redlock::{HandOff, Held, LockHandle, LockManager, LossReason, RedlockLayer, key};
 
 use super::{KEY, MS, Nodes, keyed, layer, ok, post};
 
@@ -96,7 +96,7 @@ async fn visit(
     work: Duration,
     request: Request<Empty<Bytes>>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let lock: LockHandle = request.extensions().get().cloned().unwrap();
+    let lock = Held::of(request.extensions()).unwrap().into_handle();
     let own = {
         let mut visits = visits.lock().unwrap();
         // No two at once: all who came before for this key are done, and their handles know.

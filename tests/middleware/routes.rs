@@ -241,10 +241,7 @@ async fn nested_routers() {
     // A service that is nested has no matched path of its own, and the parameters are there all the same.
     let service = keyed(&nodes.manager(), key::path("tenant")).layer(service_fn(
         async |request: Request<Body>| {
-            let lock = request
-                .extensions()
-                .get::<tower_redlock::LockHandle>()
-                .unwrap();
+            let lock = Held::of(request.extensions()).unwrap();
             Ok::<_, std::convert::Infallible>(http::Response::new(lock.key().to_string()))
         },
     ));
@@ -296,8 +293,8 @@ async fn a_nested_service_has_no_matched_path() {
     let nodes = Nodes::five();
     let service = keyed(&nodes.manager(), key::matched_path()).layer(service_fn(
         async |request: Request<Body>| {
-            let locked = request.extensions().get::<tower_redlock::LockHandle>();
-            let text = if locked.is_some() { "locked" } else { "free" };
+            let locked = Held::of(request.extensions());
+            let text = if locked.is_ok() { "locked" } else { "free" };
             Ok::<_, std::convert::Infallible>(http::Response::new(text.to_owned()))
         },
     ));

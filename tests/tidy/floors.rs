@@ -37,7 +37,7 @@ const PORTS: &[&str] = &[
     "src/node/notifier.rs",
     "src/node/request.rs",
 ];
-const CONDUCT: &[&str] = &["src/conduct.rs", "src/problem.rs", "src/unprocessed.rs"];
+const POLICY: &[&str] = &["src/policy.rs", "src/problem.rs", "src/unprocessed.rs"];
 const TRACE: &[&str] = &["src/metrics.rs", "src/trace.rs"];
 const MEMORY: &[&str] = &["src/node/memory/"];
 const REDIS: &[&str] = &["src/node/redis/"];
@@ -87,7 +87,7 @@ const HOUSE: &[Room] = &[
         may_use: &[VALUES, REPLY],
     },
     Room { floor: 2, name: "trace", files: TRACE, may_use: &[], crates: &["metrics", "tracing"] },
-    Room { floor: 2, name: "conduct", files: CONDUCT, may_use: &[], crates: &["bytes", "http", "serde", "serde_json"] },
+    Room { floor: 2, name: "policy", files: POLICY, may_use: &[], crates: &["bytes", "http", "serde", "serde_json"] },
     Room {
         floor: 3, name: "memory node", files: MEMORY, crates: &["tokio"],
         may_use: &[VALUES, REPLY, BACKOFF, PORTS, TRACE],
@@ -104,11 +104,11 @@ const HOUSE: &[Room] = &[
     },
     Room {
         floor: 5, name: "middleware", files: MIDDLEWARE, crates: WEB,
-        may_use: &[VALUES, MANAGER, CONDUCT, DETACH, TRACE],
+        may_use: &[VALUES, MANAGER, POLICY, DETACH, TRACE],
     },
     Room {
         floor: 6, name: "idempotency", files: IDEMPOTENCY, crates: REPLAY,
-        may_use: &[VALUES, MANAGER, MIDDLEWARE, CONDUCT, DETACH, TRACE],
+        may_use: &[VALUES, MANAGER, MIDDLEWARE, POLICY, DETACH, TRACE],
     },
     Room {
         floor: 5, name: "inspect", files: INSPECT, may_use: &[VALUES, PORTS, MANAGER],

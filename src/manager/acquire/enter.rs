@@ -43,7 +43,7 @@ pub(in crate::manager) async fn acquire_for(
 ) -> Result<Acquired, AcquireError> {
     let call = AcquireCall::new(shared, &target.keys);
     let wait = Wait::new(call.began(), limit);
-    shared.voting.introduced(shared.node_timeout).await;
+    shared.voting.all_asked(shared.node_timeout).await;
     let outcome = call.around(queue_and_contend(shared, target, purpose, wait));
     let outcome = outcome.await;
     call.end(&outcome);

@@ -73,7 +73,7 @@ pub(in crate::manager) struct HeldLease {
     manager: u64,
     pub(in crate::manager) lease: Lease,
     pub(in crate::manager) keys: NodeKeys,
-    // Whether its keys are hidden from those who look.
+    // Whether its keys are hidden in logs and snapshots.
     pub(in crate::manager) redact: bool,
     // Of a run, which is released together with the result of its work: what the nodes' clocks showed at the grant.
     run: Option<Clocks>,
@@ -96,17 +96,17 @@ pub(in crate::manager) struct Inner {
     due: Moment,
     // The right to go for the keys: it passes to the next in this process when the lock is lost or released.
     pub(in crate::manager) turns: Option<Turns>,
-    // To free the nodes: with whoever has let go of the lock, once that is done.
+    // To free the nodes: passes to the release with the rest of what is owed.
     pub(in crate::manager) obligation: Option<Obligation>,
     // The release that waits for the last loan.
     pub(in crate::manager) deferred: Option<Deferred>,
     pub(in crate::manager) caller: Caller,
 }
 
+type ReleaseLease = Box<dyn FnOnce(&Arc<HeldLease>) + Send>;
+
 /// A release that waits. Its `Debug` shows nothing: what it releases shows it in turn.
-pub(in crate::manager) struct Deferred(
-    pub(in crate::manager) Box<dyn FnOnce(&Arc<HeldLease>) + Send>,
-);
+pub(in crate::manager) struct Deferred(pub(in crate::manager) ReleaseLease);
 
 impl fmt::Debug for Deferred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

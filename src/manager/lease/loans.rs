@@ -36,7 +36,7 @@ impl HeldLease {
 
     /// Notes the end of one loan. If the guards have gone and it was the last, the lock is released now.
     ///
-    /// Without an answer nobody knows whether the borrower is still at work: from here on the lock is not extended,
+    /// Without a response it is not known whether the borrower is still at work: from here on the lock is not extended,
     /// and it is never released.
     pub(in crate::manager) fn loan_ended(self: &Arc<Self>, answered: bool) {
         let (deferred, _) = self.change(|inner: &mut Inner| {

@@ -1,28 +1,29 @@
 //! Sharing a held lock between guards, and letting go of it.
 
+use std::ops::Deref;
+
 use crate::clock::Clock as _;
 use crate::manager::error::loss::LossReason;
 use crate::manager::lease::held::{HeldLease, Turns};
 use crate::manager::lease::state::Left;
 use crate::manager::ledger::{Obligation, Owing, Stage};
 
-/// What the guard owes when it lets go.
+/// What is owed for a lock that was let go of: what is left on the nodes, and what this process keeps for it.
 #[derive(Debug)]
 pub(in crate::manager) struct Owed {
-    /// The nodes to release now.
-    pub(in crate::manager) nodes: Vec<usize>,
-    /// The nodes with a command under way, to be released when that is [settled](HeldLease::settled).
-    pub(in crate::manager) busy: Vec<usize>,
-    /// How many nodes are free already.
-    pub(in crate::manager) free: usize,
-    /// Why the lock had been lost, if it had.
-    pub(in crate::manager) lost: Option<LossReason>,
+    left: Left,
     /// The right to go for the keys, unless the loss has passed it on.
     pub(in crate::manager) turns: Option<Turns>,
     // Missing only where it was let go of before.
     obligation: Option<Obligation>,
-    // Nothing is sent, though the nodes have it.
-    abandoned: bool,
+}
+
+impl Deref for Owed {
+    type Target = Left;
+
+    fn deref(&self) -> &Left {
+        &self.left
+    }
 }
 
 impl Owed {
@@ -40,7 +41,7 @@ impl Owed {
 
     /// What is owed for it, to be met by the release.
     pub(in crate::manager) fn obligation(&mut self) -> Option<Obligation> {
-        let obligation = self.obligation.take().filter(|_| !self.abandoned);
+        let obligation = self.obligation.take().filter(|_| !self.left.abandoned);
         if let Some(obligation) = &obligation {
             obligation.enter(Stage::Releasing);
         }
@@ -75,21 +76,10 @@ impl HeldLease {
     pub(in crate::manager) fn let_go(&self) -> Owed {
         let (owed, _) = self.change(|inner| {
             let (left, effects) = inner.state.let_go(self.clock.now());
-            let Left {
-                nodes,
-                busy,
-                free,
-                lost,
-                abandoned,
-            } = left;
             let owed = Owed {
-                nodes,
-                busy,
-                free,
-                lost,
+                left,
                 turns: inner.turns.take_if(|_| !effects.pass_turns),
                 obligation: inner.obligation.take(),
-                abandoned,
             };
             (owed, effects)
         });

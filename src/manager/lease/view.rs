@@ -1,4 +1,4 @@
-//! A held lock as it is shown.
+//! [`LeaseView`]: a held lock as a snapshot shows it.
 
 use crate::manager::lease::held::HeldLease;
 use crate::moment::Moment;
@@ -6,11 +6,11 @@ use crate::namespace::NodeKeys;
 use crate::token::FencingToken;
 use crate::trace::Caller;
 
-/// A lock as it is shown.
+/// A held lock as a snapshot shows it.
 pub(in crate::manager) struct LeaseView {
     pub(in crate::manager) keys: NodeKeys,
     pub(in crate::manager) since: Moment,
-    /// Until when it may be relied on; long past for one that is lost.
+    /// Until when it may be relied on; the origin of time once it is lost.
     pub(in crate::manager) deadline: Moment,
     pub(in crate::manager) fence: Option<FencingToken>,
     pub(in crate::manager) borrowed: bool,
@@ -22,7 +22,7 @@ impl HeldLease {
         self.inner().caller = Caller::current();
     }
 
-    /// Tells something of the lock, by the name it is shown by, in the span of its caller.
+    /// Logs something about the lock in the span of its caller; `tell` gets the name by which it is shown.
     pub(in crate::manager) fn tell(&self, tell: impl FnOnce(&str)) {
         let caller = self.inner().caller.clone();
         caller.tell(|| tell(&self.keys.first().show(self.redact)));
@@ -33,8 +33,8 @@ impl HeldLease {
         self.inner().state.holding()
     }
 
-    /// What there is to be seen of it now.
-    pub(in crate::manager) fn seen(&self) -> LeaseView {
+    /// How it looks now.
+    pub(in crate::manager) fn view(&self) -> LeaseView {
         let inner = self.inner();
         let state = &inner.state;
         LeaseView {

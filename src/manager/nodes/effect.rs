@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use crate::manager::nodes::node_set::NodeSet;
 use crate::moment::Moment;
-use crate::node::{AcquireReply, ExtendReply, NodeError, VerifyReply};
+use crate::node::NodeError;
 use crate::protocol::renewal::LeaseNodes;
 
 /// What is known of a lease on one node once a command sent at the moment `sent` was answered, or given up.

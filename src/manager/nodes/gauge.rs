@@ -10,8 +10,7 @@ use crate::manager::nodes::quorum::LOOK;
 use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 
-/// Shows what is known of the nodes, again and again until the manager is gone: nodes of all kinds can be looked at,
-/// and not all of them tell of a change.
+/// Sets the gauges of the nodes, again and again until the manager is gone: not all kinds of nodes report a change.
 pub(in crate::manager) async fn gauge(set: Weak<NodeSet>, voting: Arc<VotingStatuses>) {
     let mut shown: Vec<String> = Vec::new();
     loop {

@@ -94,7 +94,7 @@ impl NodeSet {
     /// Names `node` as failed with `error`.
     pub(in crate::manager) fn failure(&self, node: usize, error: NodeError) -> NodeFailure {
         let error = match error.kind() {
-            // The node knows only that it is quarantined, and we know for how long.
+            // The node knows only that it is quarantined, and this process knows for how long.
             NodeErrorKind::Quarantined => {
                 self.voting.explain(node, self.clock.now()).unwrap_or(error)
             }
@@ -120,17 +120,17 @@ impl NodeSet {
         node.is_some_and(|node| node.state() == NodeState::Up)
     }
 
-    /// Takes in what an error of `node` says of the node itself.
+    /// Stores what an error of `node` says about the node itself.
     pub(in crate::manager) fn heard(&self, node: usize, error: &NodeError) {
-        // Otherwise every caller would have the node asked again, and all others about it.
+        // Only news: otherwise every caller would have the node asked again, and all others about it.
         if error.kind() == NodeErrorKind::Foreign {
-            self.voting.is_foreign(node, error);
+            self.voting.note_foreign(node, error);
         } else if !self.voting.knows(node, error.kind()) {
-            self.voting.suspect(node);
+            self.voting.recheck(node);
         }
     }
 
-    /// Takes in that a node refused a command, and logs it.
+    /// Stores and logs that a node refused a command.
     pub(in crate::manager) fn refused(&self, node: usize, name: &'static str, error: &NodeError) {
         if error.kind() == NodeErrorKind::Foreign {
             self.heard(node, error);
@@ -138,7 +138,7 @@ impl NodeSet {
         crate::trace::command_failed(self.name_of(node), name, error);
     }
 
-    /// Logs that a node refused a command, if it takes somebody to mend that.
+    /// Logs that a node refused a command, if an operator has to repair that.
     pub(in crate::manager) fn log_refusal(
         &self,
         node: usize,
@@ -171,7 +171,7 @@ impl NodeSet {
         NodeError::new(
             NodeErrorKind::TimedOut,
             format!(
-                "it answered later than {:?} after it was asked, and then its word does not count",
+                "it answered later than {:?} after it was asked, and then its vote does not count",
                 self.latest_vote
             ),
         )
@@ -206,6 +206,6 @@ impl NodeSet {
 impl Drop for NodeSet {
     fn drop(&mut self) {
         // So that the monitors see that there is nothing left to look after.
-        self.voting.suspect_all();
+        self.voting.recheck_all();
     }
 }

@@ -23,7 +23,7 @@ impl NodeSet {
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`] if the time is over; where it `fails_fast`, also as soon as all nodes that are up have been heard
+    /// [`NoQuorum`] if the time is over; where it `fails_fast`, also as soon as all nodes that are up have answered
     /// and one is known to serve processes with another list.
     pub(in crate::manager) async fn quorum_votes(
         &self,
@@ -36,7 +36,7 @@ impl NodeSet {
             let news = self.voting.news();
             // Before that it may not be known yet which configs ours has replaced.
             if fails_fast
-                && self.voting.heard() >= self.up()
+                && self.voting.answered() >= self.up()
                 && let Some(error) = self.disagreement()
             {
                 return Err(error);

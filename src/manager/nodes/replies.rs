@@ -5,7 +5,7 @@ use crate::manager::nodes::node_set::NodeSet;
 use crate::moment::Moment;
 use crate::node::{AcquireReply, ExtendReply, NodeError, VerifyReply};
 
-/// These also take in what the reply, which came just now, says about the node itself.
+/// The reply came just now. These also store what it says about the node itself.
 impl NodeSet {
     pub(in crate::manager) fn after_acquire(
         &self,
@@ -36,7 +36,7 @@ impl NodeSet {
             Ok(ExtendReply::Extended | ExtendReply::Refilled) => self.after_set(sent),
             Ok(ExtendReply::Quarantined) => {
                 // Our token is there, to be carried when the node votes again or knows of leases as long.
-                self.voting.suspect(node);
+                self.voting.recheck(node);
                 NodeEffect::Unknown
             }
             Ok(ExtendReply::Absent) => NodeEffect::Absent { sent },

@@ -11,10 +11,10 @@ use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeErrorKind, NodeFuture};
 use crate::protocol::backoff::Backoff;
 
-/// Why a node did not do what was asked of it again and again.
+/// Why a node did not run a command that was sent again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::manager) enum Missed {
-    /// It refused, which was said in the log.
+    /// It refused, which was logged.
     Refused,
     /// The time is over.
     Late,
@@ -29,7 +29,7 @@ pub(in crate::manager) async fn retry<T>(
     command: impl Fn(&dyn Node) -> NodeFuture<Result<T, NodeError>> + Send,
 ) -> Result<T, Missed> {
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
-    // A node that is slow rather than gone must get to answer, or each of its commands would go on until the end.
+    // A node that is slow rather than down must get time to answer, or each of its commands would go on until the end.
     let mut patience = set.node_timeout;
     let node = set.nodes.get(index).ok_or(Missed::Refused)?;
     loop {

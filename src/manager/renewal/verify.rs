@@ -21,7 +21,7 @@ use crate::token::{Claim, OwnerHash};
 pub(in crate::manager) struct Verified {
     pub(in crate::manager) sent: Moment,
     pub(in crate::manager) nodes: LeaseNodes,
-    // The nodes that were not waited for.
+    // The replies that were not waited for.
     pub(in crate::manager) late: Fanout<Result<VerifyReply, NodeError>>,
 }
 
@@ -33,7 +33,7 @@ pub(in crate::manager) async fn verify(
 ) -> Result<Verified, BorrowError> {
     let config = Some(Arc::clone(&set.config));
     let request = VerifyRequest::new(keys.clone(), owner, config).claiming(claim);
-    // Before anything can leave: what is left to the owner counts from here.
+    // Before anything can leave: the owner's remaining time counts from here.
     let sent = set.clock.now();
     let mut replies = set.send_all(|node| node.verify(request.clone()));
     replies.until(sleep(set.patience(sent)));
@@ -82,8 +82,7 @@ pub(in crate::manager) async fn verify(
     Err(BorrowError::NoQuorum(set.no_quorum(errors)))
 }
 
-/// Takes in the replies that were not waited for, so that a node which forgets is no reason to end what others would
-/// have confirmed.
+/// Takes in the replies that were not waited for, so that a node which forgets does not end a lock that others confirm.
 pub(in crate::manager) async fn take_late_replies(
     set: Arc<NodeSet>,
     hold: Arc<HeldLease>,

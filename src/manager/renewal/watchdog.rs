@@ -26,13 +26,13 @@ pub(in crate::manager) async fn watch(shared: Weak<Shared>, registry: Arc<Regist
     }
 }
 
-/// Every lock that is due gets its step, and each node one batch.
+/// Gives every lock that is due its step, and sends each node one batch.
 fn renew_due(shared: &Arc<Shared>) {
     let set = &shared.node_set;
     let mut batches: Vec<Vec<Due>> = set.nodes.iter().map(|_| Vec::new()).collect();
     // The send time of all batches: read before anything can leave.
     let sent = set.clock.now();
-    // While a node serves processes with another list, what is held ends with its validity.
+    // While a node serves processes with another list, held locks end with their validity.
     let blocked = set.voting.is_blocked();
     for hold in shared.registry.due(sent) {
         let (next, nodes) = hold.tick(sent);
@@ -118,7 +118,7 @@ mod tests {
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        assert!(locks.shared.registry.holds().is_empty());
+        assert!(locks.shared.registry.leases().is_empty());
         assert_eq!(planned(), first, "it sleeps until then");
         let _lock = locks.try_acquire("two").await.unwrap();
         assert_eq!(planned(), first, "and need not be woken");

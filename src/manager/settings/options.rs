@@ -72,7 +72,7 @@ pub(crate) struct Options {
     pub(in crate::manager) hand_off: HandOff,
     pub(in crate::manager) fencing: Fencing,
     pub(in crate::manager) guard: RestartGuard,
-    pub(in crate::manager) vouched: bool,
+    pub(in crate::manager) bootstrap: bool,
     pub(in crate::manager) redact: bool,
     pub(in crate::manager) connect_timeout: Duration,
     // How many losses the quorum masks.
@@ -149,7 +149,7 @@ impl Settings {
             hand_off: self.hand_off.checked(max_hold)?,
             fencing: self.fencing.checked(ttl)?,
             guard: self.guard.checked()?,
-            vouched: self.bootstrap,
+            bootstrap: self.bootstrap,
             redact: self.redact_keys,
             connect_timeout: self.connect_timeout,
             masked: self.masked,

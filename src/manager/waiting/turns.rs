@@ -32,7 +32,7 @@ impl<B: Handover<Note = Holder>> Turns<B> {
         Some(Self { turn, ..self })
     }
 
-    /// The right to go for all of `keys`, if nobody has it for one of those that are missing.
+    /// The right to go for all of `keys`, if none of those that are missing is in use.
     pub(in crate::manager) fn widen(self, keys: &NodeKeys) -> Option<Self> {
         let turn = self.turn.widen(&names(keys))?;
         Some(Self { turn, ..self })

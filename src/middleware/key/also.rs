@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 
-use super::{Key, KeySource};
+use super::source::{Key, KeySource};
 use crate::key_error::KeyError;
 use crate::lock_keys::LockKeys;
 use crate::middleware::key_extractor::KeyExtractor;
@@ -16,8 +16,8 @@ pub struct Also<A, B> {
 }
 
 impl<S: KeySource> Key<S> {
-    /// Locks under the keys of `other` as well: all of them at once or none. If one of the two needs no lock, the other
-    /// has its own.
+    /// Locks the keys of `other` as well: all keys or none. If one of the two needs no lock, only the keys of the other
+    /// are locked.
     ///
     /// # Examples
     ///
@@ -37,7 +37,7 @@ impl<S: KeySource> Key<S> {
 }
 
 impl<A: KeyExtractor, B: KeyExtractor> Also<A, B> {
-    /// Locks under the keys of `other` as well.
+    /// Locks the keys of `other` as well.
     pub const fn also<E: KeyExtractor>(self, other: E) -> Also<Self, E> {
         Also {
             first: self,

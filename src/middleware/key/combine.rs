@@ -1,20 +1,67 @@
-//! Sources that the program makes up, and sources made of sources.
+//! Sources made by the program, and sources made of other sources.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use http::request::Parts;
 
-use super::{Collected, Key, KeySource};
+use super::source::{Collected, Key, KeySource};
 use crate::key_error::KeyError;
 use crate::lock_key::KeyParts;
+
+impl<S: KeySource> Key<S> {
+    /// Puts `prefix` in front, as a part of its own: the kind of resource that the key names.
+    pub fn prefix(self, prefix: impl Into<Cow<'static, str>>) -> Key<Prefix<S>> {
+        Key::new(Prefix::new(prefix.into(), self.source))
+    }
+
+    /// Runs a request without a lock if a value that the key needs is missing. By default it is refused with 400. A
+    /// value that is present and cannot be used is still refused with 400.
+    pub fn optional(self) -> Key<Optional<S>> {
+        Key::new(Optional::new(self.source))
+    }
+
+    /// Adds the parts of `other` behind these. If either source needs no lock, none is acquired.
+    pub fn and<O: KeySource>(self, other: Key<O>) -> Key<And<S, O>> {
+        Key::new(And::new(self.source, other.source))
+    }
+
+    /// Locks only the requests for which `condition` holds; the others run without a lock, and their key is not
+    /// extracted.
+    pub fn when<F>(self, condition: F) -> Key<When<S, F>>
+    where
+        F: Fn(&Parts) -> bool + Send + Sync + 'static,
+    {
+        Key::new(When::new(condition, self.source))
+    }
+
+    /// Locks only requests of these methods: short for [`when`](Self::when). The layer's own
+    /// [`methods`](crate::RedlockLayer::methods), by default all except the safe ones, apply first.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::Method;
+    /// use tower_redlock::key;
+    ///
+    /// let order = key::header("x-order").prefix("order").only([Method::POST, Method::PUT]);
+    /// # let _ = order;
+    /// ```
+    pub fn only(
+        self,
+        methods: impl IntoIterator<Item = http::Method>,
+    ) -> Key<When<S, impl Fn(&Parts) -> bool + Send + Sync + 'static>> {
+        let methods: Vec<http::Method> = methods.into_iter().collect();
+        self.when(move |parts: &Parts| methods.contains(&parts.method))
+    }
+}
 
 /// The request's method.
 pub const fn method() -> Key<Method> {
     Key::new(Method { _priv: () })
 }
 
-/// What `make` returns for a request's head, as one part: see [`IntoKeyPart`].
+/// One part, made by a function of the request's head: see [`IntoKeyPart`].
 ///
 /// # Examples
 ///
@@ -75,7 +122,7 @@ where
     }
 }
 
-/// What the closure of [`from_fn`] may return: text or bytes, or an `Option` (`None`: no lock) or a `Result` of
+/// A type that the closure of [`from_fn`] may return: text or bytes, or an `Option` (`None`: no lock) or a `Result` of
 /// them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a part of a lock key",
@@ -86,7 +133,7 @@ pub trait IntoKeyPart: Send {
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if it is one, or if the key becomes too long.
+    /// The [`KeyError`] of a `Result`, or that the key becomes too long.
     fn push_into(self, key: &mut KeyParts) -> Result<Collected, KeyError>;
 }
 

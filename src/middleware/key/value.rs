@@ -8,7 +8,7 @@ use std::str::FromStr;
 use http::request::Parts;
 use percent_encoding::percent_decode;
 
-use super::{Collected, Key, KeySource};
+use super::source::{Collected, Key, KeySource};
 use crate::key_error::{KeyError, Subject};
 use crate::lock_key::KeyParts;
 
@@ -38,7 +38,7 @@ pub trait KeyValue: Send + Sync + 'static {
     fn unreadable(&self) -> KeyError;
 }
 
-// The value as it is. What is no source should be told that, and not that it is no value.
+// The value unchanged. For a type that is not a source the compiler should say that, and not that it is not a value.
 #[diagnostic::do_not_recommend]
 impl<S: KeyValue> KeySource for S {
     async fn collect(
@@ -58,7 +58,7 @@ impl<S: KeyValue> KeySource for S {
 
 /// The value of the request header `name`.
 ///
-/// The value is taken as its bytes are. A header that is repeated or empty is answered with 400: it is not clear
+/// The value is taken byte for byte. A header that is repeated or empty is refused with 400, because it is not clear
 /// which resource is meant.
 pub const fn header(name: &'static str) -> Key<Header> {
     Key::new(Header { name })
@@ -66,8 +66,8 @@ pub const fn header(name: &'static str) -> Key<Header> {
 
 /// The value of the parameter `name` in the request's query, decoded as a form is: `+` is a space, `%2F` a slash.
 ///
-/// A parameter that is repeated or empty is answered with 400: it is not clear which resource is meant. So is one
-/// that is not UTF-8: axum's `Query` replaces what is not, and would see one value where there are several keys.
+/// A parameter that is repeated or empty is refused with 400, because it is not clear which resource is meant. So is a
+/// value that is not UTF-8: axum's `Query` replaces invalid bytes, and would see one value where there are several keys.
 pub const fn query(name: &'static str) -> Key<Query> {
     Key::new(Query { name })
 }
@@ -133,6 +133,30 @@ impl KeyValue for Query {
     }
 }
 
+impl<S: KeySource> Key<S> {
+    /// Parses the value as a `T` and locks the text that `T` prints, so that all spellings of one value are one key. A
+    /// value that is not a `T` is refused with 400.
+    ///
+    /// Use it wherever the handler parses the same value: for `Path<u64>` the paths `/orders/7`, `/orders/07` and
+    /// `/orders/+7` are one order, but as text they are three keys, and the client chooses which.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_redlock::key;
+    ///
+    /// let order = key::header("x-order").parse::<u64>().prefix("order");
+    /// # let _ = order;
+    /// ```
+    pub fn parse<T>(self) -> Key<Parsed<S, T>>
+    where
+        S: KeyValue,
+        T: FromStr + fmt::Display + 'static,
+    {
+        Key::new(Parsed::new(self.source))
+    }
+}
+
 /// Source of [`Key::parse`].
 pub struct Parsed<S, T> {
     source: S,
@@ -186,7 +210,7 @@ where
     }
 }
 
-/// The one value there is, which must hold something: all requests with an empty one would share a key.
+/// The only value, which must not be empty: all requests with an empty one would share a key.
 pub(crate) fn only<V: AsRef<[u8]>>(
     mut values: impl Iterator<Item = V>,
     subject: Subject,
@@ -203,7 +227,7 @@ pub(crate) fn only<V: AsRef<[u8]>>(
     Ok(value)
 }
 
-/// Decodes a name or value of a form, byte for byte: what is not UTF-8 is not replaced.
+/// Decodes a name or value of a form, byte for byte: invalid UTF-8 is not replaced.
 fn form_decode(text: &str) -> Cow<'_, [u8]> {
     if text.contains('+') {
         Cow::Owned(percent_decode(text.replace('+', " ").as_bytes()).collect())
@@ -212,5 +236,5 @@ fn form_decode(text: &str) -> Cow<'_, [u8]> {
     }
 }
 
-/// What is wrong with a value that does not parse.
+/// The text of the error for a value that does not parse.
 pub(crate) const UNREADABLE: &str = "cannot be read as what it should be";

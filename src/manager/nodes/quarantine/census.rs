@@ -1,4 +1,4 @@
-//! What the other nodes say while one is quarantined.
+//! What the other nodes know while one is quarantined.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::manager::nodes::quarantine::check_in::check_in;
 use crate::node::{CheckInMode, CheckInReply};
 use crate::token::FencingToken;
 
-/// What the other nodes say.
+/// What the other nodes answered.
 #[derive(Default)]
 pub(in crate::manager) struct Others {
     pub(in crate::manager) intact: usize,

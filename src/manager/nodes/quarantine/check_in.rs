@@ -1,4 +1,4 @@
-//! Asking a node whether it votes, and taking in that it does, or refuses to.
+//! Asking a node whether it votes, and storing that it does, or refuses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,24 +25,25 @@ pub(in crate::manager) fn check_in(
     ))
 }
 
-/// Notes why a node does not do what it must for a vote, if that takes somebody to mend it.
+/// Stores and logs why a node refuses a command that it needs for its vote, if an operator has to repair that.
 pub(in crate::manager) fn refused(
     set: &NodeSet,
     index: usize,
     command: &'static str,
     error: &NodeError,
 ) {
-    let lasting = matches!(
+    let is_lasting = matches!(
         error.kind(),
         NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Garbled
     );
-    if lasting && set.voting.refuses(index, command, error.clone()) {
+    if is_lasting && set.voting.note_refusal(index, command, error.clone()) {
         crate::trace::command_failed(set.name_of(index), command, error);
     }
 }
 
+/// Stores that a node votes.
 pub(in crate::manager) fn votes(set: &NodeSet, index: usize) {
-    set.voting.obeys(index, None);
+    set.voting.clear_refusal(index, None);
     set.voting.done(index, false);
     let before = set.voting.set(index, State::Voting);
     if matches!(before, State::Quarantined(quarantine) if !quarantine.unused) {
@@ -50,8 +51,7 @@ pub(in crate::manager) fn votes(set: &NodeSet, index: usize) {
     }
 }
 
-/// How often a node that votes is looked at, although nothing speaks against it: a restart should not be noticed only
-/// when the next lock is wanted.
+/// How often a node that votes is asked: a restart should be noticed before the next lock is requested.
 pub(in crate::manager) const IDLE: Duration = Duration::from_secs(1);
 /// The command that asks for a vote.
 pub(in crate::manager) const CHECK_IN: &str = "check-in";

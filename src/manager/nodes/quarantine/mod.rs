@@ -13,7 +13,7 @@
 //!
 //! * `monitor`: one task per node, which asks whether the node votes, again and again.
 //! * `observe`: a node that says it is quarantined: when that began and how long it lasts.
-//! * `census`: what the other nodes say meanwhile.
+//! * `census`: what the other nodes know meanwhile.
 //! * `promote`: the end of a quarantine.
 
 pub(in crate::manager) mod census;

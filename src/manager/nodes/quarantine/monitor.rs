@@ -8,12 +8,12 @@ use tokio::time::{sleep, timeout};
 use crate::clock::Clock as _;
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::quarantine::check_in::{CHECK_IN, IDLE, SOON, check_in, refused, votes};
-use crate::manager::nodes::quarantine::observe::{Found, quarantined};
+use crate::manager::nodes::quarantine::observe::{Found, observe};
 use crate::manager::nodes::voting::state::{Foreign, State};
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::node::{CheckInMode, CheckInReply, NodeErrorKind};
 
-/// Looks after the vote of one node until its manager is gone.
+/// Asks one node again and again whether it votes, until its manager is gone.
 pub(in crate::manager) async fn monitor(
     set: Weak<NodeSet>,
     voting: Arc<VotingStatuses>,
@@ -23,21 +23,21 @@ pub(in crate::manager) async fn monitor(
     loop {
         tokio::select! {
             biased;
-            () = voting.suspected(index) => {}
+            () = voting.recheck_due(index) => {}
             () = sleep(pause) => {}
         }
         let Some(set) = set.upgrade() else {
             return;
         };
-        match look(&set, index).await {
+        match ask(&set, index).await {
             Some(next) => pause = next,
             None => return,
         }
     }
 }
 
-/// One look at a node. Returns when to look again; `None` if never.
-pub(in crate::manager) async fn look(set: &NodeSet, index: usize) -> Option<Duration> {
+/// One check-in. Returns when to ask again; `None` if never.
+async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
     let node = set.nodes.get(index)?;
     let adopted = set.voting.is_adopted(index);
     let mode = if adopted {
@@ -49,30 +49,26 @@ pub(in crate::manager) async fn look(set: &NodeSet, index: usize) -> Option<Dura
     let answered = matches!(reply, Ok(Ok(_)));
     let next = match reply {
         Ok(Ok(reply)) => {
-            set.voting.obeys(index, Some(CHECK_IN));
+            set.voting.clear_refusal(index, Some(CHECK_IN));
             if adopted {
                 set.voting.done(index, true);
             }
-            learn(set, index, reply).await
+            apply(set, index, reply).await
         }
         Ok(Err(error)) if error.kind() == NodeErrorKind::Closed => return None,
-        // It is down, slow, or refuses: what was known of it holds until it says otherwise.
+        // It is down, slow, or refuses: what was known of it holds until it answers.
         Ok(Err(error)) => {
             refused(set, index, CHECK_IN, &error);
             SOON
         }
         Err(_) => SOON,
     };
-    set.voting.looked(index, answered);
+    set.voting.checked_in(index, answered);
     Some(next)
 }
 
-/// Takes in what a node says of itself. Returns when to look again.
-pub(in crate::manager) async fn learn(
-    set: &NodeSet,
-    index: usize,
-    reply: CheckInReply,
-) -> Duration {
+/// Applies the reply to a check-in. Returns when to ask again.
+async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
     match reply {
         CheckInReply::Voting { replaced, .. } => {
             let now = set.clock.now();
@@ -113,7 +109,7 @@ pub(in crate::manager) async fn learn(
                 accepted,
                 unused,
             };
-            quarantined(set, index, found).await
+            observe(set, index, found).await
         }
     }
 }

@@ -6,12 +6,12 @@ use crate::clock::Clock as _;
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::quarantine::census::{Others, census};
 use crate::manager::nodes::quarantine::check_in::IDLE;
-use crate::manager::nodes::quarantine::promote::let_in;
+use crate::manager::nodes::quarantine::promote::try_promote;
 use crate::manager::nodes::voting::state::{End, Plan, Quarantine, State};
 use crate::moment::Moment;
 use crate::protocol::quarantine::{Census, Rule, Wait};
 
-/// What a node in quarantine says of itself.
+/// What a node in quarantine answers.
 pub(in crate::manager) struct Found {
     pub(in crate::manager) id: String,
     pub(in crate::manager) max_lease: Duration,
@@ -20,31 +20,31 @@ pub(in crate::manager) struct Found {
     pub(in crate::manager) unused: bool,
 }
 
-/// Sees a node through its quarantine. Returns when to look again.
-pub(in crate::manager) async fn quarantined(set: &NodeSet, index: usize, found: Found) -> Duration {
-    // What the others say is read at every look. It is the look that begins after the wait that counts: what is read
-    // by one that began before may be overtaken by grants of those whom the node has forgotten.
+/// Follows a node through its quarantine. Returns when to ask again.
+pub(in crate::manager) async fn observe(set: &NodeSet, index: usize, found: Found) -> Duration {
+    // The other nodes are asked at every check-in. Only a census that begins after the wait counts: what an earlier one
+    // read may be overtaken by grants to holders that the node has forgotten.
     let now = set.clock.now();
-    let (mut quarantine, new) = sight(set, index, &found, now);
-    set.voting.looked(index, true);
-    // Long enough for the look that follows one that waited for others.
+    let (mut quarantine, new) = track(set, index, &found, now);
+    set.voting.checked_in(index, true);
+    // Long enough for the check-in after one that waited for other nodes.
     let lasting = 2 * IDLE + set.node_timeout;
     let plan = quarantine.plan;
     if let Some(plan) = plan.filter(|plan| now.since(plan.asked) <= lasting) {
-        return let_in(set, index, quarantine, plan, now).await;
+        return try_promote(set, index, quarantine, plan, now).await;
     }
     let others = census(set, index).await;
     let known = others.known.max(found.max_lease).max(set.config.max_lease);
-    let wait = length(set, index, &found, &others, known);
+    let wait = duration(set, index, &found, &others, known);
     quarantine.remembered = wait.is_some_and(|wait| wait.remembered);
-    let from = begun(set, &found, &others, &quarantine);
+    let from = started_at(set, &found, &others, &quarantine);
     quarantine.end = match (from, wait) {
         (None, _) => End::Incomplete,
         (Some(_), None) => End::Alone,
         (Some(from), Some(wait)) => End::At(from + wait.time),
     };
-    // What was never used need not wait; unless it is with one that others may have used until it forgot.
-    let welcome = quarantine.unused && (others.intact > 0 || set.voting.is_whole());
+    // A node that was never used need not wait, unless others may have used a node of the list until that forgot.
+    let welcome = quarantine.unused && (others.intact > 0 || set.voting.is_intact());
     let trusted = welcome || set.voting.is_trusted(index, &quarantine);
     let over = quarantine.end.moment().is_some_and(|end| now >= end);
     quarantine.plan = (over || trusted && from.is_some()).then_some(Plan {
@@ -54,12 +54,12 @@ pub(in crate::manager) async fn quarantined(set: &NodeSet, index: usize, found: 
         alone: others.intact == 0 && !trusted,
     });
     if let Some(plan) = quarantine.plan {
-        return let_in(set, index, quarantine, plan, now).await;
+        return try_promote(set, index, quarantine, plan, now).await;
     }
     let left = quarantine.end.moment().map(|end| end.since(now));
-    // At the first look at a node the others may not have been looked at yet.
-    if !quarantine.told && !trusted && (left.is_some() || !new) {
-        quarantine.told = true;
+    // At the first check-in of a node the others may not have been asked yet.
+    if !quarantine.logged && !trusted && (left.is_some() || !new) {
+        quarantine.logged = true;
         crate::trace::node_quarantined(set.name_of(index), left, quarantine.remembered);
     }
     set.voting.set(index, State::Quarantined(quarantine));
@@ -67,7 +67,7 @@ pub(in crate::manager) async fn quarantined(set: &NodeSet, index: usize, found: 
 }
 
 /// When the wait of a quarantine began; `None` if it has not.
-pub(in crate::manager) fn begun(
+fn started_at(
     set: &NodeSet,
     found: &Found,
     others: &Others,
@@ -77,18 +77,13 @@ pub(in crate::manager) fn begun(
     if found.accepted || others.intact > 0 {
         return Some(quarantine.since);
     }
-    // Else it begins when they have: until then the last of them may have granted to processes with another list.
+    // Otherwise it begins when they have: until then the last of them may have granted to processes with another list.
     let complete = set.voting.complete_since()?;
     Some(complete.max(quarantine.since))
 }
 
-/// The quarantine of a node that was found in one, and whether this process had not seen it before.
-pub(in crate::manager) fn sight(
-    set: &NodeSet,
-    index: usize,
-    found: &Found,
-    now: Moment,
-) -> (Quarantine, bool) {
+/// The quarantine that a node is in, and whether it is new to this process.
+fn track(set: &NodeSet, index: usize, found: &Found, now: Moment) -> (Quarantine, bool) {
     let before = set.voting.get(index);
     let (since, first, new) = match before {
         State::Quarantined(known) if known.id == found.id => return (known, false),
@@ -103,15 +98,15 @@ pub(in crate::manager) fn sight(
         first,
         unused: found.unused,
         plan: None,
-        told: false,
+        logged: false,
     };
     set.voting
         .set(index, State::Quarantined(quarantine.clone()));
     (quarantine, new)
 }
 
-/// How long a node must not vote, by what the others say of the longest lease that is `known`.
-pub(in crate::manager) fn length(
+/// How long a node must not vote, by the longest lease that is `known`; `None` if too few other nodes answer.
+fn duration(
     set: &NodeSet,
     index: usize,
     found: &Found,
@@ -124,15 +119,16 @@ pub(in crate::manager) fn length(
         drift: set.terms.drift,
         skew: set.max_clock_skew,
     };
-    // Of those who were there before it is only what they agreed on with us that is waited for: who shortens the
-    // longest lease has waited for the long ones.
+    // Of leases under earlier configs, those up to our longest ttl are waited for: a process that shortens it has
+    // waited for the longer ones.
     let earlier = found.earlier.max(others.earlier).min(set.max_ttl);
     let wait = rule.wait(Census {
         intact: others.intact,
         answered: others.answered + 1,
         known: known.max(earlier),
     })?;
-    // Others may count the server that this one replaced, for so long yet by their clocks, and be granted leases by it.
+    // Other processes may still count the server that this one replaced, for so long by their clocks, and be granted
+    // leases by it.
     let settle = set.nodes.get(index).map(|node| node.settle_time());
     let settle = settle.filter(|settle| !settle.is_zero());
     let settle = settle.map(|settle| settle.saturating_add(set.terms.drift.of(settle)));

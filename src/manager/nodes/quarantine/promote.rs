@@ -1,4 +1,4 @@
-//! The end of a quarantine: the node is given what it must know, and votes again.
+//! The end of a quarantine: the node is told the high-water mark and the longest lease, and votes again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::moment::Moment;
 use crate::node::PromoteRequest;
 use crate::token::FencingToken;
 
-/// Lets a node in whose wait is over. Returns when to look again.
-pub(in crate::manager) async fn let_in(
+/// Promotes a node whose quarantine is over, together with others where none votes. Returns when to ask again.
+pub(in crate::manager) async fn try_promote(
     set: &NodeSet,
     index: usize,
     quarantine: Quarantine,
@@ -26,35 +26,30 @@ pub(in crate::manager) async fn let_in(
     if set.voting.is_blocked() {
         return IDLE;
     }
-    // Where none votes yet they begin together. To one that is looked at when others vote already, but too few of them,
-    // it would seem that a quorum has forgotten.
+    // Where none votes yet, all are promoted together. Otherwise, when too few of them vote already, the next would
+    // take it that a quorum has forgotten.
     if plan.alone {
-        let together = set.voting.is_awaited(index, now + IDLE);
+        let together = set.voting.others_end_by(index, now + IDLE);
         if together && now.since(plan.asked) < IDLE {
             return SOON;
         }
         if now == plan.asked {
-            set.voting.suspect_all();
+            set.voting.recheck_all();
         }
     }
     promote(set, index, quarantine, plan).await
 }
 
-/// Ends a quarantine. Returns when to look again.
-pub(in crate::manager) async fn promote(
-    set: &NodeSet,
-    index: usize,
-    quarantine: Quarantine,
-    plan: Plan,
-) -> Duration {
+/// Ends a quarantine. Returns when to ask again.
+async fn promote(set: &NodeSet, index: usize, quarantine: Quarantine, plan: Plan) -> Duration {
     let Some(node) = set.nodes.get(index) else {
         return IDLE;
     };
-    let forgot = !quarantine.unused || !set.voting.is_whole();
+    let forgot = !quarantine.unused || !set.voting.is_intact();
     let floor = if quarantine.remembered || !forgot {
         plan.high_water
     } else {
-        // Nobody knows how high the tokens have come.
+        // No node knows how high the fencing tokens have come.
         FencingToken::proposed_at(set.clock.unix_micros()).max(plan.high_water)
     };
     let promotion = PromoteRequest::new(
@@ -73,7 +68,7 @@ pub(in crate::manager) async fn promote(
             votes(set, index);
             IDLE
         }
-        // Somebody else has promoted it, or it has forgotten once more: the next look tells.
+        // Another process has promoted it, or it has forgotten once more: the next check-in tells.
         Ok(Ok(false)) => Duration::ZERO,
         Ok(Err(error)) => {
             refused(set, index, PROMOTION, &error);
@@ -84,4 +79,4 @@ pub(in crate::manager) async fn promote(
 }
 
 /// The command that ends a quarantine.
-pub(in crate::manager) const PROMOTION: &str = "promotion";
+const PROMOTION: &str = "promotion";

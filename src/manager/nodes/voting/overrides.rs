@@ -1,4 +1,4 @@
-//! What an operator knows better than the nodes: that none has anything to forget, or that they are to be taken over.
+//! An operator's overrides: nodes are trusted to have nothing to forget, or taken over from other processes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,13 +7,13 @@ use crate::manager::nodes::voting::statuses::{Slot, VotingStatuses};
 use crate::moment::Moment;
 
 /// While it lives, nodes are trusted to have nothing to forget, or are taken over from others.
-#[must_use = "what is asked for ends when this is dropped"]
-pub(in crate::manager) struct Wish<'a> {
-    pub(in crate::manager) voting: &'a VotingStatuses,
-    pub(in crate::manager) flag: fn(&Slot) -> &AtomicBool,
+#[must_use = "the override ends when this is dropped"]
+pub(in crate::manager) struct Override<'a> {
+    voting: &'a VotingStatuses,
+    flag: fn(&Slot) -> &AtomicBool,
 }
 
-impl Drop for Wish<'_> {
+impl Drop for Override<'_> {
     fn drop(&mut self) {
         for slot in &self.voting.slots {
             (self.flag)(slot).store(false, Ordering::Release);
@@ -21,11 +21,11 @@ impl Drop for Wish<'_> {
     }
 }
 
-/// While it lives, nodes are taken over from others, and a quorum of them will do for the list to be used.
-#[must_use = "what is asked for ends when this is dropped"]
+/// While it lives, nodes are taken over from others, and the list counts as accepted once a quorum has accepted it.
+#[must_use = "the override ends when this is dropped"]
 pub(in crate::manager) struct Adoption<'a> {
-    pub(in crate::manager) _wish: Wish<'a>,
-    pub(in crate::manager) voting: &'a VotingStatuses,
+    _override: Override<'a>,
+    voting: &'a VotingStatuses,
 }
 
 impl Drop for Adoption<'_> {
@@ -39,14 +39,14 @@ impl Drop for Adoption<'_> {
 }
 
 impl VotingStatuses {
-    /// Whether nodes that are seen for the first time are trusted to have nothing to forget.
-    pub(in crate::manager) fn vouch(&self, vouched: bool) {
-        self.vouched.store(vouched, Ordering::Release);
+    /// Sets whether nodes that are seen for the first time are trusted to have nothing to forget.
+    pub(in crate::manager) fn trust_new(&self, trusted: bool) {
+        self.trusts_new.store(trusted, Ordering::Release);
     }
 
     /// Trusts all nodes to have nothing to forget, until this is dropped.
-    pub(in crate::manager) fn trust_all(&self) -> Wish<'_> {
-        self.wish(|slot| &slot.trusted)
+    pub(in crate::manager) fn trust_all(&self) -> Override<'_> {
+        self.override_all(|slot| &slot.trusted)
     }
 
     /// Takes all nodes that answer over from processes with another config, until this is dropped.
@@ -56,23 +56,23 @@ impl VotingStatuses {
         list.adopting = Some((since, calls + 1));
         drop(list);
         Adoption {
-            _wish: self.wish(|slot| &slot.adopt),
+            _override: self.override_all(|slot| &slot.adopt),
             voting: self,
         }
     }
 
-    pub(in crate::manager) fn wish(&self, flag: fn(&Slot) -> &AtomicBool) -> Wish<'_> {
+    fn override_all(&self, flag: fn(&Slot) -> &AtomicBool) -> Override<'_> {
         for slot in &self.slots {
             flag(slot).store(true, Ordering::Release);
         }
-        self.suspect_all();
-        Wish { voting: self, flag }
+        self.recheck_all();
+        Override { voting: self, flag }
     }
 
     pub(in crate::manager) fn is_trusted(&self, node: usize, quarantine: &Quarantine) -> bool {
         let slot = self.slots.get(node);
         let trusted = slot.is_some_and(|slot| slot.trusted.load(Ordering::Acquire));
-        trusted || quarantine.first && self.vouched.load(Ordering::Acquire)
+        trusted || quarantine.first && self.trusts_new.load(Ordering::Acquire)
     }
 
     pub(in crate::manager) fn is_adopted(&self, node: usize) -> bool {
@@ -80,7 +80,7 @@ impl VotingStatuses {
         slot.is_some_and(|slot| slot.adopt.load(Ordering::Acquire))
     }
 
-    /// Notes that what `node` was to be looked at for is done.
+    /// Ends one override for `node`.
     pub(in crate::manager) fn done(&self, node: usize, adopted: bool) {
         if let Some(slot) = self.slots.get(node) {
             let flag = if adopted { &slot.adopt } else { &slot.trusted };
@@ -88,18 +88,18 @@ impl VotingStatuses {
         }
     }
 
-    /// Whether a node has yet to be looked at for something.
+    /// Whether an override has yet to be applied to a node.
     pub(in crate::manager) fn is_pending(&self) -> bool {
         let wanted = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         let mut slots = self.slots.iter();
         slots.any(|slot| wanted(&slot.adopt) || wanted(&slot.trusted))
     }
 
-    /// Whether `node` is about to be let in, for it need not wait.
-    pub(in crate::manager) fn is_welcome(&self, node: usize, state: &State) -> bool {
+    /// Whether the quarantine of `node` is about to end, because it need not wait.
+    pub(in crate::manager) fn is_exempt(&self, node: usize, state: &State) -> bool {
         match state {
             State::Quarantined(quarantine) => {
-                (quarantine.unused && self.is_whole() || self.is_trusted(node, quarantine))
+                (quarantine.unused && self.is_intact() || self.is_trusted(node, quarantine))
                     && self.complete_since().is_some()
             }
             _ => false,

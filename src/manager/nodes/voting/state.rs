@@ -14,7 +14,7 @@ pub(in crate::manager) enum State {
     Foreign(Foreign),
 }
 
-/// A quarantine as this process sees it.
+/// A quarantine as observed by this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::manager) struct Quarantine {
     pub(in crate::manager) id: String,
@@ -22,17 +22,17 @@ pub(in crate::manager) struct Quarantine {
     pub(in crate::manager) since: Moment,
     pub(in crate::manager) end: End,
     pub(in crate::manager) remembered: bool,
-    /// Seen before anything else of the node.
+    /// Observed before anything else of the node.
     pub(in crate::manager) first: bool,
     /// The node has nothing to forget.
     pub(in crate::manager) unused: bool,
-    /// Whether the log has it.
-    pub(in crate::manager) told: bool,
-    /// What it is let in with, once its time is over.
+    /// Whether it was logged.
+    pub(in crate::manager) logged: bool,
+    /// How to promote the node, once its time is over.
     pub(in crate::manager) plan: Option<Plan>,
 }
 
-/// What a node is let in with after its quarantine, by what the others said when that was over.
+/// How to promote a node, by what the others answered after its quarantine was over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::manager) struct Plan {
     /// When they were asked.
@@ -50,7 +50,7 @@ pub(in crate::manager) enum End {
     At(Moment),
     /// Not before every node has accepted the list.
     Incomplete,
-    /// Not before more of the others answer.
+    /// Not before more of the other nodes answer.
     Alone,
 }
 

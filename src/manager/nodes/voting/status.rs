@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::manager::nodes::seconds::optional_seconds;
 
-/// Whether a node's word counts, as far as a manager knows.
+/// Whether a node's votes count towards the quorum, as last observed.
 ///
 /// Serialised, it is `{"is": "voting"}`, and so on with the fields of the variant; times are seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -15,7 +15,7 @@ use crate::manager::nodes::seconds::optional_seconds;
 pub enum VotingStatus {
     /// Not known yet: the node has not been asked, or has not answered.
     Unknown,
-    /// It votes. Also where the restart guard is off, and nobody asks.
+    /// It votes. Without the restart guard every node does.
     Voting,
     /// It may have forgotten locks and does not vote before they have ended.
     Quarantined {
@@ -29,7 +29,7 @@ pub enum VotingStatus {
     /// It serves processes with other nodes or settings. As long as it does, nothing is granted or extended, unless our
     /// list is known to have replaced theirs.
     Foreign {
-        /// What is said of it.
+        /// How its nodes or settings differ.
         reason: String,
     },
 }

@@ -9,7 +9,7 @@ use crate::manager::nodes::voting::state::{Foreign, State};
 use crate::moment::Moment;
 use crate::node::NodeError;
 
-/// The standings of all nodes of a manager.
+/// What is known of the votes of all nodes.
 #[derive(Debug)]
 pub(in crate::manager) struct VotingStatuses {
     pub(in crate::manager) slots: Vec<Slot>,
@@ -17,13 +17,13 @@ pub(in crate::manager) struct VotingStatuses {
     pub(in crate::manager) needed: usize,
     // Something became known.
     pub(in crate::manager) changed: Notify,
-    // Until then it is taken on trust that nodes which are seen for the first time have nothing to forget.
-    pub(in crate::manager) vouched: AtomicBool,
-    // Nothing is waited for any more before the first lock is asked for.
-    pub(in crate::manager) introduced: AtomicBool,
+    // Nodes that are seen for the first time are trusted to have nothing to forget.
+    pub(in crate::manager) trusts_new: AtomicBool,
+    // Every node was asked once, or the first callers have waited long enough for that.
+    pub(in crate::manager) all_asked: AtomicBool,
     pub(in crate::manager) list: Mutex<List>,
-    // Some node serves processes with another list, of which we do not know that ours has replaced it. Changed under
-    // the mutex of `list` only.
+    // A node serves processes with another list, which ours is not known to have replaced. Changed under the mutex of
+    // `list` only.
     pub(in crate::manager) blocked: AtomicBool,
 }
 
@@ -36,28 +36,28 @@ pub(in crate::manager) struct List {
     pub(in crate::manager) adopting: Option<(Moment, usize)>,
 }
 
-/// What is known of one node, and what it is to be looked at for.
+/// What is known of one node, and what to do at its next check-in.
 #[derive(Debug)]
 pub(in crate::manager) struct Slot {
     pub(in crate::manager) known: Mutex<Known>,
-    // Look at it now.
-    pub(in crate::manager) bell: Notify,
-    // It was looked at, whether or not it answered.
-    pub(in crate::manager) looked: AtomicBool,
-    // It has said whether it votes.
-    pub(in crate::manager) heard: AtomicBool,
-    // The next look takes it over from processes with another config.
+    // Ask it now.
+    pub(in crate::manager) wake: Notify,
+    // It was asked whether it votes, whether or not it answered.
+    pub(in crate::manager) asked: AtomicBool,
+    // It has answered that.
+    pub(in crate::manager) answered: AtomicBool,
+    // The next check-in takes it over from processes with another config.
     pub(in crate::manager) adopt: AtomicBool,
-    // The next look ends its quarantine: no lock can be held.
+    // The next check-in ends its quarantine: no lock can be held.
     pub(in crate::manager) trusted: AtomicBool,
-    // What it refuses to do for a vote and why, until somebody mends that.
-    pub(in crate::manager) trouble: Mutex<Option<(&'static str, NodeError)>>,
+    // The command that it refuses and needs for its vote, and why.
+    pub(in crate::manager) refusal: Mutex<Option<(&'static str, NodeError)>>,
 }
 
 #[derive(Debug)]
 pub(in crate::manager) struct Known {
     pub(in crate::manager) state: State,
-    // Whether it was under our config when it last said anything.
+    // Whether it was under our config when it last answered.
     pub(in crate::manager) accepted: bool,
     // Whether it may have forgotten something then.
     pub(in crate::manager) forgot: bool,
@@ -66,7 +66,7 @@ pub(in crate::manager) struct Known {
 }
 
 impl VotingStatuses {
-    /// The standings of so many nodes, of which so many are needed; all vote where it does not matter what they forget.
+    /// Of `nodes` nodes, of which a quorum is `needed`. Unless they are `guarded`, all vote.
     pub(in crate::manager) fn new(nodes: usize, needed: usize, guarded: bool) -> Self {
         let state = if guarded {
             State::Unknown
@@ -80,19 +80,19 @@ impl VotingStatuses {
                 forgot: false,
                 replaced: Vec::new(),
             }),
-            bell: Notify::new(),
-            looked: AtomicBool::new(false),
-            heard: AtomicBool::new(false),
+            wake: Notify::new(),
+            asked: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
             adopt: AtomicBool::new(false),
             trusted: AtomicBool::new(false),
-            trouble: Mutex::new(None),
+            refusal: Mutex::new(None),
         };
         Self {
             slots: (0..nodes).map(|_| slot()).collect(),
             needed,
             changed: Notify::new(),
-            vouched: AtomicBool::new(false),
-            introduced: AtomicBool::new(!guarded),
+            trusts_new: AtomicBool::new(false),
+            all_asked: AtomicBool::new(!guarded),
             list: Mutex::default(),
             blocked: AtomicBool::new(false),
         }
@@ -113,7 +113,7 @@ impl VotingStatuses {
             .map_or(State::Unknown, |known| known.state.clone())
     }
 
-    /// Notes what is known of `node` now; tells what was known before.
+    /// Stores what is known of `node`; returns what was known before.
     pub(in crate::manager) fn set(&self, node: usize, state: State) -> State {
         let before = match self.known(node) {
             Some(mut known) => {
@@ -125,12 +125,11 @@ impl VotingStatuses {
             }
             None => State::Unknown,
         };
-        self.judge(None);
+        self.reassess(None);
         before
     }
 
-    /// Notes that `node` is under our config, which `replaced` others there, and whether it has `forgot` anything that
-    /// it may have granted.
+    /// Stores that `node` is under our config, which `replaced` others there, and whether it may have forgotten a grant.
     pub(in crate::manager) fn accepts(
         &self,
         node: usize,
@@ -143,16 +142,16 @@ impl VotingStatuses {
             known.forgot = forgot;
             known.replaced = replaced;
         }
-        if self.judge(Some(now)) {
-            let waiters = |node: &usize| matches!(self.get(*node), State::Quarantined(_));
+        if self.reassess(Some(now)) {
+            let waiting = |node: &usize| matches!(self.get(*node), State::Quarantined(_));
             let nodes = 0..self.slots.len();
-            nodes.filter(waiters).for_each(|node| self.suspect(node));
+            nodes.filter(waiting).for_each(|node| self.recheck(node));
         }
     }
 
-    /// Looks at the list as a whole. Tells whether all nodes have accepted it by `now` and had not before.
-    pub(in crate::manager) fn judge(&self, now: Option<Moment>) -> bool {
-        // Whoever comes last sees what all before have noted.
+    /// Judges the list as a whole. Returns whether all nodes have accepted it by `now` and had not before.
+    fn reassess(&self, now: Option<Moment>) -> bool {
+        // The last of several concurrent callers sees what all have stored.
         let mut list = self.list();
         let blocked = self.foreigners().any(|(_, harmless)| !harmless);
         self.blocked.store(blocked, Ordering::Release);
@@ -168,7 +167,7 @@ impl VotingStatuses {
         completed
     }
 
-    pub(in crate::manager) fn accepted(&self) -> usize {
+    fn accepted(&self) -> usize {
         let nodes = 0..self.slots.len();
         let accepted = |node: &usize| self.known(*node).is_some_and(|known| known.accepted);
         nodes.filter(accepted).count()
@@ -205,8 +204,8 @@ impl VotingStatuses {
         list.complete.or(adopting.map(|(since, _)| since))
     }
 
-    /// Whether no node may have forgotten anything. One that has may have been in use by others until then.
-    pub(in crate::manager) fn is_whole(&self) -> bool {
+    /// Whether no node may have forgotten a grant. One that has may have been in use by others until then.
+    pub(in crate::manager) fn is_intact(&self) -> bool {
         let whole = |node| {
             self.known(node)
                 .is_some_and(|known| known.accepted && !known.forgot)
@@ -214,8 +213,8 @@ impl VotingStatuses {
         (0..self.slots.len()).all(whole)
     }
 
-    /// Notes what an answer to a command says of the config that `node` is under.
-    pub(in crate::manager) fn is_foreign(&self, node: usize, error: &NodeError) {
+    /// Stores that `node` is under another config, as the error of a command says.
+    pub(in crate::manager) fn note_foreign(&self, node: usize, error: &NodeError) {
         let digest = error.config();
         let known = match self.get(node) {
             State::Foreign(foreign) => foreign.digest.as_deref() == digest,
@@ -232,71 +231,71 @@ impl VotingStatuses {
                 replaces_ours: false,
             }),
         );
-        // It tells more than that.
-        self.suspect(node);
+        // Its check-in tells more than the error.
+        self.recheck(node);
     }
 
-    /// Notes that `node` was looked at, and whether it `answered`.
-    pub(in crate::manager) fn looked(&self, node: usize, answered: bool) {
+    /// Stores that `node` was asked whether it votes, and whether it `answered`.
+    pub(in crate::manager) fn checked_in(&self, node: usize, answered: bool) {
         let Some(slot) = self.slots.get(node) else {
             return;
         };
-        let heard = answered && !slot.heard.swap(true, Ordering::AcqRel);
-        if !slot.looked.swap(true, Ordering::AcqRel) || heard {
+        let heard = answered && !slot.answered.swap(true, Ordering::AcqRel);
+        if !slot.asked.swap(true, Ordering::AcqRel) || heard {
             self.changed.notify_waiters();
         }
     }
 
-    pub(in crate::manager) fn trouble(
+    pub(in crate::manager) fn refusal(
         &self,
         node: usize,
     ) -> Option<MutexGuard<'_, Option<(&'static str, NodeError)>>> {
         let slot = self.slots.get(node)?;
-        Some(slot.trouble.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(slot.refusal.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes that `node` refuses a command, and why; tells whether that is news.
-    pub(in crate::manager) fn refuses(
+    /// Stores that `node` refuses a command, and why; returns whether that is news.
+    pub(in crate::manager) fn note_refusal(
         &self,
         node: usize,
         command: &'static str,
         error: NodeError,
     ) -> bool {
-        let trouble = Some((command, error));
-        self.trouble(node)
-            .is_some_and(|mut known| std::mem::replace(&mut *known, trouble.clone()) != trouble)
+        let refusal = Some((command, error));
+        self.refusal(node)
+            .is_some_and(|mut known| std::mem::replace(&mut *known, refusal.clone()) != refusal)
     }
 
-    /// Notes that `node` does not refuse this command, or any.
-    pub(in crate::manager) fn obeys(&self, node: usize, command: Option<&'static str>) {
-        if let Some(mut known) = self.trouble(node)
+    /// Stores that `node` does not refuse this command, or any.
+    pub(in crate::manager) fn clear_refusal(&self, node: usize, command: Option<&'static str>) {
+        if let Some(mut known) = self.refusal(node)
             && (command.is_none() || command == known.as_ref().map(|(refused, _)| *refused))
         {
             *known = None;
         }
     }
 
-    /// Has `node` looked at again soon.
-    pub(in crate::manager) fn suspect(&self, node: usize) {
+    /// Has `node` asked again now.
+    pub(in crate::manager) fn recheck(&self, node: usize) {
         if let Some(slot) = self.slots.get(node) {
-            slot.bell.notify_one();
+            slot.wake.notify_one();
         }
     }
 
-    /// Has all nodes looked at.
-    pub(in crate::manager) fn suspect_all(&self) {
-        (0..self.slots.len()).for_each(|node| self.suspect(node));
+    /// Has all nodes asked again now.
+    pub(in crate::manager) fn recheck_all(&self) {
+        (0..self.slots.len()).for_each(|node| self.recheck(node));
     }
 
-    /// Waits until `node` is suspected.
-    pub(in crate::manager) async fn suspected(&self, node: usize) {
+    /// Waits until `node` is to be asked again.
+    pub(in crate::manager) async fn recheck_due(&self, node: usize) {
         match self.slots.get(node) {
-            Some(slot) => slot.bell.notified().await,
+            Some(slot) => slot.wake.notified().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Waits for news of any node. To be made before the look that it follows.
+    /// Resolves at the next change of any status. Create it before the statuses are read.
     pub(in crate::manager) fn news(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
     }

@@ -1,4 +1,4 @@
-//! What the votes of all nodes together allow, and what is shown of them.
+//! The votes of all nodes together: for quorums, snapshots and metrics.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
 impl VotingStatuses {
-    /// How many nodes have said whether they vote.
-    pub(in crate::manager) fn heard(&self) -> usize {
-        let heard = |slot: &&Slot| slot.heard.load(Ordering::Acquire);
-        self.slots.iter().filter(heard).count()
+    /// How many nodes have answered whether they vote.
+    pub(in crate::manager) fn answered(&self) -> usize {
+        let answered = |slot: &&Slot| slot.answered.load(Ordering::Acquire);
+        self.slots.iter().filter(answered).count()
     }
 
-    /// Whether no node has yet to be looked at, nor is about to be let in.
-    pub(in crate::manager) fn is_introduced(&self) -> bool {
+    /// Whether every node was asked whether it votes, and no quarantine is about to end.
+    fn is_all_asked(&self) -> bool {
         let mut slots = self.slots.iter().enumerate();
         slots.all(|(node, slot)| {
-            slot.looked.load(Ordering::Acquire) && !self.is_welcome(node, &self.get(node))
+            slot.asked.load(Ordering::Acquire) && !self.is_exempt(node, &self.get(node))
         })
     }
 
-    /// Waits for news until `is_enough`, at most for `limit`.
+    /// Waits until `is_enough`, which is evaluated at each change, at most for `limit`.
     pub(in crate::manager) async fn news_until(
         &self,
         limit: Duration,
@@ -44,17 +44,17 @@ impl VotingStatuses {
         let _ = timeout(limit, enough).await;
     }
 
-    /// Waits until every node was looked at once, so that it is known whom they serve; at most for `limit`. Once in the
-    /// life of a manager.
-    pub(in crate::manager) async fn introduced(&self, limit: Duration) {
-        if self.introduced.load(Ordering::Acquire) {
+    /// Waits until every node was asked once, so that it is known which processes they serve; at most for `limit`. Only
+    /// the first callers of a manager wait.
+    pub(in crate::manager) async fn all_asked(&self, limit: Duration) {
+        if self.all_asked.load(Ordering::Acquire) {
             return;
         }
-        self.news_until(limit, || self.is_introduced()).await;
-        self.introduced.store(true, Ordering::Release);
+        self.news_until(limit, || self.is_all_asked()).await;
+        self.all_asked.store(true, Ordering::Release);
     }
 
-    /// What is known of `node`, for people.
+    /// What is known of `node`, for snapshots and metrics.
     pub(in crate::manager) fn show(&self, node: usize, now: Moment) -> VotingStatus {
         match self.get(node) {
             State::Unknown => VotingStatus::Unknown,
@@ -71,9 +71,9 @@ impl VotingStatuses {
 
     /// Why `node` does not grant.
     pub(in crate::manager) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
-        // As long as that is not mended, no waiting helps.
-        let trouble = self.trouble(node)?.clone();
-        if let Some((_, error)) = trouble {
+        // Until that is repaired, no waiting helps.
+        let refusal = self.refusal(node)?.clone();
+        if let Some((_, error)) = refusal {
             return Some(error);
         }
         match self.get(node) {
@@ -88,14 +88,17 @@ impl VotingStatuses {
 
     /// How many nodes vote.
     pub(in crate::manager) fn voting(&self) -> usize {
-        self.count(|state| *state == State::Voting)
+        let nodes = 0..self.slots.len();
+        nodes
+            .filter(|node| self.get(*node) == State::Voting)
+            .count()
     }
 
-    /// How many nodes have said whether they vote, and are not about to be let in.
+    /// How many nodes have answered whether they vote, and are not about to be promoted.
     pub(in crate::manager) fn settled(&self) -> usize {
         let slots = self.slots.iter().enumerate();
         let settled = |(node, slot): &(usize, &Slot)| {
-            slot.heard.load(Ordering::Acquire) && !self.is_welcome(*node, &self.get(*node))
+            slot.answered.load(Ordering::Acquire) && !self.is_exempt(*node, &self.get(*node))
         };
         slots.filter(settled).count()
     }
@@ -109,11 +112,6 @@ impl VotingStatuses {
         };
         let nodes = 0..self.slots.len();
         nodes.filter(will).filter(|node| up(*node)).count()
-    }
-
-    pub(in crate::manager) fn count(&self, wanted: impl Fn(&State) -> bool) -> usize {
-        let nodes = 0..self.slots.len();
-        nodes.filter(|node| wanted(&self.get(*node))).count()
     }
 
     /// After how long `needed` nodes vote, if it is quarantines that keep them from it. Only nodes that are `up` count.
@@ -136,7 +134,7 @@ impl VotingStatuses {
         (!wait.is_zero()).then_some(*wait)
     }
 
-    /// Whether it is known already what an error of this kind says of `node`.
+    /// Whether an error of this kind says nothing new about the vote of `node`.
     pub(in crate::manager) fn knows(&self, node: usize, kind: NodeErrorKind) -> bool {
         match kind {
             NodeErrorKind::Quarantined => matches!(self.get(node), State::Quarantined(_)),
@@ -144,8 +142,8 @@ impl VotingStatuses {
         }
     }
 
-    /// Whether quarantines of other nodes than `node` end by `end`, and it is not yet known what those are let in with.
-    pub(in crate::manager) fn is_awaited(&self, node: usize, end: Moment) -> bool {
+    /// Whether quarantines of other nodes than `node` end by `end`, and it is not yet known how to promote those.
+    pub(in crate::manager) fn others_end_by(&self, node: usize, end: Moment) -> bool {
         let mut others = (0..self.slots.len()).filter(|other| *other != node);
         others.any(|other| match self.get(other) {
             State::Quarantined(other) => {
@@ -155,7 +153,7 @@ impl VotingStatuses {
         })
     }
 
-    /// The nodes that keep us from granting anything, and what each says.
+    /// The nodes that block all grants, and why.
     pub(in crate::manager) fn blocking(&self) -> Vec<(usize, NodeError)> {
         let nodes = self.foreigners().filter(|(_, harmless)| !harmless);
         let nodes: Vec<usize> = nodes.map(|(node, _)| node).collect();

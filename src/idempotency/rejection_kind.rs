@@ -4,6 +4,8 @@ use std::fmt;
 
 use http::StatusCode;
 
+use crate::problem::word;
+
 /// The kinds of [`IdempotencyRejection`](super::IdempotencyRejection).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -48,7 +50,7 @@ impl IdempotencyRejectionKind {
     /// [`IdempotencyRejection::problem_type`](super::IdempotencyRejection::problem_type).
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        self.urn().strip_prefix(PREFIX).unwrap_or(self.urn())
+        word(self.urn())
     }
 
     pub(super) const fn urn(self) -> &'static str {
@@ -204,5 +206,3 @@ impl fmt::Display for IdempotencyRejectionKind {
         f.write_str(self.as_str())
     }
 }
-
-const PREFIX: &str = "urn:tower-redlock:problem:";

@@ -1,7 +1,7 @@
-//! A million requests and records that nobody would send: what is read of them is held against a second reading that is
-//! written down differently, and no two that differ may be taken for one.
+//! A million random requests and records: each parser is compared with a second one that is written in another way, and
+//! no two different values may be taken for one.
 //!
-//! All of it follows from a seed, which a failure prints: `IDEMPOTENCY_SEED=7 cargo test --test idempotency_fuzz`.
+//! All of it follows from a seed, which a failure prints: `IDEMPOTENCY_SEED=7 cargo test --lib --all-features idempotency::fuzz`.
 
 // What helpers stumble over fails the test, which is what it is for, and then the seed is printed.
 #![allow(clippy::indexing_slicing, clippy::print_stderr, clippy::unwrap_used)]
@@ -15,10 +15,12 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use sha2::{Digest, Sha256};
-use tower_redlock::idempotency::caller::Caller;
-use tower_redlock::idempotency::{
-    Answer, Fingerprint, FingerprintHeaders, Fingerprinter, IdempotencyKey, Outcome, Scope, Stored,
-};
+
+use super::caller::Caller;
+use super::fingerprint::{Fingerprint, FingerprintHeaders, Fingerprinter};
+use super::key::IdempotencyKey;
+use super::scope::Scope;
+use super::stored_response::{Outcome, Replay, StoredResponse};
 
 const KEYS: usize = 400_000;
 const RECORDS: usize = 250_000;
@@ -58,10 +60,10 @@ fn records_are_read_as_they_were_written_or_not_at_all() {
     for round in 0..RECORDS {
         let stored = dice.stored();
         let encoded = stored.encode();
-        assert_eq!(Stored::decode(encoded.clone()), Ok(stored));
+        assert_eq!(StoredResponse::decode(encoded.clone()), Ok(stored));
         let changed = dice.damaged(&encoded);
         if changed != *encoded {
-            let read = Stored::decode(Bytes::from(changed.clone()));
+            let read = StoredResponse::decode(Bytes::from(changed.clone()));
             assert!(read.is_err(), "{} was read", changed.escape_ascii());
         }
         // Behind a check sum that is right, the damage reaches the reader itself.
@@ -69,9 +71,9 @@ fn records_are_read_as_they_were_written_or_not_at_all() {
             0 => [&[1][..], &dice.bytes(80, 0..=255)].concat(),
             _ => changed[..changed.len().saturating_sub(8)].to_vec(),
         };
-        if let Ok(read) = Stored::decode(summed(content.clone())) {
+        if let Ok(read) = StoredResponse::decode(summed(content.clone())) {
             deep += 1;
-            let kept = Stored::decode(read.encode()).unwrap();
+            let kept = StoredResponse::decode(read.encode()).unwrap();
             assert_eq!(kept, read, "{}", content.escape_ascii());
             // Nothing that was read was left out, and nothing can be written in two ways.
             let shown = content.escape_ascii();
@@ -328,19 +330,19 @@ impl Dice {
         headers
     }
 
-    fn stored(&mut self) -> Stored {
+    fn stored(&mut self) -> StoredResponse {
         let fingerprint = Fingerprint::from_bytes([u8::try_from(self.below(256)).unwrap(); 32]);
         let status = u16::try_from(100 + self.below(900)).unwrap();
         let status = StatusCode::from_u16(status).unwrap();
         if self.chance(6) {
-            return Stored::new(fingerprint, Outcome::NotReplayable { status });
+            return StoredResponse::new(fingerprint, Outcome::NotReplayable { status });
         }
         let headers = self.headers();
         let len = if self.chance(8) { 300 } else { 8 };
         let body = Bytes::from(self.bytes(len, 0..=255));
-        let mut answer = Answer::new(status, headers, body);
-        answer.trailers = self.chance(3).then(|| self.headers());
-        Stored::new(fingerprint, Outcome::Answer(answer))
+        let mut replay = Replay::new(status, headers, body);
+        replay.trailers = self.chance(3).then(|| self.headers());
+        StoredResponse::new(fingerprint, Outcome::Replayable(replay))
     }
 
     /// Something changed, cut off, left out, added or moved.

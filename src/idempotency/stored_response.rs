@@ -1,17 +1,17 @@
-//! [`Stored`]: what the nodes keep of a request and its answer, and how it is written.
+//! [`StoredResponse`]: the record of a request and its response on the nodes, and its encoding.
 //!
 //! One byte for the version, then for version 1:
 //!
-//! | bytes | what |
+//! | bytes | meaning |
 //! |---|---|
 //! | 32 | the fingerprint of the request |
-//! | 1 | the outcome: 1 an answer, 2 one that cannot be replayed |
+//! | 1 | the outcome: 1 a response, 2 one that cannot be replayed |
 //! | 2 | the status |
-//! | .. | of an answer: its headers; its body, behind its length; 1 or 0, and its trailers if 1 |
+//! | .. | of a response: its headers; its body, behind its length; 1 or 0, and its trailers if 1 |
 //! | 8 | the first bytes of the SHA-256 of all before |
 //!
 //! Headers are their count, and for each the name behind its length, 1 or 0 for a sensitive value, and the value behind
-//! its length. Lengths and counts are LEB128, as short as can be.
+//! its length. Lengths and counts are LEB128, as short as possible.
 
 use std::error::Error;
 use std::fmt;
@@ -23,51 +23,40 @@ use sha2::{Digest as _, Sha256};
 
 use super::fingerprint::Fingerprint;
 
-/// What is kept of a request: which it was, and what it came to.
+/// The record of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stored {
-    /// Of the request that was answered.
-    pub fingerprint: Fingerprint,
-    /// What it came to.
-    pub outcome: Outcome,
+pub(super) struct StoredResponse {
+    /// The fingerprint of the request.
+    pub(super) fingerprint: Fingerprint,
+    pub(super) outcome: Outcome,
 }
 
-/// What a request came to.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 #[expect(
     clippy::large_enum_variant,
-    reason = "all but a few are answers, and none is kept in memory for long"
+    reason = "most records can be replayed, and none stays in memory for long"
 )]
-pub enum Outcome {
-    /// It was answered like this.
-    Answer(Answer),
-    /// It was answered, and the answer was too large to keep. The request does not run again.
-    NotReplayable {
-        /// The status of the answer.
-        status: StatusCode,
-    },
+pub(super) enum Outcome {
+    /// The response is stored.
+    Replayable(Replay),
+    /// The response had this status, and could not be stored. The request does not run again.
+    NotReplayable { status: StatusCode },
 }
 
-/// An answer, whole.
+/// A response.
 #[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Answer {
-    /// Its status.
-    pub status: StatusCode,
-    /// Those of its headers that are [kept](super::RecordedHeaders).
-    pub headers: HeaderMap,
-    /// Its body.
-    pub body: Bytes,
-    /// Its trailers, if there were any.
-    pub trailers: Option<HeaderMap>,
+pub(super) struct Replay {
+    pub(super) status: StatusCode,
+    /// Those of its headers that are [recorded](super::RecordedHeaders).
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    pub(super) trailers: Option<HeaderMap>,
 }
 
-impl Answer {
-    /// An answer without trailers.
-    #[must_use]
-    pub const fn new(status: StatusCode, headers: HeaderMap, body: Bytes) -> Self {
+impl Replay {
+    /// A response without trailers.
+    pub(super) const fn new(status: StatusCode, headers: HeaderMap, body: Bytes) -> Self {
         Self {
             status,
             headers,
@@ -77,10 +66,10 @@ impl Answer {
     }
 }
 
-// By hand: an answer is its client's own business.
-impl fmt::Debug for Answer {
+// By hand: a response is private to its client.
+impl fmt::Debug for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer")
+        f.debug_struct("Replay")
             .field("status", &self.status)
             .field("headers", &self.headers.len())
             .field("len", &self.body.len())
@@ -89,34 +78,31 @@ impl fmt::Debug for Answer {
     }
 }
 
-impl Stored {
-    /// What is kept of the request with this fingerprint.
-    #[must_use]
-    pub const fn new(fingerprint: Fingerprint, outcome: Outcome) -> Self {
+impl StoredResponse {
+    pub(super) const fn new(fingerprint: Fingerprint, outcome: Outcome) -> Self {
         Self {
             fingerprint,
             outcome,
         }
     }
 
-    /// As it is kept, in the newest version.
-    #[must_use]
-    pub fn encode(&self) -> Bytes {
+    /// Encodes the record in the newest version.
+    pub(super) fn encode(&self) -> Bytes {
         let body = match &self.outcome {
-            Outcome::Answer(answer) => answer.body.len(),
+            Outcome::Replayable(replay) => replay.body.len(),
             Outcome::NotReplayable { .. } => 0,
         };
         let mut out = BytesMut::with_capacity(body.saturating_add(512));
         out.put_u8(VERSION);
         out.put_slice(self.fingerprint.as_bytes());
         match &self.outcome {
-            Outcome::Answer(answer) => {
-                out.put_u8(ANSWER);
-                out.put_u16(answer.status.as_u16());
-                put_headers(&mut out, &answer.headers);
-                put_bytes(&mut out, &answer.body);
-                out.put_u8(u8::from(answer.trailers.is_some()));
-                if let Some(trailers) = &answer.trailers {
+            Outcome::Replayable(replay) => {
+                out.put_u8(REPLAYABLE);
+                out.put_u16(replay.status.as_u16());
+                put_headers(&mut out, &replay.headers);
+                put_bytes(&mut out, &replay.body);
+                out.put_u8(u8::from(replay.trailers.is_some()));
+                if let Some(trailers) = &replay.trailers {
                     put_headers(&mut out, trailers);
                 }
             }
@@ -130,19 +116,14 @@ impl Stored {
         out.freeze()
     }
 
-    /// Reads what was kept. Bodies and values are not copied: they share the memory of `encoded`.
-    ///
-    /// Nothing is allocated for a length before as many bytes are there.
-    ///
-    /// # Errors
-    ///
-    /// [`StoredError`] if it is of a version that is not known here, or is not what [`encode`](Self::encode) writes.
-    pub fn decode(encoded: Bytes) -> Result<Self, StoredError> {
+    /// Decodes a record. Bodies and values are not copied: they share the memory of `encoded`. A length allocates
+    /// nothing unless as many bytes follow.
+    pub(super) fn decode(encoded: Bytes) -> Result<Self, StoredResponseError> {
         match encoded.first() {
             None => return Err(malformed("is empty")),
             Some(&VERSION) => {}
-            // Where the check sum of other versions stands is not known.
-            Some(&version) => return Err(StoredError(Fault::Version(version))),
+            // The place of the check sum in other versions is not known.
+            Some(&version) => return Err(StoredResponseError(Fault::Version(version))),
         }
         let sum_at = encoded.len().saturating_sub(SUM_LEN);
         let mut rest = encoded;
@@ -162,7 +143,7 @@ impl Stored {
 
 /// Why a record cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoredError(Fault);
+pub(super) struct StoredResponseError(Fault);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
@@ -170,19 +151,7 @@ enum Fault {
     Malformed(&'static str),
 }
 
-impl StoredError {
-    /// The version of the record, if it is one that this program does not know: another program, most likely a newer
-    /// one, has written it.
-    #[must_use]
-    pub const fn unknown_version(&self) -> Option<u8> {
-        match self.0 {
-            Fault::Version(version) => Some(version),
-            Fault::Malformed(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for StoredError {
+impl fmt::Display for StoredResponseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Fault::Version(version) => write!(
@@ -194,17 +163,17 @@ impl fmt::Display for StoredError {
     }
 }
 
-impl Error for StoredError {}
+impl Error for StoredResponseError {}
 
-const fn malformed(how: &'static str) -> StoredError {
-    StoredError(Fault::Malformed(how))
+const fn malformed(how: &'static str) -> StoredResponseError {
+    StoredResponseError(Fault::Malformed(how))
 }
 
-/// What is still to be read.
+/// The rest of the encoded bytes.
 struct Input(Bytes);
 
 impl Input {
-    fn stored(&mut self) -> Result<Stored, StoredError> {
+    fn stored(&mut self) -> Result<StoredResponse, StoredResponseError> {
         let fingerprint = *self
             .take(32)?
             .first_chunk::<32>()
@@ -212,7 +181,7 @@ impl Input {
         let kind = self.byte()?;
         let status = self.status()?;
         let outcome = match kind {
-            ANSWER => Outcome::Answer(Answer {
+            REPLAYABLE => Outcome::Replayable(Replay {
                 status,
                 headers: self.headers()?,
                 body: self.bytes()?,
@@ -224,10 +193,13 @@ impl Input {
             NOT_REPLAYABLE => Outcome::NotReplayable { status },
             _ => return Err(malformed("holds an outcome of an unknown kind")),
         };
-        Ok(Stored::new(Fingerprint::from_bytes(fingerprint), outcome))
+        Ok(StoredResponse::new(
+            Fingerprint::from_bytes(fingerprint),
+            outcome,
+        ))
     }
 
-    fn headers(&mut self) -> Result<HeaderMap, StoredError> {
+    fn headers(&mut self) -> Result<HeaderMap, StoredResponseError> {
         let count = self.len()?;
         let mut headers = HeaderMap::new();
         for _ in 0..count {
@@ -244,18 +216,18 @@ impl Input {
         Ok(headers)
     }
 
-    fn status(&mut self) -> Result<StatusCode, StoredError> {
+    fn status(&mut self) -> Result<StatusCode, StoredResponseError> {
         let status = u16::from_be_bytes([self.byte()?, self.byte()?]);
         StatusCode::from_u16(status).map_err(|_| malformed("holds a status that is none"))
     }
 
-    fn bytes(&mut self) -> Result<Bytes, StoredError> {
+    fn bytes(&mut self) -> Result<Bytes, StoredResponseError> {
         let len = self.len()?;
         self.take(len)
     }
 
-    /// A length, of which only the shortest spelling is read.
-    fn len(&mut self) -> Result<usize, StoredError> {
+    /// A length, in its shortest encoding only.
+    fn len(&mut self) -> Result<usize, StoredResponseError> {
         let mut len: usize = 0;
         for shift in (0..usize::BITS).step_by(7) {
             let byte = self.byte()?;
@@ -272,7 +244,7 @@ impl Input {
         Err(malformed("holds a length that is none"))
     }
 
-    fn flag(&mut self) -> Result<bool, StoredError> {
+    fn flag(&mut self) -> Result<bool, StoredResponseError> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -280,12 +252,12 @@ impl Input {
         }
     }
 
-    fn byte(&mut self) -> Result<u8, StoredError> {
+    fn byte(&mut self) -> Result<u8, StoredResponseError> {
         let byte = self.take(1)?;
         byte.first().copied().ok_or(malformed("ends too early"))
     }
 
-    fn take(&mut self, len: usize) -> Result<Bytes, StoredError> {
+    fn take(&mut self, len: usize) -> Result<Bytes, StoredResponseError> {
         if len > self.0.len() {
             return Err(malformed("ends too early"));
         }
@@ -319,7 +291,7 @@ fn put_len(out: &mut BytesMut, mut len: usize) {
     }
 }
 
-/// Finds what was cut off or changed on the way; it is no protection against those who may write to the nodes.
+/// Detects truncation and corruption; it is no protection against writers on the nodes.
 fn checksum(bytes: &[u8]) -> [u8; SUM_LEN] {
     let mut sum = [0; SUM_LEN];
     for (to, from) in sum.iter_mut().zip(Sha256::digest(bytes)) {
@@ -329,7 +301,7 @@ fn checksum(bytes: &[u8]) -> [u8; SUM_LEN] {
 }
 
 const VERSION: u8 = 1;
-const ANSWER: u8 = 1;
+const REPLAYABLE: u8 = 1;
 const NOT_REPLAYABLE: u8 = 2;
 const SUM_LEN: usize = 8;
 

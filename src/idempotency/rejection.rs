@@ -1,4 +1,4 @@
-//! [`IdempotencyRejection`]: a request that got neither its own answer nor the first one, and what it gets.
+//! [`IdempotencyRejection`]: why the layer refused or ended a request, and the response to it.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -10,17 +10,17 @@ use http::{Response, StatusCode};
 
 use super::caller::CallerError;
 use super::key::IdempotencyKeyError;
-use super::problem_kind::IdempotencyRejectionKind as Kind;
-use super::record::StoredError;
+use super::rejection_kind::IdempotencyRejectionKind as Kind;
+use super::stored_response::StoredResponseError;
 use crate::key_error::KeyError;
 use crate::manager::{AcquireError, LossReason};
 use crate::metrics;
 use crate::problem::Problem;
 use crate::trace;
 
-/// Why a request was refused or ended by the idempotency layer, and what it is answered by default.
+/// Why a request was refused or ended by the idempotency layer, and the default response to it.
 ///
-/// Nothing of it that goes into an answer holds the client's text, a lock key, the name of a node or a token. The
+/// The response never holds the client's text, a lock key, the name of a node or a token. The
 /// [`source`](Error::source) may name nodes and is for logs.
 ///
 /// # What a client should do
@@ -28,27 +28,27 @@ use crate::trace;
 /// | kind | status | `Retry-After` | the client |
 /// |---|---|---|---|
 /// | `missing-idempotency-key`, `invalid-idempotency-key` | 400 | no | sends a key |
-/// | `body-unreadable` | 400 | no | sends the body whole |
-/// | `caller-unknown` | 403 | no | says who it is |
-/// | `request-in-progress`, `wait-timeout` | 409 | yes | repeats the request unchanged and gets the first answer |
-/// | `not-replayable` | 409 | no | looks up what the first request came to; it is done |
+/// | `body-unreadable` | 400 | no | sends the whole body |
+/// | `caller-unknown` | 403 | no | identifies itself |
+/// | `request-in-progress`, `wait-timeout` | 409 | yes | repeats the request unchanged and gets the first response |
+/// | `not-replayable` | 409 | no | looks up the result of the first request, which is done |
 /// | `body-too-large` | 413 | no | sends less |
 /// | `idempotency-key-reused` | 422 | no | chooses a new key |
-/// | `misconfigured` | 500 | no | can do nothing |
+/// | `misconfigured` | 500 | no | cannot help it |
 /// | `queue-full`, `no-quorum`, `shutting-down`, `record-unreadable` | 503 | yes | repeats the request unchanged; it was not processed |
-/// | `outcome-unknown` | 503 | no | repeats the request with its key if a second run does no harm, or looks first |
-/// | `lock-lost` | 503 | no | looks before it repeats the request |
+/// | `outcome-unknown` | 503 | no | repeats the request with its key if a second run does no harm, or checks the outcome first |
+/// | `lock-lost` | 503 | no | checks the outcome before it repeats the request |
 ///
-/// `outcome-unknown` and `lock-lost` have no `Retry-After`, because clients that obey it do so without a look, and a
-/// second run cannot be excluded. Where the handler's effect is guarded, by the fencing number or by a unique key in
-/// the database, a repeat is safe after either.
+/// `outcome-unknown` and `lock-lost` have no `Retry-After`, because clients that obey it do not check the outcome first,
+/// and a second run cannot be excluded. Where the handler's effect is guarded, by the fencing token or by a unique key
+/// in the database, a repeat is safe after either.
 #[derive(Clone, Debug)]
 pub struct IdempotencyRejection {
     cause: Cause,
     retry_after: Duration,
 }
 
-/// What happened, as the layer knows it.
+/// The cause of a rejection.
 #[derive(Clone, Debug)]
 pub(super) enum Cause {
     MissingKey,
@@ -61,13 +61,12 @@ pub(super) enum Cause {
     NotAcquired(AcquireError),
     KeyReused,
     NotReplayable,
-    RecordUnreadable(StoredError),
+    RecordUnreadable(StoredResponseError),
     Lost(LossReason),
     OutcomeUnknown,
 }
 
 impl IdempotencyRejection {
-    /// What `cause` makes of a request. `retry_after` is what the layer was told.
     pub(super) fn new(cause: Cause, retry_after: Duration) -> Self {
         let rejection = Self { cause, retry_after };
         let kind = rejection.kind();
@@ -79,7 +78,7 @@ impl IdempotencyRejection {
         rejection
     }
 
-    /// What kind of rejection it is.
+    /// The kind of the rejection.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match &self.cause {
@@ -88,7 +87,7 @@ impl IdempotencyRejection {
             Cause::CallerUnknown(_) => Kind::CallerUnknown,
             Cause::BodyTooLarge => Kind::BodyTooLarge,
             Cause::BodyUnreadable => Kind::BodyUnreadable,
-            // It is made of a hash, so what it does not fit is the program's choice of a namespace.
+            // The key is a hash, so only the program's namespace can make it invalid.
             Cause::Unnameable(_) | Cause::NotAcquired(AcquireError::InvalidKey(_)) => {
                 Kind::Misconfigured
             }
@@ -101,20 +100,20 @@ impl IdempotencyRejection {
             Cause::NotAcquired(AcquireError::WaitTimeout(_)) => Kind::WaitTimeout,
             Cause::NotAcquired(AcquireError::QueueFull(_)) => Kind::QueueFull,
             Cause::NotAcquired(AcquireError::ShuttingDown(_)) => Kind::ShuttingDown,
-            // Whatever else keeps a lock from being taken, the client can do no more than come back later.
+            // For every other error the client can only come back later.
             Cause::NotAcquired(_) => Kind::NoQuorum,
         }
     }
 
-    /// The status of the default answer.
+    /// The status of the default response.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         self.kind().status()
     }
 
-    /// When it makes sense to send the request again, unchanged: what the layer was told, or the rest of a quarantine
-    /// where that is the cause and takes longer; `None` where a retry does not help, or is not safe without a look
-    /// first.
+    /// When the client may repeat the request, unchanged: the layer's
+    /// [`retry_after`](crate::IdempotencyLayer::retry_after), or the rest of a quarantine if that is the cause and takes
+    /// longer; `None` where a repeat does not help, or is not safe before the client has checked the outcome.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let quarantine = match &self.cause {
@@ -126,8 +125,8 @@ impl IdempotencyRejection {
             .then_some(self.retry_after.max(quarantine.unwrap_or_default()))
     }
 
-    /// What was left of the lease under which the first request runs, as far as the nodes told. It is renewed as long
-    /// as that request runs, and ends when that is done.
+    /// The remaining time of the lease under which the first request runs, if the nodes reported it. The lease is
+    /// renewed while that request runs, and released when it is done.
     #[must_use]
     pub const fn remaining(&self) -> Option<Duration> {
         match &self.cause {
@@ -146,18 +145,18 @@ impl IdempotencyRejection {
         }
     }
 
-    /// The `type` of the default answer: `urn:tower-redlock:problem:` and the kind. It is a name to compare, not
+    /// The `type` of the default response: `urn:tower-redlock:problem:` and the kind. It is a name to compare, not
     /// an address to fetch.
     #[must_use]
     pub const fn problem_type(&self) -> &'static str {
         self.kind().urn()
     }
 
-    /// The `detail` of the default answer: a few sentences for the client.
+    /// The `detail` of the default response: a few sentences for the client.
     #[must_use]
     pub fn detail(&self) -> Cow<'static, str> {
         match &self.cause {
-            // It names what is wrong with the key and never repeats it.
+            // The error never repeats the key.
             Cause::InvalidKey(error) => {
                 Cow::Owned(format!("{error}. This request was not processed."))
             }
@@ -165,8 +164,8 @@ impl IdempotencyRejection {
         }
     }
 
-    /// The default answer: `application/problem+json` (RFC 9457), `Cache-Control: no-store`, and `Retry-After`
-    /// in whole seconds, at least one, where there is one. A [`ResponseForIdempotencyRejection`] can begin with it.
+    /// The default response: `application/problem+json` (RFC 9457), `Cache-Control: no-store`, and `Retry-After`
+    /// in whole seconds, at least one, if [`retry_after`](Self::retry_after) is set.
     #[must_use]
     pub fn to_response(&self) -> Response<Bytes> {
         let problem = Problem {
@@ -180,7 +179,7 @@ impl IdempotencyRejection {
         problem.to_response()
     }
 
-    /// What else there is to say, for logs.
+    /// The details, for logs.
     fn reason(&self) -> Option<&dyn fmt::Display> {
         match &self.cause {
             Cause::InvalidKey(error) => Some(error),
@@ -205,7 +204,7 @@ impl fmt::Display for IdempotencyRejection {
         write!(f, "the idempotency layer rejected the request: {kind}")?;
         match self.cause {
             Cause::Lost(reason) => write!(f, " ({reason})"),
-            // Where there is a source, it speaks for itself.
+            // A source has the details.
             _ => Ok(()),
         }
     }
@@ -230,60 +229,12 @@ impl Error for IdempotencyRejection {
     }
 }
 
-/// Makes the answer to an [`IdempotencyRejection`]. A closure `Fn(&IdempotencyRejection) -> Response<Bytes>` does.
-///
-/// # Examples
-///
-/// ```
-/// use bytes::Bytes;
-/// use http::Response;
-/// use tower_redlock::idempotency::{IdempotencyRejection, ResponseForIdempotencyRejection};
-///
-/// fn plain_text(rejection: &IdempotencyRejection) -> Response<Bytes> {
-///     let mut response = Response::new(Bytes::from(rejection.detail().into_owned()));
-///     *response.status_mut() = rejection.status();
-///     response
-/// }
-///
-/// fn takes_a_responder(_: impl ResponseForIdempotencyRejection) {}
-/// takes_a_responder(plain_text);
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` does not make answers to idempotency rejections",
-    label = "must be a `ResponseForIdempotencyRejection`",
-    note = "a closure or function `Fn(&IdempotencyRejection) -> http::Response<bytes::Bytes>` is one; \
-            annotate the closure's argument: `|rejection: &IdempotencyRejection| ..`"
-)]
-pub trait ResponseForIdempotencyRejection: Send + Sync + 'static {
-    /// The answer, whole.
-    fn response_for_rejection(&self, rejection: &IdempotencyRejection) -> Response<Bytes>;
-}
-
-impl<F> ResponseForIdempotencyRejection for F
-where
-    F: Fn(&IdempotencyRejection) -> Response<Bytes> + Send + Sync + 'static,
-{
-    fn response_for_rejection(&self, rejection: &IdempotencyRejection) -> Response<Bytes> {
-        self(rejection)
-    }
-}
-
-/// The answers a layer gives unless told otherwise: [`IdempotencyRejection::to_response`].
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct DefaultResponseForIdempotencyRejection;
-
-impl ResponseForIdempotencyRejection for DefaultResponseForIdempotencyRejection {
-    fn response_for_rejection(&self, rejection: &IdempotencyRejection) -> Response<Bytes> {
-        rejection.to_response()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::idempotency::IdempotencyKey;
     use crate::idempotency::caller::Caller;
-    use crate::idempotency::{IdempotencyKey, Stored};
+    use crate::idempotency::stored_response::StoredResponse;
     use crate::manager::{LockManager, ShuttingDown};
     use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 
@@ -295,8 +246,8 @@ mod tests {
         IdempotencyKey::from_value(b"SECRET;v=1").unwrap_err()
     }
 
-    fn unreadable() -> StoredError {
-        Stored::decode(Bytes::from_static(&[9])).unwrap_err()
+    fn unreadable() -> StoredResponseError {
+        StoredResponse::decode(Bytes::from_static(&[9])).unwrap_err()
     }
 
     /// An error of each kind that only a manager makes.

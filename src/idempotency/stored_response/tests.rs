@@ -1,4 +1,4 @@
-//! What is written is read back, and nothing else is read.
+//! Every record is decoded as it was encoded, and nothing else is decoded.
 
 use super::*;
 use proptest::prelude::*;
@@ -22,41 +22,44 @@ fn any_headers() -> impl Strategy<Value = HeaderMap> {
     prop::collection::vec(pair, 0..6).prop_map(|pairs| headers(&pairs))
 }
 
-fn any_stored() -> impl Strategy<Value = Stored> {
+fn any_stored() -> impl Strategy<Value = StoredResponse> {
     let body = prop::collection::vec(any::<u8>(), 0..400).prop_map(Bytes::from);
     let status = (100_u16..1000).prop_map(|status| StatusCode::from_u16(status).unwrap());
     let trailers = prop::option::of(any_headers());
-    let answer = (status.clone(), any_headers(), body, trailers).prop_map(
+    let replay = (status.clone(), any_headers(), body, trailers).prop_map(
         |(status, headers, body, trailers)| {
-            let answer = Answer::new(status, headers, body);
-            Outcome::Answer(Answer { trailers, ..answer })
+            let replay = Replay::new(status, headers, body);
+            Outcome::Replayable(Replay { trailers, ..replay })
         },
     );
     let outcome = prop_oneof![
-        answer,
+        replay,
         status.prop_map(|status| Outcome::NotReplayable { status }),
     ];
     (any::<[u8; 32]>(), outcome)
-        .prop_map(|(bytes, outcome)| Stored::new(Fingerprint::from_bytes(bytes), outcome))
+        .prop_map(|(bytes, outcome)| StoredResponse::new(Fingerprint::from_bytes(bytes), outcome))
 }
 
 /// Equality of values does not see the mark.
-fn marks(stored: &Stored) -> Vec<bool> {
-    let Outcome::Answer(answer) = &stored.outcome else {
+fn marks(stored: &StoredResponse) -> Vec<bool> {
+    let Outcome::Replayable(replay) = &stored.outcome else {
         return Vec::new();
     };
-    let trailers = answer.trailers.iter().flat_map(HeaderMap::values);
-    let values = answer.headers.values().chain(trailers);
+    let trailers = replay.trailers.iter().flat_map(HeaderMap::values);
+    let values = replay.headers.values().chain(trailers);
     values.map(HeaderValue::is_sensitive).collect()
 }
 
-fn small() -> Stored {
+fn small() -> StoredResponse {
     let pairs = [
         ("location".to_owned(), b"/1".to_vec(), false),
         ("x-token".to_owned(), b"s".to_vec(), true),
     ];
-    let answer = Answer::new(StatusCode::CREATED, headers(&pairs), Bytes::from("ok"));
-    Stored::new(Fingerprint::from_bytes([7; 32]), Outcome::Answer(answer))
+    let replay = Replay::new(StatusCode::CREATED, headers(&pairs), Bytes::from("ok"));
+    StoredResponse::new(
+        Fingerprint::from_bytes([7; 32]),
+        Outcome::Replayable(replay),
+    )
 }
 
 fn summed(mut content: Vec<u8>) -> Bytes {
@@ -71,7 +74,7 @@ fn assert_malformed(how: &'static str, change: impl FnOnce(&mut Vec<u8>)) {
     let encoded = small().encode();
     let mut content = encoded[..encoded.len() - SUM_LEN].to_vec();
     change(&mut content);
-    assert_eq!(Stored::decode(summed(content)), Err(malformed(how)));
+    assert_eq!(StoredResponse::decode(summed(content)), Err(malformed(how)));
 }
 
 #[test]
@@ -88,14 +91,17 @@ fn the_encoding_stays_what_it_is() {
 
 #[test]
 fn what_is_not_a_record_is_told_apart() {
-    assert_eq!(Stored::decode(Bytes::new()), Err(malformed("is empty")));
-    let newer = Stored::decode(Bytes::from_static(&[2, 1, 2, 3])).unwrap_err();
-    assert_eq!(newer.unknown_version(), Some(2));
+    assert_eq!(
+        StoredResponse::decode(Bytes::new()),
+        Err(malformed("is empty"))
+    );
+    let newer = StoredResponse::decode(Bytes::from_static(&[2, 1, 2, 3])).unwrap_err();
+    assert_eq!(newer, StoredResponseError(Fault::Version(2)));
     let expected =
         "the record of an answer is of version 2, and this program reads version 1 alone";
     assert_eq!(newer.to_string(), expected);
     let sum = Err(malformed("does not match its check sum"));
-    assert_eq!(Stored::decode(Bytes::from_static(&[1, 2, 3])), sum);
+    assert_eq!(StoredResponse::decode(Bytes::from_static(&[1, 2, 3])), sum);
     assert_malformed("ends too early", |content| content.truncate(20));
     assert_malformed("holds an outcome of an unknown kind", |content| {
         content[33] = 3
@@ -137,29 +143,30 @@ fn a_claimed_length_allocates_nothing() {
     put_len(&mut huge, usize::MAX);
     content.extend(&huge);
     let early = Err(malformed("ends too early"));
-    assert_eq!(Stored::decode(summed(content.clone())), early);
+    assert_eq!(StoredResponse::decode(summed(content.clone())), early);
     content.truncate(36);
     content.push(0);
     content.extend(&huge);
-    assert_eq!(Stored::decode(summed(content)), early);
+    assert_eq!(StoredResponse::decode(summed(content)), early);
 }
 
 #[test]
 fn the_body_is_not_copied() {
     let encoded = small().encode();
-    let Outcome::Answer(answer) = Stored::decode(encoded.clone()).unwrap().outcome else {
-        panic!("an answer");
+    let Outcome::Replayable(replay) = StoredResponse::decode(encoded.clone()).unwrap().outcome
+    else {
+        panic!("a response");
     };
-    assert!(encoded.as_ptr_range().contains(&answer.body.as_ptr()));
-    let shown = "Answer { status: 201, headers: 2, len: 2, trailers: false, .. }";
-    assert_eq!(format!("{answer:?}"), shown);
+    assert!(encoded.as_ptr_range().contains(&replay.body.as_ptr()));
+    let shown = "Replay { status: 201, headers: 2, len: 2, trailers: false, .. }";
+    assert_eq!(format!("{replay:?}"), shown);
 }
 
 proptest! {
     #[test]
     fn what_is_written_is_read_back(stored in any_stored()) {
         let encoded = stored.encode();
-        let read = Stored::decode(encoded.clone()).unwrap();
+        let read = StoredResponse::decode(encoded.clone()).unwrap();
         prop_assert_eq!(marks(&read), marks(&stored));
         prop_assert_eq!(&read, &stored);
         prop_assert_eq!(read.encode(), encoded);
