@@ -37,7 +37,7 @@ pub(in crate::manager) type Turns = turns::Turns<Passed>;
 /// What passes from one caller of this process to the next.
 #[derive(Debug)]
 pub(in crate::manager) enum Passed {
-    /// A bare turn: go for the keys.
+    /// A turn without a lock: contend for the keys.
     Turn(Turn),
     /// A lock, with its turn.
     Lock(Tenancy),
