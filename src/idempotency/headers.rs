@@ -6,8 +6,8 @@ use http::header::{self, HeaderName};
 /// The response header of a replayed response: `idempotent-replayed`, with the value `true`.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// The response header of a response that too few nodes have stored: `idempotent-unrecorded`, with the value `true`. See
-/// [`OnUnrecorded::Respond`](super::OnUnrecorded::Respond).
+/// The response header of a response that too few nodes have stored: `idempotent-unrecorded`, with the value `true`.
+/// See [`OnUnrecorded::Respond`](super::OnUnrecorded::Respond).
 pub const IDEMPOTENT_UNRECORDED: HeaderName = HeaderName::from_static("idempotent-unrecorded");
 
 /// Which headers of a response are stored and sent with each replay. The same applies to its trailers, which a replay

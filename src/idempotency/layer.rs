@@ -117,8 +117,8 @@ impl<C> IdempotencyLayer<C> {
         self.with(|options| options.headers = headers)
     }
 
-    /// Which responses are stored. Default: those below 500 except 408, 425 and 429. After any other response the key is
-    /// free, and a repeat runs.
+    /// Which responses are stored. Default: those below 500 except 408, 425 and 429. After any other response the key
+    /// is free, and a repeat runs.
     pub fn record_if(self, policy: impl RecordPolicy) -> Self {
         self.with(|options| options.policy = Arc::new(policy))
     }

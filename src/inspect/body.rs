@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-/// The body of an answer of an [`InspectService`](super::InspectService).
+/// The body of a response of an [`InspectService`](super::InspectService).
 #[derive(Debug)]
 pub struct InspectBody(Option<Bytes>);
 
