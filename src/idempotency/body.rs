@@ -243,7 +243,7 @@ pub(super) enum Collected<B: Body> {
 /// A body whose size hint is longer is not read at all. The bytes that are read stay in memory: up to the limit, and
 /// one chunk beyond it.
 ///
-/// Dropped half-way, it drops the body with what was read.
+/// Dropped half-way, it drops the body and the bytes that were read.
 pub(super) async fn collect_up_to<B: Body>(body: B, limit: usize) -> Collected<B> {
     // Boxed, so that it can be passed on after it was polled, `Unpin` or not.
     let mut rest = Box::pin(body);

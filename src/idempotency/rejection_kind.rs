@@ -126,7 +126,7 @@ impl IdempotencyRejectionKind {
             Self::CallerUnknown => "Caller unknown",
             Self::RequestInProgress => "Request in progress",
             Self::WaitTimeout => "Timed out waiting for the first request",
-            Self::NotReplayable => "Answer not kept",
+            Self::NotReplayable => "Response not stored",
             Self::BodyTooLarge => "Request body too large",
             Self::IdempotencyKeyReused => "Idempotency key used for another request",
             Self::Misconfigured => "Idempotency layer misconfigured",
@@ -134,7 +134,7 @@ impl IdempotencyRejectionKind {
             Self::NoQuorum => "Locks unavailable",
             Self::LockLost => "Lock lost",
             Self::OutcomeUnknown => "Outcome unknown",
-            Self::RecordUnreadable => "Answer unreadable here",
+            Self::RecordUnreadable => "Stored response unreadable",
             Self::ShuttingDown => "Shutting down",
         }
     }
@@ -154,14 +154,14 @@ impl IdempotencyRejectionKind {
                  This request was not processed."
             }
             Self::RequestInProgress => {
-                "A request with this idempotency key is being processed. Send this one again later to get its answer."
+                "A request with this idempotency key is being processed. Send this one again later to get its response."
             }
             Self::WaitTimeout => {
                 "A request with this idempotency key was processed for as long as this one may wait. \
-                 Send this one again later to get its answer."
+                 Send this one again later to get its response."
             }
             Self::NotReplayable => {
-                "The request with this idempotency key was processed, and its answer could not be kept. \
+                "The request with this idempotency key was processed, and its response could not be stored. \
                  It is not processed again."
             }
             Self::BodyTooLarge => {
@@ -177,7 +177,7 @@ impl IdempotencyRejectionKind {
                 "As many requests as may wait on this server do so already. This request was not processed."
             }
             Self::NoQuorum => {
-                "Too few lock nodes answered in time, so it could not be found out whether this request is a repeat. \
+                "Too few lock nodes replied in time, so it could not be found out whether this request is a repeat. \
                  This request was not processed."
             }
             Self::LockLost => {
@@ -185,11 +185,11 @@ impl IdempotencyRejectionKind {
                  unknown. Look before you send it again: it may be processed again."
             }
             Self::OutcomeUnknown => {
-                "This request was processed, and it is not known whether its answer was kept. Send it again with the \
-                 same idempotency key to find out: you get that answer, or the request is processed again."
+                "This request was processed, and it is not known whether its response was stored. Send it again with the \
+                 same idempotency key to find out: you get that response, or the request is processed again."
             }
             Self::RecordUnreadable => {
-                "The answer to this idempotency key was kept by another version of this service, and this server cannot \
+                "The response for this idempotency key was stored by another version of this service, and this server cannot \
                  read it. This request was not processed again."
             }
             Self::ShuttingDown => {

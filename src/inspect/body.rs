@@ -1,4 +1,4 @@
-//! [`InspectBody`]: an answer that is all there.
+//! [`InspectBody`]: a body in one piece.
 
 use std::convert::Infallible;
 use std::pin::Pin;
