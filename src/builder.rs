@@ -256,7 +256,7 @@ impl LockManagerBuilder {
         let limit = self.settings.connect_timeout;
         let locks = self.lazy()?;
         locks.connected(limit).await?;
-        locks.vouch_no_more();
+        locks.stop_trusting_new_nodes();
         Ok(locks)
     }
 

@@ -22,7 +22,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
     /// Microseconds since 1970, by a clock that people set. Fencing tokens begin with it where nothing better is
     /// known; nothing is wrong if it goes backwards. It is also one of several that decide when the record of an
-    /// idempotency key [ends](crate::LockManager::recall). Default: the operating system's; zero before 1970.
+    /// idempotency key [ends](crate::LockManager::begin_idempotent). Default: the operating system's; zero before 1970.
     fn unix_micros(&self) -> u64 {
         system_unix_micros()
     }

@@ -1,22 +1,24 @@
 //! [`LockConfig`]: a manager's settings as data, from a file or the environment.
 
 mod build;
-mod duration;
 mod env;
 mod node;
 mod read;
 #[cfg(feature = "redis")]
 mod redis_node;
+mod refusal;
+mod secret;
 mod value;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 
-use self::env::Environment;
 pub use self::node::{NodeConfig, TlsConfig};
-use self::read::Spot;
-use self::value::Root;
+use self::read::Given;
+pub use self::secret::Secret;
+use self::value::Value;
 use crate::manager::{
     ConfigError, ConnectError, Fencing, HandOff, LockManager, RestartGuard, Settings,
 };
@@ -25,8 +27,8 @@ use crate::manager::{
 /// [environment](Self::from_env).
 ///
 /// Nothing has to be said but where the nodes are; what is left out is as the setter of the same name of
-/// [`LockManagerBuilder`](crate::LockManagerBuilder) describes it. Durations are texts of whole numbers with the units
-/// `d`, `h`, `m`, `s` and `ms`: `"10s"`, `"250ms"`, `"1m30s"`.
+/// [`LockManagerBuilder`](crate::LockManagerBuilder) describes it. Durations are texts of numbers with units (`d`, `h`,
+/// `m`, `s`, `ms` and what else the crate `humantime` reads): `"10s"`, `"250ms"`, `"1m30s"`.
 ///
 /// # Examples
 ///
@@ -69,6 +71,8 @@ use crate::manager::{
 /// hand_off = { max_passes = 32, max_time = "250ms" }          # or "off"
 /// fencing = { keep = "5m" }                                   # or "off"
 /// restart_guard = { max_clock_skew = "1s" }                   # or "off"
+/// user = "locks"                          # for all nodes that have none
+/// password = "secret"                     # likewise; or password_file = "/run/secrets/redis"
 ///
 /// ## A node is a URL, in `nodes = ["redis://10.0.0.1", ..]`, or a table.
 /// [[nodes]]
@@ -80,8 +84,8 @@ use crate::manager::{
 ///
 /// [[nodes]]
 /// url = "rediss://10.0.0.2"
-/// user = "locks"                          # in place of those in the URL
-/// password = "secret"
+/// user = "other"                          # in place of those in the URL, and of those for all nodes
+/// password = "other"                      # or password_file
 /// database = 0
 /// ## These, or those of the table `tls` beside `ttl`, which are for all nodes. Paths, or the PEM text.
 /// ## tls = { root_certificate = "ca.pem", client_certificate = "client.pem", client_key = "client.key" }
@@ -104,12 +108,27 @@ use crate::manager::{
 ///
 /// # Errors
 ///
-/// What is wrong is told with its field: `nodes[1].require: must be a whole number without quotes ..`. A field that
-/// does not exist is wrong, and so are one that is there twice, `null`, and a number for a duration. What can be seen
-/// from the text alone is refused when that is read; values that do not fit, when [`builder`](Self::builder) or
-/// [`LockManager::from_config`] is called.
+/// What is wrong is told with its field: `nodes[1].require: is a text; it must be a whole number ..`. A field that
+/// does not exist is wrong, and so are one that is there twice, `null`, and a number for a duration. Names and types
+/// are refused when the text is read; values that do not fit (a URL, a range, a file that is not there), when
+/// [`builder`](Self::builder) or [`LockManager::from_config`] is called.
 ///
 /// # Passwords
+///
+/// `user`, and `password` or `password_file`, are for all nodes; each node may have its own, in its table or its URL.
+/// So a file may list the nodes and the environment add the password:
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tower_redlock::LockConfig;
+///
+/// let file = r#"nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]"#;
+/// let config: LockConfig = toml::from_str(file)?;
+/// // `REDLOCK_PASSWORD`, or `REDLOCK_PASSWORD_FILE`.
+/// let config = config.with_env("REDLOCK")?;
+/// # let _ = config;
+/// # Ok(()) }
+/// ```
 ///
 /// Neither `Debug` nor any error shows a password or key. For that reason a configuration cannot be serialised: with
 /// its passwords it should not be, and without them it is another.
@@ -124,6 +143,14 @@ pub struct LockConfig {
     /// In place of `nodes`: so many nodes in the memory of this process, for development and for services of one
     /// process.
     pub memory: Option<usize>,
+    /// The user on all servers that have none of their own, in their [`NodeConfig`] or URL. Sentinels are asked with
+    /// what their URLs say.
+    pub user: Option<String>,
+    /// The password on all servers that have none of their own.
+    pub password: Option<Secret>,
+    /// In place of `password`: the file that has it, without the line break at its end. It is read by
+    /// [`builder`](Self::builder).
+    pub password_file: Option<PathBuf>,
     /// The prefix of all keys on the nodes. Default: `lk`.
     pub namespace: String,
     /// The time to live of a lock on the nodes. From 10 ms to `max_ttl`; default: 10 s.
@@ -171,44 +198,29 @@ pub struct LockConfig {
 impl Default for LockConfig {
     /// No nodes yet, and everything else as it is usual.
     fn default() -> Self {
-        // All fields by name, so that none of the builder's settings is left out here.
-        let Settings {
-            namespace,
-            ttl,
-            max_ttl,
-            node_timeout,
-            drift_factor,
-            masked,
-            max_hold,
-            max_wait,
-            max_waiters_per_key,
-            max_waiters,
-            hand_off,
-            fencing,
-            guard,
-            bootstrap,
-            redact_keys,
-            connect_timeout,
-        } = Settings::default();
+        let usual = Settings::default();
         Self {
             nodes: Vec::new(),
             memory: None,
-            namespace,
-            ttl,
-            max_ttl,
-            node_timeout,
-            connect_timeout,
-            drift_factor,
-            mask_losses: masked,
-            max_hold,
-            max_wait,
-            max_waiters_per_key,
-            max_waiters,
-            hand_off,
-            fencing,
-            restart_guard: guard,
-            bootstrap,
-            redact_keys,
+            user: None,
+            password: None,
+            password_file: None,
+            namespace: usual.namespace,
+            ttl: usual.ttl,
+            max_ttl: usual.max_ttl,
+            node_timeout: usual.node_timeout,
+            connect_timeout: usual.connect_timeout,
+            drift_factor: usual.drift_factor,
+            mask_losses: usual.masked,
+            max_hold: usual.max_hold,
+            max_wait: usual.max_wait,
+            max_waiters_per_key: usual.max_waiters_per_key,
+            max_waiters: usual.max_waiters,
+            hand_off: usual.hand_off,
+            fencing: usual.fencing,
+            restart_guard: usual.guard,
+            bootstrap: usual.bootstrap,
+            redact_keys: usual.redact_keys,
             tls: TlsConfig::default(),
         }
     }
@@ -221,6 +233,7 @@ impl LockConfig {
     /// |---|---|
     /// | nodes by their URLs | `REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2` |
     /// | nodes with more settings | `REDLOCK_NODES_0_URL`, `REDLOCK_NODES_0_PASSWORD`, .. `REDLOCK_NODES_1_URL`, .. |
+    /// | credentials of all nodes | `REDLOCK_USER`, `REDLOCK_PASSWORD` or `REDLOCK_PASSWORD_FILE` |
     /// | Sentinels | `REDLOCK_NODES_0_SENTINELS=redis://10.0.0.3:26379,..`, `REDLOCK_NODES_0_MASTER` |
     /// | what can be off | `REDLOCK_HAND_OFF=off`, or `REDLOCK_HAND_OFF_MAX_PASSES` and `REDLOCK_HAND_OFF_MAX_TIME` |
     /// | all others | `REDLOCK_MEMORY=5`, `REDLOCK_TTL=30s`, `REDLOCK_TLS_ROOT_CERTIFICATE`, .. |
@@ -232,7 +245,7 @@ impl LockConfig {
     ///
     /// [`ConfigError`] with the field and the variable.
     pub fn from_env(prefix: &str) -> Result<Self, ConfigError> {
-        Self::from_vars(prefix, env::variables(prefix)?)
+        Self::default().with_env(prefix)
     }
 
     /// The same from variables that are not those of the process.
@@ -252,7 +265,7 @@ impl LockConfig {
     /// let error = LockConfig::from_vars("REDLOCK", [("REDLOCK_TTL", "10")]).unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
-    ///     "ttl: has no unit at its end; say 10s or 10ms (environment variable REDLOCK_TTL)"
+    ///     "ttl: must be a duration with units, as in \"10s\", \"250ms\" or \"1m30s\" (environment variable REDLOCK_TTL)"
     /// );
     /// # Ok::<(), tower_redlock::ConfigError>(())
     /// ```
@@ -260,36 +273,58 @@ impl LockConfig {
         prefix: &str,
         variables: impl IntoIterator<Item = (K, V)>,
     ) -> Result<Self, ConfigError> {
-        let variables = variables.into_iter();
-        let variables = variables.map(|(name, value)| (name.into(), value.into()));
-        let (value, blame) = Environment::read(prefix, variables)?.into_parts();
-        Self::read(Spot::root(value)).map_err(blame)
+        Self::default().with_vars(prefix, variables)
     }
 
-    fn read(spot: Spot) -> Result<Self, ConfigError> {
-        let mut fields = spot.fields("it must be a table")?;
-        let mut config = Self::default();
-        fields.read("nodes", &mut config.nodes)?;
-        fields.read("memory", &mut config.memory)?;
-        fields.read("namespace", &mut config.namespace)?;
-        fields.read("ttl", &mut config.ttl)?;
-        fields.read("max_ttl", &mut config.max_ttl)?;
-        fields.read("node_timeout", &mut config.node_timeout)?;
-        fields.read("connect_timeout", &mut config.connect_timeout)?;
-        fields.read("drift_factor", &mut config.drift_factor)?;
-        fields.read("mask_losses", &mut config.mask_losses)?;
-        fields.read("max_hold", &mut config.max_hold)?;
-        fields.read("max_wait", &mut config.max_wait)?;
-        fields.read("max_waiters_per_key", &mut config.max_waiters_per_key)?;
-        fields.read("max_waiters", &mut config.max_waiters)?;
-        fields.read("hand_off", &mut config.hand_off)?;
-        fields.read("fencing", &mut config.fencing)?;
-        fields.read("restart_guard", &mut config.restart_guard)?;
-        fields.read("bootstrap", &mut config.bootstrap)?;
-        fields.read("redact_keys", &mut config.redact_keys)?;
-        fields.read("tls", &mut config.tls)?;
-        fields.finish()?;
-        Ok(config)
+    /// The same configuration with what environment variables say, as for [`from_env`](Self::from_env), in place of
+    /// what it said: a table or a list as a whole, `memory` for `nodes` as well, and `password` for `password_file`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] with the field and the variable.
+    pub fn with_env(self, prefix: &str) -> Result<Self, ConfigError> {
+        self.with_vars(prefix, env::variables(prefix)?)
+    }
+
+    /// The same from variables that are not those of the process.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] with the field and the variable.
+    pub fn with_vars<K: Into<String>, V: Into<String>>(
+        mut self,
+        prefix: &str,
+        variables: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Self, ConfigError> {
+        let variables = variables.into_iter();
+        let variables = variables.map(|(name, value)| (name.into(), value.into()));
+        self.take(env::read(prefix, variables)?);
+        Ok(self)
+    }
+
+    /// Replaces what `given` has.
+    fn take(&mut self, given: Given) {
+        // Of two ways to say one thing, that of `given` stays.
+        if given.nodes.is_some() || given.memory.is_some() {
+            (self.nodes, self.memory) = (Vec::new(), None);
+        }
+        if given.password.is_some() || given.password_file.is_some() {
+            (self.password, self.password_file) = (None, None);
+        }
+        macro_rules! replace {
+            ($($field:ident)*) => {
+                // All fields by name, so that none is left out.
+                let Given { $($field),* } = given;
+                $(if let Some(value) = $field {
+                    self.$field = value.into();
+                })*
+            };
+        }
+        replace! {
+            nodes memory user password password_file namespace ttl max_ttl node_timeout connect_timeout drift_factor
+            mask_losses max_hold max_wait max_waiters_per_key max_waiters hand_off fencing restart_guard bootstrap
+            redact_keys tls
+        }
     }
 
     fn settings(&self) -> Settings {
@@ -316,8 +351,11 @@ impl LockConfig {
 
 impl<'de> Deserialize<'de> for LockConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Root(value) = Root::deserialize(deserializer)?;
-        Self::read(Spot::root(value)).map_err(D::Error::custom)
+        let value = Value::deserialize(deserializer)?;
+        let given = Given::read(value).map_err(D::Error::custom)?;
+        let mut config = Self::default();
+        config.take(given);
+        Ok(config)
     }
 }
 

@@ -126,7 +126,7 @@ mod trace;
 mod unprocessed;
 
 pub use builder::LockManagerBuilder;
-pub use config::{LockConfig, NodeConfig, TlsConfig};
+pub use config::{LockConfig, NodeConfig, Secret, TlsConfig};
 #[cfg(feature = "idempotency")]
 pub use idempotency::IdempotencyLayer;
 pub use key_error::KeyError;
@@ -135,10 +135,10 @@ pub use lock_key::LockKey;
 pub use lock_keys::LockKeys;
 pub use manager::{
     AcquireError, BorrowError, CompleteError, ConfigError, ConnectError, Contended, Fencing,
-    HandOff, HeldLock, LendError, Loan, LockGuard, LockHandle, LockManager, LockScope, LossReason,
-    Lost, Misconfigured, NoEntropy, NoQuorum, NodeFailure, NodeStatus, QueueFull, QueueStatus,
-    Recall, ReleaseError, ReleaseUnconfirmed, RestartGuard, RunError, RunGuard, ShutdownReport,
-    ShuttingDown, Snapshot, TooSlow, VotingStatus, WaitTimeout,
+    HandOff, HeldLock, IdempotentRun, LendError, Loan, LockGuard, LockHandle, LockManager,
+    LockScope, LossReason, Lost, Misconfigured, NoEntropy, NoQuorum, NodeFailure, NodeStatus,
+    QueueFull, QueueStatus, ReleaseError, ReleaseUnconfirmed, RestartGuard, RunError, RunGuard,
+    ShutdownReport, ShuttingDown, Snapshot, TooSlow, VotingStatus, WaitTimeout,
 };
 pub use middleware::{BusyStatus, Held, RedlockLayer};
 pub use moment::Moment;

@@ -6,7 +6,7 @@
 //!
 //! | name | kind | label | meaning |
 //! |---|---|---|---|
-//! | `redlock_acquire_total` | counter | `outcome`: `acquired`, `recalled`, `contended`, `wait_timeout`, `queue_full`, `no_quorum`, `too_slow`, `shutting_down`, `lost`, `invalid_key`, `no_entropy`, `cancelled` | calls for a lock that came to an end; `recalled`: what the work came to was known, and no lock was needed; `cancelled`: the caller went away |
+//! | `redlock_acquire_total` | counter | `outcome`: `acquired`, `replayed`, `contended`, `wait_timeout`, `queue_full`, `no_quorum`, `too_slow`, `shutting_down`, `lost`, `invalid_key`, `no_entropy`, `cancelled` | calls for a lock that came to an end; `replayed`: what the work came to was known, and no lock was needed; `cancelled`: the caller went away |
 //! | `redlock_acquire_wait_seconds` | histogram | `outcome`: as above, but for `invalid_key` | from the call to its end |
 //! | `redlock_rounds_total` | counter | `verdict`: `granted`, `contended`, `split`, `no_quorum`, `recorded`, `undecided` | rounds over the nodes; `undecided`: the wait ended first |
 //! | `redlock_hold_seconds` | histogram | | from the grant, or the hand-off, to the end: a release, a hand-off, or a loss |

@@ -85,12 +85,12 @@ mod table {
     };
     use tower_redlock::node::memory::{MemoryNode, MemorySnapshot};
     use tower_redlock::record::Record;
-    use tower_redlock::{LockConfig, NodeConfig, TlsConfig};
+    use tower_redlock::{LockConfig, NodeConfig, Secret, TlsConfig};
     use tower_redlock::{
-        AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, HeldLock, KeyError,
-        LendError, Loan, LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope,
+        AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, HeldLock, IdempotentRun,
+        KeyError, LendError, Loan, LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope,
         LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, VotingStatus, NodeStatus,
-        QueueStatus, QueueFull, Recall, RedlockLayer, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport,
+        QueueStatus, QueueFull, RedlockLayer, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport,
         ShuttingDown, Snapshot, TooSlow, ReleaseUnconfirmed, CompleteError, WaitTimeout, key,
     };
 
@@ -160,6 +160,7 @@ mod table {
         ConnectError:       yes  yes  yes   yes        yes;
         LockConfig:         yes  yes  yes   yes        yes;
         NodeConfig:         yes  yes  yes   yes        yes;
+        Secret:             yes  yes  yes   yes        yes;
         TlsConfig:          yes  yes  yes   yes        yes;
         NodeFailure:        yes  yes  yes   yes        yes;
         Contended:          yes  yes  yes   yes        yes;
@@ -191,7 +192,7 @@ mod table {
         LockManager:        yes  yes  yes   no         no;
         LockGuard:          yes  yes  yes   no         no;
         RunGuard:           yes  yes  yes   no         no;
-        Recall:             yes  yes  yes   no         no;
+        IdempotentRun:      yes  yes  yes   no         no;
         LockScope:          yes  yes  yes   yes        yes;
         LockHandle:         yes  yes  yes   no         no;
         Loan:               yes  yes  yes   no         no;

@@ -7,7 +7,8 @@ use crate::manager::{ConfigError, LockManager};
 impl LockConfig {
     /// A builder that was told all this, for what a configuration cannot say.
     ///
-    /// Certificates that are given as paths are read from there.
+    /// What a format and the fields' types leave open is checked here: URLs, ranges, and what does not go together.
+    /// Passwords and certificates that are given as paths are read from there.
     ///
     /// # Errors
     ///
@@ -62,7 +63,7 @@ impl LockConfig {
     #[cfg(feature = "redis")]
     fn listed(&self, mut builder: LockManagerBuilder) -> Result<LockManagerBuilder, ConfigError> {
         for (index, node) in self.nodes.iter().enumerate() {
-            let node = super::redis_node::build(node, &format!("nodes[{index}]"), &self.tls)?;
+            let node = super::redis_node::build(node, &format!("nodes[{index}]"), self)?;
             builder = builder.redis_nodes([node]);
         }
         Ok(builder)

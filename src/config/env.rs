@@ -1,7 +1,12 @@
-//! Settings from environment variables: the same tree of values, with words for leaves.
+//! Settings from environment variables: a tree of values, with words for leaves.
+//!
+//! Of our own, because the crates that read an environment (`figment`, `config`, `envy`) quote values in their errors,
+//! and two of them take a password of digits for a number.
 
+use std::collections::BTreeMap;
 use std::env;
 
+use super::read::{Given, is_of_each_node};
 use super::value::Value;
 use crate::manager::ConfigError;
 
@@ -9,13 +14,6 @@ use crate::manager::ConfigError;
 const TABLES: [&str; 4] = ["fencing", "hand_off", "restart_guard", "tls"];
 /// Settings that are lists, with `,` between the items.
 const LISTS: [&str; 2] = ["nodes", "sentinels"];
-
-/// What variables say, and which variable said it.
-pub(super) struct Environment {
-    entries: Vec<(String, Value)>,
-    // Where a variable's value is (`nodes[0].url`), and the variable's name.
-    sources: Vec<(String, String)>,
-}
 
 /// The variables of this process that begin with `prefix` and `_`.
 pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigError> {
@@ -36,182 +34,134 @@ pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigErr
     Ok(variables)
 }
 
-impl Environment {
-    /// Sorts out those of `variables` that begin with `prefix` and `_`.
-    pub(super) fn read(
-        prefix: &str,
-        variables: impl Iterator<Item = (String, String)>,
-    ) -> Result<Self, ConfigError> {
-        if prefix.is_empty() {
-            return Err(ConfigError::new(
-                "the prefix of the environment variables is empty; choose one, as in `REDLOCK`",
-            ));
-        }
-        if prefix.ends_with('_') {
-            return Err(ConfigError::new(
-                "the prefix of the environment variables ends with `_`, which is put behind it anyway; leave it out",
-            ));
-        }
-        let mut environment = Self {
-            entries: Vec::new(),
-            sources: Vec::new(),
-        };
-        for (variable, text) in variables {
-            let rest = variable.strip_prefix(prefix);
-            if let Some(name) = rest.and_then(|rest| rest.strip_prefix('_')) {
-                environment.take(name, text, &variable)?;
-            }
-        }
-        number(&mut environment.entries)
-            .map_err(|error| error.adding(&from_variables(&format!("{prefix}_NODES_.."))))?;
-        Ok(environment)
+/// What those of `variables` say that begin with `prefix` and `_`.
+pub(super) fn read(
+    prefix: &str,
+    variables: impl Iterator<Item = (String, String)>,
+) -> Result<Given, ConfigError> {
+    if prefix.is_empty() || prefix.ends_with('_') {
+        return Err(ConfigError::new(BAD_PREFIX));
     }
+    // Those of the nodes by their numbers.
+    let (mut whole, mut nodes) = (Table::new(), BTreeMap::<usize, Table>::new());
+    let mut names = Vec::new();
+    for (variable, text) in variables {
+        let rest = variable.strip_prefix(prefix);
+        let Some(name) = rest.and_then(|rest| rest.strip_prefix('_')) else {
+            continue;
+        };
+        let lower = name.to_ascii_lowercase();
+        let (node, field) = node_of(&lower);
+        let (table, place) = match node {
+            Some(index) => (nodes.entry(index).or_default(), format!("nodes[{index}].")),
+            None => (&mut whole, String::new()),
+        };
+        let (outer, inner) = outer_of(field);
+        let value = value_of(inner, name, text, prefix, node.is_none()).map_err(|reason| {
+            let field = outer.map_or_else(|| inner.to_owned(), |outer| format!("{outer}.{inner}"));
+            from_variable(ConfigError::of(place + &field, reason), &variable)
+        })?;
+        put(table, outer, inner, value);
+        names.push(name.to_owned());
+    }
+    let mut numbers = nodes.keys().enumerate();
+    if let Some((place, index)) = numbers.find(|(place, index)| place != *index) {
+        let reason = format!("is missing, though there is nodes[{index}]");
+        let error = ConfigError::of(format!("nodes[{place}]"), reason);
+        return Err(from_variable(error, &format!("{prefix}_NODES_{index}..")));
+    }
+    if !nodes.is_empty() {
+        let nodes = nodes.into_values().map(Value::Table);
+        whole.push(("nodes".to_owned(), Value::List(nodes.collect())));
+    }
+    Given::read(Value::Table(whole)).map_err(|error| match blamed(&names, error.field()) {
+        Some(name) => from_variable(error, &format!("{prefix}_{name}")),
+        None => error,
+    })
+}
 
-    /// Takes in the variable that is called `name` after the prefix.
-    fn take(&mut self, name: &str, text: String, variable: &str) -> Result<(), ConfigError> {
-        let steps = steps(&name.to_ascii_lowercase());
-        let path = path_of(&steps);
-        let refuse = |reason: &str| {
-            let error = ConfigError::of(&path, format!("{path}: {reason}"));
-            Err(error.adding(&from_variables(variable)))
-        };
-        if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
-            return refuse("the names of variables are in upper case, behind the prefix");
-        }
-        let last = steps.last().map_or("", String::as_str);
-        // An empty namespace means something; anything else that is empty was forgotten.
-        if text.is_empty() && last != "namespace" {
-            return refuse("is empty; unset the variable for the default");
-        }
-        let value = if LISTS.contains(&last) {
-            let items = text.split(',').map(|item| item.trim().to_owned());
-            Value::List(items.map(Value::Word).collect())
-        } else {
-            Value::Word(text)
-        };
-        insert(&mut self.entries, &steps, value);
-        self.sources.push((path, variable.to_owned()));
-        Ok(())
+/// The node that a variable is about, and the rest of its name: `nodes_0_url`, or `nodes_0`, is the `url` of the first.
+fn node_of(name: &str) -> (Option<usize>, &str) {
+    let rest = name.strip_prefix("nodes_");
+    let numbered = rest.map(|rest| rest.split_once('_').unwrap_or((rest, "url")));
+    match numbered.and_then(|(index, field)| Some((index.parse().ok()?, field))) {
+        Some((index, field)) => (Some(index), field),
+        None => (None, name),
     }
+}
 
-    /// The settings, and what tells which variable is to blame for an error.
-    pub(super) fn into_parts(self) -> (Value, impl FnOnce(ConfigError) -> ConfigError) {
-        let sources = self.sources;
-        let blame = move |error: ConfigError| match blamed(&sources, error.field()) {
-            Some(variable) => {
-                let more = from_variables(variable);
-                error.adding(&more)
-            }
-            None => error,
-        };
-        (Value::Table(self.entries), blame)
+/// The inner table that a field is in, and its name there: `tls_client_key` is the `client_key` of `tls`.
+fn outer_of(field: &str) -> (Option<&str>, &str) {
+    let split = |table| Some((table, field.strip_prefix(table)?.strip_prefix('_')?));
+    match TABLES.into_iter().find_map(split) {
+        Some((table, inner)) => (Some(table), inner),
+        None => (None, field),
     }
+}
+
+/// Where there is a value already, both are there, which is refused later.
+fn put(table: &mut Table, outer: Option<&str>, field: &str, value: Value) {
+    let entry = (field.to_owned(), value);
+    let Some(outer) = outer else {
+        return table.push(entry);
+    };
+    let inner = table.iter_mut().find_map(|(key, value)| match value {
+        Value::Table(inner) if key == outer => Some(inner),
+        _ => None,
+    });
+    match inner {
+        Some(inner) => inner.push(entry),
+        None => table.push((outer.to_owned(), Value::Table(vec![entry]))),
+    }
+}
+
+/// What the variable `name` says of `field`, or why that cannot be.
+fn value_of(
+    field: &str,
+    name: &str,
+    text: String,
+    prefix: &str,
+    of_whole: bool,
+) -> Result<Value, String> {
+    if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return Err("the names of variables are in upper case, behind the prefix".to_owned());
+    }
+    if of_whole && is_of_each_node(field) {
+        return Err(format!(
+            "is a setting of each node, not of all at once; say {prefix}_NODES_0_{name} beside {prefix}_NODES_0_URL, and so on for each node"
+        ));
+    }
+    // An empty namespace means something; anything else that is empty was forgotten.
+    if text.is_empty() && field != "namespace" {
+        return Err("is empty; unset the variable for the default".to_owned());
+    }
+    if !LISTS.contains(&field) {
+        return Ok(Value::Word(text));
+    }
+    let items = text.split(',').map(|item| item.trim().to_owned());
+    Ok(Value::List(items.map(Value::Word).collect()))
+}
+
+fn from_variable(error: ConfigError, variable: &str) -> ConfigError {
+    error
+        .named()
+        .adding(&format!(" (environment variable {variable})"))
 }
 
 /// The variable that `field` came from, or whose value it is in, or one of those that it is made of.
-fn blamed<'a>(sources: &'a [(String, String)], field: Option<&str>) -> Option<&'a String> {
-    let field = field?;
+fn blamed<'a>(names: &'a [String], field: Option<&str>) -> Option<&'a String> {
+    // As the variable for `nodes[0].url` is called: `NODES_0_URL`.
+    let field = field?.to_ascii_uppercase();
+    let field = field.replace("].", "_").replace(['[', '.'], "_");
+    let field = field.trim_end_matches(']');
     let within = |inner: &str, outer: &str| {
         let rest = inner.strip_prefix(outer);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
     };
-    let outer = sources.iter().find(|(path, _)| within(field, path));
-    let inner = || sources.iter().find(|(path, _)| within(path, field));
-    outer.or_else(inner).map(|(_, variable)| variable)
+    let outer = names.iter().find(|name| within(field, name));
+    outer.or_else(|| names.iter().find(|name| within(name, field)))
 }
 
-fn from_variables(variable: &str) -> String {
-    format!(" (environment variable {variable})")
-}
+type Table = Vec<(String, Value)>;
 
-/// Where the value of a variable belongs: `nodes_0_tls_client_key` is `nodes`, `0`, `tls`, `client_key`.
-fn steps(name: &str) -> Vec<String> {
-    if let Some(rest) = name.strip_prefix("nodes_") {
-        let (index, field) = match rest.split_once('_') {
-            Some((index, field)) => (index, Some(field)),
-            None => (rest, None),
-        };
-        if let Ok(index) = index.parse::<usize>() {
-            let mut steps = vec!["nodes".to_owned(), index.to_string()];
-            steps.extend(field.into_iter().flat_map(inner_steps));
-            return steps;
-        }
-    }
-    inner_steps(name)
-}
-
-fn inner_steps(name: &str) -> Vec<String> {
-    for table in TABLES {
-        let rest = name.strip_prefix(table);
-        if let Some(field) = rest.and_then(|rest| rest.strip_prefix('_')) {
-            return vec![table.to_owned(), field.to_owned()];
-        }
-    }
-    vec![name.to_owned()]
-}
-
-/// The same as it is written in errors.
-fn path_of(steps: &[String]) -> String {
-    let mut path = String::new();
-    for step in steps {
-        if step.bytes().all(|byte| byte.is_ascii_digit()) {
-            path.push_str(&format!("[{step}]"));
-        } else {
-            if !path.is_empty() {
-                path.push('.');
-            }
-            path.push_str(step);
-        }
-    }
-    path
-}
-
-/// Puts a value where it belongs. Where there is something else already, both are there, which is refused later.
-fn insert(table: &mut Vec<(String, Value)>, steps: &[String], value: Value) {
-    let Some((first, rest)) = steps.split_first() else {
-        return;
-    };
-    if rest.is_empty() {
-        table.push((first.clone(), value));
-        return;
-    }
-    let same = table.iter_mut().find_map(|(key, value)| match value {
-        Value::Table(inner) if key == first => Some(inner),
-        _ => None,
-    });
-    if let Some(inner) = same {
-        insert(inner, rest, value);
-    } else {
-        let mut inner = Vec::new();
-        insert(&mut inner, rest, value);
-        table.push((first.clone(), Value::Table(inner)));
-    }
-}
-
-/// Makes a list of the nodes that were given by number.
-fn number(entries: &mut [(String, Value)]) -> Result<(), ConfigError> {
-    for (_, value) in entries.iter_mut().filter(|(key, _)| key == "nodes") {
-        let Value::Table(nodes) = value else {
-            continue;
-        };
-        let mut numbered: Vec<(usize, Value)> = std::mem::take(nodes)
-            .into_iter()
-            .filter_map(|(key, node)| Some((key.parse().ok()?, node)))
-            .collect();
-        numbered.sort_by_key(|(index, _)| *index);
-        for (place, (index, _)) in numbered.iter().enumerate() {
-            if *index > place {
-                let field = format!("nodes[{place}]");
-                let text = format!("{field}: is missing, though there is nodes[{index}]");
-                return Err(ConfigError::of(field, text));
-            }
-            if *index < place {
-                let field = format!("nodes[{index}]");
-                let text = format!("{field}: is given twice; which one is meant?");
-                return Err(ConfigError::of(field, text));
-            }
-        }
-        *value = Value::List(numbered.into_iter().map(|(_, node)| node).collect());
-    }
-    Ok(())
-}
+const BAD_PREFIX: &str = "the prefix of the environment variables must be a name, as in `REDLOCK`; if there is a `_` at its end, leave it out, for it is put behind it anyway";

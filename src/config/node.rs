@@ -1,10 +1,12 @@
 //! [`NodeConfig`] and [`TlsConfig`]: where a node is, and what it is to be like.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::read::{Fields, Setting, Spot};
-use crate::manager::ConfigError;
+use serde::Deserialize;
+
+use super::secret::Secret;
 
 /// A Redis or Valkey server in a [`LockConfig`](crate::LockConfig). Each field is what the setter of the same name of
 /// `RedisNodeBuilder` (feature `redis`) is told; `None` leaves it at the default.
@@ -12,8 +14,13 @@ use crate::manager::ConfigError;
 /// In a configuration it is a URL, or a table with these fields, of which either `url` or `sentinels` and `master`
 /// are needed.
 ///
-/// `Debug` shows neither passwords nor keys.
-#[derive(Clone, Default, PartialEq, Eq)]
+/// `Debug` shows neither passwords nor keys, and no error does where it is read as a part of a `LockConfig`.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a URL in quotes or a table with `url`"
+)]
 #[non_exhaustive]
 pub struct NodeConfig {
     /// Where the server is: `redis://[[user]:password@]host[:port][/database]`, `rediss://..` for TLS (feature `tls`),
@@ -25,21 +32,27 @@ pub struct NodeConfig {
     pub master: Option<String>,
     /// How the node is called in logs and errors. Default: `host:port`, or `sentinel:` and the name of the master.
     pub name: Option<String>,
-    /// The user on the server, in place of the one in the URL.
+    /// The user on the server, in place of the one in the URL. Default: [`LockConfig::user`](crate::LockConfig::user).
     pub user: Option<String>,
-    /// The password on the server, in place of the one in the URL, and as it is: nothing is percent-encoded.
-    pub password: Option<String>,
+    /// The password on the server, in place of the one in the URL, and as it is: nothing is percent-encoded. Default:
+    /// that of all nodes, [`LockConfig::password`](crate::LockConfig::password).
+    pub password: Option<Secret>,
+    /// In place of `password`: the file that has it, without the line break at its end.
+    pub password_file: Option<PathBuf>,
     /// The database on the server, in place of the one in the URL.
     pub database: Option<u32>,
     /// How long one attempt to connect may take. At least 1 ms; default: 1 s.
+    #[serde(with = "humantime_serde")]
     pub connect_timeout: Option<Duration>,
     /// How many replicas must acknowledge a lock before it counts. At least 1; default: none is asked.
     pub require: Option<u32>,
     /// How long they may take. At least 1 ms, and less than the manager's node time-out; default: a third of that.
+    #[serde(with = "humantime_serde")]
     pub within: Option<Duration>,
     /// How many connections carry commands. From 1 to 32; default: 4 with `require`, else 1.
     pub connections: Option<usize>,
     /// For how long the word of the Sentinels counts. From 100 ms to 1 min; default: 3 s.
+    #[serde(with = "humantime_serde")]
     pub confirm_within: Option<Duration>,
     /// Whether a server is taken that has replicas, though none is required. Default: `false`.
     pub expect_replicas: bool,
@@ -74,38 +87,16 @@ impl NodeConfig {
     }
 }
 
-impl Setting for NodeConfig {
-    fn read(spot: Spot) -> Result<Self, ConfigError> {
-        if spot.is_text() {
-            return String::read(spot).map(Self::new);
-        }
-        let mut fields: Fields = spot.fields("it must be a URL in quotes or a table with `url`")?;
-        let mut node = Self::default();
-        fields.read("url", &mut node.url)?;
-        fields.read("sentinels", &mut node.sentinels)?;
-        fields.read("master", &mut node.master)?;
-        fields.read("name", &mut node.name)?;
-        fields.read("user", &mut node.user)?;
-        fields.read("password", &mut node.password)?;
-        fields.read("database", &mut node.database)?;
-        fields.read("connect_timeout", &mut node.connect_timeout)?;
-        fields.read("require", &mut node.require)?;
-        fields.read("within", &mut node.within)?;
-        fields.read("connections", &mut node.connections)?;
-        fields.read("confirm_within", &mut node.confirm_within)?;
-        fields.read("expect_replicas", &mut node.expect_replicas)?;
-        fields.read("accept_eviction", &mut node.accept_eviction)?;
-        fields.read("tls", &mut node.tls)?;
-        fields.finish()?;
-        Ok(node)
-    }
-}
-
 /// The certificates of TLS connections. Each is the path of a PEM file, or the PEM text itself
 /// (`-----BEGIN CERTIFICATE-----` ..).
 ///
-/// `Debug` shows no key.
-#[derive(Clone, Default, PartialEq, Eq)]
+/// `Debug` shows no key, and no error does where it is read as a part of a `LockConfig`.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a table with root_certificate"
+)]
 #[non_exhaustive]
 pub struct TlsConfig {
     /// The certificate of the authority that vouches for the servers. Default: the public ones.
@@ -113,7 +104,7 @@ pub struct TlsConfig {
     /// The certificate that we show to a server that asks for one. It needs `client_key`.
     pub client_certificate: Option<String>,
     /// The private key of `client_certificate`.
-    pub client_key: Option<String>,
+    pub client_key: Option<Secret>,
 }
 
 impl TlsConfig {
@@ -121,18 +112,6 @@ impl TlsConfig {
     #[cfg(feature = "redis")]
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
-    }
-}
-
-impl Setting for TlsConfig {
-    fn read(spot: Spot) -> Result<Self, ConfigError> {
-        let mut fields = spot.fields("it must be a table with root_certificate")?;
-        let mut tls = Self::default();
-        fields.read("root_certificate", &mut tls.root_certificate)?;
-        fields.read("client_certificate", &mut tls.client_certificate)?;
-        fields.read("client_key", &mut tls.client_key)?;
-        fields.finish()?;
-        Ok(tls)
     }
 }
 
@@ -145,7 +124,8 @@ impl fmt::Debug for NodeConfig {
             .field("master", &self.master)
             .field("name", &self.name)
             .field("user", &self.user)
-            .field("password", &self.password.as_ref().map(|_| HIDDEN))
+            .field("password", &self.password)
+            .field("password_file", &self.password_file)
             .field("database", &self.database)
             .field("connect_timeout", &self.connect_timeout)
             .field("require", &self.require)
@@ -169,7 +149,7 @@ impl fmt::Debug for TlsConfig {
         f.debug_struct("TlsConfig")
             .field("root_certificate", &path(&self.root_certificate))
             .field("client_certificate", &path(&self.client_certificate))
-            .field("client_key", &self.client_key.as_ref().map(|_| HIDDEN))
+            .field("client_key", &self.client_key)
             .finish()
     }
 }

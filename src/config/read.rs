@@ -1,266 +1,134 @@
-//! From values to settings, field by field, so that every refusal names its field.
+//! From values to settings: what one source says.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::duration;
+use serde::Deserialize;
+
+use super::node::{NodeConfig, TlsConfig};
+use super::refusal::Refusal;
+use super::secret::Secret;
 use super::value::Value;
 use crate::manager::{ConfigError, Fencing, HandOff, RestartGuard};
 
-/// A value, and where it stands: `nodes[1].url`.
-pub(super) struct Spot {
-    path: String,
-    value: Value,
+/// What one source says of a [`LockConfig`](super::LockConfig).
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+pub(super) struct Given {
+    pub(super) nodes: Option<Vec<NodeConfig>>,
+    pub(super) memory: Option<usize>,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<Secret>,
+    pub(super) password_file: Option<PathBuf>,
+    pub(super) namespace: Option<String>,
+    #[serde(with = "humantime_serde")]
+    pub(super) ttl: Option<Duration>,
+    #[serde(with = "humantime_serde")]
+    pub(super) max_ttl: Option<Duration>,
+    #[serde(with = "humantime_serde")]
+    pub(super) node_timeout: Option<Duration>,
+    #[serde(with = "humantime_serde")]
+    pub(super) connect_timeout: Option<Duration>,
+    pub(super) drift_factor: Option<f64>,
+    pub(super) mask_losses: Option<usize>,
+    #[serde(with = "humantime_serde")]
+    pub(super) max_hold: Option<Duration>,
+    #[serde(with = "humantime_serde")]
+    pub(super) max_wait: Option<Duration>,
+    pub(super) max_waiters_per_key: Option<usize>,
+    pub(super) max_waiters: Option<usize>,
+    pub(super) hand_off: Option<HandOffTable>,
+    pub(super) fencing: Option<FencingTable>,
+    pub(super) restart_guard: Option<RestartGuardTable>,
+    pub(super) bootstrap: Option<bool>,
+    pub(super) redact_keys: Option<bool>,
+    pub(super) tls: Option<TlsConfig>,
 }
 
-impl Spot {
-    /// The whole of a configuration.
-    pub(super) const fn root(value: Value) -> Self {
-        Self {
-            path: String::new(),
-            value,
-        }
-    }
-
-    /// A refusal, with what the value should have been.
-    fn wrong(self, wanted: &str) -> ConfigError {
-        let kind = self.value.kind();
-        if self.path.is_empty() {
-            return ConfigError::new(format!("the configuration is {kind}; {wanted}"));
-        }
-        let text = format!("{}: is {kind}; {wanted}", self.path);
-        ConfigError::of(self.path, text)
-    }
-
-    /// A refusal of a value that is of the right kind.
-    fn bad(path: String, reason: &str) -> ConfigError {
-        let text = format!("{path}: {reason}");
-        ConfigError::of(path, text)
-    }
-
-    /// The fields of a table.
-    pub(super) fn fields(self, wanted: &str) -> Result<Fields, ConfigError> {
-        match self.value {
-            Value::Table(entries) => Ok(Fields {
-                path: self.path,
-                entries,
-                known: Vec::new(),
-            }),
-            _ => Err(self.wrong(wanted)),
-        }
-    }
-
-    /// Whether it is a text and no more.
-    pub(super) const fn is_text(&self) -> bool {
-        matches!(self.value, Value::Text(_) | Value::Word(_))
-    }
-
-    /// The fields of a setting that can be switched off; `None` if it is.
-    fn unless_off(self, wanted: &str) -> Result<Option<Fields>, ConfigError> {
-        match &self.value {
-            Value::Text(text) | Value::Word(text) if text == "off" => Ok(None),
-            _ => self.fields(wanted).map(Some),
-        }
-    }
-}
-
-/// The fields of a table that have not been read yet.
-pub(super) struct Fields {
-    path: String,
-    entries: Vec<(String, Value)>,
-    known: Vec<&'static str>,
-}
-
-impl Fields {
-    /// Reads `name` into `setting`, which stays as it is if the field is not there.
-    pub(super) fn read<T: Setting>(
-        &mut self,
-        name: &'static str,
-        setting: &mut T,
-    ) -> Result<(), ConfigError> {
-        self.known.push(name);
-        let Some(place) = self.entries.iter().position(|(key, _)| key == name) else {
-            return Ok(());
-        };
-        let (_, value) = self.entries.swap_remove(place);
-        let path = join(&self.path, name);
-        if self.entries.iter().any(|(key, _)| key == name) {
-            return Err(Spot::bad(path, "is given twice; which one is meant?"));
-        }
-        *setting = T::read(Spot { path, value })?;
-        Ok(())
-    }
-
-    /// Refuses what is left.
-    pub(super) fn finish(self) -> Result<(), ConfigError> {
-        let Some((key, _)) = self.entries.into_iter().next() else {
-            return Ok(());
-        };
-        let known = self.known.join(", ");
-        // What does not look like a name is something in the wrong place, perhaps a URL with its password.
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        if key.len() <= LONGEST_NAME && key.bytes().all(plain) {
-            let reason = format!("there is no such setting; there are: {known}");
-            return Err(Spot::bad(join(&self.path, &key), &reason));
-        }
-        let reason = format!("holds something that is no name of a setting; there are: {known}");
-        Err(match self.path.as_str() {
-            "" => ConfigError::new(format!("the configuration {reason}")),
-            _ => Spot::bad(self.path, &reason),
+impl Given {
+    pub(super) fn read(value: Value) -> Result<Self, ConfigError> {
+        serde_path_to_error::deserialize(value).map_err(|error| {
+            let path = error.path().clone();
+            match path.to_string() {
+                name if is_of_each_node(&name) => ConfigError::of(name, OF_EACH_NODE).named(),
+                _ => error.into_inner().at(&path),
+            }
         })
     }
 }
 
-fn join(path: &str, name: &str) -> String {
-    match path {
-        "" => name.to_owned(),
-        path => format!("{path}.{name}"),
+/// Whether `name` is a setting that nodes have and the whole has not.
+pub(super) fn is_of_each_node(name: &str) -> bool {
+    // No field takes nothing, and a field that there is not is refused for that.
+    let table = || Value::Table(vec![(name.to_owned(), Value::Nothing)]);
+    let is_known = |refusal: Option<Refusal>| refusal.is_some_and(|refusal| !refusal.is_unknown());
+    is_known(NodeConfig::deserialize(table()).err()) && !is_known(Given::deserialize(table()).err())
+}
+
+/// A table, or the text `off`, which is read as the field of that name.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[serde(expecting = "\"off\" or a table with max_passes and max_time")]
+pub(super) struct HandOffTable {
+    max_passes: Option<u32>,
+    #[serde(with = "humantime_serde")]
+    max_time: Option<Duration>,
+    off: bool,
+}
+
+impl From<HandOffTable> for HandOff {
+    fn from(table: HandOffTable) -> Self {
+        if table.off {
+            return Self::OFF;
+        }
+        let usual = Self::default();
+        Self::new(
+            table.max_passes.unwrap_or(usual.max_passes()),
+            table.max_time.unwrap_or(usual.max_time()),
+        )
     }
 }
 
-/// Names of settings are shorter.
-const LONGEST_NAME: usize = 40;
-
-/// What a value can be read as.
-pub(super) trait Setting: Sized {
-    fn read(spot: Spot) -> Result<Self, ConfigError>;
+#[derive(Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "\"off\" or a table with keep"
+)]
+pub(super) struct FencingTable {
+    #[serde(with = "humantime_serde")]
+    keep: Option<Duration>,
+    off: bool,
 }
 
-impl<T: Setting> Setting for Option<T> {
-    fn read(spot: Spot) -> Result<Self, ConfigError> {
-        T::read(spot).map(Some)
-    }
-}
-
-impl<T: Setting> Setting for Vec<T> {
-    fn read(spot: Spot) -> Result<Self, ConfigError> {
-        let Spot { path, value } = spot;
-        let Value::List(values) = value else {
-            return Err(Spot { path, value }.wrong("it must be a list"));
-        };
-        let values = values.into_iter().enumerate();
-        let spots = values.map(|(index, value)| Spot {
-            path: format!("{path}[{index}]"),
-            value,
-        });
-        spots.map(T::read).collect()
-    }
-}
-
-impl Setting for String {
-    fn read(spot: Spot) -> Result<Self, ConfigError> {
-        match spot.value {
-            Value::Text(text) | Value::Word(text) => Ok(text),
-            _ => Err(spot.wrong("it must be a text, in quotes")),
+impl From<FencingTable> for Fencing {
+    fn from(table: FencingTable) -> Self {
+        match table.off {
+            true => Self::OFF,
+            false => table.keep.map_or_else(Self::default, Self::keep),
         }
     }
 }
 
-impl Setting for Duration {
-    fn read(spot: Spot) -> Result<Self, ConfigError> {
-        match spot.value {
-            Value::Text(text) | Value::Word(text) => {
-                duration::parse(&text).map_err(|reason| Spot::bad(spot.path, reason))
-            }
-            Value::Whole(number) if number >= 0 => {
-                let reason =
-                    format!("is a number without a unit; say \"{number}s\" or \"{number}ms\"");
-                Err(Spot::bad(spot.path, &reason))
-            }
-            _ => Err(spot.wrong("it must be a duration in quotes, as in \"10s\" or \"250ms\"")),
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[serde(expecting = "\"off\" or a table with max_clock_skew")]
+pub(super) struct RestartGuardTable {
+    #[serde(with = "humantime_serde")]
+    max_clock_skew: Option<Duration>,
+    off: bool,
+}
+
+impl From<RestartGuardTable> for RestartGuard {
+    fn from(table: RestartGuardTable) -> Self {
+        match table.off {
+            true => Self::OFF,
+            false => table
+                .max_clock_skew
+                .map_or_else(Self::default, Self::max_clock_skew),
         }
     }
 }
 
-impl Setting for bool {
-    fn read(spot: Spot) -> Result<Self, ConfigError> {
-        match &spot.value {
-            Value::Flag(flag) => Ok(*flag),
-            Value::Word(word) if word == "true" => Ok(true),
-            Value::Word(word) if word == "false" => Ok(false),
-            Value::Word(_) => Err(Spot::bad(spot.path, "must be `true` or `false`")),
-            _ => Err(spot.wrong("it must be true or false, without quotes")),
-        }
-    }
-}
-
-impl Setting for f64 {
-    fn read(spot: Spot) -> Result<Self, ConfigError> {
-        match &spot.value {
-            Value::Number(number) => Ok(*number),
-            #[expect(clippy::cast_precision_loss, reason = "no setting is near 2^53")]
-            Value::Whole(number) => Ok(*number as Self),
-            Value::Word(word) => word
-                .parse()
-                .map_err(|_| Spot::bad(spot.path, "must be a number, as in 0.01")),
-            _ => Err(spot.wrong("it must be a number without quotes, as in 0.01")),
-        }
-    }
-}
-
-/// Reads a whole number that is no larger than `most`.
-fn whole<T: TryFrom<i128>>(spot: Spot, most: i128) -> Result<T, ConfigError> {
-    let number = match &spot.value {
-        Value::Whole(number) => *number,
-        Value::Word(word) if !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()) => {
-            // What has more digits is too large as well.
-            word.parse().unwrap_or(i128::MAX)
-        }
-        Value::Word(_) => {
-            return Err(Spot::bad(spot.path, "must be a whole number, as in 5"));
-        }
-        _ => return Err(spot.wrong("it must be a whole number without quotes, as in 5")),
-    };
-    let out_of_range = format!("must be a whole number from 0 to {most}");
-    T::try_from(number).map_err(|_| Spot::bad(spot.path, &out_of_range))
-}
-
-impl Setting for u32 {
-    fn read(spot: Spot) -> Result<Self, ConfigError> {
-        whole(spot, Self::MAX.into())
-    }
-}
-
-impl Setting for usize {
-    fn read(spot: Spot) -> Result<Self, ConfigError> {
-        whole(spot, i128::try_from(Self::MAX).unwrap_or(i128::MAX))
-    }
-}
-
-impl Setting for HandOff {
-    fn read(spot: Spot) -> Result<Self, ConfigError> {
-        let wanted = "it must be \"off\" or a table with max_passes and max_time";
-        let Some(mut fields) = spot.unless_off(wanted)? else {
-            return Ok(Self::OFF);
-        };
-        let (mut passes, mut time) = (Self::default().max_passes(), Self::default().max_time());
-        fields.read("max_passes", &mut passes)?;
-        fields.read("max_time", &mut time)?;
-        fields.finish()?;
-        Ok(Self::new(passes, time))
-    }
-}
-
-impl Setting for Fencing {
-    fn read(spot: Spot) -> Result<Self, ConfigError> {
-        let Some(mut fields) = spot.unless_off("it must be \"off\" or a table with keep")? else {
-            return Ok(Self::OFF);
-        };
-        let mut keep = None;
-        fields.read("keep", &mut keep)?;
-        fields.finish()?;
-        Ok(keep.map_or_else(Self::default, Self::keep))
-    }
-}
-
-impl Setting for RestartGuard {
-    fn read(spot: Spot) -> Result<Self, ConfigError> {
-        let wanted = "it must be \"off\" or a table with max_clock_skew";
-        let Some(mut fields) = spot.unless_off(wanted)? else {
-            return Ok(Self::OFF);
-        };
-        let mut skew = None;
-        fields.read("max_clock_skew", &mut skew)?;
-        fields.finish()?;
-        Ok(skew.map_or_else(Self::default, Self::max_clock_skew))
-    }
-}
+const OF_EACH_NODE: &str =
+    "is a setting of each node, not of all at once; put it into the table of each node";

@@ -1,21 +1,25 @@
 //! From a [`NodeConfig`] to a [`RedisNode`].
 
-#[cfg(feature = "tls")]
 use std::fs;
+use std::path::Path;
 
+use redis::IntoConnectionInfo as _;
+
+use super::LockConfig;
 #[cfg(feature = "tls")]
 use super::node::is_pem;
 use super::node::{NodeConfig, TlsConfig};
+use super::secret::Secret;
 use crate::manager::ConfigError;
 use crate::node::redis::{NodeUrlError, RedisNode, RedisNodeBuilder};
 
-/// Makes the node at `path` of a configuration, with certificates that are there for all.
+/// Makes the node at `path` of a configuration, with the credentials and certificates that are there for all.
 pub(super) fn build(
     node: &NodeConfig,
     path: &str,
-    shared: &TlsConfig,
+    shared: &LockConfig,
 ) -> Result<RedisNode, ConfigError> {
-    let mut builder = begin(node, path)?;
+    let mut builder = credentials(begin(node, path)?, node, path, shared)?;
     if let Some(name) = &node.name {
         if name.is_empty() {
             return Err(refuse(
@@ -26,35 +30,19 @@ pub(super) fn build(
         }
         builder = builder.name(name);
     }
-    if let Some(user) = &node.user {
-        builder = builder.user(user);
+    macro_rules! tell {
+        ($($setting:ident)*) => {
+            $(if let Some(value) = node.$setting {
+                builder = builder.$setting(value);
+            })*
+        };
     }
-    if let Some(password) = &node.password {
-        builder = builder.password(password);
-    }
-    if let Some(database) = node.database {
-        builder = builder.database(database);
-    }
-    if let Some(limit) = node.connect_timeout {
-        builder = builder.connect_timeout(limit);
-    }
-    if let Some(replicas) = node.require {
-        builder = builder.require(replicas);
-    }
-    if let Some(limit) = node.within {
-        builder = builder.within(limit);
-    }
-    if let Some(count) = node.connections {
-        builder = builder.connections(count);
-    }
-    if let Some(limit) = node.confirm_within {
-        builder = builder.confirm_within(limit);
-    }
+    tell! { database connect_timeout require within connections confirm_within }
     builder = builder.expect_replicas(node.expect_replicas);
     builder = builder.accept_eviction(node.accept_eviction);
     // Where the certificates come from.
     let (tls, place) = match node.tls.is_empty() {
-        true => (shared, "tls".to_owned()),
+        true => (&shared.tls, "tls".to_owned()),
         false => (&node.tls, format!("{path}.tls")),
     };
     if !tls.is_empty() {
@@ -77,8 +65,64 @@ fn begin(node: &NodeConfig, path: &str) -> Result<RedisNodeBuilder, ConfigError>
     }
 }
 
+/// The node's own user and password come first, then those in its URL, then those of all nodes.
+fn credentials(
+    mut builder: RedisNodeBuilder,
+    node: &NodeConfig,
+    path: &str,
+    shared: &LockConfig,
+) -> Result<RedisNodeBuilder, ConfigError> {
+    // What is wrong with the URL is said when the node is built.
+    let url = node.url.as_deref();
+    let url = url.and_then(|url| url.into_connection_info().ok());
+    let url = url.as_ref().map(|info| info.redis_settings());
+    let has_user = url.is_some_and(|url| url.username().is_some());
+    let shared_user = shared.user.as_ref().filter(|_| !has_user);
+    if let Some(user) = node.user.as_ref().or(shared_user) {
+        builder = builder.user(user);
+    }
+    let password = match password(node.password.as_ref(), node.password_file.as_deref(), path)? {
+        None if url.is_none_or(|url| url.password().is_none()) => password(
+            shared.password.as_ref(),
+            shared.password_file.as_deref(),
+            "",
+        )?,
+        own => own,
+    };
+    Ok(match password {
+        Some(password) => builder.password(password.expose()),
+        None => builder,
+    })
+}
+
+/// The password that is given at `path`, itself or by its file.
+fn password(
+    password: Option<&Secret>,
+    file: Option<&Path>,
+    path: &str,
+) -> Result<Option<Secret>, ConfigError> {
+    let Some(file) = file else {
+        return Ok(password.cloned());
+    };
+    if password.is_some() {
+        return Err(refuse(path, "password_file", PASSWORD_TOO));
+    }
+    let text = fs::read_to_string(file).map_err(|error| {
+        let reason = format!("the file cannot be read: {error}; give the path of a text file");
+        refuse(path, "password_file", &reason)
+    })?;
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(refuse(path, "password_file", NO_PASSWORD)),
+        text => Ok(Some(text.into())),
+    }
+}
+
 fn refuse(path: &str, field: &str, reason: &str) -> ConfigError {
-    ConfigError::of(format!("{path}.{field}"), reason)
+    let place = match path {
+        "" => field.to_owned(),
+        _ => format!("{path}.{field}"),
+    };
+    ConfigError::of(place, reason)
 }
 
 /// Says which field the node's own error is about.
@@ -115,7 +159,7 @@ fn certificates(
     match (&tls.client_certificate, &tls.client_key) {
         (Some(certificate), Some(key)) => Ok(builder.client_certificate(
             read("client_certificate", certificate)?,
-            read("client_key", key)?,
+            read("client_key", key.expose())?,
         )),
         (None, None) => Ok(builder),
         (Some(_), None) => Err(refuse(place, "client_key", NO_KEY)),
@@ -135,6 +179,8 @@ fn certificates(
 const URL_TOO: &str =
     "is for nodes that Sentinels know, and this one has a `url`; leave out one of them";
 const NOWHERE: &str = "is missing; give a URL, or `sentinels` and `master`";
+const PASSWORD_TOO: &str = "is given beside `password`; leave out one of them";
+const NO_PASSWORD: &str = "the file is empty; it must hold the password and nothing else";
 const NO_MASTER: &str = "is missing: by which name do the Sentinels know the server?";
 #[cfg(feature = "tls")]
 const NO_KEY: &str = "is missing: the certificate of a client needs its private key";

@@ -1,57 +1,60 @@
 //! [`Value`]: what stands in a configuration, whatever format it was written in.
 //!
-//! The formats' own errors tell of lines and columns, at best, and never of a field of the environment. So a
-//! configuration is first read as it is, which cannot fail, and then looked at field by field.
+//! Formats quote what does not fit, tell of lines instead of fields, and the environment has no types. So a
+//! configuration is first taken as it is, which cannot fail, and read from there with an error of our own.
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::{
+    Deserialize, Deserializer, Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
+    Visitor,
+};
+use serde::forward_to_deserialize_any;
+
+use super::refusal::Refusal;
 
 /// A value of any kind.
 pub(super) enum Value {
     Nothing,
     Flag(bool),
-    Whole(i128),
+    Negative(i64),
+    Whole(u64),
     Number(f64),
     Text(String),
     /// A text of the environment, where there are no other kinds: it is what its field makes of it.
     Word(String),
     List(Vec<Self>),
+    // With what is there twice, so that it can be refused.
     Table(Vec<(String, Self)>),
 }
 
 impl Value {
-    /// What it is, to be told. Never its content, which may be a password in the wrong place.
-    pub(super) const fn kind(&self) -> &'static str {
+    /// A word as the literal that it looks like.
+    fn literal(self) -> Self {
         match self {
-            Self::Nothing => "empty (null)",
-            Self::Flag(_) => "true or false",
-            Self::Whole(_) => "a whole number",
-            Self::Number(_) => "a number with a fraction",
-            Self::Text(_) | Self::Word(_) => "a text",
-            Self::List(_) => "a list",
-            Self::Table(_) => "a table",
+            Self::Word(word) => serde_json::from_str(&word).unwrap_or(Self::Text(word)),
+            other => other,
         }
     }
 }
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // Not as a map: formats that meet something else would quote it, and it may be a URL with its password.
         deserializer.deserialize_any(AnyValue)
     }
 }
 
-/// A [`Value`] that is a table: the whole of a configuration, which may be flattened into a larger one.
-pub(super) struct Root(pub(super) Value);
-
-impl<'de> Deserialize<'de> for Root {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Not as a map: formats that meet something else would quote it, and it may be a URL with its password.
-        deserializer.deserialize_any(AnyValue).map(Self)
-    }
-}
-
 struct AnyValue;
+
+macro_rules! take {
+    ($($visit:ident($value:ident: $kind:ty) => $made:expr;)*) => {
+        $(fn $visit<E>(self, $value: $kind) -> Result<Value, E> {
+            Ok($made)
+        })*
+    };
+}
 
 impl<'de> Visitor<'de> for AnyValue {
     type Value = Value;
@@ -60,37 +63,15 @@ impl<'de> Visitor<'de> for AnyValue {
         f.write_str("the settings of a LockConfig")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Flag(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Whole(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Whole(value.into()))
-    }
-
-    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
-        Ok(Value::Whole(value))
-    }
-
-    fn visit_u128<E>(self, value: u128) -> Result<Value, E> {
+    take! {
+        visit_bool(flag: bool) => Value::Flag(flag);
+        visit_i64(number: i64) => u64::try_from(number).map_or(Value::Negative(number), Value::Whole);
         // No field takes so large a number.
-        Ok(Value::Whole(i128::try_from(value).unwrap_or(i128::MAX)))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::Number(value))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::Text(value.to_owned()))
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(Value::Text(value))
+        visit_i128(number: i128) => Value::Number(number as f64);
+        visit_u64(number: u64) => Value::Whole(number);
+        visit_u128(number: u128) => Value::Number(number as f64);
+        visit_f64(number: f64) => Value::Number(number);
+        visit_str(text: &str) => Value::Text(text.to_owned());
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {
@@ -123,5 +104,71 @@ impl<'de> Visitor<'de> for AnyValue {
             entries.push(entry);
         }
         Ok(Value::Table(entries))
+    }
+}
+
+macro_rules! literals {
+    ($($read:ident)*) => {
+        $(fn $read<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+            self.literal().deserialize_any(visitor)
+        })*
+    };
+}
+
+impl<'de> Deserializer<'de> for Value {
+    type Error = Refusal;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        match self {
+            Self::Nothing => visitor.visit_unit(),
+            Self::Flag(flag) => visitor.visit_bool(flag),
+            Self::Negative(number) => visitor.visit_i64(number),
+            Self::Whole(number) => visitor.visit_u64(number),
+            Self::Number(number) => visitor.visit_f64(number),
+            Self::Text(text) | Self::Word(text) => visitor.visit_string(text),
+            Self::List(values) => visitor.visit_seq(SeqDeserializer::new(values.into_iter())),
+            Self::Table(entries) => visitor.visit_map(MapDeserializer::new(entries.into_iter())),
+        }
+    }
+
+    literals! { deserialize_bool deserialize_u32 deserialize_u64 deserialize_f64 }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        // `null` says nothing that leaving the field out does not say.
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        let (field, value) = match self {
+            // It would be taken for the fields in their order.
+            Self::List(_) => return Err(Refusal::invalid_type(Unexpected::Seq, &visitor)),
+            // A text in place of a table means one of its fields.
+            Self::Text(url) | Self::Word(url) if fields.contains(&"url") => {
+                ("url", Self::Text(url))
+            }
+            Self::Text(off) | Self::Word(off) if off == "off" && fields.contains(&"off") => {
+                ("off", Self::Flag(true))
+            }
+            other => return other.deserialize_any(visitor),
+        };
+        visitor.visit_map(MapDeserializer::new([(field, value)].into_iter()))
+    }
+
+    forward_to_deserialize_any! {
+        i8 i16 i32 i64 i128 u8 u16 u128 f32 char str string bytes byte_buf unit unit_struct newtype_struct seq tuple
+        tuple_struct map enum identifier ignored_any
+    }
+}
+
+impl IntoDeserializer<'_, Refusal> for Value {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
     }
 }

@@ -4,14 +4,19 @@
 //! |---|---|
 //! | [`getting_started`] | From an empty folder to a route that is locked. |
 //! | [`choosing`] | Which ttl, how many nodes, which kind of node? |
+//! | [`settings`] | What can be set, and what is the default? |
 //! | [`promises`] | What can I rely on, what not, and which test shows it? |
-//! | [`layers`] | Where does the lock stand among time-outs, tracing and authentication? Who sees path parameters? |
+//! | [`layers`] | Where does the lock stand among time-outs, tracing and authentication? Which requests, which keys? |
+//! | [`waiting`] | How long does a request wait, and who is next? |
 //! | [`backpressure`] | What happens when more requests come than can be served? |
+//! | [`fencing`] | How does the database refuse a holder that is too late? |
+//! | [`idempotency`] | What does a client get that sends a request again? |
+//! | [`lending`] | How does a second service work under the lock of the first? |
 //! | [`operations`] | What does this error mean, and what do I do? |
 //! | [`observing`] | What do events, metrics, snapshots and the page for operators tell me? |
 //! | [`migrating`] | How do I come from rslock, redsync, node-redlock or Redisson? |
-//! | [`managed_redis`] | Which commands must a server allow, and which services will do? |
-//! | [`rolling_out`] | How do I change the ttl or the list of nodes? |
+//! | [`managed_redis`] | Which servers can be nodes, and which rights do they need to grant? |
+//! | [`rolling_out`] | How do I change the ttl or the list of nodes, and restart servers? |
 //! | [`testing`] | How do I test my own service without a server, and with servers that fail? |
 //!
 //! These modules hold text and nothing else. They exist only for rustdoc.
@@ -24,6 +29,10 @@ pub mod choosing {
     #![doc = include_str!("choosing.md")]
 }
 
+pub mod settings {
+    #![doc = include_str!("settings.md")]
+}
+
 pub mod promises {
     #![doc = include_str!("promises.md")]
 }
@@ -32,8 +41,24 @@ pub mod layers {
     #![doc = include_str!("layers.md")]
 }
 
+pub mod waiting {
+    #![doc = include_str!("waiting.md")]
+}
+
 pub mod backpressure {
     #![doc = include_str!("backpressure.md")]
+}
+
+pub mod fencing {
+    #![doc = include_str!("fencing.md")]
+}
+
+pub mod idempotency {
+    #![doc = include_str!("idempotency.md")]
+}
+
+pub mod lending {
+    #![doc = include_str!("lending.md")]
 }
 
 pub mod operations {

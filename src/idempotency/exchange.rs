@@ -22,7 +22,7 @@ use super::route::route_of;
 use super::scope::Scope;
 use super::stored_response::{Outcome, Replay, StoredResponse};
 use crate::detach::Detached;
-use crate::manager::{LossReason, Recall, RunGuard};
+use crate::manager::{IdempotentRun, LossReason, RunGuard};
 use crate::metrics;
 use crate::middleware::{LockState, RequestState, Run};
 use crate::policy::{OnDisconnect, OnLost};
@@ -97,13 +97,15 @@ impl<S, C> Exchange<S, C> {
             return Ok(response.map(ResponseBody::untouched));
         }
         let max_wait = max_wait(&options, &parts);
-        let recall = options.locks.recall(name, options.retention, max_wait);
-        let guard = match recall.await {
-            Ok(Recall::Run(guard)) => {
+        let begun = options
+            .locks
+            .begin_idempotent(name, options.retention, max_wait);
+        let guard = match begun.await {
+            Ok(IdempotentRun::Execute(guard)) => {
                 metrics::idempotency("run");
                 guard
             }
-            Ok(Recall::Replay(stored)) => return Ok(replay(&options, stored, fingerprint)),
+            Ok(IdempotentRun::Replay(stored)) => return Ok(replay(&options, stored, fingerprint)),
             Err(error) => return Ok(options.refuse(Cause::NotAcquired(error))),
         };
         let id = RunId::new();

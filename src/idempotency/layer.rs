@@ -83,7 +83,8 @@ impl<C> IdempotencyLayer<C> {
     }
 
     /// How long responses are stored, at least a second. Default: 24 hours. Tell your clients: a later repeat runs
-    /// again. The precision is the [difference](crate::LockManager::recall) of the clocks of nodes and processes.
+    /// again. The precision is the [difference](crate::LockManager::begin_idempotent) of the clocks of nodes and
+    /// processes.
     ///
     /// A change does not affect the responses that are already stored.
     pub fn retention(self, retention: Duration) -> Self {

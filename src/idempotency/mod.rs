@@ -196,9 +196,9 @@
 //! full. The key on the nodes is a hash of method, host, route, caller and the client's key; responses are not
 //! encrypted, so every reader of the nodes can read them.
 //!
-//! The end of a record is fixed when it is first written, and [goes with it](crate::LockManager::recall) to every node
-//! that gets it later: a repeat neither gets it for longer, nor runs earlier, than the retention and the differences of
-//! the clocks of nodes and processes.
+//! The end of a record is fixed when it is first written, and [goes with it](crate::LockManager::begin_idempotent) to
+//! every node that gets it later: a repeat neither gets it for longer, nor runs earlier, than the retention and the
+//! differences of the clocks of nodes and processes.
 //!
 //! A response goes out once a quorum has it. The other nodes get it in the background, for a minute; a node that comes
 //! back later gets it with the next request for it. So, of *N* nodes with a quorum of *q*:

@@ -1,19 +1,20 @@
-//! Borrowing: to run under the lock of another service, as long as a quorum of nodes vouches for it.
+//! Borrowing: to run under the lock of another service, as long as a quorum of nodes confirms it.
 
 use std::sync::Arc;
 
 use crate::lease::Lease;
 use crate::lock_keys::LockKeys;
-use crate::manager::LockManager;
 use crate::manager::error::acquire::ShuttingDown;
 use crate::manager::error::borrow::BorrowError;
 use crate::manager::guard::LockGuard;
-use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::held::{HeldLease, Tenancy};
 use crate::manager::ledger::Obligation;
+use crate::manager::lock_manager::LockManager;
 use crate::manager::nodes::random::token;
 use crate::manager::release::releaser::Release;
-use crate::manager::renewal::verify::{Look, look, take_in};
+use crate::manager::renewal::verify::{Verified, take_late_replies, verify};
 use crate::manager::shared::Shared;
+use crate::manager::target::LockTarget;
 use crate::namespace::NodeKeys;
 use crate::node::EndClaim;
 use crate::token::{Claim, LoanProof, Owner, OwnerHash};
@@ -24,25 +25,24 @@ impl LockManager {
     ///
     /// `keys` come from the call, not from the proof, and must be the lender's, or some of them. The borrowed lock:
     ///
-    /// * waits for nobody and takes no place in the queue: the lender has excluded all others;
+    /// * does not wait and does not enter the queue: the lender has excluded all others;
     /// * lasts as long as a quorum of the nodes keeps the lender's token for, less the drift. The watchdog asks again
     ///   and again, so it follows the lender's extensions, and is *lost* when they end, for
     ///   [`LossReason::Lender`](crate::LossReason::Lender) at once when too many nodes do not have the lender's token.
     ///   The lender may be told of the end first: it counts from when it sent an extension and the nodes from when that
     ///   came, and an extension that was not answered it does not count at all. Nobody else can have the lock by then;
-    /// * is never extended by us, never handed on and never released: to drop the guard ends the work under it, and
-    ///   tells the nodes so, which keep the lock until then;
-    /// * is the only one under its loan: whoever else shows the same proof, now or later, is refused
-    ///   ([`BorrowError::Taken`]). Of copies that come at the very same moment it may be all;
-    /// * has the lender's number ([`LockHandle::fence`](crate::LockHandle::fence)) by the word of the proof. What
-    ///   judges it is the resource, by the number together with
-    ///   [`owner_hash`](crate::LockHandle::owner_hash), which the nodes did confirm.
+    /// * is never extended by the borrower, never handed off and never released: to drop the guard ends the work under
+    ///   it, and tells the nodes so, which keep the lock until then;
+    /// * is the only one under its loan: every other caller that shows the same proof, now or later, is refused
+    ///   ([`BorrowError::Taken`]). Of copies that come at the very same moment all may be refused;
+    /// * has the lender's fencing token ([`LockHandle::fence`](crate::LockHandle::fence)) as the proof states it. The
+    ///   resource checks it, together with [`owner_hash`](crate::LockHandle::owner_hash), which the nodes did confirm.
     ///
-    /// It excludes everybody but the lender, and those to whom the same lock is lent by another loan: lender and
-    /// borrowers see to it themselves that they do not get into each other's way.
+    /// It excludes all others except the lender and the borrowers under other loans of the same lock: lender and
+    /// borrowers must keep out of each other's way themselves.
     ///
     /// Take proofs only from peers that you trust. The hash of the owner also stands wherever a resource keeps it, and
-    /// whoever can read it there could show it here.
+    /// anyone who can read it there could show it here.
     ///
     /// # Errors
     ///
@@ -50,9 +50,9 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any point: the nodes are told in the background that nobody has the loan. Where its question
-    /// still stands in the socket of a connection that is given up at that moment, a node may take it for claimed
-    /// later on; then the loan is spent though nobody ran, and the lock is free when its ttl is over.
+    /// May be dropped at any point: the nodes are told in the background that the loan is not taken. Where the claim
+    /// still stands in the socket of a connection that is given up at that moment, a node may count it later on; then
+    /// the loan is spent though no work ran under it, and the lock is free when its ttl is over.
     ///
     /// # Examples
     ///
@@ -79,65 +79,57 @@ impl LockManager {
         let shared = &self.shared;
         let obligation = shared.ledger.begin().map(Obligation::owing_nothing);
         let obligation = obligation.ok_or(BorrowError::ShuttingDown(ShuttingDown))?;
-        shared.voting.introduced(shared.node_timeout).await;
-        let names = keys;
-        let keys = shared
-            .namespace
-            .node_keys(&names)
-            .map_err(BorrowError::InvalidKey)?;
+        shared.voting.all_asked(shared.node_timeout).await;
+        let target = LockTarget::new(&shared.namespace, keys).map_err(BorrowError::InvalidKey)?;
         let borrower = token().map_err(BorrowError::NoEntropy)?;
         let lender = (proof.owner(), proof.claim(borrower));
-        // Whatever happens before it runs, the loan can be claimed again.
-        let mut claiming = Claiming::new(shared, &keys, lender, obligation.share());
-        let Look {
-            sent,
-            holding,
-            late,
-        } = look(shared, &keys, lender).await?;
+        // Until work runs under it, the loan can be claimed again.
+        let mut claiming = Claiming::new(shared, &target.keys, lender, obligation.share());
+        let Verified { sent, nodes, late } = verify(shared, &target.keys, lender).await?;
         let lease = Lease {
-            keys: names,
+            keys: target.names,
             owner: Owner::Lender(lender.0, lender.1),
             fence: proof.fence(),
             ttl: shared.terms.ttl,
             started: sent,
-            deadline: holding.deadline(),
+            deadline: nodes.deadline(),
         };
         let clock = Arc::clone(&shared.clock);
-        let hold = HeldLease::new(
+        let held = HeldLease::new(
             (shared.serial, shared.next_id()),
             shared.redact,
             lease,
-            keys,
+            target.keys,
             clock,
-            holding,
+            nodes,
             (None, obligation),
         );
-        let hold = Arc::new(hold);
+        let held = Arc::new(held);
         claiming.is_over = true;
-        let inserted = shared.registry.insert(&hold);
-        let guard = LockGuard::new(Arc::clone(shared), Arc::clone(&hold), 0);
+        let inserted = shared.registry.insert(&held);
+        let guard = LockGuard::new(Arc::clone(shared), Tenancy::first(Arc::clone(&held)));
         if !inserted {
             return Err(BorrowError::ShuttingDown(ShuttingDown));
         }
         if !late.is_empty() {
-            let late = take_in(Arc::clone(shared), hold, late, sent);
+            let late = take_late_replies(Arc::clone(&shared.node_set), held, late, sent);
             shared.tasks.spawn(late);
         }
         Ok(guard)
     }
 }
 
-/// A claim that is given up unless it comes to something.
-pub(in crate::manager) struct Claiming<'a> {
-    pub(in crate::manager) shared: &'a Arc<Shared>,
-    pub(in crate::manager) request: EndClaim,
-    pub(in crate::manager) is_over: bool,
+/// A claim that is ended unless the lock is borrowed.
+struct Claiming<'a> {
+    shared: &'a Arc<Shared>,
+    request: EndClaim,
+    is_over: bool,
     // A shutdown waits for its end.
-    pub(in crate::manager) obligation: Option<Obligation>,
+    obligation: Option<Obligation>,
 }
 
 impl<'a> Claiming<'a> {
-    pub(in crate::manager) fn new(
+    fn new(
         shared: &'a Arc<Shared>,
         keys: &NodeKeys,
         (owner, claim): (OwnerHash, Claim),
@@ -155,7 +147,7 @@ impl<'a> Claiming<'a> {
 impl Drop for Claiming<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            // What is dropped goes on in the background.
+            // A release that is dropped goes on in the background.
             let request = self.request.clone();
             drop(Release::of_claim(
                 self.shared,

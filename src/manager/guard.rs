@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use crate::lease::Lease;
 use crate::lock_key::LockKey;
-use crate::manager::LockManager;
 use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::ReleaseError;
-use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::held::{HeldLease, Passed, Tenancy};
 use crate::manager::lease::lost::Lost;
 use crate::manager::lease::share::Owed;
 use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
-use crate::manager::waiting::turns::Baton;
 use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
 
@@ -34,25 +32,24 @@ use crate::token::{FencingToken, OwnerHash};
 #[clippy::has_significant_drop]
 pub struct LockGuard {
     shared: Arc<Shared>,
-    // Only `release` takes it.
-    hold: Option<Arc<HeldLease>>,
     handle: LockHandle,
+    // The lock was let go of by `release` or `resign`.
+    is_over: bool,
     // The guard of another lock that the same work needs at the same time, which may have one more.
     other: Option<Box<Self>>,
 }
 
 impl LockGuard {
-    /// The guard of the tenant `number` of a lock.
-    pub(in crate::manager) fn new(shared: Arc<Shared>, hold: Arc<HeldLease>, number: u32) -> Self {
+    /// The guard of a tenancy.
+    pub(in crate::manager) const fn new(shared: Arc<Shared>, tenancy: Tenancy) -> Self {
         let handle = LockHandle {
-            hold: Arc::clone(&hold),
-            number,
+            tenancy,
             waited: Duration::ZERO,
         };
         Self {
             shared,
-            hold: Some(hold),
             handle,
+            is_over: false,
             other: None,
         }
     }
@@ -141,15 +138,15 @@ impl LockGuard {
         self.handle.lease()
     }
 
-    /// Releases the lock and waits until a quorum of nodes is free of it, so that whoever is told afterwards
-    /// can take it at once. Waits for the node time-out at most. If another caller of this manager waits for the
-    /// key, the lock may pass to it instead ([`HandOff`](crate::HandOff)), which takes no time. It takes none either
-    /// while the lock is shared or [lent](Self::lend): then it is released when the last of them has ended.
+    /// Releases the lock and waits until a quorum of nodes is free of it, so that a contender that asks afterwards can
+    /// acquire it at once. Waits for the node time-out at most. If another caller of this manager waits for the key,
+    /// the lock may pass to it instead ([`HandOff`](crate::HandOff)), which takes no time. It takes none either while
+    /// the lock is shared or [lent](Self::lend): then it is released when the last of them has ended.
     ///
     /// # Errors
     ///
     /// [`ReleaseError::Lost`] if the lock had been lost before: the work may have run without it.
-    /// [`ReleaseError::ReleaseUnconfirmed`] if too few nodes answered in time, or a [borrower](Self::lend) is at work though
+    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time, or a [borrower](Self::lend) is at work though
     /// its loan was returned. Either way nothing is left to do: what is not yet released is tried again in the
     /// background until its ttl has ended it.
     ///
@@ -158,20 +155,15 @@ impl LockGuard {
     /// Once called, the lock is given up. If the future is dropped, polled or not, the release goes on in the
     /// background.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
-        let Some(hold) = self.hold.take() else {
-            return Ok(());
-        };
         let lost_before = self.handle.lost_before();
         let other = self.other.take();
-        let mut outcome = match let_go(&self.shared, &hold) {
+        self.is_over = true;
+        let mut outcome = match let_go(&self.shared, self.held()) {
             Some((release, Some(reason))) => {
                 let _ = release.quorum().await;
                 Err(ReleaseError::Lost(reason))
             }
-            Some((release, None)) => release
-                .quorum()
-                .await
-                .map_err(ReleaseError::ReleaseUnconfirmed),
+            Some((release, None)) => release.quorum().await.map_err(ReleaseError::Unconfirmed),
             // Handed on, shared by others, or lent.
             None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
         };
@@ -181,12 +173,17 @@ impl LockGuard {
         outcome
     }
 
-    /// Ends the care for a lock that nobody shares, without its release.
-    pub(in crate::manager) fn resign(mut self) -> Option<(Arc<HeldLease>, Owed)> {
-        let hold = self.hold.take()?;
-        self.shared.registry.remove(&hold);
-        let owed = hold.let_go();
-        Some((hold, owed))
+    /// Ends the care for a lock that no other guard shares, without its release.
+    pub(in crate::manager) fn resign(mut self) -> (Arc<HeldLease>, Owed) {
+        self.is_over = true;
+        let held = Arc::clone(self.held());
+        self.shared.registry.remove(&held);
+        let owed = held.let_go();
+        (held, owed)
+    }
+
+    const fn held(&self) -> &Arc<HeldLease> {
+        &self.handle.tenancy.lease
     }
 
     pub(in crate::manager) const fn shared(&self) -> &Arc<Shared> {
@@ -194,58 +191,43 @@ impl LockGuard {
     }
 }
 
-impl LockManager {
-    /// One more guard of a lock of this manager that is still held.
-    pub(crate) fn reenter(&self, handle: &LockHandle) -> Result<LockGuard, LossReason> {
-        handle.reenter(&self.shared)
-    }
-}
-
-/// Ends a holder's time: passes the lock to the next who waits in this process, or else ends the care for it and
+/// Ends a holder's time: passes the lock to the next waiter of this process, or else ends the care for it and
 /// prepares its release.
-fn let_go(shared: &Arc<Shared>, hold: &Arc<HeldLease>) -> Option<(Release, Option<LossReason>)> {
-    if !hold.leave() {
+fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Option<LossReason>)> {
+    if !held.leave() {
         // Others share it.
         return None;
     }
     let agreed = !shared.voting.is_blocked();
-    if let Some(number) = agreed.then(|| hold.succeed(&shared.hand_off)).flatten() {
-        let next = LockGuard::new(Arc::clone(shared), Arc::clone(hold), number);
-        match shared
-            .queue
-            .hand_over(hold.keys.first().as_str(), Baton::Lock(next))
-        {
-            Ok(()) => {
-                crate::metrics::released("handed_on");
-                return None;
-            }
-            // They all left in between. It is this call that releases now.
-            Err(Baton::Lock(mut next)) => next.hold = None,
-            Err(Baton::Turn(_)) => {}
+    if let Some(next) = agreed.then(|| held.succeed(&shared.hand_off)).flatten() {
+        let key = held.keys.first().as_str();
+        if shared.queue.hand_over(key, Passed::Lock(next)).is_ok() {
+            crate::metrics::released("handed_on");
+            return None;
         }
+        // All waiters left in between. It is this call that releases now.
     }
-    if hold.park(shared) {
+    let later = Arc::clone(shared);
+    // A release that is dropped goes on in the background.
+    if held.defer(move |held| drop(finish(&later, held))) {
         // A borrower is at work: the last loan goes on from here.
         return None;
     }
-    Some(finish(shared, hold))
+    Some(finish(shared, held))
 }
 
 /// Ends the care for a lock and prepares its release.
-pub(in crate::manager) fn finish(
-    shared: &Arc<Shared>,
-    hold: &Arc<HeldLease>,
-) -> (Release, Option<LossReason>) {
-    shared.registry.remove(hold);
-    let mut owed = hold.let_go();
-    (Release::of(shared, hold, &mut owed), owed.lost)
+fn finish(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> (Release, Option<LossReason>) {
+    shared.registry.remove(held);
+    let mut owed = held.let_go();
+    (Release::of(shared, held, &mut owed), owed.lost)
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if let Some(hold) = self.hold.take() {
+        if !self.is_over {
             // A release that is dropped goes on in the background.
-            drop(let_go(&self.shared, &hold));
+            drop(let_go(&self.shared, self.held()));
         }
     }
 }
@@ -264,9 +246,7 @@ impl fmt::Debug for LockGuard {
 /// Handles are cheap to clone and may outlive the guard; from its release on they say that the lock is lost.
 #[derive(Clone)]
 pub struct LockHandle {
-    hold: Arc<HeldLease>,
-    // Which of the holders of this grant it observes.
-    number: u32,
+    tenancy: Tenancy,
     waited: Duration,
 }
 
@@ -274,42 +254,42 @@ impl LockHandle {
     /// What is locked; the first of several keys.
     #[must_use]
     pub fn key(&self) -> &LockKey {
-        self.hold.lease.key()
+        self.tenancy.lease.lease.key()
     }
 
     /// All keys that are locked, sorted.
     #[must_use]
     pub fn keys(&self) -> &[LockKey] {
-        self.hold.lease.keys.as_slice()
+        self.tenancy.lease.lease.keys.as_slice()
     }
 
-    /// The number of this holder, for the resource: see [`FencingToken`]. `None` if the manager was told not to number
-    /// holders ([`Fencing::OFF`](crate::Fencing::OFF)).
+    /// The fencing token of this holder, for the resource: see [`FencingToken`]. `None` if the manager gives none
+    /// ([`Fencing::OFF`](crate::Fencing::OFF)).
     ///
-    /// It is greater than that of every holder before, also of those in other processes and those who still believe
+    /// It is greater than that of every holder before, also of those in other processes and those that still believe
     /// that they hold the lock.
     #[must_use]
     pub fn fence(&self) -> Option<FencingToken> {
-        let first = self.hold.lease.fence?;
-        Some(first.handed_on(self.number))
+        let first = self.tenancy.lease.lease.fence?;
+        Some(first.handed_on(self.tenancy.number))
     }
 
-    /// A hash that tells this owner from every other: kept beside the number, it makes a second holder with the same
-    /// number, which only lost counters on too many nodes could bring about, as visible as a lower one. A lender and
-    /// who borrowed from it have the same.
+    /// A hash that tells this owner from every other. Stored beside the fencing token, it makes a second holder with
+    /// the same token, which only lost counters on too many nodes could bring about, as visible as a lower token. A
+    /// lender and its borrower have the same hash.
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
-        self.hold.lease.owner.hash()
+        self.tenancy.lease.lease.owner.hash()
     }
 
     /// The lock, and which of its holders this observes.
-    pub(in crate::manager) const fn tenancy(&self) -> (&Arc<HeldLease>, u32) {
-        (&self.hold, self.number)
+    pub(in crate::manager) const fn tenancy(&self) -> &Tenancy {
+        &self.tenancy
     }
 
-    /// Whether the lock is one of the manager `core`.
+    /// Whether the lock is held with this manager.
     pub(in crate::manager) fn is_of(&self, shared: &Shared) -> bool {
-        self.hold.belongs_to(shared.serial)
+        self.tenancy.lease.belongs_to(shared.serial)
     }
 
     /// Whether `key` is one of those that are locked.
@@ -318,19 +298,24 @@ impl LockHandle {
     }
 
     /// The last of the keys as the nodes know them.
-    pub(in crate::manager) fn last_place(&self) -> Option<&str> {
-        self.hold.keys.as_slice().last().map(NodeKey::as_str)
+    pub(in crate::manager) fn last_node_key(&self) -> Option<&str> {
+        self.tenancy
+            .lease
+            .keys
+            .as_slice()
+            .last()
+            .map(NodeKey::as_str)
     }
 
     /// Why the lock has been lost, if it has.
     fn lost_before(&self) -> Option<LossReason> {
         self.is_lost()
-            .then(|| self.hold.ended_because(self.number))?
+            .then(|| self.tenancy.lease.ended_because(self.tenancy.number))?
     }
 
     /// Whether the guard has given it up.
     pub(in crate::manager) fn is_released(&self) -> bool {
-        self.hold.ended_because(self.number) == Some(LossReason::Released)
+        self.tenancy.lease.ended_because(self.tenancy.number) == Some(LossReason::Released)
     }
 
     /// One more guard of the observed lock.
@@ -338,8 +323,8 @@ impl LockHandle {
         &self,
         shared: &Arc<Shared>,
     ) -> Result<LockGuard, LossReason> {
-        self.hold.share(self.number)?;
-        let mut guard = LockGuard::new(Arc::clone(shared), Arc::clone(&self.hold), self.number);
+        self.tenancy.lease.share(self.tenancy.number)?;
+        let mut guard = LockGuard::new(Arc::clone(shared), self.tenancy.clone());
         guard.handle.waited = self.waited;
         Ok(guard)
     }
@@ -347,7 +332,7 @@ impl LockHandle {
     /// The grant as it was made. Renewals are not seen in it.
     #[must_use]
     pub fn lease(&self) -> &Lease {
-        &self.hold.lease
+        &self.tenancy.lease.lease
     }
 
     /// Whether the lock may no longer be relied on.
@@ -356,13 +341,13 @@ impl LockHandle {
     /// reached. Once it has said `true` it never says `false` again. Also `true` after the release.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.hold.is_lost(self.number)
+        self.tenancy.lease.is_lost(self.tenancy.number)
     }
 
     /// How long the lock may be relied on if nothing extends it; zero once lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining(self.number)
+        self.tenancy.lease.remaining(self.tenancy.number)
     }
 
     /// How long the caller waited for the lock: in the queue of its process and for other processes.
@@ -379,7 +364,7 @@ impl LockHandle {
     ///
     /// Dropping the future changes nothing; a new one fires all the same.
     pub fn lost(&self) -> Lost {
-        Lost::new(Arc::clone(&self.hold), self.number)
+        Lost::new(self.tenancy.clone())
     }
 }
 

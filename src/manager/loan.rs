@@ -6,8 +6,8 @@ use std::sync::Arc;
 #[cfg(doc)]
 use crate::manager::error::borrow::BorrowError;
 use crate::manager::error::loss::LossReason;
-use crate::manager::guard::{LockGuard, LockHandle, finish};
-use crate::manager::lease::held::HeldLease;
+use crate::manager::guard::{LockGuard, LockHandle};
+use crate::manager::lease::held::{HeldLease, Tenancy};
 use crate::token::LoanProof;
 
 impl LockHandle {
@@ -16,29 +16,29 @@ impl LockHandle {
     /// # Errors
     ///
     /// [`LendError::Ended`] if the lock has ended or is about to, or its guard has gone; [`LendError::Borrowed`] if it
-    /// is not ours to lend; [`LendError::Run`] if it is that of a [`RunGuard`](crate::RunGuard), which is given back
-    /// with what the work came to and can wait for no borrower.
+    /// is not ours to lend; [`LendError::Run`] if it is that of a [`RunGuard`](crate::RunGuard), which is released
+    /// together with the result of its work and can wait for no borrower.
     pub fn lend(&self) -> Result<Loan, LendError> {
-        if self.tenancy().0.is_of_a_run() {
+        let Tenancy { lease, number } = self.tenancy();
+        if lease.is_of_a_run() {
             return Err(LendError::Run);
         }
         if self.is_borrowed() {
             return Err(LendError::Borrowed);
         }
-        let (hold, number) = self.tenancy();
-        let loan = hold.lend(number).map_err(LendError::Ended)?;
+        let loan = lease.lend(*number).map_err(LendError::Ended)?;
         Ok(Loan {
-            hold: Arc::clone(hold),
+            lease: Arc::clone(lease),
             proof: LoanProof::new(self.owner_hash(), loan, self.fence()),
             answered: false,
         })
     }
 
     /// Whether the lock is that of another service which [lent](Self::lend) it. It ends with the lender's, and its
-    /// number is the lender's too, by the word of the proof.
+    /// fencing token is the lender's too, as the proof says.
     #[must_use]
     pub fn is_borrowed(&self) -> bool {
-        self.tenancy().0.is_borrowed()
+        self.tenancy().lease.is_borrowed()
     }
 }
 
@@ -73,23 +73,23 @@ impl LockGuard {
 ///
 /// # One borrower
 ///
-/// A proof is good for one borrower, whom the nodes remember: of several copies of a call, as a proxy makes them that
-/// tries again, one runs, and the others are [refused](BorrowError::Taken). Lend again for the next call. And while a
-/// borrower is at work the nodes do not release the lock, whatever the lender was answered, and by whom: a gateway that
-/// says 504, or a copy that says that the loan is taken. Then it is as if nobody had answered (below), but that it is
-/// released after all when the borrower has ended within the ttl.
+/// A proof is good for one borrower, which the nodes remember: of several copies of a call, as a proxy that retries
+/// makes them, one runs, and the others are [refused](BorrowError::Taken). Lend again for the next call. And while a
+/// borrower is at work the nodes do not release the lock, whatever response the lender got: the 504 of a gateway, or
+/// that of a copy which says that the loan is taken. Then it is as if no response had come (below), except that the
+/// lock is released after all when the borrower ends within the ttl.
 ///
-/// What remains: the lender itself is not kept from going on with such an answer while the borrower is still at work,
-/// and a borrower that stands still may act when all has ended, as any holder may. The nodes remember a loan for as
+/// What remains: nothing keeps the lender from going on after such a response while the borrower is still at work, and
+/// a borrower that was suspended may act when the lock has ended, as any holder may. The nodes remember a loan for as
 /// long as [`max_hold`](crate::LockManagerBuilder::max_hold) allows, a day at most; one that forgets has no loans.
 ///
 /// # How a loan ends
 ///
 /// * [`returned`](Self::returned), when the borrower has answered: its work is done. If the guard has gone meanwhile
 ///   and this was the last loan, the lock is released now.
-/// * Dropped without that, because the call was cancelled, timed out or failed: nobody knows whether the borrower
+/// * Dropped without that, because the call was cancelled, timed out or failed: it is not known whether the borrower
 ///   still works. So the lock is *left to expire*: it is not extended any more, under a guard that lives on it is lost
-///   when its validity ends, and nothing is released on the nodes. Others get it when its ttl is over.
+///   when its validity ends, and nothing is released on the nodes. Others can acquire it when its ttl is over.
 ///
 /// [`run`](Self::run) does the right one of the two.
 ///
@@ -108,19 +108,19 @@ impl LockGuard {
 #[must_use = "a loan that is dropped without `returned` leaves the lock to expire"]
 #[clippy::has_significant_drop]
 pub struct Loan {
-    hold: Arc<HeldLease>,
+    lease: Arc<HeldLease>,
     proof: LoanProof,
     answered: bool,
 }
 
 impl Loan {
-    /// What the call is to carry.
+    /// The proof that the call carries.
     #[must_use]
     pub const fn proof(&self) -> LoanProof {
         self.proof
     }
 
-    /// Says that the borrower has answered, or that the call was never made: nobody works under the loan any more.
+    /// Says that the borrower has answered, or that the call was never made: no work goes on under the loan any more.
     ///
     /// A borrower that holds its lock until the end of its body
     /// ([`HoldUntil::BodyEnd`](crate::middleware::HoldUntil::BodyEnd)) has answered when that has ended.
@@ -130,10 +130,10 @@ impl Loan {
 
     /// Awaits the call, and returns the loan if that is `Ok`: the borrower has answered.
     ///
-    /// An `Err` is no answer. A call that timed out or whose connection broke may still be worked on, so the loan is
-    /// dropped and the lock left to expire. Where an error can say that the call was never made (nobody listens there),
-    /// await the call yourself and call [`returned`](Self::returned) in that case, too; else a peer that is down
-    /// blocks the key for a ttl:
+    /// An `Err` is no response. A call that timed out or whose connection broke may still be worked on, so the loan is
+    /// dropped and the lock left to expire. Where an error can say that the call was never made (no server listens
+    /// there), await the call yourself and call [`returned`](Self::returned) in that case, too; otherwise a peer that
+    /// is down blocks the key for a ttl:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -167,17 +167,14 @@ impl Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        if let Some(shared) = self.hold.loan_ended(self.answered) {
-            // The guards have gone. A release that is dropped goes on in the background.
-            drop(finish(&shared, &self.hold));
-        }
+        self.lease.loan_ended(self.answered);
     }
 }
 
 impl fmt::Debug for Loan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loan")
-            .field("key", self.hold.lease.key())
+            .field("key", self.lease.lease.key())
             .finish_non_exhaustive()
     }
 }
@@ -188,11 +185,11 @@ impl fmt::Debug for Loan {
 pub enum LendError {
     /// It has ended, or is about to, for this reason.
     Ended(LossReason),
-    /// It is borrowed itself. Its lender waits for our answer only, and could not know of a third at work.
+    /// It is borrowed itself. Its lender waits for our response only, and could not know of a third party at work.
     Borrowed,
-    /// It is that of a run: of [`LockManager::recall`](crate::LockManager::recall), or of a request with an idempotency
-    /// key. It is given back in the step that writes what the work came to: it can neither wait for a borrower nor be
-    /// left to expire. Acquire a lock on what the other service is to work on, and lend that.
+    /// It is the lock of a run: of [`LockManager::begin_idempotent`](crate::LockManager::begin_idempotent), or of a
+    /// request with an idempotency key. It is released in the step that writes the result: it can neither wait for a
+    /// borrower nor be left to expire. Acquire a lock on what the other service is to work on, and lend that.
     Run,
 }
 
@@ -202,7 +199,7 @@ impl fmt::Display for LendError {
             Self::Ended(reason) => write!(f, "the lock cannot be lent, it has ended: {reason}"),
             Self::Borrowed => f.write_str("the lock cannot be lent, it is borrowed itself"),
             Self::Run => f.write_str(
-                "the lock cannot be lent, it is that of a run and given back with what the work came to; acquire a lock on what the other service is to work on, and lend that",
+                "the lock cannot be lent, it is that of a run, which is released together with its result; acquire a lock on what the other service is to work on, and lend that",
             ),
         }
     }

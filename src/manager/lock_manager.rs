@@ -10,13 +10,14 @@ use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
 use crate::manager::acquire::enter::acquire;
 use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::RunError;
 use crate::manager::guard::{LockGuard, LockHandle};
 use crate::manager::shared::Shared;
 
-/// Takes and gives back locks over a set of nodes.
+/// Acquires and releases locks over a set of nodes.
 ///
-/// A manager is cheap to clone; all clones share connections, the watchdog and the background work. It belongs
+/// A manager is cheap to clone; all clones share connections, the watchdog and background tasks. It belongs
 /// to the tokio runtime on which it was built: its tasks live there. Make one with
 /// [`LockManager::builder`](Self::builder).
 ///
@@ -24,26 +25,27 @@ use crate::manager::shared::Shared;
 ///
 /// * [`run`](Self::run) for work that must stop when the lock is lost: it is cancelled then.
 /// * [`acquire`](Self::acquire) to wait for a busy lock, up to the manager's `max_wait`.
-/// * [`try_acquire`](Self::try_acquire) to be told at once that it is busy.
+/// * [`try_acquire`](Self::try_acquire) to fail at once if it is busy.
 /// * the [`RedlockLayer`](crate::RedlockLayer) for HTTP requests.
 ///
 /// # Fairness
 ///
-/// Callers of one manager that wait for one key get it in the order in which they asked. Callers that do not wait
-/// never get in before them. For those that want several keys see [`acquire_all`](LockManager::acquire_all).
+/// FIFO within a process: callers of one manager that wait for one key get it in the order of their calls, and callers
+/// that do not wait never overtake them. For callers that want several keys see
+/// [`acquire_all`](LockManager::acquire_all).
 ///
-/// Between managers, which usually means between processes, no order is promised. What is done for fairness: for
-/// each key a manager has one contender, however many wait behind it; a manager keeps a lock among its own callers
-/// only for so long ([`HandOff`]); and after a release that others were waiting for it stands back for a few round
-/// trips, while they ask at random moments. So each has about the same chance at each release, and nobody waits
-/// for ever; but there is no bound on how often one may be unlucky. Contenders of other libraries know nothing of
-/// all this, and callers that do not wait take a lock that they find free.
+/// No order between managers, which usually means between processes. For fairness each manager has one contender per
+/// key, however many callers wait behind it; it passes a lock among its own callers only so often ([`HandOff`]); and
+/// after a contended release the key has a cooldown of a few round trips in this manager, while the others contend at
+/// random moments. So each has about the same chance at each release, and no caller waits for ever; but there is no
+/// bound on how often one may be unlucky. Contenders of other libraries know nothing of this, and callers that do not
+/// wait take a lock that they find free.
 ///
 /// # Waiting
 ///
-/// Who waits does not keep asking. The contender listens to the releases on every node that can announce them, and
-/// asks again after one, when the holder's lease ends, and now and then in any case (after up to 1 s, or 100 ms
-/// while fewer than a quorum of nodes can be heard): notices may be lost, and some holders announce nothing.
+/// A waiter does not poll. The contender subscribes to releases on every node that can announce them, and asks the
+/// nodes again after a release, when the holder's lease ends, and now and then in any case (after up to 1 s, or 100 ms
+/// while fewer than a quorum of nodes announce releases): notices may be lost, and some holders announce nothing.
 ///
 /// # Examples
 ///
@@ -63,11 +65,11 @@ pub struct LockManager {
 }
 
 impl LockManager {
-    /// Acquires `key` if it is free, and says so at once if it is not.
+    /// Acquires `key` if it is free, and fails at once if it is not.
     ///
-    /// While another caller of this manager holds the key or goes for it, no node is asked. Otherwise one round
-    /// asks all nodes in parallel. If several contenders split the nodes among them, this one stands
-    /// back for a few round trips and tries again, for two node time-outs at most.
+    /// While another caller of this manager holds the key or contends for it, no node is asked. Otherwise one round
+    /// asks all nodes in parallel. If several contenders split the votes, this one waits for a few round trips and
+    /// tries again, for two node time-outs at most.
     ///
     /// # Errors
     ///
@@ -75,8 +77,8 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, whatever it had set on any node is released in the background, also what is
-    /// granted later.
+    /// If the future is dropped, the keys that it has set on any node are released in the background, also those that
+    /// are granted later.
     pub async fn try_acquire<K>(&self, key: K) -> Result<LockGuard, AcquireError>
     where
         K: TryInto<LockKey>,
@@ -94,7 +96,7 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind: no place in the queue, no
-    /// subscription, no key; if its turn had just come, it passes to the next.
+    /// subscription, no key; if its turn had just come, that passes to the next caller.
     pub async fn acquire<K>(&self, key: K) -> Result<LockGuard, AcquireError>
     where
         K: TryInto<LockKey>,
@@ -130,24 +132,23 @@ impl LockManager {
     ///
     /// They are sorted, each is taken once, and there may be 1 to [`LockKeys::MAX`] of them. On each node they are
     /// taken in one step, so that two callers whose keys overlap never wait for each other, in whatever order they
-    /// name them. The lock has one ttl, one fencing token and one guard; it is never handed on inside the process.
+    /// name them. The lock has one ttl, one fencing token and one guard; it is never handed off inside the process.
     ///
     /// # Fairness
     ///
-    /// Who waits for several keys keeps none of them from others. It goes for them when all are free in this manager,
-    /// and while the nodes say that one is held elsewhere, it has the turn of that one alone (of none, if the nodes do
-    /// not tell [which](crate::node::Holder::key)). Others get the rest meanwhile; who does not wait is not refused for
-    /// its sake either, but may have to wait for what it asks the nodes.
+    /// A caller that waits for several keys keeps none of them from others. It contends when all are free in this
+    /// manager, and while the nodes say that one is held elsewhere, it has the turn of that one alone (of none, if the
+    /// nodes do not tell [which](crate::node::Holder::key)). Other callers get the rest meanwhile; a caller that does
+    /// not wait is not refused because of it either, but may have to wait for the replies of its nodes.
     ///
-    /// So callers that want fewer keys pass it by, and that has a bound. Once it could have had one of its keys
-    /// eight times, but never all of them, nobody who came later gets any of them, and what comes free is kept for
-    /// it: for an eighth of the time that it has waited, and for nine tenths of the node time-out at most. If that
-    /// was too short, those who wait get what was kept, and it counts anew. Therefore: if no caller of this manager
+    /// So callers that want fewer keys overtake it, and that has a bound. Once it could have had one of its keys
+    /// eight times, but never all of them, no caller that came later gets any of them, and keys that come free are
+    /// reserved for it: for an eighth of the time that it has waited, and for nine tenths of the node time-out at most.
+    /// If that was too short, other waiters get them, and it counts anew. Therefore: if no caller of this manager
     /// has a key for longer than a time H, from its turn to the end of its release, and H is no longer than those
-    /// nine tenths, it goes for its keys within 25 H, counted from when those who came before it have gone. Where
-    /// keys are had for longer, it depends on chance: each time that they are kept for it is one. Callers that want
-    /// several of the same keys have the same right, the older before the younger. Between managers no order is
-    /// promised, as for one key.
+    /// nine tenths, it contends for its keys within 25 H, counted from when the callers before it have gone. Where
+    /// keys are held for longer, it depends on chance: each reservation is one. Callers that want several of the same
+    /// keys have the same right, the older before the younger. Between managers no order is promised, as for one key.
     ///
     /// # Errors
     ///
@@ -236,9 +237,14 @@ impl LockManager {
                 reason = &mut lost => Err(RunError::Lost(reason)),
             }
         };
-        // A release that is not confirmed goes on in the background; the work is done either way.
+        // A release that is not confirmed goes on in the background; the result of the work stands.
         let _ = guard.release().await;
         outcome
+    }
+
+    /// One more guard of a lock of this manager that is still held.
+    pub(crate) fn reenter(&self, handle: &LockHandle) -> Result<LockGuard, LossReason> {
+        handle.reenter(&self.shared)
     }
 
     /// The time to live that is sent to the nodes.
@@ -253,7 +259,7 @@ impl LockManager {
         self.shared.max_wait
     }
 
-    /// How long a node may take to answer.
+    /// How long a node may take to reply.
     #[must_use]
     pub fn node_timeout(&self) -> Duration {
         self.shared.node_timeout
@@ -266,7 +272,7 @@ impl LockManager {
     }
 }
 
-pub(in crate::manager) fn invalid(error: KeyError) -> AcquireError {
+fn invalid(error: KeyError) -> AcquireError {
     crate::metrics::invalid_key();
     AcquireError::InvalidKey(error)
 }

@@ -1,30 +1,30 @@
 //! [`LockManager`]: locks over a set of nodes.
 //!
 //! ```text
-//!   LockManager ── waiter ──► queue                        (one caller per key goes on, the others wait)
+//!   LockManager ── acquire ──► queue                       (one caller per key contends, the others wait)
 //!        │           │ its turn            ▲
-//!        │           ├─► listening         │ hand-off, or a bare turn
-//!        │           └─► attempt ──► nodes │               (acquire; the caller polls)
+//!        │           ├─► notices           │ hand-off, or a turn
+//!        │           └─► round ──► nodes   │               (polled by the caller)
 //!        │                │ won            │
 //!        │                ▼                │
-//!        │              hold ◄── guard ────┘               (one held lock)
+//!        │             lease ◄── guard ────┘               (one held lock)
 //!        │                ▲  ▲
-//!        │                │  └── borrow, loan            (another's lock, and what is lent to others)
-//!        ├── watchdog ────┘ extend, top up, announce loss  (one task, one timer)
-//!        └── background: late answers, releases            (what outlives its caller)
+//!        │                │  └── borrow, loan              (another's lock, and locks lent to others)
+//!        ├── renewal ─────┘ extend, top up, announce loss  (one task, one timer)
+//!        └── tasks: late replies, releases                 (they outlive their caller)
 //! ```
 
 mod acquire;
 mod borrow;
 mod error;
 mod guard;
+mod idempotent;
 mod lease;
 mod ledger;
 mod loan;
 mod lock_manager;
 mod nodes;
 mod queue;
-mod recall;
 mod release;
 mod renewal;
 mod scope;
@@ -34,6 +34,7 @@ mod shutdown;
 mod snapshot;
 mod start;
 mod sync;
+mod target;
 mod tasks;
 mod waiting;
 
@@ -47,11 +48,11 @@ pub use self::error::connect::{ConnectError, Misconfigured};
 pub use self::error::loss::LossReason;
 pub use self::error::release::{CompleteError, ReleaseError, ReleaseUnconfirmed, RunError};
 pub use self::guard::{LockGuard, LockHandle};
+pub use self::idempotent::{IdempotentRun, RunGuard};
 pub use self::lease::lost::Lost;
 pub use self::loan::{LendError, Loan};
 pub use self::lock_manager::LockManager;
-pub use self::nodes::quarantine::state::VotingStatus;
-pub use self::recall::{Recall, RunGuard};
+pub use self::nodes::voting::status::VotingStatus;
 pub use self::scope::LockScope;
 pub use self::settings::fencing::Fencing;
 pub use self::settings::hand_off::HandOff;

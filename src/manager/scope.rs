@@ -1,4 +1,4 @@
-//! [`LockScope`]: what one piece of work holds already, so that its parts share it.
+//! [`LockScope`]: the locks that one piece of work holds already, so that its parts share them.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -11,19 +11,19 @@ use crate::clock::Clock as _;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
-use crate::manager::LockManager;
 use crate::manager::acquire::enter::acquire;
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::acquire::AcquireError;
 use crate::manager::error::loss::LossReason;
 use crate::manager::guard::{LockGuard, LockHandle};
+use crate::manager::lock_manager::LockManager;
 use crate::metrics;
 
 /// The locks that one piece of work holds, a request for instance, so that its parts share them instead of waiting for
 /// each other.
 ///
 /// A [`RedlockLayer`](crate::RedlockLayer) keeps one in the extensions of each request. Clones are the same scope.
-/// What belongs to a scope is decided by who is given it, never by the thread or the task that runs.
+/// A piece of work belongs to a scope if it is given a clone, whatever thread or task it runs on.
 ///
 /// # Examples
 ///
@@ -71,7 +71,7 @@ impl LockScope {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the work holds this lock too.
+    /// Adds a lock that the work holds.
     pub(crate) fn note(&self, handle: LockHandle) {
         self.held().push(handle);
     }
@@ -118,7 +118,7 @@ impl LockManager {
     ) -> Result<LockGuard, AcquireError> {
         let began = self.shared.clock.now();
         let limit = max_wait.min(self.shared.max_wait);
-        let Shared { guards, missing } = self.share(&scope.live(), &keys)?;
+        let Overlap { guards, missing } = self.share(&scope.live(), &keys)?;
         if missing.is_none() {
             return together(guards);
         }
@@ -130,13 +130,13 @@ impl LockManager {
         };
         let wait = Wait::new(began, limit);
         let Ok(_turn) = timeout(patience, scope.work.turn.lock()).await else {
-            let places = self.shared.namespace.node_keys(&keys)?;
-            let busy = wait.busy(&self.shared, places.as_slice());
+            let keys = self.shared.namespace.node_keys(&keys)?;
+            let busy = wait.busy(&self.shared, keys.as_slice());
             metrics::acquired(busy.word(), wait.waited(&self.shared));
             return Err(busy);
         };
         let live = scope.live();
-        let Shared { guards, missing } = self.share(&live, &keys)?;
+        let Overlap { guards, missing } = self.share(&live, &keys)?;
         let Some(missing) = missing else {
             return together(guards);
         };
@@ -151,7 +151,7 @@ impl LockManager {
     }
 
     /// Guards of those of the locks `live` that `keys` want, and the keys that are missing.
-    fn share(&self, live: &[LockHandle], keys: &LockKeys) -> Result<Shared, AcquireError> {
+    fn share(&self, live: &[LockHandle], keys: &LockKeys) -> Result<Overlap, AcquireError> {
         let (mut shared, mut guards) = (Vec::new(), Vec::new());
         for handle in live {
             let wanted = keys.as_slice().iter().any(|key| handle.covers(key));
@@ -163,7 +163,7 @@ impl LockManager {
                     guards.push(guard);
                     shared.push(handle);
                 }
-                // Another part has just let go of it.
+                // Another part has just released it.
                 Err(LossReason::Released) => {}
                 Err(reason) => {
                     let lost = AcquireError::Lost(reason);
@@ -174,7 +174,7 @@ impl LockManager {
         }
         let is_held = |key: &&LockKey| shared.iter().any(|handle| handle.covers(key));
         let missing = keys.as_slice().iter().filter(|key| !is_held(key));
-        Ok(Shared {
+        Ok(Overlap {
             guards,
             // There are no locks without keys.
             missing: LockKeys::new(missing).ok(),
@@ -183,15 +183,15 @@ impl LockManager {
 
     /// Whether all of `keys` sort after everything that is held, here or with another manager.
     fn comes_after(&self, keys: &LockKeys, live: &[LockHandle]) -> Result<bool, AcquireError> {
-        let places = self.shared.namespace.node_keys(keys)?;
-        let first = places.first().as_str();
-        let last = live.iter().filter_map(LockHandle::last_place).max();
+        let keys = self.shared.namespace.node_keys(keys)?;
+        let first = keys.first().as_str();
+        let last = live.iter().filter_map(LockHandle::last_node_key).max();
         Ok(last.is_none_or(|last| first > last))
     }
 }
 
-/// What work has of the keys that a part of it wants.
-struct Shared {
+/// Which of the keys that a part of the work wants are held.
+struct Overlap {
     guards: Vec<LockGuard>,
     missing: Option<LockKeys>,
 }

@@ -1,4 +1,4 @@
-//! [`Snapshot`]: what a manager has to do with locks at one moment, to be looked at.
+//! [`Snapshot`]: the locks, queues and nodes of a manager at one moment.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use serde::Serialize;
 use crate::clock::Clock as _;
 use crate::manager::LockManager;
 use crate::manager::lease::view::LeaseView;
-use crate::manager::nodes::quarantine::state::VotingStatus;
 use crate::manager::nodes::seconds::seconds;
+use crate::manager::nodes::voting::status::VotingStatus;
 use crate::namespace::NodeKey;
 use crate::node::NodeState;
 use crate::token::FencingToken;
 
 impl LockManager {
-    /// What is held, who waits, and what is known of the nodes, right now.
+    /// The locks that are held, the callers that wait, and the state of the nodes, right now.
     ///
-    /// It looks at every lock and every caller that waits, and so is for people and for scrapes, not for every request.
+    /// It visits every lock and every caller that waits: for people and scrapes, not for every request.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let shared = &self.shared;
         let now = shared.clock.now();
         let load = shared.queue.load();
-        let (agreed, written_back) = shared.numbers.get();
+        let (agreed, written_back) = shared.fences.get();
         let waiters = shared.waiters.by_key();
         let show = |key: &NodeKey| key.show(shared.redact).into_owned();
-        let held = shared.registry.holds();
-        let mut seen: Vec<LeaseView> = held.iter().map(|hold| hold.seen()).collect();
+        let held = shared.registry.leases();
+        let mut seen: Vec<LeaseView> = held.iter().map(|lease| lease.view()).collect();
         seen.sort_by_key(|seen| seen.since);
         let locks = seen.into_iter().take(Snapshot::MOST);
         let locks = locks.map(|seen| HeldLock {
@@ -61,7 +61,7 @@ impl LockManager {
         }
     }
 
-    /// The nodes and what is known of each right now.
+    /// The nodes and the state of each, as last observed.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
         let now = self.shared.clock.now();
@@ -76,7 +76,7 @@ impl LockManager {
     }
 }
 
-/// What a manager has to do with locks at one moment.
+/// The locks, queues and nodes of a manager at one moment.
 ///
 /// Serialised, times are seconds with fractions and fencing tokens are strings. It holds no owner token and no
 /// password; it does hold lock keys, unless they are [redacted](crate::LockManagerBuilder::redact_keys), and the
@@ -84,26 +84,26 @@ impl LockManager {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Locks that are held, lost ones among them whose guards live on.
+    /// How many locks are held, including lost ones whose guards still exist.
     pub held: usize,
-    /// Keys that somebody holds, goes for, or is giving back.
+    /// How many keys are held, contended for, or being released.
     pub keys: usize,
-    /// Callers that wait in line behind them.
+    /// How many callers wait in their queues.
     pub waiting: usize,
     /// Grants so far whose fencing token the nodes agreed on at once.
     pub fences_agreed: u64,
     /// Grants so far whose fencing token took a second round trip.
     pub fences_written_back: u64,
-    /// The nodes and what is known of each.
+    /// The nodes and the state of each.
     pub nodes: Vec<NodeStatus>,
-    /// The locks that have been held for longest, at most [`Snapshot::MOST`].
+    /// The locks that have been held longest, at most [`Snapshot::MOST`].
     pub locks: Vec<HeldLock>,
-    /// The keys that somebody has waited for longest, at most [`Snapshot::MOST`].
+    /// The keys with the longest waits, at most [`Snapshot::MOST`].
     pub queues: Vec<QueueStatus>,
 }
 
 impl Snapshot {
-    /// How many locks, and how many queues, are told of one by one.
+    /// How many locks, and how many queues, are listed one by one.
     pub const MOST: usize = 100;
 }
 
@@ -111,29 +111,29 @@ impl Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct HeldLock {
-    /// What is locked.
+    /// The locked keys.
     pub keys: Vec<String>,
     /// For how long, since the grant or the hand-off to its present holder.
     #[serde(serialize_with = "seconds")]
     pub held_for: Duration,
-    /// How long it may be relied on if nothing extends it.
+    /// How much of its validity is left unless it is extended.
     #[serde(serialize_with = "seconds")]
     pub remaining: Duration,
-    /// Whether it was lost, and its guard lives on.
+    /// Whether it was lost, and its guard still exists.
     pub lost: bool,
-    /// Whether it is the lock of another service, which lent it.
+    /// Whether another service has lent it.
     pub borrowed: bool,
-    /// Callers of this process that wait for it.
+    /// How many callers of this process wait for it.
     pub waiting: usize,
-    /// The number of its holder.
+    /// The fencing token of its holder.
     pub fence: Option<FencingToken>,
 }
 
-/// The callers of this process that wait for one key: in line, or for other processes.
+/// The callers of this process that wait for one key: in the queue, or for other processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct QueueStatus {
-    /// What they wait for.
+    /// The key that they wait for.
     pub key: String,
     /// How many they are.
     pub waiting: usize,
@@ -142,14 +142,14 @@ pub struct QueueStatus {
     pub longest_wait: Duration,
 }
 
-/// One node and what is known of it.
+/// One node and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct NodeStatus {
     /// The node's name.
     pub name: String,
-    /// What is known of its connection.
+    /// The state of its connection.
     pub state: NodeState,
-    /// Whether its word counts.
+    /// Whether its votes count towards the quorum, as last observed.
     pub voting: VotingStatus,
 }

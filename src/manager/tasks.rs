@@ -1,4 +1,4 @@
-//! Work that must go on after the caller has left: releases that are owed, late grants, extensions.
+//! [`TaskTracker`]: work that must go on when its caller is gone: releases, late replies, extensions.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,18 +11,18 @@ use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 
-/// Runs jobs on the runtime that the manager was built on, up to a bound.
+/// Spawns jobs on the runtime that the manager was built on, up to a bound.
 pub(in crate::manager) struct TaskTracker {
     runtime: Handle,
     limit: usize,
     jobs: Gauge,
-    // Those of them that do not count for the limit.
+    // Those of them that do not count towards the limit.
     beside: Gauge,
 }
 
 impl TaskTracker {
-    /// The most jobs at a time. One job is one lock that is being settled, so this is far from any sane load;
-    /// what is beyond it is left to its ttl.
+    /// The most jobs at a time. One job is one lock that is being released, so this is far beyond a sane load; locks
+    /// beyond it are left to their ttl.
     pub(in crate::manager) const LIMIT: usize = 10_000;
 
     pub(in crate::manager) fn new(runtime: Handle) -> Self {
@@ -39,21 +39,21 @@ impl TaskTracker {
     /// It can be called from anywhere, also outside a runtime. If the manager's runtime has ended, the job is
     /// dropped unrun.
     pub(in crate::manager) fn spawn(&self, job: impl Future<Output = ()> + Send + 'static) -> bool {
-        let inside = self.jobs.enter();
+        let token = self.jobs.enter();
         if self.jobs.count().saturating_sub(self.beside.count()) > self.limit {
             return false;
         }
-        self.go_on(inside, job);
+        self.spawn_counted(token, job);
         true
     }
 
     /// Runs `job` as [`spawn`](Self::spawn) does, whether there is room or not: for extensions, of which there are
     /// never many at a time, and without which releases that pile up would cost the locks that are held.
     pub(in crate::manager) fn spawn_anyway(&self, job: impl Future<Output = ()> + Send + 'static) {
-        self.go_on(self.jobs.enter(), job);
+        self.spawn_counted(self.jobs.enter(), job);
     }
 
-    /// Runs `job` as [`spawn`](Self::spawn) does, in no room of others: for what may take long, and has a bound of its
+    /// Runs `job` as [`spawn`](Self::spawn) does, beside its limit: for jobs that may take long, and have a bound of their
     /// own.
     pub(in crate::manager) fn spawn_beside(&self, job: impl Future<Output = ()> + Send + 'static) {
         let beside = self.beside.enter();
@@ -63,9 +63,9 @@ impl TaskTracker {
         });
     }
 
-    fn go_on(&self, inside: Inside, job: impl Future<Output = ()> + Send + 'static) {
+    fn spawn_counted(&self, token: TaskToken, job: impl Future<Output = ()> + Send + 'static) {
         self.runtime
-            .spawn(crate::trace::in_span(Counted { job, inside }));
+            .spawn(crate::trace::in_span(Counted { job, token }));
     }
 
     /// A timer of the runtime that this is called in; outside of any, of the manager's.
@@ -77,11 +77,11 @@ impl TaskTracker {
 }
 
 pin_project! {
-    /// A job that counts as long as it is there. An async block would hold the job twice.
+    /// A job that is counted as long as it exists. An async block would hold the job twice.
     struct Counted<F> {
         #[pin]
         job: F,
-        inside: Inside,
+        token: TaskToken,
     }
 }
 
@@ -93,7 +93,7 @@ impl<F: Future<Output = ()>> Future for Counted<F> {
     }
 }
 
-/// Counts how many are inside.
+/// Counts jobs.
 #[derive(Clone)]
 struct Gauge(Arc<AtomicUsize>);
 
@@ -103,9 +103,9 @@ impl Gauge {
     }
 
     /// Counts one in until the value is dropped: also by a panic, or by the end of a runtime.
-    fn enter(&self) -> Inside {
+    fn enter(&self) -> TaskToken {
         self.0.fetch_add(1, Ordering::AcqRel);
-        Inside(self.clone())
+        TaskToken(self.clone())
     }
 
     fn count(&self) -> usize {
@@ -113,12 +113,12 @@ impl Gauge {
     }
 }
 
-/// One that is counted by a [`Gauge`].
+/// One job that is counted by a [`Gauge`].
 #[derive(Debug)]
 #[must_use = "it counts for as long as it is kept"]
-struct Inside(Gauge);
+struct TaskToken(Gauge);
 
-impl Drop for Inside {
+impl Drop for TaskToken {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::AcqRel);
     }

@@ -19,7 +19,7 @@ mod clients;
 mod cluster;
 mod dice;
 mod forwarder;
-#[path = "../numbers/checker.rs"]
+#[path = "../fencing/checker.rs"]
 mod order;
 mod run;
 mod scene;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_redlock::{AcquireError, Fencing, LockManager, Recall, RunGuard};
+use tower_redlock::{AcquireError, Fencing, IdempotentRun, LockManager, RunGuard};
 
 use crate::support::server::Server;
 use crate::{Cluster, MS, connected};
@@ -13,8 +13,12 @@ const WHILE: i64 = 5 * 60 * 1_000;
 const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 async fn run(locks: &LockManager, key: &str) -> RunGuard {
-    match locks.recall(key, RETENTION, Duration::ZERO).await.unwrap() {
-        Recall::Run(run) => run,
+    match locks
+        .begin_idempotent(key, RETENTION, Duration::ZERO)
+        .await
+        .unwrap()
+    {
+        IdempotentRun::Execute(run) => run,
         other => panic!("already done: {other:?}"),
     }
 }
@@ -77,7 +81,9 @@ async fn nothing_that_a_client_names_stays_for_long() {
         run(locks, "given up").await.abandon().await.unwrap();
         drop(run(locks, "dropped").await);
         let running = run(locks, "running").await;
-        let again = locks.recall("running", RETENTION, Duration::ZERO).await;
+        let again = locks
+            .begin_idempotent("running", RETENTION, Duration::ZERO)
+            .await;
         again.unwrap_err();
         assert_short(&cluster.servers, "requests");
         drop(running);
@@ -89,7 +95,9 @@ async fn nothing_that_a_client_names_stays_for_long() {
     for locks in [&first, &unnumbered] {
         let error = locks.try_acquire("nobody").await.unwrap_err();
         assert!(matches!(error, AcquireError::NoQuorum(_)), "{error}");
-        let refused = locks.recall("nobody", RETENTION, Duration::ZERO).await;
+        let refused = locks
+            .begin_idempotent("nobody", RETENTION, Duration::ZERO)
+            .await;
         assert!(
             matches!(refused, Err(AcquireError::NoQuorum(_))),
             "{refused:?}"

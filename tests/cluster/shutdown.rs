@@ -14,7 +14,7 @@ use tower_redlock::node::{
     ReleaseReply, ReleaseRequest,
 };
 use tower_redlock::{
-    AcquireError, LockGuard, LockManager, NodeStatus, Recall, RestartGuard, RunGuard,
+    AcquireError, IdempotentRun, LockGuard, LockManager, NodeStatus, RestartGuard, RunGuard,
 };
 
 use crate::support::eventually;
@@ -137,13 +137,13 @@ fn three() -> Cluster {
 }
 
 /// Goes for the work called `key`.
-async fn recall(locks: &LockManager, key: String) -> Result<Recall, AcquireError> {
-    locks.recall(key, LONG, Duration::ZERO).await
+async fn begin(locks: &LockManager, key: String) -> Result<IdempotentRun, AcquireError> {
+    locks.begin_idempotent(key, LONG, Duration::ZERO).await
 }
 
 /// What begins or ends as the manager shuts down.
 enum Work {
-    AcquireCall(LockManager, String),
+    Acquiring(LockManager, String),
     Dropped(LockGuard),
     Released(LockGuard),
     Done(RunGuard),
@@ -153,11 +153,11 @@ impl Work {
     async fn begin(locks: &LockManager, round: usize) -> Self {
         let key = round.to_string();
         match round % 4 {
-            3 => Self::AcquireCall(locks.clone(), key),
+            3 => Self::Acquiring(locks.clone(), key),
             0 => Self::Dropped(locks.acquire(key).await.unwrap()),
             1 => Self::Released(locks.acquire(key).await.unwrap()),
-            _ => match recall(locks, key).await.unwrap() {
-                Recall::Run(run) => Self::Done(run),
+            _ => match begin(locks, key).await.unwrap() {
+                IdempotentRun::Execute(run) => Self::Done(run),
                 other => panic!("nobody has done it: {other:?}"),
             },
         }
@@ -166,7 +166,7 @@ impl Work {
     /// Tells whether it was said that it went well.
     async fn end(self) -> bool {
         match self {
-            Self::AcquireCall(locks, key) => {
+            Self::Acquiring(locks, key) => {
                 drop(locks.try_acquire(key).await);
                 true
             }
@@ -190,15 +190,15 @@ async fn an_orderly_shutdown_on_busy_cores_leaves_no_key_and_no_work_to_be_done_
         let locks = manager(&cluster, Duration::ZERO).await;
         let work = Work::begin(&locks, round).await;
         let is_run = matches!(work, Work::Done(_));
-        let begin = Arc::new(Barrier::new(2));
+        let barrier = Arc::new(Barrier::new(2));
         let ending = tokio::spawn({
-            let begin = Arc::clone(&begin);
+            let barrier = Arc::clone(&barrier);
             async move {
-                begin.wait().await;
+                barrier.wait().await;
                 work.end().await
             }
         });
-        begin.wait().await;
+        barrier.wait().await;
         let report = locks.shutdown(GRACE).await;
         // No settling here: what the shutdown waited for is done.
         let key = format!("lk:{round}");
@@ -211,8 +211,8 @@ async fn an_orderly_shutdown_on_busy_cores_leaves_no_key_and_no_work_to_be_done_
         }
         if is_run
             && !matches!(
-                recall(&next, round.to_string()).await,
-                Ok(Recall::Replay(_))
+                begin(&next, round.to_string()).await,
+                Ok(IdempotentRun::Replay(_))
             )
         {
             again.push(round);

@@ -10,13 +10,16 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("namespace = 5", "namespace", "is a whole number; it must be a text"),
     ("namespace = \"a b\"", "namespace", "has at most 64 bytes"),
     ("ttl = 10", "ttl", "say \"10s\" or \"10ms\""),
-    ("ttl = -10", "ttl", "it must be a duration in quotes"),
+    ("ttl = -10", "ttl", "is a whole number; it must be a duration with units, as in \"10s\""),
     ("ttl = 1.5", "ttl", "is a number with a fraction; it must be a duration"),
     ("ttl = true", "ttl", "is true or false; it must be a duration"),
     ("ttl = 2020-01-01", "ttl", "is a table; it must be a duration"),
-    ("ttl = \"\"", "ttl", "is empty; say 10s"),
-    ("ttl = \"10\"", "ttl", "has no unit"),
-    ("ttl = \"1.5s\"", "ttl", "is no duration"),
+    ("ttl = \"\"", "ttl", "must be a duration with units, as in \"10s\""),
+    ("ttl = \"10\"", "ttl", "must be a duration with units"),
+    ("ttl = \"1m30\"", "ttl", "must be a duration with units"),
+    ("ttl = \"10 apples\"", "ttl", "must be a duration with units"),
+    ("ttl = \"-1s\"", "ttl", "must be a duration with units"),
+    ("ttl = \"99999999999999999999ms\"", "ttl", "must be a duration with units"),
     ("ttl = \"0s\"", "ttl", "must be at least 10ms"),
     ("ttl = \"5ms\"", "ttl", "must be at least 10ms"),
     ("ttl = \"2d\"", "ttl", "must be at most 86400s"),
@@ -34,13 +37,13 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("drift_factor = 0.6", "drift_factor", "from 0.0 to 0.5"),
     ("drift_factor = -1", "drift_factor", "from 0.0 to 0.5"),
     ("drift_factor = nan", "drift_factor", "from 0.0 to 0.5"),
-    ("mask_losses = \"1\"", "mask_losses", "must be a whole number without quotes"),
+    ("mask_losses = \"1\"", "mask_losses", "must be a whole number from 0 without quotes"),
     ("mask_losses = -1", "mask_losses", "must be a whole number from 0"),
     ("mask_losses = 5", "mask_losses", "5 nodes cannot mask the losses of 5"),
     ("max_hold = 60", "max_hold", "say \"60s\""),
     ("max_hold = \"9s\"", "max_hold", "at least 10s"),
     ("max_wait = 5", "max_wait", "say \"5s\""),
-    ("max_wait = \"forever\"", "max_wait", "is no duration"),
+    ("max_wait = \"forever\"", "max_wait", "must be a duration with units"),
     ("max_waiters_per_key = 1.0", "max_waiters_per_key", "must be a whole number"),
     ("max_waiters_per_key = 0", "max_waiters_per_key", "must be at least 1"),
     ("max_waiters = -3", "max_waiters", "must be a whole number from 0"),
@@ -70,8 +73,13 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("tls = { client_certificate = 1 }", "tls.client_certificate", "must be a text"),
     ("tls = { client_key = 1 }", "tls.client_key", "must be a text"),
     ("tls = { ca = \"x\" }", "tls.ca", "there are: root_certificate"),
+    ("user = 1", "user", "must be a text"),
+    ("password = 1234", "password", "must be a text, in quotes"),
+    ("password_file = 1", "password_file", "must be a text"),
+    ("expect_replicas = true", "expect_replicas", "put it into the table of each node"),
+    ("sentinels = []", "sentinels", "put it into the table of each node"),
     ("nodes = [\"redis://h\"]", "memory", "do not go together"),
-    ("ttls = \"1s\"", "ttls", "there is no such setting; there are: nodes, memory, namespace, ttl,"),
+    ("ttls = \"1s\"", "ttls", "there is no such setting; there are: nodes, memory, user, password, password_file, namespace, ttl,"),
 ];
 
 /// The same without `memory = 5`.
@@ -84,7 +92,7 @@ const REFUSED_NODES: &[(&str, &str, &str)] = &[
     ("nodes = [5]", "nodes[0]", "it must be a URL in quotes or a table"),
     ("nodes = [\"redis://h\", {host = \"i\"}]", "nodes[1].host", "no such setting; there are: url,"),
     ("nodes = [{url = 5}]", "nodes[0].url", "must be a text"),
-    ("memory = \"5\"", "memory", "must be a whole number without quotes"),
+    ("memory = \"5\"", "memory", "must be a whole number from 0 without quotes"),
     ("memory = -1", "memory", "must be a whole number from 0"),
     ("memory = 0", "memory", "must be at least 1"),
     ("memory = 33", "memory", "there are 33 nodes; at most 32"),
@@ -120,7 +128,7 @@ fn every_field_has_a_row() {
         let rows = rows.filter(|(_, name, _)| name.split(['.', '[']).next() == Some(field));
         assert!(rows.count() > 0, "{field}");
     }
-    assert_eq!(known.split(", ").count(), 19);
+    assert_eq!(known.split(", ").count(), 22);
 }
 
 #[test]
@@ -145,6 +153,18 @@ fn errors_of_json_name_the_field_too() {
             .unwrap_err()
             .to_string();
         assert!(error.starts_with(start), "{text}: {error}");
+    }
+    // A list is not taken for the fields in their order.
+    for text in [
+        "{\"tls\": [\"ca.pem\"]}",
+        "{\"nodes\": [{\"tls\": [\"ca.pem\"]}]}",
+    ] {
+        let error = serde_json::from_str::<LockConfig>(text).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("tls: is a list; it must be a table"),
+            "{error}"
+        );
     }
     assert!(serde_json::from_str::<LockConfig>("[]").is_err());
     assert!(serde_json::from_str::<LockConfig>("\"redis://:s3cret@h\"").is_err());

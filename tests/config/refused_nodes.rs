@@ -17,6 +17,9 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("url = \"redis://i\", name = 1", "nodes[1].name", "must be a text"),
     ("url = \"redis://i\", user = 1", "nodes[1].user", "must be a text"),
     ("url = \"redis://i\", password = 1", "nodes[1].password", "must be a text"),
+    ("url = \"redis://i\", password = \"p\", password_file = \"f\"", "nodes[1].password_file", "leave out one of them"),
+    ("url = \"redis://i\", password_file = \"/nowhere/at/all\"", "nodes[1].password_file", "cannot be read"),
+    ("url = \"redis://i\", password_file = \"/dev/null\"", "nodes[1].password_file", "is empty"),
     ("url = \"redis://i\", database = -1", "nodes[1].database", "must be a whole number from 0 to"),
     ("url = \"redis://i\", connect_timeout = 1", "nodes[1].connect_timeout", "say \"1s\""),
     ("url = \"redis://i\", connect_timeout = \"0s\"", "nodes[1].connect_timeout", "at least 1 ms"),
@@ -74,6 +77,21 @@ fn a_node_that_cannot_be_is_refused_with_its_field_and_the_reason() {
         "nodes",
         "at most 32",
     );
+}
+
+#[test]
+fn credentials_for_all_are_refused_where_they_are_given() {
+    for (text, reason) in [
+        (
+            "password = \"p\"\npassword_file = \"f\"",
+            "leave out one of them",
+        ),
+        ("password_file = \"/nowhere/at/all\"", "cannot be read"),
+        ("password_file = \"/dev/null\"", "is empty"),
+    ] {
+        let text = format!("{text}\nnodes = [\"redis://h\"]");
+        assert_refused(&text, "password_file", reason);
+    }
 }
 
 #[test]

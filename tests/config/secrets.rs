@@ -1,6 +1,6 @@
 //! Passwords and keys are in no text that is made of a configuration.
 
-use tower_redlock::{LockConfig, LockManager};
+use tower_redlock::{LockConfig, LockManager, Secret};
 
 use super::refused_variables;
 
@@ -15,6 +15,7 @@ fn assert_hidden(text: &str) {
 fn debug_shows_the_settings_and_no_secret() {
     let toml = r#"
         ttl = "20s"
+        password = "s3cret"
         [tls]
         root_certificate = "ca.pem"
         client_certificate = "-----BEGIN CERTIFICATE----- s3cret"
@@ -59,6 +60,10 @@ fn errors_show_no_secret_wherever_it_was_put() {
         "nodes = [\"redis://:s3cret@h\", \"redis://:s3cret@h\"]",
         "nodes = [{ url = \"redis://h\", password = \"s3cret\", require = 0 }]",
         "nodes = \"redis://:s3cret@h\"",
+        "password = [\"s3cret\"]",
+        "password = \"s3cret\"\nnodes = [\"10.0.0.1\"]",
+        "password = \"s3cret\"\npassword_file = \"f\"\nnodes = [\"redis://h\"]",
+        "max_ttl = \"10s3cret\"",
         "nodes = { \"redis://:s3cret@h\" = 1 }",
         "nodes = [{ \"redis://:s3cret@h\" = 1 }]",
         "\"redis://:s3cret@h\" = 1",
@@ -124,6 +129,26 @@ fn a_configuration_that_is_no_table_is_not_quoted() {
     refused("5");
 }
 
+/// Nor a password of digits that was written without quotes. (Of `toml`, the message: it shows lines of the text.)
+#[test]
+fn a_number_for_a_password_is_not_repeated() {
+    for text in [
+        "password = 7305",
+        "nodes = [{ url = \"redis://h\", password = 7305 }]",
+    ] {
+        let error = toml::from_str::<LockConfig>(text).unwrap_err();
+        let error = error.message();
+        assert!(
+            !error.contains("7305") && error.contains("must be a text, in quotes"),
+            "{error}"
+        );
+    }
+    let error = serde_json::from_str::<Secret>("7305")
+        .unwrap_err()
+        .to_string();
+    assert!(!error.contains("7305"), "{error}");
+}
+
 #[test]
 fn errors_of_variables_show_no_value() {
     for variable in [
@@ -139,6 +164,8 @@ fn errors_of_variables_show_no_value() {
         "HAND_OFF",
         "TLS",
         "PASSWORD",
+        "PASSWORD_FILE",
+        "EXPECT_REPLICAS",
     ] {
         let error = refused_variables(&[(variable, "http://:s3cret@h")]);
         assert_hidden(&format!("{error} {error:?}"));

@@ -122,6 +122,49 @@ fn what_can_be_off_is_off_from_every_source() {
         ("A_RESTART_GUARD", "off"),
     ];
     assert_eq!(LockConfig::from_vars("A", variables).unwrap(), off);
+    // As a field, which is what the text means, and which has the last word.
+    let field = of_toml(
+        "hand_off = { off = true, max_passes = 3 }\nfencing = { keep = \"5m\", off = true }\nrestart_guard = { off = true }",
+    );
+    assert_eq!(field, off);
+}
+
+#[test]
+fn credentials_are_said_once_for_all_nodes() {
+    let toml = of_toml("user = \"u\"\npassword = \"0123\"");
+    assert_eq!(toml.user.as_deref(), Some("u"));
+    assert_eq!(toml.password, Some("0123".into()));
+    let json =
+        serde_json::from_str::<LockConfig>("{\"user\": \"u\", \"password\": \"0123\"}").unwrap();
+    assert_eq!(json, toml);
+    // A password of digits is no number.
+    let variables = [("A_USER", "u"), ("A_PASSWORD", "0123")];
+    assert_eq!(LockConfig::from_vars("A", variables).unwrap(), toml);
+}
+
+#[test]
+fn variables_replace_what_a_file_says_and_nothing_else() {
+    let file = of_toml(
+        "nodes = [\"redis://a\", \"redis://b\"]\nttl = \"20s\"\npassword = \"old\"\nhand_off = { max_passes = 3 }",
+    );
+    let with = |variables: &[(&str, &str)]| {
+        let variables = variables.iter().copied();
+        file.clone().with_vars("A", variables).unwrap()
+    };
+    assert_eq!(with(&[]), file);
+    let mut wanted = file.clone();
+    wanted.password = Some("new".into());
+    wanted.ttl = Duration::from_secs(30);
+    assert_eq!(with(&[("A_PASSWORD", "new"), ("A_TTL", "30s")]), wanted);
+    // Two ways to say one thing.
+    let by_file = with(&[("A_PASSWORD_FILE", "/run/secrets/redis")]);
+    assert_eq!(by_file.password, None);
+    assert_eq!(by_file.password_file, Some("/run/secrets/redis".into()));
+    let in_memory = with(&[("A_MEMORY", "5")]);
+    assert_eq!((in_memory.nodes.len(), in_memory.memory), (0, Some(5)));
+    // A table as a whole.
+    let half = with(&[("A_HAND_OFF_MAX_TIME", "9ms")]);
+    assert_eq!(half.hand_off, HandOff::new(32, Duration::from_millis(9)));
 }
 
 #[test]
@@ -254,6 +297,56 @@ mod servers {
         ];
         let of_list = LockConfig::from_vars("R", list).unwrap();
         [config, of_json, of_variables, of_list]
+    }
+
+    #[tokio::test]
+    async fn a_file_lists_the_nodes_and_the_environment_adds_the_password() {
+        let passwords = ["for-all", "of-the-url", "of-the-file", "of-the-table"];
+        let servers = passwords.map(|password| {
+            let user = [
+                "--user",
+                "locks",
+                "on",
+                &format!(">{password}"),
+                "~*",
+                "&*",
+                "+@all",
+            ]
+            .map(str::to_owned);
+            let args = ["--requirepass", "another"]
+                .map(str::to_owned)
+                .into_iter()
+                .chain(user);
+            let args: Vec<_> = args.collect();
+            Server::start(
+                Kind::Redis,
+                &args.iter().map(String::as_str).collect::<Vec<_>>(),
+            )
+        });
+        let [a, b, c, d] = servers.each_ref().map(Server::port);
+        let dir = crate::support::server::new_dir();
+        let path = dir.join("password");
+        std::fs::write(&path, "of-the-file\n").unwrap();
+        let path = path.display();
+        // One at a time, for each is to serve.
+        for node in [
+            format!("\"redis://127.0.0.1:{a}\""),
+            format!("\"redis://locks:of-the-url@127.0.0.1:{b}\""),
+            format!(
+                "{{ url = \"redis://nobody:no@127.0.0.1:{c}\", user = \"locks\", password_file = \"{path}\" }}"
+            ),
+            format!("{{ url = \"redis://127.0.0.1:{d}\", password = \"of-the-table\" }}"),
+        ] {
+            let file = of_toml(&format!(
+                "bootstrap = true\nnode_timeout = \"2s\"\nuser = \"locks\"\nnodes = [{node}]"
+            ));
+            let config = file.with_vars("R", [("R_PASSWORD", "for-all")]).unwrap();
+            let locks = LockManager::from_config(&config).await.unwrap();
+            let guard = locks.acquire("order:1").await.unwrap();
+            guard.release().await.unwrap();
+            locks.shutdown(Duration::from_secs(5)).await;
+        }
+        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[tokio::test]

@@ -1,16 +1,12 @@
-//! The compiler, as a user meets it: a few lines of Rust go in, what it says comes out.
-//!
-//! It is given the very library that this test was built with, and the documentation tool the very crates that the
-//! library was built with. Cargo says where those are, and as nothing has changed since, that takes no time; a crate of
-//! its own for every mistake would have all dependencies built once more.
+//! The documentation tool: it is given the very crates that the library was built with. Cargo says where those are, and
+//! as nothing has changed since, that takes no time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -94,7 +90,7 @@ impl Compiler {
         }
     }
 
-    /// Where `rustc` and `rustdoc` find the crates.
+    /// Where `rustdoc` finds the crates.
     fn arguments(&self, leave_out: &str) -> Vec<OsString> {
         let mut arguments = Vec::new();
         for (name, path) in self.crates.iter().filter(|(name, _)| **name != leave_out) {
@@ -108,31 +104,6 @@ impl Compiler {
             arguments.extend(["-L".into(), search]);
         }
         arguments
-    }
-
-    /// What the compiler says of `code`; `None` if it takes it.
-    pub(crate) fn refuses(&self, code: &str) -> Option<String> {
-        let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-        let mut child = Command::new(rustc)
-            .args(["--edition=2024", "--crate-type=lib", "--crate-name=case"])
-            .args(["--emit=metadata", "-Awarnings", "--color=never"])
-            .arg("--out-dir")
-            .arg(scratch("refused"))
-            .args(self.arguments(""))
-            .arg("-")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("rustc can be started");
-        let mut input = child.stdin.take().expect("its input is a pipe");
-        input
-            .write_all(code.as_bytes())
-            .expect("rustc reads its input");
-        drop(input);
-        let output = child.wait_with_output().expect("rustc ends");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        (!output.status.success()).then_some(said)
     }
 
     /// The documentation of the crate whose root is `root`, with all features of the library, as data.

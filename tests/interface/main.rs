@@ -1,6 +1,6 @@
 //! The interface as others meet it: what the compiler says of it, and whose types are in it.
 
-mod cases;
 mod compiler;
 mod foreign;
 mod messages;
+mod right;

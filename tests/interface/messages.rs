@@ -1,13 +1,40 @@
 //! What the compiler says to those who get a trait wrong, in the words of `#[diagnostic::on_unimplemented]`.
 //!
-//! Only our own words are looked for. All else belongs to the compiler, which changes it as it likes.
+//! Each of `cases` has one mistake, and beside it stands what the compiler says of it. Much of that belongs to the
+//! compiler, which changes it as it likes. With a new one, or after a change of ours, have it written anew and read it:
+//! `TRYBUILD=overwrite cargo test --all-features --test interface`. Only our own words are looked for beyond that.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::cases::{CASES, PRELUDE, RIGHT, THEIRS};
-use crate::compiler::Compiler;
+const CASES: &str = "tests/interface/cases";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn who_gets_a_trait_wrong_is_told_what_to_do() {
+    let cases = trybuild::TestCases::new();
+    cases.compile_fail("tests/interface/cases/*.rs");
+}
+
+/// What the compiler says of each case.
+fn told() -> BTreeMap<PathBuf, String> {
+    let entries =
+        fs::read_dir(root().join(CASES)).expect("a directory of the project can be listed");
+    let paths = entries.map(|entry| entry.expect("an entry can be read").path());
+    let told = paths.filter(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "stderr")
+    });
+    told.map(|path| {
+        let text = fs::read_to_string(&path).expect("a file of the project can be read");
+        (path, text)
+    })
+    .collect()
+}
 
 /// Whether `line` has `words`, with anything in the place of `{Self}`.
 fn has(line: &str, words: &str) -> bool {
@@ -18,38 +45,11 @@ fn has(line: &str, words: &str) -> bool {
     rest.is_some()
 }
 
-/// What is missing in the refusal of `code`.
-fn misses(compiler: &Compiler, code: &str, words: &[&str]) -> Vec<String> {
-    let Some(said) = compiler.refuses(&format!("{PRELUDE}{code}")) else {
-        return vec![format!("is accepted: {code}")];
-    };
-    // More than that was a mistake in the case, or hides what we have to say.
-    if said
-        .lines()
-        .filter(|line| line.starts_with("error["))
-        .count()
-        != 1
-    {
-        return vec![format!("is refused for several reasons: {code}\n{said}")];
-    }
-    let missing = words
+/// Whether what the compiler says has all of a trait's words.
+fn tells(said: &str, words: &[String]) -> bool {
+    words
         .iter()
-        .filter(|words| !said.lines().any(|line| has(line, words)));
-    missing
-        .map(|words| format!("nobody is told {words:?} of {code}\n{said}"))
-        .collect()
-}
-
-#[test]
-fn who_gets_a_trait_wrong_is_told_what_to_do() {
-    let compiler = Compiler::find();
-    assert_eq!(compiler.refuses(&format!("{PRELUDE}{RIGHT}")), None);
-    let ours = CASES.iter().map(|case| (case.code, case.says));
-    let cases = ours.chain(THEIRS.iter().copied());
-    let complaints: Vec<_> = cases
-        .flat_map(|(code, words)| misses(&compiler, code, words))
-        .collect();
-    assert!(complaints.is_empty(), "{}", complaints.join("\n\n"));
+        .all(|words| said.lines().any(|line| has(line, words)))
 }
 
 /// The public traits, each with its own words for those who get it wrong.
@@ -89,35 +89,36 @@ fn words(attributes: &[syn::Attribute]) -> Vec<String> {
 }
 
 #[test]
-fn every_public_trait_has_its_words_and_a_case_for_them() {
+fn every_public_trait_has_its_words_and_a_case_that_shows_them() {
     let mut found = Vec::new();
-    traits(
-        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
-        &mut found,
-    );
-    // What a trait says and what its cases expect, in one order.
-    let said: BTreeSet<(&str, BTreeSet<&str>)> = found
-        .iter()
-        .map(|(name, words)| (&**name, words.iter().map(|words| &**words).collect()))
-        .collect();
-    let expected: BTreeSet<(&str, BTreeSet<&str>)> = CASES
-        .iter()
-        .map(|case| (case.of, case.says.iter().copied().collect()))
-        .collect();
-    assert_eq!(said, expected);
-    // A message says what is wrong; only a note says what to do.
-    for (name, words) in said {
+    traits(&root().join("src"), &mut found);
+    assert!(!found.is_empty());
+    let told = told();
+    for (name, words) in found {
+        // A message says what is wrong; only a note says what to do.
         assert!(words.len() > 1, "`{name}` does not say what to do");
+        let shown = told.values().any(|said| tells(said, &words));
+        assert!(shown, "no case shows all that `{name}` says: {words:#?}");
+    }
+}
+
+#[test]
+fn every_case_is_refused_for_one_reason() {
+    for (path, said) in told() {
+        // More than that was a mistake in the case, or hides what we have to say.
+        let reasons = said.lines().filter(|line| line.starts_with("error"));
+        assert_eq!(reasons.count(), 1, "{}: {said}", path.display());
     }
 }
 
 #[test]
 fn words_are_found_around_the_type() {
     let words = "`{Self}` is not the name of a lock";
-    assert!(has(
-        "error[E0277]: `OrderId` is not the name of a lock",
-        words
-    ));
+    let line = "error[E0277]: `OrderId` is not the name of a lock";
+    assert!(has(line, words));
     assert!(!has("error[E0277]: `OrderId` is no lock", words));
     assert!(!has("is not the name of a lock: `OrderId`", words));
+    let notes = [words.to_owned(), "wrap it".to_owned()];
+    assert!(tells(&format!("{line}\n  = note: wrap it"), &notes));
+    assert!(!tells(line, &notes));
 }

@@ -84,7 +84,7 @@ async fn a_lock_is_released_when_the_borrower_has_ended_after_all() {
     let loan = guard.lend().unwrap();
     let borrowed = borrow(&b, &loan.proof()).await.unwrap();
     loan.returned();
-    let Err(ReleaseError::ReleaseUnconfirmed(_)) = guard.release().await else {
+    let Err(ReleaseError::Unconfirmed(_)) = guard.release().await else {
         panic!("the borrower is at work");
     };
     sleep(TTL / 4).await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::runtime::Builder;
 use tokio::time::Instant;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{HandOff, LockManager, LossReason};
@@ -182,6 +183,27 @@ async fn a_waiter_that_goes_when_it_has_been_called_passes_the_lock_on() {
         nodes.settle_free("order:1").await;
         assert_idle(&locks).await;
     }
+}
+
+#[test]
+fn a_lock_that_was_handed_to_a_task_is_released_when_the_runtime_of_that_ends_first() {
+    let runtime = || Builder::new_current_thread().enable_time().build().unwrap();
+    let (ours, theirs) = (runtime(), runtime());
+    let nodes = Nodes::five();
+    let (locks, guard) = ours.block_on(async {
+        let locks = nodes.manager();
+        let guard = locks.try_acquire("order:1").await.unwrap();
+        (locks, guard)
+    });
+    let waiter = theirs.block_on(wait_for(&locks, "order:1"));
+    ours.block_on(guard.release()).unwrap();
+    assert_eq!(nodes.holding("order:1"), 5, "handed over, not released");
+    drop(theirs);
+    assert!(waiter.is_finished());
+    ours.block_on(async {
+        nodes.settle_free("order:1").await;
+        assert_idle(&locks).await;
+    });
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{LendError, LockKey, LockKeys, LockScope, LossReason, ReleaseError};
 
 use super::borrowing::borrow;
-use super::recall::{replay, run, with_record};
+use super::idempotent::{replay, run, with_record};
 use super::{MS, Nodes, TTL, assert_idle, wait_for};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -88,7 +88,7 @@ async fn a_loan_without_an_answer_leaves_the_lock_to_expire() {
             drop(loan);
         } else {
             drop(loan);
-            let Err(ReleaseError::ReleaseUnconfirmed(_)) = guard.release().await else {
+            let Err(ReleaseError::Unconfirmed(_)) = guard.release().await else {
                 panic!("nothing is released");
             };
         }

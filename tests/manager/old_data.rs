@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockManager, Recall, VotingStatus};
+use tower_redlock::{IdempotentRun, LockManager, VotingStatus};
 
 use super::fence::{PAST, dated, fence};
 use super::{MS, Nodes, TTL};
@@ -72,8 +72,12 @@ async fn numbers_go_on_after_a_node_came_back_with_what_it_had_before() {
 }
 
 async fn run(locks: &LockManager) -> tower_redlock::RunGuard {
-    match locks.recall("pay", DAY, Duration::ZERO).await.unwrap() {
-        Recall::Run(run) => run,
+    match locks
+        .begin_idempotent("pay", DAY, Duration::ZERO)
+        .await
+        .unwrap()
+    {
+        IdempotentRun::Execute(run) => run,
         other => panic!("already done: {other:?}"),
     }
 }
@@ -95,8 +99,12 @@ async fn a_run_after_a_node_came_back_with_what_it_had_before_has_the_higher_bal
     nodes.each([1], MemoryNode::come_up);
     for away in [0, 2, 1] {
         nodes.each([away], MemoryNode::go_down);
-        match locks.recall("pay", DAY, Duration::ZERO).await.unwrap() {
-            Recall::Replay(told) => assert_eq!(told, "second", "without n{away}"),
+        match locks
+            .begin_idempotent("pay", DAY, Duration::ZERO)
+            .await
+            .unwrap()
+        {
+            IdempotentRun::Replay(told) => assert_eq!(told, "second", "without n{away}"),
             other => panic!("without n{away} it runs a third time: {other:?}"),
         }
         nodes.each([away], MemoryNode::come_up);
@@ -148,8 +156,11 @@ async fn a_run_that_was_overtaken_keeps_no_result_on_a_node_that_came_back_with_
     let manager = |process: &super::links::Process| process.builder().lazy().unwrap();
     let (a, b, c) = (manager(&first), manager(&second), manager(&third));
     sleep(TTL).await;
-    let run = async |locks: &LockManager| match locks.recall("order", DAY, Duration::ZERO).await {
-        Ok(Recall::Run(run)) => run,
+    let run = async |locks: &LockManager| match locks
+        .begin_idempotent("order", DAY, Duration::ZERO)
+        .await
+    {
+        Ok(IdempotentRun::Execute(run)) => run,
         other => panic!("{other:?}"),
     };
     first.0[2].cut();

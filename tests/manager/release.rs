@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockManager, Recall, ReleaseError};
+use tower_redlock::{IdempotentRun, LockManager, ReleaseError};
 
 use super::{MS, Nodes};
 
@@ -52,10 +52,7 @@ async fn a_release_that_is_not_confirmed_says_so_and_goes_on() {
     let guard = nodes.manager().try_acquire("order:1").await.unwrap();
     nodes.each([0, 1, 2], MemoryNode::go_down);
     let error = guard.release().await.unwrap_err();
-    assert!(
-        matches!(error, ReleaseError::ReleaseUnconfirmed(_)),
-        "{error:?}"
-    );
+    assert!(matches!(error, ReleaseError::Unconfirmed(_)), "{error:?}");
     assert_eq!(
         error.to_string(),
         "the release was confirmed by 2 nodes where 3 are needed; the lock may stay until its ttl ends"
@@ -74,10 +71,7 @@ async fn a_node_that_may_yet_grant_does_not_count_as_free() {
     let guard = locks.try_acquire("order:1").await.unwrap();
     nodes.each([1, 2], MemoryNode::freeze);
     let error = guard.release().await.unwrap_err();
-    assert!(
-        matches!(error, ReleaseError::ReleaseUnconfirmed(_)),
-        "{error:?}"
-    );
+    assert!(matches!(error, ReleaseError::Unconfirmed(_)), "{error:?}");
     nodes.each(1..5, MemoryNode::thaw);
     nodes.settle_free("order:1").await;
 }
@@ -154,13 +148,15 @@ fn a_lock_can_be_given_back_outside_its_runtime() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let node = MemoryNode::new("n0");
     let minute = Duration::from_secs(60);
-    let (locks, guard, recalled) = runtime.block_on(async {
+    let (locks, guard, begun) = runtime.block_on(async {
         let locks = LockManager::builder().nodes([node.clone()]).lazy().unwrap();
         let guard = locks.try_acquire("order:1").await.unwrap();
-        let recalled = locks.recall("invoice:1", minute, Duration::ZERO).await;
-        (locks, guard, recalled.unwrap())
+        let begun = locks
+            .begin_idempotent("invoice:1", minute, Duration::ZERO)
+            .await;
+        (locks, guard, begun.unwrap())
     });
-    let Recall::Run(run) = recalled else {
+    let IdempotentRun::Execute(run) = begun else {
         panic!("nobody has sent it");
     };
     now(guard.release()).unwrap();

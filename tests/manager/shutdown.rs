@@ -8,8 +8,8 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{
-    AcquireError, HandOff, Loan, LockGuard, LockManager, LockManagerBuilder, LossReason, Recall,
-    RunGuard, ShutdownReport,
+    AcquireError, HandOff, IdempotentRun, Loan, LockGuard, LockManager, LockManagerBuilder,
+    LossReason, RunGuard, ShutdownReport,
 };
 
 use super::far::{Far, Gate};
@@ -160,9 +160,11 @@ async fn take(locks: LockManager) -> LockGuard {
 }
 
 async fn run(locks: LockManager) -> RunGuard {
-    let recalled = locks.recall("invoice:1", TTL, Duration::ZERO).await;
-    match recalled.unwrap() {
-        Recall::Run(run) => run,
+    let begun = locks
+        .begin_idempotent("invoice:1", TTL, Duration::ZERO)
+        .await;
+    match begun.unwrap() {
+        IdempotentRun::Execute(run) => run,
         other => panic!("nobody has sent it: {other:?}"),
     }
 }
@@ -377,13 +379,17 @@ async fn a_grant_beside_a_record_is_released_before_the_shutdown_ends() {
     far.nodes.each([0, 1], MemoryNode::freeze);
     let asking = tokio::spawn({
         let other = other.clone();
-        async move { other.recall("invoice:1", TTL, Duration::ZERO).await }
+        async move {
+            other
+                .begin_idempotent("invoice:1", TTL, Duration::ZERO)
+                .await
+        }
     });
     sleep(2 * WAY + 10 * MS).await;
     assert_eq!(far.holding(), 1);
     far.nodes.each([0, 1], MemoryNode::thaw);
-    let recalled = asking.await.unwrap().unwrap();
-    assert!(matches!(recalled, Recall::Replay(_)), "{recalled:?}");
+    let begun = asking.await.unwrap().unwrap();
+    assert!(matches!(begun, IdempotentRun::Replay(_)), "{begun:?}");
     assert_clean(other.shutdown(6 * SECOND).await);
     assert_eq!(far.holding(), 0);
 }

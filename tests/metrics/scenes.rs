@@ -12,7 +12,7 @@ use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::idempotency::{OnUnrecorded, caller};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{
-    AcquireError, IdempotencyLayer, LockKey, LockScope, LossReason, Recall, RedlockLayer,
+    AcquireError, IdempotencyLayer, IdempotentRun, LockKey, LockScope, LossReason, RedlockLayer,
 };
 
 use super::{MS, builder, five};
@@ -34,13 +34,18 @@ pub(super) async fn acquiring() {
     guard.release().await.unwrap_err();
     nodes.iter().for_each(MemoryNode::thaw);
     let keep = Duration::from_secs(60);
-    let recalled = locks.recall("order:2", keep, Duration::ZERO).await;
-    let Ok(Recall::Run(run)) = recalled else {
-        panic!("{recalled:?}")
+    let begun = locks
+        .begin_idempotent("order:2", keep, Duration::ZERO)
+        .await;
+    let Ok(IdempotentRun::Execute(run)) = begun else {
+        panic!("{begun:?}")
     };
     run.complete("done").await.unwrap();
-    let recalled = locks.recall("order:2", keep, Duration::ZERO).await.unwrap();
-    assert!(matches!(recalled, Recall::Replay(_)));
+    let begun = locks
+        .begin_idempotent("order:2", keep, Duration::ZERO)
+        .await
+        .unwrap();
+    assert!(matches!(begun, IdempotentRun::Replay(_)));
 }
 
 /// A grant of which nothing is left when it arrives. Half of the ttl is drift here, and nodes may take most of it.

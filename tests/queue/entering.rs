@@ -3,7 +3,7 @@
 use loom::thread;
 
 use crate::queue::{Entered, Refused};
-use crate::world::{Baton, Bell, Key, explore, explore_within};
+use crate::world::{Bell, Handover, Key, explore, explore_within};
 
 /// Comes for the key, waits if need be, and has it for a moment.
 pub(crate) fn come(key: &Key) -> &'static str {
@@ -103,7 +103,7 @@ fn what_is_told_of_a_key_is_of_the_turn_that_is_on() {
             let key = key.clone();
             move || {
                 drop(turn);
-                let Baton::Turn(turn) = Bell::new().block_on(seat).unwrap() else {
+                let Handover::Turn(turn) = Bell::new().block_on(seat).unwrap() else {
                     panic!("a bare turn was passed");
                 };
                 turn.note(&2);

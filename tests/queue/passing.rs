@@ -124,9 +124,9 @@ fn in_order_without(place: usize) {
             .map(|(number, seat)| {
                 let (key, order) = (key.clone(), Arc::clone(&order));
                 thread::spawn(move || {
-                    let baton = Bell::new().block_on(seat).unwrap();
+                    let handover = Bell::new().block_on(seat).unwrap();
                     order.lock().unwrap().push(number);
-                    key.take(baton);
+                    key.take(handover);
                 })
             })
             .collect();
@@ -193,14 +193,14 @@ fn a_task_that_polls_again_and_again_is_woken_once() {
         let mut seat = key.seat();
         let passing = thread::spawn(move || drop(turn));
         let bell = Bell::new();
-        let baton = match (bell.poll(&mut seat), bell.poll(&mut seat)) {
+        let handover = match (bell.poll(&mut seat), bell.poll(&mut seat)) {
             (Poll::Ready(_), Poll::Ready(_)) => None,
-            (_, Poll::Ready(baton)) => Some(baton),
+            (_, Poll::Ready(handover)) => Some(handover),
             _ => Some(bell.block_on(seat)),
         };
         passing.join().unwrap();
-        if let Some(baton) = baton {
-            key.take(baton.unwrap());
+        if let Some(handover) = handover {
+            key.take(handover.unwrap());
         }
         seen.note(["not asleep", "woken"][bell.rings()]);
         assert_eq!(Arc::strong_count(&bell), 1, "its waker is gone");

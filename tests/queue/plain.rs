@@ -19,7 +19,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use self::queue::{Bounds, Entered, Load, Name, Queue, Refused, Seat, SentAway, Turn};
+use self::queue::fifo::Load;
+use self::queue::{Bounds, Entered, Name, Queue, Refused, Seat, SentAway, Turn};
 use crate::reference::{Call, Entry, Place, Reference};
 
 /// The keys that the bits of a number choose.
@@ -27,16 +28,16 @@ fn chosen(keys: usize) -> Vec<usize> {
     (0..4).filter(|key| keys & (1 << key) != 0).collect()
 }
 
-enum Baton {
+enum Handover {
     Turn(Turn<Self>),
     // The number of a lock, and its turn.
     Lock(u32, Turn<Self>),
 }
 
-impl queue::Baton for Baton {
+impl queue::Handover for Handover {
     type Note = u32;
 
-    fn bare(turn: Turn<Self>) -> Self {
+    fn of_turn(turn: Turn<Self>) -> Self {
         Self::Turn(turn)
     }
 }
@@ -90,13 +91,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// The queue and its reference, side by side.
 struct Both {
-    queue: Arc<Queue<Baton>>,
+    queue: Arc<Queue<Handover>>,
     names: [Name; 4],
     reference: Reference,
-    turns: Vec<(Vec<usize>, Turn<Baton>)>,
-    seats: BTreeMap<usize, (Seat<Baton>, Arc<Bell>)>,
+    turns: Vec<(Vec<usize>, Turn<Handover>)>,
+    seats: BTreeMap<usize, (Seat<Handover>, Arc<Bell>)>,
     // Seats that are over, and not dropped yet: their places may be others' by now.
-    over: Vec<Seat<Baton>>,
+    over: Vec<Seat<Handover>>,
     count: usize,
 }
 
@@ -113,7 +114,7 @@ impl Both {
         }
     }
 
-    fn pick_turn(&mut self, number: usize) -> Option<(Vec<usize>, Turn<Baton>)> {
+    fn pick_turn(&mut self, number: usize) -> Option<(Vec<usize>, Turn<Handover>)> {
         let len = self.turns.len();
         (len > 0).then(|| self.turns.remove(number % len))
     }
@@ -246,11 +247,11 @@ impl Both {
             Poll::Pending => None,
             Poll::Ready(Err(SentAway::Closed)) => Some(Call::Closed),
             Poll::Ready(Err(SentAway::InUse)) => Some(Call::InUse),
-            Poll::Ready(Ok(Baton::Turn(turn))) => {
+            Poll::Ready(Ok(Handover::Turn(turn))) => {
                 self.turns.push((keys, turn));
                 Some(Call::Turn)
             }
-            Poll::Ready(Ok(Baton::Lock(lock, turn))) => {
+            Poll::Ready(Ok(Handover::Lock(lock, turn))) => {
                 self.turns.push((keys, turn));
                 Some(Call::Lock(lock))
             }
@@ -273,14 +274,14 @@ impl Both {
         };
         let taken = self.reference.hand_over(key, Call::Lock(lock));
         let name = &self.names[key];
-        match self.queue.hand_over(name, Baton::Lock(lock, turn)) {
+        match self.queue.hand_over(name, Handover::Lock(lock, turn)) {
             Ok(()) => assert!(taken, "nobody waits, and somebody took it"),
-            Err(Baton::Lock(back, turn)) => {
+            Err(Handover::Lock(back, turn)) => {
                 assert!(!taken, "somebody waits, and it came back");
                 assert_eq!(back, lock);
                 self.turns.push((keys, turn));
             }
-            Err(Baton::Turn(_)) => panic!("a lock came back as a bare turn"),
+            Err(Handover::Turn(_)) => panic!("a lock came back as a bare turn"),
         }
     }
 

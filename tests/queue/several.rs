@@ -6,7 +6,7 @@ use loom::thread;
 
 use crate::entering::come;
 use crate::queue::Entered;
-use crate::world::{Baton, Bell, Key, Seat, Turn, explore, explore_within};
+use crate::world::{Bell, Handover, Key, Seat, Turn, explore, explore_within};
 
 /// Has both keys for a moment.
 fn hold_both(turn: Turn, one: &Key, two: &Key) {
@@ -18,8 +18,8 @@ fn hold_both(turn: Turn, one: &Key, two: &Key) {
 fn wait_for_both(seat: Seat, one: &Key, two: &Key) {
     let bell = Bell::of_claim();
     match bell.block_on(seat).unwrap() {
-        Baton::Turn(turn) => hold_both(turn, one, two),
-        Baton::Lock(_) => panic!("a lock of one key"),
+        Handover::Turn(turn) => hold_both(turn, one, two),
+        Handover::Lock(_) => panic!("a lock of one key"),
     }
     bell.assert_done();
 }
@@ -119,7 +119,7 @@ fn what_is_kept_goes_to_who_claims_it_or_when_that_gives_way_to_those_behind() {
         });
         let bell = Bell::of_claim();
         let claimed = match bell.poll(&mut seat) {
-            Poll::Ready(Ok(Baton::Turn(turn))) => {
+            Poll::Ready(Ok(Handover::Turn(turn))) => {
                 hold_both(turn, &key, &other);
                 drop(seat);
                 "called"
@@ -154,7 +154,7 @@ fn who_leaves_with_a_claim_leaves_what_is_kept_to_those_behind() {
             move || {
                 let (mut seat, bell) = (seat, Bell::of_claim());
                 match bell.poll(&mut seat) {
-                    Poll::Ready(Ok(Baton::Turn(turn))) => {
+                    Poll::Ready(Ok(Handover::Turn(turn))) => {
                         hold_both(turn, &key, &other);
                         seen.note("turn");
                     }

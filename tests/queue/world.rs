@@ -9,23 +9,24 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
 
-use crate::queue::{self, Bounds, Entered, Load, MISSES, Name, Refused, SentAway};
+use crate::queue::fifo::{Load, MISSES};
+use crate::queue::{self, Bounds, Entered, Name, Refused, SentAway};
 
-pub(crate) type Queue = queue::Queue<Baton>;
-pub(crate) type Turn = queue::Turn<Baton>;
-pub(crate) type Seat = queue::Seat<Baton>;
+pub(crate) type Queue = queue::Queue<Handover>;
+pub(crate) type Turn = queue::Turn<Handover>;
+pub(crate) type Seat = queue::Seat<Handover>;
 
 /// What waiters are called with, as in the manager: a bare turn, or a lock with its turn.
 #[derive(Debug)]
-pub(crate) enum Baton {
+pub(crate) enum Handover {
     Turn(Turn),
     Lock(Lock),
 }
 
-impl queue::Baton for Baton {
+impl queue::Handover for Handover {
     type Note = u32;
 
-    fn bare(turn: Turn) -> Self {
+    fn of_turn(turn: Turn) -> Self {
         Self::Turn(turn)
     }
 }
@@ -51,10 +52,14 @@ impl Drop for Lock {
                 passes: self.passes - 1,
                 released: Arc::clone(&self.released),
             };
-            match self.key.queue.hand_over(&self.key.name, Baton::Lock(next)) {
+            match self
+                .key
+                .queue
+                .hand_over(&self.key.name, Handover::Lock(next))
+            {
                 Ok(()) => return,
-                Err(Baton::Lock(mut next)) => self.turn = next.turn.take(),
-                Err(Baton::Turn(_)) => panic!("it came as a lock"),
+                Err(Handover::Lock(mut next)) => self.turn = next.turn.take(),
+                Err(Handover::Turn(_)) => panic!("it came as a lock"),
             }
         }
         self.released.fetch_add(1, Ordering::SeqCst);
@@ -98,7 +103,7 @@ impl Key {
     }
 
     /// Gets in line for this key and another.
-    pub(crate) fn enter_with(&self, other: &Self) -> Entered<Baton> {
+    pub(crate) fn enter_with(&self, other: &Self) -> Entered<Handover> {
         let names = [Name::clone(&self.name), Name::clone(&other.name)];
         self.queue.enter_all(&names, true).unwrap()
     }
@@ -125,7 +130,7 @@ impl Key {
         self.held.with_mut(|_| ());
     }
 
-    pub(crate) fn enter(&self, waits: bool) -> Result<Entered<Baton>, Refused<u32>> {
+    pub(crate) fn enter(&self, waits: bool) -> Result<Entered<Handover>, Refused<u32>> {
         self.queue.enter(&self.name, waits)
     }
 
@@ -157,20 +162,20 @@ impl Key {
     /// Waits to be called, and has the key for a moment.
     pub(crate) fn wait(&self, seat: Seat) -> Result<&'static str, SentAway> {
         let bell = Bell::new();
-        let outcome = bell.block_on(seat).map(|baton| self.take(baton));
+        let outcome = bell.block_on(seat).map(|handover| self.take(handover));
         bell.assert_done();
         outcome
     }
 
     /// Has the key for a moment.
-    pub(crate) fn take(&self, baton: Baton) -> &'static str {
-        match baton {
-            Baton::Turn(turn) => {
+    pub(crate) fn take(&self, handover: Handover) -> &'static str {
+        match handover {
+            Handover::Turn(turn) => {
                 self.hold();
                 drop(turn);
                 "turn"
             }
-            Baton::Lock(lock) => {
+            Handover::Lock(lock) => {
                 drop(lock);
                 "lock"
             }
@@ -241,12 +246,12 @@ impl Bell {
         self.rings.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn poll(self: &Arc<Self>, seat: &mut Seat) -> Poll<Result<Baton, SentAway>> {
+    pub(crate) fn poll(self: &Arc<Self>, seat: &mut Seat) -> Poll<Result<Handover, SentAway>> {
         let waker = Waker::from(Arc::clone(self));
         Pin::new(seat).poll(&mut Context::from_waker(&waker))
     }
 
-    pub(crate) fn block_on(self: &Arc<Self>, mut seat: Seat) -> Result<Baton, SentAway> {
+    pub(crate) fn block_on(self: &Arc<Self>, mut seat: Seat) -> Result<Handover, SentAway> {
         loop {
             match self.poll(&mut seat) {
                 Poll::Ready(outcome) => return outcome,

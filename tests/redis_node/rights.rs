@@ -25,9 +25,9 @@ use crate::support::server::{Kind, Server};
 
 /// The rule that the docs recommend.
 fn documented_rule() -> &'static str {
-    include_str!("../../src/node/redis/mod.rs")
+    include_str!("../../src/docs/managed_redis.md")
         .lines()
-        .find_map(|line| line.strip_prefix("//! ACL SETUSER "))
+        .find_map(|line| line.strip_prefix("ACL SETUSER "))
         .expect("the docs show a rule")
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_redlock::{LockManager, Recall};
+use tower_redlock::{IdempotentRun, LockManager};
 
 use crate::support::eventually;
 use crate::support::server::{Kind, Server};
@@ -59,9 +59,13 @@ impl Site {
 
 /// What is told, if it is not to be done.
 async fn told(locks: &LockManager) -> Option<Vec<u8>> {
-    match locks.recall("order", DAY, MAX_WAIT).await.unwrap() {
-        Recall::Replay(body) => Some(body.to_vec()),
-        Recall::Run(run) => {
+    match locks
+        .begin_idempotent("order", DAY, MAX_WAIT)
+        .await
+        .unwrap()
+    {
+        IdempotentRun::Replay(body) => Some(body.to_vec()),
+        IdempotentRun::Execute(run) => {
             run.abandon().await.unwrap();
             None
         }
@@ -75,7 +79,8 @@ async fn a_record_ends_once_whatever_servers_it_is_brought_to_later() {
         let site = Site::open(kind).await;
         let (first, second) = (site.manager().await, site.manager().await);
         site.0[2].freeze();
-        let Ok(Recall::Run(run)) = first.recall("order", KEEP, MAX_WAIT).await else {
+        let Ok(IdempotentRun::Execute(run)) = first.begin_idempotent("order", KEEP, MAX_WAIT).await
+        else {
             panic!("nobody did it");
         };
         run.complete("done").await.unwrap();

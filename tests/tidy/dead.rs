@@ -26,8 +26,12 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
         alive.extend(reached.into_keys());
     }
     let included = included(&alive, &tree.files);
+    let (refused, lacking) = refused(&alive, &tree.files);
+    complaints.extend(lacking);
+    let used =
+        |file: &String| alive.contains(file) || included.contains(file) || refused.contains(file);
     for file in tree.files.keys() {
-        if file.ends_with(".rs") && !alive.contains(file) && !included.contains(file) {
+        if file.ends_with(".rs") && !used(file) {
             complaints.push(format!(
                 "{file}: no target reaches it, so it is never compiled"
             ));
@@ -134,6 +138,33 @@ fn included(alive: &BTreeSet<String>, files: &BTreeMap<String, String>) -> BTree
     included
 }
 
+/// The cases that a test has the compiler refuse, by `compile_fail("directory/*.rs")`, with the modules that they share;
+/// and which of them lack what the compiler says, or which texts their case.
+fn refused(
+    alive: &BTreeSet<String>,
+    files: &BTreeMap<String, String>,
+) -> (BTreeSet<String>, Vec<String>) {
+    let (mut refused, mut complaints) = (BTreeSet::new(), Vec::new());
+    let texts = alive.iter().map(|file| files[file].as_str());
+    let globs = texts.flat_map(|text| text.split("compile_fail(\"").skip(1));
+    for directory in globs.filter_map(|glob| Some(glob.split_once("*.rs\"")?.0)) {
+        let inside = files.keys().filter(|file| file.starts_with(directory));
+        for (stem, end) in inside.filter_map(|file| file.rsplit_once('.')) {
+            let lacking = match end {
+                "rs" => "stderr",
+                _ => "rs",
+            };
+            if !files.contains_key(&format!("{stem}.{lacking}")) {
+                complaints.push(format!("{stem}.{end}: there is no {stem}.{lacking}"));
+            }
+            if end == "rs" {
+                refused.extend(reach(&format!("{stem}.rs"), files).into_keys());
+            }
+        }
+    }
+    (refused, complaints)
+}
+
 /// `path` as seen from `dir`, without `.` and `..`.
 fn normal(dir: &str, path: &str) -> String {
     let mut parts: Vec<&str> = dir.split('/').filter(|part| !part.is_empty()).collect();
@@ -217,6 +248,26 @@ mod tests {
             tests.collect::<Vec<_>>(),
             ["src/a/x/tests.rs", "src/a/x/tests/more.rs"]
         );
+    }
+
+    #[test]
+    fn cases_that_the_compiler_refuses_have_what_it_says() {
+        let of = |more: &[(&str, &str)]| {
+            let test = "#[test] fn t() { c.compile_fail(\"tests/cases/*.rs\"); }";
+            let mut files = vec![
+                ("tests/t.rs", test),
+                ("tests/shared.rs", ""),
+                ("tests/cases/a.rs", "#[path = \"../shared.rs\"] mod shared;"),
+                ("tests/cases/a.stderr", "error"),
+            ];
+            files.extend(more);
+            check(&tree(&files, &[("tests/t.rs", "test", true)]))
+        };
+        assert_eq!(of(&[]), [""; 0]);
+        let (case, said) = ("tests/cases/b.rs", "tests/cases/b.stderr");
+        assert_eq!(of(&[(case, "")]), [format!("{case}: there is no {said}")]);
+        assert_eq!(of(&[(said, "")]), [format!("{said}: there is no {case}")]);
+        assert_eq!(of(&[("tests/other/b.rs", "")]).len(), 1);
     }
 
     #[test]

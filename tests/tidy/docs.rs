@@ -192,24 +192,47 @@ pub(crate) fn msrv(files: &BTreeMap<String, String>, package: &Package) -> Vec<S
         .collect()
 }
 
-/// The rule for a server's user is written for those who read the README and for those who read the docs; it must
-/// be one rule.
+/// The only page with the rule for a server's user, and the test that tries that rule on servers.
+const ACL_RULE: (&str, &str) = ("src/docs/managed_redis.md", "tests/redis_node/rights.rs");
+
+/// Where the rule for a server's user is missing, stands again, or is not the one that is tried. Other places link.
 pub(crate) fn one_acl_rule(files: &BTreeMap<String, String>) -> Vec<String> {
-    let places = files
-        .iter()
-        .filter(|(path, _)| *path == "README.md" || path.starts_with("src/"));
-    let rules = places.flat_map(|(path, text)| {
+    let (page, test) = ACL_RULE;
+    let mut complaints = Vec::new();
+    for (path, text) in files {
         let lines = text
             .lines()
             .map(|line| line.trim_start_matches(['/', '!', ' ']));
-        lines
+        let rules = lines
             .filter(|line| line.starts_with("ACL SETUSER "))
-            .map(move |line| (line, path))
-    });
-    let rules: BTreeMap<&str, &String> = rules.collect();
-    let differ = rules.len() > 1;
-    let complain = |(rule, path)| format!("{path}: the rules for the server's user differ: {rule}");
-    rules.into_iter().filter(|_| differ).map(complain).collect()
+            .count();
+        let is_doc = path.ends_with(".md") || path.starts_with("src/");
+        let wanted = usize::from(path == page);
+        if is_doc && rules != wanted {
+            complaints.push(format!("{path}: has {rules} rules for the server's user and should have {wanted}; {page} has it"));
+        }
+    }
+    let file = page.rsplit('/').next().unwrap_or(page);
+    let includes = format!("{file}\")");
+    if !files
+        .get(test)
+        .is_some_and(|text| text.contains("include_str!(") && text.contains(&includes))
+    {
+        complaints.push(format!("{test}: does not try the rule that {page} has"));
+    }
+    complaints
+}
+
+/// How many lines a first page may have.
+const FIRST_PAGE: usize = 160;
+
+/// A first page that is longer than anybody reads.
+pub(crate) fn first_page(path: &str, text: &str) -> Vec<String> {
+    let lines = text.lines().count();
+    let too_long = lines > FIRST_PAGE;
+    let complaint =
+        format!("{path}: {lines} lines, at most {FIRST_PAGE}; the guide has room for more");
+    too_long.then_some(complaint).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -300,15 +323,41 @@ mod tests {
     }
 
     #[test]
-    fn two_rules_for_the_server_are_named() {
-        let files = |doc: &str| {
-            let readme = "```text\nACL SETUSER locks +get\n```".to_owned();
-            BTreeMap::from([
-                ("README.md".to_owned(), readme),
-                ("src/x.rs".to_owned(), doc.to_owned()),
-            ])
+    fn the_rule_for_the_server_stands_once_and_is_tried() {
+        const RULE: &str = "```text\nACL SETUSER locks +get\n```";
+        const TRIES: &str = "fn f() { include_str!(\"../../src/docs/managed_redis.md\") }";
+        let found = |page: &str, readme: &str, code: &str, test: &str| {
+            let texts = [
+                (ACL_RULE.0, page),
+                ("README.md", readme),
+                ("src/x.rs", code),
+                (ACL_RULE.1, test),
+            ];
+            one_acl_rule(
+                &texts
+                    .map(|(path, text)| (path.to_owned(), text.to_owned()))
+                    .into(),
+            )
         };
-        assert_eq!(one_acl_rule(&files("//! ACL SETUSER locks +get")), [""; 0]);
-        assert_eq!(one_acl_rule(&files("//! ACL SETUSER locks +set")).len(), 2);
+        assert_eq!(found(RULE, "", "", TRIES), [""; 0]);
+        for (page, readme, code, test) in [
+            ("", "", "", TRIES),
+            (&*format!("{RULE}\n{RULE}"), "", "", TRIES),
+            (RULE, RULE, "", TRIES),
+            (RULE, "", "//! ACL SETUSER locks +get", TRIES),
+            (RULE, "", "", "fn f() {}"),
+        ] {
+            assert_eq!(
+                found(page, readme, code, test).len(),
+                1,
+                "{page} {readme} {code} {test}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_first_page_is_short() {
+        assert_eq!(first_page("R", &"line\n".repeat(FIRST_PAGE)), [""; 0]);
+        assert_eq!(first_page("R", &"line\n".repeat(FIRST_PAGE + 1)).len(), 1);
     }
 }

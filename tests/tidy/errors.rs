@@ -1,41 +1,25 @@
-//! The guide's list of errors against the code. Every sentence of the code that a user may come to read, every kind of
-//! error and every error type must stand in the list, and nothing that the code does not have.
+//! The guide's list of errors against the code: every kind of error stands in it with what to do about it, every error
+//! type is named, and nothing is listed that the code does not have. The texts are the code's own business.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::Visit;
 
-use crate::facts::{is_punct, is_test_attribute, is_test_cfg, item_length};
+use crate::facts::is_test_cfg;
 
 /// The page with the list.
 pub(crate) const LIST: &str = "src/docs/operations.md";
 
-const URN: &str = "urn:tower-redlock:problem:";
-
-/// Sentences that nobody is told: what servers say, what is hashed, and pieces of scripts.
-const UNTOLD: [&str; 6] = [
-    "The user executing the script can't",
-    "max number of clients",
-    "the settings of a LockConfig",
-    "tower-redlock idempotency fingerprint 1",
-    "tower-redlock idempotency scope 2",
-    "with args beginning",
-];
-
-fn is_untold(text: &str) -> bool {
-    text.starts_with("local ") || UNTOLD.contains(&text)
-}
+/// Enums of the answers of layers; a client meets their kinds as the `type` of a problem.
+const ANSWERS: &str = "RejectionKind";
 
 /// What users may meet, as the code has it.
 #[derive(Default)]
 struct Code {
-    /// Every text, as [`normal`] makes it, with the file and line of one place.
-    texts: BTreeMap<String, String>,
     /// Types that are errors.
     errors: BTreeSet<String>,
-    /// Public enums with their variants.
-    enums: BTreeMap<String, Vec<String>>,
+    /// Public enums with their variants, and the type that a variant carries if it is one.
+    enums: BTreeMap<String, Vec<(String, Option<String>)>>,
 }
 
 /// Where the page `list` and the files disagree.
@@ -45,100 +29,93 @@ pub(crate) fn check<'a>(
 ) -> Vec<String> {
     let mut code = Code::default();
     for (path, text) in files {
-        code.read(path, text);
+        let file = syn::parse_file(text).unwrap_or_else(|error| {
+            panic!("{path} is not Rust: {error}");
+        });
+        code.visit_file(&file);
     }
-    let told: Vec<String> = spans(list).map(normal).collect();
-    let mut complaints = code.untold(&told);
-    complaints.extend(code.unlisted(list));
-    complaints.extend(code.stale(list, &told));
+    let mut complaints = code.without_remedy(list);
+    complaints.extend(code.unnamed(list));
+    complaints.extend(code.stale(list));
     complaints
 }
 
 impl Code {
-    fn read(&mut self, path: &str, text: &str) {
-        let tokens: TokenStream = text.parse().unwrap_or_else(|error| {
-            panic!("{path} is not Rust: {error}");
-        });
-        self.scan(path, tokens);
-        let file = syn::parse_file(text).unwrap_or_else(|error| {
-            panic!("{path} is not Rust: {error}");
-        });
-        self.visit_file(&file);
+    /// Whether `name` is a public enum that is an error or says of what kind one is.
+    fn is_kind(&self, name: &str) -> bool {
+        let tells = name.ends_with("Kind") || name.ends_with("Reason");
+        self.enums.contains_key(name) && (tells || self.errors.contains(name))
     }
 
-    /// Notes every text outside of attributes, which docs are too, and tests.
-    fn scan(&mut self, path: &str, tokens: TokenStream) {
-        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-        let mut at = 0;
-        while let Some(token) = tokens.get(at) {
-            at += 1;
-            match token {
-                TokenTree::Punct(punct) if is_test_attribute(punct, tokens.get(at)) => {
-                    at += item_length(&tokens[at - 1..]) - 1;
-                }
-                TokenTree::Punct(punct) if punct.as_char() == '#' => {
-                    let inner = tokens.get(at).is_some_and(|next| is_punct(next, '!'));
-                    at += if inner { 2 } else { 1 };
-                }
-                TokenTree::Group(group) => self.scan(path, group.stream()),
-                TokenTree::Literal(literal) => {
-                    if let Ok(text) = syn::parse_str::<syn::LitStr>(&literal.to_string()) {
-                        let place = format!("{path}:{}", literal.span().start().line);
-                        self.texts.insert(normal(&text.value()), place);
-                    }
-                }
-                _ => {}
+    /// Kinds that no row of a table names before a last cell with what to do.
+    fn without_remedy(&self, list: &str) -> Vec<String> {
+        let rows = list.lines().filter_map(|line| {
+            let (told, remedy) = line
+                .strip_prefix('|')?
+                .trim_end_matches(['|', ' '])
+                .rsplit_once(" | ")?;
+            (!remedy.trim().is_empty()).then_some(told)
+        });
+        let rows: Vec<&str> = rows.collect();
+        let kinds = self.enums.iter().filter(|(name, _)| self.is_kind(name));
+        let kinds = kinds.flat_map(|(name, variants)| variants.iter().map(move |it| (name, it)));
+        let missing = kinds.filter_map(|(name, (variant, carried))| {
+            let mut wanted = format!("`{name}::{variant}`");
+            if name.ends_with(ANSWERS) {
+                wanted = format!("`{}` ({wanted})", word(variant));
             }
-        }
-    }
-
-    /// Sentences that are not in the list.
-    fn untold(&self, told: &[String]) -> Vec<String> {
-        let is_sentence = |text: &str| text.matches(' ').count() >= 2;
-        let texts = self.texts.iter();
-        let missing = texts.filter(|(text, _)| is_sentence(text) && !is_untold(text));
-        missing
-            .filter(|(text, _)| !told.contains(text))
-            .map(|(text, place)| format!("{place}: {LIST} does not tell of ``{text}``"))
-            .collect()
-    }
-
-    /// Error types, kinds and problems that are not in the list.
-    fn unlisted(&self, list: &str) -> Vec<String> {
-        let types = self.errors.iter().map(|name| format!("`{name}"));
-        let kinds = self
-            .kinds()
-            .map(|(name, variant)| format!("`{name}::{variant}`"));
-        let urns = self.texts.keys().filter_map(|text| text.strip_prefix(URN));
-        let problems = urns.filter(|word| !word.is_empty());
-        let problems = problems.map(|word| format!("| `{word}` ("));
-        let missing = types.chain(kinds).chain(problems);
-        let missing = missing.filter(|wanted| !list.contains(wanted));
-        missing
-            .map(|wanted| format!("{LIST}: does not list {wanted}"))
-            .collect()
-    }
-
-    /// Variants of public enums that are errors or say of what kind one is.
-    fn kinds(&self) -> impl Iterator<Item = (&String, &String)> {
-        let enums = self.enums.iter().filter(|(name, _)| {
-            self.errors.contains(*name) || name.ends_with("Kind") || name.ends_with("Reason")
+            // What to do about another error is said there.
+            let told = match carried {
+                Some(carried) if self.is_kind(carried) => list.contains(&wanted),
+                _ => rows.iter().any(|row| row.contains(&wanted)),
+            };
+            (!told).then_some(wanted)
         });
-        enums.flat_map(|(name, variants)| variants.iter().map(move |variant| (name, variant)))
+        missing
+            .map(|wanted| format!("{LIST}: no row says what to do about {wanted}"))
+            .collect()
+    }
+
+    /// Error types that are not in the list.
+    fn unnamed(&self, list: &str) -> Vec<String> {
+        let names = self.errors.iter().map(|name| format!("`{name}"));
+        let missing = names.filter(|name| !list.contains(name));
+        missing
+            .map(|name| format!("{LIST}: does not name {name}`"))
+            .collect()
     }
 
     /// What the list tells of and the code does not have.
-    fn stale(&self, list: &str, told: &[String]) -> Vec<String> {
-        let texts = told.iter().filter(|text| !self.texts.contains_key(*text));
-        let texts = texts.map(|text| format!("{LIST}: nothing says ``{text}``"));
+    fn stale(&self, list: &str) -> Vec<String> {
         let named = list.split('`').filter_map(|span| span.split_once("::"));
         let gone = named.filter(|(name, variant)| {
             let variants = self.enums.get(*name);
-            variants.is_some_and(|variants| !variants.iter().any(|known| known == variant))
+            variants.is_some_and(|variants| !variants.iter().any(|(known, _)| known == variant))
         });
-        let gone = gone
-            .map(|(name, variant)| format!("{LIST}: there is no `{name}::{variant}` (any more)"));
-        texts.chain(gone).collect()
+        let complain =
+            |(name, variant)| format!("{LIST}: there is no `{name}::{variant}` (any more)");
+        gone.map(complain).collect()
+    }
+}
+
+/// `InvalidKey` as clients read it: `invalid-key`.
+fn word(variant: &str) -> String {
+    let mut word = String::new();
+    for letter in variant.chars() {
+        if letter.is_uppercase() && !word.is_empty() {
+            word.push('-');
+        }
+        word.extend(letter.to_lowercase());
+    }
+    word
+}
+
+/// The name of the only type in a variant.
+fn carried(variant: &syn::Variant) -> Option<String> {
+    let mut fields = variant.fields.iter();
+    match (fields.next().map(|field| &field.ty), fields.next()) {
+        (Some(syn::Type::Path(path)), None) => Some(path.path.segments.last()?.ident.to_string()),
+        _ => None,
     }
 }
 
@@ -166,56 +143,35 @@ impl<'ast> Visit<'ast> for Code {
     fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
         if matches!(item.vis, syn::Visibility::Public(_)) {
             let variants = item.variants.iter();
-            let variants = variants.map(|variant| variant.ident.to_string());
+            let variants = variants.map(|variant| (variant.ident.to_string(), carried(variant)));
             self.enums
                 .insert(item.ident.to_string(), variants.collect());
         }
     }
 }
 
-/// A text with `…` for what is put in, and single spaces.
-fn normal(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((before, behind)) = rest.split_once('{') {
-        out.push_str(before);
-        rest = match behind.split_once('}') {
-            Some((_, after)) => {
-                out.push('…');
-                after
-            }
-            None => behind,
-        };
-    }
-    out.push_str(rest);
-    out.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// What stands between double back-ticks.
-fn spans(list: &str) -> impl Iterator<Item = &str> {
-    list.split("``").skip(1).step_by(2)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CODE: &str = r##"
-        /// Docs of no interest here.
-        #[expect(dead_code, reason = "a reason of no interest")]
+    const CODE: &str = r#"
         pub enum OrderError { Gone, Late(u8) }
         impl std::error::Error for OrderError {}
-        impl fmt::Display for OrderError {
-            fn fmt(&self, f: &mut F) { write!(f, "the order {id} is \
-                gone") }
-        }
-        pub enum OrderKind { Plain }
+        pub struct LostError;
+        impl<T> Error for LostError<T> {}
+        pub enum OrderRejectionKind { InTransit }
+        pub enum GoneReason { Sold }
+        pub enum RunError { Order(OrderError), Other(u8) }
+        impl Error for RunError {}
+        pub enum Colour { Red }
         enum PrivateKind { Secret }
-        const U: &str = "urn:tower-redlock:problem:order-gone";
-        #[cfg(test)] mod tests { fn f() { g("what a test says") } }
-    "##;
-    const GOOD: &str = "| `order-gone` (`OrderKind::Plain`) | `OrderError::Gone`, `OrderError::Late` \
-        | ``the order … is gone`` |";
+        #[cfg(test)] mod tests { pub enum TestKind { One } impl Error for TestError {} }
+    "#;
+    const GOOD: &str = "It may be a [`LostError`](x), and `RunError::Order` is of the kinds below.\n\n| kind | text | what to do |\n|---|---|---|\n\
+        | `in-transit` (`OrderRejectionKind::InTransit`) | a text | Wait. |\n\
+        | `OrderError::Gone`, `OrderError::Late` | | Look for it. |\n\
+        | `RunError::Other` | | Look elsewhere. |\n\
+        | [`GoneReason`](y): `GoneReason::Sold` | `Colour::Red` | Buy another. |\n";
 
     fn complaints(list: &str, code: &str) -> Vec<String> {
         let files = BTreeMap::from([("src/x.rs".to_owned(), code.to_owned())]);
@@ -228,21 +184,40 @@ mod tests {
     }
 
     #[test]
+    fn what_the_list_lacks_is_named() {
+        for (from, to) in [
+            ("`OrderError::Late`", ""),
+            ("`GoneReason::Sold`", "`Sold`"),
+            // In the wrong words, without what to do, and outside of any table.
+            ("`in-transit`", "`transit`"),
+            (" | Look for it. |", " | |"),
+            ("| [`GoneReason`]", "- [`GoneReason`]"),
+            ("| `RunError::Other`", "- `RunError::Other`"),
+            ("`RunError::Order`", "It"),
+            ("`LostError`", "that"),
+            // What has gone from the code.
+            ("`Colour::Red`", "`Colour::Blue`"),
+        ] {
+            let list = GOOD.replace(from, to);
+            assert_ne!(list, GOOD);
+            assert!(!complaints(&list, CODE).is_empty(), "{from} -> {to}");
+        }
+    }
+
+    #[test]
     fn what_is_new_in_the_code_is_named() {
         for (from, to) in [
             ("Gone, ", "Gone, New, "),
-            ("{ Plain }", "{ Plain, New }"),
-            ("{id} is", "{id} was"),
-            ("problem:order-gone", "problem:order-late"),
+            ("{ InTransit }", "{ InTransit, New }"),
+            ("{ Sold }", "{ Sold, New }"),
             (
-                "pub enum OrderKind",
-                "fn f() { g(\"a new {thing} happened\") } pub enum OrderKind",
+                "pub struct LostError",
+                "impl Error for NewError {} pub struct LostError",
             ),
-            ("const U", "impl Error for NewError {} const U"),
         ] {
             let code = CODE.replace(from, to);
             assert_ne!(code, CODE);
-            assert!(!complaints(GOOD, &code).is_empty(), "{from} -> {to}");
+            assert_eq!(complaints(GOOD, &code).len(), 1, "{from} -> {to}");
         }
     }
 
@@ -250,21 +225,12 @@ mod tests {
     fn what_has_gone_from_the_code_is_named() {
         for (from, to) in [
             (", Late(u8)", ""),
-            ("{ Plain }", "{ }"),
-            ("the order {id} is", "so"),
+            ("{ Sold }", "{ }"),
+            ("{ Red }", "{ Green }"),
         ] {
             let code = CODE.replace(from, to);
             assert_ne!(code, CODE);
-            assert!(!complaints(GOOD, &code).is_empty(), "{from} -> {to}");
+            assert_eq!(complaints(GOOD, &code).len(), 1, "{from} -> {to}");
         }
-    }
-
-    #[test]
-    fn texts_are_compared_without_what_is_put_in() {
-        assert_eq!(normal("a {b:?}  c{}.{d}\n e "), "a … c….… e");
-        assert_eq!(
-            spans("``a `b` `` c `d` ``e``").collect::<Vec<_>>(),
-            ["a `b` ", "e"]
-        );
     }
 }

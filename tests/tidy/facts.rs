@@ -16,6 +16,10 @@ pub(crate) struct Facts {
     /// Names of macros that are called, with their first token.
     pub(crate) macros: Vec<(String, String, usize)>,
     modules: BTreeSet<String>,
+    /// The implementations of each type.
+    pub(crate) implementations: Vec<Implementation>,
+    /// Words outside of imports and behind no dot.
+    words: BTreeSet<String>,
     imports: BTreeMap<String, UsedPath>,
 }
 
@@ -25,10 +29,26 @@ pub(crate) struct UsedPath {
     pub(crate) segments: Vec<String>,
     pub(crate) line: usize,
     /// The inline modules around it.
-    module: Vec<String>,
+    pub(crate) module: Vec<String>,
     /// Whether it begins with `::`.
     global: bool,
-    import: bool,
+    pub(crate) import: bool,
+    /// The name that an import gives it here; a glob gives none.
+    pub(crate) binds: Option<String>,
+    /// Whether others see that name: `pub use`, or `pub(crate) use`.
+    passed_on: bool,
+}
+
+/// What stands in one `impl` block.
+#[derive(Clone, Debug)]
+pub(crate) struct Implementation {
+    /// The name of the type.
+    pub(crate) of: String,
+    /// The inline modules around it.
+    pub(crate) module: Vec<String>,
+    pub(crate) defines: BTreeSet<String>,
+    /// Its own methods and functions that are called, by `self.name` or `Self::name`.
+    pub(crate) calls: Vec<(String, usize)>,
 }
 
 /// Where a path leads.
@@ -58,8 +78,15 @@ impl Facts {
                 TokenTree::Punct(punct) if is_test_attribute(punct, tokens.get(at + 1)) => {
                     item_length(&tokens[at..])
                 }
-                TokenTree::Ident(word) if word == "use" => self.import(&tokens[at..], module),
+                TokenTree::Ident(word) if word == "use" => {
+                    let passed_on = is_visible(&tokens[..at]);
+                    self.import(&tokens[at..], module, passed_on)
+                }
                 TokenTree::Ident(word) if word == "mod" => self.declare(&tokens[at..], module),
+                TokenTree::Ident(word) if word == "impl" => {
+                    self.implementation(&tokens, at, module);
+                    1
+                }
                 TokenTree::Ident(_) => self.path(&tokens, at, module),
                 TokenTree::Group(group) => {
                     self.scan(group.stream(), module);
@@ -84,8 +111,47 @@ impl Facts {
         3
     }
 
+    /// Notes what an `impl` block defines and calls of its own, if that is what begins at `start`.
+    fn implementation(&mut self, tokens: &[TokenTree], start: usize, module: &[String]) {
+        let begins = match start.checked_sub(1).map(|before| &tokens[before]) {
+            None => true,
+            Some(TokenTree::Group(group)) => group.delimiter() != Delimiter::Parenthesis,
+            Some(before) => is_punct(before, ';'),
+        };
+        let length = item_length(&tokens[start..]);
+        let item = tokens[start..start + length].iter().cloned().collect();
+        let Some(item) = begins
+            .then(|| syn::parse2::<syn::ItemImpl>(item).ok())
+            .flatten()
+        else {
+            return;
+        };
+        let syn::Type::Path(path) = &*item.self_ty else {
+            return;
+        };
+        let names = item.items.iter().filter_map(|item| match item {
+            syn::ImplItem::Fn(function) => Some(function.sig.ident.to_string()),
+            _ => None,
+        });
+        let mut own = Implementation {
+            of: path
+                .path
+                .segments
+                .last()
+                .map(|part| part.ident.to_string())
+                .unwrap_or_default(),
+            module: module.to_vec(),
+            defines: names.collect(),
+            calls: Vec::new(),
+        };
+        if let Some(TokenTree::Group(body)) = tokens.get(start + length - 1) {
+            own_calls(body.stream(), &mut own.calls);
+        }
+        self.implementations.push(own);
+    }
+
     /// Reads `use ..;`; returns how many tokens that took.
-    fn import(&mut self, tokens: &[TokenTree], module: &[String]) -> usize {
+    fn import(&mut self, tokens: &[TokenTree], module: &[String], passed_on: bool) -> usize {
         let end = tokens.iter().position(|token| is_punct(token, ';'));
         let statement = &tokens[..end.map_or(tokens.len(), |end| end + 1)];
         // `use<'a>` in a return type is no import, and does not parse as one.
@@ -98,6 +164,8 @@ impl Facts {
             module: module.to_vec(),
             global: item.leading_colon.is_some(),
             import: true,
+            binds: None,
+            passed_on,
         };
         self.branch(&item.tree, start);
         statement.len()
@@ -139,7 +207,8 @@ impl Facts {
         }
     }
 
-    fn bind(&mut self, name: String, path: UsedPath) {
+    fn bind(&mut self, name: String, mut path: UsedPath) {
+        path.binds = Some(name.clone());
         self.imports.insert(name, path.clone());
         self.paths.push(path);
     }
@@ -161,6 +230,10 @@ impl Facts {
         let is_method = before(1).is_some_and(|token| is_punct(token, '.'))
             && !before(2).is_some_and(|token| is_punct(token, '.'));
         let name = segments.last().cloned().unwrap_or_default();
+        let is_defined = before(1).is_some_and(|token| is_word(token, "fn"));
+        if !is_method && !is_defined {
+            self.words.extend(segments.first().cloned());
+        }
         if is_method {
             self.methods.push((name, line));
         } else if let (Some(bang), Some(TokenTree::Group(body))) =
@@ -182,9 +255,17 @@ impl Facts {
                 module: module.to_vec(),
                 global,
                 import: false,
+                binds: None,
+                passed_on: false,
             });
         }
         at - start
+    }
+
+    /// Whether `used` is a re-export of what the file itself does not use.
+    pub(crate) fn only_passes_on(&self, used: &UsedPath) -> bool {
+        let name = used.binds.as_ref();
+        used.passed_on && !name.is_some_and(|name| self.words.contains(name))
     }
 
     /// Where `used` leads, if it leads to a module or a crate. `file` is the file's own module path.
@@ -235,6 +316,41 @@ impl Facts {
     }
 }
 
+/// Every `self.name` and `Self::name` outside tests.
+fn own_calls(tokens: TokenStream, calls: &mut Vec<(String, usize)>) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        let name = match &tokens[at..] {
+            // Without arguments it is a field.
+            [word, dot, name, TokenTree::Group(_), ..]
+                if is_word(word, "self") && is_punct(dot, '.') =>
+            {
+                Some(name)
+            }
+            [word, one, two, name, ..]
+                if is_word(word, "Self") && is_path_separator(Some(one), Some(two)) =>
+            {
+                Some(name)
+            }
+            _ => None,
+        };
+        if let Some(TokenTree::Ident(name)) = name {
+            calls.push((name.to_string(), name.span().start().line));
+        }
+        at += match token {
+            TokenTree::Punct(punct) if is_test_attribute(punct, tokens.get(at + 1)) => {
+                item_length(&tokens[at..])
+            }
+            TokenTree::Group(group) => {
+                own_calls(group.stream(), calls);
+                1
+            }
+            _ => 1,
+        };
+    }
+}
+
 /// The module path of a file: `src/node/redis/mod.rs` is `node`, `redis`.
 pub(crate) fn module_of(path: &str) -> Vec<String> {
     let inside = path.strip_prefix("src/").unwrap_or(path);
@@ -250,8 +366,23 @@ pub(crate) fn module_of(path: &str) -> Vec<String> {
     parts
 }
 
+fn is_word(token: &TokenTree, wanted: &str) -> bool {
+    matches!(token, TokenTree::Ident(word) if word == wanted)
+}
+
 pub(crate) fn is_punct(token: &TokenTree, wanted: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == wanted)
+}
+
+/// Whether what stands before an item is `pub` or `pub(..)`.
+fn is_visible(before: &[TokenTree]) -> bool {
+    match before {
+        [.., token, TokenTree::Group(group)] => {
+            group.delimiter() == Delimiter::Parenthesis && is_word(token, "pub")
+        }
+        [.., token] => is_word(token, "pub"),
+        [] => false,
+    }
 }
 
 fn is_path_separator(first: Option<&TokenTree>, second: Option<&TokenTree>) -> bool {

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::facts::{Facts, Place, module_of};
+use crate::imports::Edge;
 
-/// Files that may use each other, and what else they may use.
+/// Files that may use each other, if not in a circle, and what else they may use.
 struct Room {
     floor: u8,
     name: &'static str,
@@ -38,19 +39,15 @@ const PORTS: &[&str] = &[
 ];
 const POLICY: &[&str] = &["src/policy.rs", "src/problem.rs", "src/unprocessed.rs"];
 const TRACE: &[&str] = &["src/metrics.rs", "src/trace.rs"];
-const MEMORY: &[&str] = &["src/node/memory.rs", "src/node/memory/"];
+const MEMORY: &[&str] = &["src/node/memory/"];
 const REDIS: &[&str] = &["src/node/redis/"];
 const MANAGER: &[&str] = &["src/manager/"];
+const DETACH: &[&str] = &["src/detach.rs"];
 const MIDDLEWARE: &[&str] = &["src/middleware/"];
 const IDEMPOTENCY: &[&str] = &["src/idempotency/"];
 const INSPECT: &[&str] = &["src/inspect.rs", "src/inspect/"];
 const EXTRACT: &[&str] = &["src/extract/"];
-const ASSEMBLY: &[&str] = &[
-    "src/builder.rs",
-    "src/builder/",
-    "src/config.rs",
-    "src/config/",
-];
+const ASSEMBLY: &[&str] = &["src/builder.rs", "src/config.rs", "src/config/"];
 const WEB: &[&str] = &[
     "bytes",
     "http",
@@ -99,15 +96,19 @@ const HOUSE: &[Room] = &[
         floor: 3, name: "redis node", files: REDIS, crates: &["bytes", "getrandom", "redis", "rustls", "tokio"],
         may_use: &[VALUES, REPLY, BACKOFF, PORTS, TRACE],
     },
+    Room { floor: 3, name: "detached work", files: DETACH, crates: &["tokio"], may_use: &[TRACE] },
     Room {
         floor: 4, name: "manager", files: MANAGER,
         crates: &["bytes", "getrandom", "pin_project_lite", "serde", "slab", "tokio"],
         may_use: &[VALUES, PROTOCOL, PORTS, TRACE],
     },
-    Room { floor: 5, name: "middleware", files: MIDDLEWARE, may_use: &[VALUES, MANAGER, POLICY, TRACE], crates: WEB },
+    Room {
+        floor: 5, name: "middleware", files: MIDDLEWARE, crates: WEB,
+        may_use: &[VALUES, MANAGER, POLICY, DETACH, TRACE],
+    },
     Room {
         floor: 6, name: "idempotency", files: IDEMPOTENCY, crates: REPLAY,
-        may_use: &[VALUES, MANAGER, MIDDLEWARE, POLICY, TRACE],
+        may_use: &[VALUES, MANAGER, MIDDLEWARE, POLICY, DETACH, TRACE],
     },
     Room {
         floor: 5, name: "inspect", files: INSPECT, may_use: &[VALUES, PORTS, MANAGER],
@@ -123,6 +124,88 @@ const HOUSE: &[Room] = &[
     },
     Room { floor: 9, name: "roof", files: &["src/lib.rs", "src/docs/"], may_use: &[&["src/"]], crates: &["*"] },
 ];
+
+/// The floors inside of the manager, from the top. A room uses rooms of the floors below it, and none beside it. Of two
+/// rooms that hold a file, the one with the longer name is its room.
+#[rustfmt::skip]
+const INSIDE: &[&[Inner]] = &[
+    &[&["mod.rs"]],
+    // Features, each an `impl LockManager`.
+    &[&["start.rs"], &["shutdown.rs"], &["snapshot.rs"], &["scope.rs"], &["borrow.rs"], &["recall.rs"]],
+    &[&["lock_manager.rs"]],
+    &[&["acquire/"]],
+    &[&["acquire/round/"]],
+    &[&["loan.rs"]],
+    &[&["guard.rs"]],
+    &[&["release/"], &["renewal/"]],
+    &[&["shared.rs"]],
+    &[&["lease/"]],
+    &[&["settings/"], &["waiting/"]],
+    // `tests/queue` runs the queue with a model checker's locks in the place of `sync`.
+    &[&["queue/", "sync.rs"], &["nodes/"]],
+    &[&["tasks.rs"], &["ledger.rs"], &["error/"]],
+];
+
+/// Files, and directories (with a `/` at the end), as seen from [`ROOM_WITH_FLOORS`].
+type Inner = &'static [&'static str];
+
+const ROOM_WITH_FLOORS: &str = "src/manager/";
+
+/// Every use of one file by another inside of the manager that does not go down.
+pub(crate) fn inside_manager(edges: &[Edge]) -> Vec<String> {
+    let wrong = edges.iter().filter_map(|edge| {
+        let Edge {
+            from,
+            to,
+            line,
+            path,
+        } = edge;
+        let ((floor, room), (below, used)) = (inner_room(from)?, inner_room(to)?);
+        (room != used && below <= floor).then(|| {
+            let (room, used) = (room.join(", "), used.join(", "));
+            format!(
+                "{from}:{line}: `{room}` may not use `{path}` of `{used}`, which is not below it"
+            )
+        })
+    });
+    wrong.collect()
+}
+
+/// Files of the manager that are on none of its floors, and entries of the tables without a file.
+pub(crate) fn homeless<'a>(files: impl Iterator<Item = &'a String> + Clone) -> Vec<String> {
+    let inside = files
+        .clone()
+        .filter(|file| file.starts_with(ROOM_WITH_FLOORS));
+    let unplaced = inside.filter(|file| inner_room(file).is_none()).map(|file| {
+        format!("{file}: on no floor of the manager; add it to the table INSIDE in tests/tidy/floors.rs")
+    });
+    let outer = HOUSE
+        .iter()
+        .flat_map(|room| room.files.iter().map(|place| (*place).to_owned()));
+    let inner = INSIDE.iter().copied().flatten().copied().flatten();
+    let inner = inner.map(|place| format!("{ROOM_WITH_FLOORS}{place}"));
+    let stale = outer
+        .chain(inner)
+        .filter(|place| !files.clone().any(|file| holds(&[place.as_str()], file)));
+    let stale = stale.map(|place| {
+        format!("{place}: in the tables of tests/tidy/floors.rs, but not in the tree")
+    });
+    unplaced.chain(stale).collect()
+}
+
+/// The floor, counted from the top, and the room of a file of the manager.
+fn inner_room(file: &str) -> Option<(usize, Inner)> {
+    let file = file.strip_prefix(ROOM_WITH_FLOORS)?;
+    let rooms = INSIDE
+        .iter()
+        .enumerate()
+        .flat_map(|(floor, rooms)| rooms.iter().map(move |room| (floor, *room)));
+    let places =
+        rooms.flat_map(|(floor, room)| room.iter().map(move |place| (*place, floor, room)));
+    let held = places.filter(|(place, ..)| holds(&[place], file));
+    held.max_by_key(|(place, ..)| place.len())
+        .map(|(_, floor, room)| (floor, room))
+}
 
 /// Every import of `text` that goes to the same floor, a higher one, or a crate that its floor does not use.
 pub(crate) fn check(path: &str, text: &str, crates: &BTreeSet<String>) -> Vec<String> {
@@ -275,7 +358,7 @@ mod tests {
 
     #[test]
     fn imports_never_go_up_or_sideways() {
-        let memory = "(src/node/memory.rs)";
+        let memory = "(src/node/memory/)";
         assert_refused(
             "src/lock_key.rs",
             "use crate::node::Node;",
@@ -343,6 +426,84 @@ mod tests {
             "crate `redis`",
         );
         assert_accepted("src/node/redis/link.rs", "use redis::Cmd;");
+    }
+
+    fn edge(from: &str, to: &str) -> Edge {
+        Edge {
+            from: format!("src/{from}"),
+            to: format!("src/{to}"),
+            line: 7,
+            path: "x::Y".to_owned(),
+        }
+    }
+
+    #[test]
+    fn inside_of_the_manager_imports_go_down_or_stay_in_the_room() {
+        for (from, to) in [
+            ("manager/mod.rs", "manager/scope.rs"),
+            ("manager/scope.rs", "manager/lock_manager.rs"),
+            ("manager/acquire/wait.rs", "manager/acquire/round/mod.rs"),
+            ("manager/acquire/wait.rs", "manager/acquire/outcome.rs"),
+            ("manager/queue/list.rs", "manager/sync.rs"),
+            (
+                "manager/nodes/quarantine/state.rs",
+                "manager/nodes/fanout.rs",
+            ),
+            ("manager/guard.rs", "manager/error/release.rs"),
+            // The outer floors are another table's.
+            ("manager/guard.rs", "clock.rs"),
+            ("builder.rs", "manager/settings/mod.rs"),
+        ] {
+            assert_eq!(inside_manager(&[edge(from, to)]), [""; 0], "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn inside_of_the_manager_imports_never_go_up_or_sideways() {
+        for (from, to) in [
+            ("manager/lock_manager.rs", "manager/mod.rs"),
+            ("manager/lock_manager.rs", "manager/scope.rs"),
+            ("manager/scope.rs", "manager/snapshot.rs"),
+            ("manager/acquire/round/mod.rs", "manager/acquire/outcome.rs"),
+            ("manager/release/mod.rs", "manager/renewal/mod.rs"),
+            ("manager/lease/loans.rs", "manager/shared.rs"),
+            ("manager/queue/mod.rs", "manager/nodes/random.rs"),
+            ("manager/error/loss.rs", "manager/lease/state.rs"),
+        ] {
+            let found = inside_manager(&[edge(from, to)]);
+            assert!(
+                found.len() == 1 && found[0].contains(":7: "),
+                "{from} -> {to}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn files_without_a_floor_and_floors_without_a_file_are_named() {
+        let places = HOUSE
+            .iter()
+            .flat_map(|room| room.files.iter().map(|place| (*place).to_owned()));
+        let inner = INSIDE.iter().copied().flatten().copied().flatten();
+        let inner = inner.map(|place| format!("{ROOM_WITH_FLOORS}{place}"));
+        let files = places
+            .chain(inner)
+            .map(|place| match place.strip_suffix('/') {
+                Some(_) => format!("{place}mod.rs"),
+                None => place,
+            });
+        let mut files: Vec<String> = files.collect();
+        assert_eq!(homeless(files.iter()), [""; 0]);
+        files.retain(|file| file != "src/manager/nodes/mod.rs" && file != "src/token.rs");
+        files.push("src/manager/util.rs".to_owned());
+        let found = homeless(files.iter());
+        let named: Vec<_> = found
+            .iter()
+            .map(|complaint| complaint.split(':').next().unwrap())
+            .collect();
+        assert_eq!(
+            named,
+            ["src/manager/util.rs", "src/token.rs", "src/manager/nodes/"]
+        );
     }
 
     #[test]

@@ -1,11 +1,15 @@
-//! How much a reader must hold at once: lines of a file, lines of a function, columns of a line.
+//! How much a reader must hold at once: lines of a file without its tests and docs, lines of a function, columns of a
+//! line.
 
+use std::collections::BTreeSet;
+
+use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
 use crate::facts::is_test_cfg;
 
-const FILE: usize = 400;
+const FILE: usize = 600;
 const FUNCTION: usize = 70;
 const COLUMNS: usize = 120;
 
@@ -16,10 +20,10 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<String> {
         Err(error) => return vec![format!("{path}: is not Rust: {error}")],
     };
     let mut complaints = Vec::new();
-    let lines = text.lines().count() - test_lines(&file);
+    let lines = text.lines().count() - left_out(&file).len();
     if lines > FILE {
         complaints.push(format!(
-            "{path}: {lines} lines without its tests, at most {FILE}"
+            "{path}: {lines} lines without its tests and docs, at most {FILE}"
         ));
     }
     complaints.extend(wide_lines(path, text));
@@ -62,22 +66,36 @@ fn wide_lines(path: &str, text: &str) -> Vec<String> {
     complaints
 }
 
-/// The lines of the modules that only tests see.
-fn test_lines(file: &syn::File) -> usize {
-    let modules = file.items.iter().filter_map(|item| match item {
-        syn::Item::Mod(module) => Some(module),
-        _ => None,
-    });
-    modules
-        .filter(|module| {
-            module
-                .attrs
-                .iter()
-                .any(|attribute| is_test_cfg(&attribute.meta))
-        })
-        .map(|module| module.span())
-        .map(|span| span.end().line - span.start().line + 1)
-        .sum()
+/// The lines of docs, and of modules that only tests see.
+fn left_out(file: &syn::File) -> BTreeSet<usize> {
+    let mut left_out = LeftOut(BTreeSet::new());
+    left_out.visit_file(file);
+    left_out.0
+}
+
+struct LeftOut(BTreeSet<usize>);
+
+impl LeftOut {
+    fn add(&mut self, span: Span) {
+        self.0.extend(span.start().line..=span.end().line);
+    }
+}
+
+impl<'ast> Visit<'ast> for LeftOut {
+    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
+        let mut metas = module.attrs.iter().map(|attribute| &attribute.meta);
+        if metas.any(is_test_cfg) {
+            self.add(module.span());
+        } else {
+            syn::visit::visit_item_mod(self, module);
+        }
+    }
+
+    fn visit_attribute(&mut self, attribute: &'ast syn::Attribute) {
+        if attribute.path().is_ident("doc") {
+            self.add(attribute.span());
+        }
+    }
 }
 
 /// Name, line and length of every function that has a body.
@@ -125,13 +143,21 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_measured_without_its_tests() {
+    fn a_file_is_measured_without_its_tests_and_docs() {
         let lines = |count: usize| "// line\n".repeat(count);
         let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", lines(500));
+        let docs = "//! Text.\n".repeat(9);
+        let item = format!(
+            "mod m {{\n{}/** Text.\nText. */\nfn f() {{}}\n}}\n",
+            "/// Text.\n".repeat(9)
+        );
         assert_eq!(complaints(&lines(FILE)), 0);
         assert_eq!(complaints(&lines(FILE + 1)), 1);
-        assert_eq!(complaints(&(lines(FILE) + &tests)), 0);
-        assert_eq!(complaints(&(lines(FILE + 1) + &tests)), 1);
+        for (before, behind, counted) in [("", &*tests, 0), (&*docs, "", 0), ("", &*item, 3)] {
+            let text = |count| format!("{before}{}{behind}", lines(count));
+            assert_eq!(complaints(&text(FILE - counted)), 0, "{before}{behind}");
+            assert_eq!(complaints(&text(FILE + 1 - counted)), 1, "{before}{behind}");
+        }
     }
 
     #[test]

@@ -10,19 +10,22 @@ use crate::dead;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Where this project keeps files of its own, so that what tools leave beside them is not judged.
-const PLACES: [&str; 17] = [
+const PLACES: [&str; 20] = [
     ".ci",
     ".config",
     "benches",
     "examples",
     "src",
     "tests",
+    "ARCHITECTURE.md",
+    "BENCHMARKS.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "Cargo.toml",
     "Makefile",
     "README.md",
     "RELEASING.md",
+    "SECURITY.md",
     "build.rs",
     "clippy.toml",
     "deny.toml",

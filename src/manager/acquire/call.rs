@@ -1,4 +1,4 @@
-//! [`AcquireCall`]: one call for a lock, as it is counted and told.
+//! [`AcquireCall`]: one call for a lock, for metrics, events and its span.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::{metrics, trace};
 
-/// One call for a lock, from the question to its outcome. Dropped before, the caller went away, and that counts too.
+/// One call for a lock, from its start to its result. Dropped before [`end`](Self::end), it counts as cancelled.
 pub(in crate::manager) struct AcquireCall<'a> {
     shared: &'a Shared,
     key: NodeKey,
@@ -32,12 +32,12 @@ impl<'a> AcquireCall<'a> {
         }
     }
 
-    /// The search for an answer, in a span of its own.
+    /// `work`, in the span of the call.
     pub(in crate::manager) fn around<F: Future>(
         &self,
-        search: F,
+        work: F,
     ) -> impl Future<Output = F::Output> + use<F> {
-        self.span.around(search)
+        self.span.around(work)
     }
 
     pub(in crate::manager) const fn began(&self) -> Moment {
@@ -48,33 +48,33 @@ impl<'a> AcquireCall<'a> {
         self.shared.clock.now().since(self.began)
     }
 
-    /// Notes what it came to.
+    /// Reports the result.
     pub(in crate::manager) fn end(mut self, outcome: &Result<Acquired, AcquireError>) {
         self.ended = true;
         match outcome {
             Ok(Acquired::Lock(guard)) => {
                 let nodes = self.granted(guard);
-                self.tell("acquired", &nodes, None);
+                self.report("acquired", &nodes, None);
             }
-            Ok(Acquired::Adopted(..) | Acquired::Record(_)) => self.tell("recalled", "", None),
-            Err(error) => self.tell(error.word(), "", Some(error)),
+            Ok(Acquired::Adopted(..) | Acquired::Record(_)) => self.report("replayed", "", None),
+            Err(error) => self.report(error.word(), "", Some(error)),
         }
     }
 
-    /// The nodes that granted the lock; nothing if nobody listens.
+    /// The nodes that granted the lock; empty if no subscriber takes events of this kind.
     fn granted(&self, guard: &LockGuard) -> String {
         let handle = guard.handle();
-        let (hold, _) = handle.tenancy();
-        hold.belongs_to_caller();
+        let held = &handle.tenancy().lease;
+        held.belongs_to_caller();
         if !trace::hears_acquire() {
             return String::new();
         }
-        let nodes = hold.granted().into_iter();
+        let nodes = held.granted().into_iter();
         let names: Vec<&str> = nodes.map(|node| self.shared.name_of(node)).collect();
         names.join(", ")
     }
 
-    fn tell(&self, outcome: &'static str, nodes: &str, error: Option<&AcquireError>) {
+    fn report(&self, outcome: &'static str, nodes: &str, error: Option<&AcquireError>) {
         let waited = self.waited();
         metrics::acquired(outcome, waited);
         self.span.end(outcome, nodes);
@@ -92,7 +92,7 @@ impl<'a> AcquireCall<'a> {
 impl Drop for AcquireCall<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            self.tell("cancelled", "", None);
+            self.report("cancelled", "", None);
         }
     }
 }

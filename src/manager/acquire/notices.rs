@@ -1,93 +1,88 @@
-//! [`Listening`]: one contender's subscriptions to the releases of its keys, on all nodes.
+//! [`ReleaseNotices`]: one contender's subscriptions to the releases of its keys, on all nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 use crate::namespace::NodeKeys;
 use crate::node::{Ears, Heard, Node, Subscription};
 
 /// Subscriptions on all nodes that can announce releases. Dropped, they end.
 #[derive(Debug)]
-pub(in crate::manager) struct Listening {
-    ears: Ears,
+pub(in crate::manager) struct ReleaseNotices {
+    receiver: Ears,
     _subscriptions: Vec<Subscription>,
 }
 
-impl Listening {
-    /// Begins to listen; whether and when each node is heard shows later.
+impl ReleaseNotices {
+    /// Subscribes. Whether and when each subscription works shows later.
     ///
-    /// A release of any of several keys is heard: which of them was in the way is not known, and may change.
-    pub(in crate::manager) fn start(nodes: &[Arc<dyn Node>], keys: &NodeKeys) -> Self {
-        let ears = Ears::new(nodes.len());
+    /// A release of any of several keys counts: which of them was in the way is not known, and may change.
+    pub(in crate::manager) fn subscribe(nodes: &[Arc<dyn Node>], keys: &NodeKeys) -> Self {
+        let receiver = Ears::new(nodes.len());
         let notifiers = nodes.iter().enumerate();
         let notifiers = notifiers.filter_map(|(index, node)| Some((index, node.notifier()?)));
         let subscriptions = notifiers.flat_map(|(index, notifier)| {
-            let ears = &ears;
+            let receiver = &receiver;
             let keys = keys.as_slice().iter();
-            keys.map(move |key| notifier.subscribe(key, ears.ear(index)))
+            keys.map(move |key| notifier.subscribe(key, receiver.ear(index)))
         });
         Self {
             _subscriptions: subscriptions.collect(),
-            ears,
+            receiver,
         }
     }
 
-    /// On how many nodes releases would be heard right now.
+    /// On how many nodes the subscriptions work right now.
     pub(in crate::manager) fn open(&self) -> usize {
-        self.ears.heard().open
+        self.receiver.heard().open
     }
 
-    /// Forgets what was heard: the nodes are about to be asked.
+    /// Forgets the notices received so far: the nodes are about to be asked.
     pub(in crate::manager) fn forget(&self) {
-        self.ears.forget();
+        self.receiver.forget();
     }
 
-    /// Waits until there is reason to ask again: `needed` nodes announced a release, or fewer did and no more for
-    /// `grace`, or enough of them can be heard at last and may have announced one before, if that is of interest.
-    /// Returns how many contenders may have been woken by it, this one included; none if nothing was announced.
-    pub(in crate::manager) async fn enough(
+    /// Waits for a reason to ask the nodes again: `needed` nodes announced a release; or fewer did, and no more
+    /// within `grace`; or, if `opening`, the subscriptions on `needed` nodes work at last, and may have missed one.
+    ///
+    /// Returns how many contenders this may have woken, this one included; zero if no release was announced.
+    pub(in crate::manager) async fn next(
         &self,
         needed: usize,
         grace: Duration,
         opening: bool,
     ) -> usize {
         loop {
-            let heard = self.ears.heard();
-            if heard.released >= needed {
-                return rivals(heard);
+            let notices = self.receiver.heard();
+            if notices.released > 0 {
+                let all = timeout(grace, self.released(needed)).await;
+                return all.unwrap_or_else(|_| contenders(self.receiver.heard()));
             }
-            if heard.released > 0 {
-                tokio::select! {
-                    biased;
-                    rivals = self.released(needed) => return rivals,
-                    () = sleep(grace) => return rivals(self.ears.heard()),
-                }
-            }
-            if opening && heard.open >= needed && heard.least_open < needed {
+            if opening && notices.open >= needed && notices.least_open < needed {
                 return 0;
             }
-            self.ears.changed().await;
+            self.receiver.changed().await;
         }
     }
 
-    /// Waits until `needed` nodes have announced a release. Returns how many contenders may have been woken by it.
+    /// Waits until `needed` nodes have announced a release. Returns how many contenders this may have woken.
     pub(in crate::manager) async fn released(&self, needed: usize) -> usize {
         loop {
-            let heard = self.ears.heard();
-            if heard.released >= needed {
-                return rivals(heard);
+            let notices = self.receiver.heard();
+            if notices.released >= needed {
+                return contenders(notices);
             }
-            self.ears.changed().await;
+            self.receiver.changed().await;
         }
     }
 }
 
-/// How many contenders a release has woken. A node that does not tell may have woken a few.
-fn rivals(heard: Heard) -> usize {
-    usize::try_from(heard.listeners.unwrap_or(UNTOLD)).unwrap_or(usize::MAX)
+/// How many contenders a release has woken.
+fn contenders(notices: Heard) -> usize {
+    usize::try_from(notices.listeners.unwrap_or(UNKNOWN)).unwrap_or(usize::MAX)
 }
 
-/// How many contenders to reckon with when the nodes do not tell.
-const UNTOLD: u32 = 3;
+/// With how many contenders to reckon when the nodes do not tell.
+const UNKNOWN: u32 = 3;

@@ -1,15 +1,15 @@
-//! What a contender comes back with.
+//! The result of a contender.
 
 use crate::manager::guard::LockGuard;
 use crate::record::Record;
 
-/// What a contender comes back with.
+/// The result of a contender.
 #[derive(Debug)]
 pub(in crate::manager) enum Acquired {
     /// The lock.
     Lock(LockGuard),
-    /// The lock, to bring to a quorum what some nodes have.
+    /// The lock, with the record of some nodes that is to be written to a quorum under it.
     Adopted(LockGuard, Record),
-    /// What a quorum has.
+    /// The record that a quorum has.
     Record(Record),
 }

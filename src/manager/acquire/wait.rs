@@ -1,11 +1,11 @@
-//! How long a caller waits.
+//! How long a caller waits, and the error when the wait is over.
 
 use std::time::Duration;
 
 use crate::clock::Clock as _;
 use crate::manager::error::acquire::{AcquireError, Contended, WaitTimeout};
 use crate::manager::shared::Shared;
-use crate::manager::waiting::turns::Note;
+use crate::manager::waiting::holder::Holder;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
 
@@ -13,7 +13,7 @@ use crate::namespace::NodeKey;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::manager) struct Wait {
     pub(in crate::manager) began: Moment,
-    pub(in crate::manager) limit: Duration,
+    limit: Duration,
 }
 
 impl Wait {
@@ -21,6 +21,7 @@ impl Wait {
         Self { began, limit }
     }
 
+    /// Whether the caller waits at all.
     pub(in crate::manager) const fn is_patient(&self) -> bool {
         !self.limit.is_zero()
     }
@@ -29,17 +30,14 @@ impl Wait {
         shared.clock.now().since(self.began)
     }
 
-    pub(in crate::manager) const fn began(&self) -> Moment {
-        self.began
-    }
-
     pub(in crate::manager) fn left(&self, shared: &Shared) -> Duration {
         self.limit.saturating_sub(self.waited(shared))
     }
 
-    /// How long to wait in line. Who does not wait at all is there only because a lock is being given back or a record
-    /// being asked for, or because a key is kept for somebody for a moment: none takes longer than a node time-out.
-    pub(in crate::manager) fn patience(&self, shared: &Shared) -> Duration {
+    /// How long to wait in the queue. A caller that does not wait for locks is there only because a lock is being
+    /// released or a record read, or because a key is reserved for a moment: none of it takes longer than a node
+    /// time-out.
+    pub(in crate::manager) fn left_in_queue(&self, shared: &Shared) -> Duration {
         if self.is_patient() {
             self.left(shared)
         } else {
@@ -47,18 +45,19 @@ impl Wait {
         }
     }
 
-    /// The error of one who waited in vain for `keys`.
+    /// The error of a caller that waited in vain for `keys`.
     pub(in crate::manager) fn busy(&self, shared: &Shared, keys: &[NodeKey]) -> AcquireError {
-        let note = keys.iter().find_map(|key| shared.queue.note(key.shared()));
-        self.busy_for(shared, note.as_ref())
+        let holder = keys.iter().find_map(|key| shared.queue.note(key.shared()));
+        self.busy_for(shared, holder.as_ref())
     }
 
+    /// The error of a caller that waited in vain for a key with that holder.
     pub(in crate::manager) fn busy_for(
         &self,
         shared: &Shared,
-        note: Option<&Note>,
+        holder: Option<&Holder>,
     ) -> AcquireError {
-        let remaining = note.and_then(|note| note.remaining(&*shared.clock));
+        let remaining = holder.and_then(|holder| holder.remaining(&*shared.clock));
         if self.is_patient() {
             let waited = self.waited(shared);
             AcquireError::WaitTimeout(WaitTimeout { remaining, waited })

@@ -1,4 +1,4 @@
-//! What can go wrong between asking for a lock and giving it back.
+//! Why a lock was not acquired.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::key_error::KeyError;
 use crate::manager::error::loss::LossReason;
 use crate::node::NodeError;
 
-/// Why a lock was not acquired. Nothing is held: whatever the attempt had set is being released.
+/// Why a lock was not acquired. Nothing is held: what the attempt set is being released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -17,13 +17,13 @@ pub enum AcquireError {
     Contended(Contended),
     /// Another holder had the lock until the end of the wait.
     WaitTimeout(WaitTimeout),
-    /// As many callers of this process wait already as may.
+    /// As many callers of this process wait already as the settings allow.
     QueueFull(QueueFull),
     /// Too many nodes cannot answer, or a node serves processes with another list.
     NoQuorum(NoQuorum),
     /// The lock was granted, and by then its validity was over.
     TooSlow(TooSlow),
-    /// The work holds a lock on the key already, and has lost it. Only where locks are shared within a
+    /// The work holds a lock on the key already, which is lost. Only where locks are shared within a
     /// [`LockScope`](crate::LockScope).
     Lost(LossReason),
     /// The manager is shutting down.
@@ -33,7 +33,7 @@ pub enum AcquireError {
 }
 
 impl AcquireError {
-    /// What it is called where it is counted.
+    /// Its label in metrics.
     pub(in crate::manager) const fn word(&self) -> &'static str {
         match self {
             Self::InvalidKey(_) => "invalid_key",
@@ -141,7 +141,7 @@ impl fmt::Display for WaitTimeout {
 
 impl std::error::Error for WaitTimeout {}
 
-/// As many callers of this process wait already as may, for the key or in all.
+/// As many callers of this process wait already as the settings allow, for the key or in total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueFull {
@@ -156,7 +156,7 @@ impl QueueFull {
         self.limit
     }
 
-    /// Whether it is the key's queue that is full, rather than all queues together.
+    /// Whether the key's queue is full, rather than all queues together.
     #[must_use]
     pub const fn is_of_key(&self) -> bool {
         self.of_key
@@ -192,7 +192,7 @@ pub struct NoQuorum {
     pub(in crate::manager) nodes: usize,
     pub(in crate::manager) failures: Vec<NodeFailure>,
     pub(in crate::manager) retry_after: Option<Duration>,
-    // It is not that too few answer: some serve processes with another list.
+    // Some nodes serve processes with another list, however many vote.
     pub(in crate::manager) disagreed: bool,
 }
 
@@ -209,21 +209,21 @@ impl NoQuorum {
         self.nodes
     }
 
-    /// After how long a quorum of nodes should vote again, if it is quarantines that keep them from it (see
-    /// [`RestartGuard`](crate::RestartGuard)); `None` if nobody knows.
+    /// After how long a quorum of nodes should vote again, if quarantines keep them from it (see
+    /// [`RestartGuard`](crate::RestartGuard)); `None` if that is unknown.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
     /// Whether nothing is granted because some nodes serve processes with another list or other settings, however many
-    /// answer.
+    /// vote.
     #[must_use]
     pub const fn is_disagreement(&self) -> bool {
         self.disagreed
     }
 
-    /// The nodes that do not vote, or keep anything from being granted, and why.
+    /// The nodes that do not vote, or block all grants, and why.
     #[must_use]
     pub fn failures(&self) -> &[NodeFailure] {
         &self.failures

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::key_error::KeyError;
 use crate::manager::error::acquire::{NoEntropy, NoQuorum, ShuttingDown};
 
-/// Why a lock was not borrowed. The lender has it or not, whatever is said here.
+/// Why a lock was not borrowed. The lender's lock is not affected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BorrowError {
@@ -13,14 +13,14 @@ pub enum BorrowError {
     InvalidKey(KeyError),
     /// The owner of the proof does not hold the keys: not any more, or it never did.
     NotOwner,
-    /// The owner holds them, and the loan has or had another borrower: another copy of the same call. It is good for
-    /// one.
+    /// The owner holds them, and the loan has or had another borrower: another copy of the same call. A loan is for one
+    /// borrower.
     Taken,
     /// The owner held them when the nodes were asked, and by the time they had answered its validity was over.
     TooLate,
     /// Too few nodes can answer.
     NoQuorum(NoQuorum),
-    /// The operating system has no random numbers.
+    /// The operating system gave no random bytes for a claim.
     NoEntropy(NoEntropy),
     /// The manager is shutting down.
     ShuttingDown(ShuttingDown),

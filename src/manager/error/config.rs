@@ -1,8 +1,8 @@
-//! [`ConfigError`]: a setting that makes no sense.
+//! [`ConfigError`]: an invalid setting.
 
 use std::fmt;
 
-/// A setting that makes no sense. The text says which, and what to do.
+/// An invalid setting. The text says which, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     field: Option<String>,
@@ -10,7 +10,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// A mistake that no one setting is to blame for.
+    /// An error that concerns no single setting.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self {
             field: None,
@@ -18,7 +18,7 @@ impl ConfigError {
         }
     }
 
-    /// A mistake in the setting `field`.
+    /// An error in the setting `field`.
     pub(crate) fn of(field: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
             field: Some(field.into()),
@@ -27,13 +27,13 @@ impl ConfigError {
     }
 
     /// Which setting it is, by its place in a [`LockConfig`](crate::LockConfig): `ttl`, `hand_off.max_time`,
-    /// `nodes[1].url`. `None` if it is no one setting's fault.
+    /// `nodes[1].url`. `None` if the error concerns no single setting.
     #[must_use]
     pub fn field(&self) -> Option<&str> {
         self.field.as_deref()
     }
 
-    /// The same for somebody who reads a configuration and no Rust: the text begins with the field.
+    /// The same for readers of a configuration file: the text begins with the field.
     pub(crate) fn named(mut self) -> Self {
         if let Some(field) = &self.field {
             // Many texts of the builder begin so anyway: "ttl is 0ns".
@@ -45,7 +45,7 @@ impl ConfigError {
         self
     }
 
-    /// The same mistake, found in another field.
+    /// The same error, in another field.
     pub(crate) fn moved(self, field: impl Into<String>) -> Self {
         Self {
             field: Some(field.into()),
@@ -53,7 +53,7 @@ impl ConfigError {
         }
     }
 
-    /// The same with more to say.
+    /// The same with more text.
     pub(crate) fn adding(mut self, more: &str) -> Self {
         self.text.push_str(more);
         self

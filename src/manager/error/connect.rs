@@ -9,9 +9,9 @@ use crate::manager::error::config::ConfigError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// A setting makes no sense. Nothing was connected.
+    /// A setting is invalid. Nothing was connected.
     Config(ConfigError),
-    /// Nodes answer but cannot serve; each is named with what to change.
+    /// Nodes answer and cannot serve; each is named with what to change.
     Misconfigured(Misconfigured),
     /// Fewer nodes than a quorum answered within the connect time-out.
     NoQuorum(NoQuorum),
@@ -35,7 +35,7 @@ impl From<ConfigError> for ConnectError {
     }
 }
 
-/// Nodes that answer but cannot serve.
+/// Nodes that answer and cannot serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Misconfigured {

@@ -8,9 +8,9 @@ use std::fmt;
 pub enum LossReason {
     /// Validity ended without a successful extension.
     Expired,
-    /// So many nodes hold another's token that no quorum can be ours.
+    /// So many nodes hold another owner's token that no quorum can hold ours.
     Taken,
-    /// It was borrowed, and so many nodes do not have the lender's token any more that no quorum can have it.
+    /// It was borrowed, and so many nodes no longer have the lender's token that no quorum can have it.
     Lender,
     /// It was held for as long as the manager's `max_hold` allows.
     MaxHold,
@@ -21,7 +21,7 @@ pub enum LossReason {
 }
 
 impl LossReason {
-    /// What it is called where it is counted.
+    /// Its label in metrics.
     pub(in crate::manager) const fn word(self) -> &'static str {
         match self {
             Self::Expired => "expired",

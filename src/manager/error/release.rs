@@ -1,4 +1,4 @@
-//! Why a held lock ended otherwise than it should.
+//! Why a held lock was lost, or not certainly released, or the result under it not certainly stored.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::manager::error::loss::LossReason;
 pub enum RunError {
     /// The lock was not acquired; the work did not begin.
     Acquire(AcquireError),
-    /// The lock was lost; the work was dropped half-way and its outcome is unknown.
+    /// The lock was lost; the work was dropped half-way and its result is unknown.
     Lost(LossReason),
 }
 
@@ -39,8 +39,8 @@ impl From<AcquireError> for RunError {
 pub enum ReleaseError {
     /// The lock had been lost before it was released.
     Lost(LossReason),
-    /// Fewer nodes than a quorum confirmed within the node time-out; the rest is tried on in the background.
-    ReleaseUnconfirmed(ReleaseUnconfirmed),
+    /// Fewer nodes than a quorum confirmed within the node time-out; the others are retried in the background.
+    Unconfirmed(ReleaseUnconfirmed),
 }
 
 impl fmt::Display for ReleaseError {
@@ -49,7 +49,7 @@ impl fmt::Display for ReleaseError {
             Self::Lost(reason) => {
                 write!(f, "the lock had been lost before it was released: {reason}")
             }
-            Self::ReleaseUnconfirmed(error) => error.fmt(f),
+            Self::Unconfirmed(error) => error.fmt(f),
         }
     }
 }
@@ -76,9 +76,9 @@ impl fmt::Display for ReleaseUnconfirmed {
 
 impl std::error::Error for ReleaseUnconfirmed {}
 
-/// Fewer nodes than a quorum kept in time what came of a piece of work.
+/// Fewer nodes than a quorum stored a result in time.
 ///
-/// Whether anybody will ever be told of it is open: who asks next settles it.
+/// The result may or may not be durable; the next caller with this key resolves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompleteError {
@@ -90,7 +90,7 @@ impl fmt::Display for CompleteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "what came of the work was kept by {} nodes where {} are needed; who asks next finds out whether it counts",
+            "the result was stored by {} nodes where {} are needed; the next caller with this key finds out whether it is durable",
             self.confirmed, self.needed
         )
     }

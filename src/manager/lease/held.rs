@@ -1,19 +1,11 @@
-//! [`HeldLease`]: one lock that this process holds, shared by its guard, its handles, the watchdog and late answers.
+//! [`HeldLease`]: one lock that this process holds, shared by its guard, its handles, the watchdog and late replies.
 //!
-//! ```text
-//!            tick: deadline near        tick or check: deadline reached
-//!   Held ───────────────────────► Ending ─────────────────────────────► Lost
-//!    │  └──────────── taken by another, shutdown ───────────────────────►│
-//!    └──────────────────────── guard released or dropped ◄───────────────┘
-//!                                      Released
-//! ```
-//!
-//! Only `Held` can be extended, so nothing revives a lock once its end was announced. While it is `Held` it can
-//! pass from one guard of this process to the next: what the nodes hold stays, and each guard is a *tenant* of its
-//! own, told apart by its number. For all but the present tenant the lock has ended.
+//! What happens to it is decided by [`LeaseState`]; this is its driver: a mutex around the state, two atomics that
+//! show it without the mutex, and the notices to those that wait.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -21,40 +13,105 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::lease::Lease;
 use crate::manager::error::loss::LossReason;
-
-pub(in crate::manager) use crate::manager::lease::clocks::Clocks;
-use crate::manager::lease::loans::Loans;
-use crate::manager::lease::state::{Inner, Locked, Phase};
+use crate::manager::lease::clocks::Clocks;
+use crate::manager::lease::state::{Effects, LeaseState};
 use crate::manager::ledger::{Obligation, Stage};
+use crate::manager::nodes::effect::NodeEffect;
+use crate::manager::queue;
 use crate::manager::settings::hand_off::HandOff;
-use crate::manager::waiting::turns::Turns;
+use crate::manager::waiting::holder::{Deadline, Holder};
+use crate::manager::waiting::turns;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
-use crate::protocol::renewal::{LeaseNodes, Step};
+use crate::protocol::renewal::LeaseNodes;
+use crate::token::Owner;
 use crate::trace::Caller;
+
+/// The callers of one manager.
+pub(in crate::manager) type Queue = queue::Queue<Passed>;
+/// The right to go for a key.
+pub(in crate::manager) type Turn = queue::Turn<Passed>;
+/// The right to go for all keys of one lock.
+pub(in crate::manager) type Turns = turns::Turns<Passed>;
+
+/// What passes from one caller of this process to the next.
+#[derive(Debug)]
+pub(in crate::manager) enum Passed {
+    /// A turn without a lock: contend for the keys.
+    Turn(Turn),
+    /// A lock, with its turn.
+    Lock(Tenancy),
+}
+
+impl queue::Handover for Passed {
+    type Note = Holder;
+
+    fn of_turn(turn: Turn) -> Self {
+        Self::Turn(turn)
+    }
+}
+
+/// A lock as one of its tenants has it. A plain value: the tenant's guards are what lets go of the lock.
+#[derive(Clone, Debug)]
+pub(in crate::manager) struct Tenancy {
+    pub(in crate::manager) lease: Arc<HeldLease>,
+    pub(in crate::manager) number: u32,
+}
+
+impl Tenancy {
+    /// That of the caller to which the nodes granted the lock.
+    pub(in crate::manager) const fn first(lease: Arc<HeldLease>) -> Self {
+        Self { lease, number: 0 }
+    }
+}
 
 /// One lock that this process holds.
 #[derive(Debug)]
 pub(in crate::manager) struct HeldLease {
     pub(in crate::manager) id: u64,
     // The manager it is held with.
-    pub(in crate::manager) manager: u64,
+    manager: u64,
     pub(in crate::manager) lease: Lease,
     pub(in crate::manager) keys: NodeKeys,
-    // Whether its keys are hidden from those who look.
+    // Whether its keys are hidden in logs and snapshots.
     pub(in crate::manager) redact: bool,
-    // Of a run, which gives it back with what the work came to: what the nodes' clocks showed when they granted it.
-    pub(in crate::manager) run: Option<Clocks>,
+    // Of a run, which is released together with the result of its work: what the nodes' clocks showed at the grant.
+    run: Option<Clocks>,
     pub(in crate::manager) clock: Arc<dyn Clock>,
-    // The deadline in nanoseconds, for checks without the mutex. Changed under the mutex only.
-    pub(in crate::manager) deadline: AtomicU64,
-    // The number of the present tenant. Changed under the mutex only.
-    pub(in crate::manager) tenant: AtomicU32,
-    pub(in crate::manager) inner: Mutex<Inner>,
-    /// Notified when the phase leaves `Held`, when it becomes `Released`, and when the lock passes to a new tenant.
+    // These two show the state without its mutex. They change under it only.
+    deadline: Arc<Deadline>,
+    tenant: AtomicU32,
+    inner: Mutex<Inner>,
+    /// Notified when the end is announced, when the lock has ended, and when it passes to a new tenant.
     pub(in crate::manager) ended: Arc<Notify>,
     // Notified when a command that was under way at the release has been answered or given up.
-    pub(in crate::manager) settled: Notify,
+    settled: Notify,
+}
+
+/// What is under the mutex.
+#[derive(Debug)]
+pub(in crate::manager) struct Inner {
+    pub(in crate::manager) state: LeaseState,
+    // When the watchdog looks at this lock again.
+    due: Moment,
+    // The right to go for the keys: it passes to the next in this process when the lock is lost or released.
+    pub(in crate::manager) turns: Option<Turns>,
+    // To free the nodes: passes to the release with the rest of what is owed.
+    pub(in crate::manager) obligation: Option<Obligation>,
+    // The release that waits for the last loan.
+    pub(in crate::manager) deferred: Option<Deferred>,
+    pub(in crate::manager) caller: Caller,
+}
+
+type ReleaseLease = Box<dyn FnOnce(&Arc<HeldLease>) + Send>;
+
+/// A release that waits. Its `Debug` shows nothing: what it releases shows it in turn.
+pub(in crate::manager) struct Deferred(pub(in crate::manager) ReleaseLease);
+
+impl fmt::Debug for Deferred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Deferred")
+    }
 }
 
 impl HeldLease {
@@ -66,25 +123,28 @@ impl HeldLease {
         lease: Lease,
         keys: NodeKeys,
         clock: Arc<dyn Clock>,
-        holding: LeaseNodes,
+        nodes: LeaseNodes,
         (turns, obligation): (Option<Turns>, Obligation),
     ) -> Self {
         obligation.enter(Stage::Held);
+        let validity = lease.deadline.since(lease.started);
+        let reserve = lease.ttl.saturating_sub(validity);
+        let deadline = Arc::new(Deadline::new(lease.deadline, reserve));
+        if let Some(turns) = &turns {
+            turns.note(&Holder::Here(Arc::clone(&deadline)));
+        }
+        let is_borrowed = matches!(lease.owner, Owner::Lender(..));
         Self {
             id,
             manager,
-            deadline: AtomicU64::new(lease.deadline.as_nanos()),
+            deadline,
             inner: Mutex::new(Inner {
-                holding,
-                phase: Phase::Held,
+                state: LeaseState::new(nodes, lease.ttl, lease.started, is_borrowed),
                 due: Moment::from_nanos(u64::MAX),
                 turns,
                 obligation: Some(obligation),
-                guards: 1,
-                loans: Loans::default(),
-                since: lease.started,
+                deferred: None,
                 caller: Caller::default(),
-                told: false,
             }),
             lease,
             keys,
@@ -103,14 +163,48 @@ impl HeldLease {
         self
     }
 
-    pub(in crate::manager) fn inner(&self) -> Locked<'_> {
-        // The short methods below cannot panic half-way.
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        Locked::new(self, inner)
+    pub(in crate::manager) fn inner(&self) -> MutexGuard<'_, Inner> {
+        // What is done under it is short and cannot panic half-way.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(in crate::manager) fn end(&self) -> Moment {
-        Moment::from_nanos(self.deadline.load(Ordering::Acquire))
+    /// Lets an event happen, and performs its effects once the mutex is unlocked, for that calls code that is not ours.
+    /// Those that are the caller's to perform are returned.
+    pub(in crate::manager) fn change<T>(
+        &self,
+        event: impl FnOnce(&mut Inner) -> (T, Effects),
+    ) -> (T, Effects) {
+        let mut inner = self.inner();
+        let (value, effects) = event(&mut inner);
+        self.deadline.set(inner.state.deadline());
+        self.tenant.store(inner.state.tenant(), Ordering::Release);
+        let turns = inner.turns.take_if(|_| effects.pass_turns);
+        let lost = effects.lost.map(|reason| (reason, inner.caller.clone()));
+        drop(inner);
+        if effects.notify_ended {
+            self.ended.notify_waiters();
+        }
+        if effects.notify_settled {
+            self.settled.notify_waiters();
+        }
+        drop(turns);
+        if let Some(time) = effects.held_for {
+            crate::metrics::held_for(time);
+        }
+        if let Some((reason, caller)) = lost {
+            crate::metrics::lost(reason.word());
+            let key = self.keys.first().show(self.redact);
+            caller.tell(|| crate::trace::lock_lost(&key, &reason));
+        }
+        (value, effects)
+    }
+
+    fn apply(&self, event: impl FnOnce(&mut LeaseState) -> Effects) -> Effects {
+        self.change(|inner| ((), event(&mut inner.state))).1
+    }
+
+    fn end(&self) -> Moment {
+        self.deadline.get()
     }
 
     /// Whether the lock is lost, for the tenant `number`. Exact: it asks the clock, and once true it stays true.
@@ -122,13 +216,12 @@ impl HeldLease {
         if self.clock.now() < self.end() {
             return false;
         }
-        let mut inner = self.inner();
         // An extension may have come in between; then the lock was never seen as lost.
-        if self.clock.now() < self.end() {
-            return false;
-        }
-        self.expire(&mut inner);
-        true
+        let (is_lost, _) = self.change(|inner| {
+            let now = self.clock.now();
+            (now >= inner.state.deadline(), inner.state.check(now))
+        });
+        is_lost
     }
 
     /// What is left until the deadline, for the tenant `number`; zero once lost.
@@ -139,178 +232,56 @@ impl HeldLease {
         self.end().since(self.clock.now())
     }
 
-    /// How long the nodes keep it unless it is extended or released: longer than it may be relied on.
-    pub(in crate::manager) fn left(&self) -> Duration {
-        let reserve = self
-            .lease
-            .ttl
-            .saturating_sub(self.lease.deadline.since(self.lease.started));
-        (self.end() + reserve).since(self.clock.now())
-    }
-
     /// Why the lock has ended or is about to, for the tenant `number`, if so.
     pub(in crate::manager) fn ended_because(&self, number: u32) -> Option<LossReason> {
-        let mut inner = self.inner();
-        if self.tenant.load(Ordering::Acquire) != number {
-            return Some(LossReason::Released);
-        }
-        if self.clock.now() >= self.end() {
-            self.expire(&mut inner);
-        }
-        match inner.phase {
-            Phase::Held => None,
-            Phase::Ending(reason) | Phase::Lost(reason) => Some(reason),
-            Phase::Released => Some(LossReason::Released),
-        }
-    }
-
-    /// Loses the lock because its deadline has passed.
-    pub(in crate::manager) fn expire(&self, inner: &mut Locked<'_>) {
-        let reason = match inner.phase {
-            Phase::Held => Self::end_reason(inner),
-            Phase::Ending(reason) => reason,
-            Phase::Lost(_) | Phase::Released => return,
-        };
-        self.leave_held(inner, Phase::Lost(reason));
+        let event = |inner: &mut Inner| inner.state.ended_because(number, self.clock.now());
+        self.change(event).0
     }
 
     /// Loses the lock at once; `false` if it has ended before.
     pub(in crate::manager) fn lose(&self, reason: LossReason) -> bool {
-        let mut inner = self.inner();
-        let is_held = matches!(inner.phase, Phase::Held | Phase::Ending(_));
-        if is_held {
-            self.leave_held(&mut inner, Phase::Lost(reason));
-        }
-        is_held
+        let effects = self.apply(|state| state.lose(reason, self.clock.now()));
+        effects.lost.is_some()
     }
 
-    pub(in crate::manager) fn leave_held(&self, inner: &mut Locked<'_>, phase: Phase) {
-        inner.phase = phase;
-        if let Phase::Lost(reason) = phase {
-            self.deadline.store(0, Ordering::Release);
-            // The guard may live on, but others can have the lock now: also others in this process.
-            inner.after.passed = inner.turns.take();
-            inner.after.lost = Some((reason, inner.caller.clone()));
-            inner.after.held_for = Some(self.clock.now().since(inner.since));
-        }
-        inner.after.ended = true;
-    }
-
-    /// Passes the lock to a new tenant, if somebody in this process waits for it and nothing speaks against it;
-    /// returns the number of the new one. From here on the lock has ended for all before.
-    pub(in crate::manager) fn succeed(&self, terms: &HandOff) -> Option<u32> {
-        let mut inner = self.inner();
-        let number = self.tenant.load(Ordering::Acquire);
-        let now = self.clock.now();
-        let comfortable = self.end().since(now) >= self.lease.ttl / 2;
-        let passes = number < terms.max_passes && now.since(self.lease.started) < terms.max_time;
-        let ours = !inner.loans.ever();
-        let wanted = || inner.turns.as_ref().is_some_and(Turns::can_hand_off);
-        if inner.phase != Phase::Held || !comfortable || !passes || !ours || !wanted() {
-            return None;
-        }
-        inner.holding.begin_anew(now);
-        self.deadline
-            .store(inner.holding.deadline().as_nanos(), Ordering::Release);
-        let number = number + 1;
-        inner.guards = 1;
-        inner.after.held_for = Some(now.since(inner.since));
-        inner.since = now;
-        self.tenant.store(number, Ordering::Release);
-        inner.after.ended = true;
-        Some(number)
+    /// Passes the lock to a new tenant, if a caller of this process waits for it and nothing speaks against it;
+    /// returns that one's tenancy. From here on the lock has ended for all before.
+    pub(in crate::manager) fn succeed(self: &Arc<Self>, terms: &HandOff) -> Option<Tenancy> {
+        let ((), effects) = self.change(|inner| {
+            let wanted = inner.turns.as_ref().is_some_and(Turns::can_hand_off);
+            ((), inner.state.succeed(self.clock.now(), terms, wanted))
+        });
+        let lease = Arc::clone(self);
+        effects.hand_over.map(|number| Tenancy { lease, number })
     }
 
     /// Does what is due at `now`; returns when to look again and the nodes that are to be sent an extension,
-    /// sent at `now`. Those nodes are marked as busy.
+    /// sent at `now`.
     pub(in crate::manager) fn tick(&self, now: Moment) -> (Moment, Vec<usize>) {
-        let mut inner = self.inner();
+        let effects = self.apply(|state| state.tick(now));
         let never = Moment::from_nanos(u64::MAX);
-        match inner.phase {
-            Phase::Held => {}
-            Phase::Ending(_) if now < self.end() => return (self.end(), Vec::new()),
-            Phase::Ending(_) => {
-                self.expire(&mut inner);
-                return (never, Vec::new());
-            }
-            Phase::Lost(_) | Phase::Released => return (never, Vec::new()),
-        }
-        let all = 0..inner.holding.nodes();
-        let nodes: Vec<usize> = match inner.holding.step(now) {
-            Step::Wait => Vec::new(),
-            Step::Renew => all.collect(),
-            Step::TopUp => all
-                .filter(|node| inner.holding.misses(*node) && !inner.holding.busy(*node))
-                .collect(),
-            Step::Ending => {
-                let reason = Self::end_reason(&inner);
-                self.leave_held(&mut inner, Phase::Ending(reason));
-                return (self.end(), Vec::new());
-            }
-            Step::Lost => {
-                self.expire(&mut inner);
-                return (never, Vec::new());
-            }
-        };
-        for node in &nodes {
-            inner.holding.begin(*node);
-        }
-        (inner.holding.due(), nodes)
+        (effects.next.unwrap_or(never), effects.renew)
     }
 
     /// When the watchdog should first look at the lock.
     pub(in crate::manager) fn first_due(&self) -> Moment {
-        self.inner().holding.due()
+        self.inner().state.first_due()
     }
 
-    pub(in crate::manager) fn end_reason(inner: &Inner) -> LossReason {
-        if inner.holding.capped() {
-            LossReason::MaxHold
-        } else {
-            LossReason::Expired
-        }
-    }
-
-    /// Takes in what `node` answered to a command that may have set our token: `note` tells the fold.
-    pub(in crate::manager) fn answered(&self, node: usize, note: impl FnOnce(&mut LeaseNodes)) {
-        let mut inner = self.inner();
-        // Before the answer is looked at: what arrives after the deadline moves nothing because a loss is final.
-        if inner.phase == Phase::Held && self.clock.now() >= self.end() {
-            self.expire(&mut inner);
-        }
-        inner.holding.end(node);
-        note(&mut inner.holding);
-        match inner.phase {
-            Phase::Held => {
-                let end = inner.holding.deadline();
-                if inner.holding.taken() || end <= self.clock.now() {
-                    let reason = if self.is_borrowed() {
-                        LossReason::Lender
-                    } else {
-                        LossReason::Taken
-                    };
-                    self.leave_held(&mut inner, Phase::Lost(reason));
-                } else {
-                    self.deadline.store(end.as_nanos(), Ordering::Release);
-                }
-            }
-            // The end was announced: it does not move any more.
-            Phase::Ending(_) | Phase::Lost(_) => {}
-            Phase::Released => inner.after.settled = true,
-        }
+    /// Takes in what became of a command to `node` that may have set our token.
+    pub(in crate::manager) fn reply(&self, node: usize, effect: NodeEffect) {
+        let _ = self.apply(|state| state.reply(node, effect, self.clock.now()));
     }
 
     /// Waits until no command that may set our token is under way to `node`, and tells whether it owes a release.
     /// For a lock whose guard has let go.
     pub(in crate::manager) async fn settled(&self, node: usize) -> bool {
         loop {
-            // Before the look, so that no answer is missed in between.
+            // Before the look, so that no reply is missed in between.
             let settled = self.settled.notified();
-            {
-                let inner = self.inner();
-                if !inner.holding.busy(node) {
-                    return inner.holding.owes(node);
-                }
+            let owes = self.inner().state.owes(node);
+            if let Some(owes) = owes {
+                return owes;
             }
             settled.await;
         }
@@ -318,17 +289,27 @@ impl HeldLease {
 
     /// Asks for a top-up at `at` if nodes are missing, and tells whether they are.
     pub(in crate::manager) fn plan_top_up(&self, at: Moment) -> bool {
-        let mut inner = self.inner();
-        if inner.phase != Phase::Held || inner.holding.missing() == 0 {
-            return false;
-        }
-        inner.holding.plan_top_up(at);
-        true
+        self.inner().state.plan_top_up(at)
+    }
+
+    /// When what is kept for `keep` from now on ends: see [`Clocks`].
+    pub(in crate::manager) fn end_after(&self, keep: Duration) -> u64 {
+        Clocks::end_after(self.run.as_ref(), &*self.clock, keep)
     }
 
     /// Whether it is held with the manager of this serial number.
     pub(in crate::manager) const fn belongs_to(&self, manager: u64) -> bool {
         self.manager == manager
+    }
+
+    /// Whether it is the lock of another, who lent it to us.
+    pub(in crate::manager) const fn is_borrowed(&self) -> bool {
+        matches!(self.lease.owner, Owner::Lender(..))
+    }
+
+    /// Whether it is released together with the result of its work, whatever is out.
+    pub(in crate::manager) const fn is_of_a_run(&self) -> bool {
+        self.run.is_some()
     }
 
     pub(in crate::manager) fn due(&self) -> Moment {

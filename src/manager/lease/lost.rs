@@ -9,26 +9,24 @@ use pin_project_lite::pin_project;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::manager::error::loss::LossReason;
-use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::held::Tenancy;
 
 pin_project! {
     /// The future of [`LockHandle::lost`](crate::LockHandle::lost). It owns what it needs and can be stored.
     #[must_use = "futures do nothing unless polled"]
     pub struct Lost {
-        hold: Arc<HeldLease>,
-        number: u32,
+        tenancy: Tenancy,
         #[pin]
         ended: OwnedNotified,
     }
 }
 
 impl Lost {
-    /// The end of a lock for the tenant `number`.
-    pub(in crate::manager) fn new(hold: Arc<HeldLease>, number: u32) -> Self {
+    /// The end of a lock for one of its tenants.
+    pub(in crate::manager) fn new(tenancy: Tenancy) -> Self {
         Self {
-            ended: Arc::clone(&hold.ended).notified_owned(),
-            hold,
-            number,
+            ended: Arc::clone(&tenancy.lease.ended).notified_owned(),
+            tenancy,
         }
     }
 }
@@ -38,17 +36,17 @@ impl Future for Lost {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LossReason> {
         let mut this = self.project();
+        let Tenancy { lease, number } = this.tenancy;
         loop {
             // No wake-up can be lost between this check and the poll: the notification was created before both.
-            if let Some(reason) = this.hold.ended_because(*this.number) {
+            if let Some(reason) = lease.ended_because(*number) {
                 if reason != LossReason::Released {
-                    this.hold.end_is_told();
+                    lease.end_is_told();
                 }
                 return Poll::Ready(reason);
             }
             ready!(this.ended.as_mut().poll(cx));
-            this.ended
-                .set(Arc::clone(&this.hold.ended).notified_owned());
+            this.ended.set(Arc::clone(&lease.ended).notified_owned());
         }
     }
 }
@@ -56,7 +54,7 @@ impl Future for Lost {
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lost")
-            .field("key", self.hold.lease.key())
+            .field("key", self.tenancy.lease.lease.key())
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! The locks that a manager holds, by the time when they are due.
+//! [`Registry`]: the locks that a manager leases, by the moment at which each is due.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,17 +13,17 @@ use crate::moment::Moment;
 /// All locks that are held, by the moment at which each needs attention.
 #[derive(Debug)]
 pub(in crate::manager) struct Registry {
-    pub(in crate::manager) state: Mutex<State>,
-    // Something became due earlier than the watchdog sleeps, or it should stop.
-    pub(in crate::manager) changed: Notify,
+    state: Mutex<State>,
+    // A lock became due earlier than the watchdog wakes, or the watchdog should stop.
+    changed: Notify,
     // No more locks are taken.
-    pub(in crate::manager) closing: Notify,
+    closing: Notify,
 }
 
 #[derive(Debug, Default)]
 pub(in crate::manager) struct State {
-    pub(in crate::manager) holds: BTreeMap<(Moment, u64), Arc<HeldLease>>,
-    // Until when the watchdog sleeps; `None` for as long as need be.
+    pub(in crate::manager) leases: BTreeMap<(Moment, u64), Arc<HeldLease>>,
+    // Until when the watchdog sleeps; `None`: until it is notified.
     pub(in crate::manager) armed: Option<Moment>,
     pub(in crate::manager) closed: bool,
     pub(in crate::manager) stopped: bool,
@@ -42,47 +42,47 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a lock into care; `false` if the manager takes no more.
-    pub(in crate::manager) fn insert(&self, hold: &Arc<HeldLease>) -> bool {
+    /// Adds a lock, for the watchdog to look after; `false` if the manager takes no more.
+    pub(in crate::manager) fn insert(&self, lease: &Arc<HeldLease>) -> bool {
         let mut state = self.state();
         if state.closed {
             return false;
         }
         // Under the mutex, so that a top-up that was planned before is in it, and one planned later finds it.
-        let due = hold.first_due();
-        self.place(&mut state, hold, due);
+        let due = lease.first_due();
+        self.place(&mut state, lease, due);
         crate::metrics::held_more();
         true
     }
 
-    pub(in crate::manager) fn place(&self, state: &mut State, hold: &Arc<HeldLease>, due: Moment) {
-        hold.set_due(due);
-        state.holds.insert((due, hold.id), Arc::clone(hold));
-        // The common case wakes nobody: a new lock is due later than those before it.
+    fn place(&self, state: &mut State, lease: &Arc<HeldLease>, due: Moment) {
+        lease.set_due(due);
+        state.leases.insert((due, lease.id), Arc::clone(lease));
+        // In the common case the watchdog sleeps on: a new lock is due later than those before it.
         if state.armed.is_none_or(|armed| due < armed) {
             state.armed = Some(due);
             self.changed.notify_one();
         }
     }
 
-    /// Lets go of a lock.
-    pub(in crate::manager) fn remove(&self, hold: &HeldLease) {
+    /// Removes a lock: the watchdog leaves it alone.
+    pub(in crate::manager) fn remove(&self, lease: &HeldLease) {
         let mut state = self.state();
-        if state.holds.remove(&(hold.due(), hold.id)).is_some() {
+        if state.leases.remove(&(lease.due(), lease.id)).is_some() {
             crate::metrics::held_less();
         }
     }
 
     /// Has the missing nodes of a lock topped up at `at`.
-    pub(in crate::manager) fn top_up(&self, hold: &Arc<HeldLease>, at: Moment) {
-        if !hold.plan_top_up(at) {
+    pub(in crate::manager) fn top_up(&self, lease: &Arc<HeldLease>, at: Moment) {
+        if !lease.plan_top_up(at) {
             return;
         }
         let mut state = self.state();
-        let due = hold.due();
+        let due = lease.due();
         // Not there: released meanwhile, or about to be inserted, and then its first tick sees the plan.
-        if at < due && state.holds.remove(&(due, hold.id)).is_some() {
-            self.place(&mut state, hold, at);
+        if at < due && state.leases.remove(&(due, lease.id)).is_some() {
+            self.place(&mut state, lease, at);
         }
     }
 
@@ -109,14 +109,14 @@ impl Registry {
     }
 
     /// All locks that are held.
-    pub(in crate::manager) fn holds(&self) -> Vec<Arc<HeldLease>> {
-        self.state().holds.values().map(Arc::clone).collect()
+    pub(in crate::manager) fn leases(&self) -> Vec<Arc<HeldLease>> {
+        self.state().leases.values().map(Arc::clone).collect()
     }
 
     /// Loses every lock that is held; tells how many were not lost before.
     pub(in crate::manager) fn lose_all(&self, reason: LossReason) -> usize {
-        let holds = self.holds().into_iter();
-        holds.filter(|hold| hold.lose(reason)).count()
+        let leases = self.leases().into_iter();
+        leases.filter(|lease| lease.lose(reason)).count()
     }
 
     /// Ends the watchdog.
@@ -135,9 +135,9 @@ impl Registry {
                 if state.stopped {
                     return false;
                 }
-                let first = state.holds.keys().next().map(|(due, _)| *due);
-                // What is planned stays, though the lock that it was for be gone: the next is due later, and then
-                // wakes nobody. Else every lock that is taken while no other is held would wake this task.
+                let first = state.leases.keys().next().map(|(due, _)| *due);
+                // The plan stays even if its lock is gone: the next lock is due later, and then need not wake this
+                // task. Otherwise every lock that is taken while no other is held would.
                 let planned = state.armed.filter(|armed| *armed > now);
                 state.armed = first.into_iter().chain(planned).min();
                 state.armed
@@ -161,17 +161,17 @@ impl Registry {
         let until = (now, u64::MAX);
         let state = self.state();
         state
-            .holds
+            .leases
             .range(..=until)
-            .map(|(_, hold)| Arc::clone(hold))
+            .map(|(_, lease)| Arc::clone(lease))
             .collect()
     }
 
-    /// Puts a lock back for its next turn, unless it was released meanwhile.
-    pub(in crate::manager) fn reschedule(&self, hold: &Arc<HeldLease>, next: Moment) {
+    /// Plans the next tick of a lock, unless it was released meanwhile.
+    pub(in crate::manager) fn reschedule(&self, lease: &Arc<HeldLease>, next: Moment) {
         let mut state = self.state();
-        if state.holds.remove(&(hold.due(), hold.id)).is_some() {
-            self.place(&mut state, hold, next);
+        if state.leases.remove(&(lease.due(), lease.id)).is_some() {
+            self.place(&mut state, lease, next);
         }
     }
 }

@@ -1,110 +1,426 @@
-//! What a hold keeps under its mutex, and what is done once that is unlocked.
+//! [`LeaseState`]: the life of one held lock as a pure state machine. No clock, no mutex, no task.
+//!
+//! ```text
+//!            tick: deadline near        any event: deadline reached
+//!   Held ───────────────────────► Ending ─────────────────────────────► Lost
+//!    │  └──────────── taken by another, shutdown ───────────────────────►│
+//!    └──────────────────────── guard released or dropped ◄───────────────┘
+//!                                      Released
+//! ```
+//!
+//! Only `Held` can be extended, so nothing revives a lock once its end was announced. While it is `Held` it can
+//! pass from one guard of this process to the next: what the nodes hold stays, and each guard is a *tenant* of its
+//! own, told apart by its number. For all but the present tenant the lock has ended.
+//!
+//! Each event returns the [`Effects`] that its driver, [`held`](super::held), performs once it has unlocked the state.
 
-use std::ops::{Deref, DerefMut};
-use std::sync::MutexGuard;
 use std::time::Duration;
 
 use crate::manager::error::loss::LossReason;
-use crate::manager::lease::held::HeldLease;
-use crate::manager::lease::loans::Loans;
-use crate::manager::ledger::Obligation;
-use crate::manager::waiting::turns::Turns;
+use crate::manager::nodes::effect::NodeEffect;
+use crate::manager::settings::hand_off::HandOff;
 use crate::moment::Moment;
-use crate::protocol::renewal::LeaseNodes;
-use crate::trace::{Caller, lock_lost};
+use crate::protocol::renewal::{LeaseNodes, Step};
 
 /// What changes about a lock while it is held.
 #[derive(Debug)]
-pub(in crate::manager) struct Inner {
-    pub(in crate::manager) holding: LeaseNodes,
-    pub(in crate::manager) phase: Phase,
-    // When the watchdog looks at this lock again.
-    pub(in crate::manager) due: Moment,
-    // The right to go for the key: it passes to the next in this process when the lock is lost or given back.
-    pub(in crate::manager) turns: Option<Turns>,
-    // To free the nodes: with whoever has let go of the lock, once that is done.
-    pub(in crate::manager) obligation: Option<Obligation>,
-    // How many guards share it: those of the present tenant.
-    pub(in crate::manager) guards: u32,
-    pub(in crate::manager) loans: Loans,
+pub(in crate::manager) struct LeaseState {
+    nodes: LeaseNodes,
+    phase: Phase,
+    // Until when it may be relied on, as announced; the origin of time once it has ended.
+    deadline: Moment,
+    ttl: Duration,
+    // When the nodes granted it.
+    started: Moment,
+    // Of another, who lent it to us.
+    is_borrowed: bool,
+    tenant: u32,
     // When the present tenant got it.
-    pub(in crate::manager) since: Moment,
-    pub(in crate::manager) caller: Caller,
-    // Whether somebody was told of its end while it was still to be relied on.
-    pub(in crate::manager) told: bool,
-}
-
-/// The inside of a hold, and what is to be done once its mutex is unlocked: fields drop in order.
-pub(in crate::manager) struct Locked<'a> {
-    pub(in crate::manager) inner: MutexGuard<'a, Inner>,
-    pub(in crate::manager) after: After<'a>,
-}
-
-/// What must not be done under the mutex, for it calls code that is not ours.
-pub(in crate::manager) struct After<'a> {
-    pub(in crate::manager) hold: &'a HeldLease,
-    pub(in crate::manager) ended: bool,
-    pub(in crate::manager) settled: bool,
-    pub(in crate::manager) lost: Option<(LossReason, Caller)>,
-    pub(in crate::manager) passed: Option<Turns>,
-    // For how long a tenant that is one no more has held it.
-    pub(in crate::manager) held_for: Option<Duration>,
-}
-
-impl<'a> Locked<'a> {
-    pub(in crate::manager) const fn new(hold: &'a HeldLease, inner: MutexGuard<'a, Inner>) -> Self {
-        Self {
-            inner,
-            after: After {
-                hold,
-                ended: false,
-                settled: false,
-                lost: None,
-                passed: None,
-                held_for: None,
-            },
-        }
-    }
-}
-
-impl Drop for After<'_> {
-    fn drop(&mut self) {
-        if self.ended {
-            self.hold.ended.notify_waiters();
-        }
-        if self.settled {
-            self.hold.settled.notify_waiters();
-        }
-        drop(self.passed.take());
-        if let Some(time) = self.held_for {
-            crate::metrics::held_for(time);
-        }
-        if let Some((reason, caller)) = self.lost.take() {
-            crate::metrics::lost(reason.word());
-            let key = self.hold.keys.first().show(self.hold.redact);
-            caller.tell(|| lock_lost(&key, &reason));
-        }
-    }
-}
-
-impl Deref for Locked<'_> {
-    type Target = Inner;
-
-    fn deref(&self) -> &Inner {
-        &self.inner
-    }
-}
-
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Inner {
-        &mut self.inner
-    }
+    since: Moment,
+    // How many guards share it: those of the present tenant.
+    guards: u32,
+    loans: Loans,
+    // Whether a waiter for its end was told of that while the lock was still to be relied on.
+    told: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::manager) enum Phase {
+enum Phase {
     Held,
     Ending(LossReason),
     Lost(LossReason),
     Released,
 }
+
+/// The loans of one lock: while one is out, it is neither handed on nor released.
+#[derive(Debug, Default)]
+struct Loans {
+    out: u32,
+    // How many there were. The proof fits all who have the lock after this tenant, and a copy of the call may come
+    // late, so a lock with any is not handed on even when all loans are back.
+    made: u32,
+    // A borrower never answered: it may still be at work, so the lock is left to expire.
+    abandoned: bool,
+    // The guards have gone, and the last loan releases the lock.
+    deferred: bool,
+}
+
+/// What an event asks of the driver. Each is returned once, by the event that caused it.
+#[derive(Debug, Default, PartialEq, Eq)]
+#[must_use = "the driver performs them"]
+pub(in crate::manager) struct Effects {
+    /// The lock has ended for a tenant, or its end is announced: wake those that wait for it.
+    pub(in crate::manager) notify_ended: bool,
+    /// A command that was under way at the release has been answered or given up: wake the release.
+    pub(in crate::manager) notify_settled: bool,
+    /// Count and log this loss.
+    pub(in crate::manager) lost: Option<LossReason>,
+    /// The guard may live on, but others can have the lock now, also others in this process.
+    pub(in crate::manager) pass_turns: bool,
+    /// For how long a tenant that is one no more has held it.
+    pub(in crate::manager) held_for: Option<Duration>,
+    /// Send these nodes an extension; they are marked as busy.
+    pub(in crate::manager) renew: Vec<usize>,
+    /// When to tick next, if ever.
+    pub(in crate::manager) next: Option<Moment>,
+    /// Hand the lock over to the tenant of this number.
+    pub(in crate::manager) hand_over: Option<u32>,
+    /// Carry out the release that waited for the last loan.
+    pub(in crate::manager) release: bool,
+}
+
+/// What is left on the nodes by a lock that was let go of.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::manager) struct Left {
+    /// The nodes to release now.
+    pub(in crate::manager) nodes: Vec<usize>,
+    /// The nodes with a command under way, to be released when that is [settled](super::held::HeldLease::settled).
+    pub(in crate::manager) busy: Vec<usize>,
+    /// How many nodes are free already.
+    pub(in crate::manager) free: usize,
+    /// Why the lock had been lost, if it had.
+    pub(in crate::manager) lost: Option<LossReason>,
+    /// Nothing is sent, though the nodes have it: it is left to expire.
+    pub(in crate::manager) abandoned: bool,
+}
+
+impl LeaseState {
+    /// A lock that a quorum granted by a round sent at `started`, with what is known of every node.
+    pub(in crate::manager) fn new(
+        nodes: LeaseNodes,
+        ttl: Duration,
+        started: Moment,
+        is_borrowed: bool,
+    ) -> Self {
+        Self {
+            phase: Phase::Held,
+            deadline: nodes.deadline(),
+            nodes,
+            ttl,
+            started,
+            is_borrowed,
+            tenant: 0,
+            since: started,
+            guards: 1,
+            loans: Loans::default(),
+            told: false,
+        }
+    }
+
+    pub(in crate::manager) const fn deadline(&self) -> Moment {
+        self.deadline
+    }
+
+    pub(in crate::manager) const fn tenant(&self) -> u32 {
+        self.tenant
+    }
+
+    pub(in crate::manager) const fn since(&self) -> Moment {
+        self.since
+    }
+
+    /// When to tick first.
+    pub(in crate::manager) fn first_due(&self) -> Moment {
+        self.nodes.due()
+    }
+
+    /// The nodes that hold it, as far as is known.
+    pub(in crate::manager) fn holding(&self) -> Vec<usize> {
+        let nodes = 0..self.nodes.nodes();
+        nodes.filter(|node| self.nodes.holds(*node)).collect()
+    }
+
+    /// Whether `node` owes a release; `None` while a command that may set our token is under way to it.
+    pub(in crate::manager) fn owes(&self, node: usize) -> Option<bool> {
+        (!self.nodes.busy(node)).then(|| self.nodes.owes(node))
+    }
+
+    /// Whether it was ever lent.
+    pub(in crate::manager) const fn was_lent(&self) -> bool {
+        self.loans.made > 0
+    }
+
+    /// Loses the lock if its deadline has passed by `now`.
+    pub(in crate::manager) fn check(&mut self, now: Moment) -> Effects {
+        if now < self.deadline {
+            return Effects::default();
+        }
+        match self.phase {
+            Phase::Held => self.lose(self.end_reason(), now),
+            Phase::Ending(reason) => self.lose(reason, now),
+            Phase::Lost(_) | Phase::Released => Effects::default(),
+        }
+    }
+
+    /// Loses the lock at once, unless it has ended before.
+    pub(in crate::manager) fn lose(&mut self, reason: LossReason, now: Moment) -> Effects {
+        if matches!(self.phase, Phase::Lost(_) | Phase::Released) {
+            return Effects::default();
+        }
+        self.phase = Phase::Lost(reason);
+        self.deadline = Moment::ORIGIN;
+        Effects {
+            notify_ended: true,
+            lost: Some(reason),
+            pass_turns: true,
+            held_for: Some(now.since(self.since)),
+            ..Effects::default()
+        }
+    }
+
+    fn end_reason(&self) -> LossReason {
+        if self.nodes.capped() {
+            LossReason::MaxHold
+        } else {
+            LossReason::Expired
+        }
+    }
+
+    /// Why the lock has ended or is about to, for `tenant`, if so.
+    pub(in crate::manager) fn ended_because(
+        &mut self,
+        tenant: u32,
+        now: Moment,
+    ) -> (Option<LossReason>, Effects) {
+        if self.tenant != tenant {
+            return (Some(LossReason::Released), Effects::default());
+        }
+        let effects = self.check(now);
+        let reason = match self.phase {
+            Phase::Held => None,
+            Phase::Ending(reason) | Phase::Lost(reason) => Some(reason),
+            Phase::Released => Some(LossReason::Released),
+        };
+        (reason, effects)
+    }
+
+    /// Notes that a waiter for its end was told of it, and will give up what runs under the lock.
+    pub(in crate::manager) const fn end_is_told(&mut self) {
+        self.told = true;
+    }
+
+    /// Does what is due at `now`. Extensions count as sent at `now`.
+    pub(in crate::manager) fn tick(&mut self, now: Moment) -> Effects {
+        let mut effects = self.check(now);
+        match self.phase {
+            Phase::Held => {}
+            Phase::Ending(_) => {
+                effects.next = Some(self.deadline);
+                return effects;
+            }
+            Phase::Lost(_) | Phase::Released => return effects,
+        }
+        let all = 0..self.nodes.nodes();
+        effects.renew = match self.nodes.step(now) {
+            Step::Wait => Vec::new(),
+            Step::Renew => all.collect(),
+            Step::TopUp => all
+                .filter(|node| self.nodes.misses(*node) && !self.nodes.busy(*node))
+                .collect(),
+            Step::Ending => {
+                self.phase = Phase::Ending(self.end_reason());
+                effects.notify_ended = true;
+                effects.next = Some(self.deadline);
+                return effects;
+            }
+            Step::Lost => return self.lose(self.end_reason(), now),
+        };
+        for node in &effects.renew {
+            self.nodes.begin(*node);
+        }
+        effects.next = Some(self.nodes.due());
+        effects
+    }
+
+    /// Takes in what became of a command to `node` that may have set our token.
+    pub(in crate::manager) fn reply(
+        &mut self,
+        node: usize,
+        effect: NodeEffect,
+        now: Moment,
+    ) -> Effects {
+        // Before the reply is looked at: what arrives after the deadline moves nothing, because a loss is final.
+        let mut effects = self.check(now);
+        self.nodes.end(node);
+        effect.apply(node, &mut self.nodes);
+        match self.phase {
+            Phase::Held => {
+                let deadline = self.nodes.deadline();
+                if self.nodes.taken() || deadline <= now {
+                    let reason = if self.is_borrowed {
+                        LossReason::Lender
+                    } else {
+                        LossReason::Taken
+                    };
+                    return self.lose(reason, now);
+                }
+                self.deadline = deadline;
+            }
+            // The end was announced: it does not move any more.
+            Phase::Ending(_) | Phase::Lost(_) => {}
+            Phase::Released => effects.notify_settled = true,
+        }
+        effects
+    }
+
+    /// Asks for a top-up at `at` if nodes are missing, and tells whether they are.
+    pub(in crate::manager) fn plan_top_up(&mut self, at: Moment) -> bool {
+        let is_missed = self.phase == Phase::Held && self.nodes.missing() > 0;
+        if is_missed {
+            self.nodes.plan_top_up(at);
+        }
+        is_missed
+    }
+
+    /// Passes the lock to a new tenant, if one is `wanted` and nothing speaks against it. From here on the lock has
+    /// ended for all tenants before.
+    pub(in crate::manager) fn succeed(
+        &mut self,
+        now: Moment,
+        terms: &HandOff,
+        wanted: bool,
+    ) -> Effects {
+        let comfortable = self.deadline.since(now) >= self.ttl / 2;
+        let passes = self.tenant < terms.max_passes && now.since(self.started) < terms.max_time;
+        if self.phase != Phase::Held || !wanted || !comfortable || !passes || self.was_lent() {
+            return Effects::default();
+        }
+        let held_for = now.since(self.since);
+        self.nodes.begin_anew(now);
+        self.deadline = self.nodes.deadline();
+        self.tenant += 1;
+        self.guards = 1;
+        self.since = now;
+        Effects {
+            notify_ended: true,
+            held_for: Some(held_for),
+            hand_over: Some(self.tenant),
+            ..Effects::default()
+        }
+    }
+
+    /// Lets one more guard of `tenant` share the lock, if it is still to be relied on.
+    pub(in crate::manager) fn share(
+        &mut self,
+        tenant: u32,
+        now: Moment,
+    ) -> (Result<(), LossReason>, Effects) {
+        let (ended, effects) = self.ended_because(tenant, now);
+        let shared = match ended {
+            Some(reason) => Err(reason),
+            // The last guard may have left; but what it left to a loan is taken up again.
+            None if self.guards == 0 && !std::mem::take(&mut self.loans.deferred) => {
+                Err(LossReason::Released)
+            }
+            None => {
+                self.guards += 1;
+                Ok(())
+            }
+        };
+        (shared, effects)
+    }
+
+    /// Notes that one of the guards that share the lock has left; whether it was the last.
+    pub(in crate::manager) const fn leave(&mut self) -> bool {
+        self.guards = self.guards.saturating_sub(1);
+        self.guards == 0
+    }
+
+    /// Notes one loan of `tenant`, if the lock is still to be relied on: its number, and by when the nodes will have
+    /// let the lock go, whatever is late.
+    pub(in crate::manager) fn lend(
+        &mut self,
+        tenant: u32,
+        now: Moment,
+    ) -> (Result<(u32, Moment), LossReason>, Effects) {
+        let (ended, effects) = self.ended_because(tenant, now);
+        let lent = match ended {
+            Some(reason) => Err(reason),
+            // The last guard has left, or has left the lock to the loans that are out.
+            None if self.guards == 0 => Err(LossReason::Released),
+            None => {
+                self.loans.out += 1;
+                self.loans.made = self.loans.made.wrapping_add(1).max(1);
+                Ok((self.loans.made, self.nodes.latest_end() + self.ttl))
+            }
+        };
+        (lent, effects)
+    }
+
+    /// Leaves the release to the last loan, if one is out; whether it does. For a lock whose last guard has left.
+    pub(in crate::manager) const fn defer(&mut self) -> bool {
+        self.loans.deferred = self.loans.out > 0;
+        self.loans.deferred
+    }
+
+    /// Notes the end of one loan. If the guards have gone and it was the last, the lock is to be released now.
+    ///
+    /// Without a response it is not known whether the borrower is still at work: from here on the lock is not extended,
+    /// and it is never released.
+    pub(in crate::manager) fn loan_ended(&mut self, answered: bool) -> Effects {
+        self.loans.out = self.loans.out.saturating_sub(1);
+        if !answered {
+            self.loans.abandoned = true;
+            self.nodes.cease();
+        }
+        Effects {
+            release: self.loans.out == 0 && std::mem::take(&mut self.loans.deferred),
+            ..Effects::default()
+        }
+    }
+
+    /// Lets go of the lock: from here on nothing extends it.
+    pub(in crate::manager) fn let_go(&mut self, now: Moment) -> (Left, Effects) {
+        // Also when the end was announced and no event has come since.
+        let mut effects = self.check(now);
+        let lost = match self.phase {
+            Phase::Held | Phase::Ending(_) => None,
+            Phase::Lost(reason) => Some(reason),
+            Phase::Released => Some(LossReason::Released),
+        };
+        let abandoned = self.loans.abandoned;
+        let nodes = 0..if abandoned { 0 } else { self.nodes.nodes() };
+        let (busy, idle): (Vec<usize>, Vec<usize>) = nodes.partition(|n| self.nodes.busy(*n));
+        let left = Left {
+            free: idle.iter().filter(|n| self.nodes.is_clear(**n)).count(),
+            nodes: idle.into_iter().filter(|n| self.nodes.owes(*n)).collect(),
+            busy,
+            lost,
+            abandoned,
+        };
+        if let (Phase::Ending(reason), true) = (self.phase, self.told) {
+            // It is released in time, but the work was cut off as if it had been lost, and that is to be seen.
+            effects.lost = Some(reason);
+        }
+        if lost.is_none() {
+            effects.held_for = Some(now.since(self.since));
+        }
+        effects.notify_ended |= self.phase != Phase::Released;
+        self.phase = Phase::Released;
+        self.deadline = Moment::ORIGIN;
+        (left, effects)
+    }
+}
+
+#[cfg(test)]
+mod tests;

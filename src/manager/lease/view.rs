@@ -1,6 +1,4 @@
-//! A held lock as it is shown.
-
-use std::sync::atomic::Ordering;
+//! [`LeaseView`]: a held lock as a snapshot shows it.
 
 use crate::manager::lease::held::HeldLease;
 use crate::moment::Moment;
@@ -8,23 +6,23 @@ use crate::namespace::NodeKeys;
 use crate::token::FencingToken;
 use crate::trace::Caller;
 
-/// A lock as it is shown.
+/// A held lock as a snapshot shows it.
 pub(in crate::manager) struct LeaseView {
     pub(in crate::manager) keys: NodeKeys,
     pub(in crate::manager) since: Moment,
-    /// Until when it may be relied on; long past for one that is lost.
+    /// Until when it may be relied on; the origin of time once it is lost.
     pub(in crate::manager) deadline: Moment,
     pub(in crate::manager) fence: Option<FencingToken>,
     pub(in crate::manager) borrowed: bool,
 }
 
 impl HeldLease {
-    /// Notes that it belongs to whoever runs now.
+    /// Notes that it belongs to the caller that runs now.
     pub(in crate::manager) fn belongs_to_caller(&self) {
         self.inner().caller = Caller::current();
     }
 
-    /// Tells something of the lock, by the name it is shown by, in the span of its caller.
+    /// Logs something about the lock in the span of its caller; `tell` gets the name by which it is shown.
     pub(in crate::manager) fn tell(&self, tell: impl FnOnce(&str)) {
         let caller = self.inner().caller.clone();
         caller.tell(|| tell(&self.keys.first().show(self.redact)));
@@ -32,20 +30,21 @@ impl HeldLease {
 
     /// The nodes that have granted it, as far as is known.
     pub(in crate::manager) fn granted(&self) -> Vec<usize> {
-        let inner = self.inner();
-        let nodes = 0..inner.holding.nodes();
-        nodes.filter(|node| inner.holding.holds(*node)).collect()
+        self.inner().state.holding()
     }
 
-    /// What there is to be seen of it now.
-    pub(in crate::manager) fn seen(&self) -> LeaseView {
-        let since = self.inner().since;
-        let number = self.tenant.load(Ordering::Acquire);
+    /// How it looks now.
+    pub(in crate::manager) fn view(&self) -> LeaseView {
+        let inner = self.inner();
+        let state = &inner.state;
         LeaseView {
             keys: self.keys.clone(),
-            since,
-            deadline: self.end(),
-            fence: self.lease.fence.map(|first| first.handed_on(number)),
+            since: state.since(),
+            deadline: state.deadline(),
+            fence: self
+                .lease
+                .fence
+                .map(|first| first.handed_on(state.tenant())),
             borrowed: self.is_borrowed(),
         }
     }

@@ -2,17 +2,22 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::task::{Context, Poll};
+
+use tokio::time::Sleep;
 
 use crate::node::NodeFuture;
 
-/// The futures of one command to several nodes, polled together by whoever waits for them.
+/// The futures of one command to several nodes, polled together where their replies are awaited.
 ///
 /// There are a handful of nodes, so every wake-up polls every future that is left: cheaper than a task or a
 /// waker for each.
 pub(in crate::manager) struct Fanout<T> {
     pending: Vec<(usize, NodeFuture<T>)>,
     ready: Vec<(usize, T)>,
+    // Replies are awaited until then; `None` for as long as it takes.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<T> Fanout<T> {
@@ -23,6 +28,7 @@ impl<T> Fanout<T> {
         Self {
             pending: futures.into_iter().collect(),
             ready: Vec::new(),
+            deadline: None,
         }
     }
 
@@ -31,9 +37,15 @@ impl<T> Fanout<T> {
         self.pending.push((node, future));
     }
 
-    /// The next answer, or `None` when there are no more.
+    /// Awaits replies until `deadline` from now on, in place of any deadline before.
+    pub(in crate::manager) fn until(&mut self, deadline: Sleep) {
+        self.deadline = Some(Box::pin(deadline));
+    }
+
+    /// The next reply, or `None` when there are no more, or the [deadline](Self::until) has passed. Then
+    /// [`abandon`](Self::abandon) tells which nodes have not answered.
     ///
-    /// Cancel safe: an answer is either returned or kept.
+    /// Cancel safe: a reply is either returned or kept.
     pub(in crate::manager) async fn next(&mut self) -> Option<(usize, T)> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -41,29 +53,30 @@ impl<T> Fanout<T> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, T)>> {
         if self.ready.is_empty() {
             let mut index = 0;
-            // Every node is polled before any answer is looked at, so that all commands are under way.
+            // Every node is polled before any reply is looked at, so that all commands are under way.
             while let Some((node, future)) = self.pending.get_mut(index) {
-                if let Poll::Ready(answer) = future.as_mut().poll(cx) {
-                    self.ready.push((*node, answer));
+                if let Poll::Ready(reply) = future.as_mut().poll(cx) {
+                    self.ready.push((*node, reply));
                     drop(self.pending.swap_remove(index));
                 } else {
                     index += 1;
                 }
             }
         }
-        match self.ready.pop() {
-            Some(answer) => Poll::Ready(Some(answer)),
-            None if self.pending.is_empty() => Poll::Ready(None),
-            None => Poll::Pending,
+        match (self.ready.pop(), &mut self.deadline) {
+            (Some(reply), _) => Poll::Ready(Some(reply)),
+            (None, _) if self.pending.is_empty() => Poll::Ready(None),
+            (None, Some(deadline)) => deadline.as_mut().poll(cx).map(|()| None),
+            (None, None) => Poll::Pending,
         }
     }
 
-    /// An answer that is there already.
+    /// A reply that is there already.
     pub(in crate::manager) fn take_ready(&mut self) -> Option<(usize, T)> {
         self.ready.pop()
     }
 
-    /// Whether no answer will come.
+    /// Whether no reply will come.
     pub(in crate::manager) fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.ready.is_empty()
     }
@@ -89,7 +102,7 @@ impl<T> fmt::Debug for Fanout<T> {
         f.debug_struct("Fanout")
             .field("pending", &self.pending.len())
             .field("ready", &self.ready.len())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -97,14 +110,20 @@ impl<T> fmt::Debug for Fanout<T> {
 mod tests {
     use super::*;
     use std::future::{pending, ready};
+    use std::time::Duration;
+    use tokio::time::sleep;
 
-    #[tokio::test]
-    async fn answers_come_as_they_are_ready_and_the_rest_can_be_abandoned() {
-        let mut fanout: Fanout<&str> = Fanout::new([
+    fn one_is_silent() -> Fanout<&'static str> {
+        Fanout::new([
             (0, Box::pin(ready("a")) as NodeFuture<_>),
             (1, Box::pin(pending())),
             (2, Box::pin(ready("c"))),
-        ]);
+        ])
+    }
+
+    #[tokio::test]
+    async fn replies_come_as_they_are_ready_and_the_rest_can_be_abandoned() {
+        let mut fanout = one_is_silent();
         let mut seen = vec![fanout.next().await.unwrap()];
         seen.extend(std::iter::from_fn(|| fanout.take_ready()));
         seen.sort_unstable();
@@ -113,5 +132,21 @@ mod tests {
         assert_eq!(fanout.pending().collect::<Vec<_>>(), [1]);
         assert_eq!(fanout.abandon(), [1]);
         assert_eq!(fanout.next().await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_there_comes_before_the_deadline_and_what_is_not_is_given_up() {
+        let mut fanout = one_is_silent();
+        fanout.until(sleep(Duration::ZERO));
+        let mut seen = vec![fanout.next().await, fanout.next().await];
+        seen.sort_unstable();
+        assert_eq!(seen, [Some((0, "a")), Some((2, "c"))]);
+        assert_eq!(fanout.next().await, None);
+        assert_eq!(fanout.next().await, None, "it stays over");
+        fanout.until(sleep(Duration::from_secs(1)));
+        fanout.push(3, Box::pin(ready("d")));
+        assert_eq!(fanout.next().await, Some((3, "d")), "until a new deadline");
+        assert_eq!(fanout.next().await, None);
+        assert_eq!(fanout.abandon(), [1]);
     }
 }

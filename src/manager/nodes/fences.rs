@@ -1,15 +1,15 @@
-//! How far the fencing tokens of this process go.
+//! [`FenceCounts`]: how the fencing tokens of this process came about.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How the numbers came about.
+/// How many grants got their fencing token in which way.
 #[derive(Debug, Default)]
-pub(in crate::manager) struct Numbers {
-    pub(in crate::manager) agreed: AtomicU64,
-    pub(in crate::manager) written_back: AtomicU64,
+pub(in crate::manager) struct FenceCounts {
+    agreed: AtomicU64,
+    written_back: AtomicU64,
 }
 
-impl Numbers {
+impl FenceCounts {
     pub(in crate::manager) fn count(&self, agreed: bool) {
         let counter = if agreed {
             &self.agreed
@@ -19,7 +19,7 @@ impl Numbers {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many numbers the nodes agreed on at once, and how many had to be written back.
+    /// How many tokens the nodes agreed on at once, and how many had to be written back.
     pub(in crate::manager) fn get(&self) -> (u64, u64) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (read(&self.agreed), read(&self.written_back))

@@ -5,16 +5,16 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock as _;
+use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::random::random;
-use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeErrorKind, NodeFuture};
 use crate::protocol::backoff::Backoff;
 
-/// Why a node did not do what was asked of it again and again.
+/// Why a node did not run a command that was sent again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::manager) enum Missed {
-    /// It refused, which was said in the log.
+    /// It refused, which was logged.
     Refused,
     /// The time is over.
     Late,
@@ -22,18 +22,18 @@ pub(in crate::manager) enum Missed {
 
 /// Sends a command, called `name` in the log, to one node again and again until it answers or it is `until`.
 pub(in crate::manager) async fn retry<T>(
-    shared: &Shared,
+    set: &NodeSet,
     index: usize,
     until: Moment,
     name: &'static str,
     command: impl Fn(&dyn Node) -> NodeFuture<Result<T, NodeError>> + Send,
 ) -> Result<T, Missed> {
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
-    // A node that is slow rather than gone must get to answer, or each of its commands would go on until the end.
-    let mut patience = shared.node_timeout;
-    let node = shared.nodes.get(index).ok_or(Missed::Refused)?;
+    // A node that is slow rather than down must get time to answer, or each of its commands would go on until the end.
+    let mut patience = set.node_timeout;
+    let node = set.nodes.get(index).ok_or(Missed::Refused)?;
     loop {
-        let left = until.since(shared.clock.now());
+        let left = until.since(set.clock.now());
         match timeout(left, node.ready()).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return Err(Missed::Late),
@@ -42,25 +42,15 @@ pub(in crate::manager) async fn retry<T>(
         match timeout(patience, command(&**node)).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) if !is_retryable(&error) => {
-                shared.refused(index, name, &error);
+                set.refused(index, name, &error);
                 return Err(Missed::Refused);
             }
             Ok(Err(_)) | Err(_) => {}
         }
-        if shared.clock.now() >= until {
+        if set.clock.now() >= until {
             return Err(Missed::Late);
         }
         sleep(backoff.next(random())).await;
-    }
-}
-
-impl Shared {
-    /// Takes in that a node refused a command, and says so.
-    pub(in crate::manager) fn refused(&self, node: usize, name: &'static str, error: &NodeError) {
-        if error.kind() == NodeErrorKind::Foreign {
-            self.heard(node, error);
-        }
-        crate::trace::command_failed(self.name_of(node), name, error);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Times in seconds, for those who read snapshots.
+//! Times in seconds, for snapshots.
 
 use std::time::Duration;
 

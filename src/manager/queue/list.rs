@@ -1,65 +1,97 @@
-//! The lines of a [`Queue`](super::Queue): one linked list of waiters per key, all in one slab. No locks, no wake-ups.
+//! [`WaitLists`]: one linked list of waiters per key, all in one slab. No locks, no wake-ups.
 //!
-//! Who waits for several keys stands in one line at a time: that of a key that is in use. How turns end and whom they
-//! go to is in [`passing`](super::passing).
+//! A waiter for several keys is in one list at a time: that of a key that is in use. How turns end and which waiter
+//! gets them is in [`passing`](super::passing).
 
 use std::collections::HashMap;
 use std::collections::hash_map;
 use std::mem;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use slab::Slab;
 
-use super::passing::After;
-use super::{Bounds, Name, Refused, SentAway};
+use super::wakeups::Wakeups;
 
-/// All lines. `T` is what waiters are called with, `N` what is told to those who do not wait.
-pub(super) struct Lines<T, N> {
+/// The name of a key.
+pub(in super::super) type Name = Arc<str>;
+
+/// How many may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Bounds {
+    pub(in super::super) per_key: usize,
+    pub(in super::super) total: usize,
+}
+
+/// Why a caller got neither a turn nor a seat.
+#[derive(Debug)]
+pub(in super::super) enum Refused<N> {
+    /// The key is in use here, and the caller does not wait.
+    InUse(Option<N>),
+    /// As many wait for this key as may.
+    KeyFull,
+    /// As many wait in all as may.
+    Full,
+    /// The queue is closed.
+    Closed,
+}
+
+/// Why a waiter waits no more, though it was not called.
+#[derive(Debug, PartialEq, Eq)]
+pub(in super::super) enum SentAway {
+    /// The queue was closed.
+    Closed,
+    /// It does not wait, and the key that seemed about to come free is in use.
+    InUse,
+}
+
+/// The waiters of all keys. `T` is what a waiter is called with, `N` what callers that do not wait are told.
+pub(super) struct WaitLists<T, N> {
     pub(super) entries: HashMap<Name, Entry<N>>,
-    pub(super) places: Slab<Place<T>>,
+    pub(super) waiters: Slab<Waiter<T>>,
     pub(super) waiting: usize,
-    // How many callers have ever got in line.
+    // How many callers have ever waited.
     callers: u64,
     // After how many misses a caller claims its keys.
     pub(super) misses: u32,
 }
 
-/// A key that somebody has a turn for, or that is kept for somebody.
+/// A key that is in use, or kept for a waiter.
 pub(super) struct Entry<N> {
     pub(super) state: State,
-    // Who is to have it before all that came later.
+    // The waiter that is to have it before all that came later.
     pub(super) claim: Option<usize>,
     pub(super) first: Option<usize>,
     pub(super) last: Option<usize>,
     pub(super) len: usize,
-    // The lock is being given back: even who does not wait may wait for that.
+    // The lock is being released: even callers that do not wait may wait for that.
     pub(super) leaving: bool,
     pub(super) note: Option<N>,
 }
 
-/// Who has a key.
+/// Whether a key is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Somebody has a turn for it.
+    /// A caller has its turn.
     Turn,
-    /// Nobody, and it is being decided who is next. Never seen outside of the lines.
+    /// No caller has its turn, and the next is being chosen. Never seen outside the mutex.
     Open,
-    /// Nobody: it is kept for who claims it, for a moment.
+    /// No caller has its turn: it is kept for the waiter that claims it, for a moment.
     Kept,
 }
 
-/// One waiter: a link in the list of its key, then the keeper of what it was called with.
-pub(super) struct Place<T> {
-    // In whose line it is.
+/// One waiter: a link in the list of a key, and then what it was called with.
+pub(super) struct Waiter<T> {
+    // The key in whose list it is.
     pub(super) name: Name,
     before: Option<usize>,
     behind: Option<usize>,
-    // Who came first has the lower number.
+    // Lower for callers that came earlier.
     pub(super) number: u64,
     pub(super) call: Call<T>,
-    // Whether it waits also for who is not about to leave.
-    pub(super) waiters: bool,
-    // What it wants, if that is several keys.
+    // Whether it waits also for a key that is not about to come free.
+    pub(super) may_wait: bool,
+    // The keys that it wants, if they are several.
     pub(super) several: Option<Box<Several>>,
 }
 
@@ -68,41 +100,41 @@ pub(super) struct Several {
     pub(super) names: Vec<Name>,
     // How often it was next at one key while another was in use.
     pub(super) missed: u32,
-    // It is in no line: what comes free of its keys is kept for it.
+    // It is in no list: those of its keys that come free are kept for it.
     pub(super) claims: bool,
 }
 
-/// What has become of a waiter.
+/// The state of a waiter.
 pub(super) enum Call<T> {
-    Waiter(Option<Waker>),
+    Waiting(Option<Waker>),
     Called(T),
     SentAway(SentAway),
 }
 
-/// Where a caller stands after [`Lines::enter`].
+/// The result of [`WaitLists::enter`].
 pub(super) enum Entrance {
-    /// The keys are its.
+    /// The caller has the turn.
     Free,
-    /// At this place in the line.
-    Place(usize),
+    /// It waits, at this index.
+    Queued(usize),
 }
 
-impl<T, N: Clone> Lines<T, N> {
+impl<T, N: Clone> WaitLists<T, N> {
     pub(super) fn new(misses: u32) -> Self {
         Self {
             entries: HashMap::new(),
-            places: Slab::new(),
+            waiters: Slab::new(),
             waiting: 0,
             callers: 0,
             misses,
         }
     }
 
-    /// Takes the key, or a place in its line.
+    /// Takes the key, or waits for it.
     pub(super) fn enter(
         &mut self,
         name: &Name,
-        waiters: bool,
+        may_wait: bool,
         bounds: Bounds,
     ) -> Result<Entrance, Refused<N>> {
         match self.entries.entry(Name::clone(name)) {
@@ -110,24 +142,24 @@ impl<T, N: Clone> Lines<T, N> {
                 vacant.insert(Entry::new(State::Turn));
                 Ok(Entrance::Free)
             }
-            hash_map::Entry::Occupied(_) => self.get_in_line(name, waiters, bounds, None),
+            hash_map::Entry::Occupied(_) => self.enqueue(name, may_wait, bounds, None),
         }
     }
 
-    /// Takes all of several keys, or a place in the line of the first that is in use.
+    /// Takes all of several keys, or waits for the first that is in use.
     pub(super) fn enter_all(
         &mut self,
         names: &[Name],
-        waiters: bool,
+        may_wait: bool,
         bounds: Bounds,
     ) -> Result<Entrance, Refused<N>> {
         if self.take_free(names) {
             return Ok(Entrance::Free);
         }
         let in_use = || names.iter().filter(|name| self.entries.contains_key(*name));
-        // For who does not wait the one that matters is the one that it must not wait for.
+        // For a caller that does not wait, a key that will not come free comes first.
         let stays = |name: &&Name| !self.is_leaving(name, bounds);
-        let in_the_way = if waiters { None } else { in_use().find(stays) };
+        let in_the_way = if may_wait { None } else { in_use().find(stays) };
         let Some(name) = in_the_way.or_else(|| in_use().next()).map(Name::clone) else {
             return Ok(Entrance::Free);
         };
@@ -136,7 +168,7 @@ impl<T, N: Clone> Lines<T, N> {
             missed: 0,
             claims: false,
         };
-        self.get_in_line(&name, waiters, bounds, Some(several))
+        self.enqueue(&name, may_wait, bounds, Some(several))
     }
 
     /// Takes all of these keys if none is in use.
@@ -151,8 +183,8 @@ impl<T, N: Clone> Lines<T, N> {
         true
     }
 
-    /// Whether even who does not wait may wait for the key: nobody has it any more, and nobody before wants it alone.
-    /// Room for that is a favour: without it, the key is in use, and the line is not its business.
+    /// Whether even a caller that does not wait may wait for the key: it is being released, and no waiter wants it
+    /// alone. If the list is full, the key counts as in use for such a caller.
     fn is_leaving(&self, name: &str, bounds: Bounds) -> bool {
         let Some(entry) = self.entries.get(name) else {
             return false;
@@ -162,27 +194,27 @@ impl<T, N: Clone> Lines<T, N> {
         comes_free && has_room && self.first_of_one(entry).is_none()
     }
 
-    /// The first in the line of a key who wants no other.
+    /// The first waiter for a key that wants no other.
     pub(super) fn first_of_one(&self, entry: &Entry<N>) -> Option<usize> {
         let mut next = entry.first;
         while let Some(index) = next {
-            let place = self.places.get(index)?;
-            if place.several.is_none() {
+            let waiter = self.waiters.get(index)?;
+            if waiter.several.is_none() {
                 break;
             }
-            next = place.behind;
+            next = waiter.behind;
         }
         next
     }
 
-    fn get_in_line(
+    fn enqueue(
         &mut self,
         name: &Name,
-        waiters: bool,
+        may_wait: bool,
         bounds: Bounds,
         several: Option<Several>,
     ) -> Result<Entrance, Refused<N>> {
-        if !waiters && !self.is_leaving(name, bounds) {
+        if !may_wait && !self.is_leaving(name, bounds) {
             return Err(Refused::InUse(self.note(name)));
         }
         if self.waiting_for(name) >= bounds.per_key {
@@ -193,20 +225,20 @@ impl<T, N: Clone> Lines<T, N> {
         }
         self.callers += 1;
         self.waiting += 1;
-        let index = self.places.insert(Place {
+        let index = self.waiters.insert(Waiter {
             name: Name::clone(name),
             before: None,
             behind: None,
             number: self.callers,
-            call: Call::Waiter(None),
-            waiters,
+            call: Call::Waiting(None),
+            may_wait,
             several: several.map(Box::new),
         });
         self.link(index, name);
-        Ok(Entrance::Place(index))
+        Ok(Entrance::Queued(index))
     }
 
-    /// Puts a waiter into the line of a key: behind those who came before it.
+    /// Puts a waiter into the list of a key: behind those that came before it.
     pub(super) fn link(&mut self, index: usize, name: &Name) {
         let (Some(number), Some(entry)) = (self.number(index), self.entries.get(name)) else {
             return;
@@ -220,15 +252,15 @@ impl<T, N: Clone> Lines<T, N> {
                 (before, behind) = (Some(other), self.behind(other));
             }
         }
-        if let Some(place) = self.places.get_mut(index) {
-            (place.before, place.behind) = (before, behind);
-            place.name = Name::clone(name);
+        if let Some(waiter) = self.waiters.get_mut(index) {
+            (waiter.before, waiter.behind) = (before, behind);
+            waiter.name = Name::clone(name);
         }
-        if let Some(place) = before.and_then(|before| self.places.get_mut(before)) {
-            place.behind = Some(index);
+        if let Some(waiter) = before.and_then(|before| self.waiters.get_mut(before)) {
+            waiter.behind = Some(index);
         }
-        if let Some(place) = behind.and_then(|behind| self.places.get_mut(behind)) {
-            place.before = Some(index);
+        if let Some(waiter) = behind.and_then(|behind| self.waiters.get_mut(behind)) {
+            waiter.before = Some(index);
         }
         if let Some(entry) = self.entries.get_mut(name) {
             if before.is_none() {
@@ -241,18 +273,18 @@ impl<T, N: Clone> Lines<T, N> {
         }
     }
 
-    /// Takes a waiter out of its line.
+    /// Takes a waiter out of its list.
     pub(super) fn unlink(&mut self, index: usize) {
-        let Some(place) = self.places.get_mut(index) else {
+        let Some(waiter) = self.waiters.get_mut(index) else {
             return;
         };
-        let (before, behind) = (place.before.take(), place.behind.take());
-        let entry = self.entries.get_mut(&place.name);
-        if let Some(place) = before.and_then(|before| self.places.get_mut(before)) {
-            place.behind = behind;
+        let (before, behind) = (waiter.before.take(), waiter.behind.take());
+        let entry = self.entries.get_mut(&waiter.name);
+        if let Some(waiter) = before.and_then(|before| self.waiters.get_mut(before)) {
+            waiter.behind = behind;
         }
-        if let Some(place) = behind.and_then(|behind| self.places.get_mut(behind)) {
-            place.before = before;
+        if let Some(waiter) = behind.and_then(|behind| self.waiters.get_mut(behind)) {
+            waiter.before = before;
         }
         if let Some(entry) = entry {
             if before.is_none() {
@@ -266,54 +298,53 @@ impl<T, N: Clone> Lines<T, N> {
     }
 
     pub(super) fn number(&self, index: usize) -> Option<u64> {
-        self.places.get(index).map(|place| place.number)
+        self.waiters.get(index).map(|waiter| waiter.number)
     }
 
     pub(super) fn behind(&self, index: usize) -> Option<usize> {
-        self.places.get(index)?.behind
+        self.waiters.get(index)?.behind
     }
 
     pub(super) fn several(&mut self, index: usize) -> Option<&mut Several> {
-        self.places.get_mut(index)?.several.as_deref_mut()
+        self.waiters.get_mut(index)?.several.as_deref_mut()
     }
 
     /// The names of the keys that a waiter wants, if they are several.
     pub(super) fn names(&self, index: usize) -> Option<Vec<Name>> {
-        let several = self.places.get(index)?.several.as_ref()?;
+        let several = self.waiters.get(index)?.several.as_ref()?;
         Some(several.names.clone())
     }
 
-    /// Calls a waiter that was taken out of its line.
-    pub(super) fn call(&mut self, index: usize, baton: T, after: &mut After<N>) {
-        let Some(place) = self.places.get_mut(index) else {
+    /// Calls a waiter that was taken out of its list.
+    pub(super) fn call(&mut self, index: usize, handover: T, wakeups: &mut Wakeups<N>) {
+        let Some(waiter) = self.waiters.get_mut(index) else {
             return;
         };
-        if let Call::Waiter(waker) = mem::replace(&mut place.call, Call::Called(baton)) {
+        if let Call::Waiting(waker) = mem::replace(&mut waiter.call, Call::Called(handover)) {
             self.waiting -= 1;
-            after.wake(waker);
+            wakeups.wake(waker);
         }
     }
 
-    /// Leaves a waiter waiting, with the waker of `cx` and without the one it returns; or tells, by `Err`, that it
-    /// waits no more.
+    /// Gives a waiter the waker of `cx` in place of the one that is returned; `Err` if it waits no more.
     pub(super) fn wait(&mut self, index: usize, cx: &Context<'_>) -> Result<Option<Waker>, ()> {
-        match self.places.get_mut(index).map(|place| &mut place.call) {
-            Some(Call::Waiter(Some(waker))) if waker.will_wake(cx.waker()) => Ok(None),
-            Some(Call::Waiter(waker)) => Ok(waker.replace(cx.waker().clone())),
+        match self.waiters.get_mut(index).map(|waiter| &mut waiter.call) {
+            Some(Call::Waiting(Some(waker))) if waker.will_wake(cx.waker()) => Ok(None),
+            Some(Call::Waiting(waker)) => Ok(waker.replace(cx.waker().clone())),
             _ => Err(()),
         }
     }
 
-    /// Takes a waiter out that is in no line any more, with what it was called with.
+    /// Removes a waiter that is in no list any more, and returns its state.
     pub(super) fn take_out(&mut self, index: usize) -> Option<Call<T>> {
-        let place = self.places.try_remove(index)?;
-        if matches!(place.call, Call::Waiter(_)) {
+        let waiter = self.waiters.try_remove(index)?;
+        if matches!(waiter.call, Call::Waiting(_)) {
             self.waiting -= 1;
         }
-        Some(place.call)
+        Some(waiter.call)
     }
 
-    /// Puts another note in place of the one that is returned.
+    /// Replaces the note of a key, and returns the one before.
     pub(super) fn set_note(&mut self, name: &str, note: Option<N>) -> Option<N> {
         let entry = self.entries.get_mut(name)?;
         mem::replace(&mut entry.note, note)
@@ -323,7 +354,7 @@ impl<T, N: Clone> Lines<T, N> {
         self.entries.get(name)?.note.clone()
     }
 
-    /// How many are in the line of `name`.
+    /// How many are in the list of `name`.
     fn waiting_for(&self, name: &str) -> usize {
         self.entries.get(name).map_or(0, |entry| entry.len)
     }
@@ -338,9 +369,9 @@ impl<T, N: Clone> Lines<T, N> {
         self.entries.len()
     }
 
-    /// How many wait, or were called and have not looked yet.
-    pub(super) fn places(&self) -> usize {
-        self.places.len()
+    /// How many wait, or were called and have not polled since.
+    pub(super) fn seats(&self) -> usize {
+        self.waiters.len()
     }
 }
 

@@ -1,67 +1,25 @@
-//! How turns end, and whom they go to.
+//! How turns end, and which waiter gets them.
 //!
-//! A key that comes free is offered to those in its line, in the order in which they came. Who wants this key alone
-//! takes it. Who wants several takes them if all of them are free; else it *misses* this one, which goes on to those
-//! behind, and moves to the line of a key that is in use. So nothing is kept from anybody for it.
+//! A key that comes free is offered to its waiters, in the order in which they came. A waiter for this key alone takes
+//! it. A waiter for several takes them if all of them are free; else it *misses* this one, which is offered to the
+//! next, and moves to the list of a key that is in use. So no key is kept from other waiters for it.
 //!
-//! But who has missed often enough *claims* its keys: nobody who came later gets any of them, and they are kept for
-//! it as they come free. The caller bounds how long that lasts, and gives way when it is over. Of two claims on one
-//! key the older prevails; and what was kept for one is not kept for another before somebody who waits for it has
+//! But a waiter that has missed often enough *claims* its keys: no caller that came later gets any of them, and they
+//! are kept for it as they come free. The caller bounds how long that lasts, and gives way when it is over. Of two
+//! claims on one key the older prevails; and a key that was kept for one is not kept for another before a waiter has
 //! had it.
 
-use std::mem;
 use std::slice;
-use std::task::Waker;
 
-use super::Name;
-use super::list::{Call, Entry, Lines, State};
-
-/// What must not be done under the mutex of the queue: wakers and notes are not ours.
-#[must_use = "somebody is to be woken"]
-pub(super) struct After<N> {
-    // Mostly there is one of each.
-    waker: Option<Waker>,
-    wakers: Vec<Waker>,
-    note: Option<N>,
-    notes: Vec<N>,
-}
+use super::list::{Call, Entry, Name, State, WaitLists};
+use super::wakeups::Wakeups;
 
 /// How turns are given.
 pub(super) struct Giving<'a, T> {
-    /// Makes what a waiter is called with that takes these keys.
+    /// Makes what a waiter is called with when it gets these keys.
     pub(super) turn: &'a dyn Fn(&[Name]) -> T,
-    /// Whether who has missed often enough may claim its keys.
+    /// Whether a waiter that has missed often enough may claim its keys.
     pub(super) claims: bool,
-}
-
-impl<N> After<N> {
-    pub(super) const fn new() -> Self {
-        Self {
-            waker: None,
-            wakers: Vec::new(),
-            note: None,
-            notes: Vec::new(),
-        }
-    }
-
-    pub(super) fn wake(&mut self, waker: Option<Waker>) {
-        if let Some(one) = mem::replace(&mut self.waker, waker) {
-            self.wakers.push(one);
-        }
-    }
-
-    fn drop(&mut self, note: Option<N>) {
-        if let Some(one) = mem::replace(&mut self.note, note) {
-            self.notes.push(one);
-        }
-    }
-
-    /// Does it, without the mutex.
-    pub(super) fn run(self) {
-        drop((self.note, self.notes));
-        self.waker.into_iter().for_each(Waker::wake);
-        self.wakers.into_iter().for_each(Waker::wake);
-    }
 }
 
 impl<T> Giving<'_, T> {
@@ -73,26 +31,31 @@ impl<T> Giving<'_, T> {
     }
 }
 
-impl<T, N: Clone> Lines<T, N> {
-    /// Ends the turns of these keys: each goes to the next, is kept for who claims it, or is free.
-    pub(super) fn release(&mut self, names: &[Name], giving: &Giving<'_, T>, after: &mut After<N>) {
+impl<T, N: Clone> WaitLists<T, N> {
+    /// Ends the turns of these keys: each passes to the next waiter, is kept for the one that claims it, or is free.
+    pub(super) fn release(
+        &mut self,
+        names: &[Name],
+        giving: &Giving<'_, T>,
+        wakeups: &mut Wakeups<N>,
+    ) {
         for name in names {
             if let Some(entry) = self.entries.get_mut(name) {
                 entry.state = State::Open;
                 entry.leaving = false;
-                after.drop(entry.note.take());
+                wakeups.drop(entry.note.take());
             }
         }
-        // Those who came first come first, whichever of these keys they want.
+        // In the order in which they came, whichever of these keys they want.
         while let Some((_, index)) = names.iter().filter_map(|name| self.next(name)).min() {
-            self.offer(index, giving, after);
+            self.offer(index, giving, wakeups);
         }
         for name in names {
-            self.settle(name, giving, after);
+            self.settle(name, giving, wakeups);
         }
     }
 
-    /// Who is to be offered an open key next: number and place.
+    /// The waiter that is offered an open key next: its number and index.
     fn next(&self, name: &str) -> Option<(u64, usize)> {
         let entry = self.entries.get(name)?;
         let next = entry.first.filter(|_| entry.state == State::Open)?;
@@ -100,7 +63,7 @@ impl<T, N: Clone> Lines<T, N> {
             .then_some((self.number(next)?, next))
     }
 
-    /// Whether a waiter came before whoever claims the key.
+    /// Whether a waiter came before the one that claims the key.
     fn comes_before_claim(&self, entry: &Entry<N>, index: usize) -> bool {
         let claim = entry.claim.and_then(|claim| self.number(claim));
         claim.is_none_or(|claim| self.number(index) <= Some(claim))
@@ -112,30 +75,34 @@ impl<T, N: Clone> Lines<T, N> {
             .is_none_or(|entry| entry.state == State::Open && self.comes_before_claim(entry, index))
     }
 
-    /// Lets the first in the line of an open key have all that it wants, or go on.
-    fn offer(&mut self, index: usize, giving: &Giving<'_, T>, after: &mut After<N>) {
+    /// Gives the first waiter for an open key all keys that it wants, or moves it on.
+    fn offer(&mut self, index: usize, giving: &Giving<'_, T>, wakeups: &mut Wakeups<N>) {
         let Some(names) = self.names(index) else {
             self.unlink(index);
-            self.give_one(index, giving, after);
+            self.give_one(index, giving, wakeups);
             return;
         };
         self.unlink(index);
         if names.iter().all(|name| self.is_free_for(index, name)) {
-            self.give_all(index, &names, giving, after);
+            self.give_all(index, &names, giving, wakeups);
             return;
         }
         let claims = self.miss(index) >= self.misses && giving.claims;
-        if !(claims && self.claim(index, &names, giving, after)) {
-            self.move_on(index, &names, None, after);
+        if !(claims && self.claim(index, &names, giving, wakeups)) {
+            self.move_on(index, &names, None, wakeups);
         }
     }
 
-    /// Calls who wants the key of its line alone, and has been taken out of it.
-    fn give_one(&mut self, index: usize, giving: &Giving<'_, T>, after: &mut After<N>) {
-        let Some(name) = self.places.get(index).map(|place| Name::clone(&place.name)) else {
+    /// Calls a waiter for one key that was taken out of its list.
+    fn give_one(&mut self, index: usize, giving: &Giving<'_, T>, wakeups: &mut Wakeups<N>) {
+        let Some(name) = self
+            .waiters
+            .get(index)
+            .map(|waiter| Name::clone(&waiter.name))
+        else {
             return;
         };
-        self.give_all(index, slice::from_ref(&name), giving, after);
+        self.give_all(index, slice::from_ref(&name), giving, wakeups);
     }
 
     fn give_all(
@@ -143,13 +110,13 @@ impl<T, N: Clone> Lines<T, N> {
         index: usize,
         names: &[Name],
         giving: &Giving<'_, T>,
-        after: &mut After<N>,
+        wakeups: &mut Wakeups<N>,
     ) {
         for name in names {
             let entry = self.entries.entry(Name::clone(name));
             entry.or_insert(Entry::new(State::Turn)).state = State::Turn;
         }
-        self.call(index, (giving.turn)(names), after);
+        self.call(index, (giving.turn)(names), wakeups);
     }
 
     fn miss(&mut self, index: usize) -> u32 {
@@ -159,16 +126,22 @@ impl<T, N: Clone> Lines<T, N> {
         })
     }
 
-    /// Puts a waiter into the line of one of its keys that is in use.
-    fn move_on(&mut self, index: usize, names: &[Name], but: Option<&str>, after: &mut After<N>) {
-        let mut names = names.iter().filter(|name| Some(&***name) != but);
+    /// Puts a waiter into the list of one of its keys that is in use.
+    fn move_on(
+        &mut self,
+        index: usize,
+        names: &[Name],
+        except: Option<&str>,
+        wakeups: &mut Wakeups<N>,
+    ) {
+        let mut names = names.iter().filter(|name| Some(&***name) != except);
         if let Some(name) = names.find(|name| !self.is_free_for(index, name)) {
-            self.link_if_it_waits(index, name, after);
+            self.link_if_it_waits(index, name, wakeups);
         }
     }
 
-    /// What becomes of a key that nobody took.
-    fn settle(&mut self, name: &str, giving: &Giving<'_, T>, after: &mut After<N>) {
+    /// Keeps a key that no waiter took for the one that claims it, or ends its entry.
+    fn settle(&mut self, name: &str, giving: &Giving<'_, T>, wakeups: &mut Wakeups<N>) {
         let entry = self.entries.get_mut(name);
         let Some(entry) = entry.filter(|entry| entry.state == State::Open) else {
             return;
@@ -176,19 +149,19 @@ impl<T, N: Clone> Lines<T, N> {
         match entry.claim {
             Some(claim) => {
                 entry.state = State::Kept;
-                self.complete(claim, giving, after);
+                self.complete(claim, giving, wakeups);
             }
             None => drop(self.entries.remove(name)),
         }
     }
 
-    /// Claims all of these keys for a waiter that is in no line; `false` if one is claimed by who came before.
+    /// Claims all of these keys for a waiter that is in no list; `false` if an earlier one claims one of them.
     fn claim(
         &mut self,
         index: usize,
         names: &[Name],
         giving: &Giving<'_, T>,
-        after: &mut After<N>,
+        wakeups: &mut Wakeups<N>,
     ) -> bool {
         let mut younger: Vec<usize> = Vec::new();
         for name in names {
@@ -205,27 +178,33 @@ impl<T, N: Clone> Lines<T, N> {
             let entry = self.entries.entry(Name::clone(name));
             entry.or_insert(Entry::new(State::Kept)).claim = Some(index);
         }
-        if let Some(place) = self.places.get_mut(index) {
-            if let Some(several) = &mut place.several {
+        if let Some(waiter) = self.waiters.get_mut(index) {
+            if let Some(several) = &mut waiter.several {
                 several.claims = true;
             }
-            if let Call::Waiter(waker) = &mut place.call {
-                // To watch the time.
-                after.wake(waker.take());
+            if let Call::Waiting(waker) = &mut waiter.call {
+                // It bounds the time.
+                wakeups.wake(waker.take());
             }
         }
         for one in younger {
             if let Some(names) = self.names(one) {
-                self.move_on(one, &names, None, after);
+                self.move_on(one, &names, None, wakeups);
             }
         }
-        self.lend(&kept, index, giving, after);
-        self.complete(index, giving, after);
+        self.lend(&kept, index, giving, wakeups);
+        self.complete(index, giving, wakeups);
         true
     }
 
-    /// Lets others have what was kept for claims that are over, before the one of `claim` keeps it.
-    fn lend(&mut self, kept: &[Name], claim: usize, giving: &Giving<'_, T>, after: &mut After<N>) {
+    /// Gives others the keys that were kept for claims that are over, before they are kept for `claim`.
+    fn lend(
+        &mut self,
+        kept: &[Name],
+        claim: usize,
+        giving: &Giving<'_, T>,
+        wakeups: &mut Wakeups<N>,
+    ) {
         let mut free = Vec::new();
         for name in kept {
             let entry = self.entries.get(name);
@@ -235,13 +214,13 @@ impl<T, N: Clone> Lines<T, N> {
             };
             if let Some(index) = self.first_of_one(entry) {
                 self.unlink(index);
-                self.give_one(index, giving, after);
+                self.give_one(index, giving, wakeups);
             }
         }
-        self.release(&free, &giving.without_claims(), after);
+        self.release(&free, &giving.without_claims(), wakeups);
     }
 
-    /// Ends a claim; returns what was kept for it.
+    /// Ends a claim; returns the keys that were kept for it.
     fn unclaim(&mut self, index: usize) -> Vec<Name> {
         let Some(mut names) = self.names(index) else {
             return Vec::new();
@@ -260,8 +239,8 @@ impl<T, N: Clone> Lines<T, N> {
         names
     }
 
-    /// Calls who claims its keys if all of them are kept for it.
-    fn complete(&mut self, index: usize, giving: &Giving<'_, T>, after: &mut After<N>) {
+    /// Calls a waiter that claims its keys if all of them are kept for it.
+    fn complete(&mut self, index: usize, giving: &Giving<'_, T>, wakeups: &mut Wakeups<N>) {
         let Some(names) = self.names(index) else {
             return;
         };
@@ -271,21 +250,26 @@ impl<T, N: Clone> Lines<T, N> {
         };
         if names.iter().all(is_kept) {
             drop(self.unclaim(index));
-            self.give_all(index, &names, giving, after);
+            self.give_all(index, &names, giving, wakeups);
         }
     }
 
     /// Whether a waiter claims its keys.
     pub(super) fn claims(&self, index: usize) -> bool {
         let several = self
-            .places
+            .waiters
             .get(index)
-            .and_then(|place| place.several.as_ref());
+            .and_then(|waiter| waiter.several.as_ref());
         several.is_some_and(|several| several.claims)
     }
 
-    /// Ends the claim of a waiter, if it has one: it waits as before, and what was kept for it goes to others.
-    pub(super) fn give_way(&mut self, index: usize, giving: &Giving<'_, T>, after: &mut After<N>) {
+    /// Ends the claim of a waiter, if it has one: it waits as before, and the keys that were kept for it go to others.
+    pub(super) fn give_way(
+        &mut self,
+        index: usize,
+        giving: &Giving<'_, T>,
+        wakeups: &mut Wakeups<N>,
+    ) {
         let Some(names) = self.names(index).filter(|_| self.claims(index)) else {
             return;
         };
@@ -293,42 +277,42 @@ impl<T, N: Clone> Lines<T, N> {
         if let Some(several) = self.several(index) {
             several.missed = 0;
         }
-        // One of its keys at least is in use: else it had been called.
+        // At least one of its keys is in use: else it had been called.
         let mut in_use = names.clone();
         in_use.retain(|name| !kept.contains(name));
-        self.move_on(index, &in_use, None, after);
-        self.release(&kept, &giving.without_claims(), after);
+        self.move_on(index, &in_use, None, wakeups);
+        self.release(&kept, &giving.without_claims(), wakeups);
     }
 
-    /// Takes a waiter out, with what it was called with; what was kept for it goes to others.
+    /// Removes a waiter and returns its state; the keys that were kept for it go to others.
     pub(super) fn remove(
         &mut self,
         index: usize,
         giving: &Giving<'_, T>,
-        after: &mut After<N>,
+        wakeups: &mut Wakeups<N>,
     ) -> Option<Call<T>> {
-        let waiters = matches!(self.places.get(index)?.call, Call::Waiter(_));
+        let waits = matches!(self.waiters.get(index)?.call, Call::Waiting(_));
         let claims = self.claims(index);
         let kept = if claims {
             self.unclaim(index)
         } else {
             Vec::new()
         };
-        if waiters && !claims {
+        if waits && !claims {
             self.unlink(index);
         }
         let call = self.take_out(index);
-        self.release(&kept, &giving.without_claims(), after);
+        self.release(&kept, &giving.without_claims(), wakeups);
         call
     }
 
-    /// Who is called with the lock of a key as it is: the next in line, unless that wants several keys and has its
-    /// turn, for which the lock is to be released.
+    /// The waiter that takes the lock of a key as it is: the next, unless that wants several keys and they are free,
+    /// for which the lock must be released. Also those before it, which miss this key.
     fn heir(&self, name: &str) -> Option<(usize, Vec<usize>)> {
         let entry = self.entries.get(name)?;
         let (mut next, mut missing) = (entry.first, Vec::new());
         while let Some(index) = next.filter(|index| self.comes_before_claim(entry, *index)) {
-            let Some(several) = self.places.get(index)?.several.as_ref() else {
+            let Some(several) = self.waiters.get(index)?.several.as_ref() else {
                 return Some((index, missing));
             };
             let mut others = several.names.iter().filter(|other| ***other != *name);
@@ -342,21 +326,21 @@ impl<T, N: Clone> Lines<T, N> {
         None
     }
 
-    /// Whether the lock of a key would be taken as it is.
+    /// Whether a waiter would take the lock of a key as it is.
     pub(super) fn has_heir(&self, name: &str) -> bool {
         self.heir(name).is_some()
     }
 
-    /// Calls the next who takes the lock of a key as it is, or gives it back. Who comes before and wants several keys
-    /// misses this one.
+    /// Calls the next waiter that takes the lock of a key as it is, or returns `handover`. Waiters before it, which
+    /// want several keys, miss this one.
     pub(super) fn hand_over(
         &mut self,
         name: &str,
-        baton: T,
-        after: &mut After<N>,
+        handover: T,
+        wakeups: &mut Wakeups<N>,
     ) -> Result<(), T> {
         let Some((heir, missing)) = self.heir(name) else {
-            return Err(baton);
+            return Err(handover);
         };
         for index in missing {
             let Some(names) = self.names(index) else {
@@ -364,10 +348,10 @@ impl<T, N: Clone> Lines<T, N> {
             };
             self.unlink(index);
             self.miss(index);
-            self.move_on(index, &names, Some(name), after);
+            self.move_on(index, &names, Some(name), wakeups);
         }
         self.unlink(heir);
-        self.call(heir, baton, after);
+        self.call(heir, handover, wakeups);
         Ok(())
     }
 }

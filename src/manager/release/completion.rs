@@ -8,13 +8,12 @@ use bytes::Bytes;
 
 use crate::clock::Clock as _;
 use crate::manager::error::release::CompleteError;
-use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::held::{HeldLease, Turns};
 use crate::manager::lease::share::Owed;
 use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::retry::{is_retryable, retry};
 use crate::manager::shared::Shared;
-use crate::manager::waiting::turns::Turns;
 use crate::moment::Moment;
 use crate::node::{
     CompleteReply, CompleteRequest, Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest,

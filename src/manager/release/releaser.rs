@@ -7,13 +7,12 @@ use tokio::time::{sleep, timeout};
 use crate::clock::Clock as _;
 use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::ReleaseUnconfirmed;
-use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::held::{HeldLease, Turns};
 use crate::manager::lease::share::Owed;
 use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::retry::{Missed, is_retryable, retry};
 use crate::manager::shared::Shared;
-use crate::manager::waiting::turns::Turns;
 use crate::metrics;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
@@ -368,7 +367,7 @@ impl Shared {
             let now = self.clock.now();
             let pause = give_way(listeners, now.since(sent));
             for key in keys.as_slice() {
-                self.cooldown.stand_back(key.shared(), now, pause);
+                self.cooldown.start(key.shared(), now, pause);
             }
         }
         drop(turns);

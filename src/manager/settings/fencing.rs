@@ -1,18 +1,17 @@
-//! [`Fencing`]: whether and how holders are numbered.
+//! [`Fencing`]: whether holders get fencing tokens, and how long the counters are kept.
 
 use std::time::Duration;
 
-/// Whether holders are numbered, and how long the nodes keep the counters.
+/// Whether holders get fencing tokens, and how long the nodes keep the counters.
 ///
 /// Every grant brings a [`FencingToken`](crate::FencingToken), with which the resource behind the lock tells a late
-/// holder from the present one. It costs no round trip where the nodes report the same number, which they do while
+/// holder from the present one. It costs no round trip where the nodes report the same token, which they do while
 /// they are healthy; else one.
 ///
 /// A counter lives on the nodes for as long as it is kept after its last use, and every renewal of a lock is a use.
-/// A key whose counter has gone goes on from the highest number that any key of the node had. So to keep counters for a
-/// short time is as safe as for a long one; it costs a second round trip where the nodes differ in that highest number
-/// and a clock is behind it. What that comes to, and how much room counters take, is in
-/// the guide (`docs::operations`, "Room on the nodes").
+/// A key whose counter has gone goes on from the highest token that any key of the node had. So to keep counters for a
+/// short time is as safe as for a long one; it costs a second round trip where the nodes differ in that highest token
+/// and a clock is behind it. The guide has the figures (`docs::operations`, "Room on the nodes").
 ///
 /// # Examples
 ///
@@ -22,10 +21,10 @@ use std::time::Duration;
 ///
 /// let locks = LockManager::builder().memory(5).connect().await?;
 /// let first = locks.try_acquire("order:42").await?;
-/// let number = first.fence();
+/// let token = first.fence();
 /// first.release().await?;
 /// let second = locks.try_acquire("order:42").await?;
-/// assert!(second.fence() > number);
+/// assert!(second.fence() > token);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +37,11 @@ pub struct Fencing {
 pub(in crate::manager) const USUAL: Duration = Duration::from_secs(5 * 60);
 
 impl Fencing {
-    /// Holders are not numbered. Resources cannot tell a late holder from the present one then.
+    /// No fencing tokens. Resources cannot tell a late holder from the present one then.
     pub const OFF: Self = Self { keep: None };
 
-    /// Holders are numbered, and a counter is kept for `keep` after its last use. At least the ttl; default: 5 min,
-    /// or the ttl if that is longer.
+    /// Holders get fencing tokens, and a counter is kept for `keep` after its last use. At least the ttl; default:
+    /// 5 min, or the ttl if that is longer.
     #[must_use]
     pub const fn keep(keep: Duration) -> Self {
         Self { keep: Some(keep) }
@@ -55,8 +54,7 @@ impl Default for Fencing {
     }
 }
 
-/// How long counters are kept of which nobody said how long: under locks of this ttl, also where holders are not
-/// numbered.
+/// How long counters are kept by default, under locks of this ttl; also where fencing is off.
 pub(in crate::manager) fn usual(ttl: Duration) -> Duration {
     USUAL.max(ttl)
 }

@@ -7,16 +7,16 @@ use std::time::Duration;
 /// When a guard is released and another caller of the same manager waits for that key, the lock passes to it
 /// without asking the nodes, as long as enough of its validity is left. After `max_passes` passes in a row, or
 /// `max_time` from the moment the nodes granted it, the lock is really released, so that other processes get
-/// their turn; if any of them was waiting, this one stands back for a few round trips.
+/// their turn; if any of them was waiting, the key has a cooldown of a few round trips in this process.
 ///
 /// Each holder has its own [`LockGuard`](crate::LockGuard), its own [`max_hold`](crate::LockManagerBuilder::max_hold)
-/// and its own loss; the handles of the one before say *lost* from the moment of the pass.
+/// and its own loss; the handles of the holder before say *lost* from the moment of the pass.
 ///
 /// # What is excluded, and what is not
 ///
-/// What runs under a guard never overlaps with what runs under another. A handler that spawns work and does not
-/// give it the guard leaves that work behind: the next holder starts while it still runs. That is so after every
-/// release; a hand-off makes it likelier to be seen, because the next holder starts within microseconds.
+/// Work under one guard never overlaps with work under another. A handler that spawns work and does not give it the
+/// guard leaves that work behind: the next holder starts while it still runs. That is so after every release; a
+/// hand-off makes it likelier to be seen, because the next holder starts within microseconds.
 ///
 /// # Examples
 ///

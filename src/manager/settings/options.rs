@@ -15,7 +15,7 @@ use crate::protocol::quorum::Quorum;
 use crate::protocol::renewal::Terms;
 use crate::protocol::validity::Drift;
 
-/// What the builder collects, not yet checked.
+/// The settings of the builder, not yet checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) namespace: String,
@@ -72,7 +72,7 @@ pub(crate) struct Options {
     pub(in crate::manager) hand_off: HandOff,
     pub(in crate::manager) fencing: Fencing,
     pub(in crate::manager) guard: RestartGuard,
-    pub(in crate::manager) vouched: bool,
+    pub(in crate::manager) bootstrap: bool,
     pub(in crate::manager) redact: bool,
     pub(in crate::manager) connect_timeout: Duration,
     // How many losses the quorum masks.
@@ -80,7 +80,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What all processes that share `nodes` must agree on.
+    /// The config that all processes that share `nodes` must have in common.
     pub(in crate::manager) fn config(&self, nodes: &[Arc<dyn Node>]) -> Arc<ClusterConfig> {
         let described = nodes.iter().map(|node| match node.agreed() {
             more if more.is_empty() => node.name().to_owned(),
@@ -108,7 +108,7 @@ impl Settings {
     pub(crate) fn check(&self, nodes: usize) -> Result<Options, ConfigError> {
         let namespace = Namespace::new(&self.namespace)
             .map_err(|error| ConfigError::of("namespace", error.to_string()))?;
-        // The nodes count whole milliseconds; the deadline must not count more than they were told.
+        // The nodes count whole milliseconds; the deadline must not be later than theirs.
         let ttl = Duration::from_millis(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX));
         check_range("ttl", ttl, MIN_TTL, MAX_TTL)?;
         let max_ttl = self.longest(ttl)?;
@@ -149,7 +149,7 @@ impl Settings {
             hand_off: self.hand_off.checked(max_hold)?,
             fencing: self.fencing.checked(ttl)?,
             guard: self.guard.checked()?,
-            vouched: self.bootstrap,
+            bootstrap: self.bootstrap,
             redact: self.redact_keys,
             connect_timeout: self.connect_timeout,
             masked: self.masked,
@@ -157,7 +157,7 @@ impl Settings {
     }
 
     /// The longest ttl of any process, in whole milliseconds as well.
-    pub(in crate::manager) fn longest(&self, ttl: Duration) -> Result<Duration, ConfigError> {
+    fn longest(&self, ttl: Duration) -> Result<Duration, ConfigError> {
         let millis = u64::try_from(self.max_ttl.as_millis()).unwrap_or(u64::MAX);
         let longest = Duration::from_millis(millis);
         check_range("max_ttl", longest, MIN_TTL, MAX_TTL)?;
@@ -170,7 +170,7 @@ impl Settings {
         Ok(longest)
     }
 
-    pub(in crate::manager) fn bounds(&self) -> Result<Bounds, ConfigError> {
+    fn bounds(&self) -> Result<Bounds, ConfigError> {
         let (per_key, total) = (self.max_waiters_per_key, self.max_waiters);
         if per_key == 0 || total == 0 {
             let field = if per_key == 0 {
@@ -188,7 +188,7 @@ impl Settings {
 }
 
 impl HandOff {
-    pub(in crate::manager) fn checked(self, max_hold: Duration) -> Result<Self, ConfigError> {
+    fn checked(self, max_hold: Duration) -> Result<Self, ConfigError> {
         if self.max_passes > MAX_PASSES {
             let text = format!(
                 "hand_off allows {} passes in a row; there may be at most {MAX_PASSES}",
@@ -208,7 +208,7 @@ impl HandOff {
 }
 
 impl Fencing {
-    pub(in crate::manager) fn checked(self, ttl: Duration) -> Result<Self, ConfigError> {
+    fn checked(self, ttl: Duration) -> Result<Self, ConfigError> {
         if self == Self::default() {
             return Ok(Self::keep(usual(ttl)));
         }
@@ -221,7 +221,7 @@ impl Fencing {
 }
 
 impl RestartGuard {
-    pub(in crate::manager) fn checked(self) -> Result<Self, ConfigError> {
+    fn checked(self) -> Result<Self, ConfigError> {
         if let Some(skew) = self.max_clock_skew {
             check_range("max_clock_skew", skew, Duration::ZERO, MAX_SKEW)
                 .map_err(|error| error.moved("restart_guard.max_clock_skew"))?;
@@ -230,11 +230,11 @@ impl RestartGuard {
     }
 }
 
-pub(in crate::manager) const fn on_off(on: bool) -> &'static str {
+const fn on_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-pub(in crate::manager) fn quorum(nodes: usize, masked: usize) -> Result<Quorum, ConfigError> {
+fn quorum(nodes: usize, masked: usize) -> Result<Quorum, ConfigError> {
     if nodes == 0 {
         return Err(ConfigError::of(
             "nodes",
@@ -257,10 +257,7 @@ pub(in crate::manager) fn quorum(nodes: usize, masked: usize) -> Result<Quorum, 
     })
 }
 
-pub(in crate::manager) fn check_in_time(
-    node_timeout: Duration,
-    max_ttl: Duration,
-) -> Result<(), ConfigError> {
+fn check_in_time(node_timeout: Duration, max_ttl: Duration) -> Result<(), ConfigError> {
     let latest = latest_vote(max_ttl);
     if node_timeout > latest {
         let text = format!(
@@ -271,7 +268,7 @@ pub(in crate::manager) fn check_in_time(
     Ok(())
 }
 
-pub(in crate::manager) fn check_range(
+fn check_range(
     name: &str,
     value: Duration,
     least: Duration,
@@ -288,17 +285,17 @@ pub(in crate::manager) fn check_range(
     Ok(())
 }
 
-pub(in crate::manager) const MIN_TTL: Duration = Duration::from_millis(10);
-pub(in crate::manager) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-pub(in crate::manager) const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);
-pub(in crate::manager) const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
-pub(in crate::manager) const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(60);
-pub(in crate::manager) const MAX_NODES: usize = 32;
+const MIN_TTL: Duration = Duration::from_millis(10);
+const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);
+const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
+const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(60);
+const MAX_NODES: usize = 32;
 /// A hundred years; the servers count milliseconds in 63 bits.
-pub(in crate::manager) const MAX_KEEP: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-pub(in crate::manager) const MAX_SKEW: Duration = Duration::from_secs(60 * 60);
-/// Holders of one grant are numbered by ten bits.
-pub(in crate::manager) const MAX_PASSES: u32 = 1_023;
+const MAX_KEEP: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+const MAX_SKEW: Duration = Duration::from_secs(60 * 60);
+/// Ten bits of a fencing token count the holders of one grant.
+const MAX_PASSES: u32 = 1_023;
 
 #[cfg(test)]
 mod tests {

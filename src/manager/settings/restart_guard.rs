@@ -6,10 +6,10 @@ use std::time::Duration;
 ///
 /// A server that restarts without its data, is flushed, or is replaced by another under the same address has
 /// forgotten the locks that it granted, and would grant them a second time: two holders at once. With the guard,
-/// which is on unless it is switched off, every node carries a *marker* that says who it is. A node whose marker is
-/// missing or is another's is in *quarantine*: it grants nothing until every lease that it may have forgotten has
+/// which is on by default, every node carries a *marker* with its identity. A node whose marker is missing or is
+/// another's is in *quarantine*: it grants nothing until every lease that it may have forgotten has
 /// ended and it has learnt from the other nodes how high the fencing tokens have come. It takes no operator and no
-/// clock of the servers; any process that uses the nodes sees to it.
+/// clock of the servers; any process that uses the nodes does it.
 ///
 /// The locks that are held meanwhile are not touched: they live on with the quorum that remembers them.
 ///
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// | fewer | until more of them answer |
 ///
 /// Never less than a tenth of `max_ttl`, or a second (or all of it if it is shorter): for so long the vote of a node
-/// counts after an attempt began. If fewer than a quorum of nodes remember anything, nobody knows how high the tokens
+/// counts after an attempt began. If fewer than a quorum of nodes remember anything, it is unknown how high the tokens
 /// have come, and the clock must do. That is logged as an error, for tokens may repeat if the clock of a process is
 /// wrong by more than `max_clock_skew`.
 ///
@@ -42,23 +42,24 @@ use std::time::Duration;
 ///
 /// # Other nodes, other settings
 ///
-/// A marker also names what the processes agreed on: the format of what is on the nodes, the names of all nodes, the
-/// quorum, how many losses it masks, `max_ttl`, and whether there are a guard and fencing tokens. A process that agreed
-/// on something else is refused with an error that shows both, for each list would have a majority of its own; so is
-/// one without the guard. And one such node is enough: a manager that finds any of its nodes to serve others grants
-/// nothing and extends nothing until they agree. Held locks end with their validity. It may be that both lists stop:
-/// give all processes one of them, or change the members.
+/// A marker also holds the config of the processes: the format of the data on the nodes, the names of all nodes, the
+/// quorum, how many losses it masks, `max_ttl`, and whether there are a guard and fencing tokens. A process with
+/// another config is refused with an error that shows both, for each list would have a majority of its own; so is one
+/// without the guard. And one such node is enough: a manager that finds any of its nodes to serve others grants nothing and
+/// extends nothing until they agree. Held locks end with their validity. It may be that both lists stop: give all
+/// processes one of them, or change the members.
 ///
-/// To change what is agreed on: stop all processes; wait for the longest ttl; then, from one process with the new
+/// To change the config: stop all processes; wait for the longest ttl; then, from one process with the new
 /// settings, call [`adopt_nodes`](crate::LockManager::adopt_nodes) on a manager made by
-/// [`lazy`](crate::LockManagerBuilder::lazy). All nodes are quarantined once by that, and what they knew of longer ttls
-/// is over. A node that cannot be reached then comes back with what it knew, and only costs its vote: the others
+/// [`lazy`](crate::LockManagerBuilder::lazy). All nodes are quarantined once by that, and forget
+/// longer ttls. A node that cannot be reached then comes back with its old config, and only costs its vote: the others
 /// remember that its list was replaced.
 ///
-/// What hides an overlap of two lists: a node that they share and that one of them cannot reach, or that has come back
-/// empty, for whoever is first. Neither list grants anything through it unless it accepted that list before, and who
-/// can reach it looks every second; but processes that were granted locks before, and cannot reach it, do not learn
-/// that it is another's now. If the ttl of the others is shorter than theirs, both can hold a lock meanwhile.
+/// An overlap of two lists is hidden by a node that they share and that one of them cannot reach, or that has come back
+/// empty, for the process that is first. Neither list grants anything through it unless it accepted that list before,
+/// and processes that can reach it check every second; but processes that were granted locks before, and cannot reach
+/// it, do not learn that it belongs to others now. If the ttl of the others is shorter than theirs, both can hold a
+/// lock meanwhile.
 ///
 /// # What it does not see
 ///
@@ -73,7 +74,7 @@ pub struct RestartGuard {
 }
 
 impl RestartGuard {
-    /// Nodes grant whatever they may have forgotten, as other Redlock libraries have it.
+    /// Nodes grant also locks that they may have forgotten, as with other Redlock libraries.
     ///
     /// Switch it off in all processes or in none: those with and those without it refuse each other. Processes without
     /// it are refused for another list, too, as soon as a node tells that it serves others; but a list need not have
@@ -82,8 +83,8 @@ impl RestartGuard {
         max_clock_skew: None,
     };
 
-    /// Nodes that may have forgotten something wait. `skew` is by how much the clocks of any two processes differ at
-    /// most; default: 1 s, at most an hour.
+    /// Nodes that may have forgotten locks are quarantined. `skew` is by how much the clocks of any two processes
+    /// differ at most; default: 1 s, at most an hour.
     #[must_use]
     pub const fn max_clock_skew(skew: Duration) -> Self {
         Self {

@@ -1,30 +1,19 @@
-//! What passes from one caller of this process to the next: a bare turn, or a lock with its turn.
+//! [`Turns`]: the right of one caller of this process to go for the keys of one lock.
 
-use std::sync::Weak;
-use std::time::Duration;
-
-use crate::clock::Clock;
-use crate::manager::guard::LockGuard;
-use crate::manager::lease::held::HeldLease;
-use crate::manager::queue::{self, Name};
-use crate::moment::Moment;
+use crate::manager::queue::{Handover, Name, Turn};
+use crate::manager::waiting::holder::Holder;
 use crate::namespace::{NodeKey, NodeKeys};
 
-/// The callers of one manager.
-pub(in crate::manager) type Queue = queue::Queue<Baton>;
-/// The right to go for a key.
-pub(in crate::manager) type Turn = queue::Turn<Baton>;
-
-/// The right to go for all keys of one lock.
+/// The right to go for all keys of one lock. `B` is what waiters are called with.
 #[derive(Debug)]
-pub(in crate::manager) struct Turns {
-    turn: Turn,
-    // Who comes next is to ask the nodes.
+pub(in crate::manager) struct Turns<B: Handover> {
+    turn: Turn<B>,
+    // The next caller must ask the nodes.
     personal: bool,
 }
 
-impl Turns {
-    pub(in crate::manager) const fn new(turn: Turn) -> Self {
+impl<B: Handover<Note = Holder>> Turns<B> {
+    pub(in crate::manager) const fn new(turn: Turn<B>) -> Self {
         Self {
             turn,
             personal: false,
@@ -43,28 +32,29 @@ impl Turns {
         Some(Self { turn, ..self })
     }
 
-    /// The right to go for all of `keys`, if nobody has it for one of those that are missing.
+    /// The right to go for all of `keys`, if none of those that are missing is in use.
     pub(in crate::manager) fn widen(self, keys: &NodeKeys) -> Option<Self> {
         let turn = self.turn.widen(&names(keys))?;
         Some(Self { turn, ..self })
     }
 
-    /// Whether the lock may pass to somebody who waits: only one of a single key does, and no personal one.
+    /// Whether the lock may pass to a waiter as it is: only a lock of a single key does, and no personal one.
     pub(in crate::manager) fn can_hand_off(&self) -> bool {
         !self.personal && self.turn.is_waited_for()
     }
 
-    /// Notes what is known of the keys.
-    pub(in crate::manager) fn note(&self, note: &Note) {
-        self.turn.note(note);
+    /// Notes who holds the keys.
+    pub(in crate::manager) fn note(&self, holder: &Holder) {
+        self.turn.note(holder);
     }
 
-    /// Lets those wait who do not: the keys are being given back, or will be if one of them is held elsewhere.
+    /// The keys are being released, or will be if one of them is held elsewhere: also callers that do not wait for a
+    /// holder wait for that.
     pub(in crate::manager) fn leave(&self) {
         self.turn.set_leaving(true);
     }
 
-    /// The keys are here to stay: who does not wait is sent away.
+    /// The keys stay in use: callers that do not wait for a holder are sent away.
     pub(in crate::manager) fn stay(&self) {
         self.turn.set_leaving(false);
     }
@@ -74,40 +64,4 @@ impl Turns {
 pub(in crate::manager) fn names(keys: &NodeKeys) -> Vec<Name> {
     let keys = keys.as_slice().iter();
     keys.map(|key| Name::clone(key.shared())).collect()
-}
-
-/// What a waiter is called with. Dropped, it passes on: a guard releases its lock, or hands it to the next.
-#[derive(Debug)]
-pub(in crate::manager) enum Baton {
-    /// Go for the key.
-    Turn(Turn),
-    /// The key is yours already.
-    Lock(LockGuard),
-}
-
-impl queue::Baton for Baton {
-    type Note = Note;
-
-    fn bare(turn: Turn) -> Self {
-        Self::Turn(turn)
-    }
-}
-
-/// What is known of a key that is in use.
-#[derive(Clone, Debug)]
-pub(in crate::manager) enum Note {
-    /// It is held here.
-    Held(Weak<HeldLease>),
-    /// It is held elsewhere, until then unless it is extended or released.
-    Until(Moment),
-}
-
-impl Note {
-    /// How long the lease goes on, as far as is known.
-    pub(in crate::manager) fn remaining(&self, clock: &dyn Clock) -> Option<Duration> {
-        match self {
-            Self::Held(hold) => hold.upgrade().map(|hold| hold.left()),
-            Self::Until(end) => Some(end.since(clock.now())),
-        }
-    }
 }

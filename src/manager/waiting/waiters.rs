@@ -1,27 +1,51 @@
-//! [`Waiters`]: who waits for which key, and since when, for those who look.
+//! [`Waiters`]: which callers wait for which key, and since when, for the snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::manager::shared::Shared;
 use crate::metrics;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
 
-/// The callers of one manager that wait: in line, or for other processes. Who gets a lock at once is never in it.
+/// The callers of one manager that wait: in its queue, or for other processes. A caller that gets its lock at once is
+/// never among them. Clones are the same list.
+#[derive(Clone, Debug, Default)]
+pub(in crate::manager) struct Waiters(Arc<Mutex<List>>);
+
 #[derive(Debug, Default)]
-pub(in crate::manager) struct Waiters(Mutex<BTreeMap<(Moment, u64), NodeKey>>);
+struct List {
+    // The oldest come first.
+    waiters: BTreeMap<(Moment, u64), NodeKey>,
+    next: u64,
+}
 
 impl Waiters {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<(Moment, u64), NodeKey>> {
+    fn list(&self) -> MutexGuard<'_, List> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Key to how many wait for it, and since when the first of them.
+    /// Adds a caller that began at `began` and waits for `key`, until the result is dropped: in the queue behind other
+    /// callers of its process, or else for other processes.
+    pub(in crate::manager) fn add(&self, key: &NodeKey, began: Moment, in_queue: bool) -> Waiter {
+        let mut list = self.list();
+        let at = (began, list.next);
+        list.next += 1;
+        list.waiters.insert(at, key.clone());
+        drop(list);
+        if in_queue {
+            metrics::waiting_more();
+        }
+        Waiter {
+            waiters: self.clone(),
+            at,
+            in_queue,
+        }
+    }
+
+    /// For each key: how many callers wait for it, and since when the first of them.
     pub(in crate::manager) fn by_key(&self) -> BTreeMap<Arc<str>, (NodeKey, usize, Moment)> {
         let mut keys = BTreeMap::new();
-        // The oldest come first.
-        for ((since, _), key) in &*self.all() {
+        for ((since, _), key) in &self.list().waiters {
             let name = Arc::clone(key.shared());
             let entry = keys.entry(name).or_insert_with(|| (key.clone(), 0, *since));
             entry.1 += 1;
@@ -33,39 +57,17 @@ impl Waiters {
 /// One caller that waits.
 #[derive(Debug)]
 pub(in crate::manager) struct Waiter {
-    shared: Arc<Shared>,
+    waiters: Waiters,
     at: (Moment, u64),
-    in_line: bool,
-}
-
-impl Waiter {
-    /// A caller that began at `began` and waits for `key`: in line behind others of its process, or else for other
-    /// processes.
-    pub(in crate::manager) fn new(
-        shared: &Arc<Shared>,
-        key: &NodeKey,
-        began: Moment,
-        in_line: bool,
-    ) -> Self {
-        let at = (began, shared.next_id());
-        shared.waiters.all().insert(at, key.clone());
-        if in_line {
-            metrics::waiting_more();
-        }
-        Self {
-            shared: Arc::clone(shared),
-            at,
-            in_line,
-        }
-    }
+    in_queue: bool,
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let gone = self.shared.waiters.all().remove(&self.at);
+        let gone = self.waiters.list().waiters.remove(&self.at);
         // Outside the mutex.
         drop(gone);
-        if self.in_line {
+        if self.in_queue {
             metrics::waiting_less();
         }
     }

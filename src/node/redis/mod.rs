@@ -17,18 +17,8 @@
 //!
 //! # Rights
 //!
-//! A user that may do this and nothing else is enough, here for the namespace `lk`:
-//!
-//! ```text
-//! ACL SETUSER locks reset on >PASSWORD ~lk:* ~lk!* resetchannels &lk!free:* &lk!idem!free:* -@all +evalsha +script|load +set +get +mget +del +pexpire +pexpireat +pttl +hset +hmget +hdel +time +publish +subscribe +unsubscribe +pubsub|numsub +info +ping
-//! ```
-//!
-//! Worth having, but not needed: `+client|id +client|kill`, so that commands of a lost connection cannot run after
-//! those of its successor, and `+client|setname`, so that operators see who is connected.
-//! Without `+publish`, `+subscribe`, `+unsubscribe` or the channel, waiters are not told of releases and learn of
-//! them by asking again, at least ten times a second; what we may not subscribe to is said once in the log. Without
-//! `+pubsub|numsub` a waiter does not know how many others are told with it, and contenders get in each other's way
-//! a little more often.
+//! Which rights a user of the server needs, and what is missing without each: `docs::managed_redis` of the guide, "The
+//! rights".
 //!
 //! # Connections
 //!

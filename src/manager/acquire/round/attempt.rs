@@ -1,4 +1,4 @@
-//! [`Attempt`]: one round over the nodes, from the first byte to the last debt.
+//! [`Attempt`]: one acquire round over all nodes, including the release of what a lost round set.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -8,16 +8,17 @@ use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::lease::Lease;
-use crate::lock_keys::LockKeys;
+use crate::manager::acquire::round::late::{settle_lost, take_late_replies};
 use crate::manager::error::acquire::{AcquireError, NoQuorum, ShuttingDown, TooSlow};
 use crate::manager::lease::clocks::Clocks;
-use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::held::{HeldLease, Turns};
 use crate::manager::ledger::{Obligation, Stage};
+use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::random::token;
 use crate::manager::release::releaser::{Debt, Release};
 use crate::manager::shared::Shared;
-use crate::manager::waiting::turns::{Note, Turns};
+use crate::manager::target::LockTarget;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest};
@@ -31,9 +32,9 @@ use crate::token::{FencingToken, Owner, OwnerToken};
 pub(in crate::manager) enum Purpose {
     /// A lock.
     Lock,
-    /// What the request of an idempotency key came to, or else the lock to run it.
-    Recall {
-        /// Whether nodes that have a record are to grant, too.
+    /// The stored result of an idempotency key, or else the lock to compute it.
+    Idempotent {
+        /// Whether nodes that have a record grant, too.
         adopt: bool,
         /// How long records are kept.
         keep: Duration,
@@ -41,19 +42,19 @@ pub(in crate::manager) enum Purpose {
 }
 
 impl Purpose {
-    /// The same, with the lock in any case; `None` if that is asked for already.
+    /// The same, with the lock in any case; `None` if it is so already.
     pub(in crate::manager) const fn adopting(self) -> Option<Self> {
         match self {
-            Self::Recall { adopt: false, keep } => Some(Self::Recall { adopt: true, keep }),
-            Self::Lock | Self::Recall { .. } => None,
+            Self::Idempotent { adopt: false, keep } => Some(Self::Idempotent { adopt: true, keep }),
+            Self::Lock | Self::Idempotent { .. } => None,
         }
     }
 }
 
-/// One round over the nodes with one owner token.
+/// One acquire round over all nodes, with one owner token.
 ///
-/// It ends in exactly one of three ways: [`win`](Self::win) makes a lock of it, [`give_back`](Self::give_back)
-/// releases what it got and waits for that, and `drop`, at any point, releases what it got in the background.
+/// It ends in exactly one of three ways: [`win`](Self::win) makes a lock of it, [`release`](Self::release) releases
+/// what it set and waits for that, and `drop`, at any point, releases what it set in the background.
 #[derive(Debug)]
 pub(in crate::manager) struct Attempt {
     pub(in crate::manager) shared: Arc<Shared>,
@@ -63,15 +64,15 @@ pub(in crate::manager) struct Attempt {
     pub(in crate::manager) fence: Option<FencingToken>,
     pub(in crate::manager) sent: Moment,
     pub(in crate::manager) round: Round,
-    // Numbers are kept for so long; `None`: the lock is not numbered.
-    pub(in crate::manager) numbered: Option<Duration>,
-    // What the nodes told of, or are to be given up for.
+    // How long fencing counters are kept; `None`: the lock has no fencing token.
+    pub(in crate::manager) keep_fence: Option<Duration>,
+    // Those of the nodes that have one.
     pub(in crate::manager) records: Vec<(usize, Record)>,
-    // What the clocks of those showed that granted.
+    // The clocks of the nodes that granted.
     pub(in crate::manager) clocks: Vec<u64>,
     pub(in crate::manager) errors: Vec<(usize, NodeError)>,
     pub(in crate::manager) fanout: Fanout<Result<AcquireReply, NodeError>>,
-    // The round was lost: to take back what it got tells nobody anything new.
+    // The round was lost: the release of what it set is no news for others.
     pub(in crate::manager) lost: bool,
     // Only `win` and `drop` take it.
     pub(in crate::manager) obligation: Option<Obligation>,
@@ -95,28 +96,26 @@ impl Attempt {
         let token = token().map_err(AcquireError::NoEntropy)?;
         let obligation = shared.ledger.begin();
         let obligation = obligation.ok_or(AcquireError::ShuttingDown(ShuttingDown))?;
-        let numbered = match purpose {
+        let keep_fence = match purpose {
             Purpose::Lock => shared.fencing,
-            // A record needs its ballot, whatever users make of numbers. Its counter need not live as long: the mark,
-            // which stands in for it, is above the ballots of all records.
-            Purpose::Recall { .. } => Some(shared.counters_kept()),
+            // A record needs its ballot also where fencing is off. Its counter need not live as long: the mark, which
+            // stands in for it, is above the ballots of all records.
+            Purpose::Idempotent { .. } => Some(shared.counters_kept()),
         };
         let request = AcquireRequest::new(keys.clone(), token, shared.terms.ttl)
             .under(Some(Arc::clone(&shared.config)))
-            .numbered(numbered.and_then(|keep| shared.proposal(keep)));
+            .numbered(keep_fence.and_then(|keep| shared.proposal(keep)));
         // Before anything can leave: validity counts from here, for every node.
         let sent = shared.clock.now();
-        let nodes = shared.nodes.iter().enumerate();
-        let futures = nodes.map(|(index, node)| match purpose {
-            Purpose::Lock => (index, node.acquire(request.clone())),
-            Purpose::Recall { adopt, keep } => {
-                let recall =
-                    RecallRequest::new(request.clone(), adopt, linger(&shared.terms, keep));
-                (index, node.recall(recall))
+        let fanout = shared.send_all(|node| match purpose {
+            Purpose::Lock => node.acquire(request.clone()),
+            Purpose::Idempotent { adopt, keep } => {
+                let linger = linger(&shared.terms, keep);
+                node.recall(RecallRequest::new(request.clone(), adopt, linger))
             }
         });
         Ok(Self {
-            fanout: Fanout::new(futures),
+            fanout,
             shared: Arc::clone(shared),
             keys: keys.clone(),
             purpose,
@@ -124,7 +123,7 @@ impl Attempt {
             fence: None,
             sent,
             round: Round::new(shared.terms.quorum),
-            numbered,
+            keep_fence,
             records: Vec::new(),
             clocks: Vec::new(),
             errors: Vec::new(),
@@ -134,9 +133,9 @@ impl Attempt {
     }
 
     /// Which of the keys is in the way, as far as the nodes tell.
-    pub(in crate::manager) fn in_the_way(&self) -> Option<NodeKey> {
-        let place = self.round.in_the_way()?;
-        self.keys.as_slice().get(place).cloned()
+    pub(in crate::manager) fn blocking_key(&self) -> Option<NodeKey> {
+        let index = self.round.in_the_way()?;
+        self.keys.as_slice().get(index).cloned()
     }
 
     /// When the request was sent.
@@ -146,11 +145,10 @@ impl Attempt {
 
     /// Asks the nodes and returns the verdict as soon as it is certain, after the node time-out at the latest.
     pub(in crate::manager) async fn decide(&mut self) -> Verdict {
-        let timer = sleep(self.shared.patience(self.sent));
-        tokio::pin!(timer);
+        self.fanout.until(sleep(self.shared.patience(self.sent)));
         loop {
-            while let Some((node, answer)) = self.fanout.take_ready() {
-                self.record(node, answer);
+            while let Some((node, reply)) = self.fanout.take_ready() {
+                self.take_reply(node, reply);
             }
             if self.shared.voting.is_blocked() {
                 return Verdict::NoQuorum;
@@ -159,29 +157,32 @@ impl Attempt {
                 self.lost = !matches!(verdict, Verdict::Granted | Verdict::NoQuorum);
                 return verdict;
             }
-            tokio::select! {
-                biased;
-                Some((node, answer)) = self.fanout.next() => self.record(node, answer),
-                () = &mut timer => {
-                    let late: Vec<usize> = self.fanout.abandon();
-                    let late = late.into_iter().map(|node| (node, self.shared.timed_out()));
-                    self.errors.extend(late);
-                    self.round.time_out();
-                }
+            match self.fanout.next().await {
+                Some((node, reply)) => self.take_reply(node, reply),
+                None => self.time_out(),
             }
         }
     }
 
-    pub(in crate::manager) fn record(
+    /// Counts every node that has not replied as failed: the time is up.
+    pub(in crate::manager) fn time_out(&mut self) {
+        let late = self.fanout.abandon().into_iter();
+        let late = late.map(|node| (node, self.shared.timed_out()));
+        self.errors.extend(late);
+        self.round.time_out();
+    }
+
+    /// Counts the reply of a node.
+    pub(in crate::manager) fn take_reply(
         &mut self,
         node: usize,
-        answer: Result<AcquireReply, NodeError>,
+        reply: Result<AcquireReply, NodeError>,
     ) {
-        let vote = match answer {
+        let vote = match reply {
             Ok(
                 AcquireReply::Granted { fence: None } | AcquireReply::Promised { fence: None, .. },
-            ) if self.numbered.is_some() => {
-                self.errors.push((node, unnumbered()));
+            ) if self.keep_fence.is_some() => {
+                self.errors.push((node, no_fence()));
                 Vote::Failed { owed: true }
             }
             Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. })
@@ -213,7 +214,7 @@ impl Attempt {
     }
 
     /// What each node is believed to hold now that the round is granted.
-    pub(in crate::manager) fn holding(&self) -> LeaseNodes {
+    fn lease_nodes(&self) -> LeaseNodes {
         let mut holding = LeaseNodes::new(self.shared.terms, self.sent);
         for node in 0..self.shared.nodes.len() {
             match self.round.vote(node) {
@@ -229,14 +230,14 @@ impl Attempt {
         holding
     }
 
-    /// Makes a lock of a granted round. If no validity is left by now, everything is released.
+    /// Makes a lock on `target` of a granted round. If no validity is left by now, everything is released.
     pub(in crate::manager) fn win(
         mut self,
-        names: LockKeys,
+        target: LockTarget,
         turns: Turns,
     ) -> Result<Arc<HeldLease>, AcquireError> {
         let shared = Arc::clone(&self.shared);
-        let holding = self.holding();
+        let holding = self.lease_nodes();
         let missing = holding.missing() > 0;
         let deadline = holding.deadline();
         let now = shared.clock.now();
@@ -250,11 +251,11 @@ impl Attempt {
             return Err(AcquireError::NoQuorum(error));
         }
         let Some(obligation) = self.obligation.take() else {
-            // It ends once.
+            // Nothing else has ended it.
             return Err(AcquireError::NoQuorum(self.no_quorum()));
         };
         let lease = Lease {
-            keys: names,
+            keys: target.names,
             owner: Owner::Us(self.token),
             fence: self.fence,
             ttl: shared.terms.ttl,
@@ -262,50 +263,42 @@ impl Attempt {
             deadline,
         };
         let clock = Arc::clone(&shared.clock);
-        let keys = self.keys.clone();
-        let hold = Arc::new_cyclic(|hold| {
-            turns.note(&Note::Held(hold.clone()));
-            let hold = HeldLease::new(
-                (shared.serial, shared.next_id()),
-                shared.redact,
-                lease,
-                keys,
-                clock,
-                holding,
-                (Some(turns), obligation),
-            );
-            match self.purpose {
-                Purpose::Lock => hold,
-                Purpose::Recall { .. } => {
-                    hold.of_a_run(Clocks::new(take(&mut self.clocks), self.sent))
-                }
+        let held = HeldLease::new(
+            (shared.serial, shared.next_id()),
+            shared.redact,
+            lease,
+            target.keys,
+            clock,
+            holding,
+            (Some(turns), obligation),
+        );
+        let held = Arc::new(match self.purpose {
+            Purpose::Lock => held,
+            Purpose::Idempotent { .. } => {
+                held.of_a_run(Clocks::new(take(&mut self.clocks), self.sent))
             }
         });
         if self.fanout.is_empty() {
             if missing {
-                hold.plan_top_up(shared.clock.now() + shared.node_timeout);
+                held.plan_top_up(shared.clock.now() + shared.node_timeout);
             }
-            return Ok(hold);
+            return Ok(held);
         }
         let pending: Vec<usize> = self.fanout.pending().collect();
-        let late = crate::manager::acquire::round::late::late(
-            Arc::clone(&shared),
-            Arc::clone(&hold),
-            self.fanout.take(),
-        );
+        let late = take_late_replies(Arc::clone(&shared), Arc::clone(&held), self.fanout.take());
         if !shared.tasks.spawn(late) {
-            // No room to wait for the late answers: given up, so that a release does not wait for them either.
+            // No room to wait for the late replies: given up, so that a release does not wait for them either.
             for node in pending {
-                hold.answered(node, |holding| holding.unknown(node));
+                held.reply(node, NodeEffect::Unknown);
             }
-            hold.plan_top_up(shared.clock.now() + shared.node_timeout);
+            held.plan_top_up(shared.clock.now() + shared.node_timeout);
         }
-        Ok(hold)
+        Ok(held)
     }
 
-    /// Releases what the round got and waits until those nodes are free, so that the next attempt does not meet
-    /// its own leavings. Nodes that have not answered are settled in the background.
-    pub(in crate::manager) async fn give_back(mut self) {
+    /// Releases what the round set and waits until those nodes are free, so that the next round is not refused by
+    /// keys of our own previous attempt. Nodes that have not replied are settled in the background.
+    pub(in crate::manager) async fn release(mut self) {
         let granted: Vec<usize> = (0..self.shared.nodes.len())
             .filter(|node| matches!(self.round.vote(*node), Some(Vote::Granted(_))))
             .collect();
@@ -331,21 +324,7 @@ impl Attempt {
 
     /// The error for a round without a quorum.
     pub(in crate::manager) fn no_quorum(&self) -> NoQuorum {
-        if let Some(error) = self.shared.disagreement() {
-            return error;
-        }
-        let mut failures: Vec<&(usize, NodeError)> = self.errors.iter().collect();
-        failures.sort_by_key(|(node, _)| *node);
-        let failures = failures.into_iter();
-        NoQuorum {
-            needed: self.shared.terms.quorum.needed(),
-            nodes: self.shared.nodes.len(),
-            failures: failures
-                .map(|(node, error)| self.shared.failure(*node, error.clone()))
-                .collect(),
-            retry_after: self.shared.quorum_in(),
-            disagreed: false,
-        }
+        self.shared.no_quorum(self.errors.clone())
     }
 }
 
@@ -366,26 +345,24 @@ impl Drop for Attempt {
         }
         obligation.enter(Stage::Releasing);
         let debt = Debt::new(&shared, &self.keys, self.token, self.sent, !self.lost);
-        let rest =
-            crate::manager::acquire::round::late::lost(shared, debt, fanout, owed, obligation);
+        let rest = settle_lost(shared, debt, fanout, owed, obligation);
         self.shared.settle(&self.keys, rest);
     }
 }
 
-/// For how long nodes remember a grant that came to nothing: longer than its commands can be under way, and than
-/// whoever held the lock before can take it for its own. Where a node has let go of it too early, that may be up to
-/// `max_hold`.
+/// For how long nodes remember a grant without a result: longer than its commands can be under way, and than the holder
+/// before it can believe that it still holds the lock, which is up to `max_hold` where a node has lost it too early.
 /// Records are not kept for longer than `keep` either.
-pub(in crate::manager) fn linger(terms: &Terms, keep: Duration) -> Duration {
+fn linger(terms: &Terms, keep: Duration) -> Duration {
     let before = terms.max_hold.saturating_add(terms.ttl).min(keep);
     let under_way = terms.ttl.saturating_mul(4);
     before.max(under_way).max(Duration::from_secs(60))
 }
 
-pub(in crate::manager) fn unnumbered() -> NodeError {
+fn no_fence() -> NodeError {
     NodeError::new(
         NodeErrorKind::Garbled,
-        "it granted without a number; switch fencing off for nodes that cannot count",
+        "it granted without a fencing token; switch fencing off for nodes that cannot count",
     )
 }
 

@@ -1,4 +1,4 @@
-//! The number of a granted round.
+//! The fencing token of a granted round.
 
 use std::sync::Arc;
 
@@ -6,20 +6,19 @@ use tokio::time::sleep;
 
 use crate::manager::acquire::round::attempt::Attempt;
 use crate::manager::error::acquire::NoQuorum;
-use crate::manager::nodes::fanout::Fanout;
 use crate::node::{Fence, NodeError, NodeErrorKind, RaiseReply, RaiseRequest};
 use crate::protocol::fence::{Numbering, numbering};
 use crate::token::FencingToken;
 
 impl Attempt {
-    /// Settles the number of a granted round. If the nodes do not agree on one, the highest is written back, which
-    /// takes a second round.
+    /// Settles the fencing token of a granted round. If the nodes do not agree on one, the highest is written back,
+    /// which takes a second round trip.
     ///
     /// # Errors
     ///
     /// [`NoQuorum`] if too few nodes confirmed it within the node time-out.
-    pub(in crate::manager) async fn number(&mut self) -> Result<(), NoQuorum> {
-        let Some(keep) = self.numbered else {
+    pub(in crate::manager) async fn settle_fence(&mut self) -> Result<(), NoQuorum> {
+        let Some(keep) = self.keep_fence else {
             return Ok(());
         };
         let numbers: Vec<(usize, FencingToken)> = self.round.numbers().collect();
@@ -27,19 +26,19 @@ impl Attempt {
         match numbering(&tokens, self.shared.terms.quorum.needed()) {
             Numbering::Agreed(token) => {
                 self.fence = Some(token);
-                self.shared.numbers.count(true);
+                self.shared.fences.count(true);
                 Ok(())
             }
             Numbering::Open(token) => {
-                self.shared.numbers.count(false);
+                self.shared.fences.count(false);
                 self.write_back(Fence::new(token, keep), &numbers).await
             }
-            // No round is granted without numbers.
+            // No round is granted without fencing tokens.
             Numbering::None => Err(self.no_quorum()),
         }
     }
 
-    pub(in crate::manager) async fn write_back(
+    async fn write_back(
         &mut self,
         fence: Fence,
         numbers: &[(usize, FencingToken)],
@@ -48,32 +47,25 @@ impl Attempt {
         let needed = shared.terms.quorum.needed();
         let request = RaiseRequest::new(self.keys.clone(), self.token, fence);
         let lower = numbers.iter().filter(|(_, number)| *number < token);
-        let mut raising = Fanout::new(lower.filter_map(|(index, _)| {
-            let node = shared.nodes.get(*index)?;
-            Some((*index, node.raise(request.clone())))
-        }));
+        let lower = lower.map(|(node, _)| *node);
+        let mut raising = shared.send(lower, |node| node.raise(request.clone()));
+        raising.until(sleep(shared.patience(self.sent)));
         // Those that reported it have it already.
         let mut have = numbers
             .iter()
             .filter(|(_, number)| *number == token)
             .count();
-        let timer = sleep(shared.patience(self.sent));
-        tokio::pin!(timer);
         while have < needed {
-            let answer = tokio::select! {
-                biased;
-                answer = raising.next() => answer,
-                () = &mut timer => {
-                    let late = raising.abandon().into_iter();
-                    self.errors.extend(late.map(|node| (node, shared.timed_out())));
-                    None
-                }
-            };
-            match answer {
+            match raising.next().await {
                 Some((_, Ok(RaiseReply::Raised))) => have += 1,
                 Some((node, Ok(RaiseReply::NotOwner))) => self.errors.push((node, expired())),
                 Some((node, Err(error))) => self.errors.push((node, error)),
-                None => return Err(self.no_quorum()),
+                None => {
+                    let late = raising.abandon().into_iter();
+                    self.errors
+                        .extend(late.map(|node| (node, shared.timed_out())));
+                    return Err(self.no_quorum());
+                }
             }
         }
         self.fence = Some(token);
@@ -81,9 +73,9 @@ impl Attempt {
     }
 }
 
-pub(in crate::manager) fn expired() -> NodeError {
+fn expired() -> NodeError {
     NodeError::new(
         NodeErrorKind::Rejected,
-        "the lock had ended there before it was numbered",
+        "the lock had ended there before its fencing token was settled",
     )
 }

@@ -1,4 +1,4 @@
-//! What comes after the verdict: late answers, and what is owed for them.
+//! After the verdict: late replies, and the release of what they granted.
 
 use std::sync::Arc;
 
@@ -7,13 +7,14 @@ use tokio::time::sleep;
 use crate::clock::Clock as _;
 use crate::manager::lease::held::HeldLease;
 use crate::manager::ledger::Obligation;
+use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::releaser::{Debt, Release};
 use crate::manager::shared::Shared;
 use crate::node::{AcquireReply, NodeError};
 
-/// Settles a lost round: releases what is owed now, and what is granted late.
-pub(in crate::manager) async fn lost(
+/// Settles a lost round: releases what was granted, and what is granted late.
+pub(in crate::manager) async fn settle_lost(
     shared: Arc<Shared>,
     debt: Debt,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
@@ -28,70 +29,38 @@ pub(in crate::manager) async fn lost(
     if !owed.is_empty() {
         release(&owed);
     }
-    let timer = sleep(shared.node_timeout);
-    tokio::pin!(timer);
-    loop {
-        tokio::select! {
-            biased;
-            answer = fanout.next() => match answer {
-                Some((node, Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }))) => release(&[node]),
-                Some((node, Err(error))) if error.outcome_unknown() => release(&[node]),
-                Some(_) => {}
-                None => break,
-            },
-            () = &mut timer => {
-                let late = fanout.abandon();
-                release(&late);
-                break;
-            }
+    fanout.until(sleep(shared.node_timeout));
+    while let Some((node, reply)) = fanout.next().await {
+        match reply {
+            Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }) => release(&[node]),
+            Err(error) if error.outcome_unknown() => release(&[node]),
+            Ok(_) | Err(_) => {}
         }
     }
-    // What is left to be done, the releases do.
+    let late = fanout.abandon();
+    if !late.is_empty() {
+        release(&late);
+    }
+    // The rest is done by the releases.
     obligation.meet();
 }
 
-/// Takes in the late answers of a round that was won; plans a top-up for the nodes that are missing then.
-pub(in crate::manager) async fn late(
+/// Counts the late replies of a round that was won; plans a top-up for the nodes that are missing then.
+pub(in crate::manager) async fn take_late_replies(
     shared: Arc<Shared>,
-    hold: Arc<HeldLease>,
+    held: Arc<HeldLease>,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
 ) {
-    let sent = hold.lease.started;
-    let timer = sleep(shared.node_timeout);
-    tokio::pin!(timer);
-    loop {
-        let (node, answer) = tokio::select! {
-            biased;
-            answer = fanout.next() => match answer {
-                Some((node, answer)) => (node, Some(answer)),
-                None => break,
-            },
-            () = &mut timer => {
-                for node in fanout.abandon() {
-                    hold.answered(node, |holding| holding.unknown(node));
-                }
-                break;
-            }
-        };
-        hold.answered(node, |holding| match answer {
-            Some(Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. })) => {
-                if shared.in_time(sent) {
-                    holding.confirm(node, sent);
-                } else {
-                    holding.unknown(node);
-                }
-            }
-            Some(Ok(AcquireReply::Held(_))) => holding.foreign(node, sent),
-            Some(Err(error)) => {
-                shared.heard(node, &error);
-                if error.outcome_unknown() {
-                    holding.unknown(node);
-                }
-            }
-            Some(Ok(AcquireReply::Recorded(_))) | None => {}
-        });
+    let sent = held.lease.started;
+    fanout.until(sleep(shared.node_timeout));
+    while let Some((node, reply)) = fanout.next().await {
+        let effect = shared.after_acquire(node, sent, &reply);
+        held.reply(node, effect);
+    }
+    for node in fanout.abandon() {
+        held.reply(node, NodeEffect::Unknown);
     }
     shared
         .registry
-        .top_up(&hold, shared.clock.now() + shared.node_timeout);
+        .top_up(&held, shared.clock.now() + shared.node_timeout);
 }

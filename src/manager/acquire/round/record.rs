@@ -1,4 +1,4 @@
-//! What a round found that asked for a record.
+//! The records that a round found.
 
 use std::cmp::Reverse;
 
@@ -16,19 +16,16 @@ use crate::record::Record;
 use crate::token::FencingToken;
 
 impl Attempt {
-    /// What is to be brought to a quorum in place of a run, of what the nodes that granted have: of several, what may
-    /// have been chosen, unless it has ended.
+    /// The record that is to be written to a quorum in place of a run, of those that the nodes which granted have: of
+    /// several, the one that may have been chosen, unless it has ended.
     ///
-    /// While it ends on one node after the other, a quorum of answers may leave open whether it has; then it waits for
-    /// more of them.
+    /// While it ends on one node after the other, a quorum of replies may leave open whether it has; then this waits
+    /// for more of them.
     ///
     /// # Errors
     ///
     /// [`NoQuorum`] if it is still open after the node time-out.
     pub(in crate::manager) async fn adoptable(&mut self) -> Result<Option<Record>, NoQuorum> {
-        let spent = self.shared.clock.now().since(self.sent);
-        let timer = sleep(self.shared.node_timeout.saturating_sub(spent));
-        tokio::pin!(timer);
         loop {
             let (record, life) = self.highest_record();
             match life {
@@ -36,25 +33,19 @@ impl Attempt {
                 Life::Over => return Ok(None),
                 Life::Open => {}
             }
-            tokio::select! {
-                biased;
-                answer = self.fanout.next() => match answer {
-                    Some((node, answer)) => self.record(node, answer),
-                    None => return Err(self.no_quorum()),
-                },
-                () = &mut timer => {
-                    let late = self.fanout.abandon().into_iter();
-                    let shared = &self.shared;
-                    self.errors.extend(late.map(|node| (node, shared.timed_out())));
-                    self.round.time_out();
-                    return Err(self.no_quorum());
-                }
-            }
+            let spent = self.shared.clock.now().since(self.sent);
+            let left = self.shared.node_timeout.saturating_sub(spent);
+            self.fanout.until(sleep(left));
+            let Some((node, reply)) = self.fanout.next().await else {
+                self.time_out();
+                return Err(self.no_quorum());
+            };
+            self.take_reply(node, reply);
         }
     }
 
     /// The record with the highest ballot that is not over.
-    pub(in crate::manager) fn highest_record(&self) -> (Option<Record>, Life) {
+    fn highest_record(&self) -> (Option<Record>, Life) {
         let mut records: Vec<&Record> = self.records.iter().map(|(_, record)| record).collect();
         records.sort_by_key(|record| Reverse(record.ballot));
         let quorum = self.shared.terms.quorum;
@@ -66,7 +57,7 @@ impl Attempt {
         }
     }
 
-    /// The record that a quorum has under `ballot`. Nodes without it are given it in the background.
+    /// The record that a quorum has under `ballot`. It is written to nodes without it in the background.
     pub(in crate::manager) fn replay(mut self, ballot: FencingToken) -> Option<Record> {
         let mut records = self.records.iter().map(|(_, record)| record);
         let record = records.find(|record| record.ballot == ballot)?.clone();

@@ -1,7 +1,23 @@
-//! Which nodes vote, and how a node that lost its data gets its vote back.
+//! How a node that may have lost its data gets its vote back.
+//!
+//! ```text
+//!   unknown ──► voting ◄────────────────────────────┐
+//!      │           │ it lost its data (a reply)      │ promoted: every lease that it may have
+//!      └───────────┴──────────► quarantined ─────────┘ forgotten has ended; then the fencing tokens
+//!                                                      of a quorum that remembers are learnt
+//! ```
+//!
+//! The rule is that of a delayed restart ("unavailable for at least a bit more than the max TTL", as the documentation
+//! of Redis has it), timed by the clients' own clocks from the first sight of the quarantine's random name, and
+//! followed by a read of the others' high-water marks: before the wait is over such a read would prove nothing.
+//!
+//! * `monitor`: one task per node, which asks whether the node votes, again and again.
+//! * `observe`: a node that says it is quarantined: when that began and how long it lasts.
+//! * `census`: what the other nodes know meanwhile.
+//! * `promote`: the end of a quarantine.
 
 pub(in crate::manager) mod census;
-pub(in crate::manager) mod list;
-pub(in crate::manager) mod standing;
-pub(in crate::manager) mod state;
-pub(in crate::manager) mod warden;
+pub(in crate::manager) mod check_in;
+pub(in crate::manager) mod monitor;
+pub(in crate::manager) mod observe;
+pub(in crate::manager) mod promote;

@@ -1,0 +1,216 @@
+//! Idempotent work: its result is stored on the nodes, and later callers with the same key get that result.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::key_error::KeyError;
+use crate::lock_key::LockKey;
+use crate::lock_keys::LockKeys;
+use crate::manager::acquire::enter::acquire_for;
+use crate::manager::acquire::outcome::Acquired;
+use crate::manager::acquire::round::attempt::Purpose;
+use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::release::CompleteError;
+use crate::manager::guard::{LockGuard, LockHandle};
+use crate::manager::lock_manager::LockManager;
+use crate::manager::release::completion::{End, complete};
+use crate::manager::target::LockTarget;
+use crate::token::FencingToken;
+
+/// What [`LockManager::begin_idempotent`] found.
+#[derive(Debug)]
+#[non_exhaustive]
+#[must_use = "a run holds its lock until this is dropped"]
+pub enum IdempotentRun {
+    /// There is no result: compute it, and [store](RunGuard::complete) it.
+    Execute(RunGuard),
+    /// The stored result.
+    Replay(Bytes),
+}
+
+/// The right to compute the result of a key, and the place to store it.
+///
+/// It holds the lock of the key, which a watchdog extends. Dropped without a result it releases the lock, and the next
+/// caller computes the result.
+#[must_use = "a guard that is not bound lets others do the work"]
+#[clippy::has_significant_drop]
+pub struct RunGuard {
+    guard: LockGuard,
+    fence: FencingToken,
+    keep: Duration,
+}
+
+impl RunGuard {
+    fn new(guard: LockGuard, keep: Duration) -> Result<Self, AcquireError> {
+        // Every run asks for one; a node that grants without is out of order.
+        let Some(fence) = guard.fence() else {
+            return Err(AcquireError::NoQuorum(guard.shared().no_quorum(Vec::new())));
+        };
+        Ok(Self { guard, fence, keep })
+    }
+
+    /// An observer of the lock: whether it is lost, and how long it lasts. It cannot be
+    /// [lent](LockHandle::lend).
+    #[must_use]
+    pub fn handle(&self) -> LockHandle {
+        self.guard.handle()
+    }
+
+    /// The fencing token of this run, greater than that of every earlier run of the same key.
+    #[must_use]
+    pub const fn fence(&self) -> FencingToken {
+        self.fence
+    }
+
+    /// Stores the result and releases the lock in the same step. From `Ok` on every caller with this key gets this
+    /// result, for as long as it is kept.
+    ///
+    /// It is tried also when the lock was lost: it succeeds if nobody else was granted the lock since.
+    ///
+    /// # Errors
+    ///
+    /// [`CompleteError`] if too few nodes have the result within the node time-out: it may or may not be durable. The
+    /// next caller with this key resolves it for good: it gets this result, or does the work again.
+    ///
+    /// # Cancel safety
+    ///
+    /// It goes on while it is polled, and in the background once it is dropped. Dropped before its first poll, it
+    /// releases the lock.
+    pub async fn complete(self, result: impl Into<Bytes>) -> Result<(), CompleteError> {
+        let end = End::After(self.keep);
+        self.end(Some((result.into(), end))).await
+    }
+
+    /// Releases the lock without a result: the next caller with this key does the work again.
+    ///
+    /// # Errors
+    ///
+    /// [`CompleteError`] if too few nodes replied within the node time-out. The release is tried again in the
+    /// background until the ttl has ended the lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`complete`](Self::complete).
+    pub async fn abandon(self) -> Result<(), CompleteError> {
+        self.end(None).await
+    }
+
+    async fn end(self, result: Option<(Bytes, End)>) -> Result<(), CompleteError> {
+        let guard = self.guard;
+        let shared = Arc::clone(guard.shared());
+        // It is not shared.
+        let (held, owed) = guard.resign();
+        complete(&shared, held, owed, result).await
+    }
+}
+
+impl fmt::Debug for RunGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunGuard")
+            .field("key", self.guard.key())
+            .field("keep", &self.keep)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LockManager {
+    /// Returns the stored result for `key`, or acquires its lock so that the caller can compute it: one round trip
+    /// either way. The result is kept for `keep`, at least a second; [see below](#when-it-ends).
+    ///
+    /// While another caller computes it, waits up to `max_wait`, or the manager's `max_wait` if that is less. The keys
+    /// are apart from those of other locks.
+    ///
+    /// # What is promised
+    ///
+    /// While at most as many nodes as the quorum [masks](crate::LockManagerBuilder::mask_losses) lose what they have,
+    /// and until the result ends: all callers that get a result for `key` get the same, whatever is slow, crashes, or
+    /// is cut off; no clock matters. But **the work may be done twice**: the caller that did it may have crashed, or
+    /// lost the lock, before it could store the result.
+    ///
+    /// # When it ends
+    ///
+    /// The end is decided once, by the caller that completes: after `keep`, by the middle one of the clocks of the
+    /// nodes that granted the run and of its own process. It goes with the record to every node that is given it later,
+    /// whichever process brings it there and however long that one keeps its own results. Each node takes it from there
+    /// by its own clock, and near the end callers compare clocks: one node alone neither ends it early nor brings it
+    /// back.
+    ///
+    /// So if no two clocks of the nodes and processes differ by more than *d*, no caller gets the result later than
+    /// `keep` and *d* after it was stored (and the time that the nodes took to grant the run, a node time-out at most),
+    /// and no caller is to compute it again before `keep` less *d* is over. Let clocks agree to within a second, as
+    /// [`max_clock_skew`](crate::RestartGuard::max_clock_skew) has it. Of three nodes or more, a single one whose clock
+    /// is wrong by any time changes nothing of that once all have the record; before, it counts as one that lost it.
+    /// While the record ends on one node after the other, and others are away, too few may be left to decide: then it
+    /// is [`AcquireError::NoQuorum`], for *d* at most.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire_within`](Self::acquire_within).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tower_redlock::{IdempotentRun, LockManager};
+    ///
+    /// let locks = LockManager::builder().memory(5).connect().await?;
+    /// let (day, no_wait) = (Duration::from_secs(86_400), Duration::ZERO);
+    /// for _ in 0..2 {
+    ///     let result = match locks.begin_idempotent("invoice:7", day, no_wait).await? {
+    ///         IdempotentRun::Replay(result) => result,
+    ///         IdempotentRun::Execute(run) => {
+    ///             run.complete("sent").await?;
+    ///             "sent".into()
+    ///         }
+    ///         _ => unreachable!("there are two cases"),
+    ///     };
+    ///     assert_eq!(result, "sent");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn begin_idempotent<K>(
+        &self,
+        key: K,
+        keep: Duration,
+        max_wait: Duration,
+    ) -> Result<IdempotentRun, AcquireError>
+    where
+        K: TryInto<LockKey>,
+        K::Error: Into<KeyError>,
+    {
+        let key: LockKey = key.try_into().map_err(Into::into)?;
+        let shared = &self.shared;
+        let keep = keep.max(Duration::from_secs(1));
+        let target = LockTarget::new(&shared.requests, LockKeys::from(key))?;
+        let purpose = Purpose::Idempotent { adopt: false, keep };
+        let limit = max_wait.min(shared.max_wait);
+        match acquire_for(shared, target, purpose, limit).await? {
+            Acquired::Lock(guard) => Ok(IdempotentRun::Execute(RunGuard::new(guard, keep)?)),
+            Acquired::Record(record) => Ok(IdempotentRun::Replay(record.body)),
+            Acquired::Adopted(guard, record) => {
+                // Whether a quorum ever had it is not known; before a caller gets it, one must.
+                let (body, end) = (record.body, End::At(record.until));
+                let run = RunGuard::new(guard, keep)?;
+                let settled = run.end(Some((body.clone(), end))).await;
+                settled.map_err(|_| AcquireError::NoQuorum(shared.no_quorum(Vec::new())))?;
+                Ok(IdempotentRun::Replay(body))
+            }
+        }
+    }
+}
+
+#[cfg(feature = "idempotency")]
+impl LockManager {
+    /// Whether `handle` observes a run of `key` by this manager that has not ended.
+    pub(crate) fn is_run_of(&self, handle: &LockHandle, key: &LockKey) -> bool {
+        handle.is_of(&self.shared) && handle.key() == key && !handle.is_lost()
+    }
+}

@@ -1,0 +1,502 @@
+//! Every transition, without a clock or a runtime.
+
+use super::*;
+use crate::protocol::quorum::Quorum;
+use crate::protocol::renewal::Terms;
+use crate::protocol::validity::Drift;
+use proptest::prelude::*;
+
+const TTL: Duration = Duration::from_secs(10);
+/// When the validity of a grant at the start ends, in milliseconds.
+const END: u64 = 9_898;
+
+fn terms() -> Terms {
+    Terms {
+        quorum: Quorum::masking(5, 0).unwrap(),
+        ttl: TTL,
+        drift: Drift::default(),
+        retry: Duration::from_millis(400),
+        max_hold: Duration::from_secs(60),
+    }
+}
+
+fn at(millis: u64) -> Moment {
+    Moment::ORIGIN + Duration::from_millis(1_000_000 + millis)
+}
+
+fn granted_on(nodes: impl IntoIterator<Item = usize>) -> LeaseState {
+    let mut fold = LeaseNodes::new(terms(), at(0));
+    for node in nodes {
+        fold.confirm(node, at(0));
+    }
+    LeaseState::new(fold, TTL, at(0), false)
+}
+
+fn lost(reason: LossReason, held_millis: u64) -> Effects {
+    Effects {
+        notify_ended: true,
+        lost: Some(reason),
+        pass_turns: true,
+        held_for: Some(Duration::from_millis(held_millis)),
+        ..Effects::default()
+    }
+}
+
+fn released(held_millis: u64) -> Effects {
+    Effects {
+        notify_ended: true,
+        held_for: Some(Duration::from_millis(held_millis)),
+        ..Effects::default()
+    }
+}
+
+const fn nothing() -> Effects {
+    Effects {
+        notify_ended: false,
+        notify_settled: false,
+        lost: None,
+        pass_turns: false,
+        held_for: None,
+        renew: Vec::new(),
+        next: None,
+        hand_over: None,
+        release: false,
+    }
+}
+
+fn passing() -> HandOff {
+    HandOff::new(2, Duration::from_secs(30))
+}
+
+#[track_caller]
+fn assert_ended(state: &mut LeaseState, tenant: u32, because: LossReason) {
+    let later = at(1_000_000);
+    assert_eq!(
+        state.ended_because(tenant, later),
+        (Some(because), nothing())
+    );
+}
+
+/// A state whose end was announced, at [`END`] less 5 ms.
+fn ending() -> LeaseState {
+    let mut state = granted_on(0..3);
+    assert_eq!(state.tick(at(9_000)).renew, [0, 1, 2, 3, 4]);
+    let announced = Effects {
+        notify_ended: true,
+        next: Some(at(END)),
+        ..Effects::default()
+    };
+    assert_eq!(state.tick(at(END - 5)), announced);
+    state
+}
+
+#[test]
+fn it_is_lost_once_and_exactly_when_its_deadline_has_passed() {
+    let mut state = granted_on(0..3);
+    assert_eq!(state.deadline(), at(END));
+    assert_eq!(state.check(at(END - 1)), nothing());
+    assert_eq!(state.ended_because(0, at(END - 1)), (None, nothing()));
+    assert_eq!(state.check(at(END)), lost(LossReason::Expired, END));
+    assert_eq!(state.check(at(END)), nothing());
+    assert_eq!(state.deadline(), Moment::ORIGIN);
+    assert_eq!(state.tick(at(END)), nothing(), "and is looked at no more");
+    assert_ended(&mut state, 0, LossReason::Expired);
+}
+
+#[test]
+fn every_event_sees_that_the_deadline_has_passed() {
+    let after = at(END + 2);
+    let expired = || lost(LossReason::Expired, END + 2);
+    assert_eq!(granted_on(0..3).tick(after), expired());
+    assert_eq!(
+        granted_on(0..3).reply(3, NodeEffect::Unchanged, after),
+        expired()
+    );
+    assert_eq!(
+        granted_on(0..3).ended_because(0, after),
+        (Some(LossReason::Expired), expired())
+    );
+    assert_eq!(
+        granted_on(0..3).share(0, after),
+        (Err(LossReason::Expired), expired())
+    );
+    assert_eq!(
+        granted_on(0..3).lend(0, after),
+        (Err(LossReason::Expired), expired())
+    );
+    assert_eq!(ending().tick(after), expired());
+    let (left, effects) = granted_on(0..3).let_go(after);
+    assert_eq!((left.lost, effects), (Some(LossReason::Expired), expired()));
+}
+
+#[test]
+fn a_tick_extends_and_the_replies_move_the_deadline() {
+    let mut state = granted_on(0..3);
+    let waiting = state.tick(at(1));
+    assert_eq!(
+        (waiting.renew, waiting.next),
+        (vec![], Some(state.first_due()))
+    );
+    let due = state.tick(at(3_500));
+    assert_eq!(due.renew, [0, 1, 2, 3, 4]);
+    assert_eq!(state.owes(0), None, "busy");
+    for (node, deadline) in [(3, END), (4, END), (0, END + 3_500)] {
+        let effects = state.reply(node, NodeEffect::Confirmed { sent: at(3_500) }, at(3_510));
+        assert_eq!(effects, nothing());
+        assert_eq!(state.deadline(), at(deadline));
+    }
+    assert_eq!((state.owes(0), state.owes(1)), (Some(true), None));
+    assert_eq!(state.holding(), [0, 1, 2, 3, 4]);
+    let next = state.tick(at(3_600));
+    assert_eq!(next.renew, [0; 0], "a quorum has it");
+    assert!(next.next > Some(at(6_000)), "{next:?}");
+}
+
+#[test]
+fn nodes_that_are_missing_are_topped_up_unless_they_are_busy() {
+    let mut state = granted_on(0..3);
+    assert!(state.plan_top_up(at(100)));
+    assert_eq!(state.first_due(), at(100));
+    assert_eq!(state.tick(at(100)).renew, [3, 4]);
+    let absent = NodeEffect::Absent { sent: at(100) };
+    assert_eq!(state.reply(3, absent, at(110)), nothing());
+    assert!(state.plan_top_up(at(200)));
+    assert_eq!(state.tick(at(200)).renew, [3]);
+    assert!(!granted_on(0..5).plan_top_up(at(100)));
+    let (_, released) = state.let_go(at(300));
+    assert!(released.notify_ended && !state.plan_top_up(at(400)));
+}
+
+#[test]
+fn once_the_end_is_announced_no_extension_revives_it() {
+    let mut state = ending();
+    for node in 0..5 {
+        let extended = NodeEffect::Confirmed { sent: at(9_000) };
+        assert_eq!(state.reply(node, extended, at(END - 4)), nothing());
+    }
+    assert_eq!(state.deadline(), at(END));
+    assert_eq!(
+        state.ended_because(0, at(END - 4)),
+        (Some(LossReason::Expired), nothing())
+    );
+    assert_eq!(state.share(0, at(END - 4)).0, Err(LossReason::Expired));
+    assert_eq!(state.succeed(at(END - 4), &passing(), true), nothing());
+    assert_eq!(state.tick(at(END - 4)).next, Some(at(END)));
+    assert_eq!(state.tick(at(END)), lost(LossReason::Expired, END));
+}
+
+#[test]
+fn an_extension_after_the_deadline_revives_nothing() {
+    let mut state = granted_on(0..3);
+    assert_eq!(state.tick(at(9_000)).renew.len(), 5);
+    let extended = NodeEffect::Confirmed { sent: at(9_000) };
+    assert_eq!(
+        state.reply(0, extended, at(END + 1)),
+        lost(LossReason::Expired, END + 1)
+    );
+    for node in 1..5 {
+        assert_eq!(state.reply(node, extended, at(END + 1)), nothing());
+    }
+    assert_eq!(state.deadline(), Moment::ORIGIN);
+    assert_ended(&mut state, 0, LossReason::Expired);
+    assert_eq!(state.let_go(at(END + 2)).0.nodes, [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn too_many_nodes_with_another_token_are_a_loss() {
+    for (is_borrowed, reason) in [(false, LossReason::Taken), (true, LossReason::Lender)] {
+        let mut state = granted_on(0..5);
+        state.is_borrowed = is_borrowed;
+        let foreign = NodeEffect::Foreign { sent: at(50) };
+        assert_eq!(state.reply(0, foreign, at(60)), nothing());
+        assert_eq!(state.reply(1, foreign, at(60)), nothing());
+        assert_eq!(state.reply(2, foreign, at(60)), lost(reason, 60));
+        assert_eq!(state.reply(3, foreign, at(60)), nothing());
+        assert_ended(&mut state, 0, reason);
+    }
+}
+
+#[test]
+fn the_longest_hold_ends_it_for_that_reason() {
+    let mut state = granted_on(0..3);
+    for node in 0..3 {
+        let effects = state.reply(node, NodeEffect::Confirmed { sent: at(55_000) }, at(100));
+        assert_eq!(effects, nothing());
+    }
+    assert_eq!(state.deadline(), at(60_000));
+    assert_eq!(state.check(at(60_000)), lost(LossReason::MaxHold, 60_000));
+}
+
+#[test]
+fn it_is_lost_at_once_and_once() {
+    let mut state = granted_on(0..3);
+    assert_eq!(
+        state.lose(LossReason::Shutdown, at(7)),
+        lost(LossReason::Shutdown, 7)
+    );
+    assert_eq!(state.lose(LossReason::Taken, at(8)), nothing());
+    assert_eq!(
+        ending().lose(LossReason::Shutdown, at(END - 4)),
+        lost(LossReason::Shutdown, END - 4)
+    );
+    let mut state = granted_on(0..3);
+    assert_eq!(state.let_go(at(7)).1, released(7));
+    assert_eq!(state.lose(LossReason::Shutdown, at(8)), nothing());
+}
+
+#[test]
+fn what_is_let_go_of_is_released_where_it_may_be_and_busy_nodes_settle_later() {
+    let mut fold = LeaseNodes::new(terms(), at(0));
+    (0..3).for_each(|node| fold.confirm(node, at(0)));
+    fold.begin(4);
+    let mut state = LeaseState::new(fold, TTL, at(0), false);
+    let left = Left {
+        nodes: vec![0, 1, 2],
+        busy: vec![4],
+        free: 1,
+        lost: None,
+        abandoned: false,
+    };
+    assert_eq!(state.let_go(at(80)), (left, released(80)));
+    assert_ended(&mut state, 0, LossReason::Released);
+    assert_eq!(state.deadline(), Moment::ORIGIN);
+    assert_eq!((state.owes(3), state.owes(4)), (Some(false), None));
+    let settled = Effects {
+        notify_settled: true,
+        ..Effects::default()
+    };
+    let late = NodeEffect::Confirmed { sent: at(0) };
+    assert_eq!(state.reply(4, late, at(90)), settled);
+    assert_eq!(state.owes(4), Some(true));
+    assert_eq!(state.deadline(), Moment::ORIGIN, "it stays released");
+    let (again, effects) = state.let_go(at(100));
+    assert_eq!(
+        (again.lost, effects),
+        (Some(LossReason::Released), nothing())
+    );
+}
+
+#[test]
+fn a_lost_lock_is_let_go_of_without_a_word() {
+    let mut state = granted_on(0..3);
+    assert_eq!(
+        state.lose(LossReason::Taken, at(5)),
+        lost(LossReason::Taken, 5)
+    );
+    let (left, effects) = state.let_go(at(9));
+    assert_eq!(left.lost, Some(LossReason::Taken));
+    assert!(effects.held_for.is_none() && effects.lost.is_none() && !effects.pass_turns);
+}
+
+#[test]
+fn work_that_was_told_of_the_end_counts_as_cut_off_though_it_is_released_in_time() {
+    let (left, effects) = ending().let_go(at(END - 4));
+    assert_eq!((left.lost, effects), (None, released(END - 4)));
+    let mut state = ending();
+    state.end_is_told();
+    let (left, effects) = state.let_go(at(END - 4));
+    let cut_off = Effects {
+        lost: Some(LossReason::Expired),
+        ..released(END - 4)
+    };
+    assert_eq!((left.lost, effects), (None, cut_off));
+}
+
+#[test]
+fn a_hand_over_changes_the_tenant_and_ends_the_lock_for_the_one_before() {
+    let mut state = granted_on(0..3);
+    assert!(state.leave());
+    let handed_over = Effects {
+        hand_over: Some(1),
+        ..released(40)
+    };
+    assert_eq!(state.succeed(at(40), &passing(), true), handed_over);
+    assert_eq!((state.tenant(), state.since()), (1, at(40)));
+    assert_eq!(
+        state.ended_because(0, at(50)),
+        (Some(LossReason::Released), nothing())
+    );
+    assert_eq!(state.ended_because(1, at(50)), (None, nothing()));
+    assert_eq!(state.share(0, at(50)).0, Err(LossReason::Released));
+    assert_eq!(state.lend(0, at(50)).0, Err(LossReason::Released));
+    assert!(state.leave(), "the new tenant has one guard");
+    assert_eq!(state.succeed(at(60), &passing(), true).hand_over, Some(2));
+    assert_eq!(state.let_go(at(90)).1, released(30));
+}
+
+#[test]
+fn it_is_handed_over_only_where_nothing_speaks_against_it() {
+    let refused = |state: &mut LeaseState, now: u64, terms: &HandOff, wanted: bool| {
+        assert_eq!(state.succeed(at(now), terms, wanted), nothing());
+        assert_eq!((state.tenant(), state.since()), (0, at(0)));
+    };
+    let state = || granted_on(0..3);
+    refused(&mut state(), 1, &passing(), false);
+    refused(&mut state(), 1, &HandOff::OFF, true);
+    refused(
+        &mut state(),
+        1,
+        &HandOff::new(9, Duration::from_millis(1)),
+        true,
+    );
+    refused(&mut state(), END - 4_999, &passing(), true);
+    refused(&mut ending(), 1, &passing(), true);
+    let mut lent = state();
+    assert!(lent.lend(0, at(0)).0.is_ok());
+    assert_eq!(lent.loan_ended(true), nothing());
+    refused(&mut lent, 1, &passing(), true);
+    let mut lost = state();
+    assert!(lost.lose(LossReason::Taken, at(0)).pass_turns);
+    refused(&mut lost, 1, &passing(), true);
+    assert_eq!(
+        state().succeed(at(END - 5_000), &passing(), true).hand_over,
+        Some(1)
+    );
+}
+
+#[test]
+fn guards_share_it_until_the_last_leaves() {
+    let mut state = granted_on(0..3);
+    assert_eq!(state.share(0, at(1)), (Ok(()), nothing()));
+    assert_eq!(state.share(1, at(1)).0, Err(LossReason::Released));
+    assert!(!state.leave());
+    assert!(state.leave());
+    assert_eq!(state.share(0, at(1)).0, Err(LossReason::Released));
+    assert_eq!(state.lend(0, at(1)).0, Err(LossReason::Released));
+}
+
+#[test]
+fn a_loan_keeps_the_lock_from_being_released() {
+    let mut state = granted_on(0..3);
+    assert!(!state.defer(), "none is out");
+    let end = at(60_000) + TTL * 2;
+    assert_eq!(state.lend(0, at(1)), (Ok((1, end)), nothing()));
+    assert_eq!(state.lend(0, at(1)), (Ok((2, end)), nothing()));
+    assert!(state.leave() && state.defer());
+    assert_eq!(state.lend(0, at(2)).0, Err(LossReason::Released));
+    assert_eq!(state.tick(at(3_500)).renew.len(), 5, "it is extended on");
+    assert_eq!(state.loan_ended(true), nothing());
+    let release = Effects {
+        release: true,
+        ..Effects::default()
+    };
+    assert_eq!(state.loan_ended(true), release);
+    assert_eq!(state.loan_ended(true), nothing());
+    assert!(state.was_lent() && !state.let_go(at(3_600)).0.abandoned);
+}
+
+#[test]
+fn a_new_guard_takes_up_what_was_left_to_a_loan() {
+    let mut state = granted_on(0..3);
+    assert!(state.lend(0, at(1)).0.is_ok());
+    assert!(state.leave() && state.defer());
+    assert_eq!(state.share(0, at(2)), (Ok(()), nothing()));
+    assert_eq!(state.loan_ended(true), nothing(), "the guard releases it");
+    assert!(state.leave() && !state.defer());
+}
+
+#[test]
+fn a_loan_without_an_answer_leaves_the_lock_to_expire() {
+    let mut state = granted_on(0..3);
+    assert!(state.lend(0, at(1)).0.is_ok());
+    assert_eq!(state.loan_ended(false), nothing());
+    assert_eq!(state.tick(at(3_500)).renew, [0; 0], "not extended");
+    let (left, effects) = state.let_go(at(3_600));
+    let nowhere = Left {
+        nodes: Vec::new(),
+        busy: Vec::new(),
+        free: 0,
+        lost: None,
+        abandoned: true,
+    };
+    assert_eq!((left, effects), (nowhere, released(3_600)));
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Tick,
+    Reply(usize, NodeEffect),
+    Lose,
+    Succeed,
+    Share(u32),
+    Leave,
+    LetGo,
+    Lend(u32),
+    Defer,
+    LoanEnded(bool),
+    Look(u32),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let effect = prop_oneof![
+        (0..30_000_u64).prop_map(|sent| NodeEffect::Confirmed { sent: at(sent) }),
+        (0..30_000_u64).prop_map(|sent| NodeEffect::Foreign { sent: at(sent) }),
+        (0..30_000_u64).prop_map(|sent| NodeEffect::Absent { sent: at(sent) }),
+        Just(NodeEffect::Unknown),
+        Just(NodeEffect::Unchanged),
+    ];
+    prop_oneof![
+        4 => Just(Event::Tick),
+        4 => (0..5_usize, effect).prop_map(|(node, effect)| Event::Reply(node, effect)),
+        1 => Just(Event::Lose),
+        2 => Just(Event::Succeed),
+        1 => (0..3_u32).prop_map(Event::Share),
+        1 => Just(Event::Leave),
+        1 => Just(Event::LetGo),
+        1 => (0..3_u32).prop_map(Event::Lend),
+        1 => Just(Event::Defer),
+        1 => any::<bool>().prop_map(Event::LoanEnded),
+        2 => (0..3_u32).prop_map(Event::Look),
+    ]
+}
+
+fn perform(state: &mut LeaseState, event: Event, now: Moment) -> Effects {
+    match event {
+        Event::Tick => state.tick(now),
+        Event::Reply(node, effect) => state.reply(node, effect, now),
+        Event::Lose => state.lose(LossReason::Shutdown, now),
+        Event::Succeed => state.succeed(now, &passing(), true),
+        Event::Share(tenant) => state.share(tenant, now).1,
+        Event::LetGo => state.let_go(now).1,
+        Event::Lend(tenant) => state.lend(tenant, now).1,
+        Event::LoanEnded(answered) => state.loan_ended(answered),
+        Event::Look(tenant) => state.ended_because(tenant, now).1,
+        Event::Leave => {
+            state.leave();
+            Effects::default()
+        }
+        Event::Defer => {
+            state.defer();
+            Effects::default()
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_end_is_final_and_told_once(
+        events in proptest::collection::vec((0..2_000_u64, event()), 1..60),
+    ) {
+        let mut state = granted_on(0..3);
+        let mut now = at(0);
+        let (mut losses, mut held_for, mut ended) = (0, 0, false);
+        for (pause, event) in events {
+            now += Duration::from_millis(pause);
+            let (tenant, phase, before) = (state.tenant(), state.phase, state.deadline());
+            let effects = perform(&mut state, event, now);
+            losses += u32::from(effects.pass_turns);
+            held_for += u32::from(effects.held_for.is_some());
+            prop_assert_eq!(effects.hand_over.is_some(), state.tenant() == tenant + 1);
+            prop_assert!(effects.hand_over.is_some() || state.tenant() == tenant);
+            if ended || phase != Phase::Held {
+                prop_assert!(state.deadline() <= before, "nothing revives it");
+                prop_assert!(effects.hand_over.is_none() && effects.renew.is_empty());
+            }
+            ended |= matches!(state.phase, Phase::Lost(_) | Phase::Released);
+            prop_assert_eq!(ended, state.deadline() == Moment::ORIGIN);
+            prop_assert!(!ended || state.tick(now) == nothing());
+        }
+        prop_assert!(losses <= 1);
+        prop_assert_eq!(held_for, state.tenant() + u32::from(ended), "one time for each tenant");
+    }
+}

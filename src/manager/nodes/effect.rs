@@ -1,0 +1,46 @@
+//! [`NodeEffect`]: what the reply of a node says about a lease there.
+
+use std::time::Duration;
+
+use crate::moment::Moment;
+use crate::node::NodeError;
+use crate::protocol::renewal::LeaseNodes;
+
+/// What is known of a lease on one node once a command sent at the moment `sent` was answered, or given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::manager) enum NodeEffect {
+    /// The node has our token, for a full ttl from then on.
+    Confirmed { sent: Moment },
+    /// The node has the lender's token, for so long from then on.
+    ConfirmedFor { sent: Moment, remaining: Duration },
+    /// The node has another's token.
+    Foreign { sent: Moment },
+    /// The node has no token.
+    Absent { sent: Moment },
+    /// The node may have our token, and does not count.
+    Unknown,
+    /// What was known before still holds.
+    Unchanged,
+}
+
+impl NodeEffect {
+    pub(in crate::manager) fn apply(self, node: usize, lease: &mut LeaseNodes) {
+        match self {
+            Self::Confirmed { sent } => lease.confirm(node, sent),
+            Self::ConfirmedFor { sent, remaining } => lease.vouch(node, sent, remaining),
+            Self::Foreign { sent } => lease.foreign(node, sent),
+            Self::Absent { sent } => lease.absent(node, sent),
+            Self::Unknown => lease.unknown(node),
+            Self::Unchanged => {}
+        }
+    }
+
+    /// The effect of a command that may have set our token and was not answered.
+    pub(in crate::manager) const fn of_error(error: &NodeError) -> Self {
+        if error.outcome_unknown() {
+            Self::Unknown
+        } else {
+            Self::Unchanged
+        }
+    }
+}

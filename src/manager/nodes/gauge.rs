@@ -1,0 +1,41 @@
+//! The gauges of the nodes.
+
+use std::sync::{Arc, Weak};
+
+use tokio::time::sleep;
+
+use crate::clock::Clock as _;
+use crate::manager::nodes::node_set::NodeSet;
+use crate::manager::nodes::quorum::LOOK;
+use crate::manager::nodes::voting::status::VotingStatus;
+use crate::manager::nodes::voting::statuses::VotingStatuses;
+
+/// Sets the gauges of the nodes, again and again until the manager is gone: not all kinds of nodes report a change.
+pub(in crate::manager) async fn gauge(set: Weak<NodeSet>, voting: Arc<VotingStatuses>) {
+    let mut shown: Vec<String> = Vec::new();
+    loop {
+        let news = voting.news();
+        let Some(set) = set.upgrade() else {
+            // Otherwise they would look fine for as long as the process runs.
+            for name in shown {
+                crate::metrics::node(&name, false, false);
+            }
+            return;
+        };
+        if shown.is_empty() {
+            let names = set.nodes.iter().map(|node| node.name().to_owned());
+            shown.extend(names);
+        }
+        let now = set.clock.now();
+        for (index, node) in set.nodes.iter().enumerate() {
+            let voting = voting.show(index, now) == VotingStatus::Voting;
+            crate::metrics::node(node.name(), set.is_up(index), voting);
+        }
+        drop(set);
+        tokio::select! {
+            biased;
+            () = news => {}
+            () = sleep(LOOK) => {}
+        }
+    }
+}

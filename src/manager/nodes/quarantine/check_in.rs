@@ -1,0 +1,59 @@
+//! Asking a node whether it votes, and storing that it does, or refuses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::manager::nodes::node_set::NodeSet;
+use crate::manager::nodes::random::random;
+use crate::manager::nodes::voting::state::State;
+use crate::node::{
+    CheckInMode, CheckInReply, CheckInRequest, Node, NodeError, NodeErrorKind, NodeFuture,
+};
+
+/// Asks `node` whether it votes, and has it quarantine itself if it lost its data.
+pub(in crate::manager) fn check_in(
+    set: &NodeSet,
+    node: &dyn Node,
+    mode: CheckInMode,
+) -> NodeFuture<Result<CheckInReply, NodeError>> {
+    let fresh = format!("{:016x}{:016x}", random(), random());
+    node.check_in(CheckInRequest::new(
+        set.namespace.clone(),
+        Arc::clone(&set.config),
+        fresh,
+        mode,
+    ))
+}
+
+/// Stores and logs why a node refuses a command that it needs for its vote, if an operator has to repair that.
+pub(in crate::manager) fn refused(
+    set: &NodeSet,
+    index: usize,
+    command: &'static str,
+    error: &NodeError,
+) {
+    let is_lasting = matches!(
+        error.kind(),
+        NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Garbled
+    );
+    if is_lasting && set.voting.note_refusal(index, command, error.clone()) {
+        crate::trace::command_failed(set.name_of(index), command, error);
+    }
+}
+
+/// Stores that a node votes.
+pub(in crate::manager) fn votes(set: &NodeSet, index: usize) {
+    set.voting.clear_refusal(index, None);
+    set.voting.done(index, false);
+    let before = set.voting.set(index, State::Voting);
+    if matches!(before, State::Quarantined(quarantine) if !quarantine.unused) {
+        crate::trace::node_promoted(set.name_of(index));
+    }
+}
+
+/// How often a node that votes is asked: a restart should be noticed before the next lock is requested.
+pub(in crate::manager) const IDLE: Duration = Duration::from_secs(1);
+/// The command that asks for a vote.
+pub(in crate::manager) const CHECK_IN: &str = "check-in";
+/// How soon a node that did not answer is asked again.
+pub(in crate::manager) const SOON: Duration = Duration::from_millis(50);

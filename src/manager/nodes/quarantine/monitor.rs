@@ -1,0 +1,115 @@
+//! The monitor of a node: asks again and again whether it votes, and sees it through its quarantine.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use crate::clock::Clock as _;
+use crate::manager::nodes::node_set::NodeSet;
+use crate::manager::nodes::quarantine::check_in::{CHECK_IN, IDLE, SOON, check_in, refused, votes};
+use crate::manager::nodes::quarantine::observe::{Found, observe};
+use crate::manager::nodes::voting::state::{Foreign, State};
+use crate::manager::nodes::voting::statuses::VotingStatuses;
+use crate::node::{CheckInMode, CheckInReply, NodeErrorKind};
+
+/// Asks one node again and again whether it votes, until its manager is gone.
+pub(in crate::manager) async fn monitor(
+    set: Weak<NodeSet>,
+    voting: Arc<VotingStatuses>,
+    index: usize,
+) {
+    let mut pause = Duration::ZERO;
+    loop {
+        tokio::select! {
+            biased;
+            () = voting.recheck_due(index) => {}
+            () = sleep(pause) => {}
+        }
+        let Some(set) = set.upgrade() else {
+            return;
+        };
+        match ask(&set, index).await {
+            Some(next) => pause = next,
+            None => return,
+        }
+    }
+}
+
+/// One check-in. Returns when to ask again; `None` if never.
+async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
+    let node = set.nodes.get(index)?;
+    let adopted = set.voting.is_adopted(index);
+    let mode = if adopted {
+        CheckInMode::Adopt
+    } else {
+        CheckInMode::Normal
+    };
+    let reply = timeout(set.node_timeout, check_in(set, &**node, mode)).await;
+    let answered = matches!(reply, Ok(Ok(_)));
+    let next = match reply {
+        Ok(Ok(reply)) => {
+            set.voting.clear_refusal(index, Some(CHECK_IN));
+            if adopted {
+                set.voting.done(index, true);
+            }
+            apply(set, index, reply).await
+        }
+        Ok(Err(error)) if error.kind() == NodeErrorKind::Closed => return None,
+        // It is down, slow, or refuses: what was known of it holds until it answers.
+        Ok(Err(error)) => {
+            refused(set, index, CHECK_IN, &error);
+            SOON
+        }
+        Err(_) => SOON,
+    };
+    set.voting.checked_in(index, answered);
+    Some(next)
+}
+
+/// Applies the reply to a check-in. Returns when to ask again.
+async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
+    match reply {
+        CheckInReply::Voting { replaced, .. } => {
+            let now = set.clock.now();
+            set.voting.accepts(index, replaced, false, now);
+            votes(set, index);
+            IDLE
+        }
+        CheckInReply::Foreign {
+            config,
+            digest,
+            replaced,
+        } => {
+            let reason = crate::node::foreign_config(&config, &set.config.text);
+            let state = State::Foreign(Foreign {
+                reason: reason.clone(),
+                replaces_ours: replaced.contains(&set.config.digest),
+                digest: Some(digest),
+            });
+            if set.voting.set(index, state.clone()) != state {
+                crate::trace::node_foreign(set.name_of(index), &reason);
+            }
+            IDLE
+        }
+        CheckInReply::Quarantined {
+            id,
+            max_lease,
+            earlier,
+            accepted,
+            unused,
+            replaced,
+        } => {
+            let now = set.clock.now();
+            set.voting.accepts(index, replaced, !unused, now);
+            let found = Found {
+                id,
+                max_lease,
+                earlier,
+                accepted,
+                unused,
+            };
+            observe(set, index, found).await
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! A node that says it is quarantined: since when, and how long that lasts.
+
+use std::time::Duration;
+
+use crate::clock::Clock as _;
+use crate::manager::nodes::node_set::NodeSet;
+use crate::manager::nodes::quarantine::census::{Others, census};
+use crate::manager::nodes::quarantine::check_in::IDLE;
+use crate::manager::nodes::quarantine::promote::try_promote;
+use crate::manager::nodes::voting::state::{End, Plan, Quarantine, State};
+use crate::moment::Moment;
+use crate::protocol::quarantine::{Census, Rule, Wait};
+
+/// What a node in quarantine answers.
+pub(in crate::manager) struct Found {
+    pub(in crate::manager) id: String,
+    pub(in crate::manager) max_lease: Duration,
+    pub(in crate::manager) earlier: Duration,
+    pub(in crate::manager) accepted: bool,
+    pub(in crate::manager) unused: bool,
+}
+
+/// Follows a node through its quarantine. Returns when to ask again.
+pub(in crate::manager) async fn observe(set: &NodeSet, index: usize, found: Found) -> Duration {
+    // The other nodes are asked at every check-in. Only a census that begins after the wait counts: what an earlier one
+    // read may be overtaken by grants to holders that the node has forgotten.
+    let now = set.clock.now();
+    let (mut quarantine, new) = track(set, index, &found, now);
+    set.voting.checked_in(index, true);
+    // Long enough for the check-in after one that waited for other nodes.
+    let lasting = 2 * IDLE + set.node_timeout;
+    let plan = quarantine.plan;
+    if let Some(plan) = plan.filter(|plan| now.since(plan.asked) <= lasting) {
+        return try_promote(set, index, quarantine, plan, now).await;
+    }
+    let others = census(set, index).await;
+    let known = others.known.max(found.max_lease).max(set.config.max_lease);
+    let wait = duration(set, index, &found, &others, known);
+    quarantine.remembered = wait.is_some_and(|wait| wait.remembered);
+    let from = started_at(set, &found, &others, &quarantine);
+    quarantine.end = match (from, wait) {
+        (None, _) => End::Incomplete,
+        (Some(_), None) => End::Alone,
+        (Some(from), Some(wait)) => End::At(from + wait.time),
+    };
+    // A node that was never used need not wait, unless others may have used a node of the list until that forgot.
+    let welcome = quarantine.unused && (others.intact > 0 || set.voting.is_intact());
+    let trusted = welcome || set.voting.is_trusted(index, &quarantine);
+    let over = quarantine.end.moment().is_some_and(|end| now >= end);
+    quarantine.plan = (over || trusted && from.is_some()).then_some(Plan {
+        asked: now,
+        known,
+        high_water: others.high_water,
+        alone: others.intact == 0 && !trusted,
+    });
+    if let Some(plan) = quarantine.plan {
+        return try_promote(set, index, quarantine, plan, now).await;
+    }
+    let left = quarantine.end.moment().map(|end| end.since(now));
+    // At the first check-in of a node the others may not have been asked yet.
+    if !quarantine.logged && !trusted && (left.is_some() || !new) {
+        quarantine.logged = true;
+        crate::trace::node_quarantined(set.name_of(index), left, quarantine.remembered);
+    }
+    set.voting.set(index, State::Quarantined(quarantine));
+    left.unwrap_or(IDLE).min(IDLE)
+}
+
+/// When the wait of a quarantine began; `None` if it has not.
+fn started_at(
+    set: &NodeSet,
+    found: &Found,
+    others: &Others,
+    quarantine: &Quarantine,
+) -> Option<Moment> {
+    // A node that votes, or has, under our config proves that all have accepted it once.
+    if found.accepted || others.intact > 0 {
+        return Some(quarantine.since);
+    }
+    // Otherwise it begins when they have: until then the last of them may have granted to processes with another list.
+    let complete = set.voting.complete_since()?;
+    Some(complete.max(quarantine.since))
+}
+
+/// The quarantine that a node is in, and whether it is new to this process.
+fn track(set: &NodeSet, index: usize, found: &Found, now: Moment) -> (Quarantine, bool) {
+    let before = set.voting.get(index);
+    let (since, first, new) = match before {
+        State::Quarantined(known) if known.id == found.id => return (known, false),
+        State::Unknown => (now, true, true),
+        _ => (now, false, true),
+    };
+    let quarantine = Quarantine {
+        id: found.id.clone(),
+        since,
+        end: End::Incomplete,
+        remembered: false,
+        first,
+        unused: found.unused,
+        plan: None,
+        logged: false,
+    };
+    set.voting
+        .set(index, State::Quarantined(quarantine.clone()));
+    (quarantine, new)
+}
+
+/// How long a node must not vote, by the longest lease that is `known`; `None` if too few other nodes answer.
+fn duration(
+    set: &NodeSet,
+    index: usize,
+    found: &Found,
+    others: &Others,
+    known: Duration,
+) -> Option<Wait> {
+    let rule = Rule {
+        quorum: set.terms.quorum,
+        max_ttl: set.max_ttl,
+        drift: set.terms.drift,
+        skew: set.max_clock_skew,
+    };
+    // Of leases under earlier configs, those up to our longest ttl are waited for: a process that shortens it has
+    // waited for the longer ones.
+    let earlier = found.earlier.max(others.earlier).min(set.max_ttl);
+    let wait = rule.wait(Census {
+        intact: others.intact,
+        answered: others.answered + 1,
+        known: known.max(earlier),
+    })?;
+    // Other processes may still count the server that this one replaced, for so long by their clocks, and be granted
+    // leases by it.
+    let settle = set.nodes.get(index).map(|node| node.settle_time());
+    let settle = settle.filter(|settle| !settle.is_zero());
+    let settle = settle.map(|settle| settle.saturating_add(set.terms.drift.of(settle)));
+    Some(Wait {
+        time: wait.time.saturating_add(settle.unwrap_or_default()),
+        ..wait
+    })
+}

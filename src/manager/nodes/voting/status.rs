@@ -1,0 +1,35 @@
+//! [`VotingStatus`]: whether a node votes.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::manager::nodes::seconds::optional_seconds;
+
+/// Whether a node's votes count towards the quorum, as last observed.
+///
+/// Serialised, it is `{"is": "voting"}`, and so on with the fields of the variant; times are seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum VotingStatus {
+    /// Not known yet: the node has not been asked, or has not answered.
+    Unknown,
+    /// It votes. Without the restart guard every node does.
+    Voting,
+    /// It may have forgotten locks and does not vote before they have ended.
+    Quarantined {
+        /// For how much longer, at most, as far as is known: earlier if more of the other nodes answer by then.
+        /// `None`: not before more of the other nodes answer, or every node has accepted the list.
+        #[serde(serialize_with = "optional_seconds")]
+        remaining: Option<Duration>,
+        /// Whether enough other nodes remember the fencing tokens. If not, the clock decides how they go on.
+        remembered: bool,
+    },
+    /// It serves processes with other nodes or settings. As long as it does, nothing is granted or extended, unless our
+    /// list is known to have replaced theirs.
+    Foreign {
+        /// How its nodes or settings differ.
+        reason: String,
+    },
+}

@@ -1,0 +1,10 @@
+#[path = "../prelude.rs"]
+mod prelude;
+
+use prelude::*;
+
+pub fn f() {
+    is_extractor::<LockManager, Locked<OrderId>>();
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+#[path = "../prelude.rs"]
+mod prelude;
+
+use prelude::*;
+
+pub fn f() {
+    let _ = LockManager::builder().clock(std::time::Instant::now());
+}
+
+fn main() {}

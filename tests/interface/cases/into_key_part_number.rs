@@ -1,0 +1,10 @@
+#[path = "../prelude.rs"]
+mod prelude;
+
+use prelude::*;
+
+pub fn f() {
+    let _ = key::from_fn(|_: &Parts| 7_u64);
+}
+
+fn main() {}

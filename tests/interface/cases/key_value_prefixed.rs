@@ -1,0 +1,10 @@
+#[path = "../prelude.rs"]
+mod prelude;
+
+use prelude::*;
+
+pub fn f() {
+    let _ = key::header("x-order").prefix("order").parse::<u64>();
+}
+
+fn main() {}

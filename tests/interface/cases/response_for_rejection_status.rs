@@ -1,0 +1,10 @@
+#[path = "../prelude.rs"]
+mod prelude;
+
+use prelude::*;
+
+pub fn f(layer: Order) {
+    let _ = layer.rejection(http::StatusCode::CONFLICT);
+}
+
+fn main() {}

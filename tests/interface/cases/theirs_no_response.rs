@@ -1,0 +1,16 @@
+//! The answer is none.
+
+#[path = "../prelude.rs"]
+mod prelude;
+
+use prelude::*;
+
+pub fn f(layer: Order) {
+    is_service(
+        layer.layer(tower::service_fn(async |_: http::Request<String>| {
+            Ok::<_, Infallible>("an answer")
+        })),
+    );
+}
+
+fn main() {}

@@ -1,0 +1,402 @@
+//! Work that is done once: what it came to is told to whoever asks again.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tower_redlock::namespace::{Namespace, NodeKey, NodeKeys};
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::{
+    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Node, RecallRequest,
+    ReleaseRequest,
+};
+use tower_redlock::record::Record;
+use tower_redlock::token::OwnerToken;
+use tower_redlock::{AcquireError, FencingToken, IdempotentRun, LockKey, LockManager, RunGuard};
+
+use super::{MS, Nodes, TTL, assert_idle};
+
+/// The year 2100, which no test lives to see.
+const FAR: u64 = 4_102_444_800_000;
+pub(crate) const DAY: Duration = Duration::from_secs(86_400);
+
+async fn begin(locks: &LockManager, wait: Duration) -> Result<IdempotentRun, AcquireError> {
+    locks.begin_idempotent("order", DAY, wait).await
+}
+
+pub(crate) async fn run(locks: &LockManager) -> RunGuard {
+    match begin(locks, TTL).await {
+        Ok(IdempotentRun::Execute(run)) => run,
+        other => panic!("not to be run: {other:?}"),
+    }
+}
+
+pub(crate) async fn replay(locks: &LockManager) -> Bytes {
+    match begin(locks, TTL).await {
+        Ok(IdempotentRun::Replay(body)) => body,
+        other => panic!("not replayed: {other:?}"),
+    }
+}
+
+fn place() -> NodeKey {
+    Namespace::default()
+        .idempotency()
+        .node_key(&LockKey::new("order").unwrap())
+}
+
+fn owner(seed: u8) -> OwnerToken {
+    OwnerToken::from_entropy([seed; OwnerToken::ENTROPY_LEN])
+}
+
+/// Puts a record on a node, as somebody did who crashed then.
+async fn put(node: &MemoryNode, ballot: u64, body: &'static str) {
+    let record = Record::new(FencingToken::new(ballot).unwrap(), Bytes::from(body), FAR);
+    let release = ReleaseRequest::new(place(), owner(0), false);
+    let request = CompleteRequest::new(release, Some(record)).chosen();
+    let stored = node.complete(request).await;
+    assert_eq!(stored, Ok(CompleteReply::Stored { listeners: 0 }));
+}
+
+/// What a node has, if anything.
+async fn look(node: &MemoryNode) -> Option<Bytes> {
+    let token = owner(1);
+    let fence = Fence::new(FencingToken::new(1).unwrap(), DAY);
+    let lock = AcquireRequest::new(place(), token, MS).numbered(Some(fence));
+    match node.recall(RecallRequest::new(lock, false, MS)).await {
+        Ok(AcquireReply::Recorded(record)) => Some(record.body),
+        Ok(AcquireReply::Promised { .. }) => {
+            let release = ReleaseRequest::new(NodeKeys::from(place()), token, false);
+            node.complete(CompleteRequest::new(release, None))
+                .await
+                .unwrap();
+            None
+        }
+        _ => None,
+    }
+}
+
+pub(crate) async fn with_record(nodes: &Nodes) -> usize {
+    let mut count = 0;
+    for node in &nodes.0 {
+        count += usize::from(look(node).await.is_some());
+    }
+    count
+}
+
+/// How many nodes hold the lock of the work.
+fn holding(nodes: &Nodes) -> usize {
+    let (key, nodes) = (place(), nodes.0.iter());
+    let held = nodes.filter(|node| node.holder(key.as_str()).is_some());
+    held.count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_done_is_not_done_again_and_everybody_is_told_the_same() {
+    let nodes = Nodes::five();
+    let (here, there) = (nodes.manager(), nodes.manager());
+    let guard = run(&here).await;
+    let (fence, busy) = (guard.handle().fence(), begin(&there, Duration::ZERO).await);
+    assert!(matches!(busy, Err(AcquireError::Contended(_))), "{busy:?}");
+    assert!(matches!(
+        begin(&here, Duration::ZERO).await,
+        Err(AcquireError::Contended(_))
+    ));
+    guard.complete("shipped").await.unwrap();
+    assert!(fence.is_some());
+    for locks in [&here, &there, &here] {
+        assert_eq!(replay(locks).await, "shipped");
+    }
+    nodes
+        .settle("no lock is left", |nodes| holding(nodes) == 0)
+        .await;
+    assert_eq!(with_record(&nodes).await, 5);
+    assert_idle(&here).await;
+    assert_idle(&there).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_trip_acquires_or_replays_and_another_completes() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    // So that what a manager asks at its start is not counted.
+    locks.run("warm", |_| async {}).await.unwrap();
+    nodes.settle_free("warm").await;
+    let before = nodes.commands();
+    let guard = run(&locks).await;
+    assert_eq!(nodes.commands() - before, 5);
+    guard.complete("done").await.unwrap();
+    nodes
+        .settle("all have it", |nodes| nodes.commands() - before == 10)
+        .await;
+    replay(&locks).await;
+    nodes
+        .settle("all answered", |nodes| nodes.commands() - before == 15)
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_are_told_as_soon_as_it_is_done() {
+    let nodes = Nodes::five();
+    let (here, there) = (nodes.manager(), nodes.manager());
+    let guard = run(&here).await;
+    let waiters: Vec<_> = [&here, &here, &there, &there]
+        .map(|locks| {
+            let locks = locks.clone();
+            tokio::spawn(async move { (replay(&locks).await, tokio::time::Instant::now()) })
+        })
+        .into();
+    tokio::time::sleep(MS * 700).await;
+    let done = tokio::time::Instant::now();
+    guard.complete("done").await.unwrap();
+    for waiter in waiters {
+        let (body, told) = waiter.await.unwrap();
+        assert_eq!(body, "done");
+        assert!(told - done < MS * 50, "{:?}", told - done);
+    }
+    assert_idle(&here).await;
+    assert_idle(&there).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_said_is_done_again() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    run(&locks).await.abandon().await.unwrap();
+    assert_eq!(holding(&nodes), 0);
+    drop(run(&locks).await);
+    let guard = run(&locks).await;
+    let fence = guard.handle().fence();
+    guard.abandon().await.unwrap();
+    let again = run(&locks).await;
+    assert!(
+        again.handle().fence() > fence,
+        "each run has a number of its own"
+    );
+    again.complete("at last").await.unwrap();
+    assert_eq!(replay(&locks).await, "at last");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_never_takes_over_the_lock_of_the_one_before() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = run(&locks).await;
+    let token = nodes.0[0].holder(place().as_str());
+    let waiter = tokio::spawn({
+        let locks = locks.clone();
+        async move { run(&locks).await }
+    });
+    tokio::time::sleep(MS).await;
+    drop(guard);
+    let next = waiter.await.unwrap();
+    assert_ne!(nodes.0[0].holder(place().as_str()), token);
+    assert_ne!(token, None);
+    drop(next);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_minority_has_is_brought_to_a_quorum_before_it_is_told() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    put(&nodes.0[3], 5, "half").await;
+    assert_eq!(replay(&locks).await, "half");
+    nodes
+        .settle("no lock is left", |nodes| holding(nodes) == 0)
+        .await;
+    assert!(with_record(&nodes).await >= 3);
+    // For good: whatever other nodes are asked.
+    nodes.each([1, 3], MemoryNode::go_down);
+    assert_eq!(replay(&locks).await, "half");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_the_one_with_the_highest_ballot_may_have_been_told() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    put(&nodes.0[0], 5, "old").await;
+    put(&nodes.0[1], 5, "old").await;
+    put(&nodes.0[2], 9, "new").await;
+    assert_eq!(replay(&locks).await, "new");
+    nodes.each([0, 1], MemoryNode::go_down);
+    assert_eq!(replay(&locks).await, "new");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quorum_of_one_ballot_is_told_at_once_and_the_rest_is_mended() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    for node in [0, 1, 2] {
+        put(&nodes.0[node], 7, "chosen").await;
+    }
+    put(&nodes.0[4], 3, "lost").await;
+    assert_eq!(replay(&locks).await, "chosen");
+    nodes
+        .settle("no lock is left", |nodes| holding(nodes) == 0)
+        .await;
+    for node in &nodes.0 {
+        assert_eq!(look(node).await, Some(Bytes::from("chosen")), "{node:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_lost_the_lock_may_still_say_what_came_of_it_if_nobody_came_after() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = run(&locks).await;
+    nodes.each(0..5, MemoryNode::go_down);
+    tokio::time::sleep(TTL * 2).await;
+    assert!(guard.handle().is_lost());
+    nodes.each(0..5, MemoryNode::come_up);
+    assert_eq!(holding(&nodes), 0, "the nodes have let it expire");
+    guard.complete("late").await.unwrap();
+    assert_eq!(replay(&locks).await, "late");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_came_after_decides() {
+    let nodes = Nodes::five();
+    let (here, there) = (nodes.manager(), nodes.manager());
+    let slow = run(&here).await;
+    nodes.each(0..5, MemoryNode::go_down);
+    tokio::time::sleep(TTL * 2).await;
+    nodes.each(0..5, MemoryNode::come_up);
+    let next = run(&there).await;
+    let late = slow.complete("first").await;
+    assert!(late.is_err(), "{late:?}");
+    next.complete("second").await.unwrap();
+    for locks in [&here, &there] {
+        assert_eq!(replay(locks).await, "second");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_quorum_nobody_is_told_that_it_is_kept() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = run(&locks).await;
+    nodes.each([0, 1, 2], MemoryNode::go_down);
+    let error = guard.complete("perhaps").await.unwrap_err();
+    assert!(error.to_string().contains("by 2 nodes"), "{error}");
+    // When they are back they are given it, for as long as the lock lasts at least.
+    nodes.each([0, 1, 2], MemoryNode::come_up);
+    assert_eq!(replay(&locks).await, "perhaps");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_away_is_given_what_it_missed() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    nodes.each([4], MemoryNode::go_down);
+    run(&locks).await.complete("kept").await.unwrap();
+    nodes.each([4], MemoryNode::come_up);
+    tokio::time::sleep(MS * 600).await;
+    assert_eq!(with_record(&nodes).await, 5);
+
+    // One that was away for longer is given it when it is asked for.
+    nodes.each([4], MemoryNode::go_down);
+    nodes.each([4], MemoryNode::forget);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    nodes.each([4], MemoryNode::come_up);
+    assert_eq!(replay(&locks).await, "kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_completion_half_way_completes_it() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = run(&locks).await;
+    nodes.each(0..5, MemoryNode::freeze);
+    let mut complete = Box::pin(guard.complete("done"));
+    assert!(super::poll_once(&mut complete).await.is_none());
+    drop(complete);
+    nodes.each(0..5, MemoryNode::thaw);
+    assert_eq!(replay(&locks).await, "done");
+    assert_idle(&locks).await;
+    assert_eq!(with_record(&nodes).await, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_told_at_once_though_the_completion_was_dropped() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = run(&locks).await;
+    let waiter = tokio::spawn({
+        let locks = locks.clone();
+        async move { replay(&locks).await }
+    });
+    tokio::time::sleep(MS).await;
+    nodes.each(0..5, MemoryNode::freeze);
+    let mut complete = Box::pin(guard.complete("done"));
+    assert!(super::poll_once(&mut complete).await.is_none());
+    drop(complete);
+    // One never answers.
+    nodes.each(1..5, MemoryNode::thaw);
+    let told = tokio::time::timeout(MS * 10, waiter).await.unwrap();
+    assert_eq!(told.unwrap(), "done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_longer_kept_is_done_again() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let Ok(IdempotentRun::Execute(guard)) = locks
+        .begin_idempotent("order", Duration::from_secs(100), TTL)
+        .await
+    else {
+        panic!("nobody did it");
+    };
+    guard.complete("done").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(99)).await;
+    assert_eq!(replay(&locks).await, "done");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    drop(run(&locks).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_of_the_same_name_is_another() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = run(&locks).await;
+    let lock = locks.try_acquire("order").await.unwrap();
+    guard.complete("done").await.unwrap();
+    assert!(!lock.is_lost());
+    lock.release().await.unwrap();
+    assert_eq!(replay(&locks).await, "done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_node_costs_a_replay_nothing() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    run(&locks).await.complete("done").await.unwrap();
+    nodes.each([0, 1], MemoryNode::freeze);
+    let began = tokio::time::Instant::now();
+    assert_eq!(replay(&locks).await, "done");
+    assert!(began.elapsed() < MS, "{:?}", began.elapsed());
+}
+
+/// Answers that are kept for a node that is down must not use up what releases need.
+#[tokio::test(start_paused = true)]
+async fn records_that_wait_for_a_node_leave_room_for_releases() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    nodes.each([0], MemoryNode::go_down);
+    // As many as there are in a minute of a service that is not even busy.
+    for number in 0..10_100 {
+        let work = locks.begin_idempotent(format!("order:{number}"), DAY, Duration::ZERO);
+        let Ok(IdempotentRun::Execute(run)) = work.await else {
+            panic!("somebody did it");
+        };
+        run.complete("done").await.unwrap();
+        // As a service does, whose nodes do not answer at once.
+        tokio::task::yield_now().await;
+    }
+    let mut guards = Vec::new();
+    for number in 0..10 {
+        guards.push(locks.acquire(format!("invoice:{number}")).await.unwrap());
+    }
+    drop(guards);
+    tokio::time::sleep(MS).await;
+    for number in 0..10 {
+        assert_eq!(nodes.holding(&format!("invoice:{number}")), 0, "{number}");
+    }
+}

@@ -1,0 +1,250 @@
+//! When what is kept ends, over nodes and processes whose clocks differ: many histories in which nodes come and go
+//! around the end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::time::{Instant, sleep};
+use tower_redlock::clock::{Clock, TokioClock};
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::{Node as _, NodeContext, ServerRegistry};
+use tower_redlock::{IdempotentRun, LockManager, Moment, RestartGuard};
+
+use super::Nodes;
+use super::idempotent::{DAY, with_record};
+
+const TTL: Duration = Duration::from_secs(1);
+const KEEP: Duration = Duration::from_secs(50);
+/// By how many milliseconds no two clocks differ more, but for one.
+const SKEW: u64 = 5_000;
+/// Each shape of a cluster once.
+const HISTORIES: u64 = 5;
+
+/// A small generator, so that a history can be had again from its seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % sides
+    }
+}
+
+/// A clock whose date is wrong by so many milliseconds.
+#[derive(Clone, Copy, Debug)]
+struct Wrong(TokioClock, i64);
+
+impl Clock for Wrong {
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+
+    fn unix_micros(&self) -> u64 {
+        self.0.unix_micros().saturating_add_signed(self.1 * 1_000)
+    }
+}
+
+/// What became of a piece of work that is done again and again.
+#[derive(Default)]
+struct Seen {
+    // When each run said what came of it; whether it was told that this is kept.
+    ended: BTreeMap<u64, (Instant, bool)>,
+    runs: u64,
+    replays: u64,
+    // Of these those near an end, when the clocks do not agree.
+    late: u64,
+    refused: u64,
+}
+
+impl Seen {
+    /// Somebody is to do it at `now`.
+    fn run(&mut self, now: Instant, seed: u64) {
+        for (body, (then, kept)) in &self.ended {
+            let early = Duration::from_millis(SKEW);
+            assert!(
+                !kept || now + early >= *then + KEEP,
+                "seed {seed}: {body} is kept since {:?}, and it is to be done again",
+                now - *then
+            );
+        }
+        self.runs += 1;
+    }
+
+    /// Somebody is told `body` at `now`.
+    fn replay(&mut self, body: u64, now: Instant, seed: u64) {
+        let (then, _) = self.ended[&body];
+        let late = Duration::from_millis(SKEW);
+        assert!(
+            now <= then + KEEP + late,
+            "seed {seed}: {body} is told after {:?}",
+            now - then
+        );
+        self.replays += 1;
+        self.late += u64::from(now + late >= then + KEEP);
+    }
+}
+
+/// Whether one clock is wrong by any time.
+async fn history(seed: u64, wild: bool, seen: &mut Seen) {
+    let mut dice = Dice((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let (count, masked) = [(3, 0), (4, 0), (5, 0), (6, 1), (5, 2)][seed as usize % 5];
+    let wrong = |dice: &mut Dice| Wrong(TokioClock::new(), dice.roll(SKEW) as i64);
+    let nodes: Vec<MemoryNode> = (0..count)
+        .map(|n| MemoryNode::new(format!("n{n}")))
+        .collect();
+    for (index, node) in nodes.iter().enumerate() {
+        let mut clock = wrong(&mut dice);
+        if wild && index == 0 {
+            clock.1 = [-1_000_000_000, 1_000_000_000][dice.roll(2) as usize];
+        }
+        node.start(NodeContext::new(
+            Arc::new(clock),
+            ServerRegistry::new(),
+            TTL,
+        ));
+    }
+    let mut managers = Vec::new();
+    for _ in 0..3 {
+        let builder = LockManager::builder().nodes(nodes.iter().cloned());
+        let builder = builder.clock(wrong(&mut dice)).ttl(TTL);
+        let builder = builder.restart_guard(RestartGuard::OFF).mask_losses(masked);
+        managers.push(builder.lazy().unwrap());
+    }
+    for body in 0..300_u64 {
+        // Mostly around the end of what was kept last.
+        let last = seen.ended.values().map(|(then, _)| *then).max();
+        let left = last.map_or(Duration::ZERO, |last| {
+            (last + KEEP).duration_since(Instant::now())
+        });
+        let around = Duration::from_millis(2 * SKEW);
+        let pause = match left.checked_sub(around) {
+            Some(left) if dice.roll(3) > 0 => left,
+            _ => Duration::from_millis(dice.roll(SKEW / 2)),
+        };
+        sleep(pause).await;
+        let all = wild && left.is_zero() && dice.roll(2) > 0;
+        for node in &nodes {
+            // One that is wrong by any time is as good as one more that lost what it had.
+            match all || dice.roll(if wild { 8 } else { 4 }) > 0 {
+                true => node.come_up(),
+                false => node.go_down(),
+            }
+        }
+        let locks = &managers[dice.roll(3) as usize];
+        // Some keep it for longer or shorter.
+        let keep = [KEEP, KEEP, 10 * KEEP, KEEP / 10][dice.roll(4) as usize];
+        let asked = Instant::now();
+        match locks.begin_idempotent("work", keep, Duration::ZERO).await {
+            Ok(IdempotentRun::Replay(told)) => {
+                let told = u64::from_be_bytes(told[..].try_into().unwrap());
+                seen.replay(told, asked, seed);
+            }
+            Ok(IdempotentRun::Execute(run)) => {
+                seen.run(asked, seed);
+                if keep != KEEP || dice.roll(4) == 0 {
+                    let _ = run.abandon().await;
+                    continue;
+                }
+                if wild {
+                    // Else the one that is wrong may be one too few.
+                    nodes.iter().for_each(MemoryNode::come_up);
+                }
+                let kept = run.complete(body.to_be_bytes().to_vec());
+                let then = Instant::now();
+                let kept = kept.await.is_ok();
+                sleep(Duration::from_millis(u64::from(wild))).await;
+                seen.ended.insert(body, (then, kept));
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => seen.refused += 1,
+        }
+    }
+}
+
+fn histories(wild: bool) {
+    let (mut runs, mut replays, mut late, mut refused) = (0, 0, 0, 0);
+    for seed in 0..HISTORIES {
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let mut seen = Seen::default();
+        runtime.block_on(history(seed, wild, &mut seen));
+        runs += seen.runs;
+        replays += seen.replays;
+        late += seen.late;
+        refused += seen.refused;
+    }
+    let tried = format!("{runs} runs, {replays} replays, {late} of them late, {refused} refused");
+    assert!(runs > 20 * HISTORIES, "{tried}");
+    assert!(replays > 40 * HISTORIES, "{tried}");
+    assert!(late > 10 * HISTORIES, "{tried}");
+    assert!(refused < 150 * HISTORIES, "{tried}");
+}
+
+#[test]
+fn nothing_is_told_after_its_end_nor_done_again_before_by_more_than_the_clocks_differ() {
+    histories(false);
+}
+
+/// It neither decides an end nor keeps a record nor ends it.
+#[test]
+fn one_clock_that_is_wrong_by_any_time_does_not_matter_while_all_have_the_record() {
+    histories(true);
+}
+
+/// The copies of a record that are made late, by a process that keeps records for longer or shorter or by one that
+/// adopts it, end when the first ones do.
+#[tokio::test(start_paused = true)]
+async fn a_record_ends_once_whoever_brings_it_to_other_nodes() {
+    let keep = Duration::from_secs(1_000);
+    let begin_for = async |locks: &LockManager, keep| match locks
+        .begin_idempotent("order", keep, super::TTL)
+        .await
+    {
+        Ok(IdempotentRun::Replay(body)) => Some(body),
+        Ok(IdempotentRun::Execute(run)) => {
+            run.abandon().await.unwrap();
+            None
+        }
+        other => panic!("{other:?}"),
+    };
+    for (adopted, asked_for) in [
+        (false, DAY),
+        (true, DAY),
+        (false, super::TTL),
+        (true, super::TTL),
+    ] {
+        let nodes = Nodes::five();
+        let locks = nodes.met().await;
+        nodes.each([3, 4], MemoryNode::go_down);
+        let Ok(IdempotentRun::Execute(run)) =
+            locks.begin_idempotent("order", keep, super::TTL).await
+        else {
+            panic!("nobody did it");
+        };
+        run.complete("done").await.unwrap();
+        sleep(Duration::from_secs(900)).await;
+        nodes.each([3, 4], MemoryNode::come_up);
+        if adopted {
+            nodes.each([0, 1], MemoryNode::go_down);
+        } else {
+            // So that they are heard at all.
+            nodes.each([0], MemoryNode::go_down);
+        }
+        let told = begin_for(&locks, asked_for).await;
+        assert_eq!(told.as_deref(), Some(&b"done"[..]));
+        nodes.each(0..5, MemoryNode::come_up);
+        assert_eq!(begin_for(&locks, asked_for).await, told);
+        sleep(Duration::from_secs(99)).await;
+        assert_eq!(with_record(&nodes).await, 5, "{adopted} {asked_for:?}");
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(with_record(&nodes).await, 0, "{adopted} {asked_for:?}");
+        assert_eq!(begin_for(&locks, DAY).await, None);
+    }
+}

@@ -1,0 +1,286 @@
+//! Many histories of processes that do a piece of work, crash, lose their lock, and are told what came of it, over a
+//! network that delays, loses and re-orders what it likes: all who are told anything are told the same.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::task::LocalSet;
+use tokio::time::{sleep, timeout};
+use tower_redlock::clock::TokioClock;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::{
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
+    ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeErrorKind, NodeFuture,
+    NodeState, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
+    ReleaseRequest,
+};
+use tower_redlock::{IdempotentRun, LockManager};
+
+use super::idempotent::{DAY, with_record};
+use super::{MS, Nodes};
+
+const TTL: Duration = Duration::from_millis(100);
+const HISTORIES: u64 = 100;
+
+/// A small generator, so that a history can be had again from its seed.
+#[derive(Debug)]
+struct Dice(u64);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % sides
+    }
+
+    fn span(&mut self, millis: u64) -> Duration {
+        Duration::from_millis(self.roll(millis))
+    }
+
+    /// How long one leg of a round trip takes; `None`: for ever.
+    fn leg(&mut self, bad: u64) -> Option<Duration> {
+        match self.roll(20) {
+            roll if roll < bad => None,
+            roll if roll < 3 * bad => Some(self.span(300)),
+            _ => Some(self.span(6)),
+        }
+    }
+}
+
+/// A node as one process sees it over its network.
+#[derive(Clone, Debug)]
+struct Remote {
+    node: MemoryNode,
+    dice: Arc<Mutex<Dice>>,
+    // The process has crashed: it sends nothing any more.
+    crashed: Arc<AtomicBool>,
+}
+
+impl Remote {
+    /// What is sent arrives some time or never, whether or not anybody waits for the answer; the worse the more often
+    /// not.
+    fn send<T: Send + 'static>(
+        &self,
+        bad: u64,
+        command: impl FnOnce(&MemoryNode) -> NodeFuture<Result<T, NodeError>> + Send + 'static,
+    ) -> NodeFuture<Result<T, NodeError>> {
+        let Self {
+            node,
+            dice,
+            crashed,
+        } = self.clone();
+        Box::pin(async move {
+            if crashed.load(Ordering::SeqCst) {
+                let error = NodeError::new(NodeErrorKind::Unavailable, "crashed");
+                return Err(error);
+            }
+            let (out, back) = {
+                let mut dice = dice.lock().unwrap();
+                (dice.leg(bad), dice.leg(bad))
+            };
+            let lost = || NodeError::new(NodeErrorKind::Interrupted, "lost on the way");
+            let out = out.ok_or_else(lost)?;
+            let arrival = tokio::spawn(async move {
+                sleep(out).await;
+                command(&node).await
+            });
+            let answer = arrival.await.unwrap();
+            sleep(back.ok_or_else(lost)?).await;
+            answer
+        })
+    }
+}
+
+impl Node for Remote {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn start(&self, context: NodeContext) {
+        self.node.start(context);
+    }
+
+    fn state(&self) -> NodeState {
+        self.node.state()
+    }
+
+    fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
+        self.node.ready()
+    }
+
+    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        self.send(1, |node| node.acquire(request))
+    }
+
+    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
+        self.send(3, |node| node.extend(requests))
+    }
+
+    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
+        self.send(2, |node| node.release(request))
+    }
+
+    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
+        self.send(1, |node| node.raise(request))
+    }
+
+    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        self.send(1, |node| node.recall(request))
+    }
+
+    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
+        self.send(5, |node| node.complete(request))
+    }
+
+    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
+        self.node.check_in(request)
+    }
+
+    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
+        self.node.promote(request)
+    }
+
+    fn close(&self) -> NodeFuture<()> {
+        self.node.close()
+    }
+}
+
+/// What came to light in one history.
+#[derive(Default)]
+struct Seen {
+    // What people were told, by its author.
+    told: Vec<u64>,
+    runs: u64,
+    replays: u64,
+    unknown: u64,
+}
+
+/// One process after another under one name: each asks once, and may crash at any moment.
+async fn processes(nodes: Vec<MemoryNode>, mut dice: Dice, name: u64, seen: Rc<RefCell<Seen>>) {
+    for life in 0..6 {
+        let crashed = Arc::new(AtomicBool::new(false));
+        let remote = |(index, node): (usize, &MemoryNode)| Remote {
+            node: node.clone(),
+            dice: Arc::new(Mutex::new(Dice::new(dice.0 ^ (index as u64 + 11)))),
+            crashed: Arc::clone(&crashed),
+        };
+        let remotes: Vec<Remote> = nodes.iter().enumerate().map(remote).collect();
+        let builder = LockManager::builder()
+            .nodes(remotes)
+            .clock(TokioClock::new());
+        let builder = builder.ttl(TTL).node_timeout(TTL / 4).max_wait(TTL * 4);
+        let locks = builder.lazy().unwrap();
+        sleep(dice.span(60)).await;
+        let lifetime = dice.span(400);
+        let _ = timeout(lifetime, work(&locks, &mut dice, name * 10 + life, &seen)).await;
+        crashed.store(true, Ordering::SeqCst);
+    }
+}
+
+async fn work(locks: &LockManager, dice: &mut Dice, author: u64, seen: &RefCell<Seen>) {
+    loop {
+        let wait = dice.span(120);
+        let Ok(begun) = locks
+            .begin_idempotent("work", Duration::from_secs(3_600), wait)
+            .await
+        else {
+            sleep(dice.span(20)).await;
+            continue;
+        };
+        match begun {
+            IdempotentRun::Replay(body) => {
+                let author = u64::from_be_bytes(body[..].try_into().unwrap());
+                let mut seen = seen.borrow_mut();
+                seen.replays += 1;
+                seen.told.push(author);
+                return;
+            }
+            IdempotentRun::Execute(run) => {
+                seen.borrow_mut().runs += 1;
+                sleep(dice.span(150)).await;
+                seen.borrow_mut().unknown += 1;
+                if run.complete(author.to_be_bytes().to_vec()).await.is_ok() {
+                    let mut seen = seen.borrow_mut();
+                    seen.unknown -= 1;
+                    seen.told.push(author);
+                    return;
+                }
+            }
+            _ => unreachable!("there is nothing else"),
+        }
+    }
+}
+
+fn history(seed: u64) -> Seen {
+    let runtime = Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let seen = Rc::new(RefCell::new(Seen::default()));
+    LocalSet::new().block_on(&runtime, async {
+        let nodes: Vec<_> = (0..5).map(|n| MemoryNode::new(format!("n{n}"))).collect();
+        let names = (0..5).map(|name| {
+            let (nodes, dice) = (nodes.clone(), Dice::new(seed * 31 + name));
+            tokio::task::spawn_local(processes(nodes, dice, name, Rc::clone(&seen)))
+        });
+        for process in names.collect::<Vec<_>>() {
+            process.await.unwrap();
+        }
+    });
+    drop(runtime);
+    Rc::into_inner(seen).unwrap().into_inner()
+}
+
+#[test]
+fn all_who_are_told_are_told_the_same() {
+    let (mut runs, mut twice, mut replays, mut unknown, mut done) = (0, 0, 0, 0, 0);
+    for seed in 0..HISTORIES {
+        let seen = history(seed);
+        let first = seen.told.first();
+        assert!(
+            seen.told.iter().all(|author| Some(author) == first),
+            "seed {seed}: {:?}",
+            seen.told
+        );
+        runs += seen.runs;
+        twice += u64::from(seen.runs > 1);
+        replays += seen.replays;
+        unknown += seen.unknown;
+        done += u64::from(first.is_some());
+    }
+    println!(
+        "{HISTORIES} histories: {done} came to something, {runs} runs, more than one in {twice}, {replays} replays, {unknown} of unknown outcome"
+    );
+    // Else nothing was tried.
+    assert!(done > HISTORIES / 3 && replays > HISTORIES / 2 && unknown > HISTORIES / 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_brought_to_all_nodes_that_are_there_before_the_shutdown_ends() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    nodes.each([4], MemoryNode::go_down);
+    let run = match locks.begin_idempotent("order", DAY, Duration::ZERO).await {
+        Ok(IdempotentRun::Execute(run)) => run,
+        other => panic!("{other:?}"),
+    };
+    nodes.each([4], MemoryNode::come_up);
+    let ending = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.shutdown(TTL).await }
+    });
+    sleep(MS).await;
+    run.complete("done").await.unwrap();
+    assert!(ending.await.unwrap().is_all_released());
+    assert_eq!(with_record(&nodes).await, 5);
+}
