@@ -16,12 +16,15 @@ use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::random::token;
-use crate::manager::release::releaser::{Debt, Release};
+use crate::manager::release::command::Command;
+use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
 use crate::manager::target::LockTarget;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
-use crate::node::{AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest};
+use crate::node::{
+    AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest, ReleaseRequest,
+};
 use crate::protocol::renewal::{LeaseNodes, Terms};
 use crate::protocol::round::{Round, Verdict, Vote};
 use crate::record::Record;
@@ -313,13 +316,17 @@ impl Attempt {
             .quorum
             .needed()
             .saturating_sub(granted.len());
-        let debt = Debt::new(&self.shared, &self.keys, self.token, self.sent, !self.lost);
         let share = Some(obligation.share());
-        let release = Release::new(&self.shared, debt, &granted, free, share);
+        let release = Release::new(&self.shared, self.release_command(), &granted, free, share);
         for node in granted {
             self.round.settle(node);
         }
         let _ = release.quorum().await;
+    }
+
+    fn release_command(&self) -> Command {
+        let request = ReleaseRequest::new(self.keys.clone(), self.token, !self.lost);
+        Command::Release(request.since(self.sent))
     }
 
     /// The error for a round without a quorum.
@@ -344,8 +351,7 @@ impl Drop for Attempt {
             return;
         }
         obligation.enter(Stage::Releasing);
-        let debt = Debt::new(&shared, &self.keys, self.token, self.sent, !self.lost);
-        let rest = settle_lost(shared, debt, fanout, owed, obligation);
+        let rest = settle_lost(shared, self.release_command(), fanout, owed, obligation);
         self.shared.settle(&self.keys, rest);
     }
 }

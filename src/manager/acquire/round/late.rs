@@ -9,14 +9,15 @@ use crate::manager::lease::held::HeldLease;
 use crate::manager::ledger::Obligation;
 use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::release::releaser::{Debt, Release};
+use crate::manager::release::command::Command;
+use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
 use crate::node::{AcquireReply, NodeError};
 
 /// Settles a lost round: releases what was granted, and what is granted late.
 pub(in crate::manager) async fn settle_lost(
     shared: Arc<Shared>,
-    debt: Debt,
+    command: Command,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
     owed: Vec<usize>,
     obligation: Obligation,
@@ -24,7 +25,7 @@ pub(in crate::manager) async fn settle_lost(
     // A dropped release goes on in the background, where we are already: this only starts it.
     let release = |nodes: &[usize]| {
         let share = Some(obligation.share());
-        drop(Release::new(&shared, debt.clone(), nodes, 0, share));
+        drop(Release::new(&shared, command.clone(), nodes, 0, share));
     };
     if !owed.is_empty() {
         release(&owed);

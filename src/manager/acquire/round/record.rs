@@ -1,6 +1,7 @@
 //! The records that a round found.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use tokio::time::sleep;
 
@@ -8,8 +9,9 @@ use crate::clock::Clock as _;
 use crate::manager::acquire::round::attempt::Attempt;
 use crate::manager::error::acquire::NoQuorum;
 use crate::manager::ledger::{Owing, Stage};
-use crate::manager::release::completion::{Spread, spread};
-use crate::node::ReleaseRequest;
+use crate::manager::release::command::Command;
+use crate::manager::release::settlement::Settlement;
+use crate::node::{CompleteRequest, ReleaseRequest};
 use crate::protocol::retention::{Life, life};
 use crate::protocol::round::Vote;
 use crate::record::Record;
@@ -79,14 +81,14 @@ impl Attempt {
             obligation.enter(Stage::Releasing);
             let release =
                 ReleaseRequest::new(self.keys.clone(), self.token, false).since(self.sent);
-            let job = Spread {
-                release,
-                record: record.clone(),
-                until: self.shared.clock.now() + self.shared.terms.ttl,
-                owing: Owing::new(Some(obligation.share()), owing),
-                waited_for: Some(obligation.share().owing_nothing()),
-            };
-            spread(&self.shared, job, nodes);
+            let request = CompleteRequest::new(release, Some(record.clone()))
+                .under(Some(Arc::clone(&self.shared.config)));
+            let owing = Owing::new(Some(obligation.share()), owing);
+            let mut settlement =
+                Settlement::new(&self.shared, Command::Complete(request), &[], owing);
+            settlement.lacking = nodes;
+            settlement.waited_for = Some(obligation.share().owing_nothing());
+            settlement.spread();
         }
         Some(record)
     }
