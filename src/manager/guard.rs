@@ -202,7 +202,7 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
     if let Some(next) = agreed.then(|| held.succeed(&shared.hand_off)).flatten() {
         let key = held.keys.first().as_str();
         if shared.queue.hand_over(key, Passed::Lock(next)).is_ok() {
-            crate::metrics::released("handed_on");
+            crate::metrics::released("handed-on");
             return None;
         }
         // All waiters left in between. It is this call that releases now.

@@ -28,7 +28,7 @@ use tower_redlock::{IdempotentRun, LockManager, LockManagerBuilder, RestartGuard
 
 const MS: Duration = Duration::from_millis(1);
 /// What takes an operating system without random bytes, and therefore a process and a test of its own.
-const UNSEEN: [&str; 1] = ["no_entropy"];
+const UNSEEN: [&str; 1] = ["no-entropy"];
 
 /// Name to kind, label, and the words that the label may have; none where they are those of a type or of the nodes.
 type Table = BTreeMap<String, (String, String, BTreeSet<String>)>;
@@ -175,7 +175,7 @@ async fn gauges_return_to_where_they_were() {
     let now = seen();
     assert_eq!(now.number("redlock_waiting", ""), -1.0);
     assert_eq!(now.number("redlock_acquire_total", "acquired"), 1.0);
-    assert_eq!(now.number("redlock_release_total", "handed_on"), 1.0);
+    assert_eq!(now.number("redlock_release_total", "handed-on"), 1.0);
     guard.release().await.unwrap();
     let now = seen();
     assert_eq!(now.number("redlock_held", ""), -1.0);

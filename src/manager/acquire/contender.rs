@@ -354,7 +354,7 @@ const fn label(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Granted => "granted",
         Verdict::Replay { .. } | Verdict::Adopt => "recorded",
-        Verdict::NoQuorum => "no_quorum",
+        Verdict::NoQuorum => "no-quorum",
         Verdict::Split { .. } => "split",
         Verdict::Contended { .. } => "contended",
     }
