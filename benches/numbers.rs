@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use tower_redlock::clock::Moment;
 use tower_redlock::clock::{Clock, SystemClock};
-use tower_redlock::{LockManager, Moment, Snapshot};
+use tower_redlock::{LockManager, Snapshot};
 
 use crate::measure::ratio;
 use crate::support::server::{Kind, Server};

@@ -1,10 +1,10 @@
-//! The [`Clock`] port: what the deadline of a lease is measured with.
+//! The [`Clock`] port, by which the deadlines of leases are measured, and its [`Moment`]s.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::moment::Moment;
+pub use crate::moment::Moment;
 
 /// A monotonic clock that goes on counting while the machine is suspended.
 ///
@@ -20,9 +20,9 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The present moment. Must never go backwards.
     fn now(&self) -> Moment;
 
-    /// Microseconds since 1970, by a clock that people set. Fencing tokens begin with it where nothing better is
-    /// known; nothing is wrong if it goes backwards. It is also one of several that decide when the record of an
-    /// idempotency key [ends](crate::LockManager::begin_idempotent). Default: the operating system's; zero before 1970.
+    /// Microseconds since 1970, by a clock that people set. Fencing tokens begin with it if nothing better is known; it
+    /// may go backwards. It is also one of several clocks that decide when the record of an idempotency key
+    /// [ends](crate::LockManager::begin_idempotent). Default: the operating system's; zero before 1970.
     fn unix_micros(&self) -> u64 {
         system_unix_micros()
     }

@@ -1,4 +1,4 @@
-//! [`KeyError`]: why there is no key.
+//! [`KeyError`]: why a lock key could not be made.
 
 use std::fmt;
 
@@ -18,12 +18,12 @@ enum Reason {
     Reserved,
 }
 
-/// What a key was to come from. All of it is the program's own text, never the client's.
+/// The source of a key. All of it is the program's own text, never the client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// Nothing in particular.
     Key,
-    /// Whatever the program says.
+    /// A text of the program.
     Text(&'static str),
     /// A kind of place and a name in it: the header `x-order-id`.
     Named(&'static str, &'static str),
@@ -46,7 +46,7 @@ impl KeyError {
         Self(Reason::Missing(Subject::Text(what)))
     }
 
-    /// What the key should come from is there and no use. `why` says what is wrong with it, without repeating it.
+    /// What the key should come from is there but unusable. `why` says what is wrong with it, without repeating it.
     #[must_use]
     pub const fn malformed(why: &'static str) -> Self {
         Self(Reason::Malformed(Subject::Key, why))
@@ -82,7 +82,7 @@ impl KeyError {
         Self(Reason::TooMany(limit))
     }
 
-    /// In the empty namespace the key would be called like something that we keep beside the locks.
+    /// In the empty namespace the key would have the name of one of our other keys.
     pub(crate) const fn reserved() -> Self {
         Self(Reason::Reserved)
     }
@@ -97,8 +97,8 @@ impl KeyError {
         matches!(self.0, Reason::Missing(_))
     }
 
-    /// Whether no client is to blame: the key was asked for where it can never be, such as a path parameter
-    /// outside of any router.
+    /// Whether the program is at fault, not the client: the key was asked for where it can never be, such as a path
+    /// parameter outside of any router.
     #[must_use]
     pub const fn is_misplaced(&self) -> bool {
         matches!(self.0, Reason::Misplaced(_))

@@ -1,4 +1,4 @@
-//! [`Lease`]: what was granted, as a value.
+//! [`Lease`]: a granted lock as a value.
 
 use std::time::Duration;
 
@@ -7,23 +7,24 @@ use crate::lock_keys::LockKeys;
 use crate::moment::Moment;
 use crate::token::{FencingToken, Owner};
 
-/// One granted lock as a value: what, to whom, and until when.
+/// One granted lock as a value: its keys, its owner and its deadline.
 ///
-/// A lease is only a record of the grant; renewals are not seen in it. Whether the lock is still held is a
-/// question for the [`LockHandle`](crate::LockHandle).
+/// A lease is only a record of the grant; renewals do not change it. The [`LockHandle`](crate::LockHandle) tells
+/// whether the lock is still held.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Lease {
     /// What is locked.
     pub keys: LockKeys,
-    // With the secret that the nodes hold for it: not for handlers, which have the lease through their handle.
+    // It contains the secret owner token, so handlers, which see the lease through their handle, must not see it.
     pub(crate) owner: Owner,
-    /// The number of the first holder, if holders are numbered. Others to whom the lock is handed on have higher ones.
+    /// The fencing token of the first holder, if fencing is on. Holders to whom the lock is handed over have higher
+    /// ones.
     pub fence: Option<FencingToken>,
     /// The time to live that was sent to the nodes. It never changes during a lease. Of a borrowed lock: what the
     /// borrower's manager would have sent.
     pub ttl: Duration,
-    /// When the attempt that won began.
+    /// When the round that won began.
     pub started: Moment,
     /// The end of validity, as of the grant.
     pub deadline: Moment,

@@ -101,7 +101,7 @@ pub mod idempotency;
 #[cfg(feature = "inspect")]
 pub mod inspect;
 mod key_error;
-pub mod lease;
+mod lease;
 mod lock_key;
 mod lock_keys;
 mod manager;
@@ -111,13 +111,13 @@ pub mod metrics;
 mod metrics;
 pub mod middleware;
 mod moment;
-pub mod namespace;
+mod namespace;
 pub mod node;
 mod policy;
 mod problem;
 mod protocol;
-pub mod record;
-pub mod token;
+mod record;
+mod token;
 mod trace;
 #[cfg_attr(
     not(feature = "idempotency"),
@@ -141,8 +141,13 @@ pub use manager::{
     ShutdownReport, ShuttingDown, Snapshot, TooSlow, VotingStatus, WaitTimeout,
 };
 pub use middleware::{BusyStatus, Held, RedlockLayer};
-pub use moment::Moment;
 pub use token::{FencingToken, LoanProof, OwnerHash};
+
+/// Errors.
+pub mod error {
+    pub use crate::namespace::NamespaceError;
+    pub use crate::token::{FencingTokenError, LoanProofError};
+}
 
 /// Where lock keys come from: [`key::header`], [`key::query`] and their like, to be put together with
 /// [`prefix`](key::Key::prefix), [`and`](key::Key::and), [`optional`](key::Key::optional) and

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::key_error::KeyError;
 
-/// The name of the thing a lock protects, such as `order:42`.
+/// The name of the thing that a lock protects, such as `order:42`.
 ///
 /// A key is 1 to [`LockKey::MAX_LEN`] bytes of UTF-8 without control characters. It is cheap to clone. Keys
 /// that are put together from several parts are joined by [`LockKey::join`], which escapes each part, so that
@@ -91,17 +91,17 @@ impl LockKey {
         &self.0
     }
 
-    /// What stands for the key where keys are [redacted](crate::LockManagerBuilder::redact_keys): `#` and 16 digits of
-    /// its SHA-1, the same in all processes.
+    /// The key as shown where keys are [redacted](crate::LockManagerBuilder::redact_keys): `#` and 16 digits of its
+    /// SHA-1, the same in all processes.
     ///
-    /// It keeps a key from being read, and not from being guessed: who has a list of customers can hash that, too.
+    /// It prevents reading a key, but not guessing it: anyone with a list of customers can hash that list, too.
     #[must_use]
     pub fn redacted(&self) -> String {
         redacted(&self.0)
     }
 }
 
-/// What stands for the key `text`.
+/// The redacted form of the key `text`.
 pub(crate) fn redacted(text: &str) -> String {
     let digest = sha1_smol::Sha1::from(text).digest().to_string();
     ["#", digest.get(..16).unwrap_or_default()].concat()
@@ -172,9 +172,9 @@ impl TryFrom<&String> for LockKey {
 pub struct KeyParts {
     joined: String,
     begun: bool,
-    // Whether any part holds anything: a key of nothing but separators names nothing.
+    // Whether any part is not empty: a key of separators alone names nothing.
     any: bool,
-    // From then on there is no key: without the part that was too long it would be another's.
+    // Set once a part was too long: without that part, the key would be that of another thing.
     failed: Option<KeyError>,
 }
 

@@ -8,8 +8,9 @@ use crate::lock_key::LockKey;
 
 /// One or several keys that are locked together: each once, in order.
 ///
-/// The order in which they are given does not matter. Who waits for several keys keeps none of them from others, and is
-/// passed by only so often: see [`acquire_all`](crate::LockManager::acquire_all).
+/// The order in which they are given does not matter. A caller that waits for several keys does not block other callers
+/// of single ones, and is overtaken only a limited number of times: see
+/// [`acquire_all`](crate::LockManager::acquire_all).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LockKeys(OneOrMany<LockKey>);
 
@@ -21,7 +22,7 @@ impl LockKeys {
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if a key is none, or if there is no key or more than [`LockKeys::MAX`].
+    /// [`KeyError`] if a key is invalid, or if there is no key or more than [`LockKeys::MAX`].
     pub fn new<I>(keys: I) -> Result<Self, KeyError>
     where
         I: IntoIterator,
@@ -31,7 +32,7 @@ impl LockKeys {
         let mut list: Vec<LockKey> = Vec::new();
         for key in keys {
             let key = key.try_into().map_err(Into::into)?;
-            // Kept sorted on the way, so that a list without end is refused before it is whole.
+            // Sorted while it is read, so that an endless list is refused early.
             if let Err(place) = list.binary_search(&key) {
                 if list.len() == Self::MAX {
                     return Err(KeyError::too_many(Self::MAX));

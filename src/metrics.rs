@@ -1,7 +1,7 @@
 //! What the crate counts and measures, through the crate [`metrics`](https://docs.rs/metrics) (feature `metrics`).
 //!
-//! Install a recorder before the first [`LockManager`](crate::LockManager) is built: gauges go up and down by one, so
-//! one that comes later starts from the wrong number. All managers of a process count together. The example `metrics`
+//! Install a recorder before the first [`LockManager`](crate::LockManager) is built: gauges go up and down by one, so a
+//! later recorder starts from the wrong number. All managers of a process count together. The example `metrics`
 //! shows a service that Prometheus can scrape.
 //!
 //! | name | kind | label | meaning |
@@ -38,7 +38,7 @@ pub(crate) fn acquired(outcome: &'static str, waited: Duration) {
     }
 }
 
-/// A call for a lock named none.
+/// A call for a lock had an invalid key.
 pub(crate) fn invalid_key() {
     #[cfg(feature = "metrics")]
     metrics::counter!("redlock_acquire_total", "outcome" => "invalid-key").increment(1);
@@ -86,13 +86,13 @@ pub(crate) fn lost(reason: &'static str) {
     metrics::counter!("redlock_lost_total", "reason" => reason).increment(1);
 }
 
-/// A holder has let go.
+/// A holder has released its lock.
 pub(crate) fn released(outcome: &'static str) {
     #[cfg(feature = "metrics")]
     metrics::counter!("redlock_release_total", "outcome" => outcome).increment(1);
 }
 
-/// What is known of a node now.
+/// The present state of a node.
 #[cfg(feature = "metrics")]
 pub(crate) fn node(name: &str, up: bool, voting: bool) {
     let number = |yes| if yes { 1.0 } else { 0.0 };
@@ -106,14 +106,14 @@ pub(crate) fn rejected(kind: &'static str) {
     metrics::counter!("redlock_rejected_total", "kind" => kind).increment(1);
 }
 
-/// What became of a request with an idempotency key.
+/// The result of a request with an idempotency key.
 #[cfg(feature = "idempotency")]
 pub(crate) fn idempotency(outcome: &'static str) {
     #[cfg(feature = "metrics")]
     metrics::counter!("redlock_idempotency_total", "outcome" => outcome).increment(1);
 }
 
-/// Tells the recorder what the instruments are for, which exporters show beside the numbers. To be called once it is
+/// Describes the instruments to the recorder, for exporters that show descriptions. To be called once the recorder is
 /// installed.
 #[cfg(feature = "metrics")]
 pub fn describe() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_redlock::Moment;
+/// use tower_redlock::clock::Moment;
 ///
 /// let start = Moment::from_nanos(5);
 /// assert_eq!((start + Duration::MAX).since(start), Duration::from_nanos(u64::MAX - 5));

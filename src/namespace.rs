@@ -1,4 +1,4 @@
-//! [`Namespace`]: which part of a node's key space is ours.
+//! [`Namespace`]: the part of a node's key space that is ours.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,16 +13,16 @@ use crate::token::{OwnerHash, OwnerToken};
 /// The prefix that keeps the locks of one application apart from everything else on the nodes.
 ///
 /// The lock `order:42` in the namespace `lk` (the default) is the Redis key `lk:order:42`, and its releases are
-/// announced on the channel `lk!free:order:42`. What is kept beside the locks is called `lk!..` too:
-/// `lk!fence:order:42` is the counter of the lock's holders, `lk!node` the node's memory of itself, `lk!dead:..` an
-/// owner that is gone, and `lk!loan:..` and `lk!borrower:..` who has the loans of a lock, and who of them is at work.
-/// Requests with idempotency keys are locked as `lk!idem:..`, and what they came to is `lk!idem!record:..`. In the
+/// announced on the channel `lk!free:order:42`. The other keys begin with `lk!`:
+/// `lk!fence:order:42` is the counter of the lock's fencing tokens, `lk!node` the node's marker, `lk!dead:..` the
+/// tombstone of an owner, `lk!loan:..` the loans of a lock and `lk!borrower:..` its active borrowers. Requests with
+/// idempotency keys are locked as `lk!idem:..`, and their records are `lk!idem!record:..`. In the
 /// empty namespace the Redis key is the lock key itself, which is what other Redlock libraries use. All contenders for
 /// a lock must use the same namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace {
     text: Arc<str>,
-    // How much of the text is the name that was chosen.
+    // The length of the root name within the text.
     root: usize,
 }
 
@@ -35,8 +35,8 @@ impl Namespace {
     /// # Errors
     ///
     /// [`NamespaceError`] if it is longer than [`Namespace::MAX_LEN`] bytes or holds anything but ASCII letters,
-    /// digits, `-`, `_`, `.` and `/`. Not `:`, which ends it: no two namespaces share a key on the nodes, but for the
-    /// empty one, in which `lk:order:42` is a lock, too.
+    /// digits, `-`, `_`, `.` and `/`. Not `:`, which ends it: no two namespaces share a key on the nodes, except that
+    /// `lk:order:42` may also be a lock in the empty one.
     pub fn new(name: &str) -> Result<Self, NamespaceError> {
         let allowed =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/');
@@ -53,7 +53,7 @@ impl Namespace {
         }
     }
 
-    /// The namespace of the locks of idempotency keys, beside the locks of this one. No lock key leads there.
+    /// The namespace of the locks of idempotency keys. No lock key of this one leads there.
     #[must_use]
     pub fn idempotency(&self) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Namespace {
         }
     }
 
-    /// The name that was chosen: what a node remembers of itself is kept under it.
+    /// The root name, under which a node keeps its marker.
     #[must_use]
     pub fn root(&self) -> &str {
         self.text.get(..self.root).unwrap_or_default()
@@ -74,7 +74,7 @@ impl Namespace {
         &self.text
     }
 
-    /// How `key` is called on the nodes.
+    /// The name of `key` on the nodes.
     #[must_use]
     pub fn node_key(&self, key: &LockKey) -> NodeKey {
         let text = if self.text.is_empty() {
@@ -88,12 +88,11 @@ impl Namespace {
         }
     }
 
-    /// How `keys` are called on the nodes.
+    /// The names of `keys` on the nodes.
     ///
     /// # Errors
     ///
-    /// [`KeyError`] for a key that begins with `!` in the empty namespace: it could be the name of what is kept beside
-    /// the locks.
+    /// [`KeyError`] for a key that begins with `!` in the empty namespace: such names are for the other keys.
     pub fn node_keys(&self, keys: &LockKeys) -> Result<NodeKeys, KeyError> {
         let reserved = |key: &LockKey| key.as_str().starts_with('!');
         if self.text.is_empty() && keys.as_slice().iter().any(reserved) {
@@ -102,26 +101,26 @@ impl Namespace {
         Ok(NodeKeys(keys.map(|key| self.node_key(key))))
     }
 
-    /// The Redis key under which a node remembers whether it may vote.
+    /// The Redis key of the marker, in which a node remembers whether it may vote.
     #[must_use]
     pub fn marker(&self) -> String {
         [self.root(), "!node"].concat()
     }
 
-    /// The Redis key which says that an owner is gone, so that what it sent earlier and arrives later is void.
+    /// The Redis key of an owner's tombstone, which makes its commands void that arrive late.
     #[must_use]
     pub fn tombstone(&self, owner: &OwnerToken) -> String {
         let owner = String::from_utf8_lossy(owner.expose());
         [self.as_str(), "!dead:", &owner].concat()
     }
 
-    /// The Redis key of who has, or had, which loan of this owner's lock.
+    /// The Redis key of the loans of this owner's lock, with their borrowers.
     #[must_use]
     pub fn loans(&self, owner: &OwnerHash) -> String {
         [self.as_str(), "!loan:", owner.as_str()].concat()
     }
 
-    /// The Redis key of the borrowers of this owner's lock that are at work.
+    /// The Redis key of the active borrowers of this owner's lock.
     #[must_use]
     pub fn borrowers(&self, owner: &OwnerHash) -> String {
         [self.as_str(), "!borrower:", owner.as_str()].concat()
@@ -134,7 +133,7 @@ impl Default for Namespace {
     }
 }
 
-/// A lock key as the nodes know it, with its namespace. Made by [`Namespace::place`].
+/// A lock key as the nodes know it, with its namespace. Made by [`Namespace::node_key`].
 #[derive(Clone, Debug)]
 pub struct NodeKey {
     text: Arc<str>,
@@ -165,19 +164,19 @@ impl NodeKey {
         self.beside("!free:")
     }
 
-    /// The Redis key of the counter that numbers the holders of this key.
+    /// The Redis key of the counter of this key's fencing tokens.
     #[must_use]
     pub fn counter(&self) -> String {
         self.beside("!fence:")
     }
 
-    /// The Redis key of what the request with this key came to.
+    /// The Redis key of the record of this idempotency key.
     #[must_use]
     pub fn record(&self) -> String {
         self.beside("!record:")
     }
 
-    /// The lock key, for people to see: as it is, or what stands for it.
+    /// The lock key as shown to people: as it is, or redacted.
     pub(crate) fn show(&self, redact: bool) -> Cow<'_, str> {
         if redact {
             Cow::Owned(redacted(self.bare()))
@@ -196,12 +195,12 @@ impl NodeKey {
 
     fn beside(&self, kind: &str) -> String {
         let bare = self.bare();
-        // Every command needs it, so it is put together by hand: the formatting machinery costs several times as much.
+        // Every command needs it, and `format!` costs several times as much.
         [self.namespace.as_str(), kind, bare].concat()
     }
 }
 
-// By hand: on a node a key is its text, whatever namespace it came from.
+// By hand: on a node a key is its text, in whatever namespace.
 impl PartialEq for NodeKey {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text

@@ -1,4 +1,4 @@
-//! [`Record`]: what an idempotent request came to, as the nodes keep it.
+//! [`Record`]: the result of an idempotent request, as the nodes store it.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::token::FencingToken;
 
-/// What a request came to, kept by the nodes beside the lock of its idempotency key.
+/// The result of a request, stored by the nodes beside the lock of its idempotency key.
 ///
 /// The nodes agree on one record for each key as in single-decree Paxos: a grant is a promise, the
 /// [ballot](Self::ballot) is the fencing token of the lock under which the record was written, and a record that a
@@ -14,17 +14,17 @@ use crate::token::FencingToken;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Record {
-    /// The number of the lock under which it was written. Of two records the one with the higher ballot counts.
+    /// The fencing token of the lock under which it was written. Of two records the one with the higher ballot counts.
     pub ballot: FencingToken,
-    /// What was written: of no meaning to the nodes.
+    /// The content, which means nothing to the nodes.
     pub body: Bytes,
-    /// When it ends, in milliseconds since 1970. It is decided once, by who first writes it, and goes with it to every
-    /// node that is given it later, under a higher ballot too. Each node takes it from there by its own clock.
+    /// When it ends, in milliseconds since 1970. The first writer decides it once; it stays the same on every node that
+    /// gets the record later, under a higher ballot too. Each node compares it with its own clock.
     pub until: u64,
 }
 
 impl Record {
-    /// The record `body`, written under the lock that is numbered `ballot`, which ends at `until`.
+    /// The record `body`, written under the lock with the fencing token `ballot`, which ends at `until`.
     #[must_use]
     pub const fn new(ballot: FencingToken, body: Bytes, until: u64) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Record {
     }
 }
 
-// By hand: an answer is its client's own business.
+// By hand: the body is private to its client.
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Record")

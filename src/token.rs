@@ -1,5 +1,5 @@
-//! [`OwnerToken`]: the secret that proves who holds a lock; [`FencingToken`]: the number that orders holders; and
-//! [`LoanProof`]: what one service shows to another to run under its lock.
+//! [`OwnerToken`]: the secret that proves the ownership of a lock; [`FencingToken`]: the number that orders holders;
+//! and [`LoanProof`]: the proof by which one service runs under the lock of another.
 
 use std::fmt;
 use std::num::{NonZeroU64, ParseIntError};
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// The secret value that a lock key holds on the nodes while we own it.
 ///
-/// It is 160 random bits as 40 hexadecimal digits and fresh for every attempt to acquire. Whoever knows it can
-/// release the lock, so `Debug` does not show it and it has no `Display`.
+/// It is 160 random bits as 40 hexadecimal digits, new for every acquire round. Anyone who knows it can release the
+/// lock, so `Debug` does not show it and it has no `Display`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerToken([u8; Self::TEXT_LEN]);
 
@@ -27,7 +27,7 @@ impl OwnerToken {
         Self(text)
     }
 
-    /// The value as it stands on the nodes. Secret: for the adapters only, never for logs or answers.
+    /// The value as it is on the nodes. Secret: for the adapters only, never for logs or responses.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.0
@@ -60,11 +60,11 @@ impl fmt::Debug for OwnerToken {
 pub struct FencingToken(NonZeroU64);
 
 impl FencingToken {
-    /// How far apart the numbers of two grants are at least: the numbers between belong to those to whom the lock
-    /// is handed on inside a process.
+    /// The least distance between the tokens of two grants: the tokens between are for holders to whom the lock is
+    /// handed over inside a process.
     pub const STEP: u64 = 1 << Self::HAND_OFF_BITS;
     const HAND_OFF_BITS: u32 = 10;
-    /// From numbers above this nobody counts on: the next one could not be handed on.
+    /// The highest token that can be followed by another one with room for its hand-overs.
     pub(crate) const LAST_COUNTED: u64 = i64::MAX.cast_unsigned() - 2 * Self::STEP;
 
     /// The token of this value; `None` for zero and for what does not fit 63 bits.
@@ -91,13 +91,13 @@ impl FencingToken {
         self.get().cast_signed()
     }
 
-    /// What a client proposes at `micros` microseconds since 1970.
+    /// The proposal of a client at `micros` microseconds since 1970.
     pub(crate) const fn proposed_at(micros: u64) -> Option<Self> {
-        // What does not fit would be after the year 2255.
+        // It fits until the year 2255.
         Self::new(micros.saturating_mul(Self::STEP))
     }
 
-    /// The number of the holder to whom the lock was handed on as the `number`th.
+    /// The token of the holder to whom the lock was handed over as the `number`th.
     pub(crate) const fn handed_on(self, number: u32) -> Self {
         match Self::new(self.get().saturating_add(number as u64)) {
             Some(token) => token,
@@ -162,7 +162,7 @@ impl fmt::Display for FencingTokenError {
 
 impl std::error::Error for FencingTokenError {}
 
-/// A hash of an [`OwnerToken`]: it tells owners apart and proves nothing to the nodes that the token itself would.
+/// A hash of an [`OwnerToken`]. It tells owners apart, but does not authorise any command on the nodes.
 ///
 /// It is the SHA-1 of the token in hexadecimal digits, which is what a Redis script can compute. The token is 160
 /// random bits, so it cannot be found from its hash.
@@ -225,7 +225,7 @@ impl fmt::Debug for OwnerHash {
 pub(crate) enum Owner {
     /// Ours.
     Us(OwnerToken),
-    /// Another's, who lent it to us, and as which of its borrowers.
+    /// Another owner's, which lent it to us, with our claim.
     Lender(OwnerHash, Claim),
 }
 
@@ -233,11 +233,11 @@ pub(crate) enum Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Claim {
-    /// Which of the loans of the lock.
+    /// The number of the loan.
     pub loan: u32,
-    /// Who claims it: fresh for every attempt to borrow.
+    /// The borrower: a new token for every attempt to borrow.
     pub borrower: OwnerToken,
-    /// For how long the nodes remember who has it: for as long as the lender can have the lock.
+    /// How long the nodes remember the claim: as long as the lender can hold the lock.
     pub keep: Duration,
 }
 
@@ -262,16 +262,16 @@ impl Owner {
     }
 }
 
-/// What one service shows to another that is to run under its lock: a hash of the owner token, which of its loans it is
-/// and for how many milliseconds that is remembered, and the fencing token.
+/// The proof by which another service may run under a lock: the hash of the owner token, the number of the loan, how
+/// many milliseconds a claim to it is remembered, and the fencing token.
 ///
 /// It is text of one line without spaces, [`v2;9514e1..;1;70000;1843200000000000000`](Self::expose), and goes with the
 /// call, in HTTP in the header [`LOAN_HEADER`](crate::middleware::LOAN_HEADER). It does not name the keys: the borrower
 /// derives them from the call itself, so that a proof for one order is worth nothing for another. It is good for one
-/// borrower: the nodes remember who that is.
+/// borrower: the nodes remember which one claimed it.
 ///
-/// Whoever knows it can run under the lock as long as its owner has it, wherever loans are taken from them. So `Debug`
-/// does not show it and it has no `Display`. It cannot extend or release anything.
+/// Anyone who knows it can run under the lock while its owner holds it, in services that accept loans from the caller.
+/// So `Debug` does not show it and it has no `Display`. It cannot extend or release anything.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LoanProof {
     owner: OwnerHash,
@@ -301,14 +301,14 @@ impl LoanProof {
         self.owner
     }
 
-    /// The claim of `borrower` to what this proves.
+    /// The claim of `borrower` to this loan.
     pub(crate) fn claim(&self, borrower: OwnerToken) -> Claim {
         let keep = Duration::from_millis(self.keep_millis);
         Claim::new(self.loan, borrower, keep.min(Self::LONGEST_MEMORY))
     }
 
-    /// The number of the lender, by its own word: the nodes do not vouch for it. A resource that keeps the number
-    /// together with the hash of the owner does. `None` if the lender is not numbered.
+    /// The fencing token of the lender, as the lender states it: the nodes do not verify it. A resource that stores the
+    /// token together with the hash of the owner does. `None` if the lender has no fencing token.
     #[must_use]
     pub const fn fence(&self) -> Option<FencingToken> {
         self.fence
@@ -327,7 +327,7 @@ impl LoanProof {
 
     const VERSION: &str = "v2";
 
-    /// No node remembers a borrower for longer, however long the lender may hold its lock.
+    /// No node remembers a borrower for longer, however long the lender may hold the lock.
     const LONGEST_MEMORY: Duration = Duration::from_secs(24 * 60 * 60);
 }
 

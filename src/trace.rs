@@ -1,12 +1,12 @@
-//! What the crate tells `tracing`: one function per event, so that names, levels and fields stand in one place. For
-//! users they are listed in `docs/observing.md`, which a test compares with this file.
+//! Events and spans for `tracing`: one function per event, so that names, levels and fields are in one place. They are
+//! documented in `docs/observing.md`, which a test compares with this file.
 //!
 //! Without the feature `tracing` they are empty. No event holds an owner token, a password or a client's text
 //! other than the lock key, which a manager can be told to hide.
 //!
-//! What happens to a lock in the background is told in the span of the caller that acquired it, which therefore stays
-//! open until the guard is gone; releases are told in the span in which the guard was dropped. The one span of our own
-//! is that of a call for a lock.
+//! Events of a lock in the background belong to the span of the caller that acquired it, which therefore stays open
+//! until the guard is dropped; releases belong to the span in which the guard was dropped. The crate's only own span is
+//! that of a call for a lock.
 
 #![cfg_attr(
     not(feature = "tracing"),
@@ -33,7 +33,7 @@ pub(crate) fn node_changed(node: &str, state: &str, reason: &dyn Display) {
     }
 }
 
-/// A node does not let us listen to releases. Said once for each node.
+/// A node refuses subscriptions to releases. Logged once for each node.
 #[cfg(feature = "redis")]
 pub(crate) fn notices_unavailable(node: &str, reason: &str) {
     #[cfg(feature = "tracing")]
@@ -44,7 +44,7 @@ pub(crate) fn notices_unavailable(node: &str, reason: &str) {
     );
 }
 
-/// A node may have forgotten its locks and begins to sit them out.
+/// A node may have lost its locks and begins its quarantine.
 ///
 /// `wait` is how long it will take, as far as that is known.
 pub(crate) fn node_quarantined(node: &str, wait: Option<Duration>, remembered: bool) {
@@ -128,13 +128,13 @@ pub(crate) fn refusal_kept(kind: &str) {
     );
 }
 
-/// A call for a lock has come to its end: how, how long that took, and which nodes granted it or why it failed.
+/// A call for a lock has ended: its outcome, how long it took, and which nodes granted it or why it failed.
 pub(crate) fn acquire(key: &str, outcome: &str, wait: Duration, nodes: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::debug!(key, outcome, ?wait, nodes, %reason, "acquire");
 }
 
-/// Whether anybody hears of calls for locks, whose nodes it takes a moment to list.
+/// Whether events of calls for locks are enabled; listing their nodes takes a moment.
 pub(crate) fn hears_acquire() -> bool {
     #[cfg(feature = "tracing")]
     return tracing::enabled!(tracing::Level::DEBUG);
@@ -142,12 +142,12 @@ pub(crate) fn hears_acquire() -> bool {
     false
 }
 
-/// The span of a call for a lock, inside that of its caller: from the question to the answer.
+/// The span of a call for a lock, inside that of its caller.
 #[derive(Debug)]
 pub(crate) struct AcquireSpan(#[cfg(feature = "tracing")] tracing::Span);
 
 impl AcquireSpan {
-    /// The span of a call for `key`, which is made out only if somebody listens.
+    /// The span of a call for `key`, which is computed only if the span is enabled.
     pub(crate) fn new(key: impl FnOnce() -> String) -> Self {
         #[cfg(feature = "tracing")]
         return Self(if tracing::span_enabled!(tracing::Level::DEBUG) {
@@ -171,7 +171,7 @@ impl AcquireSpan {
         }
     }
 
-    /// Notes what the call came to.
+    /// Notes the outcome of the call.
     pub(crate) fn end(&self, outcome: &str, nodes: &str) {
         #[cfg(feature = "tracing")]
         self.0.record("outcome", outcome).record("nodes", nodes);
@@ -186,12 +186,12 @@ pub(crate) fn not_extended(key: &str, node: &str, reason: &dyn Display) {
     tracing::debug!(key, node, %reason, "a node did not extend a lock");
 }
 
-/// The span of the caller that a lock belongs to: what happens to it in the background is told there.
+/// The span of the caller that acquired a lock, for events of the lock in the background.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Caller(#[cfg(feature = "tracing")] Option<tracing::Span>);
 
 impl Caller {
-    /// Whoever runs now.
+    /// The current span.
     pub(crate) fn current() -> Self {
         Self(
             #[cfg(feature = "tracing")]
@@ -199,7 +199,7 @@ impl Caller {
         )
     }
 
-    /// Tells something in the caller's span.
+    /// Runs `tell` in the caller's span.
     pub(crate) fn tell(&self, tell: impl FnOnce()) {
         #[cfg(feature = "tracing")]
         if let Some(span) = &self.0 {
@@ -210,7 +210,7 @@ impl Caller {
         tell();
     }
 
-    /// `work`, with what it says in the caller's span.
+    /// `work`, in the caller's span.
     pub(crate) fn around<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         #[cfg(feature = "tracing")]
         return {
@@ -225,7 +225,7 @@ impl Caller {
     }
 }
 
-/// `work`, with what it says in the caller's span.
+/// `work`, in the current span.
 pub(crate) fn in_span<F: Future>(work: F) -> impl Future<Output = F::Output> {
     #[cfg(feature = "tracing")]
     return tracing::Instrument::in_current_span(work);

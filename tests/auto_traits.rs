@@ -66,33 +66,29 @@ mod table {
     use bytes::Bytes;
     use http_body_util::Full;
     use std::time::Duration;
-    use tower_redlock::clock::{Clock, SystemClock};
-    use tower_redlock::lease::Lease;
-    use tower_redlock::namespace::{Namespace, NamespaceError, NodeKey, NodeKeys};
-    use tower_redlock::node::{
-        AcquireReply, AcquireRequest, ClusterConfig, CheckInRequest, CheckInMode, Fence, PromoteRequest, RaiseReply, RaiseRequest, CheckInReply,
-        EndClaim, VerifyReply, VerifyRequest, CompleteReply, CompleteRequest, Ear, Ears, ExtendReply, ExtendRequest,
-        Heard, Holder, Node, NodeContext, RecallRequest, NodeError, NodeErrorKind, NodeFuture, NodeState, Notifier,
-        ReleaseReply, ReleaseRequest, ServerRegistry, Subscription,
+    use tower_redlock::{
+        AcquireError, BorrowError, CompleteError, ConfigError, ConnectError, Contended, Fencing, FencingToken,
+        HandOff, HeldLock, IdempotentRun, KeyError, Lease, LendError, Loan, LoanProof, LockConfig, LockGuard,
+        LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope, LossReason, Lost,
+        Misconfigured, NoEntropy, NoQuorum, NodeConfig, NodeFailure, NodeStatus, OwnerHash, QueueFull,
+        QueueStatus, RedlockLayer, ReleaseError, ReleaseUnconfirmed, RestartGuard, RunError, RunGuard, Secret,
+        ShutdownReport, ShuttingDown, Snapshot, TlsConfig, TooSlow, VotingStatus, WaitTimeout, key,
     };
-    use tower_redlock::token::{
-        Claim, FencingToken, FencingTokenError, LoanProof, LoanProofError, OwnerHash, OwnerToken,
-    };
+    use tower_redlock::clock::{Clock, Moment, SystemClock};
+    use tower_redlock::error::{FencingTokenError, LoanProofError, NamespaceError};
     use tower_redlock::middleware::{
-        BodyLockLost, BoxKeyExtractor, BusyStatus, Held, HeldRejection, HoldUntil, InvalidBusyStatus, OnDisconnect,
-        OnLost, OnNoQuorum, RedlockService, Rejection, RejectionKind, ReleaseMode, ResponseBody, ResponseFuture,
-        RunToEndFuture, RunToEndService, UnlockedReason,
+        BodyLockLost, BoxKeyExtractor, BusyStatus, Held, HeldRejection, HoldUntil, InvalidBusyStatus,
+        OnDisconnect, OnLost, OnNoQuorum, RedlockService, Rejection, RejectionKind, ReleaseMode, ResponseBody,
+        ResponseFuture, RunToEndFuture, RunToEndService, UnlockedReason,
+    };
+    use tower_redlock::node::{
+        AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, Claim, ClusterConfig,
+        CompleteReply, CompleteRequest, EndClaim, ExtendReply, ExtendRequest, Fence, Holder, Namespace, Node,
+        NodeContext, NodeError, NodeErrorKind, NodeFuture, NodeKey, NodeKeys, NodeState, NoticeReceiver,
+        NoticeSender, Notices, Notifier, OwnerToken, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest,
+        Record, ReleaseReply, ReleaseRequest, ServerRegistry, Subscription, VerifyReply, VerifyRequest,
     };
     use tower_redlock::node::memory::{MemoryNode, MemorySnapshot};
-    use tower_redlock::record::Record;
-    use tower_redlock::{LockConfig, NodeConfig, Secret, TlsConfig};
-    use tower_redlock::{
-        AcquireError, BorrowError, ConfigError, ConnectError, Contended, Fencing, HandOff, HeldLock, IdempotentRun,
-        KeyError, LendError, Loan, LockGuard, LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope,
-        LossReason, Lost, Misconfigured, Moment, NoEntropy, NoQuorum, NodeFailure, VotingStatus, NodeStatus,
-        QueueStatus, QueueFull, RedlockLayer, ReleaseError, RestartGuard, RunError, RunGuard, ShutdownReport,
-        ShuttingDown, Snapshot, TooSlow, ReleaseUnconfirmed, CompleteError, WaitTimeout, key,
-    };
 
     auto_traits! {
         //                  Send Sync Unpin UnwindSafe RefUnwindSafe
@@ -139,9 +135,9 @@ mod table {
         NodeError:          yes  yes  yes   yes        yes;
         NodeErrorKind:      yes  yes  yes   yes        yes;
         ServerRegistry:             yes  yes  yes   yes        yes;
-        Ear:                yes  yes  yes   yes        yes;
-        Ears:               yes  yes  yes   yes        yes;
-        Heard:              yes  yes  yes   yes        yes;
+        NoticeSender:       yes  yes  yes   yes        yes;
+        NoticeReceiver:     yes  yes  yes   yes        yes;
+        Notices:            yes  yes  yes   yes        yes;
         // A user's clock or node says nothing of unwinding, and a command's future is polled by one task.
         NodeContext:        yes  yes  yes   no         no;
         Box<dyn Clock>:     yes  yes  yes   no         no;

@@ -1,4 +1,4 @@
-//! The [`Notifier`] port: hearing of releases on a node, so that whoever waits for a lock need not keep asking.
+//! The [`Notifier`] port: notices of releases on a node, so that a waiting caller need not keep polling.
 
 use std::any::Any;
 use std::fmt;
@@ -8,22 +8,22 @@ use tokio::sync::Notify;
 
 use crate::namespace::NodeKey;
 
-/// Tells who waits for a lock when it is released on one node.
+/// Tells waiting callers when a lock is released on one node.
 ///
-/// Notices are hints. They may be missing, late, twice or for nothing: whoever waits asks again now and then all
-/// the same, and no lock is taken because of a notice.
+/// Notices are hints. They may be missing, late, repeated or wrong: a waiting caller polls now and then all the same,
+/// and a notice alone never grants a lock.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot tell of releases",
     label = "must be a `Notifier`",
-    note = "implement it, or return `None` from `Node::notifier`: whoever waits then asks again now and then"
+    note = "implement it, or return `None` from `Node::notifier`: waiting callers then only poll"
 )]
 pub trait Notifier: fmt::Debug + Send + Sync + 'static {
-    /// Tells `ear` of the releases of `key` until the subscription is dropped.
+    /// Reports the releases of `key` to `sender` until the subscription is dropped.
     ///
-    /// It returns at once. The ear hears [`opened`](Ear::opened) when the subscription begins to work, also when
-    /// it does so again after it was [`closed`](Ear::closed) by the loss of a connection. A subscription that is
-    /// refused stays silent.
-    fn subscribe(&self, key: &NodeKey, ear: Ear) -> Subscription;
+    /// It returns at once. The node calls [`opened`](NoticeSender::opened) when the subscription begins to work, and
+    /// again when it works once more after a lost connection [`closed`](NoticeSender::closed) it. A subscription that
+    /// the server refuses stays silent.
+    fn subscribe(&self, key: &NodeKey, sender: NoticeSender) -> Subscription;
 }
 
 /// Keeps a subscription until it is dropped. Made by [`Notifier::subscribe`].
@@ -47,64 +47,64 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// Where the notices of several nodes about one key, or about some keys that are wanted together, come together.
+/// Collects the notices of several nodes about one key, or about several keys that are locked together.
 ///
 /// For one listener: [`changed`](Self::changed) wakes one task.
 #[derive(Debug)]
-pub struct Ears {
+pub struct NoticeReceiver {
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    lines: Mutex<Lines>,
+    state: Mutex<State>,
     changed: Notify,
 }
 
 #[derive(Debug)]
-struct Lines {
-    nodes: Vec<Line>,
+struct State {
+    nodes: Vec<NodeNotices>,
     least_open: usize,
     listeners: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
-    // How many ears there are for the node, and a bit for each that is open.
-    ears: u32,
+struct NodeNotices {
+    // How many senders there are for the node, and a bit for each that is open.
+    senders: u32,
     open: u64,
     released: bool,
 }
 
-impl Line {
-    /// Whether no ear of the node may miss anything.
+impl NodeNotices {
+    /// Whether all subscriptions on the node work.
     const fn is_open(&self) -> bool {
-        self.ears > 0 && self.open.count_ones() == self.ears
+        self.senders > 0 && self.open.count_ones() == self.senders
     }
 }
 
-/// What was heard since the last [`Ears::forget`].
+/// The notices since the last [`NoticeReceiver::forget`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Heard {
+pub struct Notices {
     /// On how many nodes the key was released.
     pub released: usize,
-    /// How many listened to the releases, as far as the nodes tell.
+    /// How many listeners the releases were announced to, as far as the nodes tell.
     pub listeners: Option<u32>,
     /// On how many nodes all subscriptions work right now.
     pub open: usize,
-    /// How many there were when there were fewest: what was released then, those that were missing did not hear.
+    /// The least that [`open`](Self::open) was since then: releases on the other nodes may have been missed.
     pub least_open: usize,
 }
 
-impl Ears {
-    /// Ears for so many nodes.
+impl NoticeReceiver {
+    /// A receiver for so many nodes.
     #[must_use]
     pub fn new(nodes: usize) -> Self {
         Self {
             shared: Arc::new(Shared {
-                lines: Mutex::new(Lines {
-                    nodes: vec![Line::default(); nodes],
+                state: Mutex::new(State {
+                    nodes: vec![NodeNotices::default(); nodes],
                     least_open: 0,
                     listeners: None,
                 }),
@@ -113,42 +113,39 @@ impl Ears {
         }
     }
 
-    /// One more ear for one node: one for each key. There may be 64.
+    /// One more sender for the node with the index `node`: one for each key, at most 64.
     #[must_use]
-    pub fn ear(&self, node: usize) -> Ear {
+    pub fn sender(&self, node: usize) -> NoticeSender {
         let mut bit = 0;
-        self.shared.change(node, |line| {
-            bit = line.ears.min(u64::BITS - 1);
-            line.ears = bit + 1;
+        self.shared.change(node, |own| {
+            bit = own.senders.min(u64::BITS - 1);
+            own.senders = bit + 1;
         });
-        Ear {
+        NoticeSender {
             shared: Arc::clone(&self.shared),
             node,
             bit: 1 << bit,
         }
     }
 
-    /// What was heard since the last [`forget`](Self::forget).
+    /// The notices since the last [`forget`](Self::forget).
     #[must_use]
-    pub fn heard(&self) -> Heard {
-        let lines = self.shared.lines();
-        Heard {
-            released: lines.count(|line| line.released),
-            listeners: lines.listeners,
-            open: lines.count(Line::is_open),
-            least_open: lines.least_open,
+    pub fn notices(&self) -> Notices {
+        let state = self.shared.state();
+        Notices {
+            released: state.count(|own| own.released),
+            listeners: state.listeners,
+            open: state.count(NodeNotices::is_open),
+            least_open: state.least_open,
         }
     }
 
-    /// Forgets what was heard, to be called before the nodes are asked again.
+    /// Forgets all notices. To be called before the nodes are asked again.
     pub fn forget(&self) {
-        let mut lines = self.shared.lines();
-        lines
-            .nodes
-            .iter_mut()
-            .for_each(|line| line.released = false);
-        lines.listeners = None;
-        lines.least_open = lines.count(Line::is_open);
+        let mut state = self.shared.state();
+        state.nodes.iter_mut().for_each(|own| own.released = false);
+        state.listeners = None;
+        state.least_open = state.count(NodeNotices::is_open);
     }
 
     /// Waits until something changes.
@@ -162,58 +159,58 @@ impl Ears {
 }
 
 impl Shared {
-    fn lines(&self) -> MutexGuard<'_, Lines> {
+    fn state(&self) -> MutexGuard<'_, State> {
         // Nothing below can panic half-way.
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, node: usize, change: impl FnOnce(&mut Line)) {
+    fn note(&self, node: usize, change: impl FnOnce(&mut NodeNotices)) {
         self.change(node, change);
         self.changed.notify_one();
     }
 
-    fn change(&self, node: usize, change: impl FnOnce(&mut Line)) {
-        let mut lines = self.lines();
-        if let Some(line) = lines.nodes.get_mut(node) {
-            change(line);
+    fn change(&self, node: usize, change: impl FnOnce(&mut NodeNotices)) {
+        let mut state = self.state();
+        if let Some(own) = state.nodes.get_mut(node) {
+            change(own);
         }
-        lines.least_open = lines.least_open.min(lines.count(Line::is_open));
+        state.least_open = state.least_open.min(state.count(NodeNotices::is_open));
     }
 }
 
-impl Lines {
-    fn count(&self, what: fn(&Line) -> bool) -> usize {
-        self.nodes.iter().filter(|line| what(line)).count()
+impl State {
+    fn count(&self, what: fn(&NodeNotices) -> bool) -> usize {
+        self.nodes.iter().filter(|own| what(own)).count()
     }
 }
 
-/// What a [`Notifier`] tells of one key on one node. Cheap to clone.
+/// Takes the notices of one key on one node from its [`Notifier`]. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Ear {
+pub struct NoticeSender {
     shared: Arc<Shared>,
     node: usize,
-    // Its own among those of the node.
+    // Its bit among those of the node.
     bit: u64,
 }
 
-impl Ear {
-    /// The subscription works from now on. What was released before, it did not hear.
+impl NoticeSender {
+    /// The subscription works from now on. Earlier releases were not reported.
     pub fn opened(&self) {
-        self.shared.note(self.node, |line| line.open |= self.bit);
+        self.shared.note(self.node, |own| own.open |= self.bit);
     }
 
     /// The subscription does not work any more.
     pub fn closed(&self) {
-        self.shared.note(self.node, |line| line.open &= !self.bit);
+        self.shared.note(self.node, |own| own.open &= !self.bit);
     }
 
-    /// The key was released; so many listened, if that is known.
+    /// The key was released, and the release announced to so many listeners, if that is known.
     pub fn released(&self, listeners: Option<u32>) {
         {
-            let mut lines = self.shared.lines();
-            lines.listeners = lines.listeners.max(listeners);
+            let mut state = self.shared.state();
+            state.listeners = state.listeners.max(listeners);
         }
-        self.shared.note(self.node, |line| line.released = true);
+        self.shared.note(self.node, |own| own.released = true);
     }
 }
 
@@ -223,64 +220,77 @@ mod tests {
 
     #[tokio::test]
     async fn news_of_several_nodes_come_together() {
-        let ears = Ears::new(3);
-        let (first, second) = (ears.ear(0), ears.ear(1));
+        let receiver = NoticeReceiver::new(3);
+        let (first, second) = (receiver.sender(0), receiver.sender(1));
         first.opened();
-        ears.changed().await;
-        let heard = Heard {
+        receiver.changed().await;
+        let notices = Notices {
             open: 1,
-            ..Heard::default()
+            ..Notices::default()
         };
-        assert_eq!(ears.heard(), heard, "it was deaf before");
-        ears.forget();
+        assert_eq!(receiver.notices(), notices, "it was deaf before");
+        receiver.forget();
         first.released(Some(2));
         second.released(None);
         second.released(Some(3));
-        let heard = Heard {
+        let notices = Notices {
             released: 2,
             listeners: Some(3),
             open: 1,
             least_open: 1,
         };
-        assert_eq!(ears.heard(), heard);
+        assert_eq!(receiver.notices(), notices);
         first.closed();
         first.opened();
         assert_eq!(
-            (ears.heard().open, ears.heard().least_open),
+            (receiver.notices().open, receiver.notices().least_open),
             (1, 0),
             "it may have missed something"
         );
-        ears.forget();
-        assert_eq!((ears.heard().released, ears.heard().listeners), (0, None));
-        // An ear too many changes nothing.
-        ears.ear(9).opened();
-        assert_eq!(ears.heard().open, 1);
+        receiver.forget();
+        assert_eq!(
+            (receiver.notices().released, receiver.notices().listeners),
+            (0, None)
+        );
+        // A sender for a node that does not exist changes nothing.
+        receiver.sender(9).opened();
+        assert_eq!(receiver.notices().open, 1);
     }
 
     #[test]
-    fn a_node_is_heard_when_it_is_for_every_key() {
-        let ears = Ears::new(1);
-        let (a, b) = (ears.ear(0), ears.ear(0));
+    fn a_node_is_open_when_it_is_for_every_key() {
+        let receiver = NoticeReceiver::new(1);
+        let (a, b) = (receiver.sender(0), receiver.sender(0));
         a.opened();
-        ears.forget();
-        assert_eq!(ears.heard().open, 0, "releases of the other are missed");
+        receiver.forget();
+        assert_eq!(
+            receiver.notices().open,
+            0,
+            "releases of the other are missed"
+        );
         b.opened();
-        assert_eq!((ears.heard().open, ears.heard().least_open), (1, 0));
-        ears.forget();
+        assert_eq!(
+            (receiver.notices().open, receiver.notices().least_open),
+            (1, 0)
+        );
+        receiver.forget();
         a.closed();
         a.closed();
         a.opened();
-        assert_eq!((ears.heard().open, ears.heard().least_open), (1, 0));
+        assert_eq!(
+            (receiver.notices().open, receiver.notices().least_open),
+            (1, 0)
+        );
     }
 
     #[test]
-    fn sixty_four_keys_are_heard() {
-        let ears = Ears::new(1);
-        let all: Vec<Ear> = (0..64).map(|_| ears.ear(0)).collect();
-        for ear in &all {
-            assert_eq!(ears.heard().open, 0);
-            ear.opened();
+    fn sixty_four_keys_fit() {
+        let receiver = NoticeReceiver::new(1);
+        let all: Vec<NoticeSender> = (0..64).map(|_| receiver.sender(0)).collect();
+        for sender in &all {
+            assert_eq!(receiver.notices().open, 0);
+            sender.opened();
         }
-        assert_eq!(ears.heard().open, 1);
+        assert_eq!(receiver.notices().open, 1);
     }
 }

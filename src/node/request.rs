@@ -1,4 +1,4 @@
-//! What a node can be asked for.
+//! Requests to a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,21 +7,20 @@ use crate::moment::Moment;
 use crate::namespace::{Namespace, NodeKeys};
 use crate::token::{Claim, FencingToken, OwnerHash, OwnerToken};
 
-/// What all processes that share the nodes must agree on, and what a node remembers of it.
+/// What all processes that share the nodes must agree on. A node remembers it.
 ///
-/// Two processes with different lists of nodes would both get a majority of their own, and two that write different
-/// [formats](Self::FORMAT) to the nodes would not understand each other.
+/// Two processes with different lists of nodes could both get a majority, and two that write different
+/// [formats](Self::FORMAT) to the nodes could not read each other's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClusterConfig {
-    /// A hash of [`text`](Self::text), to be compared.
+    /// A hash of [`text`](Self::text), for comparison.
     pub digest: String,
     /// The format, the nodes' names, the quorum and whatever else is agreed, as shown to people.
     pub text: String,
     /// The longest lease that this process takes.
     pub max_lease: Duration,
-    /// Whether nodes that may have forgotten something must not vote. Else a node only sees to it that it is under no
-    /// other config.
+    /// Whether nodes that may have lost data must not vote. If not, a node only checks that it has the same config.
     pub guarded: bool,
 }
 
@@ -29,8 +28,7 @@ impl ClusterConfig {
     /// The version of what is written to the nodes. It is part of every config.
     pub const FORMAT: u32 = 1;
 
-    /// The config of this text, which is put behind the format. Nodes that may have forgotten something do not vote
-    /// under it.
+    /// The config with this text after the format. Nodes that may have lost data do not vote under it.
     #[must_use]
     pub fn new(agreed: &str, max_lease: Duration) -> Self {
         let text = format!("format {}; {agreed}", Self::FORMAT);
@@ -43,7 +41,7 @@ impl ClusterConfig {
         }
     }
 
-    /// The same for a process that does not mind what nodes may have forgotten.
+    /// The same for a process that lets nodes vote that may have lost data.
     #[must_use]
     pub const fn unguarded(mut self) -> Self {
         self.guarded = false;
@@ -51,13 +49,14 @@ impl ClusterConfig {
     }
 }
 
-/// A number for the holder of a lock, and how long its counters are kept.
+/// A fencing token for the holder of a lock, and how long its counters are kept.
 ///
 /// Each key has a counter on each node. A grant sets the counters of all its keys to one value: the least that is at
 /// least [`token`](Self::token) and at least [`FencingToken::STEP`] above each of them. A counter that is missing
 /// counts as the *high-water mark*, the highest value that any counter of the node and namespace ever had, and so does
-/// one that is no number. None counts for less than the floor of the node's last [promotion](PromoteRequest::floor). A token
-/// that is more than an hour ahead both of the mark and of the node's clock is taken for a mistake and not looked at.
+/// one that is no number. None counts for less than the floor of the node's last [promotion](PromoteRequest::floor). A
+/// token that is more than an hour ahead both of the mark and of the node's clock is taken for a mistake and not looked
+/// at.
 ///
 /// A raise or an extension sets a counter to the number of the lock, or leaves it where it is higher; a missing one
 /// counts as the mark here, too.
@@ -78,24 +77,24 @@ impl Fence {
     }
 }
 
-/// A request to take a lock on one node.
+/// A request to acquire a lock on one node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AcquireRequest {
     /// What to lock.
     pub keys: NodeKeys,
-    /// Who locks.
+    /// The owner.
     pub token: OwnerToken,
     /// For how long.
     pub ttl: Duration,
-    /// What the node must agree to; `None`: it grants whatever it may have forgotten, and whoever else it serves.
+    /// The config that the node must have; `None`: it grants whatever data it may have lost, and under any config.
     pub config: Option<Arc<ClusterConfig>>,
-    /// Which number is proposed; `None`: holders are not numbered.
+    /// The proposed fencing token; `None`: no fencing.
     pub fence: Option<Fence>,
 }
 
 impl AcquireRequest {
-    /// A request for `keys` as `token` for `ttl`, without a config and a number.
+    /// A request for `keys` as `token` for `ttl`, without a config and a fence.
     #[must_use]
     pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration) -> Self {
         Self {
@@ -114,30 +113,29 @@ impl AcquireRequest {
         self
     }
 
-    /// The same with a number.
+    /// The same with a fence.
     #[must_use]
-    pub const fn numbered(mut self, fence: Option<Fence>) -> Self {
+    pub const fn fenced(mut self, fence: Option<Fence>) -> Self {
         self.fence = fence;
         self
     }
 }
 
-/// A request to lengthen one lock on one node.
+/// A request to extend one lock on one node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ExtendRequest {
     /// What is locked.
     pub keys: NodeKeys,
-    /// Who locks.
+    /// The owner.
     pub token: OwnerToken,
     /// For how long from now on.
     pub ttl: Duration,
-    /// Whether to set keys where they are absent. Not where a [tombstone](ReleaseRequest::since) says that the owner
-    /// is gone.
+    /// Whether to set keys where they are absent, unless the owner has a [tombstone](ReleaseRequest::since).
     pub refill: bool,
     /// As for an acquire. A node in quarantine is written all the same, and says so.
     pub config: Option<Arc<ClusterConfig>>,
-    /// The number of the lock: lower counters are raised to it.
+    /// The fencing token of the lock: lower counters are raised to it.
     pub fence: Option<Fence>,
 }
 
@@ -163,29 +161,29 @@ impl ExtendRequest {
         self
     }
 
-    /// The same with a number.
+    /// The same with a fence.
     #[must_use]
-    pub const fn numbered(mut self, fence: Option<Fence>) -> Self {
+    pub const fn fenced(mut self, fence: Option<Fence>) -> Self {
         self.fence = fence;
         self
     }
 }
 
-/// A request to give a lock back on one node.
+/// A request to release a lock on one node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReleaseRequest {
     /// What is locked.
     pub keys: NodeKeys,
-    /// Who locks.
+    /// The owner.
     pub token: OwnerToken,
-    /// Whether those who wait are told. Not when a contender takes back what it got of a lock that it did not win:
-    /// contenders would wake each other for nothing.
+    /// Whether the release is announced. Not when a contender releases what it got in a round that it lost: contenders
+    /// would wake each other for nothing.
     pub announce: bool,
     /// When the first command of this owner was sent. A node whose connection is younger must leave a *tombstone*:
-    /// commands that still stand in the old connection's socket must find it and do nothing.
+    /// commands that are still in the old connection's socket then find it and do nothing.
     pub since: Option<Moment>,
-    /// Whether the lock was ever lent. Then the node keeps it while it knows of a borrower at work.
+    /// Whether the lock was ever lent. Then the node keeps it while a borrower is active.
     pub lent: bool,
 }
 
@@ -202,7 +200,7 @@ impl ReleaseRequest {
         }
     }
 
-    /// The same for a lock that was lent, if so.
+    /// The same for a lock that was `lent`.
     #[must_use]
     pub const fn lent(mut self, lent: bool) -> Self {
         self.lent = lent;
@@ -217,20 +215,20 @@ impl ReleaseRequest {
     }
 }
 
-/// A request to write the number of a lock back to one node.
+/// A request to write the fencing token of a lock back to one node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RaiseRequest {
     /// What is locked.
     pub keys: NodeKeys,
-    /// Who locks.
+    /// The owner.
     pub token: OwnerToken,
-    /// The number of the lock.
+    /// The fencing token of the lock.
     pub fence: Fence,
 }
 
 impl RaiseRequest {
-    /// A request to raise the counters of `keys` of `token` to the number of `fence`.
+    /// A request to raise the counters of `keys` of `token` to the token of `fence`.
     #[must_use]
     pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, fence: Fence) -> Self {
         Self {
@@ -241,22 +239,22 @@ impl RaiseRequest {
     }
 }
 
-/// A question for the owner of keys, and the claim of a borrower to a loan of theirs.
+/// A request to verify the owner of keys, with a borrower's claim to a loan of the lock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VerifyRequest {
     /// What is locked.
     pub keys: NodeKeys,
-    /// Who should hold all of it.
+    /// The owner that should hold all keys.
     pub owner: OwnerHash,
-    /// As for an acquire: a node that may have forgotten something cannot tell.
+    /// As for an acquire: a node that may have lost data cannot tell.
     pub config: Option<Arc<ClusterConfig>>,
-    /// Who wants to run under it. The first to claim a loan at a node has it there, and the node remembers that.
+    /// The borrower's claim. The first to claim a loan on a node has it there, and the node remembers that.
     pub claim: Option<Claim>,
 }
 
 impl VerifyRequest {
-    /// The question whether `owner` holds `keys`.
+    /// A request to verify that `owner` holds `keys`.
     #[must_use]
     pub fn new(
         keys: impl Into<NodeKeys>,
@@ -271,7 +269,7 @@ impl VerifyRequest {
         }
     }
 
-    /// The same with a claim, if they do.
+    /// The same with a claim, which is noted if they do.
     #[must_use]
     pub const fn claiming(mut self, claim: Claim) -> Self {
         self.claim = Some(claim);
@@ -289,7 +287,7 @@ pub struct EndClaim {
     pub owner: OwnerHash,
     /// What was claimed.
     pub claim: Claim,
-    /// Whether the borrower ran. Then nobody else is to have the loan; else it is as if it had never been claimed.
+    /// Whether the borrower ran. Then no other borrower gets the loan; if not, it is as if it had never been claimed.
     pub ran: bool,
 }
 
@@ -306,33 +304,33 @@ impl EndClaim {
     }
 }
 
-/// The question whether a node may vote.
+/// A request to tell whether a node may vote.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CheckInRequest {
-    /// Whose locks.
+    /// The namespace of the locks.
     pub namespace: Namespace,
-    /// What the node must agree to. It remembers the longest `max_lease` it was told of under it.
+    /// The config that the node must have. It remembers the longest `max_lease` it was given under it.
     pub config: Arc<ClusterConfig>,
-    /// What a quarantine is called that begins with this: random.
+    /// A random name for the quarantine that begins with this, if one does.
     pub fresh: String,
-    /// How a node is met that knows another config or none.
+    /// What to do about a node that has another config or none.
     pub entry: CheckInMode,
 }
 
-/// How a node is met that knows another config or none.
+/// What a check-in does about a node that has another config or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckInMode {
-    /// One without a config is put into quarantine (if the config is [guarded](ClusterConfig::guarded)); one with another
-    /// is left alone.
+    /// One without a config is put into quarantine (if the config is [guarded](ClusterConfig::guarded)); one with
+    /// another is left alone.
     Normal,
     /// Both are put into quarantine: the members are being changed. The node remembers which config was replaced.
     Adopt,
 }
 
 impl CheckInRequest {
-    /// The question of a process under `config` for its locks in `namespace`.
+    /// A check-in of a process with `config` for its locks in `namespace`.
     #[must_use]
     pub const fn new(
         namespace: Namespace,
@@ -353,21 +351,21 @@ impl CheckInRequest {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PromoteRequest {
-    /// Whose locks.
+    /// The namespace of the locks.
     pub namespace: Namespace,
-    /// What the node must agree to.
+    /// The config that the node must have.
     pub config: Arc<ClusterConfig>,
-    /// The quarantine that ends. If it is another by now, nothing is done.
+    /// The name of the quarantine that ends. If the node is in another one by now, nothing is done.
     pub quarantine: String,
-    /// The least that its high-water mark becomes, and that each of its counters counts for from then on: the node may
-    /// have come back with counters of long ago. A lower one than before changes nothing.
+    /// Its high-water mark is raised to this, and from then on each of its counters counts for at least this: restored
+    /// data may hold old counters. A value lower than the present floor changes nothing.
     pub floor: Option<FencingToken>,
-    /// The least that the longest lease becomes that it knows of.
+    /// The longest lease that the node knows of is raised to this.
     pub max_lease: Duration,
 }
 
 impl PromoteRequest {
-    /// The end of `quarantine`, with numbers above `floor`.
+    /// The end of `quarantine`, with fencing tokens above `floor`.
     #[must_use]
     pub fn new(
         namespace: Namespace,
@@ -385,7 +383,7 @@ impl PromoteRequest {
         }
     }
 
-    /// The same for a node that from then on knows of leases as long as this, if it does not know of longer ones.
+    /// The same, with the longest lease that the node knows of raised to `max_lease`.
     #[must_use]
     pub fn knowing(mut self, max_lease: Duration) -> Self {
         self.max_lease = self.max_lease.max(max_lease);

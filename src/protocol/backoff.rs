@@ -1,4 +1,4 @@
-//! How long to stand back. Pure: the caller brings the random number.
+//! How long to pause before the next round. Pure: the caller brings the random number.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Backoff {
     }
 }
 
-/// How long to stand back after a split vote of `contenders` that took `round_trip`: enough for all of them to
+/// How long to pause after a split vote of `contenders` that took `round_trip`: enough for all of them to
 /// try one after another at half a round trip each, chosen at random.
 ///
 /// In a simulation of races this resolved splits of up to 30 contenders in about three round trips, where an
@@ -49,8 +49,8 @@ pub(crate) fn after_split(random: u64, contenders: usize, round_trip: Duration) 
     jitter(random, round_trip.saturating_mul(contenders) / 2)
 }
 
-/// How long to stand back after a release that took `round_trip` and that `listeners` others were told of: until
-/// the slowest of them, who stand aside for [`after_split`], can have asked.
+/// How long to pause after a release that took `round_trip` and was announced to `listeners` others: until the slowest
+/// of them, which pause for [`after_split`], can have tried.
 pub(crate) fn give_way(listeners: u32, round_trip: Duration) -> Duration {
     let round_trip = round_trip.clamp(Duration::from_millis(1), Duration::from_millis(25));
     round_trip.saturating_mul(4_u32.saturating_add(listeners.min(64))) / 2
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_way_waits_for_all_that_were_told() {
+    fn giving_way_waits_for_all_listeners() {
         assert_eq!(give_way(2, 2 * MS), 6 * MS);
         for listeners in [1, 3, 30] {
             let slowest = after_split(u64::MAX, listeners as usize, 2 * MS);

@@ -1,34 +1,34 @@
-//! Which number a holder gets.
+//! Which fencing token a holder gets.
 //!
-//! A token is safe once a quorum of nodes has a counter at or above it that was written while we owned them: any later
-//! holder shares a node with that quorum, and its number there is a step higher. If a quorum of the nodes that granted
-//! report one number, that is so already. Else the highest is taken and written back.
+//! A token is safe once a quorum of nodes has a counter at or above it that was written while we owned the lock there:
+//! any later holder shares a node with that quorum, and its token there is a step higher. If a quorum of the nodes that
+//! granted reports the same token, that is so already. Otherwise the highest one is taken and written back.
 
 use crate::token::FencingToken;
 
-/// What the numbers of a granted round come to.
+/// What the fencing tokens of a granted round say together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Numbering {
-    /// A quorum reports this number: it may be handed out.
+pub(crate) enum FenceVerdict {
+    /// A quorum reports this token: it may be handed out.
     Agreed(FencingToken),
     /// This is the highest; it may be handed out once a quorum has it.
     Open(FencingToken),
-    /// No node reports a number.
+    /// No node reports a token.
     None,
 }
 
-/// What `numbers`, of so many nodes that granted, come to when `needed` must agree.
-pub(crate) fn numbering(numbers: &[FencingToken], needed: usize) -> Numbering {
-    let votes = |number: FencingToken| numbers.iter().filter(|other| **other == number).count();
-    let agreed = numbers
+/// The verdict over `fences`, those of the nodes that granted, when `needed` must agree.
+pub(crate) fn agree(fences: &[FencingToken], needed: usize) -> FenceVerdict {
+    let votes = |fence: FencingToken| fences.iter().filter(|other| **other == fence).count();
+    let agreed = fences
         .iter()
         .copied()
-        .filter(|n| votes(*n) >= needed)
+        .filter(|fence| votes(*fence) >= needed)
         .max();
-    match (agreed, numbers.iter().copied().max()) {
-        (Some(number), _) => Numbering::Agreed(number),
-        (None, Some(highest)) => Numbering::Open(highest),
-        (None, None) => Numbering::None,
+    match (agreed, fences.iter().copied().max()) {
+        (Some(fence), _) => FenceVerdict::Agreed(fence),
+        (None, Some(highest)) => FenceVerdict::Open(highest),
+        (None, None) => FenceVerdict::None,
     }
 }
 
@@ -41,17 +41,17 @@ mod tests {
         values.iter().map(token).collect()
     }
 
-    fn of(values: &[u64]) -> Numbering {
-        numbering(&tokens(values), 3)
+    fn of(values: &[u64]) -> FenceVerdict {
+        agree(&tokens(values), 3)
     }
 
     #[test]
-    fn a_quorum_with_one_number_agrees_even_if_another_has_more() {
+    fn a_quorum_with_one_token_agrees_even_if_another_has_more() {
         let token = |value| FencingToken::new(value).unwrap();
-        assert_eq!(of(&[5, 5, 5]), Numbering::Agreed(token(5)));
-        assert_eq!(of(&[5, 9, 5, 5]), Numbering::Agreed(token(5)));
-        assert_eq!(of(&[5, 9, 5]), Numbering::Open(token(9)));
-        assert_eq!(of(&[5, 5]), Numbering::Open(token(5)));
-        assert_eq!(of(&[]), Numbering::None);
+        assert_eq!(of(&[5, 5, 5]), FenceVerdict::Agreed(token(5)));
+        assert_eq!(of(&[5, 9, 5, 5]), FenceVerdict::Agreed(token(5)));
+        assert_eq!(of(&[5, 9, 5]), FenceVerdict::Open(token(9)));
+        assert_eq!(of(&[5, 5]), FenceVerdict::Open(token(5)));
+        assert_eq!(of(&[]), FenceVerdict::None);
     }
 }

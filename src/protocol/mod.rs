@@ -1,14 +1,14 @@
 //! The lock protocol as pure functions and folds: no I/O, no clock, no randomness.
 //!
 //! ```text
-//!   replies of nodes                       verdict                    answers to extends
+//!   replies of nodes                       verdict                    replies to extends
 //!        │                                    │                               │
 //!        ▼                                    ▼                               ▼
 //!     [round] ── quorum reached? ──► granted: [validity] gives ──► [renewal] keeps the deadline,
 //!        │                           the deadline, [fence] the     tells when to extend and what is owed
-//!        │                           number
+//!        │                           fencing token
 //!        ├──► contended ┐
-//!        ├──► split     ├──► [backoff] tells how long to stand back
+//!        ├──► split     ├──► [backoff] tells how long to pause
 //!        └──► no quorum ┘
 //! ```
 //!

@@ -1,30 +1,29 @@
-//! How long a node that may have forgotten locks must not vote.
+//! How long a node that may have lost locks must not vote.
 //!
-//! Such a node is seen through its quarantine by processes that know only their own ttl; how long the leases of others
-//! are they learn from the other nodes. The trap is in the answers that are missing: the one node that knows of a
-//! longer lease may be the one that cannot be reached. So a vote counts only where the node knows of leases as long as
-//! that one (the nodes see to it), and:
+//! A process that watches the quarantine knows only its own ttl; it learns the leases of others from the other nodes.
+//! The difficulty are missing replies: the one node that knows of a longer lease may be the one that cannot be reached.
+//! So a vote counts only if the node knows of leases that long (the nodes check that), and:
 //!
-//! | what the others answer | the wait |
+//! | replies of the other nodes | the wait |
 //! |---|---|
-//! | a quorum votes | the longest lease that is known: whoever has a lock has a node in common with that quorum |
+//! | a quorum votes | the longest lease that is known: every held lock has a node in common with that quorum |
 //! | some vote, fewer than a quorum | the longest lease that is agreed on |
-//! | none votes, and all answer | the longest lease that is known: nobody has a lock by nodes that were not asked |
-//! | none votes, and more answer than can be spared | the longest lease that is agreed on |
+//! | none votes, and all reply | the longest lease that is known: no lock rests on nodes that were not asked |
+//! | none votes, and more reply than can be spared | the longest lease that is agreed on |
 //! | fewer | no end yet |
 //!
-//! No vote counts that comes later than [`latest_vote`] after its attempt began, and no quarantine is shorter than
-//! that. Else an attempt could get its first vote from a node before that forgets, and its last after others have been
-//! told of its lease, too late for whoever asked them.
+//! No vote counts that comes later than [`latest_vote`] after its round began, and no quarantine is shorter than that.
+//! Otherwise a round could get its first vote from a node before that loses its data, and its last vote after other
+//! nodes have learnt of its lease, too late for a process that asked them before.
 //!
-//! It holds while no more nodes than can be spared have forgotten something and do not vote yet.
+//! This holds while no more nodes than can be spared have lost data and do not vote yet.
 
 use std::time::Duration;
 
 use super::quorum::Quorum;
 use super::validity::Drift;
 
-/// How long after the begin of an attempt a vote may count, if no lease is longer than `max_ttl`.
+/// How long after the beginning of a round a vote may count, if no lease is longer than `max_ttl`.
 pub(crate) fn latest_vote(max_ttl: Duration) -> Duration {
     (max_ttl / 10).max(max_ttl.min(Duration::from_secs(1)))
 }
@@ -45,9 +44,9 @@ pub(crate) struct Rule {
 pub(crate) struct Census {
     /// How many of the other nodes vote.
     pub(crate) intact: usize,
-    /// How many nodes answered, the one in question among them.
+    /// How many nodes replied, the one in question included.
     pub(crate) answered: usize,
-    /// The longest lease that any of these, or who asks, knows of.
+    /// The longest lease that any of these, or this process, knows of.
     pub(crate) known: Duration,
 }
 
@@ -55,18 +54,18 @@ pub(crate) struct Census {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
     pub(crate) time: Duration,
-    /// Whether a quorum remembers how high the numbers have come. If not, the clock decides how they go on.
+    /// Whether a quorum remembers the highest fencing token. If not, the clock decides how they go on.
     pub(crate) remembered: bool,
 }
 
 impl Rule {
-    /// How long a node waits; `None`: too few nodes answer to tell.
+    /// How long a node waits; `None`: too few nodes reply to tell.
     pub(crate) fn wait(&self, census: Census) -> Option<Wait> {
         let with_drift = |lease: Duration| lease.saturating_add(self.drift.of(lease));
         let least = latest_vote(self.max_ttl);
         let known = with_drift(census.known.max(least));
         let agreed = with_drift(self.max_ttl.max(census.known));
-        // The numbers that are made of the clock must be past all that were made before.
+        // Fencing tokens made from the clock must exceed all earlier ones.
         let apart = known.saturating_add(self.skew.saturating_mul(2));
         let remembered = census.intact >= self.quorum.needed();
         let all = census.answered >= self.quorum.nodes();
@@ -165,8 +164,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 8192, ..ProptestConfig::default() })]
 
-        /// Whoever was granted a lock by a quorum of nodes that knew of its lease, of which no more have forgotten than
-        /// can be spared: whichever nodes can be asked, none that granted it votes again before it has ended.
+        /// A lock was granted by a quorum of nodes that knew of its lease, and no more of them have lost data than can
+        /// be spared: whichever nodes can be asked, none that granted it votes again before it has ended.
         #[test]
         fn no_missing_answer_makes_the_wait_shorter_than_a_lease(
             (quorum, order, spared, reached, known, lease) in (2_usize..8, 0_usize..3)

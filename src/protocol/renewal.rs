@@ -28,24 +28,25 @@ impl Terms {
     }
 }
 
-/// What one node is believed to hold.
+/// What is known of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// Not our token, for certain.
+enum NodeLease {
+    /// It certainly does not have our token.
     Clear,
-    /// Perhaps our token: a command that may have set it was never answered.
+    /// It may have our token: a command that may have set it was never answered.
     Unknown,
-    /// Our token; confirmed by a command sent at this moment. Of a lock that is followed: its owner's, until then.
+    /// It has our token, confirmed by a command sent at this moment. Of a lock that is followed: it has its owner's,
+    /// until this moment.
     Held(Moment),
-    /// Another's token, when we last heard.
+    /// It had another owner's token at its last reply.
     Foreign,
 }
 
-/// One lock that was granted, as a fold over what the nodes answer about it.
+/// One lock that was granted, as a fold over the nodes' replies about it.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseNodes {
     terms: Terms,
-    places: Vec<Place>,
+    nodes: Vec<NodeLease>,
     // Commands under way that may set our token, per node.
     pending: Vec<u16>,
     // When the last full round (the grant, then renewals) was sent.
@@ -53,28 +54,28 @@ pub(crate) struct LeaseNodes {
     top_up: Option<Moment>,
     // The latest deadline that `max_hold` allows.
     cap: Moment,
-    care: Care,
+    mode: RenewMode,
 }
 
-/// What is done to keep a lock.
+/// What is done to renew a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Care {
+enum RenewMode {
     /// It is extended.
     Extend,
-    /// It is another's, and looked at to see whether they have extended it.
+    /// It is another owner's. The nodes are asked whether that owner has extended it.
     Follow,
-    /// Nothing: it ends by itself.
-    Nothing,
+    /// Nothing: it expires by itself.
+    Stopped,
 }
 
-/// What the watchdog should do with a lock now.
+/// What the watchdog has to do with a lock now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing yet.
     Wait,
     /// Extend it on every node; re-fill where it is absent.
     Renew,
-    /// Set it on the nodes that miss it.
+    /// Set it on the nodes that lack it.
     TopUp,
     /// The deadline is a few milliseconds away: tell the holder.
     Ending,
@@ -83,38 +84,38 @@ pub(crate) enum Step {
 }
 
 impl LeaseNodes {
-    /// A lock whose acquiring round was sent at `sent`; what the nodes answered is told afterwards.
+    /// A lock whose acquire round was sent at `sent`. The replies are added afterwards.
     pub(crate) fn new(terms: Terms, sent: Moment) -> Self {
         let nodes = terms.quorum.nodes();
         Self {
             terms,
-            places: vec![Place::Clear; nodes],
+            nodes: vec![NodeLease::Clear; nodes],
             pending: vec![0; nodes],
             round: sent,
             top_up: None,
             cap: sent + terms.max_hold,
-            care: Care::Extend,
+            mode: RenewMode::Extend,
         }
     }
 
-    /// A lock of another's, first looked at by a round sent at `sent`. What is told afterwards are the nodes that
-    /// [vouch](Self::vouch) for it.
+    /// A lock of another owner, first verified by a round sent at `sent`. The nodes that have it are added afterwards,
+    /// by [`confirm_until`](Self::confirm_until).
     pub(crate) fn following(terms: Terms, sent: Moment) -> Self {
         Self {
-            care: Care::Follow,
+            mode: RenewMode::Follow,
             ..Self::new(terms, sent)
         }
     }
 
-    /// From now on nothing is sent that could make it last longer.
-    pub(crate) fn cease(&mut self) {
-        if self.care == Care::Extend {
-            self.care = Care::Nothing;
+    /// From now on nothing is sent that could prolong it.
+    pub(crate) fn stop_renewing(&mut self) {
+        if self.mode == RenewMode::Extend {
+            self.mode = RenewMode::Stopped;
             self.top_up = None;
         }
     }
 
-    /// A new holder has the lock from `now` on: what `max_hold` allows is counted anew.
+    /// A new holder has the lock from `now` on: `max_hold` counts from then.
     pub(crate) fn begin_anew(&mut self, now: Moment) {
         self.cap = self.cap.max(now + self.terms.max_hold);
     }
@@ -135,66 +136,66 @@ impl LeaseNodes {
 
     /// `node` holds our token for a full ttl, by a command sent at `sent`.
     pub(crate) fn confirm(&mut self, node: usize, sent: Moment) {
-        if let Some(place) = self.places.get_mut(node) {
-            *place = match *place {
-                Place::Held(before) => Place::Held(before.max(sent)),
-                _ => Place::Held(sent),
+        if let Some(lease) = self.nodes.get_mut(node) {
+            *lease = match *lease {
+                NodeLease::Held(before) => NodeLease::Held(before.max(sent)),
+                _ => NodeLease::Held(sent),
             };
         }
     }
 
-    /// `node` says, by the answer to a look sent at `sent`, that the owner of a lock that is
-    /// [followed](Self::following) has so much time left there.
+    /// `node` says, in reply to a verify sent at `sent`, that the owner of a lock that is [followed](Self::following)
+    /// has `remaining` left there.
     ///
-    /// What is left beyond our own ttl, where the owner has a longer one, is not relied on before the next look.
-    pub(crate) fn vouch(&mut self, node: usize, sent: Moment, remaining: Duration) {
+    /// At most our own ttl of that is relied on before the next verify, should the owner's ttl be longer.
+    pub(crate) fn confirm_until(&mut self, node: usize, sent: Moment, remaining: Duration) {
         // The end, and not the moment so long before it at which a ttl began: that may be before the clock did.
         self.confirm(node, sent + remaining.min(self.terms.ttl));
     }
 
-    /// `node` holds another's token, by the answer to a command sent at `sent`.
+    /// `node` has another owner's token, says the reply to a command sent at `sent`.
     pub(crate) fn foreign(&mut self, node: usize, sent: Moment) {
-        self.set(node, sent, Place::Foreign);
+        self.set(node, sent, NodeLease::Foreign);
     }
 
-    /// `node` does not hold the key at all, by the answer to a command sent at `sent`.
+    /// `node` does not have the key at all, says the reply to a command sent at `sent`.
     pub(crate) fn absent(&mut self, node: usize, sent: Moment) {
-        self.set(node, sent, Place::Clear);
+        self.set(node, sent, NodeLease::Clear);
     }
 
     /// A command to `node` that may have set our token was not answered.
     pub(crate) fn unknown(&mut self, node: usize) {
-        if let Some(place @ (Place::Clear | Place::Foreign)) = self.places.get_mut(node) {
-            *place = Place::Unknown;
+        if let Some(lease @ (NodeLease::Clear | NodeLease::Foreign)) = self.nodes.get_mut(node) {
+            *lease = NodeLease::Unknown;
         }
     }
 
-    fn set(&mut self, node: usize, sent: Moment, to: Place) {
-        if let Some(place) = self.places.get_mut(node) {
-            // An answer that was overtaken by that to a later command is old news.
-            let overtaken =
-                self.care != Care::Follow && matches!(place, Place::Held(later) if *later > sent);
+    fn set(&mut self, node: usize, sent: Moment, to: NodeLease) {
+        if let Some(lease) = self.nodes.get_mut(node) {
+            // A reply that comes after that to a later command says nothing new.
+            let overtaken = self.mode != RenewMode::Follow
+                && matches!(lease, NodeLease::Held(later) if *later > sent);
             if !overtaken {
-                *place = to;
+                *lease = to;
             }
         }
     }
 
     /// Whether `node` holds our token, as far as is known.
     pub(crate) fn holds(&self, node: usize) -> bool {
-        matches!(self.places.get(node), Some(Place::Held(_)))
+        matches!(self.nodes.get(node), Some(NodeLease::Held(_)))
     }
 
     /// Until when the lock may be relied on; the origin of time if it never could be.
     pub(crate) fn deadline(&self) -> Moment {
-        let confirmed = self.places.iter().filter_map(|place| match place {
-            Place::Held(sent) => Some(*sent),
+        let confirmed = self.nodes.iter().filter_map(|lease| match lease {
+            NodeLease::Held(sent) => Some(*sent),
             _ => None,
         });
         let Terms {
             quorum, ttl, drift, ..
         } = self.terms;
-        let end = if self.care == Care::Follow {
+        let end = if self.mode == RenewMode::Follow {
             let end = deadline(confirmed, quorum.needed(), Duration::ZERO, drift);
             end.map(|end| end.saturating_sub(drift.of(ttl)))
         } else {
@@ -213,29 +214,32 @@ impl LeaseNodes {
         self.deadline() == self.cap
     }
 
-    /// Whether so many nodes hold another's token that no quorum can be ours.
+    /// Whether so many nodes have another owner's token that no quorum can be ours.
     pub(crate) fn taken(&self) -> bool {
         let foreign = self
-            .places
+            .nodes
             .iter()
-            .filter(|place| **place == Place::Foreign)
+            .filter(|lease| **lease == NodeLease::Foreign)
             .count();
         foreign > self.terms.quorum.spare()
     }
 
     /// Whether `node` holds our token, or may.
     pub(crate) fn owes(&self, node: usize) -> bool {
-        matches!(self.places.get(node), Some(Place::Held(_) | Place::Unknown))
+        matches!(
+            self.nodes.get(node),
+            Some(NodeLease::Held(_) | NodeLease::Unknown)
+        )
     }
 
     /// How many nodes there are.
     pub(crate) fn nodes(&self) -> usize {
-        self.places.len()
+        self.nodes.len()
     }
 
-    /// Whether `node` certainly holds neither our token nor, for all we know, another's.
+    /// Whether `node` certainly lacks our token and, as far as is known, has no other owner's.
     pub(crate) fn is_clear(&self, node: usize) -> bool {
-        self.places.get(node) == Some(&Place::Clear) && !self.busy(node)
+        self.nodes.get(node) == Some(&NodeLease::Clear) && !self.busy(node)
     }
 
     /// Whether a command that may set our token is under way to `node`.
@@ -245,17 +249,17 @@ impl LeaseNodes {
 
     /// Whether `node` is not known to hold our token.
     pub(crate) fn misses(&self, node: usize) -> bool {
-        !matches!(self.places.get(node), Some(Place::Held(_)))
+        !matches!(self.nodes.get(node), Some(NodeLease::Held(_)))
     }
 
     /// How many nodes are not known to hold our token.
     pub(crate) fn missing(&self) -> usize {
-        (0..self.places.len()).filter(|n| self.misses(*n)).count()
+        (0..self.nodes.len()).filter(|n| self.misses(*n)).count()
     }
 
     /// Asks for a top-up of the missing nodes at `at`.
     pub(crate) fn plan_top_up(&mut self, at: Moment) {
-        if self.care != Care::Extend {
+        if self.mode != RenewMode::Extend {
             return;
         }
         self.top_up = Some(self.top_up.map_or(at, |before| before.min(at)));
@@ -284,10 +288,10 @@ impl LeaseNodes {
 
     /// When to ask for the next step.
     pub(crate) fn due(&self) -> Moment {
-        let renewal = self.renew_at().map(|at| match self.care {
-            Care::Extend => self.on_grid(at),
+        let renewal = self.renew_at().map(|at| match self.mode {
+            RenewMode::Extend => self.on_grid(at),
             // The owner's ttl may be far shorter than ours.
-            Care::Follow | Care::Nothing => at,
+            RenewMode::Follow | RenewMode::Stopped => at,
         });
         let due = [renewal, self.top_up].into_iter().flatten();
         due.fold(self.announce_at(), Moment::min)
@@ -297,20 +301,20 @@ impl LeaseNodes {
         self.deadline().saturating_sub(self.terms.early())
     }
 
-    /// A third of the ttl after the last round if a quorum confirmed that one, else soon after it. Never once
-    /// the cap is reached: nothing can be won by extending beyond it. But who follows looks on: the owner may end it.
+    /// A third of the ttl after the last round if a quorum confirmed that one, else soon after it. Never once the cap
+    /// is reached: extending beyond it gains nothing. Except for a lock that is followed: its owner may release it.
     fn renew_at(&self) -> Option<Moment> {
-        if self.care == Care::Follow {
-            // As often as an owner with so much left would extend, and ever more often if they do not.
+        if self.mode == RenewMode::Follow {
+            // As often as an owner with so much left would extend, and more and more often if it does not.
             return Some(self.round + self.deadline().since(self.round) / 3);
         }
-        if self.capped() || self.care == Care::Nothing {
+        if self.capped() || self.mode == RenewMode::Stopped {
             return None;
         }
         let confirmed = self
-            .places
+            .nodes
             .iter()
-            .filter(|place| matches!(place, Place::Held(sent) if *sent >= self.round))
+            .filter(|lease| matches!(lease, NodeLease::Held(sent) if *sent >= self.round))
             .count();
         Some(if confirmed >= self.terms.quorum.needed() {
             self.round + self.terms.ttl / 3
@@ -349,37 +353,37 @@ mod tests {
     }
 
     fn granted_on(nodes: impl IntoIterator<Item = usize>) -> LeaseNodes {
-        let mut holding = LeaseNodes::new(terms(), at(0));
+        let mut lease = LeaseNodes::new(terms(), at(0));
         for node in nodes {
-            holding.confirm(node, at(0));
+            lease.confirm(node, at(0));
         }
-        holding
+        lease
     }
 
     const GRID: Duration = Duration::from_nanos(10_000_000_000 / 64);
 
     #[test]
     fn it_renews_at_a_third_and_then_waits_for_the_answers() {
-        let mut holding = granted_on(0..5);
-        assert_eq!(holding.step(at(0)), Step::Wait);
-        let due = holding.due();
+        let mut lease = granted_on(0..5);
+        assert_eq!(lease.step(at(0)), Step::Wait);
+        let due = lease.due();
         assert!(due >= at(3_333) && due <= at(3_334) + GRID, "{due:?}");
-        assert_eq!(holding.step(at(3_400)), Step::Renew);
+        assert_eq!(lease.step(at(3_400)), Step::Renew);
         for node in 0..3 {
-            holding.confirm(node, at(3_400));
+            lease.confirm(node, at(3_400));
         }
-        assert_eq!(holding.deadline(), at(3_400 + 9_898));
-        assert_eq!(holding.step(at(3_800)), Step::Wait);
-        let due = holding.due();
+        assert_eq!(lease.deadline(), at(3_400 + 9_898));
+        assert_eq!(lease.step(at(3_800)), Step::Wait);
+        let due = lease.due();
         assert!(due > at(6_700) && due < at(6_734) + GRID, "{due:?}");
     }
 
     #[test]
     fn locks_that_are_due_together_share_a_moment() {
         let due = |sent| {
-            let mut holding = LeaseNodes::new(terms(), at(sent));
-            (0..3).for_each(|node| holding.confirm(node, at(sent)));
-            holding.due()
+            let mut lease = LeaseNodes::new(terms(), at(sent));
+            (0..3).for_each(|node| lease.confirm(node, at(sent)));
+            lease.due()
         };
         let moments: std::collections::BTreeSet<_> = (0..1_000).map(due).collect();
         assert!(moments.len() <= 8, "{}", moments.len());
@@ -387,129 +391,129 @@ mod tests {
 
     #[test]
     fn a_renewal_without_a_quorum_is_repeated_and_moves_nothing() {
-        let mut holding = granted_on(0..5);
-        assert_eq!(holding.step(at(3_400)), Step::Renew);
-        assert!(holding.due() <= at(3_800) + GRID);
-        holding.confirm(0, at(3_400));
-        holding.confirm(1, at(3_400));
-        holding.unknown(2);
-        assert_eq!(holding.deadline(), at(9_898));
-        assert!(holding.owes(2), "a failed renewal gives nothing up");
-        assert_eq!(holding.step(at(3_500)), Step::Wait);
-        assert_eq!(holding.step(at(3_800)), Step::Renew);
+        let mut lease = granted_on(0..5);
+        assert_eq!(lease.step(at(3_400)), Step::Renew);
+        assert!(lease.due() <= at(3_800) + GRID);
+        lease.confirm(0, at(3_400));
+        lease.confirm(1, at(3_400));
+        lease.unknown(2);
+        assert_eq!(lease.deadline(), at(9_898));
+        assert!(lease.owes(2), "a failed renewal gives nothing up");
+        assert_eq!(lease.step(at(3_500)), Step::Wait);
+        assert_eq!(lease.step(at(3_800)), Step::Renew);
     }
 
     #[test]
     fn the_loss_is_announced_early_and_then_final() {
-        let mut holding = granted_on(0..3);
-        assert_eq!(holding.step(at(9_800)), Step::Renew);
-        assert_eq!(holding.due(), at(9_893));
-        assert_eq!(holding.step(at(9_893)), Step::Ending);
-        assert_eq!(holding.step(at(9_898)), Step::Lost);
+        let mut lease = granted_on(0..3);
+        assert_eq!(lease.step(at(9_800)), Step::Renew);
+        assert_eq!(lease.due(), at(9_893));
+        assert_eq!(lease.step(at(9_893)), Step::Ending);
+        assert_eq!(lease.step(at(9_898)), Step::Lost);
     }
 
     #[test]
     fn max_hold_ends_renewal() {
-        let mut holding = granted_on(0..5);
+        let mut lease = granted_on(0..5);
         for node in 0..5 {
-            holding.confirm(node, at(55_000));
+            lease.confirm(node, at(55_000));
         }
-        assert!(holding.capped());
-        assert_eq!(holding.deadline(), at(60_000));
-        assert_eq!(holding.step(at(59_000)), Step::Wait);
-        assert_eq!(holding.due(), at(59_995));
-        assert_eq!(holding.step(at(59_996)), Step::Ending);
+        assert!(lease.capped());
+        assert_eq!(lease.deadline(), at(60_000));
+        assert_eq!(lease.step(at(59_000)), Step::Wait);
+        assert_eq!(lease.due(), at(59_995));
+        assert_eq!(lease.step(at(59_996)), Step::Ending);
     }
 
     #[test]
     fn more_foreign_nodes_than_can_be_spared_are_a_loss() {
-        let mut holding = granted_on(0..5);
-        holding.foreign(0, at(1));
-        holding.foreign(1, at(1));
-        assert!(!holding.taken());
-        holding.foreign(2, at(1));
-        assert!(holding.taken());
-        assert_eq!(holding.deadline(), Moment::ORIGIN);
+        let mut lease = granted_on(0..5);
+        lease.foreign(0, at(1));
+        lease.foreign(1, at(1));
+        assert!(!lease.taken());
+        lease.foreign(2, at(1));
+        assert!(lease.taken());
+        assert_eq!(lease.deadline(), Moment::ORIGIN);
     }
 
     #[test]
     fn an_answer_that_was_overtaken_changes_nothing() {
-        let mut holding = granted_on(0..3);
-        holding.confirm(0, at(3_400));
-        holding.foreign(0, at(0));
-        holding.absent(0, at(0));
-        assert!(holding.owes(0) && !holding.misses(0));
-        holding.foreign(0, at(3_500));
-        assert!(!holding.owes(0));
+        let mut lease = granted_on(0..3);
+        lease.confirm(0, at(3_400));
+        lease.foreign(0, at(0));
+        lease.absent(0, at(0));
+        assert!(lease.owes(0) && !lease.misses(0));
+        lease.foreign(0, at(3_500));
+        assert!(!lease.owes(0));
     }
 
     #[test]
     fn a_missing_node_is_topped_up_once() {
-        let mut holding = granted_on(0..4);
-        assert_eq!(holding.missing(), 1);
-        holding.plan_top_up(at(100));
-        assert_eq!(holding.step(at(0)), Step::Wait);
-        assert_eq!(holding.due(), at(100));
-        assert_eq!(holding.step(at(100)), Step::TopUp);
-        holding.confirm(4, at(100));
-        assert_eq!(holding.missing(), 0);
-        assert_eq!(holding.step(at(200)), Step::Wait);
+        let mut lease = granted_on(0..4);
+        assert_eq!(lease.missing(), 1);
+        lease.plan_top_up(at(100));
+        assert_eq!(lease.step(at(0)), Step::Wait);
+        assert_eq!(lease.due(), at(100));
+        assert_eq!(lease.step(at(100)), Step::TopUp);
+        lease.confirm(4, at(100));
+        assert_eq!(lease.missing(), 0);
+        assert_eq!(lease.step(at(200)), Step::Wait);
     }
 
     #[test]
-    fn a_lock_of_anothers_lasts_as_long_as_a_quorum_vouches_for_it() {
-        let mut holding = LeaseNodes::following(terms(), at(5_000));
+    fn another_owners_lock_lasts_as_long_as_a_quorum_confirms_it() {
+        let mut lease = LeaseNodes::following(terms(), at(5_000));
         for (node, left) in [9_000, 7_000, 6_000, 100].into_iter().enumerate() {
-            holding.vouch(node, at(5_000), Duration::from_millis(left));
+            lease.confirm_until(node, at(5_000), Duration::from_millis(left));
         }
-        assert_eq!(holding.deadline(), at(5_000 + 6_000 - 102));
-        assert_eq!(holding.due(), at(5_000) + Duration::from_millis(5_898) / 3);
-        assert_eq!(holding.step(at(7_000)), Step::Renew);
-        // They have not extended it: looked at sooner than before.
-        assert_eq!(holding.due(), at(7_000) + Duration::from_millis(3_898) / 3);
-        holding.vouch(3, at(7_000), Duration::from_secs(60));
-        holding.vouch(2, at(7_000), Duration::from_secs(60));
-        holding.vouch(1, at(7_000), Duration::from_secs(60));
+        assert_eq!(lease.deadline(), at(5_000 + 6_000 - 102));
+        assert_eq!(lease.due(), at(5_000) + Duration::from_millis(5_898) / 3);
+        assert_eq!(lease.step(at(7_000)), Step::Renew);
+        // The owner has not extended it: verified sooner than before.
+        assert_eq!(lease.due(), at(7_000) + Duration::from_millis(3_898) / 3);
+        lease.confirm_until(3, at(7_000), Duration::from_secs(60));
+        lease.confirm_until(2, at(7_000), Duration::from_secs(60));
+        lease.confirm_until(1, at(7_000), Duration::from_secs(60));
         assert_eq!(
-            holding.deadline(),
+            lease.deadline(),
             at(7_000 + 9_898),
             "no longer than our own ttl"
         );
-        holding.plan_top_up(at(7_100));
-        assert_eq!(holding.step(at(7_200)), Step::Wait, "nothing is topped up");
+        lease.plan_top_up(at(7_100));
+        assert_eq!(lease.step(at(7_200)), Step::Wait, "nothing is topped up");
         for node in 0..3 {
-            holding.foreign(node, at(8_000));
+            lease.foreign(node, at(8_000));
         }
-        assert!(holding.taken());
+        assert!(lease.taken());
     }
 
     #[test]
-    fn what_has_ceased_is_neither_extended_nor_topped_up() {
-        let mut holding = granted_on(0..4);
-        holding.plan_top_up(at(100));
-        holding.cease();
-        holding.plan_top_up(at(200));
-        assert_eq!(holding.step(at(5_000)), Step::Wait);
-        assert_eq!(holding.due(), at(9_893));
+    fn after_stop_renewing_nothing_is_extended_or_topped_up() {
+        let mut lease = granted_on(0..4);
+        lease.plan_top_up(at(100));
+        lease.stop_renewing();
+        lease.plan_top_up(at(200));
+        assert_eq!(lease.step(at(5_000)), Step::Wait);
+        assert_eq!(lease.due(), at(9_893));
         // What was under way still counts, for it is on the nodes.
-        (0..3).for_each(|node| holding.confirm(node, at(3_000)));
-        assert_eq!(holding.deadline(), at(12_898));
-        assert_eq!(holding.step(at(12_894)), Step::Ending);
+        (0..3).for_each(|node| lease.confirm(node, at(3_000)));
+        assert_eq!(lease.deadline(), at(12_898));
+        assert_eq!(lease.step(at(12_894)), Step::Ending);
     }
 
     #[test]
     fn nodes_with_commands_under_way_are_busy() {
-        let mut holding = granted_on(0..3);
-        holding.begin(3);
-        holding.begin(3);
-        holding.end(3);
-        assert!(holding.busy(3) && !holding.busy(2));
-        holding.end(3);
-        holding.end(3);
-        assert!(!holding.busy(3));
-        assert!(!holding.owes(3));
-        holding.unknown(3);
-        assert!(holding.owes(3));
+        let mut lease = granted_on(0..3);
+        lease.begin(3);
+        lease.begin(3);
+        lease.end(3);
+        assert!(lease.busy(3) && !lease.busy(2));
+        lease.end(3);
+        lease.end(3);
+        assert!(!lease.busy(3));
+        assert!(!lease.owes(3));
+        lease.unknown(3);
+        assert!(lease.owes(3));
     }
 
     #[test]
@@ -518,15 +522,15 @@ mod tests {
             max_hold: Duration::from_secs(10),
             ..terms()
         };
-        let mut holding = LeaseNodes::following(short, at(5_000));
+        let mut lease = LeaseNodes::following(short, at(5_000));
         // The owner has a ttl's worth left, which is more than may be used.
-        (0..3).for_each(|node| holding.vouch(node, at(5_900), Duration::from_secs(10)));
-        assert!(holding.capped());
-        assert_eq!(holding.deadline(), at(15_000));
-        let due = holding.due();
+        (0..3).for_each(|node| lease.confirm_until(node, at(5_900), Duration::from_secs(10)));
+        assert!(lease.capped());
+        assert_eq!(lease.deadline(), at(15_000));
+        let due = lease.due();
         assert!(due < at(10_000), "{due:?}");
         assert_eq!(
-            holding.step(due),
+            lease.step(due),
             Step::Renew,
             "the owner may give it up before"
         );
@@ -535,12 +539,12 @@ mod tests {
     #[test]
     fn what_is_followed_near_the_origin_of_the_clock_does_not_last_longer() {
         let soon = Moment::ORIGIN + Duration::from_millis(1);
-        let mut holding = LeaseNodes::following(terms(), soon);
-        (0..5).for_each(|node| holding.vouch(node, soon, Duration::from_millis(500)));
-        assert_eq!(holding.deadline(), soon + Duration::from_millis(398));
-        let mut holding = LeaseNodes::following(terms(), soon);
-        (0..5).for_each(|node| holding.vouch(node, soon, Duration::from_millis(50)));
-        assert_eq!(holding.deadline(), Moment::ORIGIN);
+        let mut lease = LeaseNodes::following(terms(), soon);
+        (0..5).for_each(|node| lease.confirm_until(node, soon, Duration::from_millis(500)));
+        assert_eq!(lease.deadline(), soon + Duration::from_millis(398));
+        let mut lease = LeaseNodes::following(terms(), soon);
+        (0..5).for_each(|node| lease.confirm_until(node, soon, Duration::from_millis(50)));
+        assert_eq!(lease.deadline(), Moment::ORIGIN);
     }
 
     proptest! {
@@ -550,36 +554,36 @@ mod tests {
         fn the_deadline_is_always_backed_by_a_quorum(
             events in prop::collection::vec((0_usize..5, 0_u8..5, 0_u64..70_000), 0..60)
         ) {
-            let mut holding = granted_on(0..3);
+            let mut lease = granted_on(0..3);
             let mut last = [Some(0), Some(0), Some(0), None, None];
             let mut may_hold = [true, true, true, false, false];
             for (node, kind, millis) in events {
                 match kind {
                     0 | 1 => {
-                        holding.confirm(node, at(millis));
+                        lease.confirm(node, at(millis));
                         last[node] = Some(last[node].unwrap_or(0).max(millis));
                         may_hold[node] = true;
                     }
                     2 => {
-                        holding.foreign(node, at(millis));
+                        lease.foreign(node, at(millis));
                         if last[node].is_none_or(|sent| sent <= millis) {
                             last[node] = None;
                             may_hold[node] = false;
                         }
                     }
                     3 => {
-                        holding.absent(node, at(millis));
+                        lease.absent(node, at(millis));
                         if last[node].is_none_or(|sent| sent <= millis) {
                             last[node] = None;
                             may_hold[node] = false;
                         }
                     }
                     _ => {
-                        holding.unknown(node);
+                        lease.unknown(node);
                         may_hold[node] = true;
                     }
                 }
-                let end = holding.deadline();
+                let end = lease.deadline();
                 prop_assert!(end <= at(60_000));
                 if end > Moment::ORIGIN {
                     let backing = last.iter().flatten()
@@ -588,7 +592,7 @@ mod tests {
                     prop_assert!(backing >= 3);
                 }
                 for (n, may_hold) in may_hold.iter().enumerate() {
-                    prop_assert_eq!(holding.owes(n), *may_hold);
+                    prop_assert_eq!(lease.owes(n), *may_hold);
                 }
             }
         }

@@ -1,70 +1,70 @@
-//! What a node answers to a command, in the protocol's own terms.
+//! A node's replies to commands, in the protocol's own terms.
 
 use std::time::Duration;
 
 use crate::record::Record;
 use crate::token::FencingToken;
 
-/// A node's answer to an acquire or a recall.
+/// A node's reply to an acquire or a recall.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireReply {
     /// The keys were free (or held this very token) and now hold our token for a full ttl.
     Granted {
-        /// What the counters of the keys were set to; `None` if no number was asked for.
+        /// What the counters of the keys were set to; `None` if the request had no fence.
         fence: Option<FencingToken>,
     },
     /// A key holds another token. Nothing was changed.
     Held(Holder),
-    /// To a recall alone: the key has a record that has not ended. Nothing was changed.
+    /// Only to a recall: the key has a record that has not ended. Nothing was changed.
     Recorded(Record),
-    /// To a recall alone: granted, and the node will take no record of anybody who was granted it before.
+    /// Only to a recall: granted, and the node will store no record of an earlier owner.
     Promised {
         /// As for a grant.
         fence: Option<FencingToken>,
         /// The record that the key has, if the recall [adopts](crate::node::RecallRequest::adopt): one that has not
         /// ended, and stays until it does or is overwritten.
         record: Option<Record>,
-        /// What the node's clock showed then, in milliseconds since 1970. What ends later by it has not ended there.
+        /// The node's clock at that time, in milliseconds since 1970. A record that ends later has not ended there.
         now: u64,
     },
 }
 
-/// A node's answer to a completion.
+/// A node's reply to a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompleteReply {
-    /// The node has the record now, or had it; with nothing to record, it has forgotten the grant. The lock is not
-    /// ours there any more.
+    /// The node has the record now, or had it; without a record, it has forgotten the grant. The lock is not ours there
+    /// any more.
     Stored {
         /// How many connections listened for the release, if there was one.
         listeners: u32,
     },
-    /// The node granted the lock to another since, or has a record of a higher ballot, or may not vote, or the record
-    /// has ended by its clock: nothing was stored. The lock is not ours there any more.
+    /// The node granted the lock to another owner since, or has a record of a higher ballot, or may not vote, or the
+    /// record has ended by its clock: nothing was stored. The lock is not ours there any more.
     Refused,
 }
 
-/// A node's answer to a raise.
+/// A node's reply to a raise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RaiseReply {
-    /// The keys hold our token and their counters are at least at the number.
+    /// The keys hold our token and no counter is below the fencing token.
     Raised,
     /// A key was absent or held another token. Nothing was changed.
     NotOwner,
 }
 
-/// A node's answer to a verify.
+/// A node's reply to a verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VerifyReply {
-    /// The owner holds all keys, for at least so long yet unless it extends or releases them.
+    /// The owner holds all keys, for `remaining` at least unless it releases them.
     Owner {
-        /// How long yet.
+        /// The least time to live of the keys.
         remaining: Duration,
     },
-    /// A key is absent or held by another.
+    /// A key is absent or held by another owner.
     NotOwner,
     /// The owner holds all keys, and the loan that was claimed is or was another borrower's.
     Taken,
@@ -74,51 +74,51 @@ pub enum VerifyReply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckInReply {
-    /// It has forgotten nothing since it was promoted.
+    /// It has lost no data since it was promoted.
     Voting {
-        /// The longest lease that it was told of.
+        /// The longest lease that it knows of.
         max_lease: Duration,
         /// The highest value that any of its counters ever had; `None` if there was none.
         high_water: Option<FencingToken>,
-        /// The digests of the configs that it was under before, as far as it remembers.
+        /// The digests of its earlier configs, as far as it remembers.
         replaced: Vec<String>,
     },
-    /// It may have forgotten something.
+    /// It may have lost data.
     Quarantined {
-        /// What its present quarantine is called.
+        /// The name of its present quarantine.
         id: String,
-        /// The longest lease that it was told of, as far as it remembers.
+        /// The longest lease that it knows of.
         max_lease: Duration,
         /// The longest lease under the config that ours has replaced, if locks under that may not have ended yet.
         earlier: Duration,
-        /// Whether it has voted under our config: then all nodes had accepted that.
+        /// Whether it has voted under our config: then all nodes had accepted the config.
         accepted: bool,
-        /// Whether it has nothing to forget, for it never granted anything.
+        /// Whether it has nothing to lose, because it never granted anything.
         unused: bool,
-        /// The digests of the configs that it was under before, as far as it remembers.
+        /// The digests of its earlier configs, as far as it remembers.
         replaced: Vec<String>,
     },
-    /// It serves processes that agreed on something else.
+    /// It has another config.
     Foreign {
-        /// What they agreed on, as shown to people.
+        /// That config, as shown to people.
         config: String,
         /// The digest of that.
         digest: String,
-        /// The digests of the configs that theirs has replaced, as far as the node remembers.
+        /// The digests of its earlier configs, as far as it remembers.
         replaced: Vec<String>,
     },
 }
 
-/// A node's answer to one lock of an extend.
+/// A node's reply to one lock of an extend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExtendReply {
-    /// The keys held our token and their ttl was set anew.
+    /// The keys held our token and their ttl was set again.
     Extended,
     /// A key was absent and, as asked for, now holds our token for a full ttl.
     Refilled,
-    /// The same as either on a node in quarantine, or on one that knows only of shorter leases: the lock is there and
-    /// does not count.
+    /// Either of these on a node in quarantine, or on one that knows only of shorter leases: the lock is there and does
+    /// not count.
     Quarantined,
     /// A key was absent and was left so.
     Absent,
@@ -126,22 +126,22 @@ pub enum ExtendReply {
     Held(Holder),
 }
 
-/// A node's answer to a release.
+/// A node's reply to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseReply {
-    /// A key held our token at least, and none does any more; so many subscribers were told.
+    /// At least one key held our token, and none does any more.
     Released {
-        /// How many connections listened for this release.
+        /// How many connections were listening for this release.
         listeners: u32,
     },
     /// No key held our token. Nothing was changed.
     NotOwner,
-    /// A [borrower](crate::node::ReleaseRequest::lent) is at work. Nothing was changed.
+    /// A [borrower](crate::node::ReleaseRequest::lent) is active. Nothing was changed.
     Lent,
 }
 
-/// Who holds a key on one node, as far as another contender may know.
+/// The holder of a key on one node, as far as another contender may know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
@@ -149,8 +149,8 @@ pub struct Holder {
     pub tag: u64,
     /// How long the node will keep the key unless it is extended or released; `None` for a key without expiry.
     pub remaining: Option<Duration>,
-    /// To an acquire: which of the keys that were asked for it holds, by its place in their order from 0; `None` if the
-    /// node does not tell. While the caller waits for that key, its process lets others have the rest.
+    /// In reply to an acquire: the index of the held key among the requested ones; `None` if the node does not tell.
+    /// While the caller waits for that key, its process lets other callers have the rest.
     pub key: Option<usize>,
 }
 
@@ -165,7 +165,7 @@ impl Holder {
         }
     }
 
-    /// The same, of the key at the place `key` of those that were asked for.
+    /// The same, with the index of the key among the requested ones.
     #[must_use]
     pub const fn of_key(mut self, key: usize) -> Self {
         self.key = Some(key);

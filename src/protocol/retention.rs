@@ -1,16 +1,16 @@
-//! When a record ends: decided once, by several clocks, and found out by as many.
+//! When a record ends: its end is set once, and checked by the clock of each node.
 //!
-//! Each node takes a record from its end on, by its own clock, for one that is not there, and tells what that clock
-//! shows with every grant. So those who ask near the end can tell a node where the record has ended from one that never
-//! had it. More than all but a quorum of the first kind: then it is over for good, for no quorum will ever have it
-//! again. A quorum of the others: then it may be brought to them. Both at once there cannot be, whatever clocks show.
+//! From its end on, by its own clock, each node treats a record as absent, and it returns the time of that clock with
+//! every grant. So a caller near the end can tell a node where the record has ended from one that never had it. If the
+//! record has ended on so many nodes that no quorum remains, it is over for good: no quorum will ever have it again. If
+//! a quorum remains, the record may be brought to it. Both cannot be true at once, whatever the clocks show.
 
 use super::quorum::Quorum;
 
-/// What is to be made of a record that some nodes have.
+/// The state of a record that some nodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// It has not ended on so many nodes that a quorum can have it.
+    /// It has not ended on a quorum of nodes: a quorum can have it.
     Kept,
     /// It has ended on so many nodes that no quorum has it, and none ever will.
     Over,
@@ -18,7 +18,7 @@ pub(crate) enum Life {
     Open,
 }
 
-/// What is to be made of a record that ends at `until`, by the clocks of those nodes that were heard.
+/// The state of a record that ends at `until`, by the clocks of the nodes that replied.
 pub(crate) fn life(until: u64, clocks: &[u64], quorum: Quorum) -> Life {
     let over = clocks.iter().filter(|now| until <= **now).count();
     if over > quorum.spare() {
@@ -30,8 +30,8 @@ pub(crate) fn life(until: u64, clocks: &[u64], quorum: Quorum) -> Life {
     }
 }
 
-/// What time it is by several clocks, of which one of three and any minority of more may be wrong: the middle one, or
-/// the later of the two in the middle.
+/// The time by several clocks, any minority of which may be wrong: the middle one, or the later of the two in the
+/// middle.
 pub(crate) fn time_by(mut clocks: Vec<u64>) -> u64 {
     clocks.sort_unstable();
     clocks.get(clocks.len() / 2).copied().unwrap_or_default()

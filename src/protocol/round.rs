@@ -1,4 +1,4 @@
-//! One attempt to acquire, as a fold over the nodes' answers.
+//! One acquire round, as a fold over the nodes' replies.
 
 use std::time::Duration;
 
@@ -6,33 +6,33 @@ use super::quorum::Quorum;
 use super::reply::Holder;
 use crate::token::FencingToken;
 
-/// What one node's answer means for the round.
+/// What one node's reply means for the round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vote {
-    /// The node holds our token now, and numbered it so.
+    /// The node holds our token now, with this fencing token.
     Granted(Option<FencingToken>),
     /// The node holds another token.
     Refused(Holder),
     /// The node has a record of this ballot in place of a lock.
     Recorded(FencingToken),
-    /// The node gave no answer; `owed` tells whether it may hold our token all the same.
+    /// The node did not reply.
     Failed {
-        /// Whether the request may have taken effect or may yet do so.
+        /// Whether it may hold our token all the same: the request may have taken effect, or may yet do so.
         owed: bool,
     },
 }
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// A quorum granted.
     Granted,
-    /// A quorum answered and cannot grant: somebody holds the lock.
+    /// A quorum replied and cannot grant: another owner holds the lock.
     Contended {
         /// After how long enough nodes will be free if nobody extends or releases; `None` if never.
         remaining: Option<Duration>,
     },
-    /// A quorum answered, and several contenders share the nodes: nobody may hold the lock.
+    /// A quorum replied, and several contenders share the nodes: perhaps nobody holds the lock.
     Split {
         /// How many contenders are known of, this one included.
         contenders: usize,
@@ -44,14 +44,14 @@ pub(crate) enum Verdict {
         /// Its ballot.
         ballot: FencingToken,
     },
-    /// Some nodes have a record, and no quorum has one and the same: whether it was chosen is open, so it is to be
-    /// brought to a quorum.
+    /// Some nodes have a record, but no quorum is known to have the same one: it may have been chosen or not, so it
+    /// must be brought to a quorum.
     Adopt,
-    /// Too many nodes cannot answer.
+    /// Too many nodes do not reply.
     NoQuorum,
 }
 
-/// One attempt to acquire. Votes may come in any order, and also after the verdict.
+/// One acquire round. Votes may come in any order, and also after the verdict.
 #[derive(Clone, Debug)]
 pub(crate) struct Round {
     quorum: Quorum,
@@ -59,7 +59,7 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// A round that has asked every node and heard from none.
+    /// A round in which every node was asked and none has replied.
     pub(crate) fn new(quorum: Quorum) -> Self {
         Self {
             quorum,
@@ -67,22 +67,22 @@ impl Round {
         }
     }
 
-    /// Notes what `node` said. The first word of a node counts.
+    /// Notes the vote of `node`. Only the first vote of a node counts.
     pub(crate) fn record(&mut self, node: usize, vote: Vote) {
         if let Some(slot @ None) = self.votes.get_mut(node) {
             *slot = Some(vote);
         }
     }
 
-    /// Counts every node that has not answered as failed: the time is up.
+    /// Counts every node that has not replied as failed: the time is up.
     pub(crate) fn time_out(&mut self) {
         for slot in self.votes.iter_mut().filter(|slot| slot.is_none()) {
             *slot = Some(Vote::Failed { owed: true });
         }
     }
 
-    /// The verdict, as early as no outstanding vote can change whether the lock is ours and a quorum has
-    /// answered or can no longer do so.
+    /// The verdict, as soon as no missing vote can change whether the lock is ours, and a quorum has replied or can no
+    /// longer do so.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
         let granted = self.count(|vote| matches!(vote, Vote::Granted(_)));
         let recorded = self.count(|vote| matches!(vote, Vote::Recorded(_)));
@@ -96,7 +96,7 @@ impl Round {
             if same >= needed {
                 return Some(Verdict::Replay { ballot });
             } else if same + silent >= needed {
-                // It may be one yet, and then nothing needs to be written.
+                // There may be a quorum yet, and then nothing needs to be written.
                 return None;
             } else if granted + recorded >= needed {
                 return Some(Verdict::Adopt);
@@ -107,7 +107,7 @@ impl Round {
         } else if failed > self.quorum.spare() {
             Some(Verdict::NoQuorum)
         } else if granted + recorded + refused >= needed && refused + failed > self.quorum.spare() {
-            // Nodes with a record would grant to one who adopts it.
+            // Nodes with a record would grant to a caller that adopts it.
             Some(self.lost(granted + recorded))
         } else {
             None
@@ -136,7 +136,7 @@ impl Round {
         self.votes.get(node).copied().flatten()
     }
 
-    /// Which of the keys that were asked for is in the way, by what most nodes tell.
+    /// Which of the requested keys another owner holds, according to most nodes.
     pub(crate) fn in_the_way(&self) -> Option<usize> {
         let keys = || {
             self.votes.iter().filter_map(|vote| match vote {
@@ -147,23 +147,23 @@ impl Round {
         keys().max_by_key(|key| keys().filter(|other| other == key).count())
     }
 
-    /// What the nodes that granted numbered us, where they did.
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = (usize, FencingToken)> {
+    /// The fencing tokens of the nodes that granted one.
+    pub(crate) fn fences(&self) -> impl Iterator<Item = (usize, FencingToken)> {
         let votes = self.votes.iter().enumerate();
         votes.filter_map(|(node, vote)| match vote {
-            Some(Vote::Granted(Some(number))) => Some((node, *number)),
+            Some(Vote::Granted(Some(fence))) => Some((node, *fence)),
             _ => None,
         })
     }
 
-    /// Notes that what `node` granted is being released by someone else.
-    pub(crate) fn settle(&mut self, node: usize) {
+    /// Notes that another task releases what `node` granted.
+    pub(crate) fn mark_released(&mut self, node: usize) {
         if let Some(slot) = self.votes.get_mut(node) {
             *slot = Some(Vote::Failed { owed: false });
         }
     }
 
-    /// Whether `node` owes us a release should we not take the lock: it granted, may have, or has yet to answer.
+    /// Whether `node` must get a release if we do not take the lock: it granted, may have, or has not replied yet.
     pub(crate) fn owes(&self, node: usize) -> bool {
         match self.vote(node) {
             Some(Vote::Granted(_)) | None => node < self.votes.len(),
@@ -172,8 +172,8 @@ impl Round {
         }
     }
 
-    /// Tells contended from split: it is contended if one other holder may have a quorum for all that was heard
-    /// and nobody else shows, or if one certainly has it.
+    /// Contended or split: contended if one holder has a quorum, or if, by the replies so far, it is the only contender
+    /// and may have one.
     fn lost(&self, granted: usize) -> Verdict {
         let mut holders: Vec<(u64, usize)> = Vec::new();
         let mut waits: Vec<Option<Duration>> = vec![Some(Duration::ZERO); granted];

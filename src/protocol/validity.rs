@@ -1,10 +1,10 @@
-//! Until when a lease may be relied on.
+//! The deadline of a lease: until when it may be relied on.
 
 use std::time::Duration;
 
 use crate::moment::Moment;
 
-/// What is taken off a ttl because clocks do not run alike.
+/// The part of a ttl that is taken off because clocks drift.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Drift {
     factor: f64,

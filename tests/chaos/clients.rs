@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tower_redlock::clock::{Clock, SystemClock};
+use tower_redlock::clock::{Clock, Moment, SystemClock};
 use tower_redlock::node::NodeState;
-use tower_redlock::{LockGuard, LockManager, LockManagerBuilder, LossReason, Moment};
+use tower_redlock::{LockGuard, LockManager, LockManagerBuilder, LossReason};
 
 use crate::checker::Interval;
 use crate::cluster::Cluster;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, Ears, ExtendReply, ExtendRequest, Holder, Node, ReleaseReply,
-    ReleaseRequest, Subscription,
+    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Holder, Node, NoticeReceiver,
+    ReleaseReply, ReleaseRequest, Subscription,
 };
 
 use crate::numbers::keys;
@@ -167,12 +167,12 @@ pub(crate) async fn a_release_tells_its_listeners(bench: &impl Bench) {
 }
 
 /// Listens to `name` through the node's own port, and waits until that works.
-pub(crate) async fn listening(node: &dyn Node, name: &str) -> (Ears, Subscription) {
-    let ears = Ears::new(1);
-    let subscription = subscribe(node, name, &ears);
-    eventually("it listens", || ears.heard().open == 1).await;
-    ears.forget();
-    (ears, subscription)
+pub(crate) async fn listening(node: &dyn Node, name: &str) -> (NoticeReceiver, Subscription) {
+    let receiver = NoticeReceiver::new(1);
+    let subscription = subscribe(node, name, &receiver);
+    eventually("it listens", || receiver.notices().open == 1).await;
+    receiver.forget();
+    (receiver, subscription)
 }
 
 async fn lock_and_release(node: &dyn Node, name: &str, announce: bool) -> ReleaseReply {
@@ -183,29 +183,29 @@ async fn lock_and_release(node: &dyn Node, name: &str, announce: bool) -> Releas
 
 pub(crate) async fn a_listener_hears_of_a_release_and_how_many_listen(bench: &impl Bench) {
     let node = bench.node();
-    let (ears, _subscription) = listening(&*node, "k").await;
+    let (receiver, _subscription) = listening(&*node, "k").await;
     let elsewhere = listening(&*node, "other").await;
     let reply = lock_and_release(&*node, "k", true).await;
     assert_eq!(reply, ReleaseReply::Released { listeners: 1 });
-    eventually("told", || ears.heard().released == 1).await;
-    let heard = ears.heard();
+    eventually("told", || receiver.notices().released == 1).await;
+    let notices = receiver.notices();
     assert_eq!(
-        (heard.listeners, heard.open, heard.least_open),
+        (notices.listeners, notices.open, notices.least_open),
         (Some(1), 1, 1)
     );
-    assert_eq!(elsewhere.0.heard().released, 0, "another key");
+    assert_eq!(elsewhere.0.notices().released, 0, "another key");
 }
 
 pub(crate) async fn a_release_that_is_not_announced_tells_nobody(bench: &impl Bench) {
     let node = bench.node();
-    let (ears, _subscription) = listening(&*node, "k").await;
+    let (receiver, _subscription) = listening(&*node, "k").await;
     let (after, _after) = listening(&*node, "after").await;
     let reply = lock_and_release(&*node, "k", false).await;
     assert_eq!(reply, ReleaseReply::Released { listeners: 0 });
     // Notices of one node keep their order, so this one would come second.
     lock_and_release(&*node, "after", true).await;
-    eventually("told", || after.heard().released == 1).await;
-    assert_eq!(ears.heard().released, 0);
+    eventually("told", || after.notices().released == 1).await;
+    assert_eq!(receiver.notices().released, 0);
     assert!(
         holder(&*node, "k").await.is_none(),
         "it is free all the same"
@@ -218,15 +218,15 @@ pub(crate) async fn of_two_listeners_to_one_key_each_hears_until_it_leaves(bench
     let (second, staying) = listening(&*node, "k").await;
     lock_and_release(&*node, "k", true).await;
     eventually("both are told", || {
-        (first.heard().released, second.heard().released) == (1, 1)
+        (first.notices().released, second.notices().released) == (1, 1)
     })
     .await;
     first.forget();
     second.forget();
     drop(leaving);
     lock_and_release(&*node, "k", true).await;
-    eventually("the other is told", || second.heard().released == 1).await;
-    assert_eq!(first.heard().released, 0, "it has left");
+    eventually("the other is told", || second.notices().released == 1).await;
+    assert_eq!(first.notices().released, 0, "it has left");
     drop(staying);
     // Nobody is left, on the server neither; that may take a moment.
     let begin = tokio::time::Instant::now();
@@ -236,8 +236,8 @@ pub(crate) async fn of_two_listeners_to_one_key_each_hears_until_it_leaves(bench
     second.forget();
     let (last, _last) = listening(&*node, "k").await;
     lock_and_release(&*node, "k", true).await;
-    eventually("who came last is told", || last.heard().released == 1).await;
-    assert_eq!(second.heard().released, 0, "it has left, too");
+    eventually("who came last is told", || last.notices().released == 1).await;
+    assert_eq!(second.notices().released, 0, "it has left, too");
 }
 
 pub(crate) async fn an_own_lock_is_extended(bench: &impl Bench) {

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use tower_redlock::namespace::Namespace;
 use tower_redlock::node::{
-    AcquireRequest, CheckInMode, CheckInReply, ClusterConfig, ExtendReply, NodeErrorKind,
-    PromoteRequest,
+    AcquireRequest, CheckInMode, CheckInReply, ClusterConfig, ExtendReply, Namespace,
+    NodeErrorKind, PromoteRequest,
 };
 
 use crate::claims::{Bench, Remote, extend_one, holder};
@@ -15,7 +14,7 @@ use crate::standing::{
 };
 use crate::support::nodes::{LONG, key, token};
 
-pub(crate) async fn who_minds_nothing_that_was_forgotten_keeps_to_its_charter(bench: &impl Bench) {
+pub(crate) async fn an_unguarded_process_keeps_to_its_config(bench: &impl Bench) {
     let bare = || Arc::new(ClusterConfig::new("whatever was forgotten", LONG).unguarded());
     let node = voting(bench, ours()).await;
     let reply = node.acquire(acquire_under(bare(), "k", 1)).await;
@@ -73,7 +72,7 @@ pub(crate) async fn a_format_that_says_nothing_else_is_refused_too(bench: &impl 
     assert_eq!(kind(reply), NodeErrorKind::Quarantined);
 }
 
-pub(crate) async fn a_node_remembers_which_charters_were_replaced(bench: &impl Bench) {
+pub(crate) async fn a_node_remembers_which_configs_were_replaced(bench: &impl Bench) {
     let node = voting(bench, config("one", LONG)).await;
     let adopt = async |text: &str| {
         let request = config(text, LONG / 4);
@@ -121,7 +120,7 @@ pub(crate) async fn a_node_remembers_which_charters_were_replaced(bench: &impl B
     assert_eq!(replaced, digests(&["i", "h", "g", "f", "e", "d", "c", "b"]));
 }
 
-pub(crate) async fn a_node_under_another_charter_keeps_out_and_shows_both(bench: &impl Bench) {
+pub(crate) async fn a_node_under_another_config_refuses_and_shows_both(bench: &impl Bench) {
     let node = voting(bench, ours()).await;
     let held = AcquireRequest::new(key("k"), token(1), LONG / 2);
     assert_eq!(node.acquire(held.under(Some(ours()))).await, GRANTED);

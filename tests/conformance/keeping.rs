@@ -67,7 +67,7 @@ pub(crate) async fn a_completion_tells_its_listeners(bench: &impl Bench) {
             drop(listeners);
         }
     }
-    let (ears, _subscription) = listening(&*node, "k").await;
+    let (receiver, _subscription) = listening(&*node, "k").await;
     recall(&*node, "k", 1, NUMBER).await;
     let mut silent = completion("k", 1, NUMBER);
     silent.release = ReleaseRequest::new(key("k"), token(1), false);
@@ -75,9 +75,9 @@ pub(crate) async fn a_completion_tells_its_listeners(bench: &impl Bench) {
     adopt(&*node, "k", 2, 1).await;
     let told = complete(&*node, completion("k", 2, NUMBER)).await;
     assert_eq!(told, CompleteReply::Stored { listeners: 1 });
-    eventually("told", || ears.heard().released > 0).await;
+    eventually("told", || receiver.notices().released > 0).await;
     assert_eq!(
-        (ears.heard().released, ears.heard().listeners),
+        (receiver.notices().released, receiver.notices().listeners),
         (1, Some(1))
     );
 }
@@ -151,7 +151,7 @@ pub(crate) async fn a_record_on_a_node_in_quarantine_is_not_told(bench: &impl Be
     assert_eq!(reply, Ok(AcquireReply::Recorded(told)));
 }
 
-pub(crate) async fn records_keep_out_of_another_charter(bench: &impl Bench) {
+pub(crate) async fn records_stay_within_their_config(bench: &impl Bench) {
     let node = voting(bench, ours()).await;
     for name in ["k", "done"] {
         let reply = node.recall(under(request(key(name), 1, NUMBER))).await;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tower_redlock::node::{EndClaim, Node, ReleaseReply, VerifyReply, VerifyRequest};
-use tower_redlock::token::{Claim, OwnerHash};
+use tower_redlock::OwnerHash;
+use tower_redlock::node::{Claim, EndClaim, Node, ReleaseReply, VerifyReply, VerifyRequest};
 
 use crate::claims::{Bench, Remote, holder, released};
 use crate::records::outlast;

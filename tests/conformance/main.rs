@@ -26,7 +26,7 @@ use support::nodes;
 use support::server::{Kind, Server};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::node::{Ears, Node, Notifier};
+use tower_redlock::node::{Node, NoticeReceiver, Notifier};
 
 /// A node on a server of its own.
 struct Real {
@@ -112,7 +112,7 @@ impl Bench for MemoryNode {
         Box::new(Notifier::subscribe(
             self,
             &nodes::key(name),
-            Ears::new(1).ear(0),
+            NoticeReceiver::new(1).sender(0),
         ))
     }
 }
@@ -194,10 +194,10 @@ macro_rules! all_claims {
                 a_promotion_to_where_no_number_is_left_is_refused,
                 where_no_number_is_left_nothing_is_granted,
             ] configs: [
-                a_node_under_another_charter_keeps_out_and_shows_both,
-                who_minds_nothing_that_was_forgotten_keeps_to_its_charter,
+                a_node_under_another_config_refuses_and_shows_both,
+                an_unguarded_process_keeps_to_its_config,
                 what_writes_another_format_is_refused_with_both,
-                a_node_remembers_which_charters_were_replaced,
+                a_node_remembers_which_configs_were_replaced,
             ] records: [
                 what_was_recorded_is_told_to_the_byte,
                 a_recall_of_what_is_under_way_is_held,
@@ -220,7 +220,7 @@ macro_rules! all_claims {
                 a_grant_is_remembered_for_as_long_as_was_asked,
                 a_node_in_quarantine_keeps_nothing_of_its_own_and_releases,
                 a_record_on_a_node_in_quarantine_is_not_told,
-                records_keep_out_of_another_charter,
+                records_stay_within_their_config,
                 a_recall_for_longer_than_the_node_was_told_is_refused,
             ] loans: [
                 a_loan_is_his_who_claims_it_first,

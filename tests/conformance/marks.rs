@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use tower_redlock::namespace::Namespace;
+use tower_redlock::FencingToken;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ExtendReply, Fence,
-    NodeError, NodeErrorKind, PromoteRequest, RaiseReply, RaiseRequest,
+    Namespace, NodeError, NodeErrorKind, PromoteRequest, RaiseReply, RaiseRequest,
 };
-use tower_redlock::token::FencingToken;
 
 use crate::claims::{Bench, Remote, extend_one, holder, released};
 use crate::numbers::{HIGH, LOW, STEP, fence, keys, number, pass, raise, set_counter};
@@ -24,13 +23,13 @@ pub(crate) async fn a_promotion_s_floor_counts_for_keys_with_lower_counters(benc
     let node = voting(bench, ours()).await;
     let names = ["first", "raised", "extended", "refilled", "last"];
     for name in names {
-        let request = acquire_under(ours(), name, 1).numbered(number(5 * step));
+        let request = acquire_under(ours(), name, 1).fenced(number(5 * step));
         let reply = node.acquire(request).await;
         assert!(matches!(reply, Ok(AcquireReply::Granted { .. })), "{name}");
     }
     let granted = async |config, name, expected| {
         assert!(released(&*node, name, 1).await);
-        let request = acquire_under(config, name, 1).numbered(number(1));
+        let request = acquire_under(config, name, 1).fenced(number(1));
         let fence = FencingToken::new(expected);
         let reply = node.acquire(request).await;
         assert_eq!(reply, Ok(AcquireReply::Granted { fence }), "{name}");
@@ -48,10 +47,10 @@ pub(crate) async fn a_promotion_s_floor_counts_for_keys_with_lower_counters(benc
             let six = number(6 * step);
             let raise = RaiseRequest::new(key("raised"), token(1), six.unwrap());
             node.raise(raise).await.unwrap();
-            let extend = extend_under(theirs(), "extended", 1).numbered(six);
+            let extend = extend_under(theirs(), "extended", 1).fenced(six);
             assert_eq!(extend_one(&*node, extend).await, ExtendReply::Extended);
             assert!(released(&*node, "refilled", 1).await);
-            let refill = refill_under(theirs(), "refilled", 1).numbered(six);
+            let refill = refill_under(theirs(), "refilled", 1).fenced(six);
             assert_eq!(extend_one(&*node, refill).await, ExtendReply::Refilled);
             for name in ["raised", "extended", "refilled"] {
                 granted(theirs(), name, FLOOR + step).await;
@@ -75,13 +74,13 @@ pub(crate) async fn a_promotion_to_where_no_number_is_left_is_refused(bench: &im
     // Written through it comes to that all the same; and nobody is told of such a mark.
     let number = |number| Some(Fence::new(FencingToken::new(number).unwrap(), LONG));
     let spoil = async |name| {
-        let request = refill_under(ours(), name, 1).numbered(number(last + 1));
+        let request = refill_under(ours(), name, 1).fenced(number(last + 1));
         extend_one(&*node, request).await
     };
     assert_eq!(spoil("k").await, ExtendReply::Quarantined);
     assert_eq!(quarantine(&*node, ours(), "third").await, id);
     assert!(promote(&*node, ours(), &id, FLOOR).await);
-    let request = acquire_under(ours(), "new", 1).numbered(number(1));
+    let request = acquire_under(ours(), "new", 1).fenced(number(1));
     let fence = FencingToken::new(FLOOR + step);
     let reply = node.acquire(request).await;
     assert_eq!(reply, Ok(AcquireReply::Granted { fence }));
@@ -110,12 +109,12 @@ pub(crate) async fn where_no_number_is_left_nothing_is_granted(bench: &impl Benc
         "it can be handed on"
     );
     for name in ["k", "new"] {
-        let reply = node.acquire(acquire(name, 1).numbered(fence(LOW))).await;
+        let reply = node.acquire(acquire(name, 1).fenced(fence(LOW))).await;
         assert_unmarked(&reply.unwrap_err());
         assert_eq!(holder(&*node, name).await, None, "nothing is set");
     }
     // Who holds a lock goes on, and nothing is set anew.
-    let extend = [extend("held", 1), refill("new", 1)].map(|one| one.numbered(fence(STEP)));
+    let extend = [extend("held", 1), refill("new", 1)].map(|one| one.fenced(fence(STEP)));
     let replies = node.extend(Arc::from(extend)).await.unwrap();
     assert_eq!(replies[0], Ok(ExtendReply::Extended));
     assert_unmarked(replies[1].as_ref().unwrap_err());
@@ -184,7 +183,7 @@ pub(crate) async fn a_counter_that_is_no_number_is_written_over(bench: &impl Rem
         // In the company of a sound one.
         spoil("k", nonsense);
         let together = AcquireRequest::new(keys(&["a", "k"]), token(1), LONG);
-        let got = number(&*node, together.numbered(fence(LOW))).await;
+        let got = number(&*node, together.fenced(fence(LOW))).await;
         assert_eq!(got, mark + 3 * STEP, "{claim}");
         assert_all_expire(bench, &claim);
         spoil("k", nonsense);
@@ -196,7 +195,7 @@ pub(crate) async fn a_counter_that_is_no_number_is_written_over(bench: &impl Rem
             ("new", refill("new", 1), ExtendReply::Refilled),
         ] {
             spoil(name, nonsense);
-            let request = request.numbered(fence(mark + 4 * STEP));
+            let request = request.fenced(fence(mark + 4 * STEP));
             assert_eq!(extend_one(&*node, request).await, expected, "{claim}");
             assert_all_expire(bench, &claim);
         }
@@ -224,18 +223,18 @@ pub(crate) async fn a_mark_that_is_no_number_refuses(bench: &impl Remote) {
         bench.command(&["HSET", &marker, field, nonsense]);
         let keys_before = bench.command(&["KEYS", "*"]);
         for name in ["counted", "new"] {
-            let numbered = acquire(name, 1).numbered(fence(LOW));
+            let numbered = acquire(name, 1).fenced(fence(LOW));
             assert_unmarked(&node.acquire(numbered).await.unwrap_err());
             let recall = node.recall(request(key(name), 1, LOW)).await;
             assert_unmarked(&recall.unwrap_err());
-            let refill = Arc::from([refill(name, 1).numbered(fence(HIGH))]);
+            let refill = Arc::from([refill(name, 1).fenced(fence(HIGH))]);
             let refilled = node.extend(refill).await.unwrap();
             assert_unmarked(refilled[0].as_ref().unwrap_err());
         }
         let raised = RaiseRequest::new(key("held"), token(1), fence(HIGH).unwrap());
         assert_unmarked(&node.raise(raised).await.unwrap_err());
         assert_eq!(bench.command(&["KEYS", "*"]), keys_before, "{claim}");
-        let extended = extend_one(&*node, extend("held", 1).numbered(fence(HIGH))).await;
+        let extended = extend_one(&*node, extend("held", 1).fenced(fence(HIGH))).await;
         assert_eq!(extended, ExtendReply::Extended, "{claim}: it goes on");
         assert_all_expire(bench, &claim);
         assert!(released(&*node, "held", 1).await);

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tower_redlock::namespace::{Namespace, NodeKeys};
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Fence, Node, RaiseReply,
-    RaiseRequest, ReleaseRequest,
+    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Fence, Namespace, Node, NodeKeys,
+    OwnerToken, RaiseReply, RaiseRequest, ReleaseRequest,
 };
-use tower_redlock::token::{FencingToken, OwnerToken};
-use tower_redlock::{LockKey, LockKeys};
+use tower_redlock::{FencingToken, LockKey, LockKeys};
 
 use crate::claims::{Bench, extend_one, released};
 use crate::support::nodes::{LONG, acquire, extend, key, refill, release, token};
@@ -38,14 +36,14 @@ pub(crate) async fn number(node: &dyn Node, request: AcquireRequest) -> u64 {
 
 /// Takes the free lock `name`, proposing a number, and releases it; returns what it got.
 pub(crate) async fn pass(node: &dyn Node, name: &str, proposal: u64) -> u64 {
-    let got = number(node, acquire(name, 9).numbered(fence(proposal))).await;
+    let got = number(node, acquire(name, 9).fenced(fence(proposal))).await;
     assert!(released(node, name, 9).await);
     got
 }
 
 /// Sets the counter of `name`, which has no counter yet, to a value that is not below the high-water mark.
 pub(crate) async fn set_counter(node: &dyn Node, name: &str, value: u64) {
-    let request = refill(name, 9).numbered(fence(value));
+    let request = refill(name, 9).fenced(fence(value));
     assert_eq!(extend_one(node, request).await, ExtendReply::Refilled);
     assert!(released(node, name, 9).await);
 }
@@ -66,8 +64,8 @@ pub(crate) async fn a_grant_counts_one_step_up_or_to_the_proposal(bench: &impl B
 
 pub(crate) async fn a_refused_acquire_counts_nothing(bench: &impl Bench) {
     let node = bench.node();
-    number(&*node, acquire("k", 1).numbered(fence(HIGH))).await;
-    let refused = acquire("k", 2).numbered(fence(HIGH + 50 * STEP));
+    number(&*node, acquire("k", 1).fenced(fence(HIGH))).await;
+    let refused = acquire("k", 2).fenced(fence(HIGH + 50 * STEP));
     let reply = node.acquire(refused).await.unwrap();
     assert!(matches!(reply, AcquireReply::Held(_)), "{reply:?}");
     assert!(released(&*node, "k", 1).await);
@@ -88,10 +86,10 @@ pub(crate) async fn a_counter_is_kept_for_as_long_as_was_asked(bench: &impl Benc
     let node = bench.node();
     let brief = fence_for(STEP, Duration::from_millis(30));
     for name in ["brief", "extended", "raised"] {
-        number(&*node, acquire(name, 1).numbered(brief)).await;
+        number(&*node, acquire(name, 1).fenced(brief)).await;
     }
     // A use of the counter keeps it, whatever it was before.
-    let request = extend("extended", 1).numbered(fence(2 * STEP));
+    let request = extend("extended", 1).fenced(fence(2 * STEP));
     extend_one(&*node, request).await;
     raise(&*node, key("raised").into(), 1, 1_000 * STEP).await;
     assert_eq!(pass(&*node, "high", HIGH).await, HIGH);
@@ -107,10 +105,10 @@ pub(crate) async fn a_counter_is_kept_for_as_long_as_was_asked(bench: &impl Benc
 pub(crate) async fn a_counter_may_be_kept_for_ever(bench: &impl Bench) {
     let node = bench.node();
     let forever = |number| fence_for(number, Duration::MAX);
-    let granted = number(&*node, acquire("k", 1).numbered(forever(HIGH))).await;
+    let granted = number(&*node, acquire("k", 1).fenced(forever(HIGH))).await;
     assert_eq!(granted, HIGH);
     for up in [0, STEP] {
-        let request = extend("k", 1).numbered(forever(HIGH + up));
+        let request = extend("k", 1).fenced(forever(HIGH + up));
         assert_eq!(extend_one(&*node, request).await, ExtendReply::Extended);
     }
     let fence = forever(HIGH + 2 * STEP).unwrap();
@@ -123,8 +121,8 @@ pub(crate) async fn a_counter_may_be_kept_for_ever(bench: &impl Bench) {
 pub(crate) async fn an_extend_keeps_a_counter_that_is_high_enough(bench: &impl Bench) {
     let node = bench.node();
     let brief = fence_for(5 * STEP, Duration::from_millis(40));
-    number(&*node, acquire("k", 1).numbered(brief)).await;
-    let request = extend("k", 1).numbered(fence(5 * STEP));
+    number(&*node, acquire("k", 1).fenced(brief)).await;
+    let request = extend("k", 1).fenced(fence(5 * STEP));
     extend_one(&*node, request).await;
     assert_eq!(pass(&*node, "high", HIGH).await, HIGH);
     tokio::time::sleep(Duration::from_millis(80)).await;
@@ -160,7 +158,7 @@ pub(crate) async fn raise(node: &dyn Node, keys: NodeKeys, owner: u32, to: u64) 
 pub(crate) async fn a_raise_counts_up_where_the_lock_is_owned(bench: &impl Bench) {
     let node = bench.node();
     let k = || key("k").into();
-    number(&*node, acquire("k", 1).numbered(fence(HIGH))).await;
+    number(&*node, acquire("k", 1).fenced(fence(HIGH))).await;
     assert_eq!(
         raise(&*node, k(), 1, HIGH + 7 * STEP).await,
         RaiseReply::Raised
@@ -172,7 +170,7 @@ pub(crate) async fn a_raise_counts_up_where_the_lock_is_owned(bench: &impl Bench
 
 pub(crate) async fn a_raise_never_counts_down(bench: &impl Bench) {
     let node = bench.node();
-    number(&*node, acquire("k", 1).numbered(fence(HIGH))).await;
+    number(&*node, acquire("k", 1).fenced(fence(HIGH))).await;
     let raised = raise(&*node, key("k").into(), 1, HIGH - 1).await;
     assert_eq!(raised, RaiseReply::Raised, "it is at least at that");
     assert!(released(&*node, "k", 1).await);
@@ -183,12 +181,8 @@ pub(crate) async fn a_raise_never_counts_down(bench: &impl Bench) {
 pub(crate) async fn a_raise_of_what_is_not_owned_does_nothing(bench: &impl Bench) {
     let node = bench.node();
     assert_eq!(pass(&*node, "free", HIGH).await, HIGH);
-    number(
-        &*node,
-        acquire("taken", 2).numbered(fence(HIGH + 10 * STEP)),
-    )
-    .await;
-    number(&*node, acquire("ours", 1).numbered(fence(HIGH + 20 * STEP))).await;
+    number(&*node, acquire("taken", 2).fenced(fence(HIGH + 10 * STEP))).await;
+    number(&*node, acquire("ours", 1).fenced(fence(HIGH + 20 * STEP))).await;
     for others in ["free", "taken"] {
         let reply = raise(&*node, key(others).into(), 1, HIGH + 90 * STEP).await;
         assert_eq!(reply, RaiseReply::NotOwner, "{others}");
@@ -213,7 +207,7 @@ pub(crate) async fn several_keys_get_one_number(bench: &impl Bench) {
     let node = bench.node();
     let owner: OwnerToken = token(1);
     let together = |proposal| {
-        AcquireRequest::new(keys(&["a", "b", "new"]), owner, LONG).numbered(fence(proposal))
+        AcquireRequest::new(keys(&["a", "b", "new"]), owner, LONG).fenced(fence(proposal))
     };
     set_counter(&*node, "a", HIGH).await;
     set_counter(&*node, "b", HIGH + 10 * STEP).await;
@@ -243,10 +237,10 @@ pub(crate) async fn several_keys_get_one_number(bench: &impl Bench) {
 pub(crate) async fn an_extend_raises_lower_counters(bench: &impl Bench) {
     let node = bench.node();
     let extended = async |name: &str, owner, to| {
-        let request = extend(name, owner).numbered(fence(to));
+        let request = extend(name, owner).fenced(fence(to));
         extend_one(&*node, request).await
     };
-    number(&*node, acquire("k", 1).numbered(fence(HIGH))).await;
+    number(&*node, acquire("k", 1).fenced(fence(HIGH))).await;
     assert_eq!(
         extended("k", 1, HIGH + 5 * STEP).await,
         ExtendReply::Extended
@@ -264,7 +258,7 @@ pub(crate) async fn an_extend_raises_lower_counters(bench: &impl Bench) {
 pub(crate) async fn a_refill_writes_the_counter(bench: &impl Bench) {
     let node = bench.node();
     let refilled = async |name: &str, to| {
-        let request: ExtendRequest = refill(name, 1).numbered(fence(to));
+        let request: ExtendRequest = refill(name, 1).fenced(fence(to));
         assert_eq!(extend_one(&*node, request).await, ExtendReply::Refilled);
         assert!(released(&*node, name, 1).await);
     };
@@ -282,7 +276,7 @@ pub(crate) async fn what_comes_late_leaves_no_number_below_the_mark(bench: &impl
     let node = bench.node();
     assert_eq!(pass(&*node, "high", HIGH).await, HIGH);
     // Their counters have expired since, whatever they were; what was sent long before arrives only now.
-    let request = refill("refilled", 1).numbered(fence(HIGH - 50 * STEP));
+    let request = refill("refilled", 1).fenced(fence(HIGH - 50 * STEP));
     assert_eq!(extend_one(&*node, request).await, ExtendReply::Refilled);
     node.acquire(acquire("raised", 1)).await.unwrap();
     let reply = raise(&*node, key("raised").into(), 1, HIGH - 50 * STEP).await;
@@ -316,12 +310,12 @@ pub(crate) async fn no_digit_is_lost(bench: &impl Bench) {
         let proposal = if case % 5 == 0 { far } else { proposal };
         let claim = format!("case {case}: {counter}, {raised}, {proposal}");
 
-        let got = number(&*node, acquire(&name, 1).numbered(fence(proposal))).await;
+        let got = number(&*node, acquire(&name, 1).fenced(fence(proposal))).await;
         let wanted = proposal.max(counter + STEP);
         assert_eq!(got, wanted, "{claim}");
         let owner = raise(&*node, key(&name).into(), 1, raised).await;
         assert_eq!(owner, RaiseReply::Raised);
-        let request = extend(&name, 1).numbered(fence(proposal + 700));
+        let request = extend(&name, 1).fenced(fence(proposal + 700));
         assert_eq!(extend_one(&*node, request).await, ExtendReply::Extended);
         node.release(release(&name, 1)).await.unwrap();
         let wanted = wanted.max(raised).max(proposal + 700) + STEP;

@@ -3,14 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tower_redlock::LockKey;
-use tower_redlock::namespace::{Namespace, NodeKey};
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Holder, Node, NodeError,
-    RecallRequest, ReleaseReply, ReleaseRequest,
+    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Holder, Namespace, Node,
+    NodeError, NodeKey, RecallRequest, Record, ReleaseReply, ReleaseRequest,
 };
-use tower_redlock::record::Record;
-use tower_redlock::token::FencingToken;
+use tower_redlock::{FencingToken, LockKey};
 
 use crate::claims::{Bench, holder, released};
 use crate::support::PATIENCE;
@@ -24,7 +21,7 @@ pub(crate) const NUMBER: u64 = 1_800_000_000_000_000_123;
 /// A request for the lock of `key`, or its record, that proposes `number`.
 pub(crate) fn request(key: NodeKey, owner: u32, number: u64) -> RecallRequest {
     let fence = Fence::new(FencingToken::new(number).unwrap(), LONG);
-    let lock = AcquireRequest::new(key, token(owner), LONG).numbered(Some(fence));
+    let lock = AcquireRequest::new(key, token(owner), LONG).fenced(Some(fence));
     RecallRequest::new(lock, false, LONG)
 }
 

@@ -5,16 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_redlock::OwnerHash;
 use tower_redlock::clock::{Clock as _, SystemClock};
-use tower_redlock::namespace::Namespace;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
-    CompleteReply, CompleteRequest, ExtendReply, ExtendRequest, Fence, Node, NodeError,
-    NodeErrorKind, PromoteRequest, RecallRequest, ReleaseReply, VerifyReply, VerifyRequest,
+    CompleteReply, CompleteRequest, ExtendReply, ExtendRequest, Fence, Namespace, Node, NodeError,
+    NodeErrorKind, PromoteRequest, RecallRequest, Record, ReleaseReply, VerifyReply, VerifyRequest,
 };
-use tower_redlock::record::Record;
-use tower_redlock::token::FencingToken;
+use tower_redlock::{FencingToken, OwnerHash};
 
 use crate::claims::{Bench, Remote, extend_one, holder, released};
 use crate::support::PATIENCE;
@@ -194,7 +191,7 @@ pub(crate) async fn a_promotion_raises_the_mark_and_never_lowers_it(bench: &impl
     for written in [FLOOR - 5_000, FLOOR + 5_000] {
         bench.forget();
         let id = quarantine(&*node, ours(), "first").await;
-        let request = refill_under(ours(), "written", 1).numbered(number(written));
+        let request = refill_under(ours(), "written", 1).fenced(number(written));
         assert_eq!(extend_one(&*node, request).await, ExtendReply::Quarantined);
         assert!(promote(&*node, ours(), &id, FLOOR).await);
         let mark = FLOOR.max(written);
@@ -202,7 +199,7 @@ pub(crate) async fn a_promotion_raises_the_mark_and_never_lowers_it(bench: &impl
             panic!("promoted");
         };
         assert_eq!(high_water, FencingToken::new(mark));
-        let request = acquire_under(ours(), "new", 1).numbered(number(1));
+        let request = acquire_under(ours(), "new", 1).fenced(number(1));
         let fence = FencingToken::new(mark + step);
         assert_eq!(
             node.acquire(request).await,

@@ -1,7 +1,7 @@
 //! What is told of servers that do not let us hear of releases.
 
-use tower_redlock::node::Ears;
 use tower_redlock::node::Node as _;
+use tower_redlock::node::NoticeReceiver;
 
 use super::listen;
 use super::support::eventually;
@@ -15,7 +15,7 @@ async fn a_server_that_does_not_let_us_listen_is_named_once() {
     server.run("ACL SETUSER locks on >secret ~* +@all resetchannels");
     let node = nodes::ready(&server.url_as("locks", "secret")).await;
     for name in ["a", "b"] {
-        let _subscription = subscribe(&node, name, &Ears::new(1));
+        let _subscription = subscribe(&node, name, &NoticeReceiver::new(1));
         let told = || book.lines().concat().contains("does not let us listen");
         eventually("told", told).await;
     }

@@ -14,8 +14,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tower_redlock::clock::{Clock, SystemClock};
-use tower_redlock::{LockGuard, LockManager, Moment};
+use tower_redlock::clock::{Clock, Moment, SystemClock};
+use tower_redlock::{LockGuard, LockManager};
 
 use crate::checker::Acquisition;
 use crate::{SKEW, TTL, builder, connected};

@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 use support::eventually;
 use support::server::{Kind, Server};
 use tokio::time::sleep;
-use tower_redlock::clock::{Clock, SystemClock};
+use tower_redlock::clock::{Clock, Moment, SystemClock};
 use tower_redlock::node::NodeState;
-use tower_redlock::{LockManager, LockManagerBuilder, Moment, RestartGuard, VotingStatus};
+use tower_redlock::{LockManager, LockManagerBuilder, RestartGuard, VotingStatus};
 
 use checker::{Acquisition, violations};
 use contender::{Contender, Counts, Work, contend};

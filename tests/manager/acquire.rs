@@ -4,10 +4,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tower_redlock::namespace::Namespace;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::{AcquireRequest, Node as _, ReleaseRequest};
-use tower_redlock::token::OwnerToken;
+use tower_redlock::node::{AcquireRequest, Namespace, Node as _, OwnerToken, ReleaseRequest};
 use tower_redlock::{AcquireError, LockKey};
 
 use super::{MS, Nodes, TTL};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::token::LoanProof;
 use tower_redlock::{
-    BorrowError, Fencing, LockGuard, LockKey, LockKeys, LockManager, LossReason, ReleaseError,
+    BorrowError, Fencing, LoanProof, LockGuard, LockKey, LockKeys, LockManager, LossReason,
+    ReleaseError,
 };
 
 use super::{MS, Nodes, TTL, assert_idle};

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::namespace::Namespace;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::{AcquireRequest, Node as _};
-use tower_redlock::token::OwnerToken;
+use tower_redlock::node::{AcquireRequest, Namespace, Node as _, OwnerToken};
 use tower_redlock::{AcquireError, HandOff, LockKey, LockManager};
 
 use super::slow::Slow;

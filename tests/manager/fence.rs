@@ -4,18 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tower_redlock::clock::{Clock, TokioClock};
-use tower_redlock::namespace::Namespace;
+use tower_redlock::clock::{Clock, Moment, TokioClock};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest,
-    Fence, Node, NodeContext, NodeError, NodeFuture, NodeState, PromoteRequest, ReleaseReply,
-    ReleaseRequest,
+    Fence, Namespace, Node, NodeContext, NodeError, NodeFuture, NodeState, OwnerToken,
+    PromoteRequest, ReleaseReply, ReleaseRequest,
 };
-use tower_redlock::token::OwnerToken;
-use tower_redlock::{
-    AcquireError, Fencing, FencingToken, LockKey, LockManager, Moment, RestartGuard,
-};
+use tower_redlock::{AcquireError, Fencing, FencingToken, LockKey, LockManager, RestartGuard};
 
 use super::{Nodes, TTL, wait_for};
 
@@ -64,7 +60,7 @@ async fn count_up(node: &MemoryNode, key: &str, value: u64) {
     let owner = OwnerToken::from_entropy([7; OwnerToken::ENTROPY_LEN]);
     let number = Fence::new(FencingToken::new(value).unwrap(), TTL);
     let request = AcquireRequest::new(place.clone(), owner, TTL);
-    node.acquire(request.numbered(Some(number))).await.unwrap();
+    node.acquire(request.fenced(Some(number))).await.unwrap();
     let release = ReleaseRequest::new(place, owner, false);
     node.release(release).await.unwrap();
 }

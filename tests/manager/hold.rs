@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tower_redlock::clock::Clock;
+use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockManager, LossReason, Moment, ReleaseError, RunError};
+use tower_redlock::{LockManager, LossReason, ReleaseError, RunError};
 
 use super::{MS, Nodes, TTL};
 

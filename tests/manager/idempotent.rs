@@ -3,14 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tower_redlock::namespace::{Namespace, NodeKey, NodeKeys};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Node, RecallRequest,
-    ReleaseRequest,
+    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Namespace, Node, NodeKey,
+    NodeKeys, OwnerToken, RecallRequest, Record, ReleaseRequest,
 };
-use tower_redlock::record::Record;
-use tower_redlock::token::OwnerToken;
 use tower_redlock::{AcquireError, FencingToken, IdempotentRun, LockKey, LockManager, RunGuard};
 
 use super::{MS, Nodes, TTL, assert_idle};
@@ -60,7 +57,7 @@ async fn put(node: &MemoryNode, ballot: u64, body: &'static str) {
 async fn look(node: &MemoryNode) -> Option<Bytes> {
     let token = owner(1);
     let fence = Fence::new(FencingToken::new(1).unwrap(), DAY);
-    let lock = AcquireRequest::new(place(), token, MS).numbered(Some(fence));
+    let lock = AcquireRequest::new(place(), token, MS).fenced(Some(fence));
     match node.recall(RecallRequest::new(lock, false, MS)).await {
         Ok(AcquireReply::Recorded(record)) => Some(record.body),
         Ok(AcquireReply::Promised { .. }) => {

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
-use tower_redlock::clock::{Clock, TokioClock};
+use tower_redlock::clock::{Clock, Moment, TokioClock};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{Node as _, NodeContext, ServerRegistry};
-use tower_redlock::{IdempotentRun, LockManager, Moment, RestartGuard};
+use tower_redlock::{IdempotentRun, LockManager, RestartGuard};
 
 use super::Nodes;
 use super::idempotent::{DAY, with_record};

@@ -102,13 +102,14 @@ async fn a_node_that_forgot_votes_when_every_lease_it_may_have_forgotten_has_end
 
 /// The counter of `key` that a node gives to its next holder, if no clock proposes anything.
 async fn next_number(node: &MemoryNode, key: &str) -> u64 {
-    use tower_redlock::node::{AcquireReply, AcquireRequest, Fence, Node as _, ReleaseRequest};
-    use tower_redlock::token::OwnerToken;
+    use tower_redlock::node::{
+        AcquireReply, AcquireRequest, Fence, Node as _, OwnerToken, ReleaseRequest,
+    };
     use tower_redlock::{FencingToken, LockKey};
-    let key = tower_redlock::namespace::Namespace::default().node_key(&LockKey::new(key).unwrap());
+    let key = tower_redlock::node::Namespace::default().node_key(&LockKey::new(key).unwrap());
     let token = OwnerToken::from_entropy([9; OwnerToken::ENTROPY_LEN]);
     let fence = Fence::new(FencingToken::new(1).unwrap(), SECOND);
-    let request = AcquireRequest::new(key.clone(), token, SECOND).numbered(Some(fence));
+    let request = AcquireRequest::new(key.clone(), token, SECOND).fenced(Some(fence));
     let Ok(AcquireReply::Granted {
         fence: Some(number),
     }) = node.acquire(request).await

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tower_redlock::namespace::Namespace;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::{AcquireRequest, Node as _};
-use tower_redlock::token::OwnerToken;
+use tower_redlock::node::{AcquireRequest, Namespace, Node as _, OwnerToken};
 use tower_redlock::{AcquireError, LockKey};
 
 use super::{MS, Nodes, assert_idle, poll_once, wait_for};

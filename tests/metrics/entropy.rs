@@ -6,7 +6,7 @@ use std::{env, fs};
 
 use metrics_util::debugging::DebuggingRecorder;
 use tower_redlock::AcquireError;
-use tower_redlock::token::OwnerToken;
+use tower_redlock::node::OwnerToken;
 
 use super::{Seen, builder, five, preload, recorder};
 

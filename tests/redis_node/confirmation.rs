@@ -3,14 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tower_redlock::OwnerHash;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
 use tower_redlock::node::{
     AcquireReply, CompleteReply, CompleteRequest, Fence, Node, NodeError, NodeErrorKind, NodeState,
-    RaiseRequest, RecallRequest, ReleaseReply, VerifyRequest,
+    RaiseRequest, RecallRequest, Record, ReleaseReply, VerifyRequest,
 };
-use tower_redlock::record::Record;
-use tower_redlock::token::FencingToken;
+use tower_redlock::{FencingToken, OwnerHash};
 
 use crate::support::eventually;
 use crate::support::fake::Fake;

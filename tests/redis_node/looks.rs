@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tower_redlock::Moment;
-use tower_redlock::clock::Clock;
+use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{AcquireReply, ClusterConfig, Node, NodeErrorKind, NodeState};
 
@@ -157,7 +156,7 @@ async fn a_process_that_slept_does_not_say_who_the_server_is() {
         if words[0] != "EVALSHA" {
             return sound(words);
         }
-        // Behind the marker, the tombstone, the lock and its counter: token and ttl, then who the server is.
+        // Behind the marker, the tombstone, the lock and its counter: token and ttl, then the server's identity.
         heard.lock().unwrap().push(words[9].clone());
         "*1\r\n:-1\r\n".to_owned()
     })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tower_redlock::node::{AcquireReply, Ears, Node, ReleaseRequest, Subscription};
+use tower_redlock::node::{AcquireReply, Node, NoticeReceiver, ReleaseRequest, Subscription};
 
 use crate::support::eventually;
 use crate::support::fake::{Fake, Proxy, sound};
@@ -24,12 +24,12 @@ fn channels(server: &Server) -> usize {
 }
 
 /// Listens to `name`, and has the server know it.
-async fn listening(node: &dyn Node, name: &str) -> (Ears, Subscription) {
-    let ears = Ears::new(1);
-    let subscription = subscribe(node, name, &ears);
-    eventually("open", || ears.heard().open == 1).await;
-    ears.forget();
-    (ears, subscription)
+async fn listening(node: &dyn Node, name: &str) -> (NoticeReceiver, Subscription) {
+    let receiver = NoticeReceiver::new(1);
+    let subscription = subscribe(node, name, &receiver);
+    eventually("open", || receiver.notices().open == 1).await;
+    receiver.forget();
+    (receiver, subscription)
 }
 
 async fn lock_and_release(node: &dyn Node, name: &str) {
@@ -44,11 +44,11 @@ async fn there_is_no_second_connection_before_somebody_listens_and_none_after_th
         let node = ready(&server.url()).await;
         lock_and_release(&node, "k").await;
         assert_eq!(connections(&server), 0);
-        let (ears, subscription) = listening(&node, "k").await;
+        let (receiver, subscription) = listening(&node, "k").await;
         assert_eq!((connections(&server), channels(&server)), (1, 1));
         lock_and_release(&node, "k").await;
-        eventually("told", || ears.heard().released == 1).await;
-        assert_eq!(ears.heard().listeners, Some(1));
+        eventually("told", || receiver.notices().released == 1).await;
+        assert_eq!(receiver.notices().listeners, Some(1));
         drop(subscription);
         eventually("unsubscribed", || channels(&server) == 0).await;
         node.close().await;
@@ -69,13 +69,13 @@ async fn it_ends_with_the_last_node_that_is_dropped() {
 async fn a_release_that_is_not_announced_tells_nobody() {
     let server = Server::start(Kind::Redis, &[]);
     let node = ready(&server.url()).await;
-    let (ears, _subscription) = listening(&node, "k").await;
+    let (receiver, _subscription) = listening(&node, "k").await;
     node.acquire(acquire("k", 1)).await.unwrap();
     let quiet = ReleaseRequest::new(key("k"), token(1), false);
     node.release(quiet).await.unwrap();
-    // What comes after it on the same connections has been heard, so it would have been, too.
+    // What comes after it on the same connections has been received, so it would have been, too.
     lock_and_release(&node, "k").await;
-    eventually("told", || ears.heard().released == 1).await;
+    eventually("told", || receiver.notices().released == 1).await;
     let published = server.run("INFO commandstats");
     assert!(
         published.contains("cmdstat_publish:calls=1,"),
@@ -87,12 +87,12 @@ async fn a_release_that_is_not_announced_tells_nobody() {
 async fn two_thousand_keys_are_subscribed_in_a_few_commands_and_each_is_heard() {
     let server = Server::start(Kind::Redis, &[]);
     let node = ready(&server.url()).await;
-    let ears = Ears::new(2_000);
+    let receiver = NoticeReceiver::new(2_000);
     let notifier = node.notifier().unwrap();
     let all: Vec<_> = (0..2_000)
-        .map(|n| notifier.subscribe(&key(&format!("k{n}")), ears.ear(n)))
+        .map(|n| notifier.subscribe(&key(&format!("k{n}")), receiver.sender(n)))
         .collect();
-    eventually("all open", || ears.heard().open == 2_000).await;
+    eventually("all open", || receiver.notices().open == 2_000).await;
     let stats = server.run("INFO commandstats");
     let calls = stats
         .lines()
@@ -100,9 +100,9 @@ async fn two_thousand_keys_are_subscribed_in_a_few_commands_and_each_is_heard() 
     let calls: u32 = calls.unwrap().split(',').next().unwrap().parse().unwrap();
     assert!((4..=8).contains(&calls), "{calls} commands");
     for n in [0, 777, 1_999] {
-        ears.forget();
+        receiver.forget();
         lock_and_release(&node, &format!("k{n}")).await;
-        eventually("told", || ears.heard().released == 1).await;
+        eventually("told", || receiver.notices().released == 1).await;
     }
     drop(all);
     eventually("unsubscribed", || channels(&server) == 0).await;
@@ -113,12 +113,12 @@ async fn a_killed_connection_comes_back_with_all_its_channels_and_touches_no_ans
     for kind in Kind::ALL {
         let server = Server::start(kind, &[]);
         let node = ready(&server.url()).await;
-        let ears = Ears::new(600);
+        let receiver = NoticeReceiver::new(600);
         let notifier = node.notifier().unwrap();
         let _all: Vec<_> = (0..600)
-            .map(|n| notifier.subscribe(&key(&format!("k{n}")), ears.ear(n)))
+            .map(|n| notifier.subscribe(&key(&format!("k{n}")), receiver.sender(n)))
             .collect();
-        eventually("all open", || ears.heard().open == 600).await;
+        eventually("all open", || receiver.notices().open == 600).await;
         node.acquire(acquire("held", 1)).await.unwrap();
         let hammer = {
             let node = node.clone();
@@ -130,18 +130,18 @@ async fn a_killed_connection_comes_back_with_all_its_channels_and_touches_no_ans
             })
         };
         for _ in 0..5 {
-            ears.forget();
+            receiver.forget();
             assert_eq!(server.run("CLIENT KILL TYPE pubsub"), "1");
             eventually("closed and opened again", || {
-                let heard = ears.heard();
-                heard.open == 600 && heard.least_open == 0
+                let notices = receiver.notices();
+                notices.open == 600 && notices.least_open == 0
             })
             .await;
         }
         assert!(!hammer.is_finished(), "an answer was another's");
         hammer.abort();
         lock_and_release(&node, "k599").await;
-        eventually("told", || ears.heard().released == 1).await;
+        eventually("told", || receiver.notices().released == 1).await;
     }
 }
 
@@ -149,14 +149,14 @@ async fn a_killed_connection_comes_back_with_all_its_channels_and_touches_no_ans
 async fn after_a_restart_of_the_server_it_is_heard_again() {
     let mut server = Server::start(Kind::Redis, &[]);
     let node = ready(&server.url()).await;
-    let (ears, _subscription) = listening(&node, "k").await;
+    let (receiver, _subscription) = listening(&node, "k").await;
     server.kill();
-    eventually("closed", || ears.heard().open == 0).await;
+    eventually("closed", || receiver.notices().open == 0).await;
     server.restart();
-    eventually("opened", || ears.heard().open == 1).await;
+    eventually("opened", || receiver.notices().open == 1).await;
     nodes::settled(&node).await.unwrap();
     lock_and_release(&node, "k").await;
-    eventually("told", || ears.heard().released == 1).await;
+    eventually("told", || receiver.notices().released == 1).await;
 }
 
 #[tokio::test]
@@ -173,9 +173,9 @@ async fn a_lost_connection_that_nobody_needs_is_not_made_again() {
     // Long enough for several attempts.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(connections(&server), 0);
-    let (ears, _subscription) = listening(&node, "k").await;
+    let (receiver, _subscription) = listening(&node, "k").await;
     lock_and_release(&node, "k").await;
-    eventually("told", || ears.heard().released == 1).await;
+    eventually("told", || receiver.notices().released == 1).await;
 }
 
 #[tokio::test]
@@ -183,12 +183,15 @@ async fn a_connection_that_is_silently_gone_is_noticed_and_replaced() {
     let server = Server::start(Kind::Redis, &[]);
     let proxy = Proxy::start(server.port()).await;
     let node = ready(&proxy.url()).await;
-    let (ears, _first) = listening(&node, "k").await;
+    let (receiver, _first) = listening(&node, "k").await;
     // Nothing we send arrives any more on the connections of today, and none of them is closed.
     proxy.hold();
-    let _second = subscribe(&node, "other", &ears);
-    eventually("closed", || ears.heard().least_open == 0).await;
-    eventually("opened on a new connection", || ears.heard().open == 1).await;
+    let _second = subscribe(&node, "other", &receiver);
+    eventually("closed", || receiver.notices().least_open == 0).await;
+    eventually("opened on a new connection", || {
+        receiver.notices().open == 1
+    })
+    .await;
     nodes::settled(&node).await.unwrap();
     eventually("both keys again", || channels(&server) == 2).await;
 }
@@ -199,8 +202,8 @@ async fn a_connection_that_nobody_waits_for_any_more_is_not_made_when_the_node_c
     let node = ready(&server.url()).await;
     server.kill();
     eventually("down", || nodes::is_down(&node)).await;
-    let ears = Ears::new(1);
-    let subscription = subscribe(&node, "k", &ears);
+    let receiver = NoticeReceiver::new(1);
+    let subscription = subscribe(&node, "k", &receiver);
     // So that its wish is noticed before it is gone.
     tokio::task::yield_now().await;
     drop(subscription);

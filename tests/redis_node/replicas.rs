@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tower_redlock::FencingToken;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
 use tower_redlock::node::{
     AcquireReply, CompleteReply, CompleteRequest, ExtendReply, Node, NodeContext, NodeError,
-    NodeErrorKind, NodeState, RecallRequest, ReleaseReply,
+    NodeErrorKind, NodeState, RecallRequest, Record, ReleaseReply,
 };
-use tower_redlock::record::Record;
-use tower_redlock::token::FencingToken;
 
 use crate::kind_of;
 use crate::support::nodes::{

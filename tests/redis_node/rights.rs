@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use tower_redlock::FencingToken;
-use tower_redlock::LockKey;
-use tower_redlock::namespace::Namespace;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
-    CompleteReply, CompleteRequest, Ears, EndClaim, ExtendReply, Fence, Heard, Node, NodeError,
-    NodeErrorKind, NodeState, PromoteRequest, RaiseRequest, RecallRequest, ReleaseReply,
-    ReleaseRequest, VerifyReply, VerifyRequest,
+    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, Claim, ClusterConfig,
+    CompleteReply, CompleteRequest, EndClaim, ExtendReply, Fence, Namespace, Node, NodeError,
+    NodeErrorKind, NodeState, NoticeReceiver, Notices, PromoteRequest, RaiseRequest, RecallRequest,
+    Record, ReleaseReply, ReleaseRequest, VerifyReply, VerifyRequest,
 };
-use tower_redlock::record::Record;
-use tower_redlock::token::{Claim, OwnerHash};
+use tower_redlock::{FencingToken, LockKey, OwnerHash};
 
 use crate::kind_of;
 use crate::support::eventually;
@@ -96,11 +92,11 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
         let key = Namespace::default()
             .idempotency()
             .node_key(&LockKey::new("k").unwrap());
-        let ears = Ears::new(1);
-        let _listening = node.notifier().unwrap().subscribe(&key, ears.ear(0));
-        eventually("open", || ears.heard().open == 1).await;
+        let receiver = NoticeReceiver::new(1);
+        let _listening = node.notifier().unwrap().subscribe(&key, receiver.sender(0));
+        eventually("open", || receiver.notices().open == 1).await;
         let recall = async |adopt| {
-            let lock = AcquireRequest::new(key.clone(), token(1), LONG).numbered(fence);
+            let lock = AcquireRequest::new(key.clone(), token(1), LONG).fenced(fence);
             let lock = lock.under(Some(Arc::clone(&config)));
             let recall = RecallRequest::new(lock, adopt, LONG);
             node.recall(recall).await.unwrap()
@@ -120,12 +116,12 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
                 let reply = recall(true).await;
                 assert!(matches!(reply, AcquireReply::Promised { .. }), "{reply:?}");
             }
-            ears.forget();
+            receiver.forget();
             let complete = CompleteRequest::new(release, record);
             let complete = complete.under(Some(Arc::clone(&config)));
             assert_eq!(node.complete(complete).await, Ok(stored), "{kind:?}");
-            eventually("told", || ears.heard().released == 1).await;
-            assert_eq!(ears.heard().listeners, Some(1));
+            eventually("told", || receiver.notices().released == 1).await;
+            assert_eq!(receiver.notices().listeners, Some(1));
         }
         assert_eq!(recall(false).await, AcquireReply::Recorded(record));
     }
@@ -175,7 +171,7 @@ async fn votes(node: &RedisNode) -> Result<(Arc<ClusterConfig>, Option<Fence>), 
 async fn serves(node: &RedisNode) -> Result<(), NodeError> {
     let (config, fence) = votes(node).await?;
     let full = |name, owner| {
-        let request = acquire(name, owner).numbered(fence);
+        let request = acquire(name, owner).fenced(fence);
         request.under(Some(Arc::clone(&config)))
     };
     node.acquire(full("k", 1)).await?;
@@ -185,7 +181,7 @@ async fn serves(node: &RedisNode) -> Result<(), NodeError> {
     node.raise(RaiseRequest::new(key("k"), token(1), higher))
         .await?;
     node.acquire(full("held", 1)).await?;
-    let renewal = refill("k", 1).numbered(fence);
+    let renewal = refill("k", 1).fenced(fence);
     let renewal = renewal.under(Some(Arc::clone(&config)));
     node.extend(Arc::from([renewal])).await?.remove(0)?;
     node.release(release("k", 1)).await?;
@@ -272,23 +268,23 @@ async fn without_a_right_to_it_waiters_hear_less() {
     for kind in Kind::ALL {
         let server = with_user(kind, " -pubsub|numsub");
         let node = ready(&server.url_as("locks", "pw")).await;
-        let ears = Ears::new(1);
-        let _listening = subscribe(&node, "k", &ears);
-        eventually("open", || ears.heard().open == 1).await;
+        let receiver = NoticeReceiver::new(1);
+        let _listening = subscribe(&node, "k", &receiver);
+        eventually("open", || receiver.notices().open == 1).await;
         node.acquire(acquire("k", 1)).await.unwrap();
         let reply = node.release(release("k", 1)).await;
         assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 1 }));
-        eventually("told", || ears.heard().released == 1).await;
-        assert_eq!(ears.heard().listeners, None, "nobody may count them");
+        eventually("told", || receiver.notices().released == 1).await;
+        assert_eq!(receiver.notices().listeners, None, "nobody may count them");
 
         for missing in [" -subscribe", " resetchannels"] {
             let server = with_user(kind, missing);
             let node = ready(&server.url_as("locks", "pw")).await;
-            let ears = Ears::new(1);
+            let receiver = NoticeReceiver::new(1);
             // Two, of which the refusal is one: the client expects as many answers as channels.
             let _both = (
-                subscribe(&node, "k", &ears),
-                subscribe(&node, "other", &ears),
+                subscribe(&node, "k", &receiver),
+                subscribe(&node, "other", &receiver),
             );
             let refused = || {
                 let stats = server.run("INFO commandstats");
@@ -298,7 +294,7 @@ async fn without_a_right_to_it_waiters_hear_less() {
             eventually("refused", refused).await;
             node.acquire(acquire("k", 1)).await.unwrap();
             node.release(release("k", 1)).await.unwrap();
-            assert_eq!(ears.heard(), Heard::default(), "silence");
+            assert_eq!(receiver.notices(), Notices::default(), "silence");
             assert_eq!(node.state(), NodeState::Up);
         }
     }
@@ -347,9 +343,9 @@ async fn a_server_without_memory_extends_and_releases() {
         // The refill comes first: a script that has written is not stopped any more.
         let number = Some(Fence::new(FencingToken::new(1 << 60).unwrap(), LONG));
         let batch = Arc::from([
-            refill("new", 1).numbered(number),
+            refill("new", 1).fenced(number),
             // There is no room for its counter, and it is extended all the same.
-            extend("k", 1).numbered(number),
+            extend("k", 1).fenced(number),
             extend("other", 1),
         ]);
         let replies = node.extend(batch).await.unwrap();

@@ -4,16 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tower_redlock::LockKey;
 use tower_redlock::clock::{Clock as _, SystemClock};
-use tower_redlock::namespace::{Namespace, NodeKey};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireRequest, CompleteRequest, Ears, Fence, Node as _, RecallRequest, ReleaseRequest,
-    ServerRegistry,
+    AcquireRequest, CompleteRequest, Fence, Namespace, Node as _, NodeKey, NoticeReceiver,
+    RecallRequest, Record, ReleaseRequest, ServerRegistry,
 };
-use tower_redlock::record::Record;
-use tower_redlock::token::FencingToken;
+use tower_redlock::{FencingToken, LockKey};
 
 use crate::support::server::{Kind, Server};
 use crate::support::{PATIENCE, eventually, nodes};
@@ -84,8 +81,8 @@ impl Thing {
 /// A node that is ready, and by when its connection was not there yet.
 struct Bench {
     node: RedisNode,
-    before: tower_redlock::Moment,
-    ears: Ears,
+    before: tower_redlock::clock::Moment,
+    receiver: NoticeReceiver,
 }
 
 impl Bench {
@@ -99,7 +96,7 @@ impl Bench {
         Self {
             node,
             before,
-            ears: Ears::new(1),
+            receiver: NoticeReceiver::new(1),
         }
     }
 
@@ -113,7 +110,7 @@ impl Bench {
         let number = FencingToken::new(1_800_000_000_000_000_000);
         let fence = number.map(|number| Fence::new(number, HOUR));
         let lock = AcquireRequest::new(key.clone(), token, HOUR);
-        let lock = lock.numbered(fence.filter(|_| numbered));
+        let lock = lock.fenced(fence.filter(|_| numbered));
         let release = ReleaseRequest::new(key.clone(), token, false);
         match thing {
             Thing::Lock => drop(node.acquire(lock).await.unwrap()),
@@ -136,7 +133,7 @@ impl Bench {
             Thing::Tombstone => drop(node.release(release.since(self.before)).await.unwrap()),
             Thing::Subscription => {
                 let notifier = Arc::clone(&node.notifier().unwrap());
-                return Some(notifier.subscribe(&key, self.ears.ear(0)));
+                return Some(notifier.subscribe(&key, self.receiver.sender(0)));
             }
             Thing::Process => {}
         }

@@ -6,13 +6,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tower_redlock::LockKey;
 use tower_redlock::clock::{Clock as _, SystemClock};
-use tower_redlock::namespace::{Namespace, NodeKey};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireRequest, Ears, ExtendRequest, Node, NodeContext, NodeError, NodeState, ReleaseRequest,
-    ServerRegistry, Subscription,
+    AcquireRequest, ExtendRequest, Namespace, Node, NodeContext, NodeError, NodeKey, NodeState,
+    NoticeReceiver, OwnerToken, ReleaseRequest, ServerRegistry, Subscription,
 };
-use tower_redlock::token::OwnerToken;
 
 use super::PATIENCE;
 
@@ -96,8 +94,8 @@ pub fn release(name: &str, owner: u32) -> ReleaseRequest {
     ReleaseRequest::new(key(name), token(owner), true)
 }
 
-/// Listens to the releases of `name` on `node` with the first of `ears`.
-pub fn subscribe(node: &dyn Node, name: &str, ears: &Ears) -> Subscription {
+/// Listens to the releases of `name` on `node` with a sender of `receiver`.
+pub fn subscribe(node: &dyn Node, name: &str, receiver: &NoticeReceiver) -> Subscription {
     let notifier = node.notifier().unwrap();
-    notifier.subscribe(&key(name), ears.ear(0))
+    notifier.subscribe(&key(name), receiver.sender(0))
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::namespace::NodeKeys;
-use crate::node::{Ears, Heard, Node, Subscription};
+use crate::node::{Node, NoticeReceiver, Notices, Subscription};
 
 /// Subscriptions on all nodes that can announce releases. Dropped, they end.
 #[derive(Debug)]
 pub(in crate::manager) struct ReleaseNotices {
-    receiver: Ears,
+    receiver: NoticeReceiver,
     _subscriptions: Vec<Subscription>,
 }
 
@@ -20,13 +20,13 @@ impl ReleaseNotices {
     ///
     /// A release of any of several keys counts: which of them was in the way is not known, and may change.
     pub(in crate::manager) fn subscribe(nodes: &[Arc<dyn Node>], keys: &NodeKeys) -> Self {
-        let receiver = Ears::new(nodes.len());
+        let receiver = NoticeReceiver::new(nodes.len());
         let notifiers = nodes.iter().enumerate();
         let notifiers = notifiers.filter_map(|(index, node)| Some((index, node.notifier()?)));
         let subscriptions = notifiers.flat_map(|(index, notifier)| {
             let receiver = &receiver;
             let keys = keys.as_slice().iter();
-            keys.map(move |key| notifier.subscribe(key, receiver.ear(index)))
+            keys.map(move |key| notifier.subscribe(key, receiver.sender(index)))
         });
         Self {
             _subscriptions: subscriptions.collect(),
@@ -36,7 +36,7 @@ impl ReleaseNotices {
 
     /// On how many nodes the subscriptions work right now.
     pub(in crate::manager) fn open(&self) -> usize {
-        self.receiver.heard().open
+        self.receiver.notices().open
     }
 
     /// Forgets the notices received so far: the nodes are about to be asked.
@@ -55,10 +55,10 @@ impl ReleaseNotices {
         opening: bool,
     ) -> usize {
         loop {
-            let notices = self.receiver.heard();
+            let notices = self.receiver.notices();
             if notices.released > 0 {
                 let all = timeout(grace, self.released(needed)).await;
-                return all.unwrap_or_else(|_| contenders(self.receiver.heard()));
+                return all.unwrap_or_else(|_| contenders(self.receiver.notices()));
             }
             if opening && notices.open >= needed && notices.least_open < needed {
                 return 0;
@@ -70,7 +70,7 @@ impl ReleaseNotices {
     /// Waits until `needed` nodes have announced a release. Returns how many contenders this may have woken.
     pub(in crate::manager) async fn released(&self, needed: usize) -> usize {
         loop {
-            let notices = self.receiver.heard();
+            let notices = self.receiver.notices();
             if notices.released >= needed {
                 return contenders(notices);
             }
@@ -80,7 +80,7 @@ impl ReleaseNotices {
 }
 
 /// How many contenders a release has woken.
-fn contenders(notices: Heard) -> usize {
+fn contenders(notices: Notices) -> usize {
     usize::try_from(notices.listeners.unwrap_or(UNKNOWN)).unwrap_or(usize::MAX)
 }
 

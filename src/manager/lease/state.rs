@@ -367,7 +367,7 @@ impl LeaseState {
         self.loans.out = self.loans.out.saturating_sub(1);
         if !answered {
             self.loans.abandoned = true;
-            self.nodes.cease();
+            self.nodes.stop_renewing();
         }
         Effects {
             release: self.loans.out == 0 && std::mem::take(&mut self.loans.deferred),

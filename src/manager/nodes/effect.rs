@@ -27,7 +27,7 @@ impl NodeEffect {
     pub(in crate::manager) fn apply(self, node: usize, lease: &mut LeaseNodes) {
         match self {
             Self::Confirmed { sent } => lease.confirm(node, sent),
-            Self::ConfirmedFor { sent, remaining } => lease.vouch(node, sent, remaining),
+            Self::ConfirmedFor { sent, remaining } => lease.confirm_until(node, sent, remaining),
             Self::Foreign { sent } => lease.foreign(node, sent),
             Self::Absent { sent } => lease.absent(node, sent),
             Self::Unknown => lease.unknown(node),

@@ -68,7 +68,7 @@ fn renewal(set: &NodeSet, hold: &HeldLease, token: OwnerToken) -> ExtendRequest 
     let lease = &hold.lease;
     ExtendRequest::new(hold.keys.clone(), token, lease.ttl, true)
         .under(Some(Arc::clone(&set.config)))
-        .numbered(lease.fence.map(|token| set.fence(token)))
+        .fenced(lease.fence.map(|token| set.fence(token)))
 }
 
 /// One lock in a batch.

@@ -1,14 +1,14 @@
-//! The counters that number the holders of keys.
+//! The counters of the fencing tokens of keys.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::{Fence, NodeError, unmarked};
 use crate::moment::Moment;
 use crate::namespace::{Namespace, NodeKey, NodeKeys};
+use crate::node::{Fence, NodeError, unmarked};
 use crate::token::FencingToken;
 
-/// The counters of one node, and how far all of them have come, for each namespace.
+/// The counters of one node, and the highest value of each namespace.
 #[derive(Clone, Default)]
 pub(super) struct Counters {
     counts: HashMap<NodeKey, Count>,
@@ -24,12 +24,12 @@ struct Count {
     expires: Moment,
 }
 
-/// How far the numbers of a namespace have come.
+/// The highest fencing token and the floor of a namespace.
 #[derive(Clone, Copy, Default)]
 struct Mark {
-    // It stands in for counters that are missing.
+    // It stands in for missing counters.
     highest: u64,
-    // No counter counts for less: it may be older than the data that it came back with.
+    // A lower counter counts as this: restored data may hold old counters.
     floor: u64,
 }
 
@@ -53,7 +53,7 @@ impl Counters {
         mark.highest = value.max(mark.highest);
     }
 
-    /// A new number for a holder of `keys`: see [`Fence`].
+    /// A new fencing token for a holder of `keys`: see [`Fence`].
     pub(super) fn advance(
         &mut self,
         keys: &NodeKeys,
@@ -78,7 +78,7 @@ impl Counters {
         Ok(number)
     }
 
-    /// Raises lower counters to the number of `fence`, and keeps all of them.
+    /// Raises lower counters to the token of `fence`, and sets the expiry of all of them.
     pub(super) fn raise(
         &mut self,
         keys: &NodeKeys,
@@ -87,7 +87,7 @@ impl Counters {
     ) -> Result<(), NodeError> {
         let highest = self.countable(keys.namespace())?.highest;
         for key in keys.as_slice() {
-            // A command of long ago must not take away what the mark stands for.
+            // A late command must not lower what the mark stands for.
             let count = self.count(key, now).unwrap_or(highest);
             let value = count.max(fence.token.get());
             self.set(&NodeKeys::from(key.clone()), value, fence.keep, now);
@@ -100,14 +100,14 @@ impl Counters {
         Ok(FencingToken::new(self.countable(namespace)?.highest))
     }
 
-    /// What was numbered up to this, it may have been told before it forgot.
+    /// A fencing token up to this may be from before the node lost data.
     pub(super) fn floor(&self, namespace: &Namespace) -> u64 {
         self.marks
             .get(namespace.root())
             .map_or(0, |mark| mark.floor)
     }
 
-    /// From now on no counter of `namespace` counts for less than `floor`, which the other nodes know.
+    /// From now on no counter of `namespace` counts for less than `floor`, which the other nodes gave.
     pub(super) fn raise_floor(&mut self, namespace: &Namespace, floor: Option<FencingToken>) {
         let floor = floor.map_or(0, FencingToken::get);
         let Mark {
@@ -124,7 +124,7 @@ impl Counters {
         }
     }
 
-    /// How far `namespace` has come, if it can go on from there.
+    /// The mark of `namespace`, if there are fencing tokens left above it.
     fn countable(&self, namespace: &Namespace) -> Result<Mark, NodeError> {
         let mark = self.marks.get(namespace.root()).copied();
         let mark = mark.unwrap_or_default();
@@ -146,7 +146,7 @@ impl Counters {
     }
 }
 
-/// Refuses a floor that nothing can be counted on from.
+/// Refuses a floor that leaves no fencing tokens above it.
 pub(super) fn check_floor(floor: Option<FencingToken>) -> Result<(), NodeError> {
     match floor {
         Some(floor) if floor.get() > FencingToken::LAST_COUNTED => Err(unmarked()),
@@ -154,8 +154,7 @@ pub(super) fn check_floor(floor: Option<FencingToken>) -> Result<(), NodeError> 
     }
 }
 
-/// Whether a proposal is of a clock that is more than an hour ahead of ours, and of all that was counted before; or
-/// nothing could be counted on from it.
+/// Whether a proposal is more than an hour ahead of our clock and of the mark, or leaves no fencing tokens above it.
 fn is_absurd(proposal: u64, mark: u64, unix_micros: u64) -> bool {
     let ahead = |of: u64| proposal / FencingToken::STEP > of.saturating_add(HOUR);
     let last = proposal > FencingToken::LAST_COUNTED;

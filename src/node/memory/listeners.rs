@@ -1,93 +1,74 @@
-//! Who listens to the releases on one memory node.
+//! The subscriptions to releases on one memory node.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use super::super::{Ear, Notifier, Subscription};
-use super::{MemoryNode, Shared};
 use crate::namespace::NodeKey;
+use crate::node::NoticeSender;
 
-/// The ears of one node, by key.
+/// The senders of one node, by key.
 #[derive(Default)]
 pub(super) struct Listeners {
-    ears: HashMap<NodeKey, Vec<(u64, Ear)>>,
+    senders: HashMap<NodeKey, Vec<(u64, NoticeSender)>>,
     next: u64,
-    // A node that is down tells nobody anything.
+    // A node that is down sends no notices.
     deaf: bool,
 }
 
 impl Listeners {
-    fn add(&mut self, key: &NodeKey, ear: Ear) -> u64 {
+    pub(super) fn add(&mut self, key: &NodeKey, sender: NoticeSender) -> u64 {
         let id = self.next;
         self.next += 1;
         if !self.deaf {
-            ear.opened();
+            sender.opened();
         }
-        self.ears.entry(key.clone()).or_default().push((id, ear));
+        self.senders
+            .entry(key.clone())
+            .or_default()
+            .push((id, sender));
         id
     }
 
-    fn remove(&mut self, key: &NodeKey, id: u64) {
-        if let Some(ears) = self.ears.get_mut(key) {
-            ears.retain(|(other, _)| *other != id);
-            if ears.is_empty() {
-                self.ears.remove(key);
+    pub(super) fn remove(&mut self, key: &NodeKey, id: u64) {
+        if let Some(senders) = self.senders.get_mut(key) {
+            senders.retain(|(other, _)| *other != id);
+            if senders.is_empty() {
+                self.senders.remove(key);
             }
         }
     }
 
-    /// Tells the listeners of `key`, and how many they are.
+    /// Announces a release to the listeners of `key`. Returns how many there are.
     pub(super) fn announce(&self, key: &NodeKey) -> u32 {
         if self.deaf {
             return 0;
         }
-        let ears = self.ears.get(key).map_or(&[][..], Vec::as_slice);
-        let count = u32::try_from(ears.len()).unwrap_or(u32::MAX);
-        for (_, ear) in ears {
-            ear.released(Some(count));
+        let senders = self.senders.get(key).map_or(&[][..], Vec::as_slice);
+        let count = u32::try_from(senders.len()).unwrap_or(u32::MAX);
+        for (_, sender) in senders {
+            sender.released(Some(count));
         }
         count
     }
 
-    /// Ends or begins all subscriptions, as the loss of a connection and a new one do.
+    /// Closes or re-opens all subscriptions, as a lost connection and a new one do.
     #[cfg(feature = "test-util")]
     pub(super) fn set_deaf(&mut self, deaf: bool) {
         if self.deaf == deaf {
             return;
         }
         self.deaf = deaf;
-        for (_, ear) in self.ears.values().flatten() {
-            if deaf { ear.closed() } else { ear.opened() }
+        for (_, sender) in self.senders.values().flatten() {
+            if deaf {
+                sender.closed()
+            } else {
+                sender.opened()
+            }
         }
     }
 
     /// How many subscriptions there are.
     #[cfg(feature = "test-util")]
     pub(super) fn len(&self) -> usize {
-        self.ears.values().map(Vec::len).sum()
-    }
-}
-
-impl Notifier for MemoryNode {
-    fn subscribe(&self, key: &NodeKey, ear: Ear) -> Subscription {
-        let id = self.shared.store().listeners.add(key, ear);
-        Subscription::new(End {
-            shared: Arc::clone(&self.shared),
-            key: key.clone(),
-            id,
-        })
-    }
-}
-
-/// Ends a subscription when it is dropped.
-struct End {
-    shared: Arc<Shared>,
-    key: NodeKey,
-    id: u64,
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.shared.store().listeners.remove(&self.key, self.id);
+        self.senders.values().map(Vec::len).sum()
     }
 }

@@ -1,20 +1,20 @@
-//! What a memory node remembers of itself: whether it may vote.
+//! The markers of a memory node: whether it may vote, and under which config.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::{
+use crate::namespace::Namespace;
+use crate::node::{
     CheckInMode, CheckInReply, CheckInRequest, ClusterConfig, NodeError, NodeErrorKind,
     PromoteRequest,
 };
-use crate::namespace::Namespace;
 use crate::token::FencingToken;
 
-/// The markers of one node, one for each namespace that was chosen.
+/// The markers of one node, one for each root namespace.
 #[derive(Clone, Default)]
 pub(super) struct Markers {
     markers: HashMap<Box<str>, Marker>,
-    // Whether there may have been locks before that are forgotten. A node that has just been made never had any.
+    // Whether the node may have lost locks. A new node never had any.
     forgot: bool,
 }
 
@@ -37,7 +37,7 @@ enum Mode {
     Voting,
     Quarantined {
         id: String,
-        // It has nothing to forget.
+        // It never had anything to lose.
         unused: bool,
     },
 }
@@ -67,7 +67,7 @@ impl Marker {
         }
     }
 
-    fn standing(&self, high_water: Option<FencingToken>) -> CheckInReply {
+    fn reply(&self, high_water: Option<FencingToken>) -> CheckInReply {
         match &self.mode {
             Mode::Voting => CheckInReply::Voting {
                 max_lease: self.max_lease,
@@ -105,7 +105,7 @@ impl Markers {
         }
     }
 
-    /// For how long what is set under `config` counts at most.
+    /// The longest time for which a lock that is set under `config` counts.
     pub(super) fn longest(&self, namespace: &Namespace, config: &ClusterConfig) -> Duration {
         if !config.guarded {
             return Duration::MAX;
@@ -114,7 +114,7 @@ impl Markers {
         marker.map_or(Duration::ZERO, |marker| marker.max_lease)
     }
 
-    /// Lets only those in who may be granted something, for `lease`.
+    /// Refuses commands that the node must not grant, under `config` and for `lease`.
     pub(super) fn admit(
         &self,
         namespace: &Namespace,
@@ -170,7 +170,7 @@ impl Markers {
                 .or_insert(Marker::new(config, mode(unused))),
         };
         marker.max_lease = marker.max_lease.max(config.max_lease);
-        marker.standing(high_water)
+        marker.reply(high_water)
     }
 
     pub(super) fn promote(&mut self, request: &PromoteRequest) -> bool {
@@ -189,8 +189,8 @@ impl Markers {
         true
     }
 
-    /// What a server finds of itself that starts again with these: all that it knew, but it is not the one that knew
-    /// it, and begins a quarantine called `id`.
+    /// The markers of a server that restarts with this data: the same, except that its identity is new, so that it
+    /// begins a quarantine called `id`.
     #[cfg(feature = "test-util")]
     pub(super) fn of_another(&self, id: &str) -> Self {
         let mut found = self.clone();
@@ -212,5 +212,5 @@ impl Markers {
     }
 }
 
-/// How many configs before a node remembers.
+/// How many earlier configs a node remembers.
 const MOST_REPLACED: usize = 8;

@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::{
-    AcquireReply, AcquireRequest, ClusterConfig, ExtendReply, ExtendRequest, Fence, Holder,
-    NodeError, RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, VerifyReply, VerifyRequest,
-};
-use super::counters::Counters;
-use super::listeners::Listeners;
-use super::loans::Loans;
-use super::markers::Markers;
-use super::records::Records;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
+use crate::node::memory::counters::Counters;
+use crate::node::memory::listeners::Listeners;
+use crate::node::memory::loans::Loans;
+use crate::node::memory::markers::Markers;
+use crate::node::memory::records::Records;
+use crate::node::{
+    AcquireReply, AcquireRequest, ClusterConfig, EndClaim, ExtendReply, ExtendRequest, Fence,
+    Holder, NodeError, RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, VerifyReply,
+    VerifyRequest,
+};
 use crate::token::{OwnerHash, OwnerToken};
 
 /// The keys of one node.
@@ -53,14 +54,14 @@ impl Store {
     fn set(&mut self, key: NodeKey, token: OwnerToken, ttl: Duration, now: Moment) {
         if self.entries.len() >= self.sweep_at.max(64) {
             self.entries.retain(|_, entry| entry.expires > now);
-            // Twice what is live: each sweep is paid for by as many inserts.
+            // Twice the number of live entries: each sweep follows as many inserts.
             self.sweep_at = self.entries.len().saturating_mul(2);
         }
         let expires = now + ttl;
         self.entries.insert(key, Entry { token, expires });
     }
 
-    /// Another's entry among `keys`, and its place.
+    /// Another owner's entry among `keys`, and the index of its key.
     fn rival(&self, keys: &NodeKeys, token: &OwnerToken, now: Moment) -> Option<(usize, Holder)> {
         let keys = keys.as_slice().iter().enumerate();
         let mut live = keys.filter_map(|(place, key)| Some((place, self.live(key, now)?)));
@@ -118,7 +119,7 @@ impl Store {
             return Ok(ExtendReply::Absent);
         }
         let counted = self.raise_counters(&request.keys, request.fence, now);
-        // Where nothing can be counted the lock goes on all the same; what is set anew needs its number.
+        // If the counters are unusable the lock is still extended; a key that is set again needs its counter.
         if !held {
             counted?;
         }
@@ -171,7 +172,7 @@ impl Store {
         if let Some(config) = &request.config {
             self.markers.admit(request.keys.namespace(), config, None)?;
         }
-        // What is written for longer than the node knows of counts for no longer.
+        // A lock that is set for longer than the node knows of counts for no longer.
         let mut remaining = request.config.as_ref().map_or(Duration::MAX, |config| {
             self.markers.longest(request.keys.namespace(), config)
         });
@@ -183,15 +184,21 @@ impl Store {
                 _ => return Ok(VerifyReply::NotOwner),
             }
         }
-        Ok(match self.claim(request, now) {
+        Ok(match self.loans.claim(request, now) {
             true => VerifyReply::Owner { remaining },
             false => VerifyReply::Taken,
         })
     }
 
+    pub(super) fn end_claim(&mut self, request: &EndClaim, now: Moment) {
+        let entry = self.live(request.keys.first(), now);
+        let is_owned = entry.is_some_and(|entry| OwnerHash::of(&entry.token) == request.owner);
+        self.loans.end(request, is_owned, now);
+    }
+
     pub(super) fn release(&mut self, request: &ReleaseRequest, now: Moment) -> ReleaseReply {
         self.count_command();
-        if self.is_borrowed(request, now) {
+        if self.loans.is_borrowed(request, now) {
             return ReleaseReply::Lent;
         }
         let (mut ours, mut told) = (false, 0);

@@ -1,16 +1,16 @@
-//! [`RedisNodeBuilder`]: where a node is, and what it is to be like.
+//! [`RedisNodeBuilder`]: the settings of a Redis node.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection::Core;
-use super::error::NodeUrlError;
-use super::info::Allowed;
-use super::replicas::Replicas;
-use super::sentinel;
-use super::url::{Access, Certificates, Target};
-use super::{Handle, RedisNode};
+use crate::node::redis::error::NodeUrlError;
+use crate::node::redis::info::Allowed;
+use crate::node::redis::node::RedisNode;
+use crate::node::redis::replicas::Replicas;
+use crate::node::redis::shared::Shared;
+use crate::node::redis::target::Target;
+use crate::node::redis::url::{Access, Certificates};
+use crate::node::redis::{sentinel, target};
 
 /// How long one attempt to connect may take, unless set.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -72,7 +72,7 @@ impl RedisNodeBuilder {
         }
     }
 
-    /// How the node is called in logs and errors. Unless set: `host:port`, with `/database` unless that is 0, or
+    /// The node's name in logs and errors. Unless set: `host:port`, with `/database` unless that is 0, or
     /// the path of the socket, or `sentinel:` and the name of the master.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -91,7 +91,7 @@ impl RedisNodeBuilder {
         self
     }
 
-    /// The password on the server, in place of the one in the URL, and as it is: nothing is percent-encoded.
+    /// The password on the server, in place of the one in the URL. It is taken as it is, without percent-encoding.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.access.password = Some(password.into());
         self
@@ -105,23 +105,23 @@ impl RedisNodeBuilder {
 
     /// How many replicas must acknowledge a lock before it counts as granted or renewed, at least 1.
     ///
-    /// Behind each acquire and each renewal, in the same message, goes a `WAIT` for so many replicas
+    /// Each acquire and each renewal is followed, in the same message, by a `WAIT` for so many replicas
     /// [`within`](Self::within) a time. If fewer acknowledge, the node has not granted: the error is
     /// [`NotReplicated`](crate::node::NodeErrorKind::NotReplicated), and the key is released. A renewal of that kind
     /// does not count, and the lock stays where it is.
     ///
     /// # What it proves
     ///
-    /// That so many replicas had received the lock, in memory. It is no consensus: nothing obliges a failover to
-    /// choose one of those, unless all that can be chosen are required. So require *all* replicas and lose the node
-    /// with the first of them, or fewer and bear that a failover may forget locks. A manager of several such
-    /// nodes, or one that [masks losses](crate::LockManagerBuilder::mask_losses), does not rest on one of them.
+    /// That so many replicas had received the lock, in memory. It is no consensus: a failover may choose another
+    /// replica, unless all that can be chosen are required. So either require *all* replicas, and lose the node with
+    /// the first of them; or require fewer, and accept that a failover may lose locks. A manager of several such nodes,
+    /// or one that [masks losses](crate::LockManagerBuilder::mask_losses), does not depend on any single one.
     ///
     /// Without it, one master with one replica does this (`tests/cluster/failover.rs` plays it on real servers):
     ///
     /// | | master has | replica has | who believes to hold the lock |
     /// |---|---|---|---|
-    /// | the replica's link breaks, A acquires: granted | A | – | A |
+    /// | the replica's connection breaks, A acquires: granted | A | – | A |
     /// | the master is killed, the replica takes its place | | – | A |
     /// | B acquires: granted | | B | A and B |
     ///
@@ -167,61 +167,62 @@ impl RedisNodeBuilder {
         self
     }
 
-    /// For how long the word of its Sentinels counts: a server is this node only while more than half of those listed
-    /// named it when they were asked no longer ago than this. From 100 ms to 1 min; unless set: 3 s.
+    /// How long a statement of a Sentinel counts: a server is this node only while more than half of the listed
+    /// Sentinels named it when they were asked no longer ago than this. From 100 ms to 1 min; unless set: 3 s.
     ///
-    /// All are asked at the same time, so that one that hangs costs nothing. No answer is no confirmation. With a
-    /// shorter time the node is out of use sooner when most Sentinels cannot be reached; with a longer one its
-    /// quarantine after a failover takes as much longer.
+    /// All are asked at the same time, so one that hangs costs nothing. No reply is no confirmation. With a shorter
+    /// time the node goes down sooner when most Sentinels cannot be reached; with a longer one its quarantine after a
+    /// failover takes that much longer.
     ///
     /// # Both sides of a partition
     ///
     /// A master that is cut off, and one that was promoted in its place, both serve those who reach them, also with
-    /// replicas on either side, so that [`require`](Self::require) does not help. Whoever counts the old one stops
-    /// `confirm_within` after it asked the Sentinels of which most still named that; what it was granted by then ends a
-    /// ttl later. Two majorities of one list have a Sentinel in common, which goes from the old master to the new one
-    /// and not back. So whoever hears of the new one from most hears it after that question was sent, however long ago
-    /// one of them promoted it, and only then does its quarantine begin: for the longest ttl, `confirm_within`, and
-    /// what the clocks of the two processes may run apart during both (the drift factor). No lock is held on both
-    /// sides. The old side is without this node while the partition lasts, the new one for that wait.
+    /// replicas on either side, so that [`require`](Self::require) does not help. A process that uses the old one stops
+    /// `confirm_within` after its last question to Sentinels of which most still named the old one; what it was granted
+    /// by then ends a ttl later. Two majorities of one list have a Sentinel in common, which goes from the old master
+    /// to the new one and not back. So a process that learns of the new one from most Sentinels learns it after that
+    /// question was sent, however long ago the new one was promoted, and only then does its quarantine begin: for the
+    /// longest ttl, `confirm_within`, and what the clocks of the two processes may run apart during both (the drift
+    /// factor). No lock is held on both sides. The old side is without this node while the partition lasts, the new one
+    /// for that wait.
     ///
-    /// # What it takes for granted
+    /// # Assumptions
     ///
     /// * All processes have the same list and the same `confirm_within`, which are part of what they agree on. Host and
     ///   port are compared as they are written: a name and an address for one Sentinel are two lists, and refused.
     /// * No Sentinel forgets: it keeps the configuration file that it writes, and nobody has it monitor a former master
     ///   by hand (`SENTINEL REMOVE` and `MONITOR`) before those locks have ended.
-    /// * What Sentinels call the master leads to one server at a time. They may call it by several names.
+    /// * Each address of the master that Sentinels give leads to one server at a time. There may be several addresses.
     ///
-    /// Sentinels number their failovers (`config-epoch`), and that number is a part of who the server is: one that is
-    /// made the master again is quarantined again, also if it was never told that it was not. `SENTINEL RESET` does not
-    /// change it; Sentinels that all begin anew do, and the node is quarantined once.
+    /// Sentinels number their failovers (`config-epoch`), and that number is part of the server's identity: one that is
+    /// made the master again is quarantined again, even if it never learnt that it was not the master. `SENTINEL RESET`
+    /// does not change it; Sentinels that all begin anew do, and the node is quarantined once.
     pub const fn confirm_within(mut self, limit: Duration) -> Self {
         self.confirm_within = Some(limit);
         self
     }
 
-    /// Takes the server although it has replicas, one of which may take its place. Unless set, such a server is
-    /// refused, but for one whose replicas are [required](Self::require) or that is found through
-    /// [Sentinel](RedisNode::sentinel): they are expected there.
+    /// Accepts the server although it has replicas, one of which may take its place. Unless set, such a server is
+    /// refused, except one whose replicas are [required](Self::require) or that is found through
+    /// [Sentinel](RedisNode::sentinel): replicas are expected there.
     ///
-    /// Each script asks the server then who it is (`docs::managed_redis` of the guide, "Who a server is"), which costs
-    /// the server 6 to 10 µs, so that one that was demoted and promoted again votes for no moment. Nothing is waited
-    /// for: what the master had not sent on when it died is forgotten, and the
-    /// [restart guard](crate::RestartGuard) sits that out. Say so for every instance with a stand-by, also where the
-    /// stand-by cannot be seen.
+    /// Each script then reads the server's identity (`docs::managed_redis` of the guide, "The identity of a server"),
+    /// which costs the server 6 to 10 µs, so that a server that was demoted and promoted again does not vote even for a
+    /// moment. Replicas are not waited for: what the master had not replicated when it died is lost, and the
+    /// [restart guard](crate::RestartGuard) quarantines the node for that. Set it for every instance with a stand-by,
+    /// also where the stand-by cannot be seen.
     pub const fn expect_replicas(mut self, expect: bool) -> Self {
         self.allowed.replicas = expect;
         self
     }
 
-    /// Takes the server although its `maxmemory-policy` lets it throw keys away when it is full. Unless set: such a
-    /// server is refused.
+    /// Accepts the server although its `maxmemory-policy` lets it evict keys when it is full. Unless set: such a server
+    /// is refused.
     ///
-    /// Every lock that is thrown away can be granted a second time, and neither the lock's holder nor the
-    /// [restart guard](crate::RestartGuard) sees it: what such a node throws away is not looked at. For managed
-    /// servers whose policy cannot be set, and which are never full; a quorum that
-    /// [masks losses](crate::LockManagerBuilder::mask_losses) bears with some.
+    /// Every evicted lock can be granted a second time, and neither the lock's holder nor the [restart
+    /// guard](crate::RestartGuard) notices: evictions of such a node are not checked. For managed servers whose policy
+    /// cannot be set and which are never full; a quorum that [masks losses](crate::LockManagerBuilder::mask_losses)
+    /// tolerates some evictions.
     pub const fn accept_eviction(mut self, accept: bool) -> Self {
         self.allowed.eviction = accept;
         self
@@ -277,7 +278,7 @@ impl RedisNodeBuilder {
             Place::Url(url) => Target::parse(url, access, certificates)?,
             Place::Sentinels { urls, master } => {
                 let within = self.confirm_within.unwrap_or(sentinel::CONFIRM_WITHIN);
-                sentinel::target(urls, master, within, access, certificates)?
+                target::target(urls, master, within, access, certificates)?
             }
         };
         // Those that are asked for their word are expected, and Sentinels have none to name without them.
@@ -287,18 +288,14 @@ impl RedisNodeBuilder {
             ..self.allowed
         };
         let name = self.name.unwrap_or_else(|| target.name.clone());
-        let core = Core::new(
+        let shared = Shared::new(
             name,
             target,
             self.connect_timeout,
             replicas,
             (connections, allowed),
         );
-        Ok(RedisNode {
-            handle: Arc::new(Handle {
-                core: Arc::new(core),
-            }),
-        })
+        Ok(RedisNode::of(shared))
     }
 }
 
@@ -324,3 +321,58 @@ const WITHIN_ALONE: &str = "`within` was given but no number of replicas; set it
 const NO_SENTINELS: &str =
     "`confirm_within` is for nodes that are found through Sentinels; leave it out";
 const BAD_CONNECTIONS: &str = "`connections` must be from 1 to 32";
+
+impl RedisNode {
+    /// The node at `url`: `redis://[[user]:password@]host[:port][/database]`, `rediss://..` for TLS (feature
+    /// `tls`), or `unix:///path[?user=..&pass=..&db=..]`.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeUrlError`] if the URL cannot be used. Whether there is a server is not looked at.
+    pub fn new(url: &str) -> Result<Self, NodeUrlError> {
+        Self::builder(url).build()
+    }
+
+    /// A node at `url` with settings of its own.
+    pub fn builder(url: &str) -> RedisNodeBuilder {
+        RedisNodeBuilder::new(url)
+    }
+
+    /// A node at `url` with replicas, which must acknowledge what is granted here: by default one of them, in a third
+    /// of the manager's node time-out. See [Replicas](self#replicas).
+    pub fn replicated(url: &str) -> RedisNodeBuilder {
+        Self::builder(url).require(1)
+    }
+
+    /// The node that is whatever server the Sentinels at `urls` call `master`. See [Sentinel](self#sentinel).
+    ///
+    /// A URL is `redis://[[user]:password@]host:port`, or `rediss://..` for TLS to the Sentinels and to the server,
+    /// whose certificate must then be good for the address that they tell. Its credentials are those for the Sentinel,
+    /// where `+sentinel` is the right that is needed; those for the server are set with
+    /// [`user`](RedisNodeBuilder::user) and [`password`](RedisNodeBuilder::password). List every Sentinel, in all
+    /// processes the same: most of those listed must name a server again and again for it to count.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_redlock::node::Node as _;
+    /// use tower_redlock::node::redis::RedisNode;
+    ///
+    /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379", "redis://10.0.0.3:26379"];
+    /// let node = RedisNode::sentinel(sentinels, "mymaster")
+    ///     .password("secret")
+    ///     .require(2)
+    ///     .within(Duration::from_millis(20))
+    ///     .build()?;
+    /// assert_eq!(node.name(), "sentinel:mymaster");
+    /// # Ok::<(), tower_redlock::node::redis::NodeUrlError>(())
+    /// ```
+    pub fn sentinel<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        master: &str,
+    ) -> RedisNodeBuilder {
+        let urls = urls.into_iter().map(|url| url.as_ref().to_owned());
+        RedisNodeBuilder::sentinel(urls.collect(), master)
+    }
+}

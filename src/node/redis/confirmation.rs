@@ -1,8 +1,8 @@
-//! [`Board`]: what the Sentinels of a node said last, and whether most of them stand by the server that it is at.
+//! [`Board`]: what the Sentinels of a node said last, and whether most of them name the node's server.
 //!
 //! A Sentinel goes from one master to the next and never back: each change has a number, its *epoch*, and the numbers
 //! grow. Two majorities have one Sentinel in common. So if most of them named one server in answer to questions sent at
-//! some time or later, whoever hears from most of them that it is another one by now hears so after that time.
+//! some time or later, every process that hears another server from most of them hears it after that time.
 
 use crate::moment::Moment;
 
@@ -13,7 +13,7 @@ pub(super) type Address = (String, u16);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) place: Place,
-    /// Who the Sentinel is, by its own words.
+    /// The Sentinel's id.
     pub(super) id: Option<String>,
 }
 
@@ -29,11 +29,11 @@ pub(super) struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trouble {
     pub(super) reason: String,
-    /// It answered, and will go on like this until somebody mends something.
+    /// It replied, and will refuse until somebody fixes something.
     pub(super) lasting: bool,
 }
 
-/// One Sentinel, as far as it was heard.
+/// What is known of one Sentinel.
 #[derive(Clone, Debug, Default)]
 struct Heard {
     /// What it said last, and when it was asked that.
@@ -42,12 +42,12 @@ struct Heard {
     trouble: Option<Trouble>,
 }
 
-/// The server that the node is at.
+/// The node's server.
 #[derive(Clone, Debug)]
 struct Seat {
     run_id: String,
     epoch: String,
-    /// What Sentinels call it; they may know it by several addresses.
+    /// Its addresses: Sentinels may know it by several.
     names: Vec<Address>,
     /// Most Sentinels named it when they were asked at this moment or later.
     confirmed: Option<Moment>,
@@ -61,7 +61,7 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// So many Sentinels, none of them heard yet.
+    /// So many Sentinels, none of which has replied yet.
     pub(super) fn new(sentinels: usize) -> Self {
         Self {
             heard: vec![Heard::default(); sentinels],
@@ -69,7 +69,7 @@ impl Board {
         }
     }
 
-    /// How many Sentinels are most of those listed, whether they exist or not.
+    /// How many Sentinels are a majority of those listed, whether they exist or not.
     const fn most(&self) -> usize {
         self.heard.len() / 2 + 1
     }
@@ -85,7 +85,7 @@ impl Board {
                 heard.trouble = None;
             }
             Err(trouble) => {
-                // One that knows no master any more stands by none. One that does not answer has not changed its mind.
+                // A Sentinel that refuses names no master any more. One that does not reply has not said anything new.
                 if trouble.lasting {
                     heard.told = None;
                 }
@@ -95,7 +95,7 @@ impl Board {
         self.count();
     }
 
-    /// The node is at the server `run_id` now, which Sentinels call `name`.
+    /// The node's server is `run_id` now, which Sentinels know by the address in `place`.
     pub(super) fn sit(&mut self, run_id: &str, place: &Place) {
         self.seat = Some(Seat {
             run_id: run_id.to_owned(),
@@ -106,7 +106,7 @@ impl Board {
         self.count();
     }
 
-    /// The server has another name, too.
+    /// Sentinels know the server by this address, too.
     pub(super) fn call(&mut self, name: &Address) {
         if let Some(seat) = &mut self.seat
             && !seat.names.contains(name)
@@ -120,7 +120,7 @@ impl Board {
         let confirmed = self.seat.as_ref().and_then(|seat| {
             let names = |place: &Place| seat.is(place);
             let mut asked: Vec<Moment> = self.votes(names).map(|(asked, _)| asked).collect();
-            // Of those that stand by it most, the one that was asked first.
+            // Of the majority that was asked last, the one that was asked first.
             asked.sort_unstable_by(|one, other| other.cmp(one));
             asked.get(self.most() - 1).copied()
         });
@@ -129,14 +129,14 @@ impl Board {
         }
     }
 
-    /// When the Sentinels were asked of which most confirmed the server `run_id` of this `epoch`.
+    /// When a majority that names the server `run_id` of this `epoch` was asked: the earliest of their questions.
     pub(super) fn confirmed(&self, run_id: &str, epoch: &str) -> Option<Moment> {
         let seat = self.seat.as_ref()?;
         let same = seat.run_id == run_id && seat.epoch == epoch;
         seat.confirmed.filter(|_| same)
     }
 
-    /// What Sentinels said that was `wanted`, each of them once, however often it is listed.
+    /// The statements that `wanted` accepts, one per Sentinel, however often it is listed.
     fn votes(&self, wanted: impl Fn(&Place) -> bool) -> impl Iterator<Item = (Moment, &Place)> {
         let votes = self.heard.iter().enumerate();
         let votes = votes.filter(|(index, _)| !self.is_double(*index));
@@ -146,7 +146,7 @@ impl Board {
             .filter(move |(_, place)| wanted(place))
     }
 
-    /// Whether a Sentinel is one that is listed before it, by another address.
+    /// Whether a Sentinel is listed before, by another address.
     fn is_double(&self, index: usize) -> bool {
         let mut ids = self.heard.iter().map(id).take(index + 1);
         match ids.next_back() {
@@ -155,7 +155,7 @@ impl Board {
         }
     }
 
-    /// What was said in answer to questions sent after `since`, the most frequent first.
+    /// The servers named in reply to questions sent after `since`, the most frequent first.
     pub(super) fn named(&self, since: Moment) -> Vec<(Place, usize)> {
         let mut named: Vec<(Place, usize)> = Vec::new();
         for (_, place) in self.votes(|_| true).filter(|(asked, _)| *asked > since) {
@@ -168,7 +168,7 @@ impl Board {
         named
     }
 
-    /// The server that most Sentinels may mean: they agree on the epoch, and the address is what most of them call it.
+    /// The server that most Sentinels may mean: they agree on the epoch, and its address is the most frequent one.
     pub(super) fn favourite(&self, since: Moment) -> Option<Place> {
         let named = self.named(since);
         let votes = |epoch: &str| -> usize {
@@ -182,30 +182,30 @@ impl Board {
         place.cloned()
     }
 
-    /// Whether so many votes are those of most Sentinels.
+    /// Whether so many votes are a majority.
     pub(super) const fn is_most(&self, votes: usize) -> bool {
         votes >= self.most()
     }
 
-    /// Whether most Sentinels, by what they said last, stand by the server that the node is at.
+    /// Whether most Sentinels named the node's server last.
     pub(super) fn is_settled(&self) -> bool {
         let seat = self.seat.as_ref();
         seat.is_some_and(|seat| seat.confirmed.is_some())
     }
 
-    /// Whether the server that the node is at is called `name`.
+    /// Whether `name` is an address of the node's server.
     pub(super) fn knows(&self, name: &Address) -> bool {
         let seat = self.seat.as_ref();
         seat.is_some_and(|seat| seat.names.contains(name))
     }
 
-    /// Whether every Sentinel has answered, or failed to, at least once.
+    /// Whether every Sentinel has replied, or failed to, at least once.
     pub(super) fn is_complete(&self) -> bool {
         let heard = |heard: &Heard| heard.told.is_some() || heard.trouble.is_some();
         self.heard.iter().all(heard)
     }
 
-    /// Whether so many Sentinels refuse to tell that most cannot agree before somebody mends that.
+    /// Whether so many Sentinels refuse that no majority can agree before somebody fixes that.
     pub(super) fn is_hopeless(&self) -> bool {
         let refuses = |heard: &&Heard| heard.trouble.as_ref().is_some_and(|it| it.lasting);
         let refusing = self.heard.iter().filter(refuses).count();

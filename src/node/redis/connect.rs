@@ -1,51 +1,49 @@
 //! One attempt to connect: the handshake, and a look at the server.
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, PushKind, RedisError, Value};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
 use tokio::sync::watch;
 
-use super::connection::{Core, Setback};
-use super::error::{is_missing_right, is_not_ready, server_text};
-use super::info::Info;
-use super::link::Link;
-use super::look::Looks;
-use super::scripts;
-use super::sentinel::Lead;
-use crate::node::{NodeContext, NodeError, NodeErrorKind};
+use crate::node::NodeContext;
+use crate::node::redis::connect_failure::{ConnectFailure, failure};
+use crate::node::redis::connection::Connection;
+use crate::node::redis::info::Info;
+use crate::node::redis::look::Looks;
+use crate::node::redis::scripts;
+use crate::node::redis::sentinel::Lead;
+use crate::node::redis::shared::Shared;
 
 /// How many commands wait in the client's channel before callers wait outside it.
 const QUEUE: usize = 1024;
 
-const NO_RESP3: &str = "it does not speak RESP3 (`HELLO 3`); locks need Redis 6.2 or later, or Valkey, with `HELLO` not renamed and no proxy in front";
-
-/// A connection of the past, by which the server knows it.
+/// The previous connection, as the server names it.
 pub(super) struct Former {
     run_id: String,
     client_id: i64,
 }
 
-/// Connects, and looks whether the server can serve as a node. The receiver hears when the connection ends.
+/// Connects, and checks that the server can serve as a node. The receiver is notified when the connection ends.
 pub(super) async fn connect(
-    core: &Core,
-    lane: usize,
+    shared: &Shared,
+    index: usize,
     context: &NodeContext,
     looks: &Looks<'_>,
     former: &mut Option<Former>,
-) -> Result<(Link, watch::Receiver<()>), Setback> {
-    if let Some(replicas) = &core.replicas {
-        replicas.check(context).map_err(Setback::Refused)?;
+) -> Result<(Connection, watch::Receiver<()>), ConnectFailure> {
+    if let Some(replicas) = &shared.replicas {
+        replicas.check(context).map_err(ConnectFailure::Refused)?;
     }
-    // Before anything can be sent on it: to leave a tombstone too many does no harm.
+    // Before anything can be sent on it: one tombstone too many does no harm.
     let since = context.clock.now();
     // It carries no subscriptions, so nothing is pushed but its own end.
-    let lead = core.lead().await?;
-    let (mut connection, lost) = open(core, &lead, |_| ()).await?;
+    let lead = shared.lead().await?;
+    let (mut connection, lost) = open(shared, &lead, |_| ()).await?;
     let asked = context.clock.now();
-    let (info, client_id) = look(core, &mut connection).await?;
+    let (info, client_id) = look(shared, &mut connection).await?;
     context
         .roster
-        .claim(&core.name, info.run_id())
-        .map_err(Setback::Refused)?;
+        .claim(&shared.name, info.run_id())
+        .map_err(ConnectFailure::Refused)?;
     if let Some(former) = former.as_ref()
         && former.run_id == info.run_id()
     {
@@ -56,29 +54,29 @@ pub(super) async fn connect(
         client_id,
     });
     let clock = std::sync::Arc::clone(&context.clock);
-    let link = Link::new(connection, looks.seen(info, asked), clock, since);
+    let connection = Connection::new(connection, looks.seen(info, asked), clock, since);
     if let Some(place) = lead.place {
-        link.note_failover(&place.epoch);
-        // The first lane looks for all of them whether it is the master, see `Core::replaced`.
-        if let (Some(sentinels), 0) = (core.target.way.sentinels(), lane) {
-            let (run_id, limit) = (link.info().run_id(), core.connect_timeout / 8);
+        connection.note_failover(&place.epoch);
+        // The first connection watches for all of them that the server is the master, see `supervisor::replaced`.
+        if let (Some(sentinels), 0) = (shared.target.way.sentinels(), index) {
+            let (run_id, limit) = (connection.info().run_id(), shared.connect_timeout / 8);
             sentinels.accept(&place, run_id, limit).await?;
         }
     }
-    if !matches!(link.info().evicted(), "" | "0") {
-        // Before anybody asks for a lock.
-        looks.evictions(&link).await?;
+    if !matches!(connection.info().evicted(), "" | "0") {
+        // Before the first lock is granted on it.
+        looks.evictions(&connection).await?;
     }
-    Ok((link, lost))
+    Ok((connection, lost))
 }
 
-/// Opens a connection. The receiver hears when it ends, `hear` all that is pushed before.
+/// Opens a connection. The receiver is notified when it ends; `hear` is called with every push message before.
 pub(super) async fn open(
-    core: &Core,
+    shared: &Shared,
     lead: &Lead,
     hear: impl Fn(&PushInfo) + Send + Sync + 'static,
-) -> Result<(MultiplexedConnection, watch::Receiver<()>), Setback> {
-    // Should the client end without a word, it drops the sender, which the receiver sees too.
+) -> Result<(MultiplexedConnection, watch::Receiver<()>), ConnectFailure> {
+    // If the client ends silently, it drops the sender, which the receiver notices, too.
     let (sender, lost) = watch::channel(());
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -95,46 +93,52 @@ pub(super) async fn open(
         .client
         .get_multiplexed_async_connection_with_config(&config)
         .await
-        .map_err(|error| setback(core, &error, "connect (`HELLO`, `AUTH`, `SELECT`)"))?;
+        .map_err(|error| {
+            failure(
+                &shared.target.secrets,
+                &error,
+                "connect (`HELLO`, `AUTH`, `SELECT`)",
+            )
+        })?;
     Ok((connection, lost))
 }
 
-/// Loads the scripts, asks the server about itself, and judges the answer.
+/// Loads the scripts, reads the server's `INFO`, and checks it.
 async fn look(
-    core: &Core,
+    shared: &Shared,
     connection: &mut MultiplexedConnection,
-) -> Result<(Info, Option<i64>), Setback> {
+) -> Result<(Info, Option<i64>), ConnectFailure> {
     let mut pipeline = redis::pipe();
-    if core.replicas.is_some() {
-        // It waits for nobody, and shows whether we may.
+    if shared.replicas.is_some() {
+        // It waits for no replica, and shows whether we have the right.
         pipeline.cmd("WAIT").arg(0).arg(1);
     }
     pipeline.cmd("INFO");
     for script in scripts::ALL {
         pipeline.add_command(script.load());
     }
-    // The rest is a courtesy to operators and a precaution; an ACL may forbid it.
+    // The name is for operators, the id is a precaution; an ACL may forbid both.
     pipeline.cmd("CLIENT").arg("SETNAME").arg("tower-redlock");
     pipeline.cmd("CLIENT").arg("ID");
     let answers = connection
         .send_packed_commands(&pipeline, 0, pipeline.len())
         .await
-        .map_err(|error| setback(core, &error, "look at the server"))?;
+        .map_err(|error| failure(&shared.target.secrets, &error, "look at the server"))?;
     let mut answers = answers.into_iter().map(Value::extract_error);
     let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
 
-    let may_wait = core.replicas.as_ref().map(|_| next());
-    let info = next().map_err(|error| setback(core, &error, "run `INFO`"))?;
+    let may_wait = shared.replicas.as_ref().map(|_| next());
+    let info = next().map_err(|error| failure(&shared.target.secrets, &error, "run `INFO`"))?;
     let info: String = redis::from_redis_value(info).unwrap_or_default();
     let info = Info::parse(&info);
-    core.judge(&info)?;
+    shared.judge(&info)?;
     if let Some(Err(error)) = may_wait {
-        return Err(setback(core, &error, "run `WAIT`"));
+        return Err(failure(&shared.target.secrets, &error, "run `WAIT`"));
     }
     for _ in scripts::ALL {
-        next().map_err(|error| setback(core, &error, "run `SCRIPT LOAD`"))?;
+        next().map_err(|error| failure(&shared.target.secrets, &error, "run `SCRIPT LOAD`"))?;
     }
-    // Named or not.
+    // Whether the name was accepted does not matter.
     let _ = next();
     let client_id = match next() {
         Ok(Value::Int(id)) => Some(id),
@@ -145,75 +149,11 @@ async fn look(
 
 /// Ends our previous connection on the server's side.
 ///
-/// The server may still find commands in the socket of a connection that we gave up, and run an acquire after the
-/// release that went out on the new one. Once the connection is killed, nothing of it runs any more. This needs
-/// the right to run `CLIENT KILL`; without it such a key lives for its ttl.
+/// The server may still read commands from the socket of a connection that we gave up, and run an acquire after the
+/// release that was sent on the new one. Once it has killed the connection, it runs nothing from it any more. This
+/// needs the right to run `CLIENT KILL`; without that, such a key lives for its ttl.
 async fn bury(connection: &mut MultiplexedConnection, client_id: i64) {
     let mut kill = redis::cmd("CLIENT");
     kill.arg("KILL").arg("ID").arg(client_id);
     let _ = connection.send_packed_command(&kill).await;
-}
-
-/// What a failure to `act` means for the node.
-pub(super) fn setback(core: &Core, error: &RedisError, act: &str) -> Setback {
-    let text = match error.kind() {
-        ErrorKind::Server(_) | ErrorKind::Extension => server_text(error),
-        _ => error.to_string(),
-    };
-    let cause = core.clean(&text);
-    let misconfigured =
-        |detail: String| Setback::Refused(NodeError::new(NodeErrorKind::Misconfigured, detail));
-    let unavailable =
-        |detail: String| Setback::Down(NodeError::new(NodeErrorKind::Unavailable, detail));
-    match error.kind() {
-        _ if is_not_ready(error) => unavailable(format!("it is not ready: {cause}")),
-        ErrorKind::AuthenticationFailed => misconfigured(wrong_password(&cause)),
-        ErrorKind::Server(_) | ErrorKind::Extension => {
-            let code = error.code().unwrap_or_default();
-            if matches!(code, "WRONGPASS" | "NOAUTH") {
-                misconfigured(wrong_password(&cause))
-            } else if text.contains("unknown command") && text.contains("HELLO") {
-                // The client knows only one of the two ways servers quote the name.
-                misconfigured(NO_RESP3.to_owned())
-            } else if is_missing_right(&text) {
-                misconfigured(format!(
-                    "its ACL does not allow to {act}; allow what the docs of `RedisNode` list: {cause}"
-                ))
-            } else {
-                misconfigured(format!("it refused to let us {act}: {cause}"))
-            }
-        }
-        ErrorKind::RESP3NotSupported => misconfigured(NO_RESP3.to_owned()),
-        ErrorKind::Io if is_tls(error) => misconfigured(format!(
-            "TLS failed: {cause}; check that it speaks TLS at this port, that `root_certificate` is its authority's, and that it accepts our `client_certificate` if it asks for one"
-        )),
-        ErrorKind::Io => unavailable(format!("cannot connect: {cause}")),
-        ErrorKind::Parse => misconfigured(format!(
-            "it does not speak the Redis protocol; check the address, and use `rediss://` if it expects TLS: {cause}"
-        )),
-        _ => misconfigured(format!("cannot {act}: {cause}")),
-    }
-}
-
-fn wrong_password(cause: &str) -> String {
-    format!("it refused the credentials; check user and password in its URL: {cause}")
-}
-
-/// Whether the error came out of a TLS handshake that took place.
-#[cfg(feature = "tls")]
-fn is_tls(error: &RedisError) -> bool {
-    use std::error::Error;
-
-    // The client keeps its cause in an `Arc`, and shows that one.
-    error
-        .source()
-        .and_then(|source| source.downcast_ref::<std::sync::Arc<dyn Error + Send + Sync>>())
-        .and_then(|source| source.downcast_ref::<std::io::Error>())
-        .and_then(std::io::Error::get_ref)
-        .is_some_and(|inner| inner.is::<rustls::Error>())
-}
-
-#[cfg(not(feature = "tls"))]
-const fn is_tls(_error: &RedisError) -> bool {
-    false
 }

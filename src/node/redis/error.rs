@@ -1,4 +1,4 @@
-//! What goes wrong, in the port's terms and without secrets.
+//! Errors of the client and the server as [`NodeError`]s, without secrets.
 
 use std::fmt;
 
@@ -62,10 +62,10 @@ impl fmt::Display for NodeUrlError {
 
 impl std::error::Error for NodeUrlError {}
 
-/// What an error of our scripts begins with where nothing can be counted on from a node's highest number.
+/// How an error of our scripts begins if a node's marker has no usable fencing token.
 const UNMARKED: &str = "NOMARK ";
 
-/// An answer that was understood by the client but not by us.
+/// The error for a reply that the client could read but that makes no sense.
 pub(super) fn garbled(command: &str) -> NodeError {
     NodeError::new(
         NodeErrorKind::Garbled,
@@ -73,7 +73,7 @@ pub(super) fn garbled(command: &str) -> NodeError {
     )
 }
 
-/// A node that does not grant for a while.
+/// The error for a node in quarantine.
 pub(super) fn quarantined(detail: &'static str) -> NodeError {
     NodeError::new(NodeErrorKind::Quarantined, detail)
 }
@@ -118,13 +118,13 @@ pub(super) fn failed(error: &RedisError) -> NodeError {
     }
 }
 
-/// Whether the server no longer takes writes, which a demoted master does.
+/// Whether the server refuses writes, as a demoted master does.
 pub(super) fn is_read_only(text: &str) -> bool {
     // Older servers wrap the errors of calls inside a script in a text of their own.
     text.contains("READONLY")
 }
 
-/// Whether the server will take the command later, without anybody mending anything.
+/// Whether the server will accept the command later, without anybody changing anything.
 pub(super) fn is_not_ready(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -137,7 +137,7 @@ pub(super) fn is_not_ready(error: &RedisError) -> bool {
             .is_some_and(|text| text.contains("max number of clients"))
 }
 
-/// Whether the server refused for want of a right.
+/// Whether the server refused because a right is missing.
 pub(super) fn is_missing_right(text: &str) -> bool {
     text.contains("NOPERM") || text.contains("The user executing the script can't")
 }
@@ -151,10 +151,16 @@ pub(super) fn server_text(error: &RedisError) -> String {
     }
 }
 
+/// A text fit for logs: without tokens, and without `secrets`, should the server quote them.
+pub(super) fn clean(text: &str, secrets: &[String]) -> String {
+    let hide = |text: String, secret: &String| text.replace(secret, "…");
+    scrub(&secrets.iter().fold(text.to_owned(), hide))
+}
+
 /// Makes a server's text fit for logs.
 ///
-/// Servers quote the arguments of a command they do not know, and those can be tokens or a password; a server that
-/// is none may answer anything at any length.
+/// Servers quote the arguments of an unknown command, and those can be tokens or a password; something that is not a
+/// Redis server may reply with anything, at any length.
 pub(super) fn scrub(text: &str) -> String {
     let text = text
         .split_once("with args beginning")

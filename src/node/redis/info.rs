@@ -1,4 +1,4 @@
-//! What a server says of itself, and whether it can serve as a node.
+//! [`Info`]: a server's reply to `INFO`, and whether the server can serve as a node.
 
 use crate::node::{NodeError, NodeErrorKind};
 
@@ -13,8 +13,8 @@ pub(super) struct Info {
     cluster: String,
     version: String,
     run_id: String,
-    // The history of writes that it went on with when it was last promoted, and from where on. A promotion sets both,
-    // and only the end of the backlog clears them.
+    // The replication id and offset at which it was last promoted. A promotion sets both, and only the end of the
+    // backlog clears them.
     former: String,
     since: String,
     evicted: String,
@@ -22,17 +22,17 @@ pub(super) struct Info {
     replicas: Vec<String>,
 }
 
-/// What a server is taken with although it can cost locks, because its operator says so.
+/// Settings of a server that can lose locks, and that are tolerated because the operator says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Allowed {
-    /// That it throws keys away when it is full.
+    /// It evicts keys when it is full.
     pub(super) eviction: bool,
-    /// That it has replicas, one of which may take its place.
+    /// It has replicas, one of which may take its place.
     pub(super) replicas: bool,
 }
 
 impl Info {
-    /// Picks the fields out of the answer to `INFO`. Fields that are missing are empty.
+    /// Reads the fields from the reply to `INFO`. Missing fields are empty.
     pub(super) fn parse(text: &str) -> Self {
         let mut info = Self::default();
         for line in text.lines() {
@@ -63,11 +63,12 @@ impl Info {
         &self.run_id
     }
 
-    /// Who the server is: its process and, where it was promoted, its last promotion. `lua/identity.lua` makes the
+    /// The server's identity: its process and, if it was promoted, its last promotion. `lua/identity.lua` makes the
     /// same text.
     ///
-    /// It changes with every restart and with every promotion, and with neither a backup nor the first replica. What a
-    /// promotion sets is cleared once the backlog is freed; [`is_still`](Self::is_still) knows that for no change.
+    /// It changes with every restart and with every promotion, but not with a backup or the first replica. The part
+    /// that a promotion adds is cleared once the backlog is freed; [`is_still`](Self::is_still) does not count that as
+    /// a change.
     pub(super) fn identity(&self) -> String {
         let Self {
             run_id,
@@ -89,18 +90,17 @@ impl Info {
         now == identity || now == self.run_id && before.is_some_and(|rest| rest.starts_with('/'))
     }
 
-    /// Whether it follows a master.
+    /// Whether it is a replica.
     pub(super) fn is_replica(&self) -> bool {
         self.role == "slave"
     }
 
-    /// How many keys it has thrown away since it started, or since its statistics were reset; empty if it does not
-    /// tell.
+    /// How many keys it has evicted since it started, or since its statistics were reset; empty if it does not say.
     pub(super) fn evicted(&self) -> &str {
         &self.evicted
     }
 
-    /// Whether a lock is safe with this server, but for what is allowed.
+    /// Whether locks are safe with this server, except for what is `allowed`.
     pub(super) fn check(&self, allowed: Allowed) -> Result<(), NodeError> {
         self.refusal(allowed).map_or(Ok(()), |text| {
             Err(NodeError::new(NodeErrorKind::Misconfigured, text))
@@ -154,8 +154,8 @@ impl Info {
     }
 }
 
-/// The replica in a line of `INFO`, if it is one. A backup by `redis-cli --rdb` looks like one, but announces no port:
-/// it cannot take anybody's place.
+/// The replica in a line of `INFO`, if the line describes one. A backup by `redis-cli --rdb` looks like a replica, but
+/// announces no port: it cannot take the master's place.
 fn replica(name: &str, value: &str) -> Option<String> {
     name.strip_prefix("slave")?.parse::<u32>().ok()?;
     let field = |wanted: &str| {

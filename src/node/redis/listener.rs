@@ -1,7 +1,7 @@
-//! The connection that brings release notices. It carries nothing else.
+//! The connection for release notices. It carries nothing else.
 //!
-//! The client cannot tell a subscription's confirmations from the answers to other commands when it subscribes anew
-//! by itself, so the connection for commands carries no subscription, and this one is made anew by us.
+//! When the client re-subscribes by itself, it cannot tell the confirmations from the replies to other commands. So the
+//! connection for commands carries no subscription, and we re-connect this one ourselves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,52 +11,54 @@ use redis::{ErrorKind, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::connect::open;
-use super::connection::{Core, NEW_BACKOFF, Setback, random};
-use super::error::{is_not_ready, server_text};
-use super::hub::{Batch, Hub};
+use crate::node::redis::connect::open;
+use crate::node::redis::connect_failure::{ConnectFailure, random};
+use crate::node::redis::error::{is_not_ready, server_text};
+use crate::node::redis::shared::Shared;
+use crate::node::redis::subscriptions::{Batch, Subscriptions};
+use crate::node::redis::supervisor::NEW_BACKOFF;
 
-/// How often a connection that brings nothing is tried.
+/// How often a silent connection is tested.
 const TICK: Duration = Duration::from_secs(3);
-/// How long the server may take to confirm what it was asked.
+/// How long the server may take to confirm a command.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
-/// How long to wait before a server that refused to let us listen is asked again.
+/// How long to wait before a server that refused the subscriptions is asked again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
-/// Why a connection is of no use any more.
+/// Why a connection ended.
 enum End {
     Lost,
     Refused(RedisError),
 }
 
-/// Brings the hub's notices until the node is closed.
-pub(super) async fn listen(core: Arc<Core>) {
+/// Serves the node's subscriptions until the node is closed.
+pub(super) async fn listen(shared: Arc<Shared>) {
     tokio::select! {
         biased;
-        () = core.closing() => {}
-        () = serve(&core) => {}
+        () = shared.closing() => {}
+        () = serve(&shared) => {}
     }
-    core.hub.lost();
+    shared.subscriptions.lost();
 }
 
-async fn serve(core: &Core) {
-    let hub = &core.hub;
+async fn serve(shared: &Shared) {
+    let subscriptions = &shared.subscriptions;
     let mut backoff = NEW_BACKOFF;
     loop {
-        // Nobody listens: no connection is needed. The node is down: the other connection looks after that.
-        hub.work().await;
-        core.up().await;
-        if !hub.is_used() {
-            // They have left while the node was down.
+        // Without listeners no connection is needed. While the node is down, the supervisors re-connect it first.
+        subscriptions.work().await;
+        shared.up().await;
+        if !subscriptions.is_used() {
+            // The listeners have left while the node was down.
             continue;
         }
-        let end = match timeout(core.connect_timeout, connect(core)).await {
+        let end = match timeout(shared.connect_timeout, connect(shared)).await {
             Ok(Ok((mut connection, mut lost))) => {
-                let end = bring(hub, &mut connection, &mut lost, &mut || {
+                let end = bring(subscriptions, &mut connection, &mut lost, &mut || {
                     backoff = NEW_BACKOFF
                 })
                 .await;
-                hub.lost();
+                subscriptions.lost();
                 end
             }
             Ok(Err(_)) | Err(_) => End::Lost,
@@ -64,9 +66,9 @@ async fn serve(core: &Core) {
         let pause = match end {
             End::Lost => backoff.next(random()),
             End::Refused(error) => {
-                if hub.report() {
-                    let reason = core.clean(&server_text(&error));
-                    crate::trace::notices_unavailable(&core.name, &reason);
+                if subscriptions.report() {
+                    let reason = shared.clean(&server_text(&error));
+                    crate::trace::notices_unavailable(&shared.name, &reason);
                 }
                 REFUSED_PAUSE
             }
@@ -75,46 +77,50 @@ async fn serve(core: &Core) {
     }
 }
 
-async fn connect(core: &Core) -> Result<(MultiplexedConnection, watch::Receiver<()>), Setback> {
-    let hub = Arc::clone(&core.hub);
-    let (mut connection, lost) =
-        open(core, &core.lead().await?, move |push| hear(&hub, push)).await?;
-    // A courtesy to operators; an ACL may forbid it.
+async fn connect(
+    shared: &Shared,
+) -> Result<(MultiplexedConnection, watch::Receiver<()>), ConnectFailure> {
+    let subscriptions = Arc::clone(&shared.subscriptions);
+    let (mut connection, lost) = open(shared, &shared.lead().await?, move |push| {
+        hear(&subscriptions, push)
+    })
+    .await?;
+    // For operators; an ACL may forbid it.
     let mut name = redis::cmd("CLIENT");
     name.arg("SETNAME").arg("tower-redlock-notices");
     let _ = connection.send_packed_command(&name).await;
     Ok((connection, lost))
 }
 
-/// Takes in what the server pushes.
-fn hear(hub: &Hub, push: &PushInfo) {
+/// Handles a push message.
+fn hear(subscriptions: &Subscriptions, push: &PushInfo) {
     if let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(payload)]) =
         (&push.kind, push.data.as_slice())
     {
-        // The payload tells how many listen, if the releasing user may ask for that.
+        // The payload is the number of listeners, if the releasing user may ask for that.
         let listeners = std::str::from_utf8(payload)
             .ok()
             .and_then(|text| text.parse().ok());
-        hub.announce(channel, listeners);
+        subscriptions.announce(channel, listeners);
     }
 }
 
-/// Keeps the server informed of what we want to hear, until the connection ends.
+/// Keeps the server's subscriptions as ours, until the connection ends.
 async fn bring(
-    hub: &Hub,
+    subscriptions: &Subscriptions,
     connection: &mut MultiplexedConnection,
     lost: &mut watch::Receiver<()>,
     well: &mut (dyn FnMut() + Send),
 ) -> End {
     loop {
-        let batch = hub.next_batch();
+        let batch = subscriptions.next_batch();
         let asked = async {
             if batch.is_empty() {
                 let ping = redis::cmd("PING");
                 return connection.send_packed_command(&ping).await.map(drop);
             }
             let mut other = connection.clone();
-            // Both are sent at once: who begins to listen does not wait for who ends.
+            // Both are sent at once: a new listener does not wait for those that end.
             let (joined, left) = tokio::join!(join(connection, &batch), leave(&mut other, &batch));
             joined.and(left)
         };
@@ -126,34 +132,34 @@ async fn bring(
         };
         match answer {
             Ok(Ok(())) => {}
-            // A script that runs for long, say. It lets us listen, only not now.
+            // A long-running script, say. It will accept the subscriptions later.
             Ok(Err(error)) if !batch.is_empty() && is_not_ready(&error) => return End::Lost,
             Ok(Err(error))
                 if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) =>
             {
-                // Whatever the server has against a PING, it answers.
+                // A refused PING is a reply, too.
                 if !batch.is_empty() {
                     return End::Refused(error);
                 }
             }
             Ok(Err(_)) | Err(_) => return End::Lost,
         }
-        hub.done(batch);
+        subscriptions.done(batch);
         well();
         tokio::select! {
             biased;
             _ = lost.changed() => return End::Lost,
-            () = hub.work() => {}
-            () = idle(hub) => {}
+            () = subscriptions.work() => {}
+            () = idle(subscriptions) => {}
         }
     }
 }
 
-/// Waits until the connection is to be tried, which is never while nobody listens.
-async fn idle(hub: &Hub) {
+/// Waits until the connection is to be tested, which is never without listeners.
+async fn idle(subscriptions: &Subscriptions) {
     loop {
         sleep(TICK).await;
-        if hub.is_used() {
+        if subscriptions.is_used() {
             return;
         }
     }
@@ -189,7 +195,7 @@ mod tests {
     use super::*;
     use crate::lock_key::LockKey;
     use crate::namespace::{Namespace, NodeKey};
-    use crate::node::Ears;
+    use crate::node::NoticeReceiver;
 
     /// Room for the longest command.
     const LONGEST: usize = 1 << 20;
@@ -243,31 +249,35 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn more_channels_than_are_confirmed_in_one_time_limit_are_joined_on_one_connection() {
         let many = 2_500;
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(many));
+        let (subscriptions, receiver) = (
+            Arc::new(Subscriptions::default()),
+            NoticeReceiver::new(many),
+        );
         let _all: Vec<_> = (0..many)
-            .map(|n| hub.subscribe(&key(n), ears.ear(n)))
+            .map(|n| subscriptions.subscribe(&key(n), receiver.sender(n)))
             .collect();
         let (mut connection, _) = connected(u32::MAX).await;
         let (_alive, mut lost) = watch::channel(());
         let mut well = || {};
-        let bring = bring(&hub, &mut connection, &mut lost, &mut well);
+        let bring = bring(&subscriptions, &mut connection, &mut lost, &mut well);
         let ended = timeout(10 * ANSWER_LIMIT, bring).await.is_ok();
         assert!(!ended, "the connection was given up");
-        assert_eq!(ears.heard().open, many);
+        assert_eq!(receiver.notices().open, many);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_falls_silent_is_noticed_by_a_ping() {
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(1));
-        let _listening = hub.subscribe(&key(0), ears.ear(0));
+        let (subscriptions, receiver) =
+            (Arc::new(Subscriptions::default()), NoticeReceiver::new(1));
+        let _listening = subscriptions.subscribe(&key(0), receiver.sender(0));
         let (mut connection, pings) = connected(2).await;
         let (_alive, mut lost) = watch::channel(());
         let begin = Instant::now();
         let mut well = || {};
-        let bring = bring(&hub, &mut connection, &mut lost, &mut well);
+        let bring = bring(&subscriptions, &mut connection, &mut lost, &mut well);
         let end = timeout(60 * TICK, bring).await;
         assert!(matches!(end, Ok(End::Lost)), "it was not noticed");
-        assert_eq!(ears.heard().open, 1, "it was fine before");
+        assert_eq!(receiver.notices().open, 1, "it was fine before");
         assert_eq!(pings.load(Ordering::Relaxed), 3);
         let limit = 3 * (TICK + AWAY) + ANSWER_LIMIT;
         let after = begin.elapsed();
@@ -276,8 +286,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_nobody_needs_is_not_tried() {
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(1));
-        let listening = hub.subscribe(&key(0), ears.ear(0));
+        let (subscriptions, receiver) =
+            (Arc::new(Subscriptions::default()), NoticeReceiver::new(1));
+        let listening = subscriptions.subscribe(&key(0), receiver.sender(0));
         let (mut connection, pings) = connected(u32::MAX).await;
         let (_alive, mut lost) = watch::channel(());
         let leave = async {
@@ -289,9 +300,9 @@ mod tests {
         let ended = tokio::select! {
             biased;
             () = leave => false,
-            _ = bring(&hub, &mut connection, &mut lost, &mut well) => true,
+            _ = bring(&subscriptions, &mut connection, &mut lost, &mut well) => true,
         };
-        assert!(!ended && !hub.is_used());
+        assert!(!ended && !subscriptions.is_used());
         assert_eq!(pings.load(Ordering::Relaxed), 0);
     }
 }

@@ -1,49 +1,47 @@
-//! What a server is looked at for: at each connect, and again and again while the connection lives.
+//! [`Looks`]: checks of the server, at each connect and then every second while the connection lives.
 
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
 use tokio::time::timeout;
 
-use super::commands;
-use super::connect::setback;
-use super::connection::{Core, Setback};
-use super::error::is_not_ready;
-use super::info::Info;
-use super::link::{Link, Seen};
-use super::scripts;
-use super::url::Way;
 use crate::moment::Moment;
+use crate::node::redis::connect_failure::{ConnectFailure, failure};
+use crate::node::redis::connection::{Connection, Seen};
+use crate::node::redis::error::is_not_ready;
+use crate::node::redis::info::Info;
+use crate::node::redis::shared::Shared;
+use crate::node::redis::target::Way;
+use crate::node::redis::{commands, scripts};
 use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
-/// How often the server at the end of a connection is looked at again.
+/// How often the server of a connection is looked at.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
-/// How long a server may take to answer before it counts as down, or the node time-out if that is longer.
+/// How long a server may take to reply before it counts as down, or the node time-out if that is longer.
 const LIMIT: Duration = Duration::from_millis(200);
-/// An answer that is late because this process was held up is given this much more.
+/// The extra time for a reply that is late because this process was held up.
 const GRACE: Duration = Duration::from_millis(5);
 
 /// How a node's servers are looked at.
 pub(super) struct Looks<'a> {
-    core: &'a Core,
+    shared: &'a Shared,
     context: &'a NodeContext,
-    /// How long an answer may take.
+    /// How long a reply may take.
     limit: Duration,
 }
 
 impl<'a> Looks<'a> {
-    pub(super) fn new(core: &'a Core, context: &'a NodeContext) -> Self {
+    pub(super) fn new(shared: &'a Shared, context: &'a NodeContext) -> Self {
         Self {
-            core,
+            shared,
             context,
-            limit: LIMIT.max(context.node_timeout) + core.hold_up(),
+            limit: LIMIT.max(context.node_timeout) + shared.hold_up(),
         }
     }
 
-    /// What was seen in a look that began at `asked`, and until when it is relied on: if all goes well the next one has
-    /// ended before.
+    /// What a look that began at `asked` saw, and until when it is valid: normally the next look ends before that.
     pub(super) fn seen(&self, info: Info, asked: Moment) -> Seen {
-        let identity = (!self.core.reads_identity_itself()).then(|| info.identity());
+        let identity = (!self.shared.reads_identity_itself()).then(|| info.identity());
         Seen {
             info,
             identity,
@@ -51,74 +49,81 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Looks at the server again. The same link with what was seen; `None` if the server will tell later.
-    pub(super) async fn again(&self, link: &Link) -> Result<Option<Link>, Setback> {
+    /// Looks at the server again. Returns the connection with what was seen; `None` if the server is not ready to tell.
+    pub(super) async fn again(
+        &self,
+        connection: &Connection,
+    ) -> Result<Option<Connection>, ConnectFailure> {
         let asked = self.context.clock.now();
-        let info = match self.ask(link, "INFO").await? {
+        let info = match self.ask(connection, "INFO").await? {
             Ok(info) => info,
-            // Nor does it run our scripts.
+            // It does not run our scripts now either.
             Err(error) if is_not_ready(&error) => return Ok(None),
-            Err(error) => return Err(setback(self.core, &error, "run `INFO`")),
+            Err(error) => return Err(failure(&self.shared.target.secrets, &error, "run `INFO`")),
         };
         let info: String = redis::from_redis_value(info).unwrap_or_default();
-        let (info, before) = (Info::parse(&info), link.info());
-        self.core.judge(&info)?;
+        let (info, before) = (Info::parse(&info), connection.info());
+        self.shared.judge(&info)?;
         if !info.is_still(&before.identity()) {
-            return Err(Setback::Promoted);
+            return Err(ConnectFailure::Promoted);
         }
         let news = info.evicted() != before.evicted();
-        let link = link.seen_again(self.seen(info, asked));
+        let connection = connection.seen_again(self.seen(info, asked));
         if news {
-            self.evictions(&link).await?;
+            self.evictions(&connection).await?;
         }
-        Ok(Some(link))
+        Ok(Some(connection))
     }
 
-    /// Whether the server answers at all; what it answers does not matter.
-    pub(super) async fn is_there(&self, link: &Link) -> Result<(), Setback> {
-        let _answer = self.ask(link, "PING").await?;
+    /// Whether the server replies at all; the reply itself does not matter.
+    pub(super) async fn is_there(&self, connection: &Connection) -> Result<(), ConnectFailure> {
+        let _answer = self.ask(connection, "PING").await?;
         Ok(())
     }
 
-    /// Has the marker say that the server may have forgotten locks, if it has thrown keys away that nobody has seen go.
-    pub(super) async fn evictions(&self, link: &Link) -> Result<(), Setback> {
-        if self.core.allowed.eviction {
+    /// Marks the server as one that may have lost locks, if it has evicted keys since this was last checked.
+    pub(super) async fn evictions(&self, connection: &Connection) -> Result<(), ConnectFailure> {
+        if self.shared.allowed.eviction {
             return Ok(());
         }
         let cmd = scripts::evictions(&self.context.namespace);
-        let mut own = link.clone();
+        let mut own = connection.clone();
         let call = commands::run(&mut own, &scripts::EVICTIONS, &cmd);
         match timeout(self.limit, call).await {
             Ok(Ok(_)) => Ok(()),
-            // Not relied on before that is known.
+            // The server is not used before that is known.
             Ok(Err(error)) if error.kind() == NodeErrorKind::Rejected => {
-                Err(Setback::Refused(error))
+                Err(ConnectFailure::Refused(error))
             }
-            Ok(Err(error)) => Err(Setback::Down(error)),
-            Err(_) => Err(self.silent(link)),
+            Ok(Err(error)) => Err(ConnectFailure::Down(error)),
+            Err(_) => Err(self.silent(connection)),
         }
     }
 
-    /// Asks the server for something that it always answers.
-    async fn ask(&self, link: &Link, question: &str) -> Result<Result<Value, RedisError>, Setback> {
+    /// Sends a command that the server always replies to.
+    async fn ask(
+        &self,
+        connection: &Connection,
+        question: &str,
+    ) -> Result<Result<Value, RedisError>, ConnectFailure> {
         let cmd: Cmd = redis::cmd(question);
-        let mut own = link.clone();
+        let mut own = connection.clone();
         let mut call = std::pin::pin!(own.call(&cmd));
         let answer = match timeout(self.limit, call.as_mut()).await {
             Ok(answer) => Some(answer),
-            // If it was this process that slept, the answer is in the socket and needs only to be read.
+            // If this process slept, the reply is already in the socket.
             Err(_) => timeout(GRACE, call).await.ok(),
         };
         let broken = |error: &RedisError| error.kind() == redis::ErrorKind::Io;
         answer
             .filter(|answer| !answer.as_ref().is_err_and(broken))
-            .ok_or_else(|| self.silent(link))
+            .ok_or_else(|| self.silent(connection))
     }
 
-    /// Gives the link up, for the server does not answer.
-    fn silent(&self, link: &Link) -> Setback {
-        link.condemn();
-        Setback::Down(NodeError::new(
+    /// Gives up the connection, because the server does not reply.
+    fn silent(&self, connection: &Connection) -> ConnectFailure {
+        connection.condemn();
+        ConnectFailure::Down(NodeError::new(
             NodeErrorKind::Unavailable,
             format!(
                 "it did not answer a PING or an INFO within {:?}",
@@ -128,15 +133,15 @@ impl<'a> Looks<'a> {
     }
 }
 
-impl Core {
+impl Shared {
     /// Whether the server can serve as this node.
-    pub(super) fn judge(&self, info: &Info) -> Result<(), Setback> {
+    pub(super) fn judge(&self, info: &Info) -> Result<(), ConnectFailure> {
         if matches!(self.target.way, Way::Sentinels(_)) && info.is_replica() {
-            return Err(Setback::Down(NodeError::new(
+            return Err(ConnectFailure::Down(NodeError::new(
                 NodeErrorKind::Unavailable,
                 "the server that Sentinel calls the master is a replica; a failover may be under way",
             )));
         }
-        info.check(self.allowed).map_err(Setback::Refused)
+        info.check(self.allowed).map_err(ConnectFailure::Refused)
     }
 }

@@ -34,7 +34,7 @@
 //! A plain node has no replica, and is refused with one, for that may take its place and have none of its locks.
 //! [`expect_replicas`](RedisNodeBuilder::expect_replicas) says that there may be some. After a failover the node is one
 //! that forgot, and so it is after a failback: a server is known by its process and by its last promotion, and looked
-//! at again every second (`docs::managed_redis` of the guide, "Who a server is").
+//! at again every second (`docs::managed_redis` of the guide, "The identity of a server").
 //!
 //! A master that dies takes with it what its replicas have not got yet, and the one that takes its place grants the
 //! same lock again. [`RedisNode::replicated`] asks for more than the master's word: acquires, renewals and records
@@ -67,284 +67,32 @@
 //! | the connection for release notices breaks | waiters are told that they may have missed one and ask again once it is back; commands see nothing of it |
 //! | a key of another type | [`Rejected`](super::NodeErrorKind::Rejected) |
 
-mod answers;
 mod builder;
 mod commands;
 mod confirmation;
 mod connect;
+mod connect_failure;
 mod connection;
+mod connections;
 mod error;
-mod handle;
-mod hub;
+mod extend_parts;
 mod info;
-mod lanes;
-mod link;
 mod listener;
 mod look;
+mod node;
 mod question;
 mod replicas;
+mod replies;
 mod script;
 mod scripts;
 mod seat;
 mod sentinel;
+mod shared;
+mod subscriptions;
+mod supervisor;
+mod target;
 mod url;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use redis::Value;
-
-use crate::node::{
-    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
-    Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
-    ReleaseRequest, VerifyReply, VerifyRequest,
-};
-
-pub use builder::RedisNodeBuilder;
-use connection::Core;
-pub use error::NodeUrlError;
-use handle::{FIRST, Handle};
-use link::Link;
-use sentinel::Sentinels;
-
-/// A Redis or Valkey server as a node. See the [module](self) for what the server must be.
-///
-/// It connects once its manager starts it, with one connection for all commands unless it has replicas, and keeps it
-/// up until [`close`](Node::close) or until the last clone and the last command are gone. Clones are the same node:
-/// give it to one manager only, for the first that shuts down closes it.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_redlock::node::Node as _;
-/// use tower_redlock::node::redis::RedisNode;
-///
-/// let node = RedisNode::new("redis://:secret@10.0.0.1/2")?;
-/// assert_eq!(node.name(), "10.0.0.1:6379/2");
-///
-/// let node = RedisNode::builder("unix:///run/redis.sock")
-///     .name("local")
-///     .connect_timeout(Duration::from_millis(200))
-///     .build()?;
-/// assert_eq!(node.name(), "local");
-/// # Ok::<(), tower_redlock::node::redis::NodeUrlError>(())
-/// ```
-#[must_use = "a node does nothing unless a manager is given it"]
-#[derive(Clone)]
-pub struct RedisNode {
-    handle: Arc<Handle>,
-}
-
-impl RedisNode {
-    /// The node at `url`: `redis://[[user]:password@]host[:port][/database]`, `rediss://..` for TLS (feature
-    /// `tls`), or `unix:///path[?user=..&pass=..&db=..]`.
-    ///
-    /// # Errors
-    ///
-    /// [`NodeUrlError`] if the URL cannot be used. Whether there is a server is not looked at.
-    pub fn new(url: &str) -> Result<Self, NodeUrlError> {
-        Self::builder(url).build()
-    }
-
-    /// A node at `url` with settings of its own.
-    pub fn builder(url: &str) -> RedisNodeBuilder {
-        RedisNodeBuilder::new(url)
-    }
-
-    /// A node at `url` with replicas, which must acknowledge what is granted here: by default one of them, in a third
-    /// of the manager's node time-out. See [Replicas](self#replicas).
-    pub fn replicated(url: &str) -> RedisNodeBuilder {
-        Self::builder(url).require(1)
-    }
-
-    /// The node that is whatever server the Sentinels at `urls` call `master`. See [Sentinel](self#sentinel).
-    ///
-    /// A URL is `redis://[[user]:password@]host:port`, or `rediss://..` for TLS to the Sentinels and to the server,
-    /// whose certificate must then be good for the address that they tell. Its credentials are those for the Sentinel,
-    /// where `+sentinel` is the right that is needed; those for the server are set with
-    /// [`user`](RedisNodeBuilder::user) and [`password`](RedisNodeBuilder::password). List every Sentinel, in all
-    /// processes the same: most of those listed must name a server again and again for it to count.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_redlock::node::Node as _;
-    /// use tower_redlock::node::redis::RedisNode;
-    ///
-    /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379", "redis://10.0.0.3:26379"];
-    /// let node = RedisNode::sentinel(sentinels, "mymaster")
-    ///     .password("secret")
-    ///     .require(2)
-    ///     .within(Duration::from_millis(20))
-    ///     .build()?;
-    /// assert_eq!(node.name(), "sentinel:mymaster");
-    /// # Ok::<(), tower_redlock::node::redis::NodeUrlError>(())
-    /// ```
-    pub fn sentinel<U: AsRef<str>>(
-        urls: impl IntoIterator<Item = U>,
-        master: &str,
-    ) -> RedisNodeBuilder {
-        let urls = urls.into_iter().map(|url| url.as_ref().to_owned());
-        RedisNodeBuilder::sentinel(urls.collect(), master)
-    }
-}
-
-impl Node for RedisNode {
-    fn name(&self) -> &str {
-        &self.handle.core.name
-    }
-
-    fn start(&self, context: NodeContext) {
-        let core = Arc::clone(&self.handle.core);
-        if core.begin() {
-            if let Some(replicas) = &core.replicas {
-                replicas.begin(&context);
-            }
-            tokio::spawn(listener::listen(Arc::clone(&core)));
-            question::begin(&core, &context);
-            for lane in 0..core.lanes.count() {
-                let core = Arc::clone(&core);
-                tokio::spawn(connection::supervise(core, lane, context.clone()));
-            }
-        }
-    }
-
-    fn state(&self) -> NodeState {
-        self.handle.core.state()
-    }
-
-    fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
-        let handle = Arc::clone(&self.handle);
-        Box::pin(async move { handle.core.ready().await })
-    }
-
-    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        let handle = Arc::clone(&self.handle);
-        Box::pin(async move {
-            let mut link = handle.core.link(&request.token)?;
-            let cmd = scripts::acquire(&request, link.identity());
-            commands::acquire(
-                handle.core.replicas.as_ref(),
-                &mut link,
-                &scripts::ACQUIRE,
-                cmd,
-                &request,
-            )
-            .await
-        })
-    }
-
-    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
-        let handle = Arc::clone(&self.handle);
-        Box::pin(async move {
-            if requests.is_empty() {
-                return Ok(Vec::new());
-            }
-            if handle.core.lanes.count() > 1 {
-                return Ok(Box::pin(replicas::extend(&handle.core, &requests)).await);
-            }
-            let mut link = handle.core.link_of(0)?;
-            commands::extend(&mut link, &requests, handle.core.replicas.as_ref())
-                .await
-                .map_err(|error| error::failed(&error))
-        })
-    }
-
-    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        // Also where the server does not count at this time: what it has is in the way of others when it does.
-        let token = request.token;
-        let choose = move |core: &Core| core.lanes.link_for(&token);
-        let script = match request.lent {
-            false => &scripts::RELEASE,
-            true => &scripts::RELEASE_LENT,
-        };
-        let cmd = move |link: &Link| scripts::release(&request, link.since());
-        self.command(choose, script, cmd, answers::read_release)
-    }
-
-    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        let handle = Arc::clone(&self.handle);
-        Box::pin(async move {
-            let mut link = handle.core.link(&request.lock.token)?;
-            let replicas = handle.core.replicas.as_ref();
-            let cmd = scripts::recall(&request, link.identity(), replicas.is_some());
-            commands::acquire(replicas, &mut link, &scripts::RECALL, cmd, &request.lock).await
-        })
-    }
-
-    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
-        let handle = Arc::clone(&self.handle);
-        Box::pin(async move {
-            let token = &request.release.token;
-            let mut link = match &request.record {
-                Some(_) => handle.core.link(token)?,
-                None => handle.core.lanes.link_for(token)?,
-            };
-            let replicas = handle.core.replicas.as_ref();
-            let (identity, since) = (link.identity(), link.since());
-            let cmd = scripts::complete(&request, identity, since, replicas.is_some());
-            let config = request.config.as_deref();
-            if let Some(replicas) = replicas {
-                return Box::pin(replicas::complete(&mut link, replicas, cmd, config)).await;
-            }
-            let answer = commands::run(&mut link, &scripts::COMPLETE, &cmd).await?;
-            answers::read_complete(&answer, config)
-        })
-    }
-
-    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
-        let token = request.token;
-        let choose = move |core: &Core| core.link(&token);
-        let cmd = move |_: &Link| scripts::raise(&request);
-        self.command(choose, &scripts::RAISE, cmd, answers::read_raise)
-    }
-
-    fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
-        let config = request.config.clone();
-        let cmd = move |link: &Link| scripts::verify(&request, link.identity());
-        let read = move |answer: &Value| answers::read_verify(answer, config.as_deref());
-        self.command(FIRST, &scripts::VERIFY, cmd, read)
-    }
-
-    fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
-        let cmd = move |_: &Link| scripts::end_claim(&request);
-        // Behind the claim, and as a release also where the server does not count.
-        let choose = |core: &Core| core.lanes.link(0);
-        self.command(choose, &scripts::END_CLAIM, cmd, answers::read_end_claim)
-    }
-
-    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
-        let cmd = move |link: &Link| scripts::check_in(&request, link.identity());
-        self.command(FIRST, &scripts::CHECK_IN, cmd, answers::read_check_in)
-    }
-
-    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
-        let cmd = move |link: &Link| scripts::promote(&request, link.identity());
-        self.command(FIRST, &scripts::PROMOTE, cmd, answers::read_promote)
-    }
-
-    fn settle_time(&self) -> Duration {
-        let sentinels = self.handle.core.target.way.sentinels();
-        sentinels.map_or(Duration::ZERO, |sentinels| sentinels.within)
-    }
-
-    fn agreed(&self) -> String {
-        let sentinels = self.handle.core.target.way.sentinels();
-        sentinels.map(Sentinels::agreed).unwrap_or_default()
-    }
-
-    fn close(&self) -> NodeFuture<()> {
-        let handle = Arc::clone(&self.handle);
-        Box::pin(async move {
-            handle.core.stop();
-            handle.core.stopped().await;
-        })
-    }
-
-    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
-        Some(Arc::new(self.clone()))
-    }
-}
+pub use self::builder::RedisNodeBuilder;
+pub use self::error::NodeUrlError;
+pub use self::node::RedisNode;

@@ -1,63 +1,50 @@
-//! Asking one Sentinel, again and again.
+//! Asks each Sentinel again and again where the master is.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Value};
+use redis::{Client, ErrorKind, RedisError, Value};
 use tokio::time::{sleep, timeout};
 
-use super::confirmation::{Address, Place, Told, Trouble};
-use super::connection::{Core, random};
-use super::error::{is_not_ready, server_text};
-use super::sentinel::Sentinels;
 use crate::node::NodeContext;
-use crate::protocol::backoff::jitter;
+use crate::node::redis::confirmation::{Address, Place, Told, Trouble};
+use crate::node::redis::error::{is_not_ready, server_text};
+use crate::node::redis::sentinel::{Sentinels, connection};
+use crate::node::redis::shared::Shared;
 
-/// How long to wait before a Sentinel is asked again, more or less by half.
-const LOOK: Duration = Duration::from_millis(500);
-/// How often each is asked, at least, while its word counts.
-const LOOKS: u32 = 6;
-
-/// Asks all Sentinels of a node, if it has any, until it is closed.
-pub(super) fn begin(core: &Arc<Core>, context: &NodeContext) {
-    if let Some(sentinels) = core.target.way.sentinels() {
+/// Starts a task for each Sentinel of a node, which ends when the node is closed.
+pub(super) fn begin(shared: &Arc<Shared>, context: &NodeContext) {
+    if let Some(sentinels) = shared.target.way.sentinels() {
         sentinels.begin(context);
         for index in 0..sentinels.sentinels.len() {
-            tokio::spawn(follow(Arc::clone(core), index));
+            tokio::spawn(follow(Arc::clone(shared), index));
         }
     }
 }
 
 /// Asks one of them.
-async fn follow(core: Arc<Core>, index: usize) {
-    let Some(sentinels) = core.target.way.sentinels() else {
+async fn follow(shared: Arc<Shared>, index: usize) {
+    let Some(sentinels) = shared.target.way.sentinels() else {
         return;
     };
     tokio::select! {
         biased;
-        () = core.closing() => {}
-        () = sentinels.ask_on(index, &core) => {}
+        () = shared.closing() => {}
+        () = sentinels.ask_on(index, &shared) => {}
     }
 }
 
 impl Sentinels {
-    /// How long to wait between two questions, more or less by half.
-    pub(super) fn pause(&self) -> Duration {
-        let pause = LOOK.min(self.within / LOOKS);
-        pause / 2 + jitter(random(), pause)
-    }
-
     /// Asks one Sentinel for ever.
-    async fn ask_on(&self, index: usize, core: &Core) {
+    async fn ask_on(&self, index: usize, shared: &Shared) {
         let Some((_, sentinel)) = self.sentinels.get(index) else {
             return;
         };
-        let limit = self.within.min(core.connect_timeout / 2);
+        let limit = self.within.min(shared.connect_timeout / 2);
         let mut connection = None;
         loop {
-            // What counts is when the question went out: the answer is no older than that.
+            // The time at which the question was sent counts: the reply is no older than that.
             let asked = self.now();
             let answer = match timeout(limit, ask(sentinel, &mut connection, &self.master)).await {
                 Ok(Ok(told)) => Ok(told),
@@ -66,7 +53,7 @@ impl Sentinels {
                     lasting: true,
                 }),
                 Ok(Err(Mute::Failed(error))) => Err(Trouble {
-                    reason: core.clean(&match error.kind() {
+                    reason: shared.clean(&match error.kind() {
                         ErrorKind::Server(_) | ErrorKind::Extension => server_text(&error),
                         _ => error.to_string(),
                     }),
@@ -87,17 +74,7 @@ impl Sentinels {
     }
 }
 
-/// A connection for questions of ours.
-pub(super) async fn connection(client: &Client) -> Result<MultiplexedConnection, RedisError> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None);
-    client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
-}
-
-/// Why a Sentinel does not tell.
+/// Why a Sentinel does not say where the master is.
 enum Mute {
     /// It knows no master of that name.
     Unknown,
@@ -121,13 +98,13 @@ async fn ask(
         .cmd("SENTINEL")
         .arg("GET-MASTER-ADDR-BY-NAME")
         .arg(master);
-    // The address in this one lags behind while a failover is under way; the epoch does not.
+    // During a failover the address in this reply lags behind; the epoch does not.
     questions.cmd("SENTINEL").arg("MASTER").arg(master);
     questions.cmd("SENTINEL").arg("MYID");
     if let Some(connection) = kept {
         match connection.send_packed_commands(&questions, 0, 3).await {
             Ok(answers) => return read_answers(answers),
-            // It may be there again.
+            // The Sentinel may be back on a new connection.
             Err(error) if error.kind() == ErrorKind::Io => {}
             Err(error) => return Err(error.into()),
         }
@@ -152,13 +129,13 @@ fn read_answers(answers: Vec<Value>) -> Result<Told, Mute> {
         );
         return Err(RedisError::from(garbled).into());
     }
-    // Older ones have none, and a user may not be allowed to ask.
+    // Older Sentinels have none, and the user may lack the right to ask.
     let id = next().ok().and_then(|id| redis::from_redis_value(id).ok());
     let place = Place { address, epoch };
     Ok(Told { place, id })
 }
 
-/// Whether a Sentinel, or what was taken for one, answers but will not tell until somebody mends something.
+/// Whether a Sentinel (or a server that is none) replies, but will refuse until somebody fixes something.
 fn is_refusal(error: &RedisError) -> bool {
     error.kind() != ErrorKind::Io && !is_not_ready(error)
 }

@@ -1,4 +1,4 @@
-//! The scripts: of which pieces they consist, and the hashes they are run by.
+//! The scripts: their pieces, and the hashes by which they are run.
 
 use std::sync::OnceLock;
 
@@ -6,9 +6,9 @@ use redis::Cmd;
 
 /// One script: its text and the hash it is run by.
 ///
-/// It consists of pieces that run one after the other and share their variables; a first line says where they find what
-/// they name. Pieces rather than functions: a script begins anew in every run, and to make its functions takes a good
-/// part of a short one.
+/// It consists of pieces that run one after the other and share their variables; a first line sets the variables that
+/// the pieces use. Pieces instead of functions, because every run defines the functions again, which takes a good part
+/// of a short run.
 #[derive(Debug)]
 pub(super) struct Script {
     pieces: &'static [&'static str],
@@ -166,7 +166,7 @@ mod tests {
     use crate::token::FencingToken;
 
     #[test]
-    fn the_scripts_know_the_last_number_that_is_counted_on_from() {
+    fn the_scripts_know_the_last_usable_fencing_token() {
         let last = format!("'{}'", FencingToken::LAST_COUNTED);
         assert!(COUNTED.contains(&last), "{last}");
     }

@@ -1,4 +1,4 @@
-//! The commands: what is sent for each, and how the answer is read.
+//! The commands that are sent to a server.
 //!
 //! A command on locks is one script run by its hash. The scripts use nothing newer than Redis 6.2, carry no flags
 //! line, and therefore run even when the server is out of memory; only setting a new key is refused then.
@@ -10,13 +10,13 @@ use std::time::Duration;
 use redis::Cmd;
 
 pub(super) use self::loans::{end_claim, verify};
-use super::answers::millis;
-pub(super) use super::script::{
+use crate::moment::Moment;
+use crate::namespace::Namespace;
+use crate::node::redis::replies::millis;
+pub(super) use crate::node::redis::script::{
     ACQUIRE, ALL, CHECK_IN, COMPLETE, END_CLAIM, EVICTIONS, EXTEND, PROMOTE, RAISE, RECALL,
     RELEASE, RELEASE_LENT, Script, VERIFY,
 };
-use crate::moment::Moment;
-use crate::namespace::Namespace;
 use crate::node::{
     AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, CompleteRequest, ExtendRequest,
     PromoteRequest, RaiseRequest, RecallRequest, ReleaseRequest,
@@ -27,21 +27,21 @@ use crate::token::{FencingToken, OwnerHash};
 /// batch goes out as several short runs (in one pipeline).
 pub(super) const EXTEND_CHUNK: usize = 100;
 
-/// How long a node remembers that an owner is gone: longer than a command can stand in the socket of a connection that
-/// was given up, as far as that can be told.
+/// How long a tombstone lives: longer, as far as can be told, than a command can wait in the socket of a connection
+/// that was given up.
 const TOMBSTONE: Duration = Duration::from_secs(60);
 
-/// Longer than this is forever. Servers do not know times that are much longer.
+/// The longest expiry that is sent: servers refuse much longer ones.
 const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
-/// In place of who the server is where it does not matter what it may have forgotten.
-const ANYBODY: &str = "any";
+/// In place of the server's identity if it does not matter what data it may have lost.
+const ANY: &str = "any";
 
-/// How much a number grows in a second and in an hour.
+/// By how much fencing tokens grow in a second and in an hour.
 const SECOND: u64 = 1_000_000 * FencingToken::STEP;
 const HOUR: u64 = 3_600 * SECOND;
 
-/// How long something is kept, as a server takes it.
+/// An expiry in milliseconds that a server accepts.
 fn life(keep: Duration) -> u64 {
     millis(keep.min(FOREVER))
 }
@@ -51,13 +51,13 @@ pub(super) fn acquire(request: &AcquireRequest, identity: &str) -> Cmd {
     take(&ACQUIRE, request, None, identity)
 }
 
-/// The command for a recall on the server known as `identity`, which may be `replicated`: then its replicas are waited
-/// for, and what is told must be written so that they can be.
+/// The command for a recall on the server known as `identity`. If it is `replicated`, a record that is returned must be
+/// written again, so that its replicas can be waited for.
 pub(super) fn recall(request: &RecallRequest, identity: &str, replicated: bool) -> Cmd {
     let record = request.lock.keys.first().record();
     let mut cmd = take(&RECALL, &request.lock, Some(&record), identity);
     if request.lock.fence.is_none() {
-        // In place of what else there is of a number.
+        // In place of the other arguments of a fencing token.
         for _ in 0..5 {
             cmd.arg("");
         }
@@ -68,8 +68,8 @@ pub(super) fn recall(request: &RecallRequest, identity: &str, replicated: bool) 
     cmd
 }
 
-/// The command for a completion on the server known as `identity`, over a connection that is there since `connected`;
-/// the server may be `replicated`, as for a [`recall`].
+/// The command for a completion on the server known as `identity`, over a connection that was made at `connected`; for
+/// `replicated` see [`recall`].
 pub(super) fn complete(
     request: &CompleteRequest,
     identity: &str,
@@ -96,7 +96,7 @@ const fn flag(yes: bool) -> &'static str {
     if yes { "1" } else { "" }
 }
 
-/// A run of `script`, which takes a lock: what it is given for that, and the key `beside` behind the lock's.
+/// A run of `script`, which acquires a lock, with the extra key `beside` after the lock's keys.
 fn take(script: &Script, request: &AcquireRequest, beside: Option<&str>, identity: &str) -> Cmd {
     let keys = request.keys.as_slice();
     let namespace = request.keys.namespace();
@@ -118,7 +118,7 @@ fn take(script: &Script, request: &AcquireRequest, beside: Option<&str>, identit
             cmd.arg(proposal);
             match proposal.checked_sub(FencingToken::STEP) {
                 Some(lowered) => cmd.arg(lowered),
-                // Below every number, as a proposal of less than a step is below every next one.
+                // Less than every number: a proposal below one step is less than every next fencing token.
                 None => cmd.arg(""),
             };
             cmd.arg(proposal.saturating_sub(HOUR))
@@ -147,7 +147,7 @@ pub(super) fn raise(request: &RaiseRequest) -> Cmd {
     cmd
 }
 
-/// The command for a release on a connection that is there since `connected`.
+/// The command for a release on a connection that was made at `connected`.
 pub(super) fn release(request: &ReleaseRequest, connected: Moment) -> Cmd {
     if !request.lent {
         return give_back(&RELEASE, request, &[], connected);
@@ -157,7 +157,7 @@ pub(super) fn release(request: &ReleaseRequest, connected: Moment) -> Cmd {
     give_back(&RELEASE_LENT, request, &beside, connected)
 }
 
-/// A run of `script`, which gives a lock back: what it is given for that, and the keys `beside` behind the lock's.
+/// A run of `script`, which releases a lock, with the extra keys `beside` after the lock's keys.
 fn give_back(
     script: &Script,
     request: &ReleaseRequest,
@@ -233,7 +233,7 @@ pub(super) fn chunks(requests: &[ExtendRequest]) -> impl Iterator<Item = &[Exten
 pub(super) fn check_in(request: &CheckInRequest, identity: &str) -> Cmd {
     let mut cmd = CHECK_IN.run(1, 8);
     cmd.arg(request.namespace.marker())
-        .arg(who(&request.config, identity))
+        .arg(identity_for(&request.config, identity))
         .arg(&request.config.digest)
         .arg(&request.config.text)
         .arg(millis(request.config.max_lease))
@@ -258,22 +258,22 @@ pub(super) fn promote(request: &PromoteRequest, identity: &str) -> Cmd {
     cmd
 }
 
-/// The command for a look at what the server has thrown away.
+/// The command that looks for evicted keys.
 pub(super) fn evictions(namespace: &Namespace) -> Cmd {
     let mut cmd = EVICTIONS.run(1, 1);
     cmd.arg(namespace.marker());
     cmd
 }
 
-/// Who the server is, as far as that matters under `config`.
-const fn who<'a>(config: &ClusterConfig, identity: &'a str) -> &'a str {
-    if config.guarded { identity } else { ANYBODY }
+/// The server's identity, as far as it matters under `config`.
+const fn identity_for<'a>(config: &ClusterConfig, identity: &'a str) -> &'a str {
+    if config.guarded { identity } else { ANY }
 }
 
-/// Who the server is and what it must agree to, or that neither matters.
+/// Adds the server's identity and the digest of the config; two empty arguments without a config.
 fn config(cmd: &mut Cmd, config: Option<&ClusterConfig>, identity: &str) {
     match config {
-        Some(config) => cmd.arg(who(config, identity)).arg(&config.digest),
+        Some(config) => cmd.arg(identity_for(config, identity)).arg(&config.digest),
         None => cmd.arg("").arg(""),
     };
 }

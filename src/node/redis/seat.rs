@@ -1,78 +1,27 @@
-//! Whether the server that a node is at is still the one that most of its Sentinels mean.
+//! Whether the node's server is still the one that most of its Sentinels name.
 
 use std::time::Duration;
 
 use redis::{Client, RedisError};
 use tokio::time::{sleep, timeout};
 
-use super::confirmation::{Address, Place};
-use super::connection::{Core, Setback};
-use super::info::Info;
-use super::link::Link;
-use super::question::connection;
-use super::sentinel::Sentinels;
 use crate::moment::Moment;
+use crate::node::redis::confirmation::{Address, Place};
+use crate::node::redis::connect_failure::ConnectFailure;
+use crate::node::redis::connection::Connection;
+use crate::node::redis::info::Info;
+use crate::node::redis::sentinel::{Sentinels, connection};
 use crate::node::{NodeError, NodeErrorKind};
 
-impl Core {
-    /// Whether what is sent on `link` now may count as this node's word. A server that was found through Sentinels is
-    /// the node for as long as most of them say so.
-    pub(super) fn vouch(&self, link: &Link) -> Result<(), NodeError> {
-        let sentinels = self.target.way.sentinels();
-        sentinels.map_or(Ok(()), |sentinels| sentinels.vouch(link).map(drop))
-    }
-
-    /// Waits until most Sentinels name another server as the master, and that takes itself for it. Meanwhile the state
-    /// of the first lane, which looks for all of them, says whether most of them still name this one.
-    ///
-    /// A master that is cut off from its Sentinels goes on as if nothing had happened, with us if we still reach it.
-    /// One Sentinel alone may be cut off itself.
-    pub(super) async fn replaced(&self, lane: usize, link: &Link) {
-        let (Some(sentinels), 0) = (self.target.way.sentinels(), lane) else {
-            return std::future::pending().await;
-        };
-        tokio::select! {
-            biased;
-            () = self.show_doubt(sentinels, link) => {}
-            () = sentinels.left(link, self.connect_timeout) => {}
-        }
-    }
-
-    /// Shows in the state whether the server counts. Never ends.
-    async fn show_doubt(&self, sentinels: &Sentinels, link: &Link) {
-        let mut news = sentinels.board.subscribe();
-        let mut doubted = None;
-        loop {
-            let until = sentinels.vouch(link).ok();
-            if doubted != Some(until.is_none()) {
-                doubted = Some(until.is_none());
-                // The link stays: locks can be given back on it.
-                self.doubt(until.is_none().then(|| sentinels.unconfirmed()));
-            }
-            let over = async {
-                match until {
-                    Some(until) => sleep(until.since(sentinels.now())).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                _ = news.changed() => {}
-                () = over => {}
-            }
-        }
-    }
-}
-
 impl Sentinels {
-    /// Takes the server `run_id` for the node, if most Sentinels mean it. It was reached at `place`, and they may know
+    /// Accepts the server `run_id` as the node's, if most Sentinels name it. It was reached at `place`; they may know
     /// it by other addresses, too.
     pub(super) async fn accept(
         &self,
         place: &Place,
         run_id: &str,
         limit: Duration,
-    ) -> Result<(), Setback> {
+    ) -> Result<(), ConnectFailure> {
         self.board.send_modify(|board| board.sit(run_id, place));
         if !self.board.borrow().is_settled() {
             self.other_names(run_id, &place.epoch, limit).await;
@@ -83,18 +32,18 @@ impl Sentinels {
         {
             return Ok(());
         }
-        Err(Setback::Down(self.unconfirmed()))
+        Err(ConnectFailure::Down(self.unconfirmed()))
     }
 
-    /// Until when the server may count; `None` if most Sentinels do not stand by it at all.
+    /// Until when the server is confirmed; `None` if most Sentinels do not name it at all.
     fn until(&self, run_id: &str, epoch: &str) -> Option<Moment> {
         let confirmed = self.board.borrow().confirmed(run_id, epoch)?;
         Some(confirmed + self.within)
     }
 
-    /// Until when what is sent on `link` may count. An error: not now.
-    fn vouch(&self, link: &Link) -> Result<Moment, NodeError> {
-        let until = self.until(link.info().run_id(), link.epoch());
+    /// Until when replies on `connection` count as this node's. An error if they do not count now.
+    pub(super) fn confirmed_until(&self, connection: &Connection) -> Result<Moment, NodeError> {
+        let until = self.until(connection.info().run_id(), connection.epoch());
         until.filter(|until| self.now() < *until).ok_or_else(|| {
             let within = self.within;
             NodeError::new(
@@ -104,8 +53,8 @@ impl Sentinels {
         })
     }
 
-    /// The same in full, for people.
-    fn unconfirmed(&self) -> NodeError {
+    /// The reason why the server is not confirmed, with what each Sentinel said.
+    pub(super) fn unconfirmed(&self) -> NodeError {
         let reasons = self
             .board
             .borrow()
@@ -119,8 +68,8 @@ impl Sentinels {
         )
     }
 
-    /// Looks which servers the Sentinels mean that do not name ours, and learns other names of that. Tells whether most
-    /// of them mean another, and that takes itself for the master.
+    /// Looks up the servers at the addresses that are not known as ours; if one is ours, learns the address. Returns
+    /// whether most Sentinels name another server, and that server is a master.
     async fn other_names(&self, run_id: &str, epoch: &str, limit: Duration) -> bool {
         let named = self.board.borrow().named(self.horizon());
         // Servers with their votes.
@@ -152,19 +101,19 @@ impl Sentinels {
         servers.iter().any(|(_, _, votes)| board.is_most(*votes))
     }
 
-    /// The `run_id` of the server at `address`, unless it is a replica. It may be on its way to become the master.
+    /// The `run_id` of the server at `address`, unless it is a replica (which may be about to become the master).
     async fn server_at(&self, address: &Address, limit: Duration) -> Option<String> {
         let client = self.client(address).ok()?;
         let info = timeout(limit, info_of(&client)).await.ok()?.ok()?;
         (!info.is_replica()).then(|| info.run_id().to_owned())
     }
 
-    /// Waits until most Sentinels mean another server than that of `link`, or have made it the master once more since.
-    async fn left(&self, link: &Link, limit: Duration) {
+    /// Waits until most Sentinels name another server than that of `connection`, or a later failover to the same one.
+    pub(super) async fn left(&self, connection: &Connection, limit: Duration) {
         let mut news = self.board.subscribe();
         loop {
             let settled = news.borrow_and_update().is_settled();
-            let (run_id, epoch) = (link.info().run_id(), link.epoch());
+            let (run_id, epoch) = (connection.info().run_id(), connection.epoch());
             if !settled && self.other_names(run_id, epoch, limit).await {
                 return;
             }
@@ -175,7 +124,7 @@ impl Sentinels {
     }
 }
 
-/// What the server at the end of `client` says of itself.
+/// The `INFO` of the server that `client` leads to.
 async fn info_of(client: &Client) -> Result<Info, RedisError> {
     let mut connection = connection(client).await?;
     let text: String = redis::cmd("INFO").query_async(&mut connection).await?;

@@ -1,130 +1,61 @@
-//! Where the master is at this time: the Sentinels know, and most of them have to say so again and again.
+//! [`Sentinels`]: where the master is now, as most of the Sentinels say again and again.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo,
+    RedisError,
+};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::confirmation::{Address, Board, Place};
-use super::connection::{Core, Setback};
-use super::error::NodeUrlError;
-use super::url::{Access, Certificates, Target, Way, address_of, client, read};
 use crate::clock::Clock;
 use crate::moment::Moment;
+use crate::node::redis::confirmation::{Address, Board, Place};
+use crate::node::redis::connect_failure::{ConnectFailure, random};
+use crate::node::redis::url::{Certificates, client};
 use crate::node::{NodeContext, NodeError, NodeErrorKind};
+use crate::protocol::backoff::jitter;
 
-/// For how long a word of the Sentinels counts, unless set.
+/// For how long what a Sentinel said counts, unless set.
 pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
-/// For how long it may count.
-const LEAST_WITHIN: Duration = Duration::from_millis(100);
-const MOST_WITHIN: Duration = Duration::from_secs(60);
+/// How long to wait before a Sentinel is asked again, more or less by half.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How often each is asked, at least, while what it said counts.
+const QUESTIONS: u32 = 6;
+
 /// The Sentinels that watch one master, and how to get to that.
 pub(super) struct Sentinels {
     pub(super) master: String,
     /// Each with its address.
     pub(super) sentinels: Vec<(String, Client)>,
-    settings: RedisConnectionInfo,
-    tls: bool,
-    certificates: Certificates,
-    /// How long what most of them say counts, from when they were asked.
+    pub(super) settings: RedisConnectionInfo,
+    pub(super) tls: bool,
+    pub(super) certificates: Certificates,
+    /// How long a statement counts, from when the Sentinel was asked.
     pub(super) within: Duration,
     pub(super) board: watch::Sender<Board>,
     // Known once the node has started.
-    clock: OnceLock<Arc<dyn Clock>>,
+    pub(super) clock: OnceLock<Arc<dyn Clock>>,
 }
 
 /// How to get to the server that is the master now.
 pub(super) struct Lead {
     pub(super) client: Client,
-    /// What the Sentinels said of it, where there are any.
+    /// What the Sentinels said of it, if there are any.
     pub(super) place: Option<Place>,
 }
 
-/// The node that is whatever server the Sentinels at `urls` call `master`.
-pub(super) fn target(
-    urls: &[String],
-    master: &str,
-    within: Duration,
-    access: &Access,
-    certificates: &Certificates,
-) -> Result<Target, NodeUrlError> {
-    if !(LEAST_WITHIN..=MOST_WITHIN).contains(&within) {
-        return Err(NodeUrlError::of("confirm_within", BAD_WITHIN));
-    }
-    if master.is_empty() {
-        return Err(NodeUrlError::of("master", NO_NAME));
-    }
-    let mut sentinels = Vec::new();
-    let mut secrets: Vec<String> = access.password.clone().into_iter().collect();
-    let mut kinds = Vec::new();
-    for (index, url) in urls.iter().enumerate() {
-        let here = |error: NodeUrlError| error.of_sentinel(index);
-        let (info, tls) = read(url, certificates).map_err(here)?;
-        if !matches!(
-            info.addr(),
-            ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. }
-        ) {
-            return Err(here(NodeUrlError::new(SOCKET)));
-        }
-        let settings = info.redis_settings().clone();
-        if settings.db() != 0 {
-            return Err(here(NodeUrlError::new(DATABASE)));
-        }
-        secrets.extend(settings.password().map(str::to_owned));
-        let address = address_of(info.addr());
-        if sentinels.iter().any(|(other, _)| *other == address) {
-            return Err(here(NodeUrlError::new(TWICE)));
-        }
-        let info = info.set_redis_settings(
-            settings
-                .set_protocol(ProtocolVersion::RESP2)
-                .set_skip_set_lib_name(),
-        );
-        sentinels.push((address, client(info, tls, certificates).map_err(here)?));
-        kinds.push(tls);
-    }
-    let Some(tls) = kinds.first().copied() else {
-        return Err(NodeUrlError::of("sentinels", NO_SENTINELS));
-    };
-    if kinds.iter().any(|kind| *kind != tls) {
-        return Err(NodeUrlError::of("sentinels", MIXED));
-    }
-    let mut addresses: Vec<&str> = sentinels.iter().map(|(address, _)| &**address).collect();
-    addresses.sort_unstable();
-    let settings = RedisConnectionInfo::default()
-        .set_protocol(ProtocolVersion::RESP3)
-        .set_skip_set_lib_name();
-    Ok(Target {
-        address: format!("sentinel:{master}@{}", addresses.join(",")),
-        // Never the address of the master, which changes.
-        name: format!("sentinel:{master}"),
-        secrets: secrets
-            .into_iter()
-            .filter(|secret| !secret.is_empty())
-            .collect(),
-        way: Way::Sentinels(Sentinels {
-            master: master.to_owned(),
-            board: watch::Sender::new(Board::new(sentinels.len())),
-            sentinels,
-            settings: access.apply(settings),
-            tls,
-            certificates: certificates.clone(),
-            within,
-            clock: OnceLock::new(),
-        }),
-    })
-}
-
 impl Sentinels {
-    /// Takes in the clock that confirmations are measured with.
+    /// Takes the clock by which confirmations are measured.
     pub(super) fn begin(&self, context: &NodeContext) {
         self.clock.get_or_init(|| Arc::clone(&context.clock));
     }
 
-    /// What all processes must have alike.
+    /// What all processes must agree on.
     pub(super) fn agreed(&self) -> String {
         let (master, within) = (&self.master, self.within);
         let mut addresses: Vec<&str> = self.addresses().collect();
@@ -141,13 +72,13 @@ impl Sentinels {
         self.clock.get().map_or(Moment::ORIGIN, |clock| clock.now())
     }
 
-    /// What was asked before is too old to count.
+    /// Statements that were asked for earlier are too old to count.
     pub(super) fn horizon(&self) -> Moment {
         self.now().saturating_sub(self.within)
     }
 
-    /// Leads to the server that most Sentinels name. The answer comes within two thirds of `limit`.
-    pub(super) async fn master(&self, limit: Duration) -> Result<Lead, Setback> {
+    /// Returns how to get to the server that most Sentinels name, within two thirds of `limit`.
+    pub(super) async fn master(&self, limit: Duration) -> Result<Lead, ConnectFailure> {
         let mut board = self.board.subscribe();
         let known =
             |board: &Board| board.favourite(self.horizon()).is_some() || board.is_complete();
@@ -161,14 +92,14 @@ impl Sentinels {
         let reasons = board.describe(self.horizon(), self.addresses());
         let master = &self.master;
         Err(if board.is_hopeless() {
-            Setback::Refused(NodeError::new(
+            ConnectFailure::Refused(NodeError::new(
                 NodeErrorKind::Misconfigured,
                 format!(
                     "too few of its Sentinels tell where the master `{master}` is; check its name, and that the URLs are those of Sentinels, each listed once and with its credentials: {reasons}"
                 ),
             ))
         } else {
-            Setback::Down(NodeError::new(
+            ConnectFailure::Down(NodeError::new(
                 NodeErrorKind::Unavailable,
                 format!(
                     "most of its Sentinels do not agree where the master `{master}` is: {reasons}"
@@ -177,7 +108,7 @@ impl Sentinels {
         })
     }
 
-    pub(super) fn client(&self, (host, port): &Address) -> Result<Client, Setback> {
+    pub(super) fn client(&self, (host, port): &Address) -> Result<Client, ConnectFailure> {
         let (host, port) = (host.clone(), *port);
         let addr = if self.tls {
             ConnectionAddr::TcpTls {
@@ -196,71 +127,26 @@ impl Sentinels {
             client(info, self.tls, &self.certificates).ok()
         });
         made.ok_or_else(|| {
-            Setback::Down(NodeError::new(
+            ConnectFailure::Down(NodeError::new(
                 NodeErrorKind::Unavailable,
                 "a Sentinel told an address of the master that cannot be used",
             ))
         })
     }
-}
 
-impl Core {
-    /// The way to the server, and what is known of it before it is asked.
-    pub(super) async fn lead(&self) -> Result<Lead, Setback> {
-        match &self.target.way {
-            Way::Direct(client) => Ok(Lead {
-                client: client.clone(),
-                place: None,
-            }),
-            Way::Sentinels(sentinels) => sentinels.master(self.connect_timeout).await,
-        }
+    /// How long to wait between two questions, more or less by half.
+    pub(super) fn pause(&self) -> Duration {
+        let pause = PAUSE.min(self.within / QUESTIONS);
+        pause / 2 + jitter(random(), pause)
     }
 }
 
-const NO_SENTINELS: &str = "a master is found through at least one Sentinel; give their URLs, as in `redis://10.0.0.1:26379`";
-const NO_NAME: &str =
-    "the name of the master is empty; it is what `sentinel monitor` calls it, often `mymaster`";
-const SOCKET: &str =
-    "a Sentinel is reached over TCP; use `redis://host:26379` or `rediss://host:26379`";
-const DATABASE: &str = "a Sentinel has no databases; choose that of the master with `database`";
-const TWICE: &str =
-    "this Sentinel is listed twice, so that its word would count twice; list each once";
-const BAD_WITHIN: &str = "`confirm_within` must be from 100 ms to 1 min; 3 s are usual";
-const MIXED: &str = "some Sentinels are reached with TLS and some without; use `rediss://` for all or for none, and the master alike";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn named(urls: &[&str], master: &str) -> Result<Target, NodeUrlError> {
-        let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
-        let (access, certificates) = (Access::default(), Certificates::default());
-        target(&urls, master, CONFIRM_WITHIN, &access, &certificates)
-    }
-
-    #[test]
-    fn the_name_does_not_depend_on_where_the_master_is() {
-        let target = named(&["redis://:pw@S2:26379", "redis://s1:26379"], "mymaster").unwrap();
-        assert_eq!(target.name, "sentinel:mymaster");
-        assert_eq!(target.address, "sentinel:mymaster@s1:26379,s2:26379");
-        assert_eq!(target.secrets, ["pw"]);
-    }
-
-    #[test]
-    fn what_cannot_be_a_sentinel_says_what_to_do() {
-        for (urls, master, word) in [
-            (&[][..], "m", "at least one"),
-            (&["redis://s"], "", "name of the master"),
-            (&["unix:///s"], "m", "over TCP"),
-            (&["redis://s/1"], "m", "`database`"),
-            (&["s:26379"], "m", "starts with"),
-        ] {
-            let error = named(urls, master).err().unwrap();
-            assert!(error.to_string().contains(word), "{urls:?}: {error}");
-        }
-        if cfg!(feature = "tls") {
-            let error = named(&["redis://s", "rediss://t"], "m").err().unwrap();
-            assert!(error.to_string().contains("for all or for none"), "{error}");
-        }
-    }
+/// A connection for single questions.
+pub(super) async fn connection(client: &Client) -> Result<MultiplexedConnection, RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
 }

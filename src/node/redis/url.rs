@@ -1,13 +1,8 @@
-//! From a URL to a client that can connect, and to names that are fit to be shown.
+//! Reads node URLs, and makes clients that can connect.
 
-use redis::io::tcp::TcpSettings;
-use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo,
-};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
-use super::error::NodeUrlError;
-use super::sentinel::Sentinels;
+use crate::node::redis::error::NodeUrlError;
 
 /// The certificates of a TLS connection, as PEM.
 #[derive(Clone, Default)]
@@ -22,36 +17,7 @@ impl Certificates {
     }
 }
 
-/// Where a node is and how to get there.
-pub(super) struct Target {
-    /// `host:port` in lower case, or the path of a socket: the same for two URLs of one address.
-    pub(super) address: String,
-    /// The address and, unless it is 0, the database.
-    pub(super) name: String,
-    /// What must not be seen in any text.
-    pub(super) secrets: Vec<String>,
-    pub(super) way: Way,
-}
-
-/// How connections are made.
-pub(super) enum Way {
-    /// To one address.
-    Direct(Client),
-    /// To where the master is.
-    Sentinels(Sentinels),
-}
-
-impl Way {
-    /// Those that tell where the server is, if any do.
-    pub(super) const fn sentinels(&self) -> Option<&Sentinels> {
-        match self {
-            Self::Direct(_) => None,
-            Self::Sentinels(sentinels) => Some(sentinels),
-        }
-    }
-}
-
-/// Who we are to the server and what we use of it, where that is not said by the URL.
+/// Credentials and database, where they are not in the URL.
 #[derive(Clone, Default)]
 pub(super) struct Access {
     pub(super) user: Option<String>,
@@ -74,40 +40,7 @@ impl Access {
     }
 }
 
-impl Target {
-    /// Reads `url`.
-    pub(super) fn parse(
-        url: &str,
-        access: &Access,
-        certificates: &Certificates,
-    ) -> Result<Self, NodeUrlError> {
-        let (info, tls) = read(url, certificates)?;
-        let settings = access.apply(info.redis_settings().clone());
-        let address = address_of(info.addr());
-        let name = match settings.db() {
-            0 => address.clone(),
-            db => format!("{address}/{db}"),
-        };
-        let password = settings.password().filter(|password| !password.is_empty());
-        let secrets = password.map(str::to_owned).into_iter().collect();
-        let info = info
-            // Only RESP3 tells of a lost connection without traffic.
-            .set_redis_settings(
-                settings
-                    .set_protocol(ProtocolVersion::RESP3)
-                    .set_skip_set_lib_name(),
-            )
-            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        Ok(Self {
-            address,
-            name,
-            secrets,
-            way: Way::Direct(client(info, tls, certificates)?),
-        })
-    }
-}
-
-/// Reads a URL of any server; tells, too, whether it speaks TLS.
+/// Reads the URL of any server. Returns whether it speaks TLS, too.
 pub(super) fn read(
     url: &str,
     certificates: &Certificates,
@@ -140,11 +73,11 @@ pub(super) fn read(
     Ok((info, tls))
 }
 
-/// Whether there is something behind the `?` that the client passes over. Whoever writes `redis://h?db=3` or
-/// `?ssl=true` would have neither, and not be told.
+/// Whether there is something behind the `?` that the client ignores: a URL like `redis://h?db=3` or `?ssl=true` must
+/// not silently have no effect.
 fn says_more(url: &str) -> bool {
     let known: &[&str] = match url.split_once("://") {
-        // It is RESP3 whatever that says, and people have it from clients that must be told.
+        // We use RESP3 whatever it says, and URLs written for other clients have it.
         Some(("redis" | "rediss" | "valkey" | "valkeys", _)) => &["protocol"],
         _ => &["user", "pass", "db", "protocol"],
     };
@@ -169,7 +102,7 @@ pub(super) fn address_of(addr: &ConnectionAddr) -> String {
     }
 }
 
-/// What connects to the server at `info`.
+/// A client for the server at `info`.
 #[cfg(feature = "tls")]
 pub(super) fn client(
     info: ConnectionInfo,
@@ -179,8 +112,8 @@ pub(super) fn client(
     if !tls {
         return Client::open(info).map_err(|_| NodeUrlError::new(MALFORMED));
     }
-    // The client panics on its first connection if the process has no provider. An error says that the program
-    // has chosen one itself, which is as good.
+    // The client panics on its first connection if the process has no provider. An error means that the program has
+    // chosen one itself, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let is_pem = |pem: &[u8], label: &[u8]| pem.windows(label.len()).any(|part| part == label);
     let certificate = b"-----BEGIN CERTIFICATE-----";
@@ -230,98 +163,3 @@ const BAD_ROOT: &str = "the root certificate is not in PEM form (`-----BEGIN CER
 const BAD_CLIENT: &str = "the client certificate or its key is not in PEM form";
 #[cfg(feature = "tls")]
 const BAD_CERTIFICATES: &str = "the certificates cannot be used; check that root, client certificate and key are PEM and whole";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(url: &str) -> Result<Target, NodeUrlError> {
-        Target::parse(url, &Access::default(), &Certificates::default())
-    }
-
-    #[test]
-    fn a_name_is_the_address_without_credentials() {
-        for (url, name, address) in [
-            ("redis://LOCALHOST", "localhost:6379", "localhost:6379"),
-            ("redis://u:p@h:1/3", "h:1/3", "h:1"),
-            ("valkey://:p@10.0.0.1:7", "10.0.0.1:7", "10.0.0.1:7"),
-            ("redis://[::1]:7/0", "[::1]:7", "[::1]:7"),
-            (
-                "unix:///run/r.sock?pass=p&db=2",
-                "/run/r.sock/2",
-                "/run/r.sock",
-            ),
-            ("redis+unix:///run/r.sock", "/run/r.sock", "/run/r.sock"),
-            ("redis://h/?protocol=resp3", "h:6379", "h:6379"),
-        ] {
-            let target = parse(url).unwrap();
-            assert_eq!(target.name, name, "{url}");
-            assert_eq!(target.address, address, "{url}");
-        }
-        let target = parse("redis://:a%40b@h").unwrap();
-        assert_eq!(target.secrets, ["a@b"]);
-    }
-
-    #[test]
-    fn a_wrong_url_says_what_to_do_and_keeps_the_password() {
-        for (url, word) in [
-            ("", "starts with"),
-            ("10.0.0.1", "starts with"),
-            ("http://:s3cret@h", "starts with"),
-            ("s3cret://h", "starts with"),
-            ("redis://", "malformed"),
-            ("redis://:s3cret@h:port", "malformed"),
-            ("redis://:s3/cret@h", "malformed"),
-            ("redis://:s3cret@h/db", "malformed"),
-            ("redis://:s3cret@h/-1", "malformed"),
-            ("redis://:s3cret@h/?protocol=s3cret", "malformed"),
-            ("redis://0.0.0.0", "malformed"),
-            ("redis://h?db=3", "malformed"),
-            ("redis://h?pass=s3cret", "malformed"),
-            ("redis://h/?protocol=resp3&ssl=true", "malformed"),
-            ("redis://h/1#s3cret", "malformed"),
-            ("unix:///s?password=s3cret", "malformed"),
-            ("unix://tmp/s", "malformed"),
-            (
-                "rediss://h#insecure",
-                if cfg!(feature = "tls") {
-                    "root_certificate"
-                } else {
-                    "feature `tls`"
-                },
-            ),
-        ] {
-            let error = parse(url).err().unwrap();
-            let text = format!("{error} {error:?}");
-            assert!(text.contains(word), "{url}: {text}");
-            assert!(
-                !text.contains("s3cret") && !text.contains("cret@"),
-                "{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_set_beside_the_url_comes_before_it() {
-        let access = Access {
-            user: None,
-            password: Some("p@:/".to_owned()),
-            database: Some(7),
-        };
-        let target = Target::parse("redis://u:old@h/3", &access, &Certificates::default()).unwrap();
-        assert_eq!(target.name, "h:6379/7");
-        assert_eq!(target.secrets, ["p@:/"]);
-    }
-
-    #[test]
-    fn certificates_need_a_tls_url() {
-        let certificates = Certificates {
-            root: Some(b"-----BEGIN CERTIFICATE-----".to_vec()),
-            client: None,
-        };
-        let error = Target::parse("redis://h", &Access::default(), &certificates)
-            .err()
-            .unwrap();
-        assert!(error.to_string().contains("rediss://"), "{error}");
-    }
-}

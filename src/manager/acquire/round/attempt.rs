@@ -107,7 +107,7 @@ impl Attempt {
         };
         let request = AcquireRequest::new(keys.clone(), token, shared.terms.ttl)
             .under(Some(Arc::clone(&shared.config)))
-            .numbered(keep_fence.and_then(|keep| shared.proposal(keep)));
+            .fenced(keep_fence.and_then(|keep| shared.proposal(keep)));
         // Before anything can leave: validity counts from here, for every node.
         let sent = shared.clock.now();
         let fanout = shared.send_all(|node| match purpose {
@@ -319,7 +319,7 @@ impl Attempt {
         let share = Some(obligation.share());
         let release = Release::new(&self.shared, self.release_command(), &granted, free, share);
         for node in granted {
-            self.round.settle(node);
+            self.round.mark_released(node);
         }
         let _ = release.quorum().await;
     }

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use crate::manager::acquire::round::attempt::Attempt;
 use crate::manager::error::acquire::NoQuorum;
 use crate::node::{Fence, NodeError, NodeErrorKind, RaiseReply, RaiseRequest};
-use crate::protocol::fence::{Numbering, numbering};
+use crate::protocol::fence::{FenceVerdict, agree};
 use crate::token::FencingToken;
 
 impl Attempt {
@@ -21,37 +21,37 @@ impl Attempt {
         let Some(keep) = self.keep_fence else {
             return Ok(());
         };
-        let numbers: Vec<(usize, FencingToken)> = self.round.numbers().collect();
-        let tokens: Vec<FencingToken> = numbers.iter().map(|(_, token)| *token).collect();
-        match numbering(&tokens, self.shared.terms.quorum.needed()) {
-            Numbering::Agreed(token) => {
+        let granted: Vec<(usize, FencingToken)> = self.round.fences().collect();
+        let tokens: Vec<FencingToken> = granted.iter().map(|(_, token)| *token).collect();
+        match agree(&tokens, self.shared.terms.quorum.needed()) {
+            FenceVerdict::Agreed(token) => {
                 self.fence = Some(token);
                 self.shared.fences.count(true);
                 Ok(())
             }
-            Numbering::Open(token) => {
+            FenceVerdict::Open(token) => {
                 self.shared.fences.count(false);
-                self.write_back(Fence::new(token, keep), &numbers).await
+                self.write_back(Fence::new(token, keep), &granted).await
             }
             // No round is granted without fencing tokens.
-            Numbering::None => Err(self.no_quorum()),
+            FenceVerdict::None => Err(self.no_quorum()),
         }
     }
 
     async fn write_back(
         &mut self,
         fence: Fence,
-        numbers: &[(usize, FencingToken)],
+        granted: &[(usize, FencingToken)],
     ) -> Result<(), NoQuorum> {
         let (shared, token) = (Arc::clone(&self.shared), fence.token);
         let needed = shared.terms.quorum.needed();
         let request = RaiseRequest::new(self.keys.clone(), self.token, fence);
-        let lower = numbers.iter().filter(|(_, number)| *number < token);
+        let lower = granted.iter().filter(|(_, number)| *number < token);
         let lower = lower.map(|(node, _)| *node);
         let mut raising = shared.send(lower, |node| node.raise(request.clone()));
         raising.until(sleep(shared.patience(self.sent)));
         // Those that reported it have it already.
-        let mut have = numbers
+        let mut have = granted
             .iter()
             .filter(|(_, number)| *number == token)
             .count();

@@ -76,7 +76,7 @@ impl Attempt {
             let owing: Vec<usize> = nodes.iter().copied().filter(is_granted).collect();
             for node in &nodes {
                 // What it granted is released with that.
-                self.round.settle(*node);
+                self.round.mark_released(*node);
             }
             obligation.enter(Stage::Releasing);
             let release =

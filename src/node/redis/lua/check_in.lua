@@ -1,10 +1,9 @@
--- Asks whether the node may vote, and begins its quarantine if it may have forgotten something.
--- KEYS: the marker. ARGV: 1 who the server is ('any' if it does not matter what it may have forgotten), 2 the digest of
--- the config, 3 its text, 4 the longest lease in milliseconds, 5 a random name, 6 '1' if the members are being changed,
--- 7 the format.
--- Answers {1, longest lease, highest number or '', replaced} if it may vote; {2, name of the quarantine, longest lease,
--- longest lease under the config before, 1 if it has voted under this config or else 0, replaced} if not; {-2, config,
--- its digest, replaced} under another config. `replaced` are the digests of the configs before, the last one first.
+-- Tells whether the node may vote, and begins its quarantine if it may have lost data.
+-- KEYS: the marker. ARGV: 1 the server's identity ('any' if lost data does not matter), 2 the digest of the config, 3
+-- its text, 4 the longest lease in milliseconds, 5 a random name, 6 '1' if the members are being changed, 7 the format.
+-- Replies {1, longest lease, highest fencing token or '', replaced} if it may vote; {2, name of the quarantine, longest
+-- lease, longest lease under the previous config, 1 if it has voted under this config or else 0, replaced} if not; {-2,
+-- config, its digest, replaced} under another config. `replaced` lists the digests of earlier configs, the last first.
 local me = told
 local known = redis.call(
   'HMGET', KEYS[1], 'identity', 'digest', 'max_lease', 'hwm', 'quarantine', 'config', 'format', 'replaced', 'earlier', 'accepted'
@@ -16,7 +15,7 @@ if (known[2] or known[7]) and not agreed and ARGV[6] ~= '1' then
 end
 local lease, earlier = tonumber(agreed and known[3] or 0), tonumber(known[9] or 0)
 if not agreed then
-  -- What the processes before agreed on is over; only what they may still hold is waited for once more.
+  -- The previous config has ended; only locks that are still held under it are waited for once more.
   earlier = math.max(earlier, tonumber(known[3] or 0))
   if known[2] then
     local left, count = {known[2]}, 1

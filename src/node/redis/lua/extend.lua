@@ -1,11 +1,12 @@
--- Sets the ttl of many locks anew, each only where its owner still holds it.
+-- Sets the ttl of many locks again, each only if its owner still holds it.
 -- KEYS: the marker, then for each lock its owner's tombstone and, for each of its keys, the key and its counter.
--- ARGV: 1 who the server is ('any' or '' if it need not be known), 2 the digest of the config, then for each lock: how many
--- keys it has, its owner token, its ttl in milliseconds, '1' to set it where absent, its number ('' for none), how
--- long counters live.
--- Answers {1 if the node may vote or else 0, then one item per lock: 1 extended, 2 set anew, 3 either of them, for longer
--- than the node knows of, 0 absent, {remaining milliseconds, tag of the holder} held by another, or a text: the error};
--- or {-2, config, its digest} under another config. The calls on locks are protected, so that one failure does not hide the other locks' answers.
+-- ARGV: 1 the server's identity ('any' or '' if it does not matter), 2 the digest of the config, then for each lock:
+-- how many keys it has, its owner token, its ttl in milliseconds, '1' to set it where it is absent, its fencing token
+-- ('' for none), how long counters live.
+-- Replies {1 if the node may vote or else 0, then one item per lock: 1 extended, 2 set again, 3 either of them for
+-- longer than the node knows of, 0 absent, {remaining milliseconds, tag of the holder} held by another owner, or a
+-- text: the error}; or {-2, config, its digest} under another config. The calls on locks are protected, so that one
+-- failure does not hide the replies of the other locks.
 if refusal and refusal[1] == -2 then
   return refusal
 end
@@ -14,16 +15,17 @@ local function failed(answer)
   return type(answer) == 'table' and answer.err
 end
 
--- Raises the counters of `count` keys from `first` on, and keeps them; an error where one could not be written.
+-- Raises the counters of `count` keys from index `first` on and sets their ttl. Returns an error if one was not
+-- written.
 local function count_up(first, count, number, keep)
   if unmarked then
     return unmarked
   end
   local trouble = false
   for i = first, first + 2 * (count - 1), 2 do
-    -- Asked for many, a server takes what is no string for absent.
+    -- MGET reports a key of another type as absent.
     local seen = redis.pcall('MGET', KEYS[i + 1])[1]
-    -- A command of long ago must not take away what the mark stands for.
+    -- A late command must not lower what the mark stands for.
     local value = counted(seen) or mark
     if less(value, number) then
       value = number
@@ -59,7 +61,8 @@ local function extend(tomb, first, count, token, ttl, refill, number, keep)
   end
   if number ~= '' then
     local trouble = count_up(first, count, number, keep)
-    -- Without memory to raise a counter the lock goes on all the same; what is set anew needs its number.
+    -- If the server is out of memory for a counter, the lock is still extended; a key that is set again needs its
+    -- counter.
     if trouble and absent then
       return trouble
     end

@@ -1,7 +1,8 @@
--- `told` is who this server is: as the client read it on this connection, or, where that is too old or replicas may
--- take its place, as the server says now ('ask'). It is the process and, where it was promoted, its last promotion: a
--- master that was demoted and promoted again keeps its connections and has the locks of another. It is '' where nobody
--- asks. Before 'ask' may stand by which failover it became the master, as its Sentinels have it; that stays.
+-- Sets `told` to the server's identity: as the client read it on this connection or, if that is too old or replicas may
+-- take the server's place ('ask'), as the server itself says now. The identity is its process and, if it was promoted,
+-- its last promotion: a master that was demoted and promoted again keeps its connections but has another server's
+-- locks. '' means that the identity does not matter. 'ask' may have a prefix, the number of the failover by which the
+-- server became the master according to its Sentinels; the prefix stays.
 if string.sub(told, -3) == 'ask' then
   local failover = string.sub(told, 1, -4)
   local data = redis.call('INFO', 'replication')

@@ -1,5 +1,5 @@
--- Whether the `identity` in a marker is that of the server that is `told`. What a promotion has set of it is cleared once
--- the backlog is freed, long after it was written into markers, and nothing is lost by that.
+-- Whether the `identity` in a marker is the one in `told`. The part that a promotion adds is cleared once the
+-- replication backlog is freed, long after it was written to markers; no data is lost by that.
 local function is_told(identity)
   if identity == told then
     return true

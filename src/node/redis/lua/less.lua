@@ -1,4 +1,5 @@
--- Whether the number in the digits of `a` is below that of `b`. Lua's own numbers are too short for fencing tokens.
+-- Whether the number with the digits `a` is less than that with the digits `b`. Lua's numbers cannot hold fencing
+-- tokens.
 local function less(a, b)
   if #a ~= #b then
     return #a < #b

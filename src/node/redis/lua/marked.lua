@@ -1,5 +1,5 @@
--- How far the numbers of the node have come: the highest, which stands in for counters that are missing, and the floor,
--- below which no counter counts. A counter may be older than the data that it came back with.
+-- The node's highest fencing token, which stands in for missing counters, and the floor: a lower counter counts as the
+-- floor, because restored data may hold old counters.
 local mark, floor = known[4], known[5]
 local unmarked
 if mark and not counted(mark) or floor and not counted(floor) then

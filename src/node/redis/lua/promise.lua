@@ -1,9 +1,9 @@
--- Remembers whom the lock was granted: nobody who had it before may keep a record from now on.
+-- Remembers the owner that the lock was granted to: no earlier owner may store a record from now on.
 redis.call('HSET', record, 'last', token)
 if ended then
   redis.call('HDEL', record, 'ballot', 'body', 'until')
 end
--- That is for as long as it was told, and the key for no less than its record.
+-- The key lives at least as long as ARGV[12] says, and as its record.
 if not (kept[1] or kept[4]) or redis.call('PTTL', record) < tonumber(ARGV[12]) then
   redis.call('PEXPIRE', record, ARGV[12])
 end

@@ -1,8 +1,8 @@
--- Ends a quarantine, if it is still the one that is meant.
--- KEYS: the marker. ARGV: 1 who the server is, 2 the digest of the config, 3 the name of the quarantine, 4 the least
--- that the highest number, and the number of every key, becomes ('' for nothing), 5 the least that the longest lease
--- becomes in milliseconds.
--- Answers 1 if it was ended, else 0; an error if nothing can be counted on from that number.
+-- Ends a quarantine, if the node is still in the one that is named.
+-- KEYS: the marker. ARGV: 1 the server's identity, 2 the digest of the config, 3 the name of the quarantine, 4 the
+-- floor to which the highest fencing token and every counter is raised ('' for none), 5 the least longest lease in
+-- milliseconds.
+-- Replies 1 if it was ended, else 0; an error if the floor is no usable fencing token.
 local me = told
 if ARGV[4] ~= '' and not counted(ARGV[4]) then
   return redis.error_reply('NOMARK nothing can be counted on from this floor')
@@ -11,7 +11,7 @@ local known = redis.call('HMGET', KEYS[1], 'digest', 'quarantine', 'hwm', 'floor
 if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or not is_told(string.match(ARGV[3], '^(.*):')) then
   return 0
 end
--- Raises a number of the marker to the floor. What is none goes: others know better.
+-- Raises a field of the marker to the floor. A field without a usable number is removed: the other nodes know better.
 local function raise(field, before)
   before = counted(before)
   if ARGV[4] ~= '' and (not before or less(before, ARGV[4])) then
@@ -21,7 +21,7 @@ local function raise(field, before)
   end
 end
 raise('hwm', known[3])
--- The node may have come back with counters of long ago: none of them counts for less from now on.
+-- Restored data may hold old counters: from now on none of them counts for less.
 raise('floor', known[4])
 if tonumber(known[5] or 0) < tonumber(ARGV[5]) then
   redis.call('HSET', KEYS[1], 'max_lease', ARGV[5])

@@ -1,7 +1,7 @@
--- Writes the number of a lock back, if it is still ours.
+-- Writes the fencing token of a lock back, if the lock is still ours.
 -- KEYS: the marker, then for each key the lock and its counter.
--- ARGV: 1 the owner token, 2 the number, 3 how long counters live in milliseconds.
--- Answers 1 if the counters are at least at the number, 0 if a key is not ours, an error as an acquire.
+-- ARGV: 1 the owner token, 2 the fencing token, 3 how long counters live in milliseconds.
+-- Replies 1 if no counter is below the fencing token any more, 0 if a key is not ours, an error as for an acquire.
 for i = 2, #KEYS, 2 do
   if redis.call('GET', KEYS[i]) ~= ARGV[1] then
     return 0
@@ -12,7 +12,7 @@ if unmarked then
 end
 local counts = {}
 for i = 3, #KEYS, 2 do
-  -- Asked for many, a server takes what is no string for absent.
+  -- MGET reports a key of another type as absent.
   local count = counted(redis.call('MGET', KEYS[i])[1]) or mark
   counts[i] = less(count, ARGV[2]) and ARGV[2] or count
 end

@@ -1,6 +1,6 @@
--- What the `marker` knows: who the node was, under which config, for leases of what length, up to which number, and
--- from which on since it was promoted. And, if the node may not vote for who is `told` ('any' if it does not matter what
--- it has forgotten) and under the config of this `digest`, the answer that says so.
+-- Reads the `marker` into `known`: the identity, the config, the longest lease, the highest fencing token and the
+-- floor. Sets `refusal` to the reply that says so if the node may not vote with the identity in `told` ('any' if lost
+-- data does not matter) and under the config with this `digest`.
 local known = redis.call('HMGET', marker, 'identity', 'digest', 'max_lease', 'hwm', 'floor')
 local refusal
 if told ~= '' then
@@ -15,5 +15,5 @@ if told ~= '' then
     refusal = {-1}
   end
 end
--- For how long what is set here at most counts, in milliseconds.
+-- The longest time in milliseconds for which a lock that is set here counts.
 local longest = (told == '' or told == 'any') and math.huge or tonumber(known[3] or 0)

@@ -1,4 +1,4 @@
-//! The commands of those who borrow.
+//! The commands of borrowers.
 
 use redis::Cmd;
 

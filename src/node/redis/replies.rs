@@ -1,11 +1,11 @@
-//! How the answers of the scripts are read.
+//! How the replies of the scripts are read.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use redis::Value;
 
-use super::error::{garbled, quarantined, rejected};
+use crate::node::redis::error::{garbled, quarantined, rejected};
 use crate::node::{
     AcquireReply, CheckInReply, ClusterConfig, CompleteReply, ExtendReply, Holder, NodeError,
     NodeErrorKind, RaiseReply, ReleaseReply, VerifyReply, unmarked,
@@ -13,7 +13,7 @@ use crate::node::{
 use crate::record::Record;
 use crate::token::{FencingToken, OwnerHash};
 
-/// Reads the answer to an acquire or a recall. It is taken by value, because a record may be big.
+/// Reads the reply to an acquire or a recall. It is taken by value, because a record may be big.
 pub(super) fn read_acquire(
     answer: Value,
     ours: Option<&ClusterConfig>,
@@ -49,7 +49,7 @@ pub(super) fn read_acquire(
     }
 }
 
-/// The grant in an answer to a recall.
+/// The grant in the reply to a recall.
 fn promised(
     number: &Value,
     record: Option<Record>,
@@ -66,7 +66,7 @@ fn promised(
     }
 }
 
-/// The record in an answer to a recall.
+/// The record in the reply to a recall.
 fn record(ballot: &Value, body: &mut Value, until: &Value) -> Result<Record, NodeError> {
     match (number_of(ballot, "a recall")?, body, until) {
         (Some(ballot), Value::BulkString(body), Value::BulkString(until)) => {
@@ -82,7 +82,7 @@ fn record(ballot: &Value, body: &mut Value, until: &Value) -> Result<Record, Nod
     }
 }
 
-/// Reads the answer to a completion.
+/// Reads the reply to a completion.
 pub(super) fn read_complete(
     answer: &Value,
     ours: Option<&ClusterConfig>,
@@ -96,7 +96,7 @@ pub(super) fn read_complete(
     }
 }
 
-/// Reads the answer to a raise.
+/// Reads the reply to a raise.
 pub(super) fn read_raise(answer: &Value) -> Result<RaiseReply, NodeError> {
     match answer {
         Value::Int(1) => Ok(RaiseReply::Raised),
@@ -105,7 +105,7 @@ pub(super) fn read_raise(answer: &Value) -> Result<RaiseReply, NodeError> {
     }
 }
 
-/// Reads the answer to a release.
+/// Reads the reply to a release.
 pub(super) fn read_release(answer: &Value) -> Result<ReleaseReply, NodeError> {
     match items(answer) {
         Some([Value::Int(0)]) => Ok(ReleaseReply::NotOwner),
@@ -117,7 +117,7 @@ pub(super) fn read_release(answer: &Value) -> Result<ReleaseReply, NodeError> {
     }
 }
 
-/// Reads the answer to one chunk of an extend, which must have `expected` items.
+/// Reads the reply to one chunk of an extend, which must have `expected` items.
 pub(super) fn read_extend(
     answer: &Value,
     expected: usize,
@@ -155,7 +155,7 @@ fn read_one_extend(answer: &Value, voting: bool) -> Result<ExtendReply, NodeErro
     }
 }
 
-/// Reads the answer to a verify.
+/// Reads the reply to a verify.
 pub(super) fn read_verify(
     answer: &Value,
     ours: Option<&ClusterConfig>,
@@ -171,7 +171,7 @@ pub(super) fn read_verify(
     }
 }
 
-/// Reads the answer to the end of a claim.
+/// Reads the reply to the end of a claim.
 pub(super) fn read_end_claim(answer: &Value) -> Result<(), NodeError> {
     match answer {
         Value::Int(1) => Ok(()),
@@ -179,7 +179,7 @@ pub(super) fn read_end_claim(answer: &Value) -> Result<(), NodeError> {
     }
 }
 
-/// Reads the answer to a check-in.
+/// Reads the reply to a check-in.
 pub(super) fn read_check_in(answer: &Value) -> Result<CheckInReply, NodeError> {
     let lease = |value: &i64| Duration::from_millis(u64::try_from(*value).unwrap_or(0));
     match items(answer) {
@@ -229,7 +229,7 @@ pub(super) fn read_check_in(answer: &Value) -> Result<CheckInReply, NodeError> {
     }
 }
 
-/// Reads the answer to a promotion.
+/// Reads the reply to a promotion.
 pub(super) fn read_promote(answer: &Value) -> Result<bool, NodeError> {
     match answer {
         Value::Int(1) => Ok(true),
@@ -238,7 +238,7 @@ pub(super) fn read_promote(answer: &Value) -> Result<bool, NodeError> {
     }
 }
 
-/// What an answer to `command` means with which the node keeps out of it.
+/// The error for a reply to `command` by which the node refuses it.
 fn refusal(answer: Option<&[Value]>, ours: Option<&ClusterConfig>, command: &str) -> NodeError {
     match (answer, ours) {
         (Some([Value::Int(-1)]), _) => {
@@ -266,17 +266,17 @@ fn words(bytes: &[u8]) -> Vec<String> {
     text(bytes).split_whitespace().map(str::to_owned).collect()
 }
 
-/// The highest number of a node, if it has any. It must be one that can be counted on from: others are told of it.
+/// The highest fencing token of a node, if it has any. It must be usable, because the other nodes are given it.
 fn mark_of(value: &Value) -> Result<Option<FencingToken>, NodeError> {
     match (number_of(value, "a check-in"), value) {
         (Ok(Some(mark)), _) if mark.get() > FencingToken::LAST_COUNTED => Err(unmarked()),
-        // Whatever it is, the script found it there.
+        // Not a fencing token at all.
         (Err(_), Value::BulkString(_)) => Err(unmarked()),
         (mark, _) => mark,
     }
 }
 
-/// The number in the digits of an answer to `command`, if there is one.
+/// The fencing token in a reply to `command`, if there is one.
 fn number_of(value: &Value, command: &str) -> Result<Option<FencingToken>, NodeError> {
     let Value::BulkString(digits) = value else {
         return Err(garbled(command));

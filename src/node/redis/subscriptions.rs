@@ -1,4 +1,4 @@
-//! [`Hub`]: which ears listen to which channel of one node, and what the server knows of it. No I/O.
+//! [`Subscriptions`]: which channels of one node are listened to, and what the server knows of that. No I/O.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -8,22 +8,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use crate::namespace::NodeKey;
-use crate::node::{Ear, Subscription};
+use crate::node::{NoticeSender, Subscription};
 
 /// The subscriptions of one node.
 #[derive(Default)]
-pub(super) struct Hub {
+pub(super) struct Subscriptions {
     channels: Mutex<Channels>,
     changed: Notify,
-    // Whether the lack of a right was reported.
+    // Whether a missing right was reported.
     reported: AtomicBool,
 }
 
 #[derive(Default)]
 struct Channels {
     by_name: HashMap<Arc<str>, Channel>,
-    // Those of which the server does not know what we want. Two sets, so that who begins to listen never waits behind
-    // all who end.
+    // Channels whose state on the server is not the one we want. Two sets, so that a new listener never waits behind
+    // all those that end.
     to_join: HashSet<Arc<str>>,
     to_leave: HashSet<Arc<str>>,
     next: u64,
@@ -31,7 +31,7 @@ struct Channels {
 
 #[derive(Default)]
 struct Channel {
-    ears: Vec<(u64, Ear)>,
+    senders: Vec<(u64, NoticeSender)>,
     server: Server,
 }
 
@@ -49,10 +49,10 @@ enum Server {
     Leaving,
 }
 
-/// How many channels are joined or left by one command: a long one holds up everybody else on the server.
+/// How many channels one command joins or leaves: a long command holds up all other clients of the server.
 pub(super) const CHUNK: usize = 500;
 
-/// What to ask of the server next: at most one command of each kind, so that it is one round trip.
+/// What to ask of the server next: at most one command of each kind, so one round trip.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) join: Vec<Arc<str>>,
@@ -65,14 +65,14 @@ impl Batch {
     }
 }
 
-impl Hub {
+impl Subscriptions {
     fn channels(&self) -> MutexGuard<'_, Channels> {
         // Nothing below can panic half-way.
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets `ear` hear of the releases of `key` until the subscription is dropped.
-    pub(super) fn subscribe(self: &Arc<Self>, key: &NodeKey, ear: Ear) -> Subscription {
+    /// Reports the releases of `key` to `sender` until the subscription is dropped.
+    pub(super) fn subscribe(self: &Arc<Self>, key: &NodeKey, sender: NoticeSender) -> Subscription {
         let name: Arc<str> = Arc::from(key.channel());
         let mut guard = self.channels();
         let channels = &mut *guard;
@@ -80,14 +80,14 @@ impl Hub {
         channels.next += 1;
         let channel = channels.by_name.entry(Arc::clone(&name)).or_default();
         if channel.server == Server::On {
-            ear.opened();
+            sender.opened();
         }
-        channel.ears.push((id, ear));
+        channel.senders.push((id, sender));
         channels.mark(&name);
         drop(guard);
         self.changed.notify_one();
         Subscription::new(End {
-            hub: Arc::clone(self),
+            subscriptions: Arc::clone(self),
             name,
             id,
         })
@@ -96,14 +96,14 @@ impl Hub {
     fn remove(&self, name: &Arc<str>, id: u64) {
         let mut channels = self.channels();
         if let Some(channel) = channels.by_name.get_mut(name) {
-            channel.ears.retain(|(other, _)| *other != id);
+            channel.senders.retain(|(other, _)| *other != id);
             channels.mark(name);
         }
         drop(channels);
         self.changed.notify_one();
     }
 
-    /// Waits until something is to be asked of the server.
+    /// Waits until there is something to ask of the server.
     pub(super) async fn work(&self) {
         while self.channels().is_settled() {
             self.changed.notified().await;
@@ -139,7 +139,10 @@ impl Hub {
                 if let Some(channel) = channels.by_name.get_mut(&name) {
                     channel.server = server;
                     if server == Server::On {
-                        channel.ears.iter().for_each(|(_, ear)| ear.opened());
+                        channel
+                            .senders
+                            .iter()
+                            .for_each(|(_, sender)| sender.opened());
                     }
                 }
                 channels.mark(&name);
@@ -155,10 +158,13 @@ impl Hub {
         channels.to_leave.clear();
         channels.by_name.retain(|name, channel| {
             if channel.server == Server::On {
-                channel.ears.iter().for_each(|(_, ear)| ear.closed());
+                channel
+                    .senders
+                    .iter()
+                    .for_each(|(_, sender)| sender.closed());
             }
             channel.server = Server::Off;
-            let wanted = !channel.ears.is_empty();
+            let wanted = !channel.senders.is_empty();
             if wanted {
                 channels.to_join.insert(Arc::clone(name));
             }
@@ -166,37 +172,37 @@ impl Hub {
         });
     }
 
-    /// Somebody has released the key of the channel `name`.
+    /// The key of the channel `name` was released.
     pub(super) fn announce(&self, name: &[u8], listeners: Option<u32>) {
         let Ok(name) = std::str::from_utf8(name) else {
             return;
         };
         if let Some(channel) = self.channels().by_name.get(name) {
             channel
-                .ears
+                .senders
                 .iter()
-                .for_each(|(_, ear)| ear.released(listeners));
+                .for_each(|(_, sender)| sender.released(listeners));
         }
     }
 
-    /// Whether this is the first time that the lack of a right is reported.
+    /// Whether this is the first report of a missing right.
     pub(super) fn report(&self) -> bool {
         !self.reported.swap(true, Ordering::Relaxed)
     }
 }
 
 impl Channels {
-    /// Whether the server knows all that we want.
+    /// Whether the server's subscriptions are those that we want.
     fn is_settled(&self) -> bool {
         self.to_join.is_empty() && self.to_leave.is_empty()
     }
 
-    /// Notes whether the server has to be asked about `name`, and forgets it if nobody knows it any more.
+    /// Notes what to ask of the server about `name`; drops it if neither we nor the server know it any more.
     fn mark(&mut self, name: &Arc<str>) {
         let Some(channel) = self.by_name.get(name) else {
             return;
         };
-        match (channel.server, channel.ears.is_empty()) {
+        match (channel.server, channel.senders.is_empty()) {
             (Server::Off, false) => {
                 self.to_join.insert(Arc::clone(name));
             }
@@ -221,10 +227,10 @@ fn take_chunk(names: &mut HashSet<Arc<str>>) -> Vec<Arc<str>> {
     names.extract_if(|_| true).take(CHUNK).collect()
 }
 
-impl fmt::Debug for Hub {
+impl fmt::Debug for Subscriptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let channels = self.channels().by_name.len();
-        f.debug_struct("Hub")
+        f.debug_struct("Subscriptions")
             .field("channels", &channels)
             .finish_non_exhaustive()
     }
@@ -232,14 +238,14 @@ impl fmt::Debug for Hub {
 
 /// Ends a subscription when it is dropped.
 struct End {
-    hub: Arc<Hub>,
+    subscriptions: Arc<Subscriptions>,
     name: Arc<str>,
     id: u64,
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.hub.remove(&self.name, self.id);
+        self.subscriptions.remove(&self.name, self.id);
     }
 }
 
@@ -248,95 +254,119 @@ mod tests {
     use super::*;
     use crate::lock_key::LockKey;
     use crate::namespace::Namespace;
-    use crate::node::Ears;
+    use crate::node::NoticeReceiver;
 
     fn key(name: &str) -> NodeKey {
         Namespace::default().node_key(&LockKey::new(name).unwrap())
     }
 
     /// Asks the server, which agrees; tells how many channels were joined and left.
-    fn turn(hub: &Hub) -> (usize, usize) {
-        let batch = hub.next_batch();
+    fn turn(subscriptions: &Subscriptions) -> (usize, usize) {
+        let batch = subscriptions.next_batch();
         let sizes = (batch.join.len(), batch.leave.len());
-        hub.done(batch);
+        subscriptions.done(batch);
         sizes
     }
 
     #[test]
     fn a_channel_is_joined_once_and_left_with_its_last_ear() {
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(2));
-        let first = hub.subscribe(&key("a"), ears.ear(0));
-        assert_eq!(ears.heard().open, 0);
-        assert_eq!(turn(&hub), (1, 0));
-        assert_eq!(ears.heard().open, 1);
-        let second = hub.subscribe(&key("a"), ears.ear(1));
-        assert_eq!(ears.heard().open, 2, "it is open already");
-        assert!(hub.next_batch().is_empty());
-        hub.announce(b"lk!free:a", Some(2));
-        hub.announce(b"lk!free:b", Some(9));
-        hub.announce(b"\xff", Some(9));
+        let (subscriptions, receiver) =
+            (Arc::new(Subscriptions::default()), NoticeReceiver::new(2));
+        let first = subscriptions.subscribe(&key("a"), receiver.sender(0));
+        assert_eq!(receiver.notices().open, 0);
+        assert_eq!(turn(&subscriptions), (1, 0));
+        assert_eq!(receiver.notices().open, 1);
+        let second = subscriptions.subscribe(&key("a"), receiver.sender(1));
+        assert_eq!(receiver.notices().open, 2, "it is open already");
+        assert!(subscriptions.next_batch().is_empty());
+        subscriptions.announce(b"lk!free:a", Some(2));
+        subscriptions.announce(b"lk!free:b", Some(9));
+        subscriptions.announce(b"\xff", Some(9));
         assert_eq!(
-            (ears.heard().released, ears.heard().listeners),
+            (receiver.notices().released, receiver.notices().listeners),
             (2, Some(2))
         );
         drop(first);
-        assert!(hub.next_batch().is_empty());
+        assert!(subscriptions.next_batch().is_empty());
         drop(second);
-        assert_eq!(turn(&hub), (0, 1));
-        assert!(!hub.is_used(), "nothing is left of it");
+        assert_eq!(turn(&subscriptions), (0, 1));
+        assert!(!subscriptions.is_used(), "nothing is left of it");
     }
 
     #[test]
     fn who_changes_their_mind_under_way_is_served_by_the_next_batch() {
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(1));
-        let first = hub.subscribe(&key("a"), ears.ear(0));
-        let joining = hub.next_batch();
+        let (subscriptions, receiver) =
+            (Arc::new(Subscriptions::default()), NoticeReceiver::new(1));
+        let first = subscriptions.subscribe(&key("a"), receiver.sender(0));
+        let joining = subscriptions.next_batch();
         drop(first);
-        assert!(hub.next_batch().is_empty(), "one thing at a time");
-        hub.done(joining);
-        let leaving = hub.next_batch();
+        assert!(subscriptions.next_batch().is_empty(), "one thing at a time");
+        subscriptions.done(joining);
+        let leaving = subscriptions.next_batch();
         assert_eq!(leaving.leave.len(), 1);
-        let second = hub.subscribe(&key("a"), ears.ear(0));
-        assert_eq!(ears.heard().open, 0, "not before the server has confirmed");
-        hub.done(leaving);
-        assert_eq!(turn(&hub), (1, 0));
+        let second = subscriptions.subscribe(&key("a"), receiver.sender(0));
+        assert_eq!(
+            receiver.notices().open,
+            0,
+            "not before the server has confirmed"
+        );
+        subscriptions.done(leaving);
+        assert_eq!(turn(&subscriptions), (1, 0));
         drop(second);
-        assert_eq!(turn(&hub), (0, 1));
+        assert_eq!(turn(&subscriptions), (0, 1));
         // What was never asked for needs not be given back.
-        drop(hub.subscribe(&key("b"), ears.ear(0)));
-        assert!(hub.next_batch().is_empty() && !hub.is_used());
+        drop(subscriptions.subscribe(&key("b"), receiver.sender(0)));
+        assert!(subscriptions.next_batch().is_empty() && !subscriptions.is_used());
     }
 
     #[test]
     fn a_batch_is_one_round_trip_and_who_begins_is_in_the_next_one() {
         let many = 2 * CHUNK + 1;
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(many + 1));
+        let (subscriptions, receiver) = (
+            Arc::new(Subscriptions::default()),
+            NoticeReceiver::new(many + 1),
+        );
         let all: Vec<_> = (0..many)
-            .map(|n| hub.subscribe(&key(&format!("k{n}")), ears.ear(n)))
+            .map(|n| subscriptions.subscribe(&key(&format!("k{n}")), receiver.sender(n)))
             .collect();
-        assert_eq!(turn(&hub), (CHUNK, 0));
-        let open = ears.heard().open;
+        assert_eq!(turn(&subscriptions), (CHUNK, 0));
+        let open = receiver.notices().open;
         assert_eq!(open, CHUNK, "the first need not wait for the last");
-        assert_eq!((turn(&hub), turn(&hub)), ((CHUNK, 0), (1, 0)));
+        assert_eq!(
+            (turn(&subscriptions), turn(&subscriptions)),
+            ((CHUNK, 0), (1, 0))
+        );
         drop(all);
-        assert_eq!(turn(&hub), (0, CHUNK));
-        let _new = hub.subscribe(&key("new"), ears.ear(many));
-        assert_eq!(turn(&hub), (1, CHUNK), "it waits for no one who ends");
-        assert_eq!(ears.heard().open, many + 1);
-        assert_eq!((turn(&hub), turn(&hub)), ((0, 1), (0, 0)));
+        assert_eq!(turn(&subscriptions), (0, CHUNK));
+        let _new = subscriptions.subscribe(&key("new"), receiver.sender(many));
+        assert_eq!(
+            turn(&subscriptions),
+            (1, CHUNK),
+            "it waits for no one who ends"
+        );
+        assert_eq!(receiver.notices().open, many + 1);
+        assert_eq!(
+            (turn(&subscriptions), turn(&subscriptions)),
+            ((0, 1), (0, 0))
+        );
     }
 
     #[test]
     fn a_lost_connection_closes_all_and_all_that_is_wanted_is_joined_again() {
-        let (hub, ears) = (Arc::new(Hub::default()), Ears::new(2));
-        let _kept = hub.subscribe(&key("a"), ears.ear(0));
-        let left = hub.subscribe(&key("b"), ears.ear(1));
-        assert_eq!(turn(&hub), (2, 0));
+        let (subscriptions, receiver) =
+            (Arc::new(Subscriptions::default()), NoticeReceiver::new(2));
+        let _kept = subscriptions.subscribe(&key("a"), receiver.sender(0));
+        let left = subscriptions.subscribe(&key("b"), receiver.sender(1));
+        assert_eq!(turn(&subscriptions), (2, 0));
         drop(left);
-        let _under_way = hub.next_batch();
-        hub.lost();
-        assert_eq!(ears.heard().open, 1, "only the one that listens is told");
-        assert_eq!(turn(&hub), (1, 0));
-        assert_eq!(ears.heard().least_open, 0);
+        let _under_way = subscriptions.next_batch();
+        subscriptions.lost();
+        assert_eq!(
+            receiver.notices().open,
+            1,
+            "only the one that listens is told"
+        );
+        assert_eq!(turn(&subscriptions), (1, 0));
+        assert_eq!(receiver.notices().least_open, 0);
     }
 }

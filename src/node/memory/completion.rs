@@ -1,0 +1,104 @@
+//! The commands for idempotency keys: a lock or a record, and the completion of a request.
+
+use crate::namespace::NodeKey;
+use crate::node::memory::records::Now;
+use crate::node::memory::store::Store;
+use crate::node::{
+    AcquireReply, CompleteReply, CompleteRequest, NodeError, RecallRequest, ReleaseReply,
+};
+use crate::token::OwnerToken;
+
+impl Store {
+    pub(super) fn recall(
+        &mut self,
+        request: &RecallRequest,
+        now: Now,
+    ) -> Result<AcquireReply, NodeError> {
+        let lock = &request.lock;
+        let key = lock.keys.first();
+        if let Some(config) = &lock.config {
+            // A record can be returned whatever the lease.
+            self.markers.admit(lock.keys.namespace(), config, None)?;
+        }
+        let record = self.records.record(key, now);
+        if let (Some(record), false) = (&record, request.adopt) {
+            self.count_command();
+            return Ok(AcquireReply::Recorded(record.clone()));
+        }
+        let reply = self.acquire(lock, now.moment, now.unix_micros)?;
+        let AcquireReply::Granted { fence } = reply else {
+            return Ok(reply);
+        };
+        self.records.grant(key, lock.token, request.linger, now);
+        Ok(AcquireReply::Promised {
+            fence,
+            record,
+            now: now.unix_millis(),
+        })
+    }
+
+    pub(super) fn complete(
+        &mut self,
+        request: &CompleteRequest,
+        now: Now,
+    ) -> Result<CompleteReply, NodeError> {
+        let (key, token) = (request.release.keys.first(), &request.release.token);
+        let voting = match &request.config {
+            Some(config) => self
+                .markers
+                .is_voting(request.release.keys.namespace(), config)?,
+            None => true,
+        };
+        // A node that may have lost data can still store what a quorum has.
+        let stored = (voting || request.chosen) && self.keep_record(request, key, token, now);
+        let released = self.release(&request.release, now.moment);
+        Ok(match (stored, released) {
+            (false, _) => CompleteReply::Refused,
+            (true, ReleaseReply::Released { listeners }) => CompleteReply::Stored { listeners },
+            (true, ReleaseReply::NotOwner | ReleaseReply::Lent) => {
+                CompleteReply::Stored { listeners: 0 }
+            }
+        })
+    }
+
+    /// Stores the record if it may be stored; without a record, forgets the grant. Returns whether that was done.
+    fn keep_record(
+        &mut self,
+        request: &CompleteRequest,
+        key: &NodeKey,
+        token: &OwnerToken,
+        now: Now,
+    ) -> bool {
+        let Some(record) = &request.record else {
+            self.records.forget(key, token, now);
+            return true;
+        };
+        if now.is_after(record) {
+            // Another caller may have found that it has ended.
+            return false;
+        }
+        let slot = self.records.live(key, now);
+        let known = slot.and_then(|slot| slot.record(now));
+        let known = known.map(|known| known.ballot);
+        if known > Some(record.ballot) {
+            // The writer of that record was told of ours, if ours was chosen.
+            return request.chosen;
+        }
+        let same = known == Some(record.ballot);
+        let last = slot.and_then(|slot| slot.last.as_ref());
+        let ours = match last {
+            Some(last) => last == token,
+            None => self
+                .live(key, now.moment)
+                .is_some_and(|entry| entry.token == *token),
+        };
+        // A grant from before the last promotion does not count: a later grant may have been lost.
+        let floor = self.counters.floor(request.release.keys.namespace());
+        let ours = ours && record.ballot.get() > floor;
+        let right = same || ours || request.chosen;
+        if right {
+            self.records.put(key, record.clone(), now);
+        }
+        right
+    }
+}

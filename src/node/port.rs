@@ -1,0 +1,201 @@
+//! The [`Node`] port itself, and what its methods take and return besides requests and replies.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::clock::Clock;
+use crate::namespace::Namespace;
+use crate::node::completion::{CompleteRequest, RecallRequest};
+use crate::node::error::{NodeError, NodeErrorKind};
+use crate::node::notifier::Notifier;
+use crate::node::registry::ServerRegistry;
+use crate::node::request::{
+    AcquireRequest, CheckInRequest, EndClaim, ExtendRequest, PromoteRequest, RaiseRequest,
+    ReleaseRequest, VerifyRequest,
+};
+use crate::protocol::reply::{
+    AcquireReply, CheckInReply, CompleteReply, ExtendReply, RaiseReply, ReleaseReply, VerifyReply,
+};
+
+/// What the methods of a [`Node`] return.
+pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+
+/// One independent server that can hold locks.
+///
+/// # Contract of an implementation
+///
+/// * Every command is atomic on the node, also one on several keys: all of them or none.
+/// * A command does nothing until its future is first polled. A future may be dropped at any time; then the outcome is
+///   unknown, and a `release` that is started afterwards must take effect after the command, or the command not at all,
+///   as long as the connection lives.
+/// * A node that is known to be down fails with [`NodeErrorKind::Unavailable`] at once, without a time-out.
+/// * A command has no time-out of its own: the caller sets the deadline.
+/// * Errors say whether the command can have taken effect ([`NodeError::outcome_unknown`]), and never contain
+///   credentials or tokens.
+/// * A node that may have lost keys does not grant, and fails with [`NodeErrorKind::Quarantined`], until it was
+///   [promoted](Node::promote). The default methods are for nodes that cannot lose data.
+/// * If a request has a [`Fence`](crate::node::Fence), the node counts as described there, and never counts backwards.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a node that can hold locks",
+    label = "must be a `Node`",
+    note = "give URLs to `LockManager::builder().redis(..)`, and `RedisNode`s, `MemoryNode`s or nodes of your own to `.nodes(..)`"
+)]
+pub trait Node: fmt::Debug + Send + Sync + 'static {
+    /// A stable name, unique in a manager, fit for logs.
+    fn name(&self) -> &str;
+
+    /// Begins to connect in the background, and goes on re-connecting until [`close`](Node::close).
+    ///
+    /// Called by the manager, once, from inside its runtime. A node with connections belongs to one manager.
+    fn start(&self, context: NodeContext);
+
+    /// What all processes must agree on about the node besides its name: how it finds its server, say. It becomes part
+    /// of their [`ClusterConfig`](crate::node::ClusterConfig). Default: nothing.
+    fn agreed(&self) -> String {
+        String::new()
+    }
+
+    /// How much longer than other nodes it stays in quarantine: the time for which a process may still count the former
+    /// server after most others have agreed that a new one has taken its place. Default: zero.
+    fn settle_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// The last known state of the node. Cheap.
+    fn state(&self) -> NodeState;
+
+    /// Waits until the node takes commands.
+    ///
+    /// # Errors
+    ///
+    /// An error means that waiting is useless: the server cannot serve as a node
+    /// ([`NodeErrorKind::Misconfigured`]), or the node was closed.
+    fn ready(&self) -> NodeFuture<Result<(), NodeError>>;
+
+    /// Sets the keys to the token for a ttl, if all of them are free.
+    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>>;
+
+    /// Sets the ttl of many locks again where we still own them, with one reply per lock, in order.
+    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies>;
+
+    /// Deletes the keys that hold the token, and announces the release if the request says so.
+    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>>;
+
+    /// Raises the counters of keys that hold the token to the lock's fencing token.
+    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
+        drop(request);
+        let error = NodeError::new(NodeErrorKind::Rejected, "it does not count fencing tokens");
+        Box::pin(std::future::ready(Err(error)))
+    }
+
+    /// Acquires the lock of an idempotency key, or returns its record.
+    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        drop(request);
+        Box::pin(std::future::ready(Err(no_records())))
+    }
+
+    /// Stores a record and releases its lock.
+    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
+        drop(request);
+        Box::pin(std::future::ready(Err(no_records())))
+    }
+
+    /// Tells whether another owner, given by the hash of its token, holds the keys, and for how long; if so, notes a
+    /// claim to a loan of the lock.
+    fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
+        drop(request);
+        let error = NodeError::new(NodeErrorKind::Rejected, "it does not verify owners");
+        Box::pin(std::future::ready(Err(error)))
+    }
+
+    /// Ends a borrower's claim.
+    fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
+        drop(request);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Tells whether the node may vote; if it may have lost data, begins its quarantine.
+    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
+        let reply = CheckInReply::Voting {
+            max_lease: request.config.max_lease,
+            high_water: None,
+            replaced: Vec::new(),
+        };
+        Box::pin(std::future::ready(Ok(reply)))
+    }
+
+    /// Ends the node's quarantine, if it is in the one that is named. Returns whether it was.
+    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
+        drop(request);
+        Box::pin(std::future::ready(Ok(true)))
+    }
+
+    /// Stops re-connecting, lets queued commands finish, and closes the connection.
+    fn close(&self) -> NodeFuture<()>;
+
+    /// Notices of releases on this node; `None` (the default) if it has none.
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        None
+    }
+}
+
+/// The result of one [`Node::extend`]: one error for all, or one result per lock.
+pub type ExtendReplies = Result<Vec<Result<ExtendReply, NodeError>>, NodeError>;
+
+/// What a node is given when it starts.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeContext {
+    /// The manager's clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where the node registers the server it found.
+    pub roster: ServerRegistry,
+    /// The ttl of the manager's leases.
+    pub ttl: Duration,
+    /// How long the manager waits for the reply to a command. A slower node is useless, but need not be down. Default:
+    /// 200 ms.
+    pub node_timeout: Duration,
+    /// The namespace of the manager's locks, and of the marker that says whether the node may vote. Default: `lk`.
+    pub namespace: Namespace,
+}
+
+impl NodeContext {
+    /// A context with the default node time-out and namespace.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, roster: ServerRegistry, ttl: Duration) -> Self {
+        Self {
+            clock,
+            roster,
+            ttl,
+            node_timeout: Duration::from_millis(200),
+            namespace: Namespace::default(),
+        }
+    }
+}
+
+/// The state of a node.
+///
+/// Serialised, it is `{"is": "up"}`, and `{"is": "down", "reason": ".."}` where there is a reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "is", content = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum NodeState {
+    /// The first attempt to connect is under way.
+    Connecting,
+    /// It takes commands.
+    Up,
+    /// It does not reply; it is being re-connected.
+    Down(NodeError),
+    /// It replies but cannot serve as a node; it is checked again from time to time.
+    Refused(NodeError),
+    /// It was closed.
+    Closed,
+}
+
+fn no_records() -> NodeError {
+    NodeError::new(NodeErrorKind::Rejected, "it keeps no records of requests")
+}

@@ -1,0 +1,267 @@
+//! [`Connections`]: the connections for commands of one node, and the state they add up to.
+
+use tokio::sync::watch;
+
+use crate::node::redis::connection::{Connection, no_connection};
+use crate::node::{NodeError, NodeErrorKind, NodeState};
+use crate::token::OwnerToken;
+
+/// The connections of one node that carry commands, one in most cases.
+///
+/// All commands of one owner token go over the same one, so that a release comes after the acquire that it undoes, and
+/// `WAIT` after the write that it waits for.
+pub(super) struct Connections {
+    status: watch::Sender<Status>,
+}
+
+/// What is known of all of them.
+struct Status {
+    slots: Box<[Slot]>,
+    /// Why the node is unusable although it is connected.
+    doubt: Option<NodeState>,
+}
+
+/// The state of one connection, and the connection while it is up.
+#[derive(Clone)]
+struct Slot {
+    state: NodeState,
+    connection: Option<Connection>,
+}
+
+impl Connections {
+    /// So many connections, none of them connected.
+    pub(super) fn new(count: usize) -> Self {
+        let slot = Slot {
+            state: NodeState::Connecting,
+            connection: None,
+        };
+        Self {
+            status: watch::Sender::new(Status {
+                slots: vec![slot; count].into(),
+                doubt: None,
+            }),
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.status.borrow().slots.len()
+    }
+
+    /// The index of the connection for everything that belongs to `token`.
+    pub(super) fn of(&self, token: &OwnerToken) -> usize {
+        of(token, self.count())
+    }
+
+    /// The connection for what belongs to `token`, or why there is none.
+    pub(super) fn connection_for(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
+        let slots = &self.status.borrow().slots;
+        connection_in(slots.get(of(token, slots.len())))
+    }
+
+    /// The connection at `index`, or why there is none.
+    pub(super) fn connection(&self, index: usize) -> Result<Connection, NodeError> {
+        connection_in(self.status.borrow().slots.get(index))
+    }
+
+    /// The connection at `index` while the node is being closed, as far as there is one left.
+    pub(super) fn last_connection(&self, index: usize) -> Option<Connection> {
+        self.status.borrow().slots.get(index)?.connection.clone()
+    }
+
+    /// The state of the node.
+    ///
+    /// It is the state of the worst connection: while one is down, those locks cannot be acquired here whose tokens
+    /// happen to fall on it.
+    pub(super) fn state(&self) -> NodeState {
+        together(&self.status.borrow()).clone()
+    }
+
+    /// Waits until the node is in a state that `claim` accepts, and returns that.
+    pub(super) async fn wait_for(&self, claim: impl Fn(&NodeState) -> bool) -> NodeState {
+        let mut status = self.status.subscribe();
+        let reached = status.wait_for(|status| claim(together(status))).await;
+        // The sender lives in `self`, so this cannot fail.
+        reached.map_or(NodeState::Closed, |status| together(&status).clone())
+    }
+
+    /// Waits until every connection has been closed and emptied.
+    pub(super) async fn ended(&self) {
+        let mut status = self.status.subscribe();
+        let over = |slot: &Slot| slot.state == NodeState::Closed && slot.connection.is_none();
+        // Likewise.
+        let _ = status
+            .wait_for(|status| status.slots.iter().all(over))
+            .await;
+    }
+
+    /// Sets the state of the connection at `index`. Returns the state of the node if that has changed.
+    pub(super) fn publish(
+        &self,
+        index: usize,
+        state: NodeState,
+        connection: Option<Connection>,
+    ) -> Option<NodeState> {
+        self.modify(|status| {
+            if let Some(slot) = status.slots.get_mut(index) {
+                *slot = Slot { state, connection };
+            }
+        })
+    }
+
+    /// Sets why the node is unusable although it is connected; `None`: it is usable. Returns the state of the node if
+    /// that has changed.
+    pub(super) fn doubt(&self, reason: Option<NodeError>) -> Option<NodeState> {
+        self.modify(|status| status.doubt = reason.map(NodeState::Down))
+    }
+
+    fn modify(&self, change: impl FnOnce(&mut Status)) -> Option<NodeState> {
+        let mut news = None;
+        self.status.send_modify(|status| {
+            let before = together(status).clone();
+            change(status);
+            let after = together(status);
+            news = (*after != before).then(|| after.clone());
+        });
+        news
+    }
+
+    /// Whether the connection at `index`, if there is one, leads to the server of `other`.
+    pub(super) fn is_at(&self, index: usize, other: &Connection) -> bool {
+        let slots = &self.status.borrow().slots;
+        let connection = slots.get(index).and_then(|slot| slot.connection.as_ref());
+        connection.is_none_or(|connection| connection.is_beside(other))
+    }
+
+    /// Makes those connections look for the right server that lead to another one than `connection`.
+    pub(super) fn warn_strangers(&self, connection: &Connection) {
+        let slots = &self.status.borrow().slots;
+        let others = slots.iter().filter_map(|slot| slot.connection.as_ref());
+        for stranger in others.filter(|other| !other.is_beside(connection)) {
+            stranger.signals().warned.notify_one();
+        }
+    }
+
+    /// Makes all connections except the one at `index` look at the server again: that one has seen that it changed.
+    pub(super) fn warn_others(&self, index: usize) {
+        for (other, slot) in self.status.borrow().slots.iter().enumerate() {
+            if let (true, Some(connection)) = (other != index, &slot.connection) {
+                connection.signals().warned.notify_one();
+            }
+        }
+    }
+}
+
+fn of(token: &OwnerToken, connections: usize) -> usize {
+    if connections < 2 {
+        return 0;
+    }
+    // FNV-1a: the same token must give the same connection, nothing else.
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = token.expose().iter().fold(0xcbf2_9ce4_8422_2325, mix);
+    // Its upper bits are the better half.
+    usize::try_from(hash >> 40).unwrap_or_default() % connections
+}
+
+fn connection_in(slot: Option<&Slot>) -> Result<Connection, NodeError> {
+    let Some(slot) = slot else {
+        return Err(closed());
+    };
+    Err(match (&slot.state, &slot.connection) {
+        (NodeState::Up, Some(connection)) => return Ok(connection.clone()),
+        (NodeState::Down(reason), _) => no_connection(reason),
+        (NodeState::Refused(reason), _) => reason.clone(),
+        (NodeState::Closed, _) => closed(),
+        (NodeState::Connecting | NodeState::Up, _) => {
+            NodeError::new(NodeErrorKind::Unavailable, "it is not connected yet")
+        }
+    })
+}
+
+fn together(status: &Status) -> &NodeState {
+    let rank = |state: &&NodeState| match state {
+        NodeState::Closed => 0,
+        NodeState::Refused(_) => 1,
+        NodeState::Down(_) => 2,
+        NodeState::Connecting => 3,
+        NodeState::Up => 4,
+    };
+    let states = status.slots.iter().map(|slot| &slot.state);
+    let worst = states.min_by_key(rank).unwrap_or(&NodeState::Closed);
+    match &status.doubt {
+        Some(doubt) if *worst == NodeState::Up => doubt,
+        _ => worst,
+    }
+}
+
+/// The error of every command to a closed node.
+pub(super) fn closed() -> NodeError {
+    NodeError::new(NodeErrorKind::Closed, "the node was closed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn down(why: &'static str) -> NodeState {
+        NodeState::Down(NodeError::new(NodeErrorKind::Unavailable, why))
+    }
+
+    #[test]
+    fn the_state_of_the_node_is_that_of_its_worst_connection() {
+        let connections = Connections::new(3);
+        assert_eq!(connections.state(), NodeState::Connecting);
+        assert_eq!(connections.publish(0, NodeState::Up, None), None);
+        assert_eq!(connections.publish(1, NodeState::Up, None), None);
+        assert_eq!(
+            connections.publish(2, NodeState::Up, None),
+            Some(NodeState::Up),
+            "all are"
+        );
+        assert_eq!(connections.publish(1, down("x"), None), Some(down("x")));
+        assert_eq!(
+            connections.publish(2, down("y"), None),
+            None,
+            "one reason is enough"
+        );
+        let refused = NodeState::Refused(NodeError::new(NodeErrorKind::Misconfigured, "z"));
+        assert_eq!(
+            connections.publish(0, refused.clone(), None),
+            Some(refused.clone())
+        );
+        assert_eq!(
+            connections.connection(1).unwrap_err().to_string(),
+            "it is down: x"
+        );
+        assert_eq!(connections.connection(0).unwrap_err().to_string(), "z");
+    }
+
+    #[test]
+    fn a_node_in_doubt_is_down_though_it_is_connected() {
+        let connections = Connections::new(1);
+        let reason = || NodeError::new(NodeErrorKind::Unavailable, "x");
+        assert_eq!(connections.doubt(Some(reason())), None, "not yet connected");
+        assert_eq!(connections.publish(0, NodeState::Up, None), Some(down("x")));
+        assert_eq!(connections.publish(0, down("y"), None), Some(down("y")));
+        assert_eq!(connections.doubt(None), None);
+        assert_eq!(
+            connections.publish(0, NodeState::Up, None),
+            Some(NodeState::Up)
+        );
+        assert_eq!(connections.doubt(Some(reason())), Some(down("x")));
+        assert_eq!(connections.doubt(None), Some(NodeState::Up));
+    }
+
+    #[test]
+    fn tokens_are_spread_over_all_connections_and_stay_on_theirs() {
+        let connections = Connections::new(4);
+        let token = |number: u8| OwnerToken::from_entropy([number; OwnerToken::ENTROPY_LEN]);
+        let mut counts = [0; 4];
+        for number in 0..=255 {
+            let index = connections.of(&token(number));
+            assert_eq!(index, connections.of(&token(number)));
+            counts[index] += 1;
+        }
+        assert!(counts.iter().all(|count| *count > 32), "{counts:?}");
+        assert_eq!(Connections::new(1).of(&token(7)), 0);
+    }
+}

@@ -1,0 +1,289 @@
+//! [`RedisNode`]: the port, on a server.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use crate::namespace::NodeKey;
+use crate::node::redis::connection::Connection;
+use crate::node::redis::script::Script;
+use crate::node::redis::sentinel::Sentinels;
+use crate::node::redis::shared::Shared;
+use crate::node::redis::{
+    commands, error, extend_parts, listener, question, replies, scripts, supervisor,
+};
+use crate::node::{
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
+    EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
+    NoticeSender, Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
+    ReleaseRequest, Subscription, VerifyReply, VerifyRequest,
+};
+
+/// A Redis or Valkey server as a node. See the [module](self) for what the server must be.
+///
+/// It connects once its manager starts it, with one connection for all commands unless it has replicas, and keeps it
+/// up until [`close`](Node::close) or until the last clone and the last command are gone. Clones are the same node:
+/// give it to one manager only, for the first that shuts down closes it.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_redlock::node::Node as _;
+/// use tower_redlock::node::redis::RedisNode;
+///
+/// let node = RedisNode::new("redis://:secret@10.0.0.1/2")?;
+/// assert_eq!(node.name(), "10.0.0.1:6379/2");
+///
+/// let node = RedisNode::builder("unix:///run/redis.sock")
+///     .name("local")
+///     .connect_timeout(Duration::from_millis(200))
+///     .build()?;
+/// assert_eq!(node.name(), "local");
+/// # Ok::<(), tower_redlock::node::redis::NodeUrlError>(())
+/// ```
+#[must_use = "a node does nothing unless a manager is given it"]
+#[derive(Clone)]
+pub struct RedisNode {
+    handle: Arc<Handle>,
+}
+
+impl Node for RedisNode {
+    fn name(&self) -> &str {
+        &self.handle.shared.name
+    }
+
+    fn start(&self, context: NodeContext) {
+        let shared = Arc::clone(&self.handle.shared);
+        if shared.begin() {
+            if let Some(replicas) = &shared.replicas {
+                replicas.begin(&context);
+            }
+            tokio::spawn(listener::listen(Arc::clone(&shared)));
+            question::begin(&shared, &context);
+            for index in 0..shared.connections.count() {
+                let shared = Arc::clone(&shared);
+                tokio::spawn(supervisor::supervise(shared, index, context.clone()));
+            }
+        }
+    }
+
+    fn state(&self) -> NodeState {
+        self.handle.shared.state()
+    }
+
+    fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move { handle.shared.ready().await })
+    }
+
+    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move {
+            let mut connection = handle.shared.connection(&request.token)?;
+            let cmd = scripts::acquire(&request, connection.identity());
+            commands::acquire(
+                handle.shared.replicas.as_ref(),
+                &mut connection,
+                &scripts::ACQUIRE,
+                cmd,
+                &request,
+            )
+            .await
+        })
+    }
+
+    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move {
+            if requests.is_empty() {
+                return Ok(Vec::new());
+            }
+            if handle.shared.connections.count() > 1 {
+                return Ok(Box::pin(extend_parts::extend(&handle.shared, &requests)).await);
+            }
+            let mut connection = handle.shared.connection_of(0)?;
+            commands::extend(&mut connection, &requests, handle.shared.replicas.as_ref())
+                .await
+                .map_err(|error| error::failed(&error))
+        })
+    }
+
+    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
+        // Also while the server is not confirmed: a key that is left there would block others once it is.
+        let token = request.token;
+        let choose = move |shared: &Shared| shared.connections.connection_for(&token);
+        let script = match request.lent {
+            false => &scripts::RELEASE,
+            true => &scripts::RELEASE_LENT,
+        };
+        let cmd = move |connection: &Connection| scripts::release(&request, connection.since());
+        self.command(choose, script, cmd, replies::read_release)
+    }
+
+    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move {
+            let mut connection = handle.shared.connection(&request.lock.token)?;
+            let replicas = handle.shared.replicas.as_ref();
+            let cmd = scripts::recall(&request, connection.identity(), replicas.is_some());
+            commands::acquire(
+                replicas,
+                &mut connection,
+                &scripts::RECALL,
+                cmd,
+                &request.lock,
+            )
+            .await
+        })
+    }
+
+    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move {
+            let token = &request.release.token;
+            let mut connection = match &request.record {
+                Some(_) => handle.shared.connection(token)?,
+                None => handle.shared.connections.connection_for(token)?,
+            };
+            let replicas = handle.shared.replicas.as_ref();
+            let (identity, since) = (connection.identity(), connection.since());
+            let cmd = scripts::complete(&request, identity, since, replicas.is_some());
+            let config = request.config.as_deref();
+            if let Some(replicas) = replicas {
+                return Box::pin(commands::complete_replicated(
+                    &mut connection,
+                    replicas,
+                    cmd,
+                    config,
+                ))
+                .await;
+            }
+            let answer = commands::run(&mut connection, &scripts::COMPLETE, &cmd).await?;
+            replies::read_complete(&answer, config)
+        })
+    }
+
+    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
+        let token = request.token;
+        let choose = move |shared: &Shared| shared.connection(&token);
+        let cmd = move |_: &Connection| scripts::raise(&request);
+        self.command(choose, &scripts::RAISE, cmd, replies::read_raise)
+    }
+
+    fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
+        let config = request.config.clone();
+        let cmd = move |connection: &Connection| scripts::verify(&request, connection.identity());
+        let read = move |answer: &Value| replies::read_verify(answer, config.as_deref());
+        self.command(FIRST, &scripts::VERIFY, cmd, read)
+    }
+
+    fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
+        let cmd = move |_: &Connection| scripts::end_claim(&request);
+        // On the connection of the claim, so after it; and, as a release, also while the server is not confirmed.
+        let choose = |shared: &Shared| shared.connections.connection(0);
+        self.command(choose, &scripts::END_CLAIM, cmd, replies::read_end_claim)
+    }
+
+    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
+        let cmd = move |connection: &Connection| scripts::check_in(&request, connection.identity());
+        self.command(FIRST, &scripts::CHECK_IN, cmd, replies::read_check_in)
+    }
+
+    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
+        let cmd = move |connection: &Connection| scripts::promote(&request, connection.identity());
+        self.command(FIRST, &scripts::PROMOTE, cmd, replies::read_promote)
+    }
+
+    fn settle_time(&self) -> Duration {
+        let sentinels = self.handle.shared.target.way.sentinels();
+        sentinels.map_or(Duration::ZERO, |sentinels| sentinels.within)
+    }
+
+    fn agreed(&self) -> String {
+        let sentinels = self.handle.shared.target.way.sentinels();
+        sentinels.map(Sentinels::agreed).unwrap_or_default()
+    }
+
+    fn close(&self) -> NodeFuture<()> {
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move {
+            handle.shared.stop();
+            handle.shared.stopped().await;
+        })
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        Some(Arc::new(self.clone()))
+    }
+}
+
+impl RedisNode {
+    /// A node that has not been started.
+    pub(super) fn of(shared: Shared) -> Self {
+        Self {
+            handle: Arc::new(Handle {
+                shared: Arc::new(shared),
+            }),
+        }
+    }
+
+    /// Runs one script when it is polled: `choose` picks the connection, `cmd` builds the command for it, and `read`
+    /// reads the reply.
+    fn command<T: 'static>(
+        &self,
+        choose: impl FnOnce(&Shared) -> Result<Connection, NodeError> + Send + 'static,
+        script: &'static Script,
+        cmd: impl FnOnce(&Connection) -> Cmd + Send + 'static,
+        read: impl FnOnce(&Value) -> Result<T, NodeError> + Send + 'static,
+    ) -> NodeFuture<Result<T, NodeError>> {
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move {
+            let mut connection = choose(&handle.shared)?;
+            let cmd = cmd(&connection);
+            read(&commands::run(&mut connection, script, &cmd).await?)
+        })
+    }
+
+    /// Where the node is, the same for two URLs of one address; without credentials.
+    #[allow(
+        dead_code,
+        reason = "the builder of the manager looks for duplicates with it"
+    )]
+    pub(crate) fn address(&self) -> &str {
+        &self.handle.shared.target.address
+    }
+}
+
+impl Notifier for RedisNode {
+    fn subscribe(&self, key: &NodeKey, sender: NoticeSender) -> Subscription {
+        self.handle.shared.subscriptions.subscribe(key, sender)
+    }
+}
+
+impl fmt::Debug for RedisNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the client: it holds the credentials.
+        f.debug_struct("RedisNode")
+            .field("name", &self.handle.shared.name)
+            .field("state", &self.handle.shared.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The connection for what belongs to no owner token.
+const FIRST: fn(&Shared) -> Result<Connection, NodeError> = |shared| shared.connection_of(0);
+
+/// What the clones of a node and its commands hold. The supervisors hold only [`Shared`], so they are told to end when
+/// the last handle is gone.
+struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.stop();
+    }
+}

@@ -1,0 +1,188 @@
+//! [`Shared`]: what the supervisors, the commands and the listener of one node share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::node::redis::connect_failure::ConnectFailure;
+use crate::node::redis::connection::Connection;
+use crate::node::redis::connections::{Connections, closed};
+use crate::node::redis::error;
+use crate::node::redis::info::Allowed;
+use crate::node::redis::replicas::Replicas;
+use crate::node::redis::sentinel::Lead;
+use crate::node::redis::subscriptions::Subscriptions;
+use crate::node::redis::target::{Target, Way};
+use crate::node::{NodeError, NodeState};
+use crate::token::OwnerToken;
+
+/// One node: its settings, its connections and its subscriptions.
+pub(super) struct Shared {
+    pub(super) name: String,
+    pub(super) target: Target,
+    pub(super) connect_timeout: Duration,
+    /// Those who listen to releases.
+    pub(super) subscriptions: Arc<Subscriptions>,
+    /// How many replicas must acknowledge, if any.
+    pub(super) replicas: Option<Replicas>,
+    /// What is tolerated of the server.
+    pub(super) allowed: Allowed,
+    /// The connections that carry commands.
+    pub(super) connections: Connections,
+    closing: watch::Sender<bool>,
+    started: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn new(
+        name: String,
+        target: Target,
+        connect_timeout: Duration,
+        replicas: Option<Replicas>,
+        (connections, allowed): (usize, Allowed),
+    ) -> Self {
+        Self {
+            name,
+            target,
+            connect_timeout,
+            replicas,
+            allowed,
+            subscriptions: Arc::default(),
+            connections: Connections::new(connections),
+            closing: watch::Sender::new(false),
+            started: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn state(&self) -> NodeState {
+        self.connections.state()
+    }
+
+    /// The connection for commands of `token` whose replies count, or why there is none.
+    pub(super) fn connection(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
+        self.connection_of(self.connections.of(token))
+    }
+
+    /// The same for the connection at `index`.
+    pub(super) fn connection_of(&self, index: usize) -> Result<Connection, NodeError> {
+        let connection = self.connections.connection(index)?;
+        if let Some(sentinels) = self.target.way.sentinels() {
+            sentinels.confirmed_until(&connection)?;
+        }
+        Ok(connection)
+    }
+
+    /// Waits for all connections, or for news that there will be none.
+    pub(super) async fn ready(&self) -> Result<(), NodeError> {
+        let is_settled =
+            |state: &NodeState| !matches!(state, NodeState::Connecting | NodeState::Down(_));
+        match self.connections.wait_for(is_settled).await {
+            NodeState::Up => Ok(()),
+            NodeState::Refused(reason) => Err(reason),
+            _ => Err(closed()),
+        }
+    }
+
+    /// Waits until the node takes commands.
+    pub(super) async fn up(&self) {
+        self.connections
+            .wait_for(|state| *state == NodeState::Up)
+            .await;
+    }
+
+    /// Waits until the node is to be closed.
+    pub(super) async fn closing(&self) {
+        let mut closing = self.closing.subscribe();
+        // The sender lives in `self`, so this cannot fail.
+        let _ = closing.wait_for(|closing| *closing).await;
+    }
+
+    /// Whether this is the first call; the supervisors are started once.
+    pub(super) fn begin(&self) -> bool {
+        !self.started.swap(true, Ordering::AcqRel)
+    }
+
+    /// Asks the supervisors to end.
+    pub(super) fn stop(&self) {
+        self.closing.send_replace(true);
+        if self.begin() {
+            // There are no supervisors, and there will be none.
+            for index in 0..self.connections.count() {
+                self.publish(index, NodeState::Closed, None);
+            }
+        }
+    }
+
+    /// Waits until the supervisors have ended.
+    pub(super) async fn stopped(&self) {
+        self.connections.ended().await;
+    }
+
+    /// Whether all other connections must lead to the server that this one leads to. A connection to another server
+    /// could have that grant a lock which the first server has granted already.
+    ///
+    /// With Sentinels only the first connection leads: it alone follows what most of them say.
+    pub(super) const fn is_leading(&self, index: usize) -> bool {
+        index == 0 || matches!(self.target.way, Way::Direct(_))
+    }
+
+    /// Whether `connection`, which is the one at `index`, leads to the right server.
+    pub(super) fn agrees(&self, index: usize, connection: &Connection) -> bool {
+        self.is_leading(index) || self.connections.is_at(0, connection)
+    }
+
+    pub(super) fn publish(&self, index: usize, state: NodeState, connection: Option<Connection>) {
+        if let Some(state) = self.connections.publish(index, state, connection) {
+            self.changed(&state);
+        }
+    }
+
+    /// Sets why the node is unusable although it is connected; `None`: it is usable.
+    pub(super) fn doubt(&self, reason: Option<NodeError>) {
+        if let Some(state) = self.connections.doubt(reason) {
+            self.changed(&state);
+        }
+    }
+
+    /// Logs a change of the state. Called once for each change.
+    fn changed(&self, state: &NodeState) {
+        let name = &self.name;
+        match state {
+            NodeState::Up => crate::trace::node_changed(name, "up", &""),
+            NodeState::Down(reason) => crate::trace::node_changed(name, "down", reason),
+            NodeState::Refused(reason) => crate::trace::node_changed(name, "refused", reason),
+            NodeState::Connecting | NodeState::Closed => {}
+        }
+    }
+
+    /// A text fit for logs: without tokens and passwords.
+    pub(super) fn clean(&self, text: &str) -> String {
+        error::clean(text, &self.target.secrets)
+    }
+
+    /// How to get to the server, and what is known of it before it is asked.
+    pub(super) async fn lead(&self) -> Result<Lead, ConnectFailure> {
+        match &self.target.way {
+            Way::Direct(client) => Ok(Lead {
+                client: client.clone(),
+                place: None,
+            }),
+            Way::Sentinels(sentinels) => sentinels.master(self.connect_timeout).await,
+        }
+    }
+
+    /// Whether the server may get another server's data while its connections live on (by demotion and promotion), so
+    /// that each script has to read the server's identity itself.
+    pub(super) const fn reads_identity_itself(&self) -> bool {
+        self.allowed.replicas
+    }
+
+    /// How long a `WAIT` of ours may hold up a connection.
+    pub(super) fn hold_up(&self) -> Duration {
+        self.replicas
+            .as_ref()
+            .map_or(Duration::ZERO, Replicas::limit)
+    }
+}

@@ -1,0 +1,239 @@
+//! The supervisor of one connection: connects, checks the server, watches it and re-connects.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::node::redis::connect::connect;
+use crate::node::redis::connect_failure::{ConnectFailure, random};
+use crate::node::redis::connection::Connection;
+use crate::node::redis::look::{LOOK, Looks};
+use crate::node::redis::sentinel::Sentinels;
+use crate::node::redis::shared::Shared;
+use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
+use crate::protocol::backoff::{Backoff, jitter};
+
+/// The pauses between attempts to connect: the bound doubles from 50 ms to 2 s.
+pub(super) const NEW_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+/// The pause, more or less by half, before a server that cannot serve is looked at again: somebody has to fix it first.
+const SLOW_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long `close` waits for commands that are under way.
+const DRAIN_LIMIT: Duration = Duration::from_secs(1);
+/// A connection that lived for this long ends a series of failures.
+const HEALTHY: Duration = Duration::from_secs(1);
+
+/// Keeps one connection of the node connected until it is told to stop.
+pub(super) async fn supervise(shared: Arc<Shared>, index: usize, context: NodeContext) {
+    // Also when the runtime drops this task: those that wait for the end must see it.
+    let _end = End(&shared, index);
+    tokio::select! {
+        biased;
+        () = shared.closing() => {}
+        () = serve(&shared, index, &context) => {}
+    }
+    drain(&shared, index).await;
+}
+
+struct End<'a>(&'a Shared, usize);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.publish(self.1, NodeState::Closed, None);
+    }
+}
+
+async fn serve(shared: &Shared, index: usize, context: &NodeContext) {
+    let mut backoff = NEW_BACKOFF;
+    let mut former = None;
+    let looks = Looks::new(shared, context);
+    loop {
+        let mut settled = false;
+        let attempt = connect(shared, index, context, &looks, &mut former);
+        let failure = match timeout(shared.connect_timeout, attempt).await {
+            Ok(Ok((connection, lost))) => {
+                let since = context.clock.now();
+                let failure = keep_up(shared, index, &connection, lost, &looks).await;
+                settled = context.clock.now().since(since) >= HEALTHY;
+                if settled {
+                    backoff = NEW_BACKOFF;
+                }
+                failure
+            }
+            Ok(Err(failure)) => failure,
+            Err(_) => ConnectFailure::Down(NodeError::new(
+                NodeErrorKind::Unavailable,
+                format!("no connection within {:?}", shared.connect_timeout),
+            )),
+        };
+        if matches!(failure, ConnectFailure::Changed | ConnectFailure::Promoted) {
+            shared.connections.warn_others(index);
+        }
+        let pause = match failure {
+            ConnectFailure::Down(reason) => {
+                shared.publish(index, NodeState::Down(reason), None);
+                backoff.next(random())
+            }
+            ConnectFailure::Refused(reason) => {
+                shared.publish(index, NodeState::Refused(reason), None);
+                SLOW_PAUSE / 2 + jitter(random(), SLOW_PAUSE)
+            }
+            ConnectFailure::Changed | ConnectFailure::Warned | ConnectFailure::Promoted => {
+                let reason = match failure {
+                    ConnectFailure::Promoted => PROMOTED,
+                    _ => "it is no longer the master and is being looked at again",
+                };
+                let reason = NodeError::new(NodeErrorKind::Unavailable, reason);
+                shared.publish(index, NodeState::Down(reason), None);
+                // At once, unless this happens again and again.
+                if settled {
+                    Duration::ZERO
+                } else {
+                    backoff.next(random())
+                }
+            }
+        };
+        sleep(pause).await;
+    }
+}
+
+const PROMOTED: &str = "it was demoted and promoted again, and may have another server's data now; it is being looked at again";
+
+/// Publishes the connection for commands until it is unusable.
+async fn keep_up(
+    shared: &Shared,
+    index: usize,
+    connection: &Connection,
+    lost: watch::Receiver<()>,
+    looks: &Looks<'_>,
+) -> ConnectFailure {
+    if !shared.agrees(index, connection) {
+        return ConnectFailure::Down(NodeError::new(
+            NodeErrorKind::Unavailable,
+            "its connections were led to different masters; a failover may be under way",
+        ));
+    }
+    shared.publish(index, NodeState::Up, Some(connection.clone()));
+    // Again, for the first connection may have come up in between.
+    if !shared.agrees(index, connection) {
+        return ConnectFailure::Warned;
+    }
+    if shared.is_leading(index) {
+        shared.connections.warn_strangers(connection);
+    }
+    tokio::select! {
+        biased;
+        failure = watch_over(shared, index, connection, lost, looks) => failure,
+        () = replaced(shared, index, connection) => ConnectFailure::Changed,
+    }
+}
+
+/// Lets queued commands finish, then ends the connection.
+async fn drain(shared: &Shared, index: usize) {
+    let connection = shared.connections.last_connection(index);
+    // New commands are refused from here on; the connection stays so that `stopped` waits for the rest.
+    shared.publish(index, NodeState::Closed, connection.clone());
+    if let Some(mut connection) = connection {
+        // Replies come in order: after this one, those of all earlier commands have come.
+        let _ = timeout(DRAIN_LIMIT, connection.call(&redis::cmd("PING"))).await;
+        connection.condemn();
+    }
+}
+
+/// Waits until the connection is unusable. Meanwhile looks at the server again and again, and publishes what it saw.
+async fn watch_over(
+    shared: &Shared,
+    index: usize,
+    connection: &Connection,
+    mut lost: watch::Receiver<()>,
+    looks: &Looks<'_>,
+) -> ConnectFailure {
+    let (signals, mut connection) = (connection.share(), connection.clone());
+    let mut next = Instant::now() + LOOK;
+    loop {
+        let due = tokio::select! {
+            biased;
+            // An error says that the client's task is gone, which is the same.
+            _ = lost.changed() => return disconnected(),
+            () = signals.recheck.notified() => return ConnectFailure::Changed,
+            () = signals.warned.notified() => return ConnectFailure::Warned,
+            // Before the suspicions: however many there are, they must not put off the look.
+            () = sleep_until(next) => true,
+            () = signals.suspect.notified() => false,
+        };
+        let look = async {
+            if due {
+                looks.again(&connection).await
+            } else {
+                looks.is_there(&connection).await.map(|()| None)
+            }
+        };
+        let seen = tokio::select! {
+            biased;
+            _ = lost.changed() => return disconnected(),
+            seen = look => seen,
+        };
+        match seen {
+            Ok(Some(seen)) => {
+                shared.publish(index, NodeState::Up, Some(seen.clone()));
+                connection = seen;
+            }
+            Ok(None) => {}
+            Err(failure) => return failure,
+        }
+        if due {
+            next = Instant::now() + LOOK;
+        }
+    }
+}
+
+fn disconnected() -> ConnectFailure {
+    ConnectFailure::Down(NodeError::new(
+        NodeErrorKind::Unavailable,
+        "the connection was lost",
+    ))
+}
+
+/// Waits until most Sentinels name another server as the master, and that server agrees. Meanwhile the state of the
+/// first connection, which watches this for all of them, shows whether most Sentinels still name this server.
+///
+/// A master that is cut off from its Sentinels goes on serving us as long as we reach it. A single Sentinel proves
+/// nothing: it may be cut off itself.
+async fn replaced(shared: &Shared, index: usize, connection: &Connection) {
+    let (Some(sentinels), 0) = (shared.target.way.sentinels(), index) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        biased;
+        () = show_doubt(shared, sentinels, connection) => {}
+        () = sentinels.left(connection, shared.connect_timeout) => {}
+    }
+}
+
+/// Keeps the state up to date with whether the server is confirmed. Never ends.
+async fn show_doubt(shared: &Shared, sentinels: &Sentinels, connection: &Connection) {
+    let mut news = sentinels.board.subscribe();
+    let mut doubted = None;
+    loop {
+        let until = sentinels.confirmed_until(connection).ok();
+        if doubted != Some(until.is_none()) {
+            doubted = Some(until.is_none());
+            // The connection stays: locks can still be released on it.
+            shared.doubt(until.is_none().then(|| sentinels.unconfirmed()));
+        }
+        let over = async {
+            match until {
+                Some(until) => sleep(until.since(sentinels.now())).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = news.changed() => {}
+            () = over => {}
+        }
+    }
+}
