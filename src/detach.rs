@@ -1,4 +1,4 @@
-//! [`Detached`]: work that is finished though nobody waits for it any more.
+//! [`Detached`]: work that runs to its end even if its caller is dropped.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,18 +8,18 @@ use tokio::runtime::Handle;
 
 use crate::trace::Caller;
 
-/// Work that runs where it is waited for, and goes on in a task of its own once nobody does.
+/// Work that runs in its caller's task, and continues in a task of its own once the caller has dropped it.
 ///
-/// It is no task from the start, so that it finds the task-locals and the span of whoever waits for it, and costs
-/// nothing while somebody does. A panic passes through, and ends it.
+/// It is not a task from the start, so that it has the task-locals and the span of its caller, and costs nothing until
+/// it is dropped. A panic passes through, and ends it.
 ///
 /// # Cancel safety
 ///
-/// Dropped after its first poll it goes on, in the tokio runtime in which it was made, unless that has ended. Dropped
-/// before, nothing of it has run, and nothing will.
+/// Dropped after its first poll it continues, in the tokio runtime in which it was made, unless that has ended. Dropped
+/// before, it never runs.
 #[must_use = "nothing of it runs unless it is polled"]
 pub(crate) struct Detached<T: 'static> {
-    // Not there while it is polled, so that what has panicked is not polled again.
+    // `None` while it is polled, so that work which has panicked is not polled again.
     work: Option<Work<T>>,
     begun: bool,
     runtime: Handle,
@@ -47,7 +47,7 @@ impl<T: 'static> Future for Detached<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         self.begun = true;
-        // It is ready once.
+        // It is ready only once.
         let Some(mut work) = self.work.take() else {
             return Poll::Pending;
         };

@@ -1,19 +1,19 @@
-//! [`InspectService`]: a page that shows what a manager holds and who waits, to read and no more (feature `inspect`).
+//! [`InspectService`]: a read-only page of a manager's nodes, held locks and queues (feature `inspect`).
 //!
-//! **Protect it.** It has no password of its own, and tells whoever can open it the lock keys (unless they are
-//! [redacted](crate::LockManagerBuilder::redact_keys)), the names of the nodes and how busy the service is. Serve it on
-//! a port that only operators reach, or behind the layer that lets them in. It shows no owner token and no password,
-//! changes nothing, and loads nothing from elsewhere.
+//! **Protect it.** It has no password of its own, and shows every reader the lock keys (unless they are
+//! [redacted](crate::LockManagerBuilder::redact_keys)), the names of the nodes and the load of the service. Serve it on
+//! a port that only operators reach, or behind a layer that authenticates them. It shows no owner token and no
+//! password, changes nothing, and loads nothing from elsewhere.
 //!
-//! | path | answer |
+//! | path | response |
 //! |---|---|
-//! | `/` | the page, which loads itself again every two seconds |
-//! | `/?still` | the page, which stands still: to read, to copy from, and for screen readers |
-//! | `/snapshot.json`, `/?json` | [`Snapshot`](crate::Snapshot), serialised |
+//! | `/` | the page, which reloads every two seconds |
+//! | `/?still` | the page without reloading: to read, to copy from, and for screen readers |
+//! | `/snapshot.json`, `/?json` | [`Snapshot`](crate::Snapshot) as JSON |
 //!
 //! The page needs no JavaScript, follows the browser's choice of light or dark, and fits a telephone. Other paths are
 //! 404, and methods other than GET and HEAD are 405. Paths are relative to where the service is nested, with a slash at
-//! the end or without. The example `inspect` has something to see.
+//! the end or without. See the example `inspect`.
 //!
 //! # Examples
 //!
@@ -50,7 +50,7 @@ use crate::manager::LockManager;
 
 pub use self::body::InspectBody;
 
-/// Answers with what a manager holds and who waits. See the [module](self) for what must be kept from whom.
+/// Responds with the snapshot of a manager. See the [module](self) for how to protect it.
 #[derive(Clone, Debug)]
 pub struct InspectService {
     locks: LockManager,
@@ -63,28 +63,30 @@ impl InspectService {
         Self { locks }
     }
 
-    fn answer(&self, method: &Method, uri: &Uri) -> Response<InspectBody> {
-        // The page's own links are queries: with a slash at the end of its address or without, they lead here.
+    fn respond(&self, method: &Method, uri: &Uri) -> Response<InspectBody> {
+        // The page's own links are queries, which work with a slash at the end of its address and without.
         let whole = match (uri.path(), uri.query().unwrap_or_default()) {
             ("/snapshot.json", _) | ("" | "/", "json") => {
                 match serde_json::to_string(&self.locks.snapshot()) {
                     Ok(text) => (JSON, text),
-                    Err(_) => return told(StatusCode::INTERNAL_SERVER_ERROR, TEXT, String::new()),
+                    Err(_) => {
+                        return response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, String::new());
+                    }
                 }
             }
             ("" | "/", query) => (HTML, page(&self.locks.snapshot(), query == "still")),
-            _ => return told(StatusCode::NOT_FOUND, TEXT, "not found\n".to_owned()),
+            _ => return response(StatusCode::NOT_FOUND, TEXT, "not found\n".to_owned()),
         };
         if method != Method::GET && method != Method::HEAD {
             let text = "this page can only be read\n".to_owned();
-            let mut refusal = told(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
+            let mut refusal = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
             let allowed = HeaderValue::from_static("GET, HEAD");
             refusal.headers_mut().insert(ALLOW, allowed);
             return refusal;
         }
         let (kind, text) = whole;
-        // A HEAD tells of what a GET would bring; it is the server that leaves the body out.
-        told(StatusCode::OK, kind, text)
+        // A HEAD has the headers of a GET; the server leaves the body out.
+        response(StatusCode::OK, kind, text)
     }
 }
 
@@ -98,11 +100,11 @@ impl<B> Service<Request<B>> for InspectService {
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        ready(Ok(self.answer(request.method(), request.uri())))
+        ready(Ok(self.respond(request.method(), request.uri())))
     }
 }
 
-fn told(status: StatusCode, kind: &'static str, text: String) -> Response<InspectBody> {
+fn response(status: StatusCode, kind: &'static str, text: String) -> Response<InspectBody> {
     let mut response = Response::new(InspectBody::new(Bytes::from(text)));
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -122,8 +124,7 @@ fn told(status: StatusCode, kind: &'static str, text: String) -> Response<Inspec
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Nothing is loaded, run or framed. Of styles there is the page's own, by its hash: a style that got in otherwise is
-/// not obeyed. A test says what the hash must be.
+/// Nothing is loaded, run or framed. Only the page's own style is allowed, by its hash. A test checks the hash.
 const POLICY: &str = "default-src 'none'; style-src 'sha256-COTnAwCGvoDjRAxaZBCWNIUENqp2gSbr4AxpdWj1gZk='; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =

@@ -6,14 +6,14 @@
 //!
 //! | name | kind | label | meaning |
 //! |---|---|---|---|
-//! | `redlock_acquire_total` | counter | `outcome`: `acquired`, `replayed`, `contended`, `wait_timeout`, `queue_full`, `no_quorum`, `too_slow`, `shutting_down`, `lost`, `invalid_key`, `no_entropy`, `cancelled` | calls for a lock that came to an end; `replayed`: what the work came to was known, and no lock was needed; `cancelled`: the caller went away |
-//! | `redlock_acquire_wait_seconds` | histogram | `outcome`: as above, but for `invalid_key` | from the call to its end |
-//! | `redlock_rounds_total` | counter | `verdict`: `granted`, `contended`, `split`, `no_quorum`, `recorded`, `undecided` | rounds over the nodes; `undecided`: the wait ended first |
+//! | `redlock_acquire_total` | counter | `outcome`: `acquired`, `replayed`, `contended`, `wait-timeout`, `queue-full`, `no-quorum`, `too-slow`, `shutting-down`, `lost`, `invalid-key`, `no-entropy`, `cancelled` | calls for a lock that came to an end; `replayed`: what the work came to was known, and no lock was needed; `cancelled`: the caller went away |
+//! | `redlock_acquire_wait_seconds` | histogram | `outcome`: as above, but for `invalid-key` | from the call to its end |
+//! | `redlock_rounds_total` | counter | `verdict`: `granted`, `contended`, `split`, `no-quorum`, `recorded`, `undecided` | rounds over the nodes; `undecided`: the wait ended first |
 //! | `redlock_hold_seconds` | histogram | | from the grant, or the hand-off, to the end: a release, a hand-off, or a loss |
 //! | `redlock_held` | gauge | | locks that guards hold, lost ones among them |
 //! | `redlock_waiting` | gauge | | callers in line behind others of their process |
-//! | `redlock_lost_total` | counter | `reason`: `expired`, `taken`, `lender`, `max_hold`, `shutdown` | locks that ended before their guards, or were given up because [`lost`](crate::LockHandle::lost) told of the end |
-//! | `redlock_release_total` | counter | `outcome`: `released`, `unconfirmed`, `handed_on`, `lost`, `returned` | ends of holders; `unconfirmed`: too few nodes answered in time; `lost`: the lock had been lost before; `returned`: it was borrowed |
+//! | `redlock_lost_total` | counter | `reason`: `expired`, `taken`, `lender`, `max-hold`, `shutdown` | locks that ended before their guards, or were given up because [`lost`](crate::LockHandle::lost) told of the end |
+//! | `redlock_release_total` | counter | `outcome`: `released`, `unconfirmed`, `handed-on`, `lost`, `returned` | ends of holders; `unconfirmed`: too few nodes answered in time; `lost`: the lock had been lost before; `returned`: it was borrowed |
 //! | `redlock_node_up` | gauge | `node` | 1 while the node takes commands, else 0, as when its manager is gone; looked at every second |
 //! | `redlock_node_voting` | gauge | `node` | 1 while the node's word counts, 0 while it is quarantined, unknown or foreign; looked at every second |
 //! | `redlock_rejected_total` | counter | `kind`: as in [`RejectionKind`](crate::middleware::RejectionKind) | requests that a layer or an extractor refused or ended |
@@ -41,7 +41,7 @@ pub(crate) fn acquired(outcome: &'static str, waited: Duration) {
 /// A call for a lock had an invalid key.
 pub(crate) fn invalid_key() {
     #[cfg(feature = "metrics")]
-    metrics::counter!("redlock_acquire_total", "outcome" => "invalid_key").increment(1);
+    metrics::counter!("redlock_acquire_total", "outcome" => "invalid-key").increment(1);
 }
 
 /// One round over the nodes is over.

@@ -15,35 +15,34 @@ use crate::middleware::key::{Collected, Key, KeySource, KeyValue, UNREADABLE, on
 
 /// The path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`.
 ///
-/// A route without the parameter is answered with 400, unless the key is [`optional`](Key::optional). A value
-/// that is not UTF-8 is answered with 400.
+/// A request on a route without the parameter is refused with 400, unless the key is [`optional`](Key::optional). So is
+/// a value that is not UTF-8.
 ///
-/// The key is the text and not what a handler makes of it: `42` and `042` are two keys and one `Path<u64>`. With
+/// The key is the text and not the parsed value: `42` and `042` are two keys and one `Path<u64>`. With
 /// [`parse`](Key::parse) they are one: `key::path("order_id").parse::<u64>()`.
 ///
 /// # A note on placement
 ///
-/// The router finds the parameters, so the layer must be inside of it:
+/// The router finds the parameters, so the layer must be inside it:
 ///
 /// | placement | parameters | unmatched paths (404) | wrong methods (405) |
 /// |---|---|---|---|
 /// | `post(pay).route_layer(layer)` | yes | do not reach the layer | do not reach the layer |
 /// | `any(f).layer(layer)` | yes | do not reach the layer | there are none |
 /// | `Router::route_layer(layer)` | yes | do not reach the layer | reach it: use `.methods([..])` |
-/// | `Router::layer(layer)` | yes | run unlocked, no node is asked | reach it: use `.methods([..])` |
+/// | `Router::layer(layer)` | yes | run unlocked, without a command to a node | reach it: use `.methods([..])` |
 /// | inside a router that is [nested](axum::Router::nest) | also those of the outer path | as above | as above |
 /// | around the router, as a service | none: 500 `misconfigured` | the same | the same |
 ///
-/// A fallback of a nested router is reached with the parameters of the outer path. If the key is made of these
-/// alone, `Router::layer` on either router locks for its 404s; `.when(key::routed)` keeps it from that.
+/// A fallback of a nested router gets the parameters of the outer path. If the key has only these, `Router::layer` on
+/// either router locks for its 404s; `.when(key::routed)` avoids that.
 ///
-/// The last row is a mistake of the program and is refused: to let those requests through unlocked would look as if
-/// all was well.
+/// The last row is a mistake of the program and is refused: requests that run unlocked would hide it.
 pub const fn path(name: &'static str) -> Key<PathParam> {
     Key::new(PathParam { name })
 }
 
-/// The route's path as it was given to the router, such as `/orders/{order_id}/pay`, with that of the routers
+/// The path of the route as the program wrote it, such as `/orders/{order_id}/pay`, with that of the routers
 /// around it. Where it is known, and where not, is as with [`path`], but for services: below the path of a
 /// [`nest_service`](axum::Router::nest_service), and in a `fallback_service`, nothing has matched, and requests
 /// run unlocked. Use [`path`] or a closure there.
@@ -51,16 +50,15 @@ pub const fn matched_path() -> Key<RoutePath> {
     Key::new(RoutePath { _priv: () })
 }
 
-/// A part of the key made of what an axum extractor finds, typed as the handler has it.
+/// A part of the key from an axum extractor, of the same type as in the handler.
 ///
 /// `make` turns it into text; two values that are one resource must become one text. The extractor must need no state,
-/// and sees the request's head alone. If it refuses the request, the answer is `400 invalid-key`, or
-/// `500 misconfigured` where its own answer would have been an error of the server, as with path parameters outside
-/// of a router, a route that has others, or an `Extension` that nobody added.
+/// and gets the request's head alone. If it refuses the request, the response is `400 invalid-key`, or
+/// `500 misconfigured` where its own response would have been a server error, as with path parameters outside a router,
+/// a route that has others, or a missing `Extension`.
 ///
 /// With [`Router::layer`](axum::Router::layer), a request that no route matched runs unlocked if axum's own `Path`
-/// fails on it, as with [`path`]. Any other extractor is asked about those, too: `.when(key::routed)` keeps it from
-/// that.
+/// fails on it, as with [`path`]. Any other extractor runs for those, too; `.when(key::routed)` avoids that.
 ///
 /// # Examples
 ///
@@ -98,7 +96,7 @@ where
         key: &mut KeyParts,
     ) -> Result<Collected, KeyError> {
         let found = E::from_request_parts(request, &()).await;
-        // Not kept any longer: a refusal need not be `Send`.
+        // Dropped before the next `await`: a refusal need not be `Send`.
         let of_path = match found.map_err(fails_as_path) {
             Ok(found) => {
                 key.push((self.make)(found))?;
@@ -116,15 +114,15 @@ where
     }
 }
 
-/// Whether what fails is axum's `Path`; `None` if it does not fail and the client is to blame.
+/// Whether axum's `Path` has failed; `None` if the refusal is not a server error but the client's mistake.
 fn fails_as_path<R: IntoResponse + 'static>(refusal: R) -> Option<bool> {
     let of_path = (&refusal as &dyn Any).is::<PathRejection>();
     let fails = refusal.into_response().status().is_server_error();
     fails.then_some(of_path)
 }
 
-/// Whether a route of an axum router matched the request. `.when(key::routed)` keeps a layer on a whole router
-/// (`Router::layer`) from locking for its 404s.
+/// Whether a route of an axum router matched the request. With `.when(key::routed)` a layer on a whole router
+/// (`Router::layer`) does not lock for its 404s.
 #[must_use]
 pub fn routed(parts: &Parts) -> bool {
     parts.extensions.get::<MatchedPath>().is_some()
@@ -189,7 +187,7 @@ impl KeySource for RoutePath {
     }
 }
 
-/// The parameters. axum notes them, and be there none, in every request that goes through a router.
+/// The path parameters. axum adds them, even an empty list, to every request that goes through a router.
 async fn params(request: &mut Parts, subject: Subject) -> Result<RawPathParams, KeyError> {
     RawPathParams::from_request_parts(request, &())
         .await

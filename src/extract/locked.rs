@@ -1,4 +1,4 @@
-//! [`Locked`]: a lock that is taken inside the handler.
+//! [`Locked`]: a lock that is acquired when the handler's arguments are extracted.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -14,7 +14,7 @@ use crate::lock_keys::LockKeys;
 use crate::manager::{LockGuard, LockManager, LockScope};
 use crate::middleware::{Rejection, lock_scope};
 
-/// What a value of the request is called as a lock.
+/// The lock keys of a value from the request.
 ///
 /// # Examples
 ///
@@ -41,38 +41,38 @@ pub trait AsLockKeys {
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if the value makes no key: the request is answered with `400 invalid-key`.
+    /// [`KeyError`] if the value has no valid key: the response is `400 invalid-key`.
     fn as_lock_keys(&self) -> Result<LockKeys, KeyError>;
 }
 
-/// A value of the request and the lock on what it names, as an axum extractor.
+/// A value of the request and the lock on its keys, as an axum extractor.
 ///
 /// The lock is acquired when the handler's arguments are extracted, with the [`LockManager`] that the state holds, for
 /// up to the manager's `max_wait`, and released in the background when this is dropped, which is at the end of the
-/// handler unless it is passed on. [`into_parts`](Self::into_parts) gives the guard, to be released with an answer or
-/// taken along into a job.
+/// handler unless it is passed on. [`into_parts`](Self::into_parts) returns the guard, for a release whose result is
+/// checked, or for a job.
 ///
-/// It watches nothing: a handler that must not go on without its lock watches [`lost`](LockGuard::lost) itself, or
-/// stands behind a [`RedlockLayer`](crate::RedlockLayer), which does that. Keys that such a layer has locked for the
-/// same request are shared with it.
+/// It does not end the handler when the lock is lost: a handler that must not continue without its lock watches
+/// [`lost`](LockGuard::lost) itself, or stands behind a [`RedlockLayer`](crate::RedlockLayer), which does that. Keys
+/// that such a layer has locked for the same request are shared with it.
 ///
 /// # Several locks
 ///
-/// A request that holds a lock, be it a layer's or another `Locked`'s, waits only for keys that sort after it. Others
-/// it tries once, and is refused if they are held: so handlers that take the same locks in opposite orders never wait
-/// for each other. Where a handler needs several, one `K` that names them all is better: those are taken all at once or
-/// not at all, and waited for.
+/// A request that holds a lock, be it a layer's or another `Locked`'s, waits only for keys that sort after it. It tries
+/// others once, and is refused if they are held: so handlers that acquire the same locks in opposite orders never wait
+/// for each other. Where a handler needs several, one `K` with all their keys is better: these are acquired all at once
+/// or not at all, and waited for.
 ///
-/// What is refused is answered as the layer answers it. To an `IdempotencyLayer` that is an answer like any other,
-/// which it keeps: it cannot tell whether this stands among a handler's arguments or is asked for when the handler has
-/// done something. A handler that has done nothing says so by `Idempotent::not_processed`; see the docs of the module
-/// `idempotency`, "What was not processed".
+/// A refusal has the same response as a layer's. For an `IdempotencyLayer` that is a response like any other, which it
+/// stores: it cannot tell whether this is an argument of a handler or is extracted after the handler has done
+/// something. A handler that has done nothing passes the response through `Idempotent::not_processed`; see the docs of
+/// the module `idempotency`, "What was not processed".
 ///
 /// # If it does not compile
 ///
-/// A handler with a `Locked` is a handler if `K` is an extractor and [`AsLockKeys`], and if [`FromRef`] makes a
-/// [`LockManager`] of the state. Where one is missing, the compiler says that the handler is no `Handler`, or that it
-/// expected a `LockManager`; `#[axum::debug_handler]` (axum's feature `macros`) makes it say which.
+/// `K` must be an extractor and [`AsLockKeys`], and [`FromRef`] must make a [`LockManager`] of the state. Where one is
+/// missing, the compiler says that the handler is not a `Handler`, or that it expected a `LockManager`;
+/// `#[axum::debug_handler]` (axum's feature `macros`) makes it name the missing one.
 ///
 /// # Examples
 ///
@@ -177,13 +177,13 @@ impl<S: Send + Sync> FromRequestParts<S> for LockScope {
     }
 }
 
-/// Why a handler could not have a [`Locked`].
+/// Why a [`Locked`] could not be extracted.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockedRejection<R> {
-    /// There is no such value in the request.
+    /// The value could not be extracted from the request.
     Value(R),
-    /// Its lock was not acquired.
+    /// The lock was not acquired.
     Lock(Rejection),
 }
 

@@ -1,4 +1,4 @@
-//! For axum: the [`Held`] extractor, and keys from the route.
+//! For axum: the extractors [`Held`] and [`Locked`], and keys from the route.
 //!
 //! The keys are in [`key`](crate::key): [`path`](crate::key::path), [`matched_path`](crate::key::matched_path) and the
 //! condition [`routed`](crate::key::routed).

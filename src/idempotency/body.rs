@@ -28,9 +28,9 @@ pin_project! {
 pin_project! {
     /// The body of a response: the inner service's, a stored one, or that of the layer's own response.
     ///
-    /// Where the layer has begun to read the inner body in order to store it, the bytes that it has read come first, and
-    /// then the rest or the error that the inner body ended with. All bytes and trailers are the inner service's; the
-    /// chunks may differ.
+    /// Where the layer has begun to read the inner body in order to store it, the bytes that it has read come first,
+    /// and then the rest or the error that the inner body ended with. All bytes and trailers are the inner service's;
+    /// the chunks may differ.
     #[must_use = "a body does nothing unless polled"]
     pub struct ResponseBody<B>
     where
@@ -240,10 +240,10 @@ pub(super) enum Collected<B: Body> {
 
 /// Reads `body` to its end, if that is not beyond `limit` bytes; trailers do not count.
 ///
-/// A body whose size hint is longer is not read at all. The bytes that are read stay in memory: up to the limit, and one
-/// chunk beyond it.
+/// A body whose size hint is longer is not read at all. The bytes that are read stay in memory: up to the limit, and
+/// one chunk beyond it.
 ///
-/// Dropped half-way, it drops the body with what was read.
+/// Dropped half-way, it drops the body and the bytes that were read.
 pub(super) async fn collect_up_to<B: Body>(body: B, limit: usize) -> Collected<B> {
     // Boxed, so that it can be passed on after it was polled, `Unpin` or not.
     let mut rest = Box::pin(body);

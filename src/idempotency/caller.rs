@@ -1,7 +1,7 @@
 //! The caller of a request, so that no client gets the response to another client's request.
 //!
-//! Two clients may choose the same idempotency key, by chance or on purpose. Keys therefore belong to their callers, and
-//! the caller is an identity that the client cannot choose: the account that it has authenticated as. There is no
+//! Two clients may choose the same idempotency key, by chance or on purpose. Keys therefore belong to their callers,
+//! and the caller is an identity that the client cannot choose: the account that it has authenticated as. There is no
 //! default, because only the program knows where that identity is.
 //!
 //! | source | for |
@@ -166,8 +166,8 @@ pub const fn header(name: &'static str) -> Header {
     Header { name }
 }
 
-/// The caller is found in the extension `T` of the request, which an authentication layer around this one has put there;
-/// `identify` returns its identity. A request without `T` is refused with 403 `caller-unknown`.
+/// The caller is found in the extension `T` of the request, which an authentication layer around this one has put
+/// there; `identify` returns its identity. A request without `T` is refused with 403 `caller-unknown`.
 ///
 /// # Examples
 ///

@@ -6,8 +6,8 @@ use http::header::{self, HeaderName};
 /// The response header of a replayed response: `idempotent-replayed`, with the value `true`.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// The response header of a response that too few nodes have stored: `idempotent-unrecorded`, with the value `true`. See
-/// [`OnUnrecorded::Respond`](super::OnUnrecorded::Respond).
+/// The response header of a response that too few nodes have stored: `idempotent-unrecorded`, with the value `true`.
+/// See [`OnUnrecorded::Respond`](super::OnUnrecorded::Respond).
 pub const IDEMPOTENT_UNRECORDED: HeaderName = HeaderName::from_static("idempotent-unrecorded");
 
 /// Which headers of a response are stored and sent with each replay. The same applies to its trailers, which a replay
@@ -157,7 +157,7 @@ mod tests {
     use http::HeaderValue;
     use http::header::{CONNECTION, CONTENT_LENGTH, DATE, ETAG, LOCATION, SET_COOKIE};
 
-    fn answer() -> HeaderMap {
+    fn response() -> HeaderMap {
         let mut headers = HeaderMap::new();
         for name in NEVER.into_iter().chain(UNLESS_CHOSEN) {
             headers.append(name, HeaderValue::from_static("x"));
@@ -173,16 +173,16 @@ mod tests {
         headers
     }
 
-    fn kept(headers: &RecordedHeaders, answer: &HeaderMap) -> Vec<String> {
-        let kept = headers.keep(answer);
+    fn kept(headers: &RecordedHeaders, response: &HeaderMap) -> Vec<String> {
+        let kept = headers.keep(response);
         let kept = kept.iter();
         kept.map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
             .collect()
     }
 
     #[test]
-    fn by_default_all_is_kept_that_belongs_to_the_answer() {
-        let kept = kept(&RecordedHeaders::default(), &answer());
+    fn by_default_all_is_kept_that_belongs_to_the_response() {
+        let kept = kept(&RecordedHeaders::default(), &response());
         assert_eq!(kept, ["location: /1", "link: a", "link: b", "etag: e"]);
     }
 
@@ -195,15 +195,15 @@ mod tests {
             .except(LOCATION)
             .also(LOCATION);
         let expected = ["set-cookie: x", "location: /1", "link: a", "link: b"];
-        assert_eq!(kept(&chosen, &answer()), expected);
+        assert_eq!(kept(&chosen, &response()), expected);
         let only = RecordedHeaders::only([DATE, ETAG, CONNECTION]).except(ETAG);
-        assert_eq!(kept(&only, &answer()), ["date: x"]);
-        assert!(kept(&RecordedHeaders::only([]), &answer()).is_empty());
+        assert_eq!(kept(&only, &response()), ["date: x"]);
+        assert!(kept(&RecordedHeaders::only([]), &response()).is_empty());
     }
 
     #[test]
     fn what_connection_names_is_for_the_next_hop_alone() {
-        let mut headers = answer();
+        let mut headers = response();
         headers.insert(CONNECTION, HeaderValue::from_static("close, LINK"));
         headers.append(CONNECTION, HeaderValue::from_static("etag ,"));
         let all = RecordedHeaders::default();

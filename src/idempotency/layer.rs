@@ -83,7 +83,8 @@ impl<C> IdempotencyLayer<C> {
     }
 
     /// How long responses are stored, at least a second. Default: 24 hours. Tell your clients: a later repeat runs
-    /// again. The precision is the [difference](crate::LockManager::begin_idempotent) of the clocks of nodes and processes.
+    /// again. The precision is the [difference](crate::LockManager::begin_idempotent) of the clocks of nodes and
+    /// processes.
     ///
     /// A change does not affect the responses that are already stored.
     pub fn retention(self, retention: Duration) -> Self {
@@ -117,8 +118,8 @@ impl<C> IdempotencyLayer<C> {
         self.with(|options| options.headers = headers)
     }
 
-    /// Which responses are stored. Default: those below 500 except 408, 425 and 429. After any other response the key is
-    /// free, and a repeat runs.
+    /// Which responses are stored. Default: those below 500 except 408, 425 and 429. After any other response the key
+    /// is free, and a repeat runs.
     pub fn record_if(self, policy: impl RecordPolicy) -> Self {
         self.with(|options| options.policy = Arc::new(policy))
     }

@@ -39,9 +39,9 @@ use crate::trace;
 /// | `outcome-unknown` | 503 | no | repeats the request with its key if a second run does no harm, or checks the outcome first |
 /// | `lock-lost` | 503 | no | checks the outcome before it repeats the request |
 ///
-/// `outcome-unknown` and `lock-lost` have no `Retry-After`, because clients that obey it do not check the outcome first,
-/// and a second run cannot be excluded. Where the handler's effect is guarded, by the fencing token or by a unique key
-/// in the database, a repeat is safe after either.
+/// `outcome-unknown` and `lock-lost` have no `Retry-After`, because clients that obey it do not check the outcome
+/// first, and a second run cannot be excluded. Where the handler's effect is guarded, by the fencing token or by a
+/// unique key in the database, a repeat is safe after either.
 #[derive(Clone, Debug)]
 pub struct IdempotencyRejection {
     cause: Cause,
@@ -112,8 +112,8 @@ impl IdempotencyRejection {
     }
 
     /// When the client may repeat the request, unchanged: the layer's
-    /// [`retry_after`](crate::IdempotencyLayer::retry_after), or the rest of a quarantine if that is the cause and takes
-    /// longer; `None` where a repeat does not help, or is not safe before the client has checked the outcome.
+    /// [`retry_after`](crate::IdempotencyLayer::retry_after), or the rest of a quarantine if that is the cause and
+    /// takes longer; `None` where a repeat does not help, or is not safe before the client has checked the outcome.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let quarantine = match &self.cause {

@@ -1,4 +1,4 @@
-//! [`IdempotencyRejectionKind`]: why a request was not answered as a new one or a repeat, and how a client is told.
+//! [`IdempotencyRejectionKind`]: the kinds of rejections, and their texts for clients.
 
 use std::fmt;
 
@@ -16,30 +16,30 @@ pub enum IdempotencyRejectionKind {
     InvalidIdempotencyKey,
     /// The request's body ended with an error before it was read: 400.
     BodyUnreadable,
-    /// It cannot be told who sends the request: 403. That is not 401, which is for the layer that does authentication
-    /// and can say how to log in.
+    /// The caller of the request is unknown: 403. That is not 401, which belongs to the layer that does authentication
+    /// and knows a way to log in.
     CallerUnknown,
-    /// The first request with this key runs still, and this one does not wait: 409.
+    /// The first request with this key still runs, and this one does not wait: 409.
     RequestInProgress,
     /// The first request with this key ran for as long as this one may wait: 409.
     WaitTimeout,
-    /// The first request with this key is done, and its answer was too large to keep. It does not run again: 409.
+    /// The first request with this key is done, and its response could not be stored. It does not run again: 409.
     NotReplayable,
     /// The request's body is longer than the layer reads: 413.
     BodyTooLarge,
     /// The key was used before, for another request: 422.
     IdempotencyKeyReused,
-    /// The key was asked for where it can never be; a mistake in the program: 500.
+    /// The key cannot exist at this place; a mistake in the program: 500.
     Misconfigured,
-    /// As many requests wait already as may, for this key or for all together: 503.
+    /// Too many requests wait already, for this key or in all: 503.
     QueueFull,
-    /// Too few nodes answered in time: 503.
+    /// Too few nodes replied in time: 503.
     NoQuorum,
     /// The lock on the key was lost while the request ran. Whether it took effect is unknown: 503.
     LockLost,
-    /// The request ran, and its answer could not be kept by enough nodes. What a repeat gets is unknown: 503.
+    /// The request ran, and too few nodes stored its response. The response to a repeat is unknown: 503.
     OutcomeUnknown,
-    /// What is kept under the key was written by another version of this crate: 503.
+    /// The record under the key was written by another version of this crate: 503.
     RecordUnreadable,
     /// The lock manager is shutting down: 503.
     ShuttingDown,
@@ -95,8 +95,7 @@ impl IdempotencyRejectionKind {
         }
     }
 
-    /// Whether the same request, sent again after a while by a client that looks no further, is likely to fare better
-    /// and cannot run twice.
+    /// Whether a repeat of the same request after a while is likely to succeed, and cannot run twice.
     pub(super) const fn is_worth_a_retry(self) -> bool {
         match self {
             Self::RequestInProgress
@@ -113,7 +112,7 @@ impl IdempotencyRejectionKind {
             | Self::BodyTooLarge
             | Self::IdempotencyKeyReused
             | Self::Misconfigured
-            // They may have had an effect, and a repeat might have it once more.
+            // They may have had an effect, and a repeat might have it again.
             | Self::LockLost
             | Self::OutcomeUnknown => false,
         }
@@ -127,7 +126,7 @@ impl IdempotencyRejectionKind {
             Self::CallerUnknown => "Caller unknown",
             Self::RequestInProgress => "Request in progress",
             Self::WaitTimeout => "Timed out waiting for the first request",
-            Self::NotReplayable => "Answer not kept",
+            Self::NotReplayable => "Response not stored",
             Self::BodyTooLarge => "Request body too large",
             Self::IdempotencyKeyReused => "Idempotency key used for another request",
             Self::Misconfigured => "Idempotency layer misconfigured",
@@ -135,7 +134,7 @@ impl IdempotencyRejectionKind {
             Self::NoQuorum => "Locks unavailable",
             Self::LockLost => "Lock lost",
             Self::OutcomeUnknown => "Outcome unknown",
-            Self::RecordUnreadable => "Answer unreadable here",
+            Self::RecordUnreadable => "Stored response unreadable",
             Self::ShuttingDown => "Shutting down",
         }
     }
@@ -155,14 +154,14 @@ impl IdempotencyRejectionKind {
                  This request was not processed."
             }
             Self::RequestInProgress => {
-                "A request with this idempotency key is being processed. Send this one again later to get its answer."
+                "A request with this idempotency key is being processed. Send this one again later to get its response."
             }
             Self::WaitTimeout => {
                 "A request with this idempotency key was processed for as long as this one may wait. \
-                 Send this one again later to get its answer."
+                 Send this one again later to get its response."
             }
             Self::NotReplayable => {
-                "The request with this idempotency key was processed, and its answer could not be kept. \
+                "The request with this idempotency key was processed, and its response could not be stored. \
                  It is not processed again."
             }
             Self::BodyTooLarge => {
@@ -178,7 +177,7 @@ impl IdempotencyRejectionKind {
                 "As many requests as may wait on this server do so already. This request was not processed."
             }
             Self::NoQuorum => {
-                "Too few lock nodes answered in time, so it could not be found out whether this request is a repeat. \
+                "Too few lock nodes replied in time, so it could not be found out whether this request is a repeat. \
                  This request was not processed."
             }
             Self::LockLost => {
@@ -186,11 +185,11 @@ impl IdempotencyRejectionKind {
                  unknown. Look before you send it again: it may be processed again."
             }
             Self::OutcomeUnknown => {
-                "This request was processed, and it is not known whether its answer was kept. Send it again with the \
-                 same idempotency key to find out: you get that answer, or the request is processed again."
+                "This request was processed, and it is not known whether its response was stored. Send it again with the \
+                 same idempotency key to find out: you get that response, or the request is processed again."
             }
             Self::RecordUnreadable => {
-                "The answer to this idempotency key was kept by another version of this service, and this server cannot \
+                "The response for this idempotency key was stored by another version of this service, and this server cannot \
                  read it. This request was not processed again."
             }
             Self::ShuttingDown => {

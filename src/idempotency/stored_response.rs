@@ -156,9 +156,9 @@ impl fmt::Display for StoredResponseError {
         match self.0 {
             Fault::Version(version) => write!(
                 f,
-                "the record of an answer is of version {version}, and this program reads version {VERSION} alone"
+                "the record of a response is of version {version}, and this program reads version {VERSION} alone"
             ),
-            Fault::Malformed(how) => write!(f, "the record of an answer {how}"),
+            Fault::Malformed(how) => write!(f, "the record of a response {how}"),
         }
     }
 }

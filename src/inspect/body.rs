@@ -1,4 +1,4 @@
-//! [`InspectBody`]: an answer that is all there.
+//! [`InspectBody`]: a body in one piece.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-/// The body of an answer of an [`InspectService`](super::InspectService).
+/// The body of a response of an [`InspectService`](super::InspectService).
 #[derive(Debug)]
 pub struct InspectBody(Option<Bytes>);
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::manager::{HeldLock, NodeStatus, QueueStatus, Snapshot, VotingStatus};
 use crate::node::NodeState;
 
-/// Text that came from elsewhere, made fit for HTML.
+/// Text from elsewhere, escaped for HTML.
 struct Text<'a>(&'a str);
 
 impl Display for Text<'_> {
@@ -18,10 +18,10 @@ impl Display for Text<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                // The escapes below begin with one.
+                // The escapes below begin with a backslash.
                 '\\' => f.write_str("\\\\")?,
-                // Control characters and marks that turn the direction of text around are not to be obeyed, and two
-                // keys that differ in what nobody sees are not to look like one.
+                // Control characters and direction marks must have no effect, and two keys that differ only in
+                // invisible characters must look different.
                 char if char.is_control() || is_unseen(char) => {
                     write!(f, "\\u{{{:x}}}", u32::from(char))?
                 }
@@ -32,7 +32,7 @@ impl Display for Text<'_> {
     }
 }
 
-/// What Unicode calls ignorable by default, and its separators of lines.
+/// Unicode's default ignorable characters and line separators.
 const fn is_unseen(char: char) -> bool {
     matches!(
         char,
@@ -43,7 +43,7 @@ const fn is_unseen(char: char) -> bool {
     )
 }
 
-/// Several pieces of it, a line each.
+/// Several such texts, one per line.
 struct Lines<'a>(&'a str);
 
 impl Display for Lines<'_> {
@@ -56,7 +56,7 @@ impl Display for Lines<'_> {
     }
 }
 
-/// The page that shows `snapshot`, and asks for itself again unless it is to stand still.
+/// The page for `snapshot`, which reloads unless it is `still`.
 pub(super) fn page(snapshot: &Snapshot, still: bool) -> String {
     let Snapshot { held, waiting, .. } = snapshot;
     let (reload, other) = if still {
@@ -82,7 +82,7 @@ pub(super) fn page(snapshot: &Snapshot, still: bool) -> String {
     page
 }
 
-// What the columns are called. The first names its row.
+// The titles of the columns. The first column names the row.
 const NODE: [&str; 3] = ["Node", "Connection", "Vote"];
 const LOCK: [&str; 6] = [
     "Keys",
@@ -94,7 +94,7 @@ const LOCK: [&str; 6] = [
 ];
 const QUEUE: [&str; 3] = ["Key", "Waiting", "Longest wait"];
 
-/// What stands in a cell, and how it is meant.
+/// The text of a cell, and its class.
 struct Cell {
     class: &'static str,
     text: String,
@@ -104,8 +104,8 @@ const fn cell(class: &'static str, text: String) -> Cell {
     Cell { class, text }
 }
 
-/// A table with its heading. Roles are given although they are those of the elements: a narrow window makes blocks of
-/// the cells, and browsers no longer call them a table then.
+/// A table with its heading. The roles are explicit, because a narrow window turns the cells into blocks, and browsers
+/// drop the implicit roles then.
 fn table<const N: usize>(
     page: &mut String,
     title: &str,
@@ -211,5 +211,5 @@ const HEAD: &str = "<!DOCTYPE html>
 <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">
 ";
 const RELOAD: &str = "<meta http-equiv=\"refresh\" content=\"2\">\n";
-/// The policy in the headers allows this very text and no other: see [`super::POLICY`].
+/// The policy in the headers allows this text and no other: see [`super::POLICY`].
 const STYLE: &str = include_str!("page.css");

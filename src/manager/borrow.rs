@@ -83,7 +83,7 @@ impl LockManager {
         let target = LockTarget::new(&shared.namespace, keys).map_err(BorrowError::InvalidKey)?;
         let borrower = token().map_err(BorrowError::NoEntropy)?;
         let lender = (proof.owner(), proof.claim(borrower));
-        // Whatever happens before it runs, the loan can be claimed again.
+        // Until work runs under it, the loan can be claimed again.
         let mut claiming = Claiming::new(shared, &target.keys, lender, obligation.share());
         let Verified { sent, nodes, late } = verify(shared, &target.keys, lender).await?;
         let lease = Lease {
@@ -95,7 +95,7 @@ impl LockManager {
             deadline: nodes.deadline(),
         };
         let clock = Arc::clone(&shared.clock);
-        let hold = HeldLease::new(
+        let held = HeldLease::new(
             (shared.serial, shared.next_id()),
             shared.redact,
             lease,
@@ -104,15 +104,15 @@ impl LockManager {
             nodes,
             (None, obligation),
         );
-        let hold = Arc::new(hold);
+        let held = Arc::new(held);
         claiming.is_over = true;
-        let inserted = shared.registry.insert(&hold);
-        let guard = LockGuard::new(Arc::clone(shared), Tenancy::first(Arc::clone(&hold)));
+        let inserted = shared.registry.insert(&held);
+        let guard = LockGuard::new(Arc::clone(shared), Tenancy::first(Arc::clone(&held)));
         if !inserted {
             return Err(BorrowError::ShuttingDown(ShuttingDown));
         }
         if !late.is_empty() {
-            let late = take_late_replies(Arc::clone(&shared.node_set), hold, late, sent);
+            let late = take_late_replies(Arc::clone(&shared.node_set), held, late, sent);
             shared.tasks.spawn(late);
         }
         Ok(guard)

@@ -10,7 +10,7 @@ use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::ReleaseError;
 use crate::manager::lease::held::{HeldLease, Passed, Tenancy};
 use crate::manager::lease::lost::Lost;
-use crate::manager::lease::share::Owed;
+use crate::manager::lease::share::PendingRelease;
 use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
 use crate::namespace::NodeKey;
@@ -174,12 +174,12 @@ impl LockGuard {
     }
 
     /// Ends the care for a lock that no other guard shares, without its release.
-    pub(in crate::manager) fn resign(mut self) -> (Arc<HeldLease>, Owed) {
+    pub(in crate::manager) fn resign(mut self) -> (Arc<HeldLease>, PendingRelease) {
         self.is_over = true;
         let held = Arc::clone(self.held());
         self.shared.registry.remove(&held);
-        let owed = held.let_go();
-        (held, owed)
+        let pending = held.let_go();
+        (held, pending)
     }
 
     const fn held(&self) -> &Arc<HeldLease> {
@@ -202,7 +202,7 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
     if let Some(next) = agreed.then(|| held.succeed(&shared.hand_off)).flatten() {
         let key = held.keys.first().as_str();
         if shared.queue.hand_over(key, Passed::Lock(next)).is_ok() {
-            crate::metrics::released("handed_on");
+            crate::metrics::released("handed-on");
             return None;
         }
         // All waiters left in between. It is this call that releases now.
@@ -219,8 +219,9 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
 /// Ends the care for a lock and prepares its release.
 fn finish(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> (Release, Option<LossReason>) {
     shared.registry.remove(held);
-    let mut owed = held.let_go();
-    (Release::of(shared, held, &mut owed), owed.lost)
+    let pending = held.let_go();
+    let lost = pending.lost;
+    (Release::of(shared, held, pending), lost)
 }
 
 impl Drop for LockGuard {

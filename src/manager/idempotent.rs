@@ -102,8 +102,8 @@ impl RunGuard {
         let guard = self.guard;
         let shared = Arc::clone(guard.shared());
         // It is not shared.
-        let (hold, owed) = guard.resign();
-        complete(&shared, hold, owed, result).await
+        let (held, pending) = guard.resign();
+        complete(&shared, &held, pending, result).await
     }
 }
 

@@ -7,12 +7,10 @@
 //!
 //! Each owner token has one [`Obligation`], which is passed on with the work: from the attempt to the lock that it
 //! wins, from the lock to its release, and from there to the job that goes on in the background. It is never counted
-//! anew on the way, so there is no moment at which it is not counted; and whoever drops it without a word has left the
-//! token on the nodes, whether it was an error, a full background or the end of the runtime.
+//! anew on the way, so there is no moment at which it is not counted. An obligation that is dropped unmet has left the
+//! token on the nodes, whatever the cause: an error, no room in the background, or the end of the runtime.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,9 +20,10 @@ use tokio::time::timeout;
 use crate::clock::Clock;
 
 /// All obligations of one manager.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(in crate::manager) struct Ledger(Arc<Book>);
 
+#[derive(Debug)]
 struct Book {
     clock: Arc<dyn Clock>,
     ttl: Duration,
@@ -32,7 +31,7 @@ struct Book {
     empty: Notify,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     open: Open,
     closed: bool,
@@ -49,22 +48,18 @@ pub(in crate::manager) struct Open {
     pub(in crate::manager) releasing: usize,
 }
 
-/// How far what is owed has come.
+/// How far an obligation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::manager) enum Stage {
-    /// Nodes are being asked.
+    /// Nodes are asked for the lock.
     Acquiring,
-    /// A guard or a loan has it.
+    /// A guard or a loan has the lock.
     Held,
-    /// It is being given back.
+    /// The lock is being given back.
     Releasing,
 }
 
 impl Open {
-    pub(in crate::manager) const fn is_empty(self) -> bool {
-        self.acquiring == 0 && self.held == 0 && self.releasing == 0
-    }
-
     const fn of(&mut self, stage: Stage) -> &mut usize {
         match stage {
             Stage::Acquiring => &mut self.acquiring,
@@ -85,9 +80,9 @@ impl Ledger {
         }))
     }
 
-    /// Counts what is about to be asked of the nodes; `None` if nothing is any more.
+    /// Counts what the nodes are about to be asked for; `None` if they are asked for nothing any more.
     pub(in crate::manager) fn begin(&self) -> Option<Obligation> {
-        let mut state = self.0.state();
+        let mut state = lock(&self.0.state);
         if state.closed {
             return None;
         }
@@ -96,8 +91,7 @@ impl Ledger {
         Some(Obligation {
             entry: Arc::new(Entry {
                 book: Arc::clone(&self.0),
-                stage: Mutex::new(Stage::Acquiring),
-                left: AtomicBool::new(false),
+                progress: Mutex::new((Stage::Acquiring, false)),
             }),
             is_met: false,
         })
@@ -105,25 +99,26 @@ impl Ledger {
 
     /// Lets nothing begin any more.
     pub(in crate::manager) fn close(&self) {
-        self.0.state().closed = true;
+        lock(&self.0.state).closed = true;
     }
 
     pub(in crate::manager) fn open(&self) -> Open {
-        self.0.state().open
+        lock(&self.0.state).open
     }
 
     /// How many were left on nodes and may not have expired there yet.
     pub(in crate::manager) fn left(&self) -> usize {
-        let now = self.0.seconds(Duration::ZERO);
-        self.0.state().left.range(now..).map(|(_, left)| left).sum()
+        let now = self.0.second_after(Duration::ZERO);
+        let state = lock(&self.0.state);
+        state.left.range(now..).map(|(_, left)| left).sum()
     }
 
-    /// Waits until there are none, at most for `limit`; tells whether there are none.
+    /// Waits until there are none, at most for `limit`; whether there are none.
     pub(in crate::manager) async fn is_empty_within(&self, limit: Duration) -> bool {
         let empty = async {
             loop {
                 let notified = self.0.empty.notified();
-                if self.open().is_empty() {
+                if self.open() == Open::default() {
                     return;
                 }
                 notified.await;
@@ -134,35 +129,19 @@ impl Ledger {
 }
 
 impl Book {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The second in which `span` from now lies.
+    fn second_after(&self, span: Duration) -> u64 {
+        (self.clock.now() + span).as_nanos() / 1_000_000_000
     }
+}
 
-    /// The second in which the time `from` now lies.
-    fn seconds(&self, from: Duration) -> u64 {
-        (self.clock.now() + from).as_nanos() / 1_000_000_000
-    }
-
-    fn end(&self, stage: Stage, is_left: bool) {
-        let mut state = self.state();
-        if is_left {
-            // A command may be under way yet, so the ttl counts from here at the earliest.
-            let now = self.seconds(Duration::ZERO);
-            state.left = state.left.split_off(&now);
-            *state.left.entry(self.seconds(self.ttl)).or_default() += 1;
-        }
-        *state.open.of(stage) -= 1;
-        let is_empty = state.open.is_empty();
-        drop(state);
-        if is_empty {
-            self.empty.notify_waiters();
-        }
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A share in the obligation to free all nodes of one owner token.
 ///
-/// It ends with its last share, and well only if each of them was [met](Self::meet).
+/// The obligation ends with its last share, and well only if each of them was [met](Self::meet).
 #[derive(Debug)]
 #[must_use = "what is dropped unmet counts as left on the nodes"]
 pub(in crate::manager) struct Obligation {
@@ -170,15 +149,15 @@ pub(in crate::manager) struct Obligation {
     is_met: bool,
 }
 
+#[derive(Debug)]
 struct Entry {
     book: Arc<Book>,
-    stage: Mutex<Stage>,
-    // A share was dropped unmet.
-    left: AtomicBool,
+    // The stage, and whether a share was dropped unmet.
+    progress: Mutex<(Stage, bool)>,
 }
 
 impl Obligation {
-    /// One more share, for another who has to do with the same token.
+    /// One more share, for other work on the same token.
     pub(in crate::manager) fn share(&self) -> Self {
         Self {
             entry: Arc::clone(&self.entry),
@@ -186,7 +165,7 @@ impl Obligation {
         }
     }
 
-    /// The same of one who sets nothing on any node, and is only to be waited for.
+    /// The same for work that sets nothing on any node, and is only to be waited for.
     pub(in crate::manager) const fn owing_nothing(mut self) -> Self {
         self.is_met = true;
         self
@@ -197,13 +176,42 @@ impl Obligation {
         drop(self.owing_nothing());
     }
 
-    /// Notes how far it has come.
+    /// Notes how far the obligation has come.
     pub(in crate::manager) fn enter(&self, next: Stage) {
-        let mut stage = self.entry.stage();
-        let mut state = self.entry.book.state();
-        *state.open.of(*stage) -= 1;
+        let mut progress = lock(&self.entry.progress);
+        let mut state = lock(&self.entry.book.state);
+        *state.open.of(progress.0) -= 1;
         *state.open.of(next) += 1;
-        *stage = next;
+        progress.0 = next;
+    }
+}
+
+impl Drop for Obligation {
+    fn drop(&mut self) {
+        if !self.is_met {
+            lock(&self.entry.progress).1 = true;
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let (stage, is_left) = *lock(&self.progress);
+        let mut state = lock(&self.book.state);
+        if is_left {
+            // A command may be under way yet, so the ttl counts from here at the earliest.
+            state.left = state
+                .left
+                .split_off(&self.book.second_after(Duration::ZERO));
+            let expired = self.book.second_after(self.book.ttl);
+            *state.left.entry(expired).or_default() += 1;
+        }
+        *state.open.of(stage) -= 1;
+        let is_empty = state.open == Open::default();
+        drop(state);
+        if is_empty {
+            self.book.empty.notify_waiters();
+        }
     }
 }
 
@@ -218,17 +226,17 @@ pub(in crate::manager) struct Owing {
 impl Owing {
     pub(in crate::manager) fn new(obligation: Option<Obligation>, nodes: Vec<usize>) -> Self {
         let mut owing = Self { nodes, obligation };
-        owing.look();
+        owing.meet_if_free();
         owing
     }
 
     /// Notes that `node` has nothing of the token any more.
     pub(in crate::manager) fn freed(&mut self, node: usize) {
         self.nodes.retain(|other| *other != node);
-        self.look();
+        self.meet_if_free();
     }
 
-    fn look(&mut self) {
+    fn meet_if_free(&mut self) {
         if self.nodes.is_empty()
             && let Some(obligation) = self.obligation.take()
         {
@@ -242,45 +250,9 @@ impl Owing {
     }
 }
 
-impl Drop for Obligation {
-    fn drop(&mut self) {
-        if !self.is_met {
-            self.entry.left.store(true, Ordering::Release);
-        }
-    }
-}
-
-impl Entry {
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        let stage = *self.stage();
-        self.book.end(stage, self.left.load(Ordering::Acquire));
-    }
-}
-
-impl fmt::Debug for Entry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Entry").field(&*self.stage()).finish()
-    }
-}
-
-impl fmt::Debug for Ledger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ledger")
-            .field("open", &self.open())
-            .field("left", &self.left())
-            .finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
     use crate::moment::Moment;
@@ -342,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_without_a_word_is_left_for_a_ttl() {
+    fn what_is_dropped_unmet_is_left_for_a_ttl() {
         let (clock, ledger) = ledger();
         let obligation = ledger.begin().unwrap();
         drop(obligation.share());
@@ -358,7 +330,11 @@ mod tests {
         clock.step(TTL);
         assert_eq!(ledger.left(), 0);
         drop(ledger.begin());
-        assert_eq!(ledger.0.state().left.len(), 1, "what is over is forgotten");
+        assert_eq!(
+            lock(&ledger.0.state).left.len(),
+            1,
+            "what is over is forgotten"
+        );
         drop(ledger.begin().unwrap().owing_nothing());
         assert_eq!(ledger.left(), 1);
     }

@@ -1,17 +1,17 @@
 //! [`LockManager`]: locks over a set of nodes.
 //!
 //! ```text
-//!   LockManager ── waiter ──► queue                        (one caller per key goes on, the others wait)
+//!   LockManager ── acquire ──► queue                       (one caller per key contends, the others wait)
 //!        │           │ its turn            ▲
-//!        │           ├─► listening         │ hand-off, or a bare turn
-//!        │           └─► attempt ──► nodes │               (acquire; the caller polls)
+//!        │           ├─► notices           │ hand-off, or a turn
+//!        │           └─► round ──► nodes   │               (polled by the caller)
 //!        │                │ won            │
 //!        │                ▼                │
-//!        │              hold ◄── guard ────┘               (one held lock)
+//!        │             lease ◄── guard ────┘               (one held lock)
 //!        │                ▲  ▲
-//!        │                │  └── borrow, loan            (another's lock, and what is lent to others)
-//!        ├── watchdog ────┘ extend, top up, announce loss  (one task, one timer)
-//!        └── background: late answers, releases            (what outlives its caller)
+//!        │                │  └── borrow, loan              (another's lock, and locks lent to others)
+//!        ├── renewal ─────┘ extend, top up, announce loss  (one task, one timer)
+//!        └── tasks: late replies, releases                 (they outlive their caller)
 //! ```
 
 mod acquire;

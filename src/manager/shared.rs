@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use crate::clock::Clock;
 use crate::manager::lease::held::Queue;
 use crate::manager::lease::registry::Registry;
@@ -13,7 +15,6 @@ use crate::manager::nodes::fences::FenceCounts;
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::manager::queue::fifo::MISSES;
-use crate::manager::release::completion::Kept;
 use crate::manager::settings::fencing::usual;
 use crate::manager::settings::hand_off::HandOff;
 use crate::manager::settings::options::Options;
@@ -31,7 +32,8 @@ pub(in crate::manager) struct Shared {
     pub(in crate::manager) node_set: Arc<NodeSet>,
     // The namespace of requests with idempotency keys.
     pub(in crate::manager) requests: Namespace,
-    pub(in crate::manager) kept: Kept,
+    // In bytes, for records that are brought to nodes that lack them.
+    pub(in crate::manager) room_for_records: Arc<Semaphore>,
     pub(in crate::manager) max_wait: Duration,
     pub(in crate::manager) hand_off: HandOff,
     // How long fencing counters are kept; `None` where fencing is off.
@@ -77,11 +79,11 @@ impl Shared {
                 // By the slowest clock.
                 latest_vote: latest.saturating_sub(terms.drift.of(latest)),
                 voting: Arc::new(voting),
-                fences_kept: options.fencing.keep.unwrap_or_else(|| usual(terms.ttl)),
+                counters_kept: options.fencing.keep.unwrap_or_else(|| usual(terms.ttl)),
                 fences: FenceCounts::default(),
             }),
             fencing: options.fencing.keep,
-            kept: Kept::default(),
+            room_for_records: Arc::new(Semaphore::new(ROOM_FOR_RECORDS)),
             max_wait: options.max_wait,
             hand_off: options.hand_off,
             queue: Arc::new(Queue::new(options.bounds, MISSES)),
@@ -126,5 +128,8 @@ impl Drop for Shared {
         self.registry.stop();
     }
 }
+
+/// How many bytes of records are kept for nodes that lack them.
+pub(in crate::manager) const ROOM_FOR_RECORDS: usize = 64 << 20;
 
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);

@@ -1,29 +1,27 @@
-//! Ending a manager: no new locks, running work to its end, the rest told.
+//! Shutting a manager down: no new locks, time for running work to end, and then the loss of what is still held.
 
 use std::time::Duration;
 
 use crate::manager::LockManager;
 use crate::manager::error::loss::LossReason;
 use crate::manager::ledger::Open;
-use crate::manager::nodes::fanout::Fanout;
-use crate::manager::shared::Shared;
 
-/// What [`LockManager::shutdown`] found: what of the manager may still be set on nodes when it returns.
+/// What of a manager may still be set on nodes when [`LockManager::shutdown`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Locks that were still held when the grace was over, and that this call ended; their holders were told that they
-    /// are lost.
+    /// Locks that were still held when the grace was over, and that this call ended. Their holders were told of the
+    /// loss.
     pub lost: usize,
-    /// Locks whose guards or loans were still alive at the very end, lost or borrowed as they may be. Each is released
-    /// when the last of these has gone.
+    /// Locks whose guards or loans were still alive at the very end, also lost and borrowed ones. Each is released when
+    /// the last of its guards and loans has gone.
     pub held: usize,
-    /// Calls for a lock that were still asking nodes at the very end. Whatever they are granted is released.
+    /// Calls for a lock that were still asking nodes at the very end. What they are granted is released.
     pub acquiring: usize,
     /// Locks, or grants that came to nothing, whose release some node had not confirmed at the very end. It is tried
     /// again in the background, as long as the runtime lives and until the ttl is over.
     pub unconfirmed: usize,
-    /// Locks, or grants that came to nothing, that nobody releases any more, and whose ttl was not over at the very
+    /// Locks, or grants that came to nothing, that are not released any more, and whose ttl was not over at the very
     /// end: a node refused the release or did not answer for a whole ttl, there was no room for it in the background,
     /// the manager's runtime had ended, or a [`Loan`](crate::Loan) was dropped without an answer. Some node may have
     /// them until their ttl ends. Those that were left before the shutdown began count, too.
@@ -43,25 +41,25 @@ impl LockManager {
     /// Ends the manager in an orderly way.
     ///
     /// From the call on, new locks are refused with
-    /// [`ShuttingDown`](crate::AcquireError::ShuttingDown), also to those who wait for one already. Everything else is
-    /// given `grace`: to holders to release their locks, to calls under way to learn what they were granted and give
-    /// it back, to nodes to confirm releases and what idempotent requests came to. It returns as soon as all nodes
-    /// have confirmed all of it; a node that does not answer can take up all of the grace.
+    /// [`ShuttingDown`](crate::AcquireError::ShuttingDown), also to callers that wait for one already. Everything else
+    /// has until the end of `grace`: holders to release their locks, calls under way to release what they were granted,
+    /// nodes to confirm releases and the results of idempotent work. It returns as soon as all nodes have confirmed all
+    /// of it; a node that does not answer can take up all of the grace.
     ///
     /// Locks that are held after the grace are *lost* with [`LossReason::Shutdown`]: the middleware drops the
-    /// request's future, and the lock is released after it. For that, and for what else is not given back yet, there is
-    /// as much time again as two [node time-outs](crate::LockManagerBuilder::node_timeout), at least 250 ms.
+    /// request's future, and the lock is released after it. For that, and for all that is not released yet, there is
+    /// further time: two [node time-outs](crate::LockManagerBuilder::node_timeout), at least 250 ms.
     ///
-    /// Once nothing is left to be given back, the connections are closed, for which there is another half second.
-    /// Otherwise they stay open, and what is left goes on in the background.
+    /// Once nothing is left to be released, the connections are closed, for which there is another half second.
+    /// Otherwise they stay open, and the releases go on in the background.
     ///
     /// Call it after the server has stopped taking requests and before the runtime ends. It may be called
     /// several times, also at the same time: each call waits, and reports what it finds at its end.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, no new locks are taken all the same, and the rest is left as it stands: releases go
-    /// on, and nothing is forgotten. Call it again to go on.
+    /// If the future is dropped, new locks are refused all the same, and the rest stays as it is: releases go on, and
+    /// nothing is forgotten. Call it again to go on.
     pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
         let shared = &self.shared;
         shared.ledger.close();
@@ -75,8 +73,11 @@ impl LockManager {
             is_empty = shared.ledger.is_empty_within(last).await;
         }
         if is_empty {
-            // Nothing can be owed any more, for nothing new begins.
-            shared.close_nodes().await;
+            // Nothing can be owed any more, as nothing new begins.
+            // All nodes at once: the time that frozen ones take must not add up.
+            let mut closing = shared.send_all(|node| node.close());
+            closing.until(shared.tasks.timer(LONGEST_CLOSE));
+            while closing.next().await.is_some() {}
             shared.registry.stop();
         }
         let Open {
@@ -91,16 +92,6 @@ impl LockManager {
             unconfirmed: releasing,
             expiring: shared.ledger.left(),
         }
-    }
-}
-
-impl Shared {
-    async fn close_nodes(&self) {
-        let closing = self.nodes.iter().enumerate();
-        let mut closing = Fanout::new(closing.map(|(index, node)| (index, node.close())));
-        // All at once: frozen nodes must not add up.
-        let closed = async { while closing.next().await.is_some() {} };
-        let _ = tokio::time::timeout(LONGEST_CLOSE, closed).await;
     }
 }
 

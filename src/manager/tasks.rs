@@ -53,8 +53,8 @@ impl TaskTracker {
         self.spawn_counted(self.jobs.enter(), job);
     }
 
-    /// Runs `job` as [`spawn`](Self::spawn) does, beside its limit: for jobs that may take long, and have a bound of their
-    /// own.
+    /// Runs `job` as [`spawn`](Self::spawn) does, beside its limit: for jobs that may take long, and have a bound of
+    /// their own.
     pub(in crate::manager) fn spawn_beside(&self, job: impl Future<Output = ()> + Send + 'static) {
         let beside = self.beside.enter();
         self.spawn_anyway(async move {

@@ -172,9 +172,9 @@ impl<K, D> RedlockLayer<K, D> {
     /// lender must have locked the same text under the same namespace. If so, the request runs without waiting, until
     /// the response is out or the lender's validity ends: then the inner future is dropped as after any
     /// [loss](Self::on_lost). The handler gets a [`LockHandle`](crate::LockHandle) that
-    /// [is borrowed](crate::LockHandle::is_borrowed), with the lender's fencing token and owner hash. If the lender does
-    /// not hold the key, the response is 412 `loan-ended`; it is 400 `invalid-loan` for a header that is malformed or
-    /// repeated. Of several copies of a request with one loan the first runs, and the others get 409 `loan-taken`.
+    /// [is borrowed](crate::LockHandle::is_borrowed), with the lender's fencing token and owner hash. If the lender
+    /// does not hold the key, the response is 412 `loan-ended`; it is 400 `invalid-loan` for a header that is malformed
+    /// or repeated. Of several copies of a request with one loan the first runs, and the others get 409 `loan-taken`.
     ///
     /// A request without the header acquires its own lock, and one that needs none by its method or key runs without,
     /// with or without the header. Of several layers the outermost takes the header.

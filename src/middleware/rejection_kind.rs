@@ -10,24 +10,24 @@ use crate::problem::word;
 pub enum RejectionKind {
     /// The request has no key, or none that can be used: 400.
     InvalidKey,
-    /// The request shows a loan that cannot be read, or several: 400.
+    /// The header of a loan is malformed or repeated: 400.
     InvalidLoan,
-    /// The request shows a loan and does not come from where
-    /// [loans are taken from](super::RedlockLayer::borrow_from): 403.
+    /// The request has the header of a loan and comes from a peer that is not
+    /// [trusted](super::RedlockLayer::borrow_from): 403.
     LoanRefused,
-    /// The request shows a loan, and the lender does not hold the lock any more, or never did: 412.
+    /// The lender of the request's loan does not hold the lock any more, or never did: 412.
     LoanEnded,
-    /// The request shows a loan that has or had another borrower: another copy of the same call: 409.
+    /// The request's loan has or had another borrower, another copy of the same call: 409.
     LoanTaken,
-    /// The key was asked for where it can never be; a mistake in the program: 500.
+    /// The key cannot exist at this place; a mistake in the program: 500.
     Misconfigured,
     /// Another request holds the lock, and this one does not wait: the layer's [`BusyStatus`](super::BusyStatus).
     Contended,
     /// Others held the lock for as long as this request waits: the layer's [`BusyStatus`](super::BusyStatus).
     WaitTimeout,
-    /// As many requests wait already as may, for this lock or for all together: 503.
+    /// Too many requests wait already, for this lock or in all: 503.
     QueueFull,
-    /// Too few nodes answered in time: 503.
+    /// Too few nodes replied in time: 503.
     NoQuorum,
     /// The lock was lost while the request ran. Whether it took effect is unknown: 503.
     LockLost,
@@ -107,7 +107,7 @@ impl RejectionKind {
                  This request was not processed."
             }
             Self::NoQuorum => {
-                "Too few lock nodes answered in time, so the resource could not be locked. \
+                "Too few lock nodes replied in time, so the resource could not be locked. \
                  This request was not processed."
             }
             Self::LockLost => {

@@ -107,7 +107,7 @@ impl fmt::Display for UnlockedReason {
         f.write_str(match self {
             Self::Method => "the layer does not lock requests of this method",
             Self::NoKey => "the layer found no lock key in the request",
-            Self::NoQuorum => "too few lock nodes answered",
+            Self::NoQuorum => "too few lock nodes replied",
         })
     }
 }

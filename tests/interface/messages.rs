@@ -1,4 +1,4 @@
-//! What the compiler says to those who get a trait wrong, in the words of `#[diagnostic::on_unimplemented]`.
+//! How the compiler explains mistakes with our traits, in the words of `#[diagnostic::on_unimplemented]`.
 //!
 //! Each of `cases` has one mistake, and beside it stands what the compiler says of it. Much of that belongs to the
 //! compiler, which changes it as it likes. With a new one, or after a change of ours, have it written anew and read it:
@@ -15,7 +15,7 @@ fn root() -> &'static Path {
 }
 
 #[test]
-fn who_gets_a_trait_wrong_is_told_what_to_do() {
+fn the_compiler_explains_each_mistake() {
     let cases = trybuild::TestCases::new();
     cases.compile_fail("tests/interface/cases/*.rs");
 }

@@ -12,7 +12,7 @@ impl AsLockKeys for OrderId {
 }
 
 #[expect(dead_code, reason = "it is only compiled")]
-fn right(locks: LockManager, layer: Order, once: Once) {
+fn right(locks: LockManager, layer: &Order, once: Once) {
     let order = |parts: &Parts| LockKey::join(["order", parts.uri.path()]);
     let _ = RedlockLayer::new(locks, order);
     let _ = once.clone().with_lock(layer.clone()).layer(());

@@ -44,9 +44,9 @@ fn a_system_without_random_bytes_is_counted() {
             "{refused:?}"
         );
         let now = seen();
-        assert_eq!(now.number("redlock_acquire_total", "no_entropy"), 1.0);
+        assert_eq!(now.number("redlock_acquire_total", "no-entropy"), 1.0);
         assert_eq!(
-            now.number("redlock_acquire_wait_seconds", "no_entropy"),
+            now.number("redlock_acquire_wait_seconds", "no-entropy"),
             0.0
         );
     });

@@ -24,11 +24,11 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockManager, LockManagerBuilder, RestartGuard};
+use tower_redlock::{IdempotentRun, LockManager, LockManagerBuilder, RestartGuard, RunGuard};
 
 const MS: Duration = Duration::from_millis(1);
 /// What takes an operating system without random bytes, and therefore a process and a test of its own.
-const UNSEEN: [&str; 1] = ["no_entropy"];
+const UNSEEN: [&str; 1] = ["no-entropy"];
 
 /// Name to kind, label, and the words that the label may have; none where they are those of a type or of the nodes.
 type Table = BTreeMap<String, (String, String, BTreeSet<String>)>;
@@ -175,7 +175,7 @@ async fn gauges_return_to_where_they_were() {
     let now = seen();
     assert_eq!(now.number("redlock_waiting", ""), -1.0);
     assert_eq!(now.number("redlock_acquire_total", "acquired"), 1.0);
-    assert_eq!(now.number("redlock_release_total", "handed_on"), 1.0);
+    assert_eq!(now.number("redlock_release_total", "handed-on"), 1.0);
     guard.release().await.unwrap();
     let now = seen();
     assert_eq!(now.number("redlock_held", ""), -1.0);
@@ -195,6 +195,44 @@ async fn times_are_measured_from_grant_to_end() {
     assert!((now.number("redlock_hold_seconds", "") - 0.25).abs() < 0.002);
     assert_eq!(now.number("redlock_acquire_wait_seconds", "acquired"), 0.0);
     assert_eq!(now.number("redlock_release_total", "released"), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_is_counted_once_also_one_with_a_result_that_is_dropped() {
+    recorder!(seen);
+    let nodes = five();
+    let locks = builder(&nodes).lazy().unwrap();
+    for (key, result) in [("order:1", Some("sent")), ("order:2", None)] {
+        let run = run(&locks, key).await;
+        match result {
+            Some(result) => run.complete(result).await.unwrap(),
+            None => run.abandon().await.unwrap(),
+        }
+    }
+    let late = run(&locks, "order:3").await;
+    nodes.iter().for_each(MemoryNode::freeze);
+    sleep(Duration::from_secs(11)).await;
+    assert!(late.handle().is_lost());
+    let dropped = tokio::time::timeout(MS, late.complete("sent")).await;
+    assert!(dropped.is_err(), "{dropped:?}");
+    sleep(Duration::from_secs(11)).await;
+    nodes.iter().for_each(MemoryNode::thaw);
+    let unconfirmed = run(&locks, "order:4").await;
+    nodes.iter().for_each(MemoryNode::freeze);
+    unconfirmed.complete("sent").await.unwrap_err();
+    let now = seen();
+    let ends = ["released", "lost", "unconfirmed"];
+    let ends = ends.map(|word| now.number("redlock_release_total", word));
+    assert_eq!(ends, [2.0, 1.0, 1.0]);
+}
+
+/// The right to do the work called `key`.
+async fn run(locks: &LockManager, key: &str) -> RunGuard {
+    let keep = Duration::from_secs(60);
+    match locks.begin_idempotent(key, keep, Duration::ZERO).await {
+        Ok(IdempotentRun::Execute(run)) => run,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test(start_paused = true)]

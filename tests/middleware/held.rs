@@ -92,7 +92,7 @@ async fn a_request_that_runs_unlocked_says_why() {
     nodes.each(|n| n.go_down());
     let anyway = || layer(&locks).on_no_quorum(OnNoQuorum::RunUnlocked);
     let got = send(app(post(strict).layer(anyway())), Method::POST).await;
-    let why = "too few lock nodes answered";
+    let why = "too few lock nodes replied";
     assert_eq!((got.0, got.1), (503, format!("{text}{why}")));
     let got = send(app(post(either).layer(anyway())), Method::POST).await;
     assert_eq!((got.0, got.1.as_str()), (200, "unlocked"));

@@ -19,9 +19,14 @@ pub(crate) fn check(edges: &[Edge]) -> Vec<String> {
     complaints
 }
 
+/// Lines of a file, and what they use of another.
+type Uses<'a> = (BTreeSet<usize>, BTreeSet<&'a str>);
+/// Each file with those that it leads to.
+type Next<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+
 /// What the files of a circle use of each other: a line for each two, with every place.
 fn uses(edges: &[Edge], circle: &BTreeSet<&str>) -> Vec<String> {
-    let mut uses: BTreeMap<(&str, &str), (BTreeSet<usize>, BTreeSet<&str>)> = BTreeMap::new();
+    let mut uses: BTreeMap<(&str, &str), Uses<'_>> = BTreeMap::new();
     for Edge {
         from,
         to,
@@ -35,7 +40,7 @@ fn uses(edges: &[Edge], circle: &BTreeSet<&str>) -> Vec<String> {
             paths.insert(path);
         }
     }
-    let row = |((from, to), (lines, paths)): ((&str, &str), (BTreeSet<usize>, BTreeSet<&str>))| {
+    let row = |((from, to), (lines, paths)): ((&str, &str), Uses<'_>)| {
         let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
         let is_told = |path: &&&str| {
             let parents = path.match_indices("::").map(|(end, _)| &path[..end]);
@@ -50,8 +55,8 @@ fn uses(edges: &[Edge], circle: &BTreeSet<&str>) -> Vec<String> {
 
 /// The sets of two files and more in which each file leads to each other one.
 fn circles(edges: &[Edge]) -> Vec<BTreeSet<&str>> {
-    let mut uses: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let mut used_by: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut uses: Next<'_> = BTreeMap::new();
+    let mut used_by: Next<'_> = BTreeMap::new();
     for Edge { from, to, .. } in edges {
         uses.entry(from).or_default().insert(to);
         used_by.entry(to).or_default().insert(from);
@@ -73,7 +78,7 @@ fn circles(edges: &[Edge]) -> Vec<BTreeSet<&str>> {
 }
 
 /// All that `start` leads to; itself only if it leads back.
-fn reach<'a>(start: &'a str, next: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
+fn reach<'a>(start: &'a str, next: &Next<'a>) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut open = vec![start];
     while let Some(file) = open.pop() {

@@ -18,6 +18,8 @@ const ANSWERS: &str = "RejectionKind";
 struct Code {
     /// Types that are errors.
     errors: BTreeSet<String>,
+    /// Public structs.
+    structs: BTreeSet<String>,
     /// Public enums with their variants, and the type that a variant carries if it is one.
     enums: BTreeMap<String, Vec<(String, Option<String>)>>,
 }
@@ -76,9 +78,12 @@ impl Code {
             .collect()
     }
 
-    /// Error types that are not in the list.
+    /// Public error types that are not in the list.
     fn unnamed(&self, list: &str) -> Vec<String> {
-        let names = self.errors.iter().map(|name| format!("`{name}"));
+        let is_public =
+            |name: &&String| self.structs.contains(*name) || self.enums.contains_key(*name);
+        let names = self.errors.iter().filter(is_public);
+        let names = names.map(|name| format!("`{name}"));
         let missing = names.filter(|name| !list.contains(name));
         missing
             .map(|name| format!("{LIST}: does not name {name}`"))
@@ -140,6 +145,12 @@ impl<'ast> Visit<'ast> for Code {
         }
     }
 
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        if matches!(item.vis, syn::Visibility::Public(_)) {
+            self.structs.insert(item.ident.to_string());
+        }
+    }
+
     fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
         if matches!(item.vis, syn::Visibility::Public(_)) {
             let variants = item.variants.iter();
@@ -165,6 +176,8 @@ mod tests {
         impl Error for RunError {}
         pub enum Colour { Red }
         enum PrivateKind { Secret }
+        pub(super) struct PrivateError;
+        impl Error for PrivateError {}
         #[cfg(test)] mod tests { pub enum TestKind { One } impl Error for TestError {} }
     "#;
     const GOOD: &str = "It may be a [`LostError`](x), and `RunError::Order` is of the kinds below.\n\n| kind | text | what to do |\n|---|---|---|\n\
@@ -212,7 +225,7 @@ mod tests {
             ("{ Sold }", "{ Sold, New }"),
             (
                 "pub struct LostError",
-                "impl Error for NewError {} pub struct LostError",
+                "pub struct NewError; impl Error for NewError {} pub struct LostError",
             ),
         ] {
             let code = CODE.replace(from, to);

@@ -28,21 +28,21 @@ struct Module {
 
 /// All modules of the crate.
 #[derive(Default)]
-struct House(BTreeMap<Vec<String>, Module>);
+struct Modules(BTreeMap<Vec<String>, Module>);
 
 /// Every use of one file by another, once for each line.
 ///
-/// A re-export is none: who uses the name that it gives uses the file that defines it. Nor is `mod name;`.
+/// A re-export is not a use: code that uses the name that it gives uses the file that defines it. Nor is `mod name;`.
 pub(crate) fn edges<'a>(
     files: impl Iterator<Item = (&'a String, &'a String)>,
     crates: &BTreeSet<String>,
 ) -> Vec<Edge> {
-    let mut house = House::default();
+    let mut modules = Modules::default();
     let mut all = Vec::new();
     for (path, text) in files {
-        house.enter(path, text);
+        modules.define(path, text);
         let facts = Facts::of(path, text);
-        house.furnish(&facts, &module_of(path), crates);
+        modules.import(&facts, &module_of(path), crates);
         all.push((path, facts));
     }
     let mut edges = BTreeSet::new();
@@ -56,7 +56,7 @@ pub(crate) fn edges<'a>(
             let Some(Place::Ours(path)) = facts.place(used, &module, crates) else {
                 continue;
             };
-            let targets = house.files_of(&path, 0).into_iter();
+            let targets = modules.files_of(&path, 0).into_iter();
             edges.extend(targets.filter(|to| to != *from).map(|to| Edge {
                 from: (*from).clone(),
                 to,
@@ -65,20 +65,20 @@ pub(crate) fn edges<'a>(
             }));
         }
     }
-    edges.extend(house.own_calls(&all));
+    edges.extend(modules.own_calls(&all));
     edges.into_iter().collect()
 }
 
-impl House {
-    /// Notes what a file defines.
-    fn enter(&mut self, path: &str, text: &str) {
+impl Modules {
+    /// Notes the items that a file defines.
+    fn define(&mut self, path: &str, text: &str) {
         let file = syn::parse_file(text).unwrap_or_else(|error| {
             panic!("{path} is not Rust: {error}");
         });
-        self.enter_module(path, module_of(path), &file.items);
+        self.define_module(path, module_of(path), &file.items);
     }
 
-    fn enter_module(&mut self, path: &str, name: Vec<String>, items: &[syn::Item]) {
+    fn define_module(&mut self, path: &str, name: Vec<String>, items: &[syn::Item]) {
         let mut module = Module {
             file: path.to_owned(),
             ..Module::default()
@@ -91,7 +91,7 @@ impl House {
                     .any(|attribute| is_test_cfg(&attribute.meta));
                 if let (false, Some((_, items))) = (is_test, &inner.content) {
                     let name = name.iter().cloned().chain([inner.ident.to_string()]);
-                    self.enter_module(path, name.collect(), items);
+                    self.define_module(path, name.collect(), items);
                 }
             } else if let Some(name) = name_of(item) {
                 module.items.insert(name.to_string());
@@ -100,8 +100,8 @@ impl House {
         self.0.insert(name, module);
     }
 
-    /// Notes what a file imports.
-    fn furnish(&mut self, facts: &Facts, file: &[String], crates: &BTreeSet<String>) {
+    /// Notes the names that a file imports.
+    fn import(&mut self, facts: &Facts, file: &[String], crates: &BTreeSet<String>) {
         for used in facts.paths.iter().filter(|used| used.import) {
             let name = file.iter().chain(&used.module).cloned().collect::<Vec<_>>();
             let Some(module) = self.0.get_mut(&name) else {

@@ -45,7 +45,7 @@ fn the_manager_imports_only_from_its_own_floors_below() {
     let tree = Tree::read();
     let mut complaints =
         floors::inside_manager(&imports::edges(tree.product(), &tree.package.crates));
-    complaints.extend(floors::homeless(tree.files.keys()));
+    complaints.extend(floors::unplaced_or_stale(&tree.files));
     assert_clean(&complaints);
 }
 

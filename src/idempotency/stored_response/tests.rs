@@ -98,7 +98,7 @@ fn what_is_not_a_record_is_told_apart() {
     let newer = StoredResponse::decode(Bytes::from_static(&[2, 1, 2, 3])).unwrap_err();
     assert_eq!(newer, StoredResponseError(Fault::Version(2)));
     let expected =
-        "the record of an answer is of version 2, and this program reads version 1 alone";
+        "the record of a response is of version 2, and this program reads version 1 alone";
     assert_eq!(newer.to_string(), expected);
     let sum = Err(malformed("does not match its check sum"));
     assert_eq!(StoredResponse::decode(Bytes::from_static(&[1, 2, 3])), sum);

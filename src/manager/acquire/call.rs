@@ -64,12 +64,12 @@ impl<'a> AcquireCall<'a> {
     /// The nodes that granted the lock; empty if no subscriber takes events of this kind.
     fn granted(&self, guard: &LockGuard) -> String {
         let handle = guard.handle();
-        let hold = &handle.tenancy().lease;
-        hold.belongs_to_caller();
+        let held = &handle.tenancy().lease;
+        held.belongs_to_caller();
         if !trace::hears_acquire() {
             return String::new();
         }
-        let nodes = hold.granted().into_iter();
+        let nodes = held.granted().into_iter();
         let names: Vec<&str> = nodes.map(|node| self.shared.name_of(node)).collect();
         names.join(", ")
     }

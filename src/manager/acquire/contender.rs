@@ -180,9 +180,9 @@ impl<'a> Contender<'a> {
         if self.target.are_several() {
             turns.stay();
         }
-        let hold = attempt.win(self.target, turns)?;
-        let inserted = self.shared.registry.insert(&hold);
-        let guard = LockGuard::new(Arc::clone(self.shared), Tenancy::first(hold));
+        let held = attempt.win(self.target, turns)?;
+        let inserted = self.shared.registry.insert(&held);
+        let guard = LockGuard::new(Arc::clone(self.shared), Tenancy::first(held));
         if !inserted {
             // Dropping the guard releases what was just granted.
             return Err(AcquireError::ShuttingDown(ShuttingDown));
@@ -354,7 +354,7 @@ const fn label(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Granted => "granted",
         Verdict::Replay { .. } | Verdict::Adopt => "recorded",
-        Verdict::NoQuorum => "no_quorum",
+        Verdict::NoQuorum => "no-quorum",
         Verdict::Split { .. } => "split",
         Verdict::Contended { .. } => "contended",
     }

@@ -36,15 +36,15 @@ impl AcquireError {
     /// Its label in metrics.
     pub(in crate::manager) const fn word(&self) -> &'static str {
         match self {
-            Self::InvalidKey(_) => "invalid_key",
+            Self::InvalidKey(_) => "invalid-key",
             Self::Contended(_) => "contended",
-            Self::WaitTimeout(_) => "wait_timeout",
-            Self::QueueFull(_) => "queue_full",
-            Self::NoQuorum(_) => "no_quorum",
-            Self::TooSlow(_) => "too_slow",
+            Self::WaitTimeout(_) => "wait-timeout",
+            Self::QueueFull(_) => "queue-full",
+            Self::NoQuorum(_) => "no-quorum",
+            Self::TooSlow(_) => "too-slow",
             Self::Lost(_) => "lost",
-            Self::ShuttingDown(_) => "shutting_down",
-            Self::NoEntropy(_) => "no_entropy",
+            Self::ShuttingDown(_) => "shutting-down",
+            Self::NoEntropy(_) => "no-entropy",
         }
     }
 }

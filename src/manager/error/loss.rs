@@ -27,7 +27,7 @@ impl LossReason {
             Self::Expired => "expired",
             Self::Taken => "taken",
             Self::Lender => "lender",
-            Self::MaxHold => "max_hold",
+            Self::MaxHold => "max-hold",
             Self::Shutdown => "shutdown",
             Self::Released => "released",
         }

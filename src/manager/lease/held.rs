@@ -37,7 +37,7 @@ pub(in crate::manager) type Turns = turns::Turns<Passed>;
 /// What passes from one caller of this process to the next.
 #[derive(Debug)]
 pub(in crate::manager) enum Passed {
-    /// A bare turn: go for the keys.
+    /// A turn without a lock: contend for the keys.
     Turn(Turn),
     /// A lock, with its turn.
     Lock(Tenancy),
@@ -90,23 +90,23 @@ pub(in crate::manager) struct HeldLease {
 
 /// What is under the mutex.
 #[derive(Debug)]
-pub(in crate::manager) struct Inner {
-    pub(in crate::manager) state: LeaseState,
+pub(super) struct Inner {
+    pub(super) state: LeaseState,
     // When the watchdog looks at this lock again.
     due: Moment,
     // The right to go for the keys: it passes to the next in this process when the lock is lost or released.
-    pub(in crate::manager) turns: Option<Turns>,
+    pub(super) turns: Option<Turns>,
     // To free the nodes: passes to the release with the rest of what is owed.
-    pub(in crate::manager) obligation: Option<Obligation>,
+    pub(super) obligation: Option<Obligation>,
     // The release that waits for the last loan.
-    pub(in crate::manager) deferred: Option<Deferred>,
-    pub(in crate::manager) caller: Caller,
+    pub(super) deferred: Option<Deferred>,
+    pub(super) caller: Caller,
 }
 
 type ReleaseLease = Box<dyn FnOnce(&Arc<HeldLease>) + Send>;
 
 /// A release that waits. Its `Debug` shows nothing: what it releases shows it in turn.
-pub(in crate::manager) struct Deferred(pub(in crate::manager) ReleaseLease);
+pub(super) struct Deferred(pub(super) ReleaseLease);
 
 impl fmt::Debug for Deferred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -163,17 +163,14 @@ impl HeldLease {
         self
     }
 
-    pub(in crate::manager) fn inner(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
         // What is done under it is short and cannot panic half-way.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets an event happen, and performs its effects once the mutex is unlocked, for that calls code that is not ours.
     /// Those that are the caller's to perform are returned.
-    pub(in crate::manager) fn change<T>(
-        &self,
-        event: impl FnOnce(&mut Inner) -> (T, Effects),
-    ) -> (T, Effects) {
+    pub(super) fn change<T>(&self, event: impl FnOnce(&mut Inner) -> (T, Effects)) -> (T, Effects) {
         let mut inner = self.inner();
         let (value, effects) = event(&mut inner);
         self.deadline.set(inner.state.deadline());

@@ -1,52 +1,26 @@
 //! Sharing a held lock between guards, and letting go of it.
 
-use std::ops::Deref;
-
 use crate::clock::Clock as _;
 use crate::manager::error::loss::LossReason;
 use crate::manager::lease::held::{HeldLease, Turns};
 use crate::manager::lease::state::Left;
-use crate::manager::ledger::{Obligation, Owing, Stage};
+use crate::manager::ledger::{Obligation, Stage};
 
-/// What is owed for a lock that was let go of: what is left on the nodes, and what this process keeps for it.
+/// What is to be released of a lock that the last guard has let go of.
 #[derive(Debug)]
-pub(in crate::manager) struct Owed {
-    left: Left,
+pub(in crate::manager) struct PendingRelease {
+    /// The nodes to release now.
+    pub(in crate::manager) nodes: Vec<usize>,
+    /// The nodes with a command under way, to be released when that is [settled](HeldLease::settled).
+    pub(in crate::manager) busy: Vec<usize>,
+    /// How many nodes are free already.
+    pub(in crate::manager) free: usize,
+    /// Why the lock had been lost, if it had.
+    pub(in crate::manager) lost: Option<LossReason>,
     /// The right to go for the keys, unless the loss has passed it on.
     pub(in crate::manager) turns: Option<Turns>,
-    // Missing only where it was let go of before.
-    obligation: Option<Obligation>,
-}
-
-impl Deref for Owed {
-    type Target = Left;
-
-    fn deref(&self) -> &Left {
-        &self.left
-    }
-}
-
-impl Owed {
-    /// The nodes that are to be freed now or later. A lock that is left to expire counts as left from here on.
-    pub(in crate::manager) fn owing(&mut self) -> Owing {
-        let obligation = self.obligation();
-        Owing::new(obligation, [&*self.nodes, &*self.busy].concat())
-    }
-
-    /// A share by which a shutdown waits, and nothing is owed.
-    pub(in crate::manager) fn waited_for(&self) -> Option<Obligation> {
-        let obligation = self.obligation.as_ref();
-        obligation.map(|obligation| obligation.share().owing_nothing())
-    }
-
-    /// What is owed for it, to be met by the release.
-    pub(in crate::manager) fn obligation(&mut self) -> Option<Obligation> {
-        let obligation = self.obligation.take().filter(|_| !self.left.abandoned);
-        if let Some(obligation) = &obligation {
-            obligation.enter(Stage::Releasing);
-        }
-        obligation
-    }
+    /// To free all these nodes. Missing where there is nothing to release.
+    pub(in crate::manager) obligation: Option<Obligation>,
 }
 
 impl HeldLease {
@@ -73,19 +47,34 @@ impl HeldLease {
     }
 
     /// Lets go of the lock: from here on the watchdog leaves it alone.
-    pub(in crate::manager) fn let_go(&self) -> Owed {
-        let (owed, _) = self.change(|inner| {
+    pub(in crate::manager) fn let_go(&self) -> PendingRelease {
+        let ((mut pending, abandoned), _) = self.change(|inner| {
             let (left, effects) = inner.state.let_go(self.clock.now());
-            let owed = Owed {
-                left,
+            let Left {
+                nodes,
+                busy,
+                free,
+                lost,
+                abandoned,
+            } = left;
+            let pending = PendingRelease {
+                nodes,
+                busy,
+                free,
+                lost,
                 turns: inner.turns.take_if(|_| !effects.pass_turns),
                 obligation: inner.obligation.take(),
             };
-            (owed, effects)
+            ((pending, abandoned), effects)
         });
-        if let Some(turns) = &owed.turns {
+        if let Some(turns) = &pending.turns {
             turns.leave();
         }
-        owed
+        // A lock that is left to expire counts as left from here on.
+        pending.obligation.take_if(|_| abandoned);
+        if let Some(obligation) = &pending.obligation {
+            obligation.enter(Stage::Releasing);
+        }
+        pending
     }
 }

@@ -24,7 +24,7 @@ use crate::protocol::renewal::{LeaseNodes, Step};
 
 /// What changes about a lock while it is held.
 #[derive(Debug)]
-pub(in crate::manager) struct LeaseState {
+pub(super) struct LeaseState {
     nodes: LeaseNodes,
     phase: Phase,
     // Until when it may be relied on, as announced; the origin of time once it has ended.
@@ -68,45 +68,45 @@ struct Loans {
 /// What an event asks of the driver. Each is returned once, by the event that caused it.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "the driver performs them"]
-pub(in crate::manager) struct Effects {
+pub(super) struct Effects {
     /// The lock has ended for a tenant, or its end is announced: wake those that wait for it.
-    pub(in crate::manager) notify_ended: bool,
+    pub(super) notify_ended: bool,
     /// A command that was under way at the release has been answered or given up: wake the release.
-    pub(in crate::manager) notify_settled: bool,
+    pub(super) notify_settled: bool,
     /// Count and log this loss.
-    pub(in crate::manager) lost: Option<LossReason>,
+    pub(super) lost: Option<LossReason>,
     /// The guard may live on, but others can have the lock now, also others in this process.
-    pub(in crate::manager) pass_turns: bool,
+    pub(super) pass_turns: bool,
     /// For how long a tenant that is one no more has held it.
-    pub(in crate::manager) held_for: Option<Duration>,
+    pub(super) held_for: Option<Duration>,
     /// Send these nodes an extension; they are marked as busy.
-    pub(in crate::manager) renew: Vec<usize>,
+    pub(super) renew: Vec<usize>,
     /// When to tick next, if ever.
-    pub(in crate::manager) next: Option<Moment>,
+    pub(super) next: Option<Moment>,
     /// Hand the lock over to the tenant of this number.
-    pub(in crate::manager) hand_over: Option<u32>,
+    pub(super) hand_over: Option<u32>,
     /// Carry out the release that waited for the last loan.
-    pub(in crate::manager) release: bool,
+    pub(super) release: bool,
 }
 
 /// What is left on the nodes by a lock that was let go of.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::manager) struct Left {
+pub(super) struct Left {
     /// The nodes to release now.
-    pub(in crate::manager) nodes: Vec<usize>,
-    /// The nodes with a command under way, to be released when that is [settled](super::held::HeldLease::settled).
-    pub(in crate::manager) busy: Vec<usize>,
+    pub(super) nodes: Vec<usize>,
+    /// The nodes with a command under way, to be released when that is settled.
+    pub(super) busy: Vec<usize>,
     /// How many nodes are free already.
-    pub(in crate::manager) free: usize,
+    pub(super) free: usize,
     /// Why the lock had been lost, if it had.
-    pub(in crate::manager) lost: Option<LossReason>,
+    pub(super) lost: Option<LossReason>,
     /// Nothing is sent, though the nodes have it: it is left to expire.
-    pub(in crate::manager) abandoned: bool,
+    pub(super) abandoned: bool,
 }
 
 impl LeaseState {
     /// A lock that a quorum granted by a round sent at `started`, with what is known of every node.
-    pub(in crate::manager) fn new(
+    pub(super) fn new(
         nodes: LeaseNodes,
         ttl: Duration,
         started: Moment,
@@ -127,41 +127,41 @@ impl LeaseState {
         }
     }
 
-    pub(in crate::manager) const fn deadline(&self) -> Moment {
+    pub(super) const fn deadline(&self) -> Moment {
         self.deadline
     }
 
-    pub(in crate::manager) const fn tenant(&self) -> u32 {
+    pub(super) const fn tenant(&self) -> u32 {
         self.tenant
     }
 
-    pub(in crate::manager) const fn since(&self) -> Moment {
+    pub(super) const fn since(&self) -> Moment {
         self.since
     }
 
     /// When to tick first.
-    pub(in crate::manager) fn first_due(&self) -> Moment {
+    pub(super) fn first_due(&self) -> Moment {
         self.nodes.due()
     }
 
     /// The nodes that hold it, as far as is known.
-    pub(in crate::manager) fn holding(&self) -> Vec<usize> {
+    pub(super) fn holding(&self) -> Vec<usize> {
         let nodes = 0..self.nodes.nodes();
         nodes.filter(|node| self.nodes.holds(*node)).collect()
     }
 
     /// Whether `node` owes a release; `None` while a command that may set our token is under way to it.
-    pub(in crate::manager) fn owes(&self, node: usize) -> Option<bool> {
+    pub(super) fn owes(&self, node: usize) -> Option<bool> {
         (!self.nodes.busy(node)).then(|| self.nodes.owes(node))
     }
 
     /// Whether it was ever lent.
-    pub(in crate::manager) const fn was_lent(&self) -> bool {
+    pub(super) const fn was_lent(&self) -> bool {
         self.loans.made > 0
     }
 
     /// Loses the lock if its deadline has passed by `now`.
-    pub(in crate::manager) fn check(&mut self, now: Moment) -> Effects {
+    pub(super) fn check(&mut self, now: Moment) -> Effects {
         if now < self.deadline {
             return Effects::default();
         }
@@ -173,7 +173,7 @@ impl LeaseState {
     }
 
     /// Loses the lock at once, unless it has ended before.
-    pub(in crate::manager) fn lose(&mut self, reason: LossReason, now: Moment) -> Effects {
+    pub(super) fn lose(&mut self, reason: LossReason, now: Moment) -> Effects {
         if matches!(self.phase, Phase::Lost(_) | Phase::Released) {
             return Effects::default();
         }
@@ -197,7 +197,7 @@ impl LeaseState {
     }
 
     /// Why the lock has ended or is about to, for `tenant`, if so.
-    pub(in crate::manager) fn ended_because(
+    pub(super) fn ended_because(
         &mut self,
         tenant: u32,
         now: Moment,
@@ -215,12 +215,12 @@ impl LeaseState {
     }
 
     /// Notes that a waiter for its end was told of it, and will give up what runs under the lock.
-    pub(in crate::manager) const fn end_is_told(&mut self) {
+    pub(super) const fn end_is_told(&mut self) {
         self.told = true;
     }
 
     /// Does what is due at `now`. Extensions count as sent at `now`.
-    pub(in crate::manager) fn tick(&mut self, now: Moment) -> Effects {
+    pub(super) fn tick(&mut self, now: Moment) -> Effects {
         let mut effects = self.check(now);
         match self.phase {
             Phase::Held => {}
@@ -253,12 +253,7 @@ impl LeaseState {
     }
 
     /// Takes in what became of a command to `node` that may have set our token.
-    pub(in crate::manager) fn reply(
-        &mut self,
-        node: usize,
-        effect: NodeEffect,
-        now: Moment,
-    ) -> Effects {
+    pub(super) fn reply(&mut self, node: usize, effect: NodeEffect, now: Moment) -> Effects {
         // Before the reply is looked at: what arrives after the deadline moves nothing, because a loss is final.
         let mut effects = self.check(now);
         self.nodes.end(node);
@@ -284,7 +279,7 @@ impl LeaseState {
     }
 
     /// Asks for a top-up at `at` if nodes are missing, and tells whether they are.
-    pub(in crate::manager) fn plan_top_up(&mut self, at: Moment) -> bool {
+    pub(super) fn plan_top_up(&mut self, at: Moment) -> bool {
         let is_missed = self.phase == Phase::Held && self.nodes.missing() > 0;
         if is_missed {
             self.nodes.plan_top_up(at);
@@ -294,12 +289,7 @@ impl LeaseState {
 
     /// Passes the lock to a new tenant, if one is `wanted` and nothing speaks against it. From here on the lock has
     /// ended for all tenants before.
-    pub(in crate::manager) fn succeed(
-        &mut self,
-        now: Moment,
-        terms: &HandOff,
-        wanted: bool,
-    ) -> Effects {
+    pub(super) fn succeed(&mut self, now: Moment, terms: &HandOff, wanted: bool) -> Effects {
         let comfortable = self.deadline.since(now) >= self.ttl / 2;
         let passes = self.tenant < terms.max_passes && now.since(self.started) < terms.max_time;
         if self.phase != Phase::Held || !wanted || !comfortable || !passes || self.was_lent() {
@@ -320,11 +310,7 @@ impl LeaseState {
     }
 
     /// Lets one more guard of `tenant` share the lock, if it is still to be relied on.
-    pub(in crate::manager) fn share(
-        &mut self,
-        tenant: u32,
-        now: Moment,
-    ) -> (Result<(), LossReason>, Effects) {
+    pub(super) fn share(&mut self, tenant: u32, now: Moment) -> (Result<(), LossReason>, Effects) {
         let (ended, effects) = self.ended_because(tenant, now);
         let shared = match ended {
             Some(reason) => Err(reason),
@@ -341,14 +327,14 @@ impl LeaseState {
     }
 
     /// Notes that one of the guards that share the lock has left; whether it was the last.
-    pub(in crate::manager) const fn leave(&mut self) -> bool {
+    pub(super) const fn leave(&mut self) -> bool {
         self.guards = self.guards.saturating_sub(1);
         self.guards == 0
     }
 
     /// Notes one loan of `tenant`, if the lock is still to be relied on: its number, and by when the nodes will have
     /// let the lock go, whatever is late.
-    pub(in crate::manager) fn lend(
+    pub(super) fn lend(
         &mut self,
         tenant: u32,
         now: Moment,
@@ -368,7 +354,7 @@ impl LeaseState {
     }
 
     /// Leaves the release to the last loan, if one is out; whether it does. For a lock whose last guard has left.
-    pub(in crate::manager) const fn defer(&mut self) -> bool {
+    pub(super) const fn defer(&mut self) -> bool {
         self.loans.deferred = self.loans.out > 0;
         self.loans.deferred
     }
@@ -377,7 +363,7 @@ impl LeaseState {
     ///
     /// Without a response it is not known whether the borrower is still at work: from here on the lock is not extended,
     /// and it is never released.
-    pub(in crate::manager) fn loan_ended(&mut self, answered: bool) -> Effects {
+    pub(super) fn loan_ended(&mut self, answered: bool) -> Effects {
         self.loans.out = self.loans.out.saturating_sub(1);
         if !answered {
             self.loans.abandoned = true;
@@ -390,7 +376,7 @@ impl LeaseState {
     }
 
     /// Lets go of the lock: from here on nothing extends it.
-    pub(in crate::manager) fn let_go(&mut self, now: Moment) -> (Left, Effects) {
+    pub(super) fn let_go(&mut self, now: Moment) -> (Left, Effects) {
         // Also when the end was announced and no event has come since.
         let mut effects = self.check(now);
         let lost = match self.phase {

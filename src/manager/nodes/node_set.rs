@@ -32,7 +32,7 @@ pub(in crate::manager) struct NodeSet {
     pub(in crate::manager) latest_vote: Duration,
     pub(in crate::manager) voting: Arc<VotingStatuses>,
     // How long fencing counters are kept, also those of locks that have a fencing token where fencing is off.
-    pub(in crate::manager) fences_kept: Duration,
+    pub(in crate::manager) counters_kept: Duration,
     pub(in crate::manager) fences: FenceCounts,
 }
 
@@ -192,14 +192,9 @@ impl NodeSet {
         Some(Fence::new(token, keep))
     }
 
-    /// How long fencing counters are kept, also those of locks that have a fencing token where fencing is off.
-    pub(in crate::manager) const fn counters_kept(&self) -> Duration {
-        self.fences_kept
-    }
-
     /// The fencing token of a lock, for the nodes.
     pub(in crate::manager) const fn fence(&self, token: FencingToken) -> Fence {
-        Fence::new(token, self.fences_kept)
+        Fence::new(token, self.counters_kept)
     }
 }
 

@@ -12,7 +12,7 @@ use super::list::{Bounds, Call, Entrance, Name, Refused, SentAway, WaitLists};
 use super::passing::Giving;
 use super::wakeups::Wakeups;
 
-/// What a waiter is called with.
+/// What a waiter is called with: a turn, or a lock with its turn.
 pub(in super::super) trait Handover: Sized {
     /// What callers that do not wait are told of a key that is in use.
     type Note: Clone;
@@ -25,22 +25,22 @@ pub(in super::super) trait Handover: Sized {
 pub(in super::super) const MISSES: u32 = 8;
 
 /// The callers of one manager, by key.
-pub(in super::super) struct Queue<B: Handover> {
-    state: Mutex<State<B>>,
+pub(in super::super) struct Queue<H: Handover> {
+    state: Mutex<State<H>>,
     bounds: Bounds,
 }
 
-struct State<B: Handover> {
-    lists: WaitLists<B, B::Note>,
+struct State<H: Handover> {
+    lists: WaitLists<H, H::Note>,
     closed: bool,
 }
 
 /// What [`Queue::enter`] gives.
-pub(in super::super) enum Entered<B: Handover> {
+pub(in super::super) enum Entered<H: Handover> {
     /// The key is not in use here.
-    Turn(Turn<B>),
+    Turn(Turn<H>),
     /// Others come before.
-    Seat(Seat<B>),
+    Seat(Seat<H>),
 }
 
 /// How much of the queue is in use.
@@ -54,7 +54,7 @@ pub(in super::super) struct Load {
     pub(in super::super) seats: usize,
 }
 
-impl<B: Handover> Queue<B> {
+impl<H: Handover> Queue<H> {
     /// A queue in which a waiter for several keys claims them after so many `misses`.
     pub(in super::super) fn new(bounds: Bounds, misses: u32) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl<B: Handover> Queue<B> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<B>> {
+    fn state(&self) -> MutexGuard<'_, State<H>> {
         // No panic can leave the lists half-linked: what could panic, wakers and drops, is done outside.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,7 +76,7 @@ impl<B: Handover> Queue<B> {
         self: &Arc<Self>,
         name: &Name,
         may_wait: bool,
-    ) -> Result<Entered<B>, Refused<B::Note>> {
+    ) -> Result<Entered<H>, Refused<H::Note>> {
         let bounds = self.bounds;
         let names = slice::from_ref(name);
         self.enter_by(names, |lists| lists.enter(name, may_wait, bounds))
@@ -87,7 +87,7 @@ impl<B: Handover> Queue<B> {
         self: &Arc<Self>,
         names: &[Name],
         may_wait: bool,
-    ) -> Result<Entered<B>, Refused<B::Note>> {
+    ) -> Result<Entered<H>, Refused<H::Note>> {
         let bounds = self.bounds;
         self.enter_by(names, |lists| lists.enter_all(names, may_wait, bounds))
     }
@@ -95,8 +95,8 @@ impl<B: Handover> Queue<B> {
     fn enter_by(
         self: &Arc<Self>,
         names: &[Name],
-        enter: impl FnOnce(&mut WaitLists<B, B::Note>) -> Result<Entrance, Refused<B::Note>>,
-    ) -> Result<Entered<B>, Refused<B::Note>> {
+        enter: impl FnOnce(&mut WaitLists<H, H::Note>) -> Result<Entrance, Refused<H::Note>>,
+    ) -> Result<Entered<H>, Refused<H::Note>> {
         let mut state = self.state();
         if state.closed {
             return Err(Refused::Closed);
@@ -112,17 +112,17 @@ impl<B: Handover> Queue<B> {
         })
     }
 
-    fn turn(self: &Arc<Self>, names: &[Name]) -> Turn<B> {
+    fn turn(self: &Arc<Self>, names: &[Name]) -> Turn<H> {
         Turn::new(Arc::clone(self), names)
     }
 
     /// Changes the lists in a way that may give turns to waiters, and wakes those.
     fn change<R>(
         self: &Arc<Self>,
-        change: impl FnOnce(&mut WaitLists<B, B::Note>, &Giving<'_, B>, &mut Wakeups<B::Note>) -> R,
+        change: impl FnOnce(&mut WaitLists<H, H::Note>, &Giving<'_, H>, &mut Wakeups<H::Note>) -> R,
     ) -> R {
         let mut wakeups = Wakeups::new();
-        let turn = |names: &[Name]| B::of_turn(self.turn(names));
+        let turn = |names: &[Name]| H::of_turn(self.turn(names));
         let giving = Giving {
             turn: &turn,
             claims: true,
@@ -132,9 +132,9 @@ impl<B: Handover> Queue<B> {
         changed
     }
 
-    /// Calls the first waiter for `name` alone with `handover`. Returns it if there is none, or if one that wants several
-    /// keys comes before and all of them are free.
-    pub(in super::super) fn hand_over(&self, name: &str, handover: B) -> Result<(), B> {
+    /// Calls the first waiter for `name` alone with `handover`. Returns it if there is none, or if one that wants
+    /// several keys comes before and all of them are free.
+    pub(in super::super) fn hand_over(&self, name: &str, handover: H) -> Result<(), H> {
         let mut wakeups = Wakeups::new();
         let handed = self.state().lists.hand_over(name, handover, &mut wakeups);
         wakeups.run();
@@ -158,7 +158,7 @@ impl<B: Handover> Queue<B> {
     }
 
     /// The note of `name`, if it is in use.
-    pub(in super::super) fn note(&self, name: &str) -> Option<B::Note> {
+    pub(in super::super) fn note(&self, name: &str) -> Option<H::Note> {
         self.state().lists.note(name)
     }
 
@@ -176,16 +176,16 @@ impl<B: Handover> Queue<B> {
     }
 }
 
-/// The place of a waiter: a future of the handover. Dropped, it leaves nothing behind, and a handover that it was called with
-/// meanwhile passes on.
+/// The place of a waiter: a future of what it is called with. Dropped, it leaves nothing behind, and a handover that
+/// came meanwhile passes on.
 #[must_use = "a seat that is dropped is given up"]
-pub(in super::super) struct Seat<B: Handover> {
-    queue: Arc<Queue<B>>,
+pub(in super::super) struct Seat<H: Handover> {
+    queue: Arc<Queue<H>>,
     // `None` once it is over.
     index: Option<usize>,
 }
 
-impl<B: Handover> Seat<B> {
+impl<H: Handover> Seat<H> {
     /// Whether it claims its keys, which are several: those that come free are kept for it, until it is called or
     /// [gives way](Self::give_way). The task that polls it is woken when that begins.
     pub(in super::super) fn claims(&self) -> bool {
@@ -202,7 +202,7 @@ impl<B: Handover> Seat<B> {
     }
 
     /// Gives the seat up, and returns what it was called with meanwhile.
-    pub(in super::super) fn leave(&mut self) -> Option<B> {
+    pub(in super::super) fn leave(&mut self) -> Option<H> {
         let index = self.index.take()?;
         let call = self
             .queue
@@ -214,8 +214,8 @@ impl<B: Handover> Seat<B> {
     }
 }
 
-impl<B: Handover> Future for Seat<B> {
-    type Output = Result<B, SentAway>;
+impl<H: Handover> Future for Seat<H> {
+    type Output = Result<H, SentAway>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(index) = self.index else {
@@ -239,14 +239,14 @@ impl<B: Handover> Future for Seat<B> {
     }
 }
 
-impl<B: Handover> Drop for Seat<B> {
+impl<H: Handover> Drop for Seat<H> {
     fn drop(&mut self) {
         // Outside the mutex: a handover that was not taken passes itself on.
         drop(self.leave());
     }
 }
 
-impl<B: Handover> fmt::Debug for Queue<B> {
+impl<H: Handover> fmt::Debug for Queue<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue")
             .field("load", &self.load())
@@ -255,8 +255,8 @@ impl<B: Handover> fmt::Debug for Queue<B> {
 }
 
 /// The right of one caller to contend for a key, or for several, and to hold them. Dropped, it passes to the next.
-pub(in super::super) struct Turn<B: Handover> {
-    queue: Arc<Queue<B>>,
+pub(in super::super) struct Turn<H: Handover> {
+    queue: Arc<Queue<H>>,
     names: Names,
 }
 
@@ -284,8 +284,8 @@ impl From<&[Name]> for Names {
     }
 }
 
-impl<B: Handover> Turn<B> {
-    fn new(queue: Arc<Queue<B>>, names: &[Name]) -> Self {
+impl<H: Handover> Turn<H> {
+    fn new(queue: Arc<Queue<H>>, names: &[Name]) -> Self {
         Self {
             queue,
             names: names.into(),
@@ -301,7 +301,7 @@ impl<B: Handover> Turn<B> {
     }
 
     /// What callers that do not wait are told from now on.
-    pub(in super::super) fn note(&self, note: &B::Note) {
+    pub(in super::super) fn note(&self, note: &H::Note) {
         let mut state = self.queue.state();
         let names = self.names.as_slice().iter();
         let before: Vec<_> = names
@@ -352,19 +352,19 @@ impl<B: Handover> Turn<B> {
     }
 }
 
-impl<B: Handover> State<B> {
+impl<H: Handover> State<H> {
     fn take(&mut self, names: &[Name]) -> bool {
         !self.closed && self.lists.take_free(names)
     }
 }
 
-impl<B: Handover> Drop for Turn<B> {
+impl<H: Handover> Drop for Turn<H> {
     fn drop(&mut self) {
         self.queue.pass(self.names.as_slice());
     }
 }
 
-impl<B: Handover> fmt::Debug for Turn<B> {
+impl<H: Handover> fmt::Debug for Turn<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Turn").field(&self.names.as_slice()).finish()
     }

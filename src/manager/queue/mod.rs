@@ -12,8 +12,8 @@
 //! moment. A turn may be for several keys: it is taken at once or not at all, so that no caller has the turn of one key
 //! while it waits for that of another. [`passing`] tells how waiters for several keys keep up with those for one.
 //!
-//! A waiter that is called and does not want it any more drops the handover, which passes it on: no wake-up is lost. All
-//! changes are made under one short mutex; no waiter is woken and nothing of a caller's is dropped inside it.
+//! A waiter that is called and does not want it any more drops the handover, which passes it on: no wake-up is lost.
+//! All changes are made under one short mutex; no waiter is woken and nothing of a caller's is dropped inside it.
 //!
 //! The module depends on the standard library, `slab`, and the [`sync`](super::sync) module beside it, so that
 //! the model checker of `tests/queue` runs this very code.

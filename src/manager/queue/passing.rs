@@ -331,8 +331,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         self.heir(name).is_some()
     }
 
-    /// Calls the next waiter that takes the lock of a key as it is, or returns `handover`. Waiters before it, which want
-    /// several keys, miss this one.
+    /// Calls the next waiter that takes the lock of a key as it is, or returns `handover`. Waiters before it, which
+    /// want several keys, miss this one.
     pub(super) fn hand_over(
         &mut self,
         name: &str,

@@ -67,7 +67,8 @@ pub const fn header(name: &'static str) -> Key<Header> {
 /// The value of the parameter `name` in the request's query, decoded as a form is: `+` is a space, `%2F` a slash.
 ///
 /// A parameter that is repeated or empty is refused with 400, because it is not clear which resource is meant. So is a
-/// value that is not UTF-8: axum's `Query` replaces invalid bytes, and would see one value where there are several keys.
+/// value that is not UTF-8: axum's `Query` replaces invalid bytes, and would see one value where there are several
+/// keys.
 pub const fn query(name: &'static str) -> Key<Query> {
     Key::new(Query { name })
 }

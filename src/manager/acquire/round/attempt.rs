@@ -16,12 +16,15 @@ use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::random::token;
-use crate::manager::release::releaser::{Debt, Release};
+use crate::manager::release::command::Command;
+use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
 use crate::manager::target::LockTarget;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
-use crate::node::{AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest};
+use crate::node::{
+    AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest, ReleaseRequest,
+};
 use crate::protocol::renewal::{LeaseNodes, Terms};
 use crate::protocol::round::{Round, Verdict, Vote};
 use crate::record::Record;
@@ -100,24 +103,22 @@ impl Attempt {
             Purpose::Lock => shared.fencing,
             // A record needs its ballot also where fencing is off. Its counter need not live as long: the mark, which
             // stands in for it, is above the ballots of all records.
-            Purpose::Idempotent { .. } => Some(shared.counters_kept()),
+            Purpose::Idempotent { .. } => Some(shared.counters_kept),
         };
         let request = AcquireRequest::new(keys.clone(), token, shared.terms.ttl)
             .under(Some(Arc::clone(&shared.config)))
             .fenced(keep_fence.and_then(|keep| shared.proposal(keep)));
         // Before anything can leave: validity counts from here, for every node.
         let sent = shared.clock.now();
-        let nodes = shared.nodes.iter().enumerate();
-        let futures = nodes.map(|(index, node)| match purpose {
-            Purpose::Lock => (index, node.acquire(request.clone())),
+        let fanout = shared.send_all(|node| match purpose {
+            Purpose::Lock => node.acquire(request.clone()),
             Purpose::Idempotent { adopt, keep } => {
-                let recall =
-                    RecallRequest::new(request.clone(), adopt, linger(&shared.terms, keep));
-                (index, node.recall(recall))
+                let linger = linger(&shared.terms, keep);
+                node.recall(RecallRequest::new(request.clone(), adopt, linger))
             }
         });
         Ok(Self {
-            fanout: Fanout::new(futures),
+            fanout,
             shared: Arc::clone(shared),
             keys: keys.clone(),
             purpose,
@@ -147,8 +148,7 @@ impl Attempt {
 
     /// Asks the nodes and returns the verdict as soon as it is certain, after the node time-out at the latest.
     pub(in crate::manager) async fn decide(&mut self) -> Verdict {
-        let timer = sleep(self.shared.patience(self.sent));
-        tokio::pin!(timer);
+        self.fanout.until(sleep(self.shared.patience(self.sent)));
         loop {
             while let Some((node, reply)) = self.fanout.take_ready() {
                 self.take_reply(node, reply);
@@ -160,17 +160,19 @@ impl Attempt {
                 self.lost = !matches!(verdict, Verdict::Granted | Verdict::NoQuorum);
                 return verdict;
             }
-            tokio::select! {
-                biased;
-                Some((node, reply)) = self.fanout.next() => self.take_reply(node, reply),
-                () = &mut timer => {
-                    let late: Vec<usize> = self.fanout.abandon();
-                    let late = late.into_iter().map(|node| (node, self.shared.timed_out()));
-                    self.errors.extend(late);
-                    self.round.time_out();
-                }
+            match self.fanout.next().await {
+                Some((node, reply)) => self.take_reply(node, reply),
+                None => self.time_out(),
             }
         }
+    }
+
+    /// Counts every node that has not replied as failed: the time is up.
+    pub(in crate::manager) fn time_out(&mut self) {
+        let late = self.fanout.abandon().into_iter();
+        let late = late.map(|node| (node, self.shared.timed_out()));
+        self.errors.extend(late);
+        self.round.time_out();
     }
 
     /// Counts the reply of a node.
@@ -264,7 +266,7 @@ impl Attempt {
             deadline,
         };
         let clock = Arc::clone(&shared.clock);
-        let hold = HeldLease::new(
+        let held = HeldLease::new(
             (shared.serial, shared.next_id()),
             shared.redact,
             lease,
@@ -273,28 +275,28 @@ impl Attempt {
             holding,
             (Some(turns), obligation),
         );
-        let hold = Arc::new(match self.purpose {
-            Purpose::Lock => hold,
+        let held = Arc::new(match self.purpose {
+            Purpose::Lock => held,
             Purpose::Idempotent { .. } => {
-                hold.of_a_run(Clocks::new(take(&mut self.clocks), self.sent))
+                held.of_a_run(Clocks::new(take(&mut self.clocks), self.sent))
             }
         });
         if self.fanout.is_empty() {
             if missing {
-                hold.plan_top_up(shared.clock.now() + shared.node_timeout);
+                held.plan_top_up(shared.clock.now() + shared.node_timeout);
             }
-            return Ok(hold);
+            return Ok(held);
         }
         let pending: Vec<usize> = self.fanout.pending().collect();
-        let late = take_late_replies(Arc::clone(&shared), Arc::clone(&hold), self.fanout.take());
+        let late = take_late_replies(Arc::clone(&shared), Arc::clone(&held), self.fanout.take());
         if !shared.tasks.spawn(late) {
             // No room to wait for the late replies: given up, so that a release does not wait for them either.
             for node in pending {
-                hold.reply(node, NodeEffect::Unknown);
+                held.reply(node, NodeEffect::Unknown);
             }
-            hold.plan_top_up(shared.clock.now() + shared.node_timeout);
+            held.plan_top_up(shared.clock.now() + shared.node_timeout);
         }
-        Ok(hold)
+        Ok(held)
     }
 
     /// Releases what the round set and waits until those nodes are free, so that the next round is not refused by
@@ -314,23 +316,22 @@ impl Attempt {
             .quorum
             .needed()
             .saturating_sub(granted.len());
-        let debt = Debt::new(&self.shared, &self.keys, self.token, self.sent, !self.lost);
         let share = Some(obligation.share());
-        let release = Release::new(&self.shared, debt, &granted, free, share);
+        let release = Release::new(&self.shared, self.release_command(), &granted, free, share);
         for node in granted {
             self.round.mark_released(node);
         }
         let _ = release.quorum().await;
     }
 
+    fn release_command(&self) -> Command {
+        let request = ReleaseRequest::new(self.keys.clone(), self.token, !self.lost);
+        Command::Release(request.since(self.sent))
+    }
+
     /// The error for a round without a quorum.
     pub(in crate::manager) fn no_quorum(&self) -> NoQuorum {
-        if let Some(error) = self.shared.disagreement() {
-            return error;
-        }
-        let mut errors = self.errors.clone();
-        errors.sort_by_key(|(node, _)| *node);
-        self.shared.no_quorum(errors)
+        self.shared.no_quorum(self.errors.clone())
     }
 }
 
@@ -350,8 +351,7 @@ impl Drop for Attempt {
             return;
         }
         obligation.enter(Stage::Releasing);
-        let debt = Debt::new(&shared, &self.keys, self.token, self.sent, !self.lost);
-        let rest = settle_lost(shared, debt, fanout, owed, obligation);
+        let rest = settle_lost(shared, self.release_command(), fanout, owed, obligation);
         self.shared.settle(&self.keys, rest);
     }
 }

@@ -6,7 +6,6 @@ use tokio::time::sleep;
 
 use crate::manager::acquire::round::attempt::Attempt;
 use crate::manager::error::acquire::NoQuorum;
-use crate::manager::nodes::fanout::Fanout;
 use crate::node::{Fence, NodeError, NodeErrorKind, RaiseReply, RaiseRequest};
 use crate::protocol::fence::{FenceVerdict, agree};
 use crate::token::FencingToken;
@@ -48,32 +47,25 @@ impl Attempt {
         let needed = shared.terms.quorum.needed();
         let request = RaiseRequest::new(self.keys.clone(), self.token, fence);
         let lower = granted.iter().filter(|(_, number)| *number < token);
-        let mut raising = Fanout::new(lower.filter_map(|(index, _)| {
-            let node = shared.nodes.get(*index)?;
-            Some((*index, node.raise(request.clone())))
-        }));
+        let lower = lower.map(|(node, _)| *node);
+        let mut raising = shared.send(lower, |node| node.raise(request.clone()));
+        raising.until(sleep(shared.patience(self.sent)));
         // Those that reported it have it already.
         let mut have = granted
             .iter()
             .filter(|(_, number)| *number == token)
             .count();
-        let timer = sleep(shared.patience(self.sent));
-        tokio::pin!(timer);
         while have < needed {
-            let reply = tokio::select! {
-                biased;
-                reply = raising.next() => reply,
-                () = &mut timer => {
-                    let late = raising.abandon().into_iter();
-                    self.errors.extend(late.map(|node| (node, shared.timed_out())));
-                    None
-                }
-            };
-            match reply {
+            match raising.next().await {
                 Some((_, Ok(RaiseReply::Raised))) => have += 1,
                 Some((node, Ok(RaiseReply::NotOwner))) => self.errors.push((node, expired())),
                 Some((node, Err(error))) => self.errors.push((node, error)),
-                None => return Err(self.no_quorum()),
+                None => {
+                    let late = raising.abandon().into_iter();
+                    self.errors
+                        .extend(late.map(|node| (node, shared.timed_out())));
+                    return Err(self.no_quorum());
+                }
             }
         }
         self.fence = Some(token);

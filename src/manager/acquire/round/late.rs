@@ -9,14 +9,15 @@ use crate::manager::lease::held::HeldLease;
 use crate::manager::ledger::Obligation;
 use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::release::releaser::{Debt, Release};
+use crate::manager::release::command::Command;
+use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
 use crate::node::{AcquireReply, NodeError};
 
 /// Settles a lost round: releases what was granted, and what is granted late.
 pub(in crate::manager) async fn settle_lost(
     shared: Arc<Shared>,
-    debt: Debt,
+    command: Command,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
     owed: Vec<usize>,
     obligation: Obligation,
@@ -24,7 +25,7 @@ pub(in crate::manager) async fn settle_lost(
     // A dropped release goes on in the background, where we are already: this only starts it.
     let release = |nodes: &[usize]| {
         let share = Some(obligation.share());
-        drop(Release::new(&shared, debt.clone(), nodes, 0, share));
+        drop(Release::new(&shared, command.clone(), nodes, 0, share));
     };
     if !owed.is_empty() {
         release(&owed);
@@ -41,26 +42,26 @@ pub(in crate::manager) async fn settle_lost(
     if !late.is_empty() {
         release(&late);
     }
-    // What is left to be done, the releases do.
+    // The rest is done by the releases.
     obligation.meet();
 }
 
 /// Counts the late replies of a round that was won; plans a top-up for the nodes that are missing then.
 pub(in crate::manager) async fn take_late_replies(
     shared: Arc<Shared>,
-    hold: Arc<HeldLease>,
+    held: Arc<HeldLease>,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
 ) {
-    let sent = hold.lease.started;
+    let sent = held.lease.started;
     fanout.until(sleep(shared.node_timeout));
     while let Some((node, reply)) = fanout.next().await {
         let effect = shared.after_acquire(node, sent, &reply);
-        hold.reply(node, effect);
+        held.reply(node, effect);
     }
     for node in fanout.abandon() {
-        hold.reply(node, NodeEffect::Unknown);
+        held.reply(node, NodeEffect::Unknown);
     }
     shared
         .registry
-        .top_up(&hold, shared.clock.now() + shared.node_timeout);
+        .top_up(&held, shared.clock.now() + shared.node_timeout);
 }

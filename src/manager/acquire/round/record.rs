@@ -1,6 +1,7 @@
 //! The records that a round found.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use tokio::time::sleep;
 
@@ -8,8 +9,9 @@ use crate::clock::Clock as _;
 use crate::manager::acquire::round::attempt::Attempt;
 use crate::manager::error::acquire::NoQuorum;
 use crate::manager::ledger::{Owing, Stage};
-use crate::manager::release::completion::{Spread, spread};
-use crate::node::ReleaseRequest;
+use crate::manager::release::command::Command;
+use crate::manager::release::settlement::Settlement;
+use crate::node::{CompleteRequest, ReleaseRequest};
 use crate::protocol::retention::{Life, life};
 use crate::protocol::round::Vote;
 use crate::record::Record;
@@ -26,9 +28,6 @@ impl Attempt {
     ///
     /// [`NoQuorum`] if it is still open after the node time-out.
     pub(in crate::manager) async fn adoptable(&mut self) -> Result<Option<Record>, NoQuorum> {
-        let spent = self.shared.clock.now().since(self.sent);
-        let timer = sleep(self.shared.node_timeout.saturating_sub(spent));
-        tokio::pin!(timer);
         loop {
             let (record, life) = self.highest_record();
             match life {
@@ -36,20 +35,14 @@ impl Attempt {
                 Life::Over => return Ok(None),
                 Life::Open => {}
             }
-            tokio::select! {
-                biased;
-                reply = self.fanout.next() => match reply {
-                    Some((node, reply)) => self.take_reply(node, reply),
-                    None => return Err(self.no_quorum()),
-                },
-                () = &mut timer => {
-                    let late = self.fanout.abandon().into_iter();
-                    let shared = &self.shared;
-                    self.errors.extend(late.map(|node| (node, shared.timed_out())));
-                    self.round.time_out();
-                    return Err(self.no_quorum());
-                }
-            }
+            let spent = self.shared.clock.now().since(self.sent);
+            let left = self.shared.node_timeout.saturating_sub(spent);
+            self.fanout.until(sleep(left));
+            let Some((node, reply)) = self.fanout.next().await else {
+                self.time_out();
+                return Err(self.no_quorum());
+            };
+            self.take_reply(node, reply);
         }
     }
 
@@ -88,14 +81,14 @@ impl Attempt {
             obligation.enter(Stage::Releasing);
             let release =
                 ReleaseRequest::new(self.keys.clone(), self.token, false).since(self.sent);
-            let job = Spread {
-                release,
-                record: record.clone(),
-                until: self.shared.clock.now() + self.shared.terms.ttl,
-                owing: Owing::new(Some(obligation.share()), owing),
-                waited_for: Some(obligation.share().owing_nothing()),
-            };
-            spread(&self.shared, job, nodes);
+            let request = CompleteRequest::new(release, Some(record.clone()))
+                .under(Some(Arc::clone(&self.shared.config)));
+            let owing = Owing::new(Some(obligation.share()), owing);
+            let mut settlement =
+                Settlement::new(&self.shared, Command::Complete(request), &[], owing);
+            settlement.lacking = nodes;
+            settlement.waited_for = Some(obligation.share().owing_nothing());
+            settlement.spread();
         }
         Some(record)
     }

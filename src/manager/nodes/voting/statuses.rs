@@ -129,7 +129,8 @@ impl VotingStatuses {
         before
     }
 
-    /// Stores that `node` is under our config, which `replaced` others there, and whether it may have forgotten a grant.
+    /// Stores that `node` is under our config, which `replaced` others there, and whether it may have forgotten a
+    /// grant.
     pub(in crate::manager) fn accepts(
         &self,
         node: usize,

@@ -4,7 +4,7 @@ mod prelude;
 use prelude::*;
 
 pub fn f(once: Once) {
-    let _ = once.response_for_rejection(http::StatusCode::OK);
+    let _ = once.rejection_response(http::StatusCode::OK);
 }
 
 fn main() {}

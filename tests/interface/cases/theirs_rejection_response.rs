@@ -4,7 +4,7 @@ mod prelude;
 use prelude::*;
 
 pub fn f(layer: Order) {
-    let _ = layer.rejection(http::StatusCode::CONFLICT);
+    let _ = layer.rejection_response(http::StatusCode::CONFLICT);
 }
 
 fn main() {}

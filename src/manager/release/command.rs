@@ -1,0 +1,81 @@
+//! [`Command`]: what the nodes are sent when a lock is given back.
+
+use crate::namespace::NodeKeys;
+use crate::node::{
+    CompleteReply, CompleteRequest, EndClaim, Node, NodeError, NodeErrorKind, NodeFuture,
+    ReleaseReply, ReleaseRequest,
+};
+use crate::record::Record;
+
+/// What the nodes are sent when a lock is given back.
+#[derive(Clone, Debug)]
+pub(in crate::manager) enum Command {
+    Release(ReleaseRequest),
+    /// For a lock that its lender releases.
+    EndClaim(EndClaim),
+    /// A release together with a record, or with the word that there will be none.
+    Complete(CompleteRequest),
+}
+
+impl Command {
+    pub(in crate::manager) const fn keys(&self) -> &NodeKeys {
+        match self {
+            Self::Release(request) => &request.keys,
+            Self::EndClaim(request) => &request.keys,
+            Self::Complete(request) => &request.release.keys,
+        }
+    }
+
+    /// Its name in the log.
+    pub(in crate::manager) const fn name(&self) -> &'static str {
+        match self {
+            Self::Release(_) | Self::EndClaim(_) => "release",
+            Self::Complete(_) => "complete",
+        }
+    }
+
+    pub(in crate::manager) const fn is_completion(&self) -> bool {
+        matches!(self, Self::Complete(_))
+    }
+
+    pub(in crate::manager) const fn record(&self) -> Option<&Record> {
+        match self {
+            Self::Complete(request) => request.record.as_ref(),
+            Self::Release(_) | Self::EndClaim(_) => None,
+        }
+    }
+
+    /// Sends it to `node`. The reply of a node that refused a record is [`ReleaseReply::NotOwner`].
+    pub(in crate::manager) fn send(
+        &self,
+        node: &dyn Node,
+    ) -> NodeFuture<Result<ReleaseReply, NodeError>> {
+        match self {
+            Self::Release(request) if !request.lent => node.release(request.clone()),
+            Self::Release(request) => {
+                let reply = node.release(request.clone());
+                Box::pin(async move {
+                    let reply = reply.await?;
+                    // To be tried again a little later: the borrower may have ended by then.
+                    let lent = || NodeError::new(NodeErrorKind::Unavailable, "borrowed");
+                    (reply != ReleaseReply::Lent)
+                        .then_some(reply)
+                        .ok_or_else(lent)
+                })
+            }
+            Self::EndClaim(request) => {
+                let reply = node.end_claim(request.clone());
+                Box::pin(async move { reply.await.map(|()| ReleaseReply::NotOwner) })
+            }
+            Self::Complete(request) => {
+                let reply = node.complete(request.clone());
+                Box::pin(async move {
+                    reply.await.map(|reply| match reply {
+                        CompleteReply::Stored { listeners } => ReleaseReply::Released { listeners },
+                        CompleteReply::Refused => ReleaseReply::NotOwner,
+                    })
+                })
+            }
+        }
+    }
+}
