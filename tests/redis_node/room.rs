@@ -56,11 +56,11 @@ impl Thing {
             Self::Lock => "a lock that is held",
             Self::Counter => "the counter of a key",
             Self::LongCounter => "the same of a key of 512 bytes",
-            Self::Grant => "a request with an idempotency key: whom its lock was granted last",
+            Self::Grant => "a request with an idempotency key: the last owner of its lock",
             Self::RequestCounter => "its counter",
-            Self::Record => "its answer",
-            Self::Tombstone => "an owner that is gone",
-            Self::Subscription => "a key that a process waits for",
+            Self::Record => "its stored response, without the bytes of the response itself",
+            Self::Tombstone => "the tombstone of an owner",
+            Self::Subscription => "a key with waiting callers, for each process",
             Self::Process => "a process, with its two connections",
         }
     }
