@@ -253,8 +253,6 @@ mod body;
 pub mod caller;
 mod exchange;
 mod fingerprint;
-#[cfg(test)]
-mod fuzz;
 mod hashing;
 mod headers;
 mod idempotent;
@@ -283,3 +281,6 @@ pub use rejection::IdempotencyRejection;
 pub use rejection_kind::IdempotencyRejectionKind;
 pub use service::{IdempotencyService, ResponseFuture};
 pub use with_lock::WithLock;
+
+#[cfg(test)]
+mod tests;

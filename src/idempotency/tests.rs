@@ -2,7 +2,7 @@
 //! no two different values may be taken for one.
 //!
 //! All of it follows from a seed, which a failure prints: `IDEMPOTENCY_SEED=7 cargo test --lib --all-features
-//! idempotency::fuzz`.
+//! idempotency::tests`.
 
 // What helpers stumble over fails the test, which is what it is for, and then the seed is printed.
 #![allow(clippy::indexing_slicing, clippy::print_stderr, clippy::unwrap_used)]
