@@ -17,7 +17,7 @@ const SECONDS: &str = "REDLOCK_SOAK_SECONDS";
 /// Eight scenes, each with the guard and without, one in which nothing happens, and two with two lists of nodes.
 const RUNS: u32 = 19;
 /// How often a scene without the guard is tried if it does not show anything.
-const TRIES: u32 = 12;
+const TRIES: u32 = 40;
 
 /// What a contender is made with.
 type Mode = fn(LockManagerBuilder) -> LockManagerBuilder;
