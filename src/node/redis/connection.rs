@@ -354,8 +354,8 @@ async fn watch_over(
 }
 
 fn disconnected(link: &Link) -> Setback {
-    // A command that reaches the client's channel while its other end is being closed stays in there, unanswered, for as
-    // long as anybody can send, and whoever waits for it can.
+    // A command that reaches the client's channel while its other end is being closed stays in there, unanswered, for
+    // as long as anybody can send, and whoever waits for it can.
     link.condemn();
     Setback::Down(NodeError::new(
         NodeErrorKind::Unavailable,
