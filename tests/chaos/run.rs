@@ -83,7 +83,8 @@ fn report(scene: Scene, mode: &str, outcome: &Outcome) -> String {
 
 /// That the work goes on between the faults: a harness in which nobody holds anything finds nothing.
 fn assert_progress(outcome: &Outcome, report: &str) {
-    let least = 4 * usize::try_from(time().as_secs()).unwrap();
+    // It is some sixty in five seconds, and a fifth of that while other work keeps the disk busy.
+    let least = usize::try_from(time().as_secs()).unwrap();
     assert!(outcome.holds > least, "hardly any work was done: {report}");
 }
 
