@@ -57,6 +57,7 @@ pub(super) async fn connect(
     });
     let clock = std::sync::Arc::clone(&context.clock);
     let link = Link::new(connection, looks.seen(info, asked), clock, since);
+    link.end_with(lost.clone());
     if let Some(place) = lead.place {
         link.note_failover(&place.epoch);
         // The first lane looks for all of them whether it is the master, see `Core::replaced`.

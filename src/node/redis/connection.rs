@@ -320,7 +320,7 @@ async fn watch_over(
         let due = tokio::select! {
             biased;
             // An error says that the client's task is gone, which is the same.
-            _ = lost.changed() => return disconnected(&link),
+            _ = lost.changed() => return disconnected(),
             () = signals.recheck.notified() => return Setback::Changed,
             () = signals.warned.notified() => return Setback::Warned,
             // Before the next: as many suspicions as there may be must not put it off.
@@ -336,7 +336,7 @@ async fn watch_over(
         };
         let seen = tokio::select! {
             biased;
-            _ = lost.changed() => return disconnected(&link),
+            _ = lost.changed() => return disconnected(),
             seen = look => seen,
         };
         match seen {
@@ -353,10 +353,7 @@ async fn watch_over(
     }
 }
 
-fn disconnected(link: &Link) -> Setback {
-    // A command that reaches the client's channel while its other end is being closed stays in there, unanswered, for
-    // as long as anybody can send, and whoever waits for it can.
-    link.condemn();
+fn disconnected() -> Setback {
     Setback::Down(NodeError::new(
         NodeErrorKind::Unavailable,
         "the connection was lost",
