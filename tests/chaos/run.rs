@@ -17,7 +17,7 @@ const SECONDS: &str = "REDLOCK_SOAK_SECONDS";
 /// Eight scenes, each with the guard and without, one in which nothing happens, and two with two lists of nodes.
 const RUNS: u32 = 19;
 /// How often a scene without the guard is tried if it does not show anything.
-const TRIES: u32 = 40;
+const TRIES: u32 = 12;
 
 /// What a contender is made with.
 type Mode = fn(LockManagerBuilder) -> LockManagerBuilder;
@@ -83,8 +83,7 @@ fn report(scene: Scene, mode: &str, outcome: &Outcome) -> String {
 
 /// That the work goes on between the faults: a harness in which nobody holds anything finds nothing.
 fn assert_progress(outcome: &Outcome, report: &str) {
-    // It is some sixty in five seconds, and a fifth of that while other work keeps the disk busy.
-    let least = usize::try_from(time().as_secs()).unwrap();
+    let least = 4 * usize::try_from(time().as_secs()).unwrap();
     assert!(outcome.holds > least, "hardly any work was done: {report}");
 }
 

@@ -97,7 +97,7 @@ async fn two_unreachable_of_five_do_not_matter_and_are_named() {
 
 async fn no_quorum(urls: &[String]) -> NoQuorum {
     let builder = LockManager::builder().bootstrap(true).redis(urls);
-    match builder.connect_timeout(600 * MS).connect().await {
+    match builder.connect_timeout(300 * MS).connect().await {
         Err(ConnectError::NoQuorum(error)) => error,
         other => panic!("{other:?}"),
     }
@@ -127,7 +127,7 @@ async fn frozen_servers_are_no_quorum_after_the_connect_time_out() {
     cluster.each(0..3, |server| server.freeze());
     let error = no_quorum(&cluster.urls()).await.to_string();
     assert_eq!(
-        error.matches("no answer within 600ms").count(),
+        error.matches("no answer within 300ms").count(),
         3,
         "{error}"
     );

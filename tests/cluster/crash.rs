@@ -83,11 +83,7 @@ async fn work(
 async fn two_of_five_killed_under_load_lose_nothing() {
     let mut cluster = Cluster::start();
     // What two servers forget, a holder of three may need: a lock that is left behind must end within the test.
-    let short = || {
-        cluster
-            .short(Duration::from_secs(2))
-            .node_timeout(Duration::from_secs(1))
-    };
+    let short = || cluster.short(Duration::from_secs(2));
     let managers = [connected(short()).await, connected(short()).await];
     let load = Load::start(&managers);
     load.goes_on(20).await;

@@ -235,8 +235,7 @@ pub(crate) async fn a_lease_is_refused_that_is_longer_than_the_node_was_told(ben
     assert_eq!(node.acquire(short.under(Some(ours()))).await, GRANTED);
     assert_eq!(longest(LONG / 4).await, LONG / 2, "never shorter");
     // Written, so that it is there once the node knows; but it does not count before.
-    // With some room, for the clock of a server may be set back a little.
-    let short = async || holder(&*node, "short").await.unwrap().remaining.unwrap() <= LONG / 4 * 3;
+    let short = async || holder(&*node, "short").await.unwrap().remaining.unwrap() <= LONG / 2;
     assert!(short().await);
     let reply = extend_one(&*node, extend_under(ours(), "short", 1)).await;
     assert_eq!(reply, ExtendReply::Quarantined);

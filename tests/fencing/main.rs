@@ -47,7 +47,7 @@ fn settings(builder: LockManagerBuilder) -> LockManagerBuilder {
     builder
         .ttl(TTL)
         .max_ttl(TTL)
-        .node_timeout(Duration::from_millis(250))
+        .node_timeout(Duration::from_millis(150))
         .max_wait(Duration::from_secs(5))
         .restart_guard(RestartGuard::max_clock_skew(10 * SKEW))
 }

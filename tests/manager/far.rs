@@ -153,8 +153,8 @@ impl Far {
         let builder = LockManager::builder().nodes(self.remotes.iter().cloned());
         let builder = builder.ttl(TTL).restart_guard(RestartGuard::OFF);
         if self.gate.is_some() {
-            // Threads that are held up do not follow tokio's clock, and a busy machine may hold up others.
-            return builder.node_timeout(Duration::from_secs(1));
+            // Threads that are held up do not follow tokio's clock.
+            return builder;
         }
         builder
             .clock(TokioClock::new())

@@ -183,8 +183,7 @@ async fn what_is_released_as_the_shutdown_begins_is_released_before_it_ends() {
 #[tokio::test]
 async fn what_was_lost_is_released_before_the_shutdown_ends() {
     let short = |builder: LockManagerBuilder| {
-        let builder = builder.ttl(400 * MS).max_hold(400 * MS);
-        let builder = builder.node_timeout(200 * MS);
+        let builder = builder.ttl(200 * MS).max_hold(200 * MS);
         builder.hand_off(HandOff::OFF)
     };
     let take = async |locks| {

@@ -55,6 +55,7 @@ pub(super) async fn connect(
     });
     let clock = std::sync::Arc::clone(&context.clock);
     let connection = Connection::new(connection, looks.seen(info, asked), clock, since);
+    connection.end_with(lost.clone());
     if let Some(place) = lead.place {
         connection.note_failover(&place.epoch);
         // The first connection watches for all of them that the server is the master, see `supervisor::replaced`.

@@ -8,7 +8,7 @@ use std::task::{Poll, ready};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::sync::{Mutex, MutexGuard, Notify};
+use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 
 use crate::clock::Clock;
 use crate::moment::Moment;
@@ -73,18 +73,15 @@ impl Connection {
         Self {
             multiplexed,
             seen: Arc::new(seen),
-            signals: Arc::new(Signals {
-                suspect: Notify::new(),
-                recheck: Notify::new(),
-                warned: Notify::new(),
-                clock,
-                since,
-                failover: OnceLock::new(),
-                turn: Mutex::new(()),
-                condemned: AtomicBool::new(false),
-                bell: Notify::new(),
-            }),
+            signals: Arc::new(Signals::new(clock, since)),
         }
+    }
+
+    /// Ends all waiting for replies once the connection has ended, which `lost` tells. The client itself can lose a
+    /// command that reaches its channel while the other end is being closed: it stays in there, without a reply, for as
+    /// long as anything can send; and the caller that waits for the reply can.
+    pub(super) fn end_with(&self, lost: watch::Receiver<()>) {
+        tokio::spawn(condemn_after(lost, self.share()));
     }
 
     /// Notes, once, the number of the failover by which the server became the master, if its Sentinels tell it. It is
@@ -148,8 +145,7 @@ impl Connection {
 
     /// Ends all waiting for answers on this connection.
     pub(super) fn condemn(&self) {
-        self.signals.condemned.store(true, Ordering::Release);
-        self.signals.bell.notify_waiters();
+        self.signals.condemn();
     }
 
     /// Sends one command and waits for its answer. Errors from the server are errors.
@@ -189,7 +185,32 @@ impl Connection {
     }
 }
 
+async fn condemn_after(mut lost: watch::Receiver<()>, signals: Arc<Signals>) {
+    // An error says that the client's task is gone, which is the same.
+    let _ = lost.changed().await;
+    signals.condemn();
+}
+
 impl Signals {
+    fn new(clock: Arc<dyn Clock>, since: Moment) -> Self {
+        Self {
+            suspect: Notify::new(),
+            recheck: Notify::new(),
+            warned: Notify::new(),
+            clock,
+            since,
+            failover: OnceLock::new(),
+            turn: Mutex::new(()),
+            condemned: AtomicBool::new(false),
+            bell: Notify::new(),
+        }
+    }
+
+    fn condemn(&self) {
+        self.condemned.store(true, Ordering::Release);
+        self.bell.notify_waiters();
+    }
+
     /// Waits for the right to make the server hold up this connection.
     pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().await
@@ -245,4 +266,33 @@ impl Drop for Unanswered<'_> {
 /// The error of a command that finds no connection.
 pub(super) fn no_connection(reason: &NodeError) -> NodeError {
     NodeError::new(NodeErrorKind::Unavailable, format!("it is down: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+    use std::future::pending;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_that_the_client_has_lost_ends_with_the_connection() {
+        let clock = Arc::new(SystemClock::new());
+        let signals = Arc::new(Signals::new(clock, Moment::from_nanos(1)));
+        for is_told in [true, false] {
+            signals.condemned.store(false, Ordering::Release);
+            let (sender, lost) = watch::channel(());
+            let ending = tokio::spawn(condemn_after(lost, Arc::clone(&signals)));
+            let mut command = pin!(signals.attended(pending::<Result<(), RedisError>>()));
+            let early = poll_fn(|cx| Poll::Ready(command.as_mut().poll(cx).is_ready())).await;
+            assert!(!early, "the connection is there");
+            if is_told {
+                sender.send_replace(());
+            }
+            drop(sender);
+            ending.await.unwrap();
+            let second = std::time::Duration::from_secs(1);
+            let ended = tokio::time::timeout(second, command).await;
+            ended.expect("it waits for ever").unwrap_err();
+        }
+    }
 }

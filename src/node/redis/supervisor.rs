@@ -157,7 +157,7 @@ async fn watch_over(
         let due = tokio::select! {
             biased;
             // An error says that the client's task is gone, which is the same.
-            _ = lost.changed() => return disconnected(&connection),
+            _ = lost.changed() => return disconnected(),
             () = signals.recheck.notified() => return ConnectFailure::Changed,
             () = signals.warned.notified() => return ConnectFailure::Warned,
             // Before the suspicions: however many there are, they must not put off the look.
@@ -173,7 +173,7 @@ async fn watch_over(
         };
         let seen = tokio::select! {
             biased;
-            _ = lost.changed() => return disconnected(&connection),
+            _ = lost.changed() => return disconnected(),
             seen = look => seen,
         };
         match seen {
@@ -190,10 +190,7 @@ async fn watch_over(
     }
 }
 
-fn disconnected(connection: &Connection) -> ConnectFailure {
-    // A command that reaches the client's channel while its other end is being closed stays in there, without a reply,
-    // for as long as anything can send; and the caller that waits for the reply can.
-    connection.condemn();
+fn disconnected() -> ConnectFailure {
     ConnectFailure::Down(NodeError::new(
         NodeErrorKind::Unavailable,
         "the connection was lost",
