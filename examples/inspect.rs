@@ -99,6 +99,6 @@ fn is_settled(locks: &LockManager) -> bool {
     let voting = snapshot
         .nodes
         .iter()
-        .filter(|node| node.voting == tower_redlock::VotingStatus::Voting);
+        .filter(|node| node.voting == tower_redlock::snapshot::VotingStatus::Voting);
     snapshot.waiting == 6 && voting.count() <= 4
 }

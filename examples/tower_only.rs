@@ -30,7 +30,8 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tower::{ServiceBuilder, service_fn};
-use tower_redlock::{Held, KeyError, LockKey, LockManager, RedlockLayer};
+use tower_redlock::error::KeyError;
+use tower_redlock::{Held, LockKey, LockManager, RedlockLayer};
 
 type AnyError = Box<dyn Error + Send + Sync>;
 

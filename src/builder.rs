@@ -20,7 +20,7 @@ impl LockManager {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn connect() -> Result<tower_redlock::LockManager, tower_redlock::ConnectError> {
+    /// # async fn connect() -> Result<tower_redlock::LockManager, tower_redlock::error::ConnectError> {
     /// use std::time::Duration;
     /// use tower_redlock::LockManager;
     ///

@@ -1,4 +1,5 @@
-//! [`LockConfig`]: a manager's settings as data, from a file or the environment.
+//! A manager's settings: [`LockConfig`] has them all as data, from a file or the environment; the types of single settings
+//! are those that [`LockManagerBuilder`](crate::LockManagerBuilder) takes, too.
 
 mod build;
 mod env;
@@ -19,9 +20,8 @@ pub use self::node::{NodeConfig, TlsConfig};
 use self::read::Given;
 pub use self::secret::Secret;
 use self::value::Value;
-use crate::manager::{
-    ConfigError, ConnectError, Fencing, HandOff, LockManager, RestartGuard, Settings,
-};
+use crate::manager::{ConfigError, ConnectError, LockManager, Settings};
+pub use crate::manager::{Fencing, HandOff, RestartGuard};
 
 /// All that a [`LockManager`] can be told, as data: from TOML, JSON and the like through `serde`, or from the
 /// [environment](Self::from_env).
@@ -267,7 +267,7 @@ impl LockConfig {
     ///     error.to_string(),
     ///     "ttl: must be a duration with units, as in \"10s\", \"250ms\" or \"1m30s\" (environment variable REDLOCK_TTL)"
     /// );
-    /// # Ok::<(), tower_redlock::ConfigError>(())
+    /// # Ok::<(), tower_redlock::error::ConfigError>(())
     /// ```
     pub fn from_vars<K: Into<String>, V: Into<String>>(
         prefix: &str,

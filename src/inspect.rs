@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `/` | the page, which reloads every two seconds |
 //! | `/?still` | the page without reloading: to read, to copy from, and for screen readers |
-//! | `/snapshot.json`, `/?json` | [`Snapshot`](crate::Snapshot) as JSON |
+//! | `/snapshot.json`, `/?json` | [`Snapshot`](crate::snapshot::Snapshot) as JSON |
 //!
 //! The page needs no JavaScript, follows the browser's choice of light or dark, and fits a telephone. Other paths are
 //! 404, and methods other than GET and HEAD are 405. Paths are relative to where the service is nested, with a slash at

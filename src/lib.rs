@@ -20,7 +20,7 @@
 //!     format!("order {order_id} is paid under {}", lock.key())
 //! }
 //!
-//! # async fn app() -> Result<Router, tower_redlock::ConnectError> {
+//! # async fn app() -> Result<Router, tower_redlock::error::ConnectError> {
 //! // Or `.redis(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])`.
 //! let locks = LockManager::builder().memory(5).connect().await?;
 //! let layer = RedlockLayer::new(locks, key::path("order_id").parse::<u64>().prefix("order"));
@@ -81,7 +81,7 @@
 
 mod builder;
 pub mod clock;
-mod config;
+pub mod config;
 mod detach;
 // Text only, and only for rustdoc. It speaks of all features, so its links hold with all of them alone.
 #[cfg(all(
@@ -126,27 +126,42 @@ mod trace;
 mod unprocessed;
 
 pub use builder::LockManagerBuilder;
-pub use config::{LockConfig, NodeConfig, Secret, TlsConfig};
+pub use config::LockConfig;
+#[cfg(feature = "axum")]
+pub use extract::Locked;
 #[cfg(feature = "idempotency")]
 pub use idempotency::IdempotencyLayer;
-pub use key_error::KeyError;
-pub use lease::Lease;
 pub use lock_key::LockKey;
-pub use lock_keys::LockKeys;
-pub use manager::{
-    AcquireError, BorrowError, CompleteError, ConfigError, ConnectError, Contended, Fencing,
-    HandOff, HeldLock, IdempotentRun, LendError, Loan, LockGuard, LockHandle, LockManager,
-    LockScope, LossReason, Lost, Misconfigured, NoEntropy, NoQuorum, NodeFailure, NodeStatus,
-    QueueFull, QueueStatus, ReleaseError, ReleaseUnconfirmed, RestartGuard, RunError, RunGuard,
-    ShutdownReport, ShuttingDown, Snapshot, TooSlow, VotingStatus, WaitTimeout,
-};
-pub use middleware::{BusyStatus, Held, RedlockLayer};
-pub use token::{FencingToken, LoanProof, OwnerHash};
+pub use manager::{AcquireError, LockGuard, LockHandle, LockManager, LockScope};
+pub use middleware::{Held, RedlockLayer};
+pub use token::FencingToken;
 
-/// Errors.
+/// The errors, except [`AcquireError`], and why a lock was lost. `docs::operations` has them all, each with what to do.
 pub mod error {
+    pub use crate::key_error::KeyError;
+    pub use crate::manager::{
+        BorrowError, CompleteError, ConfigError, ConnectError, Contended, LendError, LossReason,
+        Misconfigured, NoEntropy, NoQuorum, NodeFailure, QueueFull, ReleaseError,
+        ReleaseUnconfirmed, RunError, ShuttingDown, TooSlow, WaitTimeout,
+    };
     pub use crate::namespace::NamespaceError;
     pub use crate::token::{FencingTokenError, LoanProofError};
+}
+
+/// What a held lock gives besides its guard and its handle: a record of the grant, its end as a future, locks that are
+/// lent to other processes, and idempotent runs.
+pub mod lock {
+    pub use crate::lease::Lease;
+    pub use crate::manager::{IdempotentRun, Loan, Lost, RunGuard};
+    pub use crate::token::{LoanProof, OwnerHash};
+}
+
+/// What a manager reports: nodes, held locks and queues ([`LockManager::snapshot`]), and what its
+/// [shutdown](LockManager::shutdown) could not release.
+pub mod snapshot {
+    pub use crate::manager::{
+        HeldLock, NodeStatus, QueueStatus, ShutdownReport, Snapshot, VotingStatus,
+    };
 }
 
 /// Where lock keys come from: [`key::header`], [`key::query`] and their like, to be put together with
@@ -175,8 +190,8 @@ pub mod key {
     pub use crate::extract::key::{
         PathParam, RoutePath, from_extractor, matched_path, path, routed,
     };
-    pub use crate::key_error::KeyError;
-    pub use crate::lock_key::{KeyParts, LockKey};
+    pub use crate::lock_key::KeyParts;
+    pub use crate::lock_keys::LockKeys;
     pub use crate::middleware::key::{
         Also, And, Collected, FromFn, Header, IntoKeyPart, Key, KeySource, KeyValue, Method,
         Optional, Parsed, Prefix, Query, When, from_fn, header, method, query,

@@ -21,7 +21,7 @@ use crate::key_error::KeyError;
 ///
 /// assert_eq!(LockKey::join(["a:b", "c"])?.as_str(), "a%3Ab:c");
 /// assert_eq!(LockKey::join(["a", "b:c"])?.as_str(), "a:b%3Ac");
-/// # Ok::<(), tower_redlock::KeyError>(())
+/// # Ok::<(), tower_redlock::error::KeyError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockKey(Arc<str>);
@@ -166,7 +166,7 @@ impl TryFrom<&String> for LockKey {
 /// parts.push("order")?;
 /// parts.push("4:2")?;
 /// assert_eq!(parts.finish()?.as_str(), "order:4%3A2");
-/// # Ok::<(), tower_redlock::KeyError>(())
+/// # Ok::<(), tower_redlock::error::KeyError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct KeyParts {

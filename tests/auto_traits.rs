@@ -66,21 +66,16 @@ mod table {
     use bytes::Bytes;
     use http_body_util::Full;
     use std::time::Duration;
-    use tower_redlock::{
-        AcquireError, BorrowError, CompleteError, ConfigError, ConnectError, Contended, Fencing, FencingToken,
-        HandOff, HeldLock, IdempotentRun, KeyError, Lease, LendError, Loan, LoanProof, LockConfig, LockGuard,
-        LockHandle, LockKey, LockKeys, LockManager, LockManagerBuilder, LockScope, LossReason, Lost,
-        Misconfigured, NoEntropy, NoQuorum, NodeConfig, NodeFailure, NodeStatus, OwnerHash, QueueFull,
-        QueueStatus, RedlockLayer, ReleaseError, ReleaseUnconfirmed, RestartGuard, RunError, RunGuard, Secret,
-        ShutdownReport, ShuttingDown, Snapshot, TlsConfig, TooSlow, VotingStatus, WaitTimeout, key,
-    };
+    use tower_redlock::config::{Fencing, HandOff, NodeConfig, RestartGuard, Secret, TlsConfig};
+    use tower_redlock::error::{BorrowError, CompleteError, ConfigError, ConnectError, Contended, KeyError, LendError, LossReason, Misconfigured, NoEntropy, NoQuorum, NodeFailure, QueueFull, ReleaseError, ReleaseUnconfirmed, RunError, ShuttingDown, TooSlow, WaitTimeout};
+    use tower_redlock::key::LockKeys;
+    use tower_redlock::lock::{IdempotentRun, Lease, Loan, LoanProof, Lost, OwnerHash, RunGuard};
+    use tower_redlock::snapshot::{HeldLock, NodeStatus, QueueStatus, ShutdownReport, Snapshot, VotingStatus};
+    use tower_redlock::{key, AcquireError, FencingToken, LockConfig, LockGuard, LockHandle, LockKey, LockManager, LockManagerBuilder, LockScope, RedlockLayer};
     use tower_redlock::clock::{Clock, Moment, SystemClock};
     use tower_redlock::error::{FencingTokenError, LoanProofError, NamespaceError};
-    use tower_redlock::middleware::{
-        BodyLockLost, BoxKeyExtractor, BusyStatus, Held, HeldRejection, HoldUntil, InvalidBusyStatus,
-        OnDisconnect, OnLost, OnNoQuorum, RedlockService, Rejection, RejectionKind, ReleaseMode, ResponseBody,
-        ResponseFuture, RunToEndFuture, RunToEndService, UnlockedReason,
-    };
+    use tower_redlock::middleware::{BodyLockLost, BoxKeyExtractor, BusyStatus, HeldRejection, HoldUntil, InvalidBusyStatus, OnDisconnect, OnLost, OnNoQuorum, RedlockService, Rejection, RejectionKind, ReleaseMode, ResponseBody, ResponseFuture, RunToEndFuture, RunToEndService, UnlockedReason};
+    use tower_redlock::Held;
     use tower_redlock::node::{
         AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, Claim, ClusterConfig,
         CompleteReply, CompleteRequest, EndClaim, ExtendReply, ExtendRequest, Fence, Holder, Namespace, Node,
@@ -296,8 +291,8 @@ mod table {
     auto_traits! {
         key::Key<key::PathParam>:              yes yes yes yes yes;
         key::Key<key::RoutePath>:              yes yes yes yes yes;
-        tower_redlock::extract::Locked<u8>:    yes yes yes no  no;
-        tower_redlock::extract::Locked<Local>: no  no  yes no  no;
+        tower_redlock::Locked<u8>:    yes yes yes no  no;
+        tower_redlock::Locked<Local>: no  no  yes no  no;
         tower_redlock::extract::LockedRejection<u8>:    yes yes yes yes yes;
         tower_redlock::extract::LockedRejection<Local>: no  no  yes yes yes;
     }

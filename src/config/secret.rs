@@ -12,7 +12,7 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 /// # Examples
 ///
 /// ```
-/// use tower_redlock::Secret;
+/// use tower_redlock::config::Secret;
 ///
 /// let password = Secret::from("hunter2");
 /// assert_eq!(format!("{password:?}"), "Secret(..)");

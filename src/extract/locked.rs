@@ -20,7 +20,9 @@ use crate::middleware::{Rejection, lock_scope};
 ///
 /// ```
 /// use tower_redlock::extract::AsLockKeys;
-/// use tower_redlock::{KeyError, LockKey, LockKeys};
+/// use tower_redlock::error::KeyError;
+/// use tower_redlock::key::LockKeys;
+/// use tower_redlock::LockKey;
 ///
 /// struct OrderId(u64);
 ///
@@ -80,8 +82,11 @@ pub trait AsLockKeys {
 /// use axum::extract::{FromRef, FromRequestParts, Path};
 /// use axum::{Router, routing::post};
 /// use http::request::Parts;
-/// use tower_redlock::extract::{AsLockKeys, Locked};
-/// use tower_redlock::{KeyError, LockKey, LockKeys, LockManager};
+/// use tower_redlock::extract::AsLockKeys;
+/// use tower_redlock::Locked;
+/// use tower_redlock::error::KeyError;
+/// use tower_redlock::key::LockKeys;
+/// use tower_redlock::{LockKey, LockManager};
 ///
 /// struct OrderId(u64);
 ///

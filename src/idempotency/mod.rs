@@ -154,10 +154,13 @@
 //! use axum::response::{IntoResponse, Response};
 //! # use axum::extract::{FromRequestParts, Path};
 //! # use http::request::Parts;
-//! use tower_redlock::extract::{Locked, LockedRejection};
+//! use tower_redlock::extract::LockedRejection;
+//! use tower_redlock::Locked;
 //! use tower_redlock::idempotency::Idempotent;
 //! # use tower_redlock::extract::AsLockKeys;
-//! # use tower_redlock::{KeyError, LockKey, LockKeys};
+//! # use tower_redlock::error::KeyError;
+//! # use tower_redlock::key::LockKeys;
+//! # use tower_redlock::LockKey;
 //! #
 //! # struct OrderId(u64);
 //! #

@@ -27,7 +27,7 @@ use crate::token::{FencingToken, OwnerHash};
 /// Dropping the guard releases the lock on every node in the background, on the runtime that the manager was
 /// built on. It never blocks and never panics, inside or outside a runtime. If that runtime has ended, nothing
 /// can be sent and the lock stays on the nodes until its ttl ends. So it does if 10 000 releases are under way
-/// already. Either is counted as [`ShutdownReport::expiring`](crate::ShutdownReport::expiring).
+/// already. Either is counted as [`ShutdownReport::expiring`](crate::snapshot::ShutdownReport::expiring).
 #[must_use = "a guard that is not bound releases the lock at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
@@ -140,7 +140,7 @@ impl LockGuard {
 
     /// Releases the lock and waits until a quorum of nodes is free of it, so that a contender that asks afterwards can
     /// acquire it at once. Waits for the node time-out at most. If another caller of this manager waits for the key,
-    /// the lock may pass to it instead ([`HandOff`](crate::HandOff)), which takes no time. It takes none either while
+    /// the lock may pass to it instead ([`HandOff`](crate::config::HandOff)), which takes no time. It takes none either while
     /// the lock is shared or [lent](Self::lend): then it is released when the last of them has ended.
     ///
     /// # Errors
@@ -265,7 +265,7 @@ impl LockHandle {
     }
 
     /// The fencing token of this holder, for the resource: see [`FencingToken`]. `None` if the manager gives none
-    /// ([`Fencing::OFF`](crate::Fencing::OFF)).
+    /// ([`Fencing::OFF`](crate::config::Fencing::OFF)).
     ///
     /// It is greater than that of every holder before, also of those in other processes and those that still believe
     /// that they hold the lock.

@@ -141,7 +141,7 @@ impl LockManager {
     /// So if no two clocks of the nodes and processes differ by more than *d*, no caller gets the result later than
     /// `keep` and *d* after it was stored (and the time that the nodes took to grant the run, a node time-out at most),
     /// and no caller is to compute it again before `keep` less *d* is over. Let clocks agree to within a second, as
-    /// [`max_clock_skew`](crate::RestartGuard::max_clock_skew) has it. Of three nodes or more, a single one whose clock
+    /// [`max_clock_skew`](crate::config::RestartGuard::max_clock_skew) has it. Of three nodes or more, a single one whose clock
     /// is wrong by any time changes nothing of that once all have the record; before, it counts as one that lost it.
     /// While the record ends on one node after the other, and others are away, too few may be left to decide: then it
     /// is [`AcquireError::NoQuorum`], for *d* at most.
@@ -159,7 +159,8 @@ impl LockManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
-    /// use tower_redlock::{IdempotentRun, LockManager};
+    /// use tower_redlock::lock::IdempotentRun;
+    /// use tower_redlock::LockManager;
     ///
     /// let locks = LockManager::builder().memory(5).connect().await?;
     /// let (day, no_wait) = (Duration::from_secs(86_400), Duration::ZERO);

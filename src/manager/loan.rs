@@ -16,7 +16,7 @@ impl LockHandle {
     /// # Errors
     ///
     /// [`LendError::Ended`] if the lock has ended or is about to, or its guard has gone; [`LendError::Borrowed`] if it
-    /// is not ours to lend; [`LendError::Run`] if it is that of a [`RunGuard`](crate::RunGuard), which is released
+    /// is not ours to lend; [`LendError::Run`] if it is that of a [`RunGuard`](crate::lock::RunGuard), which is released
     /// together with the result of its work and can wait for no borrower.
     pub fn lend(&self) -> Result<Loan, LendError> {
         let Tenancy { lease, number } = self.tenancy();

@@ -18,7 +18,8 @@ use super::key::{Collected, Key, KeySource};
 /// ```
 /// use http::request::Parts;
 /// use tower_redlock::middleware::KeyExtractor;
-/// use tower_redlock::{KeyError, LockKey, key};
+/// use tower_redlock::error::KeyError;
+/// use tower_redlock::{key, LockKey};
 ///
 /// fn takes_an_extractor(_: impl KeyExtractor) {}
 ///

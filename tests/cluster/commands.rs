@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tower_redlock::{LockManager, LockManagerBuilder, RestartGuard};
+use tower_redlock::config::RestartGuard;
+use tower_redlock::{LockManager, LockManagerBuilder};
 
 use crate::support::server::Server;
 use crate::{Cluster, connected, eventually};

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tower_redlock::node::NodeState;
-use tower_redlock::{AcquireError, LockManager, RestartGuard};
+use tower_redlock::config::RestartGuard;
+use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::eventually;
 use crate::{Cluster, MS, all_up, connected, is_contended};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
-use tower_redlock::{AcquireError, LockManager, LockManagerBuilder, VotingStatus};
+use tower_redlock::snapshot::VotingStatus;
+use tower_redlock::{AcquireError, LockManager, LockManagerBuilder};
 
 use crate::support::eventually;
 use crate::support::server::{Kind, Server, free_port};

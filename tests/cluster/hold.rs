@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tower_redlock::NodeStatus;
+use tower_redlock::snapshot::NodeStatus;
 use tower_redlock::node::NodeState;
 
 use crate::{Cluster, MS, connected, eventually, is_contended};

@@ -35,7 +35,8 @@ use std::time::Duration;
 use support::eventually;
 use support::server::{Kind, Server};
 use tower_redlock::node::NodeState;
-use tower_redlock::{AcquireError, LockManager, LockManagerBuilder, NodeStatus, VotingStatus};
+use tower_redlock::snapshot::{NodeStatus, VotingStatus};
+use tower_redlock::{AcquireError, LockManager, LockManagerBuilder};
 
 const MS: Duration = Duration::from_millis(1);
 /// A ttl that no test outlives: a key that goes away was released.

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use tower_redlock::node::NodeState;
-use tower_redlock::{AcquireError, ConnectError, LockManager, VotingStatus};
+use tower_redlock::error::ConnectError;
+use tower_redlock::snapshot::VotingStatus;
+use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::eventually;
 use crate::{Cluster, LONG, MS, connected};

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tower_redlock::{AcquireError, Fencing, IdempotentRun, LockManager, RunGuard};
+use tower_redlock::config::Fencing;
+use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::server::Server;
 use crate::{Cluster, MS, connected};

@@ -13,9 +13,10 @@ use tower_redlock::node::{
     Node, NodeContext, NodeError, NodeFuture, NodeState, RaiseReply, RaiseRequest, RecallRequest,
     ReleaseReply, ReleaseRequest,
 };
-use tower_redlock::{
-    AcquireError, IdempotentRun, LockGuard, LockManager, NodeStatus, RestartGuard, RunGuard,
-};
+use tower_redlock::config::RestartGuard;
+use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::snapshot::NodeStatus;
+use tower_redlock::{AcquireError, LockGuard, LockManager};
 
 use crate::support::eventually;
 use crate::support::server::{Kind, Server};

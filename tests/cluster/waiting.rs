@@ -6,7 +6,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tower_redlock::{AcquireError, LockManager, Snapshot};
+use tower_redlock::snapshot::Snapshot;
+use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::eventually;
 use crate::{Cluster, MS, connected};

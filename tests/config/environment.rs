@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use proptest::prelude::*;
-use tower_redlock::{LockConfig, NodeConfig};
+use tower_redlock::config::NodeConfig;
+use tower_redlock::LockConfig;
 
 use super::refused_variables;
 

@@ -1,6 +1,7 @@
 //! Passwords and keys are in no text that is made of a configuration.
 
-use tower_redlock::{LockConfig, LockManager, Secret};
+use tower_redlock::config::Secret;
+use tower_redlock::{LockConfig, LockManager};
 
 use super::refused_variables;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tower_redlock::{Fencing, HandOff, LockConfig, LockManager, RestartGuard};
+use tower_redlock::config::{Fencing, HandOff, RestartGuard};
+use tower_redlock::{LockConfig, LockManager};
 
 /// Everything that can be said beside the nodes, all of it unlike what is usual.
 const TOML: &str = r#"

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_redlock::OwnerHash;
+use tower_redlock::lock::OwnerHash;
 use tower_redlock::node::{Claim, EndClaim, Node, ReleaseReply, VerifyReply, VerifyRequest};
 
 use crate::claims::{Bench, Remote, holder, released};

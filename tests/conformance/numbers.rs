@@ -7,7 +7,8 @@ use tower_redlock::node::{
     AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Fence, Namespace, Node, NodeKeys,
     OwnerToken, RaiseReply, RaiseRequest, ReleaseRequest,
 };
-use tower_redlock::{FencingToken, LockKey, LockKeys};
+use tower_redlock::key::LockKeys;
+use tower_redlock::{FencingToken, LockKey};
 
 use crate::claims::{Bench, extend_one, released};
 use crate::support::nodes::{LONG, acquire, extend, key, refill, release, token};

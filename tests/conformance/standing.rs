@@ -11,7 +11,8 @@ use tower_redlock::node::{
     CompleteReply, CompleteRequest, ExtendReply, ExtendRequest, Fence, Namespace, Node, NodeError,
     NodeErrorKind, PromoteRequest, RecallRequest, Record, ReleaseReply, VerifyReply, VerifyRequest,
 };
-use tower_redlock::{FencingToken, OwnerHash};
+use tower_redlock::lock::OwnerHash;
+use tower_redlock::FencingToken;
 
 use crate::claims::{Bench, Remote, extend_one, holder, released};
 use crate::support::PATIENCE;

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::{FencingToken, IdempotentRun, LockManager, LockManagerBuilder, VotingStatus};
+use tower_redlock::lock::IdempotentRun;
+use tower_redlock::snapshot::VotingStatus;
+use tower_redlock::{FencingToken, LockManager, LockManagerBuilder};
 
 use crate::contender::AheadClock;
 use crate::support::eventually;
@@ -161,7 +163,7 @@ async fn numbers_go_on_after_a_server_came_back_with_a_log_cut_short() {
     assert_numbers_grow(Kept::Log).await;
 }
 
-async fn run(locks: &LockManager, key: &str) -> tower_redlock::RunGuard {
+async fn run(locks: &LockManager, key: &str) -> tower_redlock::lock::RunGuard {
     match locks
         .begin_idempotent(key, DAY, Duration::ZERO)
         .await

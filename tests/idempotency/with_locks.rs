@@ -12,7 +12,8 @@ use http::{Request, StatusCode};
 use tokio::time::Instant;
 use tower_redlock::idempotency::Idempotent;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LendError, RedlockLayer, key};
+use tower_redlock::error::LendError;
+use tower_redlock::{key, RedlockLayer};
 
 use super::{Reply, layer, manager, nodes, send};
 

@@ -6,7 +6,8 @@ use axum::Router;
 use tokio::net::TcpListener;
 use tower_redlock::inspect::InspectService;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockGuard, LockManager, VotingStatus};
+use tower_redlock::snapshot::VotingStatus;
+use tower_redlock::{LockGuard, LockManager};
 
 use super::chromium::{Picture, dom};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use tower_redlock::ReleaseError;
+use tower_redlock::error::ReleaseError;
 use tower_redlock::node::memory::MemoryNode;
 
 use super::borrowing::{borrow, carried};

@@ -13,7 +13,8 @@ use tower_redlock::node::{
     Node, NodeContext, NodeError, NodeErrorKind, NodeFuture, NodeState, RecallRequest,
     ReleaseReply, ReleaseRequest,
 };
-use tower_redlock::{LockManager, LockManagerBuilder, RestartGuard};
+use tower_redlock::config::RestartGuard;
+use tower_redlock::{LockManager, LockManagerBuilder};
 
 use super::{Nodes, TTL};
 

@@ -11,7 +11,8 @@ use tower_redlock::node::{
     Fence, Namespace, Node, NodeContext, NodeError, NodeFuture, NodeState, OwnerToken,
     PromoteRequest, ReleaseReply, ReleaseRequest,
 };
-use tower_redlock::{AcquireError, Fencing, FencingToken, LockKey, LockManager, RestartGuard};
+use tower_redlock::config::{Fencing, RestartGuard};
+use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager};
 
 use super::{Nodes, TTL, wait_for};
 

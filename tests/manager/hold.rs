@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockManager, LossReason, ReleaseError, RunError};
+use tower_redlock::error::{LossReason, ReleaseError, RunError};
+use tower_redlock::LockManager;
 
 use super::{MS, Nodes, TTL};
 

@@ -8,7 +8,8 @@ use tower_redlock::node::{
     AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Namespace, Node, NodeKey,
     NodeKeys, OwnerToken, RecallRequest, Record, ReleaseRequest,
 };
-use tower_redlock::{AcquireError, FencingToken, IdempotentRun, LockKey, LockManager, RunGuard};
+use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager};
 
 use super::{MS, Nodes, TTL, assert_idle};
 

@@ -18,7 +18,8 @@ use tower_redlock::node::{
     NodeState, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
     ReleaseRequest,
 };
-use tower_redlock::{IdempotentRun, LockManager};
+use tower_redlock::lock::IdempotentRun;
+use tower_redlock::LockManager;
 
 use super::idempotent::{DAY, with_record};
 use super::{MS, Nodes};

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LendError, LockKey, LockKeys, LockScope, LossReason, ReleaseError};
+use tower_redlock::error::{LendError, LossReason, ReleaseError};
+use tower_redlock::key::LockKeys;
+use tower_redlock::{LockKey, LockScope};
 
 use super::borrowing::borrow;
 use super::idempotent::{replay, run, with_record};

@@ -45,10 +45,9 @@ use tokio::task::JoinHandle;
 
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{
-    AcquireError, LockGuard, LockManager, LockManagerBuilder, NodeStatus, RestartGuard,
-    VotingStatus,
-};
+use tower_redlock::config::RestartGuard;
+use tower_redlock::snapshot::{NodeStatus, VotingStatus};
+use tower_redlock::{AcquireError, LockGuard, LockManager, LockManagerBuilder};
 
 const TTL: Duration = Duration::from_secs(10);
 const MS: Duration = Duration::from_millis(1);

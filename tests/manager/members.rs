@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{
-    AcquireError, ConnectError, LockManager, LockManagerBuilder, LossReason, NodeStatus,
-    VotingStatus,
-};
+use tower_redlock::error::{ConnectError, LossReason};
+use tower_redlock::snapshot::{NodeStatus, VotingStatus};
+use tower_redlock::{AcquireError, LockManager, LockManagerBuilder};
 
 use super::{MS, Nodes, TTL, poll_once};
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{IdempotentRun, LockManager, VotingStatus};
+use tower_redlock::lock::IdempotentRun;
+use tower_redlock::snapshot::VotingStatus;
+use tower_redlock::LockManager;
 
 use super::fence::{PAST, dated, fence};
 use super::{MS, Nodes, TTL};
@@ -71,7 +73,7 @@ async fn numbers_go_on_after_a_node_came_back_with_what_it_had_before() {
     }
 }
 
-async fn run(locks: &LockManager) -> tower_redlock::RunGuard {
+async fn run(locks: &LockManager) -> tower_redlock::lock::RunGuard {
     match locks
         .begin_idempotent("pay", DAY, Duration::ZERO)
         .await
@@ -172,7 +174,7 @@ async fn a_run_that_was_overtaken_keeps_no_result_on_a_node_that_came_back_with_
     run(&b).await.complete("b").await.unwrap();
     nodes[1].restore(&saved);
     sleep(2 * TTL).await;
-    let votes = |node: tower_redlock::NodeStatus| node.voting == VotingStatus::Voting;
+    let votes = |node: tower_redlock::snapshot::NodeStatus| node.voting == VotingStatus::Voting;
     assert!(c.nodes().into_iter().all(votes));
     first.0[..2].iter().for_each(super::links::Link::mend);
     overtaken.complete("a").await.unwrap_err();

@@ -5,7 +5,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{IdempotentRun, LockManager, ReleaseError};
+use tower_redlock::error::ReleaseError;
+use tower_redlock::lock::IdempotentRun;
+use tower_redlock::LockManager;
 
 use super::{MS, Nodes};
 

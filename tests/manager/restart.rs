@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{
-    AcquireError, LockManager, LossReason, NoQuorum, NodeStatus, RestartGuard, VotingStatus,
-};
+use tower_redlock::config::RestartGuard;
+use tower_redlock::error::{LossReason, NoQuorum};
+use tower_redlock::snapshot::{NodeStatus, VotingStatus};
+use tower_redlock::{AcquireError, LockManager};
 
 use super::{MS, Nodes, TTL, poll_once};
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
-use tower_redlock::{HandOff, LockGuard, LockKeys, LockManager};
+use tower_redlock::config::HandOff;
+use tower_redlock::key::LockKeys;
+use tower_redlock::{LockGuard, LockManager};
 
 use super::several_crowds::far;
 use super::{MS, Nodes, Outcome, assert_idle, poll_once, wait_for};

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{
-    AcquireError, HandOff, IdempotentRun, Loan, LockGuard, LockManager, LockManagerBuilder,
-    LossReason, RunGuard, ShutdownReport,
-};
+use tower_redlock::config::HandOff;
+use tower_redlock::error::LossReason;
+use tower_redlock::lock::{IdempotentRun, Loan, RunGuard};
+use tower_redlock::snapshot::ShutdownReport;
+use tower_redlock::{AcquireError, LockGuard, LockManager, LockManagerBuilder};
 
 use super::far::{Far, Gate};
 use super::{MS, Nodes, TTL, poll_once};

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockKey, LockManager, Snapshot};
+use tower_redlock::snapshot::Snapshot;
+use tower_redlock::{LockKey, LockManager};
 
 use super::{MS, Nodes, assert_idle, wait_for};
 

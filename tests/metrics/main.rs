@@ -24,7 +24,9 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{IdempotentRun, LockManager, LockManagerBuilder, RestartGuard, RunGuard};
+use tower_redlock::config::RestartGuard;
+use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::{LockManager, LockManagerBuilder};
 
 const MS: Duration = Duration::from_millis(1);
 /// What takes an operating system without random bytes, and therefore a process and a test of its own.

@@ -11,9 +11,9 @@ use tokio::time::sleep;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::idempotency::{OnUnrecorded, caller};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{
-    AcquireError, IdempotencyLayer, IdempotentRun, LockKey, LockScope, LossReason, RedlockLayer,
-};
+use tower_redlock::error::LossReason;
+use tower_redlock::lock::IdempotentRun;
+use tower_redlock::{AcquireError, IdempotencyLayer, LockKey, LockScope, RedlockLayer};
 
 use super::{MS, builder, five};
 

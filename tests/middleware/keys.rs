@@ -4,7 +4,9 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request};
 use tower_redlock::middleware::KeyExtractor;
-use tower_redlock::{KeyError, LockKey, LockKeys, key};
+use tower_redlock::error::KeyError;
+use tower_redlock::key::LockKeys;
+use tower_redlock::{key, LockKey};
 
 /// The keys that `extractor` makes of `request`; nothing here ever pends.
 fn extract(

@@ -13,7 +13,9 @@ use tower_redlock::middleware::{
     HeldRejection, LOAN_HEADER, OnNoQuorum, ResponseBody, UnlockedReason, loan_header,
 };
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{FencingToken, Held, LockManager, OwnerHash, RedlockLayer, RestartGuard};
+use tower_redlock::config::RestartGuard;
+use tower_redlock::lock::OwnerHash;
+use tower_redlock::{FencingToken, Held, LockManager, RedlockLayer};
 
 use super::{FixedKey, KEY, Nodes, TTL, layer, ok, post, text};
 

@@ -58,7 +58,7 @@ async fn told_to_continue_the_handler_decides() {
         let reason = lock.lost().await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(lock.is_lost());
-        assert_eq!(reason, tower_redlock::LossReason::Expired);
+        assert_eq!(reason, tower_redlock::error::LossReason::Expired);
         Ok::<_, Infallible>(ok("finished by hand"))
     });
     let layer = layer(&nodes.manager()).on_lost(OnLost::Continue);

@@ -13,7 +13,8 @@ use tokio::time::timeout;
 use tower::ServiceExt as _;
 use tower_redlock::middleware::{OnDisconnect, OnLost};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{Held, LockGuard, LossReason};
+use tower_redlock::error::LossReason;
+use tower_redlock::{Held, LockGuard};
 
 use super::{MS, Nodes, TTL, layer};
 

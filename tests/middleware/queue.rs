@@ -15,7 +15,9 @@ use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::middleware::{
     BusyStatus, HoldUntil, KeyExtractor, OnNoQuorum, ReleaseMode, ResponseBody,
 };
-use tower_redlock::{HandOff, Held, LockHandle, LockManager, LossReason, RedlockLayer, key};
+use tower_redlock::config::HandOff;
+use tower_redlock::error::LossReason;
+use tower_redlock::{key, Held, LockHandle, LockManager, RedlockLayer};
 
 use super::{KEY, MS, Nodes, keyed, layer, ok, post};
 

@@ -8,7 +8,8 @@ use tower_redlock::node::{
     AcquireReply, CompleteReply, CompleteRequest, Fence, Node, NodeError, NodeErrorKind, NodeState,
     RaiseRequest, RecallRequest, Record, ReleaseReply, VerifyRequest,
 };
-use tower_redlock::{FencingToken, OwnerHash};
+use tower_redlock::lock::OwnerHash;
+use tower_redlock::FencingToken;
 
 use crate::support::eventually;
 use crate::support::fake::Fake;

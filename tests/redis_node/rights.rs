@@ -9,7 +9,8 @@ use tower_redlock::node::{
     NodeErrorKind, NodeState, NoticeReceiver, Notices, PromoteRequest, RaiseRequest, RecallRequest,
     Record, ReleaseReply, ReleaseRequest, VerifyReply, VerifyRequest,
 };
-use tower_redlock::{FencingToken, LockKey, OwnerHash};
+use tower_redlock::lock::OwnerHash;
+use tower_redlock::{FencingToken, LockKey};
 
 use crate::kind_of;
 use crate::support::eventually;

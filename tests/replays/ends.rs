@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tower_redlock::{IdempotentRun, LockManager};
+use tower_redlock::lock::IdempotentRun;
+use tower_redlock::LockManager;
 
 use crate::support::eventually;
 use crate::support::server::{Kind, Server};

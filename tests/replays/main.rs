@@ -29,7 +29,9 @@ use std::time::Duration;
 use support::eventually;
 use support::server::Server;
 use tower_redlock::node::NodeState;
-use tower_redlock::{LockManager, LockManagerBuilder, RestartGuard, VotingStatus};
+use tower_redlock::config::RestartGuard;
+use tower_redlock::snapshot::VotingStatus;
+use tower_redlock::{LockManager, LockManagerBuilder};
 
 /// Longer than a busy machine takes to answer, and short enough to wait for its end.
 const NODE_TIMEOUT: Duration = Duration::from_millis(150);

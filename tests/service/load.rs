@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use tower_redlock::node::NodeState;
-use tower_redlock::{LockManager, RestartGuard};
+use tower_redlock::config::RestartGuard;
+use tower_redlock::LockManager;
 
 use super::support::eventually;
 use super::{KEYS, Site};

@@ -23,7 +23,8 @@ use std::time::Duration;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::time::Duration;
-/// use tower_redlock::{HandOff, LockManager};
+/// use tower_redlock::config::HandOff;
+/// use tower_redlock::LockManager;
 ///
 /// let locks = LockManager::builder()
 ///     .memory(5)
