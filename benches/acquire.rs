@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tower_redlock::config::{Fencing, RestartGuard};
 use tower_redlock::LockManager;
+use tower_redlock::config::{Fencing, RestartGuard};
 
 use crate::floors::{Fanout, Sockets};
 use crate::measure::{Candidate, Watch, in_turns, print};

@@ -4,10 +4,10 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use tower_redlock::LockManager;
 use tower_redlock::clock::Moment;
 use tower_redlock::clock::{Clock, SystemClock};
 use tower_redlock::snapshot::Snapshot;
-use tower_redlock::LockManager;
 
 use crate::measure::ratio;
 use crate::support::server::{Kind, Server};

@@ -1,5 +1,5 @@
-//! A manager's settings: [`LockConfig`] has them all as data, from a file or the environment; the types of single settings
-//! are those that [`LockManagerBuilder`](crate::LockManagerBuilder) takes, too.
+//! A manager's settings: [`LockConfig`] has them all as data, from a file or the environment; the types of single
+//! settings are those that [`LockManagerBuilder`](crate::LockManagerBuilder) takes, too.
 
 mod build;
 mod env;

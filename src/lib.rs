@@ -29,7 +29,25 @@
 //! # }
 //! ```
 //!
-//! Jobs, and handlers that learn their key late, use the [`LockManager`] itself: see there.
+//! # What is here
+//!
+//! | item | what it is for |
+//! |---|---|
+//! | [`LockManager`] | one per process: connects to the nodes, and acquires locks for jobs and for handlers that learn their key late |
+//! | [`LockManagerBuilder`], [`LockConfig`] | its settings, in code or from a file and the environment |
+//! | [`RedlockLayer`] | runs each request under the lock of its key; keys come from [`key`] |
+//! | `IdempotencyLayer` | a request that is sent again gets the first response |
+//! | [`Held`] | in a handler: the lock that the layer holds |
+//! | `Locked` | in a handler: a lock on a key that comes from its own extractors |
+//! | [`LockGuard`] | owns a lock, and releases it |
+//! | [`LockHandle`] | observes a lock: whether and until when it is held |
+//! | [`LockScope`] | shares locks within one request, so that nested layers and handlers do not wait for each other |
+//! | [`LockKey`] | what is locked: text of parts, escaped |
+//! | [`FencingToken`] | a number that grows with every holder of a key, for storage that refuses older ones |
+//! | [`AcquireError`] | why a lock was not acquired; the other errors are in [`error`] |
+//!
+//! The settings of the layers are in [`middleware`] and `idempotency`, those of the manager in [`config`]; what a manager
+//! reports is in [`snapshot`], and [`node`] is for authors of a node.
 //!
 //! # How it fails
 //!

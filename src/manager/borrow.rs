@@ -28,9 +28,10 @@ impl LockManager {
     /// * does not wait and does not enter the queue: the lender has excluded all others;
     /// * lasts as long as a quorum of the nodes keeps the lender's token for, less the drift. The watchdog asks again
     ///   and again, so it follows the lender's extensions, and is *lost* when they end, for
-    ///   [`LossReason::Lender`](crate::error::LossReason::Lender) at once when too many nodes do not have the lender's token.
-    ///   The lender may be told of the end first: it counts from when it sent an extension and the nodes from when that
-    ///   came, and an extension that was not answered it does not count at all. Nobody else can have the lock by then;
+    ///   [`LossReason::Lender`](crate::error::LossReason::Lender) at once when too many nodes do not have the lender's
+    ///   token. The lender may be told of the end first: it counts from when it sent an extension and the nodes from
+    ///   when that came, and an extension that was not answered it does not count at all. Nobody else can have the lock
+    ///   by then;
     /// * is never extended by the borrower, never handed off and never released: to drop the guard ends the work under
     ///   it, and tells the nodes so, which keep the lock until then;
     /// * is the only one under its loan: every other caller that shows the same proof, now or later, is refused

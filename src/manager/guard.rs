@@ -140,8 +140,8 @@ impl LockGuard {
 
     /// Releases the lock and waits until a quorum of nodes is free of it, so that a contender that asks afterwards can
     /// acquire it at once. Waits for the node time-out at most. If another caller of this manager waits for the key,
-    /// the lock may pass to it instead ([`HandOff`](crate::config::HandOff)), which takes no time. It takes none either while
-    /// the lock is shared or [lent](Self::lend): then it is released when the last of them has ended.
+    /// the lock may pass to it instead ([`HandOff`](crate::config::HandOff)), which takes no time. It takes none either
+    /// while the lock is shared or [lent](Self::lend): then it is released when the last of them has ended.
     ///
     /// # Errors
     ///

@@ -141,10 +141,10 @@ impl LockManager {
     /// So if no two clocks of the nodes and processes differ by more than *d*, no caller gets the result later than
     /// `keep` and *d* after it was stored (and the time that the nodes took to grant the run, a node time-out at most),
     /// and no caller is to compute it again before `keep` less *d* is over. Let clocks agree to within a second, as
-    /// [`max_clock_skew`](crate::config::RestartGuard::max_clock_skew) has it. Of three nodes or more, a single one whose clock
-    /// is wrong by any time changes nothing of that once all have the record; before, it counts as one that lost it.
-    /// While the record ends on one node after the other, and others are away, too few may be left to decide: then it
-    /// is [`AcquireError::NoQuorum`], for *d* at most.
+    /// [`max_clock_skew`](crate::config::RestartGuard::max_clock_skew) has it. Of three nodes or more, a single one
+    /// whose clock is wrong by any time changes nothing of that once all have the record; before, it counts as one that
+    /// lost it. While the record ends on one node after the other, and others are away, too few may be left to decide:
+    /// then it is [`AcquireError::NoQuorum`], for *d* at most.
     ///
     /// # Errors
     ///

@@ -16,8 +16,8 @@ impl LockHandle {
     /// # Errors
     ///
     /// [`LendError::Ended`] if the lock has ended or is about to, or its guard has gone; [`LendError::Borrowed`] if it
-    /// is not ours to lend; [`LendError::Run`] if it is that of a [`RunGuard`](crate::lock::RunGuard), which is released
-    /// together with the result of its work and can wait for no borrower.
+    /// is not ours to lend; [`LendError::Run`] if it is that of a [`RunGuard`](crate::lock::RunGuard), which is
+    /// released together with the result of its work and can wait for no borrower.
     pub fn lend(&self) -> Result<Loan, LendError> {
         let Tenancy { lease, number } = self.tenancy();
         if lease.is_of_a_run() {

@@ -23,8 +23,8 @@ pub struct ShutdownReport {
     pub unconfirmed: usize,
     /// Locks, or grants that came to nothing, that are not released any more, and whose ttl was not over at the very
     /// end: a node refused the release or did not answer for a whole ttl, there was no room for it in the background,
-    /// the manager's runtime had ended, or a [`Loan`](crate::lock::Loan) was dropped without an answer. Some node may have
-    /// them until their ttl ends. Those that were left before the shutdown began count, too.
+    /// the manager's runtime had ended, or a [`Loan`](crate::lock::Loan) was dropped without an answer. Some node may
+    /// have them until their ttl ends. Those that were left before the shutdown began count, too.
     pub expiring: usize,
 }
 

@@ -148,8 +148,8 @@ const STRAGGLERS: Duration = Duration::from_millis(100);
 impl LockManager {
     /// Declares that no lock is held on any node, and waits until those that answer vote.
     ///
-    /// It ends the quarantines that are under way. See [`RestartGuard`](crate::config::RestartGuard) for when that is right:
-    /// if a lock is held after all, a second holder can appear.
+    /// It ends the quarantines that are under way. See [`RestartGuard`](crate::config::RestartGuard) for when that is
+    /// right: if a lock is held after all, a second holder can appear.
     ///
     /// # Errors
     ///
@@ -165,8 +165,8 @@ impl LockManager {
 
     /// Takes the nodes over from processes that had other nodes or settings, and waits until a quorum of them votes.
     ///
-    /// Stop all processes and wait for the longest ttl first, see [`RestartGuard`](crate::config::RestartGuard): those that
-    /// still run lose their locks and are granted nothing any more. All nodes are quarantined for it, and fencing
+    /// Stop all processes and wait for the longest ttl first, see [`RestartGuard`](crate::config::RestartGuard): those
+    /// that still run lose their locks and are granted nothing any more. All nodes are quarantined for it, and fencing
     /// tokens go on from the clock of this process; the log says so, as an error. A node that does not answer within
     /// the connect time-out stays with the others until this is called again.
     ///

@@ -58,10 +58,10 @@
 //! load and not the resource; and no lock is missing because nodes fail, so [`RunUnlocked`](OnNoQuorum::RunUnlocked)
 //! does not apply.
 //!
-//! When a request is done and others of its process wait, the lock passes to the first of them without a command to
-//! the nodes: see [`HandOff`](crate::config::HandOff) for the bounds, and for what that excludes. The next handler starts when
-//! the previous one is dropped, so work that a handler leaves behind in a task of its own overlaps with it, as after
-//! every release.
+//! When a request is done and others of its process wait, the lock passes to the first of them without a command to the
+//! nodes: see [`HandOff`](crate::config::HandOff) for the bounds, and for what that excludes. The next handler starts
+//! when the previous one is dropped, so work that a handler leaves behind in a task of its own overlaps with it, as
+//! after every release.
 //!
 //! # Requests without a lock
 //!
@@ -81,8 +81,8 @@
 //! find the key held otherwise: the handler [lends](crate::LockHandle::lend) the lock and sends the
 //! [header](loan_header) with the call. The other service accepts it from peers that it
 //! [trusts](RedlockLayer::borrow_from), checks it with the nodes, and drops the work when the lender's lock ends. The
-//! lender does not release a lent lock before the response is there; see [`Loan`](crate::lock::Loan) for the case that there
-//! is none.
+//! lender does not release a lent lock before the response is there; see [`Loan`](crate::lock::Loan) for the case that
+//! there is none.
 //!
 //! The header proves to the nodes that its sender knew the lock; any reader of the header can send it as well. This
 //! crate never logs it and never puts it into a response. A layer around this one that traces requests sees it: hide

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tower_redlock::clock::{Clock, Moment, SystemClock};
-use tower_redlock::node::NodeState;
 use tower_redlock::error::LossReason;
+use tower_redlock::node::NodeState;
 use tower_redlock::{LockGuard, LockManager, LockManagerBuilder};
 
 use crate::checker::Interval;

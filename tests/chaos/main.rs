@@ -26,8 +26,8 @@ mod scene;
 
 use std::time::Duration;
 
-use tower_redlock::config::RestartGuard;
 use tower_redlock::LockManagerBuilder;
+use tower_redlock::config::RestartGuard;
 
 use run::{assert_no_overlap, assert_overlaps_are_found};
 use scene::Scene;

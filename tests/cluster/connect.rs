@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use tower_redlock::node::NodeState;
-use tower_redlock::error::{ConnectError, Misconfigured, NoQuorum};
 use tower_redlock::LockManager;
+use tower_redlock::error::{ConnectError, Misconfigured, NoQuorum};
+use tower_redlock::node::NodeState;
 
 use crate::support::server::{Kind, Server, free_port};
 use crate::{Cluster, MS};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use tower_redlock::config::RestartGuard;
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
-use tower_redlock::config::RestartGuard;
 use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::sentinel::Sentinel;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tower_redlock::node::NodeState;
 use tower_redlock::error::{LossReason, ReleaseError};
+use tower_redlock::node::NodeState;
 use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::{PATIENCE, eventually};

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use tower_redlock::snapshot::NodeStatus;
 use tower_redlock::node::NodeState;
+use tower_redlock::snapshot::NodeStatus;
 
 use crate::{Cluster, MS, connected, eventually, is_contended};
 

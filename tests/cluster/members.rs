@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use tower_redlock::node::NodeState;
 use tower_redlock::error::ConnectError;
+use tower_redlock::node::NodeState;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockManager};
 

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
+use tower_redlock::config::RestartGuard;
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
-use tower_redlock::config::RestartGuard;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
-use tower_redlock::error::LossReason;
 use tower_redlock::AcquireError;
+use tower_redlock::error::LossReason;
 
 use crate::{Cluster, MS};
 

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use tokio::sync::Barrier;
 use tokio::time::sleep;
+use tower_redlock::config::RestartGuard;
+use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, ExtendReplies, ExtendRequest,
     Node, NodeContext, NodeError, NodeFuture, NodeState, RaiseReply, RaiseRequest, RecallRequest,
     ReleaseReply, ReleaseRequest,
 };
-use tower_redlock::config::RestartGuard;
-use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::snapshot::NodeStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 

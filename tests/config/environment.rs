@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use proptest::prelude::*;
-use tower_redlock::config::NodeConfig;
 use tower_redlock::LockConfig;
+use tower_redlock::config::NodeConfig;
 
 use super::refused_variables;
 

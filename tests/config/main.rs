@@ -17,8 +17,8 @@ mod refused_nodes;
 mod secrets;
 mod sources;
 
-use tower_redlock::error::ConfigError;
 use tower_redlock::LockConfig;
+use tower_redlock::error::ConfigError;
 
 /// Reads a configuration and makes a builder of it, and says what is wrong with it.
 fn refusal(toml: &str) -> String {

@@ -172,8 +172,8 @@ fn errors_of_json_name_the_field_too() {
 
 #[tokio::test]
 async fn a_manager_is_not_made_of_nonsense() {
-    use tower_redlock::error::ConnectError;
     use tower_redlock::LockManager;
+    use tower_redlock::error::ConnectError;
 
     let config = toml::from_str("memory = 5\nttl = \"1ms\"").unwrap();
     let error = LockManager::from_config(&config).await.unwrap_err();

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tower_redlock::key::LockKeys;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Fence, Namespace, Node, NodeKeys,
     OwnerToken, RaiseReply, RaiseRequest, ReleaseRequest,
 };
-use tower_redlock::key::LockKeys;
 use tower_redlock::{FencingToken, LockKey};
 
 use crate::claims::{Bench, extend_one, released};

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tower_redlock::FencingToken;
 use tower_redlock::clock::{Clock as _, SystemClock};
+use tower_redlock::lock::OwnerHash;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
     CompleteReply, CompleteRequest, ExtendReply, ExtendRequest, Fence, Namespace, Node, NodeError,
     NodeErrorKind, PromoteRequest, RecallRequest, Record, ReleaseReply, VerifyReply, VerifyRequest,
 };
-use tower_redlock::lock::OwnerHash;
-use tower_redlock::FencingToken;
 
 use crate::claims::{Bench, Remote, extend_one, holder, released};
 use crate::support::PATIENCE;

@@ -25,8 +25,8 @@ use support::eventually;
 use support::server::{Kind, Server};
 use tokio::time::sleep;
 use tower_redlock::clock::{Clock, Moment, SystemClock};
-use tower_redlock::node::NodeState;
 use tower_redlock::config::RestartGuard;
+use tower_redlock::node::NodeState;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{LockManager, LockManagerBuilder};
 

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tower_redlock::node::redis::RedisNode;
 use tower_redlock::lock::IdempotentRun;
+use tower_redlock::node::redis::RedisNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{FencingToken, LockManager, LockManagerBuilder};
 

@@ -15,13 +15,13 @@ use http::request::Parts;
 use http::{Extensions, HeaderValue, StatusCode};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer as _, ServiceExt as _, service_fn};
-use tower_redlock::extract::{AsLockKeys, LockedRejection};
 use tower_redlock::Locked;
+use tower_redlock::error::KeyError;
+use tower_redlock::extract::{AsLockKeys, LockedRejection};
 use tower_redlock::idempotency::{Idempotent, RequestBody};
+use tower_redlock::key::LockKeys;
 use tower_redlock::middleware::{KeyExtractor, OnDisconnect, Rejection, ResponseBody};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::error::KeyError;
-use tower_redlock::key::LockKeys;
 use tower_redlock::{LockKey, LockManager, RedlockLayer};
 
 use super::{Reply, layer, manager, nodes, send};

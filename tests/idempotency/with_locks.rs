@@ -10,10 +10,10 @@ use axum::body::Body;
 use axum::routing::post;
 use http::{Request, StatusCode};
 use tokio::time::Instant;
+use tower_redlock::error::LendError;
 use tower_redlock::idempotency::Idempotent;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::error::LendError;
-use tower_redlock::{key, RedlockLayer};
+use tower_redlock::{RedlockLayer, key};
 
 use super::{Reply, layer, manager, nodes, send};
 

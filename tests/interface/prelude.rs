@@ -8,10 +8,12 @@ pub(crate) use std::sync::Arc;
 pub(crate) use axum::extract::{FromRequestParts, Path};
 pub(crate) use http::request::Parts;
 pub(crate) use tower_layer::Layer;
-pub(crate) use tower_redlock::extract::{AsLockKeys, Locked};
-pub(crate) use tower_redlock::idempotency::{IdempotencyLayer, caller};
+pub(crate) use tower_redlock::error::KeyError;
+pub(crate) use tower_redlock::extract::AsLockKeys;
+pub(crate) use tower_redlock::idempotency::caller;
+pub(crate) use tower_redlock::key::LockKeys;
 pub(crate) use tower_redlock::node::{Node, Notifier};
-pub(crate) use tower_redlock::{KeyError, LockKey, LockKeys, LockManager, RedlockLayer, key};
+pub(crate) use tower_redlock::{IdempotencyLayer, LockKey, LockManager, Locked, RedlockLayer, key};
 pub(crate) use tower_service::Service;
 
 pub(crate) struct OrderId(pub(crate) u64);

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::config::Fencing;
 use tower_redlock::error::{BorrowError, LossReason, ReleaseError};
 use tower_redlock::key::LockKeys;
 use tower_redlock::lock::LoanProof;
+use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{LockGuard, LockKey, LockManager};
 
 use super::{MS, Nodes, TTL, assert_idle};

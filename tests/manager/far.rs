@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
+use tower_redlock::config::RestartGuard;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, ExtendReplies, ExtendRequest,
     Node, NodeContext, NodeError, NodeErrorKind, NodeFuture, NodeState, RecallRequest,
     ReleaseReply, ReleaseRequest,
 };
-use tower_redlock::config::RestartGuard;
 use tower_redlock::{LockManager, LockManagerBuilder};
 
 use super::{Nodes, TTL};

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tower_redlock::clock::{Clock, Moment, TokioClock};
+use tower_redlock::config::{Fencing, RestartGuard};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest,
     Fence, Namespace, Node, NodeContext, NodeError, NodeFuture, NodeState, OwnerToken,
     PromoteRequest, ReleaseReply, ReleaseRequest,
 };
-use tower_redlock::config::{Fencing, RestartGuard};
 use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager};
 
 use super::{Nodes, TTL, wait_for};

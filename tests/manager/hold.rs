@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tower_redlock::clock::{Clock, Moment};
-use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::error::{LossReason, ReleaseError, RunError};
 use tower_redlock::LockManager;
+use tower_redlock::clock::{Clock, Moment};
+use tower_redlock::error::{LossReason, ReleaseError, RunError};
+use tower_redlock::node::memory::MemoryNode;
 
 use super::{MS, Nodes, TTL};
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
+use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
+use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
@@ -18,8 +20,6 @@ use tower_redlock::node::{
     NodeState, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
     ReleaseRequest,
 };
-use tower_redlock::lock::IdempotentRun;
-use tower_redlock::LockManager;
 
 use super::idempotent::{DAY, with_record};
 use super::{MS, Nodes};

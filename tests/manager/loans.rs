@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::error::{LendError, LossReason, ReleaseError};
 use tower_redlock::key::LockKeys;
+use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{LockKey, LockScope};
 
 use super::borrowing::borrow;

@@ -44,8 +44,8 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use tower_redlock::clock::TokioClock;
-use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::config::RestartGuard;
+use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, LockGuard, LockManager, LockManagerBuilder};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::error::LossReason;
+use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 

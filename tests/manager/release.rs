@@ -4,10 +4,10 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::LockManager;
 use tower_redlock::error::ReleaseError;
 use tower_redlock::lock::IdempotentRun;
-use tower_redlock::LockManager;
+use tower_redlock::node::memory::MemoryNode;
 
 use super::{MS, Nodes};
 

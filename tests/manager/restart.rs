@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::config::RestartGuard;
 use tower_redlock::error::{LossReason, NoQuorum};
+use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, LockManager};
 

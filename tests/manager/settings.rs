@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use tower_redlock::LockManager;
+use tower_redlock::error::ConnectError;
 use tower_redlock::node::NodeState;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::error::ConnectError;
-use tower_redlock::LockManager;
 
 use super::Nodes;
 

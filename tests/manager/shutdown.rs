@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, Runtime};
 use tokio::time::{Instant, sleep, timeout};
-use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::config::HandOff;
 use tower_redlock::error::LossReason;
 use tower_redlock::lock::{IdempotentRun, Loan, RunGuard};
+use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::snapshot::ShutdownReport;
 use tower_redlock::{AcquireError, LockGuard, LockManager, LockManagerBuilder};
 

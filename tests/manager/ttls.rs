@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tower_redlock::LockManager;
 use tower_redlock::config::Fencing;
 use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::LockManager;
 
 use super::MS;
 use super::links::{Process, nodes};

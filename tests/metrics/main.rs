@@ -23,9 +23,9 @@ use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::config::RestartGuard;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{LockManager, LockManagerBuilder};
 
 const MS: Duration = Duration::from_millis(1);

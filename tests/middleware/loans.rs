@@ -9,12 +9,12 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::{Empty, Full};
 use tower::{Layer as _, ServiceExt as _, service_fn};
+use tower_redlock::config::RestartGuard;
+use tower_redlock::lock::OwnerHash;
 use tower_redlock::middleware::{
     HeldRejection, LOAN_HEADER, OnNoQuorum, ResponseBody, UnlockedReason, loan_header,
 };
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::config::RestartGuard;
-use tower_redlock::lock::OwnerHash;
 use tower_redlock::{FencingToken, Held, LockManager, RedlockLayer};
 
 use super::{FixedKey, KEY, Nodes, TTL, layer, ok, post, text};

@@ -8,11 +8,11 @@ use http::request::Parts;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
-use tower_redlock::extract::AsLockKeys;
 use tower_redlock::Locked;
 use tower_redlock::error::KeyError;
+use tower_redlock::extract::AsLockKeys;
 use tower_redlock::key::LockKeys;
-use tower_redlock::{key, LockKey, LockManager, RedlockLayer};
+use tower_redlock::{LockKey, LockManager, RedlockLayer, key};
 
 use super::Nodes;
 

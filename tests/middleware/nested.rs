@@ -8,10 +8,10 @@ use http::request::Parts;
 use http::{Request, StatusCode};
 use http_body_util::Empty;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
-use tower_redlock::middleware::{HoldUntil, KeyExtractor, lock_scope};
 use tower_redlock::error::KeyError;
 use tower_redlock::key::LockKeys;
-use tower_redlock::{key, Held, LockKey};
+use tower_redlock::middleware::{HoldUntil, KeyExtractor, lock_scope};
+use tower_redlock::{Held, LockKey, key};
 
 use super::{KEY, MS, Nodes, keyed, layer, ok, post, text};
 

@@ -11,9 +11,9 @@ use http::{Request, StatusCode};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 use tower::ServiceExt as _;
+use tower_redlock::error::LossReason;
 use tower_redlock::middleware::{OnDisconnect, OnLost};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::error::LossReason;
 use tower_redlock::{Held, LockGuard};
 
 use super::{MS, Nodes, TTL, layer};

@@ -12,12 +12,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tower::util::BoxCloneSyncService;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
+use tower_redlock::config::HandOff;
+use tower_redlock::error::LossReason;
 use tower_redlock::middleware::{
     BusyStatus, HoldUntil, KeyExtractor, OnNoQuorum, ReleaseMode, ResponseBody,
 };
-use tower_redlock::config::HandOff;
-use tower_redlock::error::LossReason;
-use tower_redlock::{key, Held, LockHandle, LockManager, RedlockLayer};
+use tower_redlock::{Held, LockHandle, LockManager, RedlockLayer, key};
 
 use super::{KEY, MS, Nodes, keyed, layer, ok, post};
 

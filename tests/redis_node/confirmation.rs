@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tower_redlock::FencingToken;
+use tower_redlock::lock::OwnerHash;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
 use tower_redlock::node::{
     AcquireReply, CompleteReply, CompleteRequest, Fence, Node, NodeError, NodeErrorKind, NodeState,
     RaiseRequest, RecallRequest, Record, ReleaseReply, VerifyRequest,
 };
-use tower_redlock::lock::OwnerHash;
-use tower_redlock::FencingToken;
 
 use crate::support::eventually;
 use crate::support::fake::Fake;

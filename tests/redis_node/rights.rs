@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tower_redlock::lock::OwnerHash;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, Claim, ClusterConfig,
@@ -9,7 +10,6 @@ use tower_redlock::node::{
     NodeErrorKind, NodeState, NoticeReceiver, Notices, PromoteRequest, RaiseRequest, RecallRequest,
     Record, ReleaseReply, ReleaseRequest, VerifyReply, VerifyRequest,
 };
-use tower_redlock::lock::OwnerHash;
 use tower_redlock::{FencingToken, LockKey};
 
 use crate::kind_of;

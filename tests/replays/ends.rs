@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tower_redlock::lock::IdempotentRun;
 use tower_redlock::LockManager;
+use tower_redlock::lock::IdempotentRun;
 
 use crate::support::eventually;
 use crate::support::server::{Kind, Server};

@@ -28,8 +28,8 @@ use std::time::Duration;
 
 use support::eventually;
 use support::server::Server;
-use tower_redlock::node::NodeState;
 use tower_redlock::config::RestartGuard;
+use tower_redlock::node::NodeState;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{LockManager, LockManagerBuilder};
 

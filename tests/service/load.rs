@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use tower_redlock::node::NodeState;
-use tower_redlock::config::RestartGuard;
 use tower_redlock::LockManager;
+use tower_redlock::config::RestartGuard;
+use tower_redlock::node::NodeState;
 
 use super::support::eventually;
 use super::{KEYS, Site};

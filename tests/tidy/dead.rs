@@ -138,8 +138,8 @@ fn included(alive: &BTreeSet<String>, files: &BTreeMap<String, String>) -> BTree
     included
 }
 
-/// The cases that a test has the compiler refuse, by `compile_fail("directory/*.rs")`, with the modules that they share;
-/// and which of them lack what the compiler says, or which texts their case.
+/// The cases that a test has the compiler refuse, by `compile_fail("directory/*.rs")`, with the modules that they
+/// share; and which of them lack what the compiler says, or which texts their case.
 fn refused(
     alive: &BTreeSet<String>,
     files: &BTreeMap<String, String>,

@@ -183,8 +183,8 @@ impl fmt::Display for QueueFull {
 impl std::error::Error for QueueFull {}
 
 /// Too many nodes cannot answer, or a node serves processes with another list (see
-/// [`RestartGuard`](crate::config::RestartGuard)), and then nothing is granted. The text names each of them: it is for logs,
-/// not for clients.
+/// [`RestartGuard`](crate::config::RestartGuard)), and then nothing is granted. The text names each of them: it is for
+/// logs, not for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoQuorum {

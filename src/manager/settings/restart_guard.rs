@@ -45,8 +45,8 @@ use std::time::Duration;
 /// A marker also holds the config of the processes: the format of the data on the nodes, the names of all nodes, the
 /// quorum, how many losses it masks, `max_ttl`, and whether there are a guard and fencing tokens. A process with
 /// another config is refused with an error that shows both, for each list would have a majority of its own; so is one
-/// without the guard. And one such node is enough: a manager that finds any of its nodes to serve others grants nothing and
-/// extends nothing until they agree. Held locks end with their validity. It may be that both lists stop: give all
+/// without the guard. And one such node is enough: a manager that finds any of its nodes to serve others grants nothing
+/// and extends nothing until they agree. Held locks end with their validity. It may be that both lists stop: give all
 /// processes one of them, or change the members.
 ///
 /// To change the config: stop all processes; wait for the longest ttl; then, from one process with the new

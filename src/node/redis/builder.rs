@@ -208,8 +208,8 @@ impl RedisNodeBuilder {
     ///
     /// Each script then reads the server's identity (`docs::managed_redis` of the guide, "The identity of a server"),
     /// which costs the server 6 to 10 µs, so that a server that was demoted and promoted again does not vote even for a
-    /// moment. Replicas are not waited for: what the master had not replicated when it died is lost, and the
-    /// [restart guard](crate::config::RestartGuard) quarantines the node for that. Set it for every instance with a stand-by,
+    /// moment. Replicas are not waited for: what the master had not replicated when it died is lost, and the [restart
+    /// guard](crate::config::RestartGuard) quarantines the node for that. Set it for every instance with a stand-by,
     /// also where the stand-by cannot be seen.
     pub const fn expect_replicas(mut self, expect: bool) -> Self {
         self.allowed.replicas = expect;
@@ -220,9 +220,9 @@ impl RedisNodeBuilder {
     /// is refused.
     ///
     /// Every evicted lock can be granted a second time, and neither the lock's holder nor the [restart
-    /// guard](crate::config::RestartGuard) notices: evictions of such a node are not checked. For managed servers whose policy
-    /// cannot be set and which are never full; a quorum that [masks losses](crate::LockManagerBuilder::mask_losses)
-    /// tolerates some evictions.
+    /// guard](crate::config::RestartGuard) notices: evictions of such a node are not checked. For managed servers whose
+    /// policy cannot be set and which are never full; a quorum that [masks
+    /// losses](crate::LockManagerBuilder::mask_losses) tolerates some evictions.
     pub const fn accept_eviction(mut self, accept: bool) -> Self {
         self.allowed.eviction = accept;
         self
