@@ -41,7 +41,7 @@ pub struct LockGuard {
 
 impl LockGuard {
     /// The guard of a tenancy.
-    pub(in crate::manager) const fn new(shared: Arc<Shared>, tenancy: Tenancy) -> Self {
+    pub(crate) const fn new(shared: Arc<Shared>, tenancy: Tenancy) -> Self {
         let handle = LockHandle {
             tenancy,
             waited: Duration::ZERO,
@@ -55,7 +55,7 @@ impl LockGuard {
     }
 
     /// Keeps `others` for as long as this one.
-    pub(in crate::manager) fn along_with(mut self, others: Vec<Self>) -> Self {
+    pub(crate) fn along_with(mut self, others: Vec<Self>) -> Self {
         for mut other in others {
             other.other = self.other.take();
             self.other = Some(Box::new(other));
@@ -64,7 +64,7 @@ impl LockGuard {
     }
 
     /// Notes how long it was waited for.
-    pub(in crate::manager) const fn waited_for(mut self, waited: Duration) -> Self {
+    pub(crate) const fn waited_for(mut self, waited: Duration) -> Self {
         self.handle.waited = waited;
         self
     }
@@ -174,7 +174,7 @@ impl LockGuard {
     }
 
     /// Ends the care for a lock that no other guard shares, without its release.
-    pub(in crate::manager) fn resign(mut self) -> (Arc<HeldLease>, PendingRelease) {
+    pub(crate) fn resign(mut self) -> (Arc<HeldLease>, PendingRelease) {
         self.is_over = true;
         let held = Arc::clone(self.held());
         self.shared.registry.remove(&held);
@@ -186,7 +186,7 @@ impl LockGuard {
         &self.handle.tenancy.lease
     }
 
-    pub(in crate::manager) const fn shared(&self) -> &Arc<Shared> {
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 }
@@ -284,22 +284,22 @@ impl LockHandle {
     }
 
     /// The lock, and which of its holders this observes.
-    pub(in crate::manager) const fn tenancy(&self) -> &Tenancy {
+    pub(crate) const fn tenancy(&self) -> &Tenancy {
         &self.tenancy
     }
 
     /// Whether the lock is held with this manager.
-    pub(in crate::manager) fn is_of(&self, shared: &Shared) -> bool {
+    pub(crate) fn is_of(&self, shared: &Shared) -> bool {
         self.tenancy.lease.belongs_to(shared.serial)
     }
 
     /// Whether `key` is one of those that are locked.
-    pub(in crate::manager) fn covers(&self, key: &LockKey) -> bool {
+    pub(crate) fn covers(&self, key: &LockKey) -> bool {
         self.keys().binary_search(key).is_ok()
     }
 
     /// The last of the keys as the nodes know them.
-    pub(in crate::manager) fn last_node_key(&self) -> Option<&str> {
+    pub(crate) fn last_node_key(&self) -> Option<&str> {
         self.tenancy
             .lease
             .keys
@@ -315,15 +315,12 @@ impl LockHandle {
     }
 
     /// Whether the guard has given it up.
-    pub(in crate::manager) fn is_released(&self) -> bool {
+    pub(crate) fn is_released(&self) -> bool {
         self.tenancy.lease.ended_because(self.tenancy.number) == Some(LossReason::Released)
     }
 
     /// One more guard of the observed lock.
-    pub(in crate::manager) fn reenter(
-        &self,
-        shared: &Arc<Shared>,
-    ) -> Result<LockGuard, LossReason> {
+    pub(crate) fn reenter(&self, shared: &Arc<Shared>) -> Result<LockGuard, LossReason> {
         self.tenancy.lease.share(self.tenancy.number)?;
         let mut guard = LockGuard::new(Arc::clone(shared), self.tenancy.clone());
         guard.handle.waited = self.waited;

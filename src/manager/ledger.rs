@@ -21,7 +21,7 @@ use crate::clock::Clock;
 
 /// All obligations of one manager.
 #[derive(Clone, Debug)]
-pub(in crate::manager) struct Ledger(Arc<Book>);
+pub(crate) struct Ledger(Arc<Book>);
 
 #[derive(Debug)]
 struct Book {
@@ -42,15 +42,15 @@ struct State {
 
 /// How many obligations there are in each stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::manager) struct Open {
-    pub(in crate::manager) acquiring: usize,
-    pub(in crate::manager) held: usize,
-    pub(in crate::manager) releasing: usize,
+pub(crate) struct Open {
+    pub(crate) acquiring: usize,
+    pub(crate) held: usize,
+    pub(crate) releasing: usize,
 }
 
 /// How far an obligation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::manager) enum Stage {
+pub(crate) enum Stage {
     /// Nodes are asked for the lock.
     Acquiring,
     /// A guard or a loan has the lock.
@@ -71,7 +71,7 @@ impl Open {
 
 impl Ledger {
     /// The ledger of a manager whose locks nodes keep for `ttl`.
-    pub(in crate::manager) fn new(clock: Arc<dyn Clock>, ttl: Duration) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, ttl: Duration) -> Self {
         Self(Arc::new(Book {
             clock,
             ttl,
@@ -81,7 +81,7 @@ impl Ledger {
     }
 
     /// Counts what the nodes are about to be asked for; `None` if they are asked for nothing any more.
-    pub(in crate::manager) fn begin(&self) -> Option<Obligation> {
+    pub(crate) fn begin(&self) -> Option<Obligation> {
         let mut state = lock(&self.0.state);
         if state.closed {
             return None;
@@ -98,23 +98,23 @@ impl Ledger {
     }
 
     /// Lets nothing begin any more.
-    pub(in crate::manager) fn close(&self) {
+    pub(crate) fn close(&self) {
         lock(&self.0.state).closed = true;
     }
 
-    pub(in crate::manager) fn open(&self) -> Open {
+    pub(crate) fn open(&self) -> Open {
         lock(&self.0.state).open
     }
 
     /// How many were left on nodes and may not have expired there yet.
-    pub(in crate::manager) fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         let now = self.0.second_after(Duration::ZERO);
         let state = lock(&self.0.state);
         state.left.range(now..).map(|(_, left)| left).sum()
     }
 
     /// Waits until there are none, at most for `limit`; whether there are none.
-    pub(in crate::manager) async fn is_empty_within(&self, limit: Duration) -> bool {
+    pub(crate) async fn is_empty_within(&self, limit: Duration) -> bool {
         let empty = async {
             loop {
                 let notified = self.0.empty.notified();
@@ -144,7 +144,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The obligation ends with its last share, and well only if each of them was [met](Self::meet).
 #[derive(Debug)]
 #[must_use = "what is dropped unmet counts as left on the nodes"]
-pub(in crate::manager) struct Obligation {
+pub(crate) struct Obligation {
     entry: Arc<Entry>,
     is_met: bool,
 }
@@ -158,7 +158,7 @@ struct Entry {
 
 impl Obligation {
     /// One more share, for other work on the same token.
-    pub(in crate::manager) fn share(&self) -> Self {
+    pub(crate) fn share(&self) -> Self {
         Self {
             entry: Arc::clone(&self.entry),
             is_met: self.is_met,
@@ -166,18 +166,18 @@ impl Obligation {
     }
 
     /// The same for work that sets nothing on any node, and is only to be waited for.
-    pub(in crate::manager) const fn owing_nothing(mut self) -> Self {
+    pub(crate) const fn owing_nothing(mut self) -> Self {
         self.is_met = true;
         self
     }
 
     /// Notes that this share is done: no node has anything of it any more.
-    pub(in crate::manager) fn meet(self) {
+    pub(crate) fn meet(self) {
         drop(self.owing_nothing());
     }
 
     /// Notes how far the obligation has come.
-    pub(in crate::manager) fn enter(&self, next: Stage) {
+    pub(crate) fn enter(&self, next: Stage) {
         let mut progress = lock(&self.entry.progress);
         let mut state = lock(&self.entry.book.state);
         *state.open.of(progress.0) -= 1;
@@ -217,21 +217,21 @@ impl Drop for Entry {
 
 /// A share in an obligation, with the nodes that are to be freed for it. It is met once all of them are.
 #[derive(Debug)]
-pub(in crate::manager) struct Owing {
+pub(crate) struct Owing {
     nodes: Vec<usize>,
     // As long as there are such nodes.
     obligation: Option<Obligation>,
 }
 
 impl Owing {
-    pub(in crate::manager) fn new(obligation: Option<Obligation>, nodes: Vec<usize>) -> Self {
+    pub(crate) fn new(obligation: Option<Obligation>, nodes: Vec<usize>) -> Self {
         let mut owing = Self { nodes, obligation };
         owing.meet_if_free();
         owing
     }
 
     /// Notes that `node` has nothing of the token any more.
-    pub(in crate::manager) fn freed(&mut self, node: usize) {
+    pub(crate) fn freed(&mut self, node: usize) {
         self.nodes.retain(|other| *other != node);
         self.meet_if_free();
     }
@@ -245,7 +245,7 @@ impl Owing {
     }
 
     /// The nodes that are not free yet.
-    pub(in crate::manager) fn nodes(&self) -> Vec<usize> {
+    pub(crate) fn nodes(&self) -> Vec<usize> {
         self.nodes.clone()
     }
 }

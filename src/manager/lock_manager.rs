@@ -61,7 +61,7 @@ use crate::manager::shared::Shared;
 /// ```
 #[derive(Clone)]
 pub struct LockManager {
-    pub(in crate::manager) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl LockManager {

@@ -28,32 +28,32 @@ use crate::protocol::quarantine::latest_vote;
 /// What the handles, guards and tasks of one manager share; it dereferences to the [`NodeSet`]. The watchdog does not
 /// keep it alive.
 #[derive(Debug)]
-pub(in crate::manager) struct Shared {
-    pub(in crate::manager) node_set: Arc<NodeSet>,
+pub(crate) struct Shared {
+    pub(crate) node_set: Arc<NodeSet>,
     // The namespace of requests with idempotency keys.
-    pub(in crate::manager) requests: Namespace,
+    pub(crate) requests: Namespace,
     // In bytes, for records that are brought to nodes that lack them.
-    pub(in crate::manager) room_for_records: Arc<Semaphore>,
-    pub(in crate::manager) max_wait: Duration,
-    pub(in crate::manager) hand_off: HandOff,
+    pub(crate) room_for_records: Arc<Semaphore>,
+    pub(crate) max_wait: Duration,
+    pub(crate) hand_off: HandOff,
     // How long fencing counters are kept; `None` where fencing is off.
-    pub(in crate::manager) fencing: Option<Duration>,
-    pub(in crate::manager) queue: Arc<Queue>,
-    pub(in crate::manager) cooldown: Cooldown,
-    pub(in crate::manager) waiters: Waiters,
+    pub(crate) fencing: Option<Duration>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) cooldown: Cooldown,
+    pub(crate) waiters: Waiters,
     // Whether keys are redacted in logs and snapshots.
-    pub(in crate::manager) redact: bool,
-    pub(in crate::manager) tasks: TaskTracker,
+    pub(crate) redact: bool,
+    pub(crate) tasks: TaskTracker,
     // What may be set on nodes: a shutdown waits until all of it was released.
-    pub(in crate::manager) ledger: Ledger,
-    pub(in crate::manager) registry: Arc<Registry>,
+    pub(crate) ledger: Ledger,
+    pub(crate) registry: Arc<Registry>,
     // Tells managers apart.
-    pub(in crate::manager) serial: u64,
-    pub(in crate::manager) next_id: AtomicU64,
+    pub(crate) serial: u64,
+    pub(crate) next_id: AtomicU64,
 }
 
 impl Shared {
-    pub(in crate::manager) fn new(
+    pub(crate) fn new(
         nodes: Vec<Arc<dyn Node>>,
         clock: Arc<dyn Clock>,
         options: Options,
@@ -98,16 +98,12 @@ impl Shared {
     }
 
     /// A number for a lock, unique in this manager.
-    pub(in crate::manager) fn next_id(&self) -> u64 {
+    pub(crate) fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Runs `job` in the background; if there is no room, the key is left to its ttl, and that is logged.
-    pub(in crate::manager) fn settle(
-        &self,
-        keys: &NodeKeys,
-        job: impl Future<Output = ()> + Send + 'static,
-    ) {
+    pub(crate) fn settle(&self, keys: &NodeKeys, job: impl Future<Output = ()> + Send + 'static) {
         if !self.tasks.spawn(job) {
             let key = keys.first().show(self.redact);
             crate::trace::left_to_expire(&key, "too many releases are under way");
@@ -130,6 +126,6 @@ impl Drop for Shared {
 }
 
 /// How many bytes of records are kept for nodes that lack them.
-pub(in crate::manager) const ROOM_FOR_RECORDS: usize = 64 << 20;
+pub(crate) const ROOM_FOR_RECORDS: usize = 64 << 20;
 
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);

@@ -6,23 +6,20 @@ use crate::namespace::{Namespace, NodeKeys};
 
 /// The keys of one lock: as its caller names them, and as the nodes know them.
 #[derive(Clone, Debug)]
-pub(in crate::manager) struct LockTarget {
-    pub(in crate::manager) names: LockKeys,
-    pub(in crate::manager) keys: NodeKeys,
+pub(crate) struct LockTarget {
+    pub(crate) names: LockKeys,
+    pub(crate) keys: NodeKeys,
 }
 
 impl LockTarget {
     /// The keys `names` in `namespace`.
-    pub(in crate::manager) fn new(
-        namespace: &Namespace,
-        names: LockKeys,
-    ) -> Result<Self, KeyError> {
+    pub(crate) fn new(namespace: &Namespace, names: LockKeys) -> Result<Self, KeyError> {
         let keys = namespace.node_keys(&names)?;
         Ok(Self { names, keys })
     }
 
     /// Whether there is more than one key.
-    pub(in crate::manager) fn are_several(&self) -> bool {
+    pub(crate) fn are_several(&self) -> bool {
         self.names.are_several()
     }
 }

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 
 /// Spawns jobs on the runtime that the manager was built on, up to a bound.
-pub(in crate::manager) struct TaskTracker {
+pub(crate) struct TaskTracker {
     runtime: Handle,
     limit: usize,
     jobs: Gauge,
@@ -23,9 +23,9 @@ pub(in crate::manager) struct TaskTracker {
 impl TaskTracker {
     /// The most jobs at a time. One job is one lock that is being released, so this is far beyond a sane load; locks
     /// beyond it are left to their ttl.
-    pub(in crate::manager) const LIMIT: usize = 10_000;
+    pub(crate) const LIMIT: usize = 10_000;
 
-    pub(in crate::manager) fn new(runtime: Handle) -> Self {
+    pub(crate) fn new(runtime: Handle) -> Self {
         Self {
             runtime,
             limit: Self::LIMIT,
@@ -38,7 +38,7 @@ impl TaskTracker {
     ///
     /// It can be called from anywhere, also outside a runtime. If the manager's runtime has ended, the job is
     /// dropped unrun.
-    pub(in crate::manager) fn spawn(&self, job: impl Future<Output = ()> + Send + 'static) -> bool {
+    pub(crate) fn spawn(&self, job: impl Future<Output = ()> + Send + 'static) -> bool {
         let token = self.jobs.enter();
         if self.jobs.count().saturating_sub(self.beside.count()) > self.limit {
             return false;
@@ -49,13 +49,13 @@ impl TaskTracker {
 
     /// Runs `job` as [`spawn`](Self::spawn) does, whether there is room or not: for extensions, of which there are
     /// never many at a time, and without which releases that pile up would cost the locks that are held.
-    pub(in crate::manager) fn spawn_anyway(&self, job: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn_anyway(&self, job: impl Future<Output = ()> + Send + 'static) {
         self.spawn_counted(self.jobs.enter(), job);
     }
 
     /// Runs `job` as [`spawn`](Self::spawn) does, beside its limit: for jobs that may take long, and have a bound of
     /// their own.
-    pub(in crate::manager) fn spawn_beside(&self, job: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn_beside(&self, job: impl Future<Output = ()> + Send + 'static) {
         let beside = self.beside.enter();
         self.spawn_anyway(async move {
             let _beside = beside;
@@ -69,7 +69,7 @@ impl TaskTracker {
     }
 
     /// A timer of the runtime that this is called in; outside of any, of the manager's.
-    pub(in crate::manager) fn timer(&self, after: Duration) -> Sleep {
+    pub(crate) fn timer(&self, after: Duration) -> Sleep {
         let outside = Handle::try_current().is_err();
         let _inside = outside.then(|| self.runtime.enter());
         sleep(after)

@@ -12,7 +12,7 @@ use crate::namespace::{NodeKey, NodeKeys};
 use crate::{metrics, trace};
 
 /// One call for a lock, from its start to its result. Dropped before [`end`](Self::end), it counts as cancelled.
-pub(in crate::manager) struct AcquireCall<'a> {
+pub(crate) struct AcquireCall<'a> {
     shared: &'a Shared,
     key: NodeKey,
     began: Moment,
@@ -21,7 +21,7 @@ pub(in crate::manager) struct AcquireCall<'a> {
 }
 
 impl<'a> AcquireCall<'a> {
-    pub(in crate::manager) fn new(shared: &'a Shared, keys: &NodeKeys) -> Self {
+    pub(crate) fn new(shared: &'a Shared, keys: &NodeKeys) -> Self {
         let key = keys.first();
         Self {
             shared,
@@ -33,14 +33,11 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// `work`, in the span of the call.
-    pub(in crate::manager) fn around<F: Future>(
-        &self,
-        work: F,
-    ) -> impl Future<Output = F::Output> + use<F> {
+    pub(crate) fn around<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         self.span.around(work)
     }
 
-    pub(in crate::manager) const fn began(&self) -> Moment {
+    pub(crate) const fn began(&self) -> Moment {
         self.began
     }
 
@@ -49,7 +46,7 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// Reports the result.
-    pub(in crate::manager) fn end(mut self, outcome: &Result<Acquired, AcquireError>) {
+    pub(crate) fn end(mut self, outcome: &Result<Acquired, AcquireError>) {
         self.ended = true;
         match outcome {
             Ok(Acquired::Lock(guard)) => {

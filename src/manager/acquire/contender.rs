@@ -25,7 +25,7 @@ use crate::namespace::NodeKey;
 use crate::protocol::round::Verdict;
 
 /// The one caller of this process that asks the nodes for its keys.
-pub(in crate::manager) struct Contender<'a> {
+pub(crate) struct Contender<'a> {
     shared: &'a Arc<Shared>,
     target: LockTarget,
     purpose: Purpose,
@@ -48,7 +48,7 @@ pub(in crate::manager) struct Contender<'a> {
 
 impl<'a> Contender<'a> {
     /// The contender that has the `turns` of its keys; `queued` if it waited for them.
-    pub(in crate::manager) fn new(
+    pub(crate) fn new(
         shared: &'a Arc<Shared>,
         target: LockTarget,
         purpose: Purpose,
@@ -77,7 +77,7 @@ impl<'a> Contender<'a> {
     }
 
     /// Asks the nodes, round after round, until the lock is acquired, not needed or out of reach, or the wait is over.
-    pub(in crate::manager) async fn contend(mut self) -> Result<Acquired, AcquireError> {
+    pub(crate) async fn contend(mut self) -> Result<Acquired, AcquireError> {
         if self.wait.is_patient() {
             self.cool_down().await?;
         }

@@ -20,7 +20,7 @@ use crate::manager::waiting::turns::names;
 use crate::namespace::{NodeKey, NodeKeys};
 
 /// Waits for the turn of one key, or for its lock. Sets `queued` if it had to wait.
-pub(in crate::manager) async fn turn(
+pub(crate) async fn turn(
     shared: &Arc<Shared>,
     key: &NodeKey,
     purpose: Purpose,
@@ -85,7 +85,7 @@ async fn called(
 }
 
 /// Enters the queue for several keys.
-pub(in crate::manager) fn enter_all<'a>(
+pub(crate) fn enter_all<'a>(
     shared: &'a Arc<Shared>,
     keys: &NodeKeys,
     wait: Wait,
@@ -96,7 +96,7 @@ pub(in crate::manager) fn enter_all<'a>(
 }
 
 /// Waits for the turn of several keys.
-pub(in crate::manager) async fn turn_of_all(
+pub(crate) async fn turn_of_all(
     shared: &Arc<Shared>,
     keys: &NodeKeys,
     seat: LockSeat<'_>,

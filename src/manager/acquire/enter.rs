@@ -18,7 +18,7 @@ use crate::manager::shared::Shared;
 use crate::manager::target::LockTarget;
 
 /// Acquires a lock on `names`.
-pub(in crate::manager) async fn acquire(
+pub(crate) async fn acquire(
     shared: &Arc<Shared>,
     names: LockKeys,
     limit: Duration,
@@ -35,7 +35,7 @@ pub(in crate::manager) async fn acquire(
 ///
 /// The turns of several keys are taken at once or not at all: no caller has that of one while it waits for that of
 /// another, so there is no deadlock, and a key that one caller cannot use yet is free for others.
-pub(in crate::manager) async fn acquire_for(
+pub(crate) async fn acquire_for(
     shared: &Arc<Shared>,
     target: LockTarget,
     purpose: Purpose,

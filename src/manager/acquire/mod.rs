@@ -6,13 +6,13 @@
 //!     └── outcome ◄───────────┘
 //! ```
 
-pub(in crate::manager) mod call;
-pub(in crate::manager) mod contender;
-pub(in crate::manager) mod enqueue;
-pub(in crate::manager) mod enter;
-pub(in crate::manager) mod notices;
-pub(in crate::manager) mod outcome;
-pub(in crate::manager) mod pacing;
-pub(in crate::manager) mod round;
-pub(in crate::manager) mod seat;
-pub(in crate::manager) mod wait;
+pub(crate) mod call;
+pub(crate) mod contender;
+pub(crate) mod enqueue;
+pub(crate) mod enter;
+pub(crate) mod notices;
+pub(crate) mod outcome;
+pub(crate) mod pacing;
+pub(crate) mod round;
+pub(crate) mod seat;
+pub(crate) mod wait;

@@ -10,7 +10,7 @@ use crate::node::{Node, NoticeReceiver, Notices, Subscription};
 
 /// Subscriptions on all nodes that can announce releases. Dropped, they end.
 #[derive(Debug)]
-pub(in crate::manager) struct ReleaseNotices {
+pub(crate) struct ReleaseNotices {
     receiver: NoticeReceiver,
     _subscriptions: Vec<Subscription>,
 }
@@ -19,7 +19,7 @@ impl ReleaseNotices {
     /// Subscribes. Whether and when each subscription works shows later.
     ///
     /// A release of any of several keys counts: which of them was in the way is not known, and may change.
-    pub(in crate::manager) fn subscribe(nodes: &[Arc<dyn Node>], keys: &NodeKeys) -> Self {
+    pub(crate) fn subscribe(nodes: &[Arc<dyn Node>], keys: &NodeKeys) -> Self {
         let receiver = NoticeReceiver::new(nodes.len());
         let notifiers = nodes.iter().enumerate();
         let notifiers = notifiers.filter_map(|(index, node)| Some((index, node.notifier()?)));
@@ -35,12 +35,12 @@ impl ReleaseNotices {
     }
 
     /// On how many nodes the subscriptions work right now.
-    pub(in crate::manager) fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.receiver.notices().open
     }
 
     /// Forgets the notices received so far: the nodes are about to be asked.
-    pub(in crate::manager) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.receiver.forget();
     }
 
@@ -48,12 +48,7 @@ impl ReleaseNotices {
     /// within `grace`; or, if `opening`, the subscriptions on `needed` nodes work at last, and may have missed one.
     ///
     /// Returns how many contenders this may have woken, this one included; zero if no release was announced.
-    pub(in crate::manager) async fn next(
-        &self,
-        needed: usize,
-        grace: Duration,
-        opening: bool,
-    ) -> usize {
+    pub(crate) async fn next(&self, needed: usize, grace: Duration, opening: bool) -> usize {
         loop {
             let notices = self.receiver.notices();
             if notices.released > 0 {
@@ -68,7 +63,7 @@ impl ReleaseNotices {
     }
 
     /// Waits until `needed` nodes have announced a release. Returns how many contenders this may have woken.
-    pub(in crate::manager) async fn released(&self, needed: usize) -> usize {
+    pub(crate) async fn released(&self, needed: usize) -> usize {
         loop {
             let notices = self.receiver.notices();
             if notices.released >= needed {

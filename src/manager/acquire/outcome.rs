@@ -5,7 +5,7 @@ use crate::record::Record;
 
 /// The result of a contender.
 #[derive(Debug)]
-pub(in crate::manager) enum Acquired {
+pub(crate) enum Acquired {
     /// The lock.
     Lock(LockGuard),
     /// The lock, with the record of some nodes that is to be written to a quorum under it.

@@ -7,13 +7,13 @@ use crate::protocol::backoff::{Backoff, after_split};
 
 /// The delays between rounds for a busy lock.
 #[derive(Debug)]
-pub(in crate::manager) struct PollDelays {
+pub(crate) struct PollDelays {
     without_notices: Backoff,
     with_notices: Backoff,
 }
 
 impl PollDelays {
-    pub(in crate::manager) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             without_notices: Backoff::new(FIRST_POLL, SLOWEST_POLL),
             with_notices: Backoff::new(FIRST_POLL_NOTIFIED, SLOWEST_POLL_NOTIFIED),
@@ -21,7 +21,7 @@ impl PollDelays {
     }
 
     /// The delay before the next round; `notified` if a quorum of nodes announces releases.
-    pub(in crate::manager) fn next(&mut self, notified: bool) -> Duration {
+    pub(crate) fn next(&mut self, notified: bool) -> Duration {
         let backoff = if notified {
             &mut self.with_notices
         } else {
@@ -32,10 +32,7 @@ impl PollDelays {
 }
 
 /// A random delay that spreads the rounds of so many contenders; `None` if this one goes at once.
-pub(in crate::manager) fn contention_delay(
-    contenders: usize,
-    round_trip: Duration,
-) -> Option<Duration> {
+pub(crate) fn contention_delay(contenders: usize, round_trip: Duration) -> Option<Duration> {
     if contenders < 2 {
         return None;
     }
@@ -48,7 +45,7 @@ pub(in crate::manager) fn contention_delay(
 
 /// What a round trip counts for where contenders spread their rounds. Timers count in milliseconds; less would not
 /// spread them. A round that took long was held up by a slow node, which is no reason to wait for long.
-pub(in crate::manager) fn reckoned(round_trip: Duration) -> Duration {
+pub(crate) fn reckoned(round_trip: Duration) -> Duration {
     round_trip.clamp(Duration::from_millis(1), Duration::from_millis(25))
 }
 

@@ -10,7 +10,7 @@ use crate::manager::queue::{self, Seat, SentAway};
 use crate::manager::shared::Shared;
 
 /// What a caller has after it entered the queue.
-pub(in crate::manager) enum Entered<'a> {
+pub(crate) enum Entered<'a> {
     /// The keys are not in use here.
     Turn(Turn),
     /// Others are before.
@@ -18,10 +18,7 @@ pub(in crate::manager) enum Entered<'a> {
 }
 
 impl<'a> Entered<'a> {
-    pub(in crate::manager) fn new(
-        shared: &'a Arc<Shared>,
-        entered: queue::Entered<Passed>,
-    ) -> Self {
+    pub(crate) fn new(shared: &'a Arc<Shared>, entered: queue::Entered<Passed>) -> Self {
         match entered {
             queue::Entered::Turn(turn) => Self::Turn(turn),
             queue::Entered::Seat(seat) => Self::Seat(LockSeat { shared, seat }),
@@ -30,7 +27,7 @@ impl<'a> Entered<'a> {
 }
 
 /// What a waiter is called with. Dropped, it passes on or is released.
-pub(in crate::manager) enum Called {
+pub(crate) enum Called {
     /// Go for the keys.
     Turn(Turn),
     /// The key is yours already.
@@ -49,19 +46,19 @@ impl Called {
 /// A place in the queue. The queue hands over a tenancy as a plain value; each way out of this gives it to a guard,
 /// which releases the lock or hands it to the next: also if the caller leaves between hand-over and wake-up.
 #[must_use = "a seat that is dropped is given up"]
-pub(in crate::manager) struct LockSeat<'a> {
+pub(crate) struct LockSeat<'a> {
     shared: &'a Arc<Shared>,
     seat: Seat<Passed>,
 }
 
 impl LockSeat<'_> {
     /// As [`Seat::claims`].
-    pub(in crate::manager) fn claims(&self) -> bool {
+    pub(crate) fn claims(&self) -> bool {
         self.seat.claims()
     }
 
     /// As [`Seat::give_way`].
-    pub(in crate::manager) fn give_way(&self) {
+    pub(crate) fn give_way(&self) {
         self.seat.give_way();
     }
 }

@@ -11,33 +11,33 @@ use crate::namespace::NodeKey;
 
 /// How long a caller waits for a busy lock.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::manager) struct Wait {
-    pub(in crate::manager) began: Moment,
+pub(crate) struct Wait {
+    pub(crate) began: Moment,
     limit: Duration,
 }
 
 impl Wait {
-    pub(in crate::manager) const fn new(began: Moment, limit: Duration) -> Self {
+    pub(crate) const fn new(began: Moment, limit: Duration) -> Self {
         Self { began, limit }
     }
 
     /// Whether the caller waits at all.
-    pub(in crate::manager) const fn is_patient(&self) -> bool {
+    pub(crate) const fn is_patient(&self) -> bool {
         !self.limit.is_zero()
     }
 
-    pub(in crate::manager) fn waited(&self, shared: &Shared) -> Duration {
+    pub(crate) fn waited(&self, shared: &Shared) -> Duration {
         shared.clock.now().since(self.began)
     }
 
-    pub(in crate::manager) fn left(&self, shared: &Shared) -> Duration {
+    pub(crate) fn left(&self, shared: &Shared) -> Duration {
         self.limit.saturating_sub(self.waited(shared))
     }
 
     /// How long to wait in the queue. A caller that does not wait for locks is there only because a lock is being
     /// released or a record read, or because a key is reserved for a moment: none of it takes longer than a node
     /// time-out.
-    pub(in crate::manager) fn left_in_queue(&self, shared: &Shared) -> Duration {
+    pub(crate) fn left_in_queue(&self, shared: &Shared) -> Duration {
         if self.is_patient() {
             self.left(shared)
         } else {
@@ -46,17 +46,13 @@ impl Wait {
     }
 
     /// The error of a caller that waited in vain for `keys`.
-    pub(in crate::manager) fn busy(&self, shared: &Shared, keys: &[NodeKey]) -> AcquireError {
+    pub(crate) fn busy(&self, shared: &Shared, keys: &[NodeKey]) -> AcquireError {
         let holder = keys.iter().find_map(|key| shared.queue.note(key.shared()));
         self.busy_for(shared, holder.as_ref())
     }
 
     /// The error of a caller that waited in vain for a key with that holder.
-    pub(in crate::manager) fn busy_for(
-        &self,
-        shared: &Shared,
-        holder: Option<&Holder>,
-    ) -> AcquireError {
+    pub(crate) fn busy_for(&self, shared: &Shared, holder: Option<&Holder>) -> AcquireError {
         let remaining = holder.and_then(|holder| holder.remaining(&*shared.clock));
         if self.is_patient() {
             let waited = self.waited(shared);

@@ -34,7 +34,7 @@ pub enum AcquireError {
 
 impl AcquireError {
     /// Its label in metrics.
-    pub(in crate::manager) const fn word(&self) -> &'static str {
+    pub(crate) const fn word(&self) -> &'static str {
         match self {
             Self::InvalidKey(_) => "invalid-key",
             Self::Contended(_) => "contended",
@@ -80,7 +80,7 @@ impl From<KeyError> for AcquireError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contended {
-    pub(in crate::manager) remaining: Option<Duration>,
+    pub(crate) remaining: Option<Duration>,
 }
 
 impl Contended {
@@ -111,8 +111,8 @@ impl std::error::Error for Contended {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitTimeout {
-    pub(in crate::manager) remaining: Option<Duration>,
-    pub(in crate::manager) waited: Duration,
+    pub(crate) remaining: Option<Duration>,
+    pub(crate) waited: Duration,
 }
 
 impl WaitTimeout {
@@ -145,8 +145,8 @@ impl std::error::Error for WaitTimeout {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueFull {
-    pub(in crate::manager) limit: usize,
-    pub(in crate::manager) of_key: bool,
+    pub(crate) limit: usize,
+    pub(crate) of_key: bool,
 }
 
 impl QueueFull {
@@ -188,12 +188,12 @@ impl std::error::Error for QueueFull {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoQuorum {
-    pub(in crate::manager) needed: usize,
-    pub(in crate::manager) nodes: usize,
-    pub(in crate::manager) failures: Vec<NodeFailure>,
-    pub(in crate::manager) retry_after: Option<Duration>,
+    pub(crate) needed: usize,
+    pub(crate) nodes: usize,
+    pub(crate) failures: Vec<NodeFailure>,
+    pub(crate) retry_after: Option<Duration>,
     // Some nodes serve processes with another list, however many vote.
-    pub(in crate::manager) disagreed: bool,
+    pub(crate) disagreed: bool,
 }
 
 impl NoQuorum {
@@ -248,10 +248,7 @@ impl fmt::Display for NoQuorum {
 impl std::error::Error for NoQuorum {}
 
 /// Writes `name (reason), name (reason)`.
-pub(in crate::manager) fn list(
-    f: &mut fmt::Formatter<'_>,
-    failures: &[NodeFailure],
-) -> fmt::Result {
+pub(crate) fn list(f: &mut fmt::Formatter<'_>, failures: &[NodeFailure]) -> fmt::Result {
     for (index, failure) in failures.iter().enumerate() {
         let comma = if index == 0 { "" } else { ", " };
         write!(f, "{comma}{failure}")?;
@@ -288,8 +285,8 @@ impl fmt::Display for NodeFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TooSlow {
-    pub(in crate::manager) elapsed: Duration,
-    pub(in crate::manager) ttl: Duration,
+    pub(crate) elapsed: Duration,
+    pub(crate) ttl: Duration,
 }
 
 impl TooSlow {
@@ -329,7 +326,7 @@ impl std::error::Error for ShuttingDown {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoEntropy {
-    pub(in crate::manager) detail: String,
+    pub(crate) detail: String,
 }
 
 impl fmt::Display for NoEntropy {

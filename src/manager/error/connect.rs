@@ -39,7 +39,7 @@ impl From<ConfigError> for ConnectError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Misconfigured {
-    pub(in crate::manager) failures: Vec<NodeFailure>,
+    pub(crate) failures: Vec<NodeFailure>,
 }
 
 impl Misconfigured {

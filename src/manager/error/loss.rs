@@ -22,7 +22,7 @@ pub enum LossReason {
 
 impl LossReason {
     /// Its label in metrics.
-    pub(in crate::manager) const fn word(self) -> &'static str {
+    pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Expired => "expired",
             Self::Taken => "taken",

@@ -1,8 +1,8 @@
 //! The errors of a manager.
 
-pub(in crate::manager) mod acquire;
-pub(in crate::manager) mod borrow;
-pub(in crate::manager) mod config;
-pub(in crate::manager) mod connect;
-pub(in crate::manager) mod loss;
-pub(in crate::manager) mod release;
+pub(crate) mod acquire;
+pub(crate) mod borrow;
+pub(crate) mod config;
+pub(crate) mod connect;
+pub(crate) mod loss;
+pub(crate) mod release;

@@ -60,8 +60,8 @@ impl std::error::Error for ReleaseError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReleaseUnconfirmed {
-    pub(in crate::manager) confirmed: usize,
-    pub(in crate::manager) needed: usize,
+    pub(crate) confirmed: usize,
+    pub(crate) needed: usize,
 }
 
 impl fmt::Display for ReleaseUnconfirmed {
@@ -82,8 +82,8 @@ impl std::error::Error for ReleaseUnconfirmed {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompleteError {
-    pub(in crate::manager) confirmed: usize,
-    pub(in crate::manager) needed: usize,
+    pub(crate) confirmed: usize,
+    pub(crate) needed: usize,
 }
 
 impl fmt::Display for CompleteError {

@@ -8,14 +8,14 @@ use crate::protocol::retention::time_by;
 
 /// What the nodes' clocks showed, in milliseconds since 1970, when they granted a run.
 #[derive(Debug)]
-pub(in crate::manager) struct Clocks {
+pub(crate) struct Clocks {
     showed: Vec<u64>,
     // When they were asked.
     asked: Moment,
 }
 
 impl Clocks {
-    pub(in crate::manager) const fn new(showed: Vec<u64>, asked: Moment) -> Self {
+    pub(crate) const fn new(showed: Vec<u64>, asked: Moment) -> Self {
         Self { showed, asked }
     }
 
@@ -25,11 +25,7 @@ impl Clocks {
     ///
     /// The nodes' clocks are taken to have shown what they did when they were asked, so that it errs by up to a round
     /// trip, and to the late side.
-    pub(in crate::manager) fn end_after(
-        run: Option<&Self>,
-        ours: &dyn Clock,
-        keep: Duration,
-    ) -> u64 {
+    pub(crate) fn end_after(run: Option<&Self>, ours: &dyn Clock, keep: Duration) -> u64 {
         let mut clocks = vec![ours.unix_micros() / 1_000];
         if let Some(Self { showed, asked }) = run {
             let since = millis(ours.now().since(*asked));

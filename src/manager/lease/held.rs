@@ -28,15 +28,15 @@ use crate::token::Owner;
 use crate::trace::Caller;
 
 /// The callers of one manager.
-pub(in crate::manager) type Queue = queue::Queue<Passed>;
+pub(crate) type Queue = queue::Queue<Passed>;
 /// The right to go for a key.
-pub(in crate::manager) type Turn = queue::Turn<Passed>;
+pub(crate) type Turn = queue::Turn<Passed>;
 /// The right to go for all keys of one lock.
-pub(in crate::manager) type Turns = turns::Turns<Passed>;
+pub(crate) type Turns = turns::Turns<Passed>;
 
 /// What passes from one caller of this process to the next.
 #[derive(Debug)]
-pub(in crate::manager) enum Passed {
+pub(crate) enum Passed {
     /// A turn without a lock: contend for the keys.
     Turn(Turn),
     /// A lock, with its turn.
@@ -53,37 +53,37 @@ impl queue::Handover for Passed {
 
 /// A lock as one of its tenants has it. A plain value: the tenant's guards are what lets go of the lock.
 #[derive(Clone, Debug)]
-pub(in crate::manager) struct Tenancy {
-    pub(in crate::manager) lease: Arc<HeldLease>,
-    pub(in crate::manager) number: u32,
+pub(crate) struct Tenancy {
+    pub(crate) lease: Arc<HeldLease>,
+    pub(crate) number: u32,
 }
 
 impl Tenancy {
     /// That of the caller to which the nodes granted the lock.
-    pub(in crate::manager) const fn first(lease: Arc<HeldLease>) -> Self {
+    pub(crate) const fn first(lease: Arc<HeldLease>) -> Self {
         Self { lease, number: 0 }
     }
 }
 
 /// One lock that this process holds.
 #[derive(Debug)]
-pub(in crate::manager) struct HeldLease {
-    pub(in crate::manager) id: u64,
+pub(crate) struct HeldLease {
+    pub(crate) id: u64,
     // The manager it is held with.
     manager: u64,
-    pub(in crate::manager) lease: Lease,
-    pub(in crate::manager) keys: NodeKeys,
+    pub(crate) lease: Lease,
+    pub(crate) keys: NodeKeys,
     // Whether its keys are hidden in logs and snapshots.
-    pub(in crate::manager) redact: bool,
+    pub(crate) redact: bool,
     // Of a run, which is released together with the result of its work: what the nodes' clocks showed at the grant.
     run: Option<Clocks>,
-    pub(in crate::manager) clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     // These two show the state without its mutex. They change under it only.
     deadline: Arc<Deadline>,
     tenant: AtomicU32,
     inner: Mutex<Inner>,
     /// Notified when the end is announced, when the lock has ended, and when it passes to a new tenant.
-    pub(in crate::manager) ended: Arc<Notify>,
+    pub(crate) ended: Arc<Notify>,
     // Notified when a command that was under way at the release has been answered or given up.
     settled: Notify,
 }
@@ -117,7 +117,7 @@ impl fmt::Debug for Deferred {
 impl HeldLease {
     /// A lock that a quorum granted, with what is known of every node, and what is owed for it. Without turns: one that
     /// another lent us, and that a quorum vouched for.
-    pub(in crate::manager) fn new(
+    pub(crate) fn new(
         (manager, id): (u64, u64),
         redact: bool,
         lease: Lease,
@@ -158,7 +158,7 @@ impl HeldLease {
     }
 
     /// The same for a run of some work, granted when the nodes' clocks showed this.
-    pub(in crate::manager) fn of_a_run(mut self, clocks: Clocks) -> Self {
+    pub(crate) fn of_a_run(mut self, clocks: Clocks) -> Self {
         self.run = Some(clocks);
         self
     }
@@ -205,7 +205,7 @@ impl HeldLease {
     }
 
     /// Whether the lock is lost, for the tenant `number`. Exact: it asks the clock, and once true it stays true.
-    pub(in crate::manager) fn is_lost(&self, number: u32) -> bool {
+    pub(crate) fn is_lost(&self, number: u32) -> bool {
         if self.tenant.load(Ordering::Acquire) != number {
             return true;
         }
@@ -222,7 +222,7 @@ impl HeldLease {
     }
 
     /// What is left until the deadline, for the tenant `number`; zero once lost.
-    pub(in crate::manager) fn remaining(&self, number: u32) -> Duration {
+    pub(crate) fn remaining(&self, number: u32) -> Duration {
         if self.is_lost(number) {
             return Duration::ZERO;
         }
@@ -230,20 +230,20 @@ impl HeldLease {
     }
 
     /// Why the lock has ended or is about to, for the tenant `number`, if so.
-    pub(in crate::manager) fn ended_because(&self, number: u32) -> Option<LossReason> {
+    pub(crate) fn ended_because(&self, number: u32) -> Option<LossReason> {
         let event = |inner: &mut Inner| inner.state.ended_because(number, self.clock.now());
         self.change(event).0
     }
 
     /// Loses the lock at once; `false` if it has ended before.
-    pub(in crate::manager) fn lose(&self, reason: LossReason) -> bool {
+    pub(crate) fn lose(&self, reason: LossReason) -> bool {
         let effects = self.apply(|state| state.lose(reason, self.clock.now()));
         effects.lost.is_some()
     }
 
     /// Passes the lock to a new tenant, if a caller of this process waits for it and nothing speaks against it;
     /// returns that one's tenancy. From here on the lock has ended for all before.
-    pub(in crate::manager) fn succeed(self: &Arc<Self>, terms: &HandOff) -> Option<Tenancy> {
+    pub(crate) fn succeed(self: &Arc<Self>, terms: &HandOff) -> Option<Tenancy> {
         let ((), effects) = self.change(|inner| {
             let wanted = inner.turns.as_ref().is_some_and(Turns::can_hand_off);
             ((), inner.state.succeed(self.clock.now(), terms, wanted))
@@ -254,25 +254,25 @@ impl HeldLease {
 
     /// Does what is due at `now`; returns when to look again and the nodes that are to be sent an extension,
     /// sent at `now`.
-    pub(in crate::manager) fn tick(&self, now: Moment) -> (Moment, Vec<usize>) {
+    pub(crate) fn tick(&self, now: Moment) -> (Moment, Vec<usize>) {
         let effects = self.apply(|state| state.tick(now));
         let never = Moment::from_nanos(u64::MAX);
         (effects.next.unwrap_or(never), effects.renew)
     }
 
     /// When the watchdog should first look at the lock.
-    pub(in crate::manager) fn first_due(&self) -> Moment {
+    pub(crate) fn first_due(&self) -> Moment {
         self.inner().state.first_due()
     }
 
     /// Takes in what became of a command to `node` that may have set our token.
-    pub(in crate::manager) fn reply(&self, node: usize, effect: NodeEffect) {
+    pub(crate) fn reply(&self, node: usize, effect: NodeEffect) {
         let _ = self.apply(|state| state.reply(node, effect, self.clock.now()));
     }
 
     /// Waits until no command that may set our token is under way to `node`, and tells whether it owes a release.
     /// For a lock whose guard has let go.
-    pub(in crate::manager) async fn settled(&self, node: usize) -> bool {
+    pub(crate) async fn settled(&self, node: usize) -> bool {
         loop {
             // Before the look, so that no reply is missed in between.
             let settled = self.settled.notified();
@@ -285,35 +285,35 @@ impl HeldLease {
     }
 
     /// Asks for a top-up at `at` if nodes are missing, and tells whether they are.
-    pub(in crate::manager) fn plan_top_up(&self, at: Moment) -> bool {
+    pub(crate) fn plan_top_up(&self, at: Moment) -> bool {
         self.inner().state.plan_top_up(at)
     }
 
     /// When what is kept for `keep` from now on ends: see [`Clocks`].
-    pub(in crate::manager) fn end_after(&self, keep: Duration) -> u64 {
+    pub(crate) fn end_after(&self, keep: Duration) -> u64 {
         Clocks::end_after(self.run.as_ref(), &*self.clock, keep)
     }
 
     /// Whether it is held with the manager of this serial number.
-    pub(in crate::manager) const fn belongs_to(&self, manager: u64) -> bool {
+    pub(crate) const fn belongs_to(&self, manager: u64) -> bool {
         self.manager == manager
     }
 
     /// Whether it is the lock of another, who lent it to us.
-    pub(in crate::manager) const fn is_borrowed(&self) -> bool {
+    pub(crate) const fn is_borrowed(&self) -> bool {
         matches!(self.lease.owner, Owner::Lender(..))
     }
 
     /// Whether it is released together with the result of its work, whatever is out.
-    pub(in crate::manager) const fn is_of_a_run(&self) -> bool {
+    pub(crate) const fn is_of_a_run(&self) -> bool {
         self.run.is_some()
     }
 
-    pub(in crate::manager) fn due(&self) -> Moment {
+    pub(crate) fn due(&self) -> Moment {
         self.inner().due
     }
 
-    pub(in crate::manager) fn set_due(&self, due: Moment) {
+    pub(crate) fn set_due(&self, due: Moment) {
         self.inner().due = due;
     }
 }

@@ -23,7 +23,7 @@ pin_project! {
 
 impl Lost {
     /// The end of a lock for one of its tenants.
-    pub(in crate::manager) fn new(tenancy: Tenancy) -> Self {
+    pub(crate) fn new(tenancy: Tenancy) -> Self {
         Self {
             ended: Arc::clone(&tenancy.lease.ended).notified_owned(),
             tenancy,

@@ -12,7 +12,7 @@ use crate::moment::Moment;
 
 /// All locks that are held, by the moment at which each needs attention.
 #[derive(Debug)]
-pub(in crate::manager) struct Registry {
+pub(crate) struct Registry {
     state: Mutex<State>,
     // A lock became due earlier than the watchdog wakes, or the watchdog should stop.
     changed: Notify,
@@ -21,16 +21,16 @@ pub(in crate::manager) struct Registry {
 }
 
 #[derive(Debug, Default)]
-pub(in crate::manager) struct State {
-    pub(in crate::manager) leases: BTreeMap<(Moment, u64), Arc<HeldLease>>,
+pub(crate) struct State {
+    pub(crate) leases: BTreeMap<(Moment, u64), Arc<HeldLease>>,
     // Until when the watchdog sleeps; `None`: until it is notified.
-    pub(in crate::manager) armed: Option<Moment>,
-    pub(in crate::manager) closed: bool,
-    pub(in crate::manager) stopped: bool,
+    pub(crate) armed: Option<Moment>,
+    pub(crate) closed: bool,
+    pub(crate) stopped: bool,
 }
 
 impl Registry {
-    pub(in crate::manager) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             state: Mutex::new(State::default()),
             changed: Notify::new(),
@@ -38,12 +38,12 @@ impl Registry {
         }
     }
 
-    pub(in crate::manager) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a lock, for the watchdog to look after; `false` if the manager takes no more.
-    pub(in crate::manager) fn insert(&self, lease: &Arc<HeldLease>) -> bool {
+    pub(crate) fn insert(&self, lease: &Arc<HeldLease>) -> bool {
         let mut state = self.state();
         if state.closed {
             return false;
@@ -66,7 +66,7 @@ impl Registry {
     }
 
     /// Removes a lock: the watchdog leaves it alone.
-    pub(in crate::manager) fn remove(&self, lease: &HeldLease) {
+    pub(crate) fn remove(&self, lease: &HeldLease) {
         let mut state = self.state();
         if state.leases.remove(&(lease.due(), lease.id)).is_some() {
             crate::metrics::held_less();
@@ -74,7 +74,7 @@ impl Registry {
     }
 
     /// Has the missing nodes of a lock topped up at `at`.
-    pub(in crate::manager) fn top_up(&self, lease: &Arc<HeldLease>, at: Moment) {
+    pub(crate) fn top_up(&self, lease: &Arc<HeldLease>, at: Moment) {
         if !lease.plan_top_up(at) {
             return;
         }
@@ -87,13 +87,13 @@ impl Registry {
     }
 
     /// Takes no more locks.
-    pub(in crate::manager) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.state().closed = true;
         self.closing.notify_waiters();
     }
 
     /// Waits until no more locks are taken.
-    pub(in crate::manager) async fn closing(&self) {
+    pub(crate) async fn closing(&self) {
         loop {
             let closing = self.closing.notified();
             if self.is_closed() {
@@ -104,29 +104,29 @@ impl Registry {
     }
 
     /// Whether no more locks are taken.
-    pub(in crate::manager) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.state().closed
     }
 
     /// All locks that are held.
-    pub(in crate::manager) fn leases(&self) -> Vec<Arc<HeldLease>> {
+    pub(crate) fn leases(&self) -> Vec<Arc<HeldLease>> {
         self.state().leases.values().map(Arc::clone).collect()
     }
 
     /// Loses every lock that is held; tells how many were not lost before.
-    pub(in crate::manager) fn lose_all(&self, reason: LossReason) -> usize {
+    pub(crate) fn lose_all(&self, reason: LossReason) -> usize {
         let leases = self.leases().into_iter();
         leases.filter(|lease| lease.lose(reason)).count()
     }
 
     /// Ends the watchdog.
-    pub(in crate::manager) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.state().stopped = true;
         self.changed.notify_one();
     }
 
     /// Waits until a lock needs attention; `false` when the watchdog should end.
-    pub(in crate::manager) async fn wait(&self, now: impl Fn() -> Option<Moment>) -> bool {
+    pub(crate) async fn wait(&self, now: impl Fn() -> Option<Moment>) -> bool {
         loop {
             let changed = self.changed.notified();
             let Some(now) = now() else { return false };
@@ -157,7 +157,7 @@ impl Registry {
     }
 
     /// The locks that are due at `now`.
-    pub(in crate::manager) fn due(&self, now: Moment) -> Vec<Arc<HeldLease>> {
+    pub(crate) fn due(&self, now: Moment) -> Vec<Arc<HeldLease>> {
         let until = (now, u64::MAX);
         let state = self.state();
         state
@@ -168,7 +168,7 @@ impl Registry {
     }
 
     /// Plans the next tick of a lock, unless it was released meanwhile.
-    pub(in crate::manager) fn reschedule(&self, lease: &Arc<HeldLease>, next: Moment) {
+    pub(crate) fn reschedule(&self, lease: &Arc<HeldLease>, next: Moment) {
         let mut state = self.state();
         if state.leases.remove(&(lease.due(), lease.id)).is_some() {
             self.place(&mut state, lease, next);

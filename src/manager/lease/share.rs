@@ -8,24 +8,24 @@ use crate::manager::ledger::{Obligation, Stage};
 
 /// What is to be released of a lock that the last guard has let go of.
 #[derive(Debug)]
-pub(in crate::manager) struct PendingRelease {
+pub(crate) struct PendingRelease {
     /// The nodes to release now.
-    pub(in crate::manager) nodes: Vec<usize>,
+    pub(crate) nodes: Vec<usize>,
     /// The nodes with a command under way, to be released when that is [settled](HeldLease::settled).
-    pub(in crate::manager) busy: Vec<usize>,
+    pub(crate) busy: Vec<usize>,
     /// How many nodes are free already.
-    pub(in crate::manager) free: usize,
+    pub(crate) free: usize,
     /// Why the lock had been lost, if it had.
-    pub(in crate::manager) lost: Option<LossReason>,
+    pub(crate) lost: Option<LossReason>,
     /// The right to go for the keys, unless the loss has passed it on.
-    pub(in crate::manager) turns: Option<Turns>,
+    pub(crate) turns: Option<Turns>,
     /// To free all these nodes. Missing where there is nothing to release.
-    pub(in crate::manager) obligation: Option<Obligation>,
+    pub(crate) obligation: Option<Obligation>,
 }
 
 impl HeldLease {
     /// Lets one more guard of the tenant `number` share the lock, if it is still to be relied on.
-    pub(in crate::manager) fn share(&self, number: u32) -> Result<(), LossReason> {
+    pub(crate) fn share(&self, number: u32) -> Result<(), LossReason> {
         let ((shared, deferred), _) = self.change(|inner| {
             let (shared, effects) = inner.state.share(number, self.clock.now());
             // What the last guard left to a loan is the new one's again.
@@ -37,17 +37,17 @@ impl HeldLease {
     }
 
     /// Notes that one of the guards that share the lock has left; whether it was the last.
-    pub(in crate::manager) fn leave(&self) -> bool {
+    pub(crate) fn leave(&self) -> bool {
         self.inner().state.leave()
     }
 
     /// Notes that a waiter for its end was told of it, and will give up what runs under the lock.
-    pub(in crate::manager) fn end_is_told(&self) {
+    pub(crate) fn end_is_told(&self) {
         self.inner().state.end_is_told();
     }
 
     /// Lets go of the lock: from here on the watchdog leaves it alone.
-    pub(in crate::manager) fn let_go(&self) -> PendingRelease {
+    pub(crate) fn let_go(&self) -> PendingRelease {
         let ((mut pending, abandoned), _) = self.change(|inner| {
             let (left, effects) = inner.state.let_go(self.clock.now());
             let Left {

@@ -7,34 +7,34 @@ use crate::token::FencingToken;
 use crate::trace::Caller;
 
 /// A held lock as a snapshot shows it.
-pub(in crate::manager) struct LeaseView {
-    pub(in crate::manager) keys: NodeKeys,
-    pub(in crate::manager) since: Moment,
+pub(crate) struct LeaseView {
+    pub(crate) keys: NodeKeys,
+    pub(crate) since: Moment,
     /// Until when it may be relied on; the origin of time once it is lost.
-    pub(in crate::manager) deadline: Moment,
-    pub(in crate::manager) fence: Option<FencingToken>,
-    pub(in crate::manager) borrowed: bool,
+    pub(crate) deadline: Moment,
+    pub(crate) fence: Option<FencingToken>,
+    pub(crate) borrowed: bool,
 }
 
 impl HeldLease {
     /// Notes that it belongs to the caller that runs now.
-    pub(in crate::manager) fn belongs_to_caller(&self) {
+    pub(crate) fn belongs_to_caller(&self) {
         self.inner().caller = Caller::current();
     }
 
     /// Logs something about the lock in the span of its caller; `tell` gets the name by which it is shown.
-    pub(in crate::manager) fn tell(&self, tell: impl FnOnce(&str)) {
+    pub(crate) fn tell(&self, tell: impl FnOnce(&str)) {
         let caller = self.inner().caller.clone();
         caller.tell(|| tell(&self.keys.first().show(self.redact)));
     }
 
     /// The nodes that have granted it, as far as is known.
-    pub(in crate::manager) fn granted(&self) -> Vec<usize> {
+    pub(crate) fn granted(&self) -> Vec<usize> {
         self.inner().state.holding()
     }
 
     /// How it looks now.
-    pub(in crate::manager) fn view(&self) -> LeaseView {
+    pub(crate) fn view(&self) -> LeaseView {
         let inner = self.inner();
         let state = &inner.state;
         LeaseView {

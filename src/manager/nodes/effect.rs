@@ -8,7 +8,7 @@ use crate::protocol::renewal::LeaseNodes;
 
 /// What is known of a lease on one node once a command sent at the moment `sent` was answered, or given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::manager) enum NodeEffect {
+pub(crate) enum NodeEffect {
     /// The node has our token, for a full ttl from then on.
     Confirmed { sent: Moment },
     /// The node has the lender's token, for so long from then on.
@@ -24,7 +24,7 @@ pub(in crate::manager) enum NodeEffect {
 }
 
 impl NodeEffect {
-    pub(in crate::manager) fn apply(self, node: usize, lease: &mut LeaseNodes) {
+    pub(crate) fn apply(self, node: usize, lease: &mut LeaseNodes) {
         match self {
             Self::Confirmed { sent } => lease.confirm(node, sent),
             Self::ConfirmedFor { sent, remaining } => lease.confirm_until(node, sent, remaining),
@@ -36,7 +36,7 @@ impl NodeEffect {
     }
 
     /// The effect of a command that may have set our token and was not answered.
-    pub(in crate::manager) const fn of_error(error: &NodeError) -> Self {
+    pub(crate) const fn of_error(error: &NodeError) -> Self {
         if error.outcome_unknown() {
             Self::Unknown
         } else {

@@ -13,7 +13,7 @@ use crate::node::NodeFuture;
 ///
 /// There are a handful of nodes, so every wake-up polls every future that is left: cheaper than a task or a
 /// waker for each.
-pub(in crate::manager) struct Fanout<T> {
+pub(crate) struct Fanout<T> {
     pending: Vec<(usize, NodeFuture<T>)>,
     ready: Vec<(usize, T)>,
     // Replies are awaited until then; `None` for as long as it takes.
@@ -22,9 +22,7 @@ pub(in crate::manager) struct Fanout<T> {
 
 impl<T> Fanout<T> {
     /// Futures, each with the number of its node. Nothing is sent before the first poll.
-    pub(in crate::manager) fn new(
-        futures: impl IntoIterator<Item = (usize, NodeFuture<T>)>,
-    ) -> Self {
+    pub(crate) fn new(futures: impl IntoIterator<Item = (usize, NodeFuture<T>)>) -> Self {
         Self {
             pending: futures.into_iter().collect(),
             ready: Vec::new(),
@@ -33,12 +31,12 @@ impl<T> Fanout<T> {
     }
 
     /// Adds one more future.
-    pub(in crate::manager) fn push(&mut self, node: usize, future: NodeFuture<T>) {
+    pub(crate) fn push(&mut self, node: usize, future: NodeFuture<T>) {
         self.pending.push((node, future));
     }
 
     /// Awaits replies until `deadline` from now on, in place of any deadline before.
-    pub(in crate::manager) fn until(&mut self, deadline: Sleep) {
+    pub(crate) fn until(&mut self, deadline: Sleep) {
         self.deadline = Some(Box::pin(deadline));
     }
 
@@ -46,7 +44,7 @@ impl<T> Fanout<T> {
     /// [`abandon`](Self::abandon) tells which nodes have not answered.
     ///
     /// Cancel safe: a reply is either returned or kept.
-    pub(in crate::manager) async fn next(&mut self) -> Option<(usize, T)> {
+    pub(crate) async fn next(&mut self) -> Option<(usize, T)> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
@@ -72,27 +70,27 @@ impl<T> Fanout<T> {
     }
 
     /// A reply that is there already.
-    pub(in crate::manager) fn take_ready(&mut self) -> Option<(usize, T)> {
+    pub(crate) fn take_ready(&mut self) -> Option<(usize, T)> {
         self.ready.pop()
     }
 
     /// Whether no reply will come.
-    pub(in crate::manager) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.ready.is_empty()
     }
 
     /// The nodes that have not answered.
-    pub(in crate::manager) fn pending(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn pending(&self) -> impl Iterator<Item = usize> + '_ {
         self.pending.iter().map(|(node, _)| *node)
     }
 
     /// Gives up on the nodes that have not answered, and names them. What they were sent may still take effect.
-    pub(in crate::manager) fn abandon(&mut self) -> Vec<usize> {
+    pub(crate) fn abandon(&mut self) -> Vec<usize> {
         self.pending.drain(..).map(|(node, _)| node).collect()
     }
 
     /// Takes everything that is left.
-    pub(in crate::manager) fn take(&mut self) -> Self {
+    pub(crate) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::new([]))
     }
 }

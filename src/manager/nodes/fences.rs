@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many grants got their fencing token in which way.
 #[derive(Debug, Default)]
-pub(in crate::manager) struct FenceCounts {
+pub(crate) struct FenceCounts {
     agreed: AtomicU64,
     written_back: AtomicU64,
 }
 
 impl FenceCounts {
-    pub(in crate::manager) fn count(&self, agreed: bool) {
+    pub(crate) fn count(&self, agreed: bool) {
         let counter = if agreed {
             &self.agreed
         } else {
@@ -20,7 +20,7 @@ impl FenceCounts {
     }
 
     /// How many tokens the nodes agreed on at once, and how many had to be written back.
-    pub(in crate::manager) fn get(&self) -> (u64, u64) {
+    pub(crate) fn get(&self) -> (u64, u64) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (read(&self.agreed), read(&self.written_back))
     }

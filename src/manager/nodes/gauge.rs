@@ -11,7 +11,7 @@ use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 
 /// Sets the gauges of the nodes, again and again until the manager is gone: not all kinds of nodes report a change.
-pub(in crate::manager) async fn gauge(set: Weak<NodeSet>, voting: Arc<VotingStatuses>) {
+pub(crate) async fn gauge(set: Weak<NodeSet>, voting: Arc<VotingStatuses>) {
     let mut shown: Vec<String> = Vec::new();
     loop {
         let news = voting.news();

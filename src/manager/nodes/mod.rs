@@ -1,15 +1,15 @@
 //! The nodes of a manager: sending to them, and which of them vote.
 
-pub(in crate::manager) mod effect;
-pub(in crate::manager) mod fanout;
-pub(in crate::manager) mod fences;
+pub(crate) mod effect;
+pub(crate) mod fanout;
+pub(crate) mod fences;
 #[cfg(feature = "metrics")]
-pub(in crate::manager) mod gauge;
-pub(in crate::manager) mod node_set;
-pub(in crate::manager) mod quarantine;
-pub(in crate::manager) mod quorum;
-pub(in crate::manager) mod random;
-pub(in crate::manager) mod replies;
-pub(in crate::manager) mod retry;
-pub(in crate::manager) mod seconds;
-pub(in crate::manager) mod voting;
+pub(crate) mod gauge;
+pub(crate) mod node_set;
+pub(crate) mod quarantine;
+pub(crate) mod quorum;
+pub(crate) mod random;
+pub(crate) mod replies;
+pub(crate) mod retry;
+pub(crate) mod seconds;
+pub(crate) mod voting;

@@ -16,29 +16,29 @@ use crate::token::FencingToken;
 
 /// All that is needed to ask nodes and to judge their replies.
 #[derive(Debug)]
-pub(in crate::manager) struct NodeSet {
-    pub(in crate::manager) nodes: Vec<Arc<dyn Node>>,
-    pub(in crate::manager) clock: Arc<dyn Clock>,
-    pub(in crate::manager) namespace: Namespace,
+pub(crate) struct NodeSet {
+    pub(crate) nodes: Vec<Arc<dyn Node>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) namespace: Namespace,
     // What the nodes must agree to.
-    pub(in crate::manager) config: Arc<ClusterConfig>,
-    pub(in crate::manager) terms: Terms,
+    pub(crate) config: Arc<ClusterConfig>,
+    pub(crate) terms: Terms,
     // No lease of any process is longer.
-    pub(in crate::manager) max_ttl: Duration,
-    pub(in crate::manager) max_clock_skew: Duration,
-    pub(in crate::manager) node_timeout: Duration,
-    pub(in crate::manager) connect_timeout: Duration,
+    pub(crate) max_ttl: Duration,
+    pub(crate) max_clock_skew: Duration,
+    pub(crate) node_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
     // How long after a command was sent a vote may count.
-    pub(in crate::manager) latest_vote: Duration,
-    pub(in crate::manager) voting: Arc<VotingStatuses>,
+    pub(crate) latest_vote: Duration,
+    pub(crate) voting: Arc<VotingStatuses>,
     // How long fencing counters are kept, also those of locks that have a fencing token where fencing is off.
-    pub(in crate::manager) counters_kept: Duration,
-    pub(in crate::manager) fences: FenceCounts,
+    pub(crate) counters_kept: Duration,
+    pub(crate) fences: FenceCounts,
 }
 
 impl NodeSet {
     /// One command to each of the nodes `to`. Nothing is sent before the fan-out is polled.
-    pub(in crate::manager) fn send<T>(
+    pub(crate) fn send<T>(
         &self,
         to: impl IntoIterator<Item = usize>,
         command: impl Fn(&dyn Node) -> NodeFuture<T>,
@@ -48,15 +48,12 @@ impl NodeSet {
     }
 
     /// One command to every node.
-    pub(in crate::manager) fn send_all<T>(
-        &self,
-        command: impl Fn(&dyn Node) -> NodeFuture<T>,
-    ) -> Fanout<T> {
+    pub(crate) fn send_all<T>(&self, command: impl Fn(&dyn Node) -> NodeFuture<T>) -> Fanout<T> {
         self.send(0..self.nodes.len(), command)
     }
 
     /// Why nothing may be granted or extended, however many nodes vote: some of them serve processes with another list.
-    pub(in crate::manager) fn disagreement(&self) -> Option<NoQuorum> {
+    pub(crate) fn disagreement(&self) -> Option<NoQuorum> {
         if !self.voting.is_blocked() {
             return None;
         }
@@ -68,16 +65,13 @@ impl NodeSet {
     }
 
     /// The error where these nodes failed, and too few are left.
-    pub(in crate::manager) fn no_quorum(&self, failures: Vec<(usize, NodeError)>) -> NoQuorum {
+    pub(crate) fn no_quorum(&self, failures: Vec<(usize, NodeError)>) -> NoQuorum {
         self.disagreement()
             .unwrap_or_else(|| self.without_quorum(failures))
     }
 
     /// The same, with no word of a disagreement.
-    pub(in crate::manager) fn without_quorum(
-        &self,
-        mut failures: Vec<(usize, NodeError)>,
-    ) -> NoQuorum {
+    pub(crate) fn without_quorum(&self, mut failures: Vec<(usize, NodeError)>) -> NoQuorum {
         failures.sort_by_key(|(node, _)| *node);
         let failures = failures.into_iter();
         NoQuorum {
@@ -92,7 +86,7 @@ impl NodeSet {
     }
 
     /// Names `node` as failed with `error`.
-    pub(in crate::manager) fn failure(&self, node: usize, error: NodeError) -> NodeFailure {
+    pub(crate) fn failure(&self, node: usize, error: NodeError) -> NodeFailure {
         let error = match error.kind() {
             // The node knows only that it is quarantined, and this process knows for how long.
             NodeErrorKind::Quarantined => {
@@ -103,25 +97,25 @@ impl NodeSet {
         NodeFailure::new(self.name_of(node), error)
     }
 
-    pub(in crate::manager) fn name_of(&self, node: usize) -> &str {
+    pub(crate) fn name_of(&self, node: usize) -> &str {
         self.nodes.get(node).map_or("?", |node| node.name())
     }
 
     /// After how long a quorum votes again, if it is quarantines that keep it from that.
-    pub(in crate::manager) fn quorum_in(&self) -> Option<Duration> {
+    pub(crate) fn quorum_in(&self) -> Option<Duration> {
         let needed = self.terms.quorum.needed();
         let up = |node: usize| self.is_up(node);
         self.voting.quorum_in(needed, self.clock.now(), up)
     }
 
     /// Whether `node` takes commands.
-    pub(in crate::manager) fn is_up(&self, node: usize) -> bool {
+    pub(crate) fn is_up(&self, node: usize) -> bool {
         let node = self.nodes.get(node);
         node.is_some_and(|node| node.state() == NodeState::Up)
     }
 
     /// Stores what an error of `node` says about the node itself.
-    pub(in crate::manager) fn heard(&self, node: usize, error: &NodeError) {
+    pub(crate) fn heard(&self, node: usize, error: &NodeError) {
         // Only news: otherwise every caller would have the node asked again, and all others about it.
         if error.kind() == NodeErrorKind::Foreign {
             self.voting.note_foreign(node, error);
@@ -131,7 +125,7 @@ impl NodeSet {
     }
 
     /// Stores and logs that a node refused a command.
-    pub(in crate::manager) fn refused(&self, node: usize, name: &'static str, error: &NodeError) {
+    pub(crate) fn refused(&self, node: usize, name: &'static str, error: &NodeError) {
         if error.kind() == NodeErrorKind::Foreign {
             self.heard(node, error);
         }
@@ -139,12 +133,7 @@ impl NodeSet {
     }
 
     /// Logs that a node refused a command, if an operator has to repair that.
-    pub(in crate::manager) fn log_refusal(
-        &self,
-        node: usize,
-        name: &'static str,
-        error: &NodeError,
-    ) {
+    pub(crate) fn log_refusal(&self, node: usize, name: &'static str, error: &NodeError) {
         if matches!(
             error.kind(),
             NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Foreign
@@ -154,12 +143,12 @@ impl NodeSet {
     }
 
     /// Whether a vote counts that comes now, in reply to a command sent at `sent`.
-    pub(in crate::manager) fn in_time(&self, sent: Moment) -> bool {
+    pub(crate) fn in_time(&self, sent: Moment) -> bool {
         self.clock.now().since(sent) <= self.latest_vote
     }
 
     /// How long votes are waited for: later ones would not count.
-    pub(in crate::manager) fn patience(&self, sent: Moment) -> Duration {
+    pub(crate) fn patience(&self, sent: Moment) -> Duration {
         let left = self
             .latest_vote
             .saturating_sub(self.clock.now().since(sent));
@@ -167,7 +156,7 @@ impl NodeSet {
     }
 
     /// The error of a node whose vote came too late to count.
-    pub(in crate::manager) fn too_late(&self) -> NodeError {
+    pub(crate) fn too_late(&self) -> NodeError {
         NodeError::new(
             NodeErrorKind::TimedOut,
             format!(
@@ -178,7 +167,7 @@ impl NodeSet {
     }
 
     /// The error of a node that did not answer within the node time-out.
-    pub(in crate::manager) fn timed_out(&self) -> NodeError {
+    pub(crate) fn timed_out(&self) -> NodeError {
         NodeError::new(
             NodeErrorKind::TimedOut,
             format!("no answer within {:?}", self.node_timeout),
@@ -186,14 +175,14 @@ impl NodeSet {
     }
 
     /// The fencing token that is proposed for a grant at this moment, to be kept for so long.
-    pub(in crate::manager) fn proposal(&self, keep: Duration) -> Option<Fence> {
+    pub(crate) fn proposal(&self, keep: Duration) -> Option<Fence> {
         // A clock far off proposes nothing that counts: the nodes go on from what they have.
         let token = FencingToken::proposed_at(self.clock.unix_micros()).or(FencingToken::new(1))?;
         Some(Fence::new(token, keep))
     }
 
     /// The fencing token of a lock, for the nodes.
-    pub(in crate::manager) const fn fence(&self, token: FencingToken) -> Fence {
+    pub(crate) const fn fence(&self, token: FencingToken) -> Fence {
         Fence::new(token, self.counters_kept)
     }
 }

@@ -13,7 +13,7 @@ use crate::node::{NodeError, NodeErrorKind, NodeState};
 
 impl NodeSet {
     /// How many nodes take commands.
-    pub(in crate::manager) fn up(&self) -> usize {
+    pub(crate) fn up(&self) -> usize {
         (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
     }
 
@@ -25,7 +25,7 @@ impl NodeSet {
     ///
     /// [`NoQuorum`] if the time is over; where it `fails_fast`, also as soon as all nodes that are up have answered
     /// and one is known to serve processes with another list.
-    pub(in crate::manager) async fn quorum_votes(
+    pub(crate) async fn quorum_votes(
         &self,
         mut timer: Pin<&mut Sleep>,
         fails_fast: bool,
@@ -91,4 +91,4 @@ fn untold() -> NodeError {
 }
 
 /// How often the connections are looked at while nodes are awaited.
-pub(in crate::manager) const LOOK: Duration = Duration::from_secs(1);
+pub(crate) const LOOK: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use crate::manager::error::acquire::NoEntropy;
 use crate::token::OwnerToken;
 
 /// A fresh owner token.
-pub(in crate::manager) fn token() -> Result<OwnerToken, NoEntropy> {
+pub(crate) fn token() -> Result<OwnerToken, NoEntropy> {
     let mut entropy = [0; OwnerToken::ENTROPY_LEN];
     getrandom::fill(&mut entropy).map_err(|error| NoEntropy {
         detail: error.to_string(),
@@ -13,6 +13,6 @@ pub(in crate::manager) fn token() -> Result<OwnerToken, NoEntropy> {
 }
 
 /// A random number for jitter. Without entropy there is no jitter, which is slower but not wrong.
-pub(in crate::manager) fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     getrandom::u64().unwrap_or(u64::MAX / 2)
 }

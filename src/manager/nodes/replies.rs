@@ -7,7 +7,7 @@ use crate::node::{AcquireReply, ExtendReply, NodeError, VerifyReply};
 
 /// The reply came just now. These also store what it says about the node itself.
 impl NodeSet {
-    pub(in crate::manager) fn after_acquire(
+    pub(crate) fn after_acquire(
         &self,
         node: usize,
         sent: Moment,
@@ -26,7 +26,7 @@ impl NodeSet {
         }
     }
 
-    pub(in crate::manager) fn after_extend(
+    pub(crate) fn after_extend(
         &self,
         node: usize,
         sent: Moment,
@@ -50,7 +50,7 @@ impl NodeSet {
     }
 
     /// The effect, or why the node does not count.
-    pub(in crate::manager) fn after_verify(
+    pub(crate) fn after_verify(
         &self,
         node: usize,
         sent: Moment,

@@ -13,7 +13,7 @@ use crate::protocol::backoff::Backoff;
 
 /// Why a node did not run a command that was sent again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::manager) enum Missed {
+pub(crate) enum Missed {
     /// It refused, which was logged.
     Refused,
     /// The time is over.
@@ -21,7 +21,7 @@ pub(in crate::manager) enum Missed {
 }
 
 /// Sends a command, called `name` in the log, to one node again and again until it answers or it is `until`.
-pub(in crate::manager) async fn retry<T>(
+pub(crate) async fn retry<T>(
     set: &NodeSet,
     index: usize,
     until: Moment,
@@ -55,7 +55,7 @@ pub(in crate::manager) async fn retry<T>(
 }
 
 /// Whether the same command may work later: not if the server refuses it or the node is closed.
-pub(in crate::manager) fn is_retryable(error: &NodeError) -> bool {
+pub(crate) fn is_retryable(error: &NodeError) -> bool {
     !matches!(
         error.kind(),
         NodeErrorKind::Rejected

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 /// A time that may be unknown as seconds, as `Serialize` has it.
 #[expect(clippy::ref_option, reason = "what serde asks for")]
-pub(in crate::manager) fn optional_seconds<S: Serializer>(
+pub(crate) fn optional_seconds<S: Serializer>(
     time: &Option<Duration>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
@@ -14,9 +14,6 @@ pub(in crate::manager) fn optional_seconds<S: Serializer>(
 }
 
 /// A time as seconds, as `Serialize` has it.
-pub(in crate::manager) fn seconds<S: Serializer>(
-    time: &Duration,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
+pub(crate) fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(time.as_secs_f64())
 }

@@ -13,7 +13,7 @@ use super::passing::Giving;
 use super::wakeups::Wakeups;
 
 /// What a waiter is called with: a turn, or a lock with its turn.
-pub(in super::super) trait Handover: Sized {
+pub(crate) trait Handover: Sized {
     /// What callers that do not wait are told of a key that is in use.
     type Note: Clone;
 
@@ -22,10 +22,10 @@ pub(in super::super) trait Handover: Sized {
 }
 
 /// How often a waiter for several keys misses one that is free, before later callers wait for it.
-pub(in super::super) const MISSES: u32 = 8;
+pub(crate) const MISSES: u32 = 8;
 
 /// The callers of one manager, by key.
-pub(in super::super) struct Queue<H: Handover> {
+pub(crate) struct Queue<H: Handover> {
     state: Mutex<State<H>>,
     bounds: Bounds,
 }
@@ -36,7 +36,7 @@ struct State<H: Handover> {
 }
 
 /// What [`Queue::enter`] gives.
-pub(in super::super) enum Entered<H: Handover> {
+pub(crate) enum Entered<H: Handover> {
     /// The key is not in use here.
     Turn(Turn<H>),
     /// Others come before.
@@ -45,18 +45,18 @@ pub(in super::super) enum Entered<H: Handover> {
 
 /// How much of the queue is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Load {
+pub(crate) struct Load {
     /// Keys that are in use.
-    pub(in super::super) keys: usize,
+    pub(crate) keys: usize,
     /// Callers that wait.
-    pub(in super::super) waiting: usize,
+    pub(crate) waiting: usize,
     /// Callers that wait, and those that were called and have not polled since.
-    pub(in super::super) seats: usize,
+    pub(crate) seats: usize,
 }
 
 impl<H: Handover> Queue<H> {
     /// A queue in which a waiter for several keys claims them after so many `misses`.
-    pub(in super::super) fn new(bounds: Bounds, misses: u32) -> Self {
+    pub(crate) fn new(bounds: Bounds, misses: u32) -> Self {
         Self {
             state: Mutex::new(State {
                 lists: WaitLists::new(misses),
@@ -72,7 +72,7 @@ impl<H: Handover> Queue<H> {
     }
 
     /// Enters the queue for `name`.
-    pub(in super::super) fn enter(
+    pub(crate) fn enter(
         self: &Arc<Self>,
         name: &Name,
         may_wait: bool,
@@ -83,7 +83,7 @@ impl<H: Handover> Queue<H> {
     }
 
     /// Enters the queue for all of `names`, of which each is there once.
-    pub(in super::super) fn enter_all(
+    pub(crate) fn enter_all(
         self: &Arc<Self>,
         names: &[Name],
         may_wait: bool,
@@ -134,7 +134,7 @@ impl<H: Handover> Queue<H> {
 
     /// Calls the first waiter for `name` alone with `handover`. Returns it if there is none, or if one that wants
     /// several keys comes before and all of them are free.
-    pub(in super::super) fn hand_over(&self, name: &str, handover: H) -> Result<(), H> {
+    pub(crate) fn hand_over(&self, name: &str, handover: H) -> Result<(), H> {
         let mut wakeups = Wakeups::new();
         let handed = self.state().lists.hand_over(name, handover, &mut wakeups);
         wakeups.run();
@@ -149,7 +149,7 @@ impl<H: Handover> Queue<H> {
     }
 
     /// Refuses all callers from now on, and sends the waiters away.
-    pub(in super::super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
         let wakers = state.lists.close();
@@ -158,15 +158,15 @@ impl<H: Handover> Queue<H> {
     }
 
     /// The note of `name`, if it is in use.
-    pub(in super::super) fn note(&self, name: &str) -> Option<H::Note> {
+    pub(crate) fn note(&self, name: &str) -> Option<H::Note> {
         self.state().lists.note(name)
     }
 
-    pub(in super::super) const fn bounds(&self) -> Bounds {
+    pub(crate) const fn bounds(&self) -> Bounds {
         self.bounds
     }
 
-    pub(in super::super) fn load(&self) -> Load {
+    pub(crate) fn load(&self) -> Load {
         let lists = &self.state().lists;
         Load {
             keys: lists.keys(),
@@ -179,7 +179,7 @@ impl<H: Handover> Queue<H> {
 /// The place of a waiter: a future of what it is called with. Dropped, it leaves nothing behind, and a handover that
 /// came meanwhile passes on.
 #[must_use = "a seat that is dropped is given up"]
-pub(in super::super) struct Seat<H: Handover> {
+pub(crate) struct Seat<H: Handover> {
     queue: Arc<Queue<H>>,
     // `None` once it is over.
     index: Option<usize>,
@@ -188,13 +188,13 @@ pub(in super::super) struct Seat<H: Handover> {
 impl<H: Handover> Seat<H> {
     /// Whether it claims its keys, which are several: those that come free are kept for it, until it is called or
     /// [gives way](Self::give_way). The task that polls it is woken when that begins.
-    pub(in super::super) fn claims(&self) -> bool {
+    pub(crate) fn claims(&self) -> bool {
         let claims = |index| self.queue.state().lists.claims(index);
         self.index.is_some_and(claims)
     }
 
     /// Ends its claim: the keys that were kept for it go to others, and it waits on.
-    pub(in super::super) fn give_way(&self) {
+    pub(crate) fn give_way(&self) {
         if let Some(index) = self.index {
             self.queue
                 .change(|lists, giving, wakeups| lists.give_way(index, giving, wakeups));
@@ -202,7 +202,7 @@ impl<H: Handover> Seat<H> {
     }
 
     /// Gives the seat up, and returns what it was called with meanwhile.
-    pub(in super::super) fn leave(&mut self) -> Option<H> {
+    pub(crate) fn leave(&mut self) -> Option<H> {
         let index = self.index.take()?;
         let call = self
             .queue
@@ -255,7 +255,7 @@ impl<H: Handover> fmt::Debug for Queue<H> {
 }
 
 /// The right of one caller to contend for a key, or for several, and to hold them. Dropped, it passes to the next.
-pub(in super::super) struct Turn<H: Handover> {
+pub(crate) struct Turn<H: Handover> {
     queue: Arc<Queue<H>>,
     names: Names,
 }
@@ -293,7 +293,7 @@ impl<H: Handover> Turn<H> {
     }
 
     /// Whether it is for one key, and a waiter would take the lock of that as it is.
-    pub(in super::super) fn is_waited_for(&self) -> bool {
+    pub(crate) fn is_waited_for(&self) -> bool {
         match &self.names {
             Names::One(name) => self.queue.state().lists.has_heir(name),
             Names::Several(_) => false,
@@ -301,7 +301,7 @@ impl<H: Handover> Turn<H> {
     }
 
     /// What callers that do not wait are told from now on.
-    pub(in super::super) fn note(&self, note: &H::Note) {
+    pub(crate) fn note(&self, note: &H::Note) {
         let mut state = self.queue.state();
         let names = self.names.as_slice().iter();
         let before: Vec<_> = names
@@ -313,7 +313,7 @@ impl<H: Handover> Turn<H> {
 
     /// Sets whether the keys are about to come free: then callers that do not wait may wait for that. They are sent
     /// away when it is not so.
-    pub(in super::super) fn set_leaving(&self, leaving: bool) {
+    pub(crate) fn set_leaving(&self, leaving: bool) {
         let mut wakeups = Wakeups::new();
         let mut state = self.queue.state();
         for name in self.names.as_slice() {
@@ -324,7 +324,7 @@ impl<H: Handover> Turn<H> {
     }
 
     /// The turn of `name` alone; those of the other keys end.
-    pub(in super::super) fn keep_only(mut self, name: &str) -> Option<Self> {
+    pub(crate) fn keep_only(mut self, name: &str) -> Option<Self> {
         let is_kept = |other: &&Name| ***other == *name;
         let kept = self
             .names
@@ -340,7 +340,7 @@ impl<H: Handover> Turn<H> {
     }
 
     /// The turn of `names`, which are several, this one's among them, if none of the others is in use.
-    pub(in super::super) fn widen(mut self, names: &[Name]) -> Option<Self> {
+    pub(crate) fn widen(mut self, names: &[Name]) -> Option<Self> {
         let ours = self.names.as_slice();
         let mut others = names.to_vec();
         others.retain(|other| !ours.contains(other));

@@ -14,18 +14,18 @@ use slab::Slab;
 use super::wakeups::Wakeups;
 
 /// The name of a key.
-pub(in super::super) type Name = Arc<str>;
+pub(crate) type Name = Arc<str>;
 
 /// How many may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Bounds {
-    pub(in super::super) per_key: usize,
-    pub(in super::super) total: usize,
+pub(crate) struct Bounds {
+    pub(crate) per_key: usize,
+    pub(crate) total: usize,
 }
 
 /// Why a caller got neither a turn nor a seat.
 #[derive(Debug)]
-pub(in super::super) enum Refused<N> {
+pub(crate) enum Refused<N> {
     /// The key is in use here, and the caller does not wait.
     InUse(Option<N>),
     /// As many wait for this key as may.
@@ -38,7 +38,7 @@ pub(in super::super) enum Refused<N> {
 
 /// Why a waiter waits no more, though it was not called.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) enum SentAway {
+pub(crate) enum SentAway {
     /// The queue was closed.
     Closed,
     /// It does not wait, and the key that seemed about to come free is in use.

@@ -9,7 +9,7 @@ use crate::record::Record;
 
 /// What the nodes are sent when a lock is given back.
 #[derive(Clone, Debug)]
-pub(in crate::manager) enum Command {
+pub(crate) enum Command {
     Release(ReleaseRequest),
     /// For a lock that its lender releases.
     EndClaim(EndClaim),
@@ -18,7 +18,7 @@ pub(in crate::manager) enum Command {
 }
 
 impl Command {
-    pub(in crate::manager) const fn keys(&self) -> &NodeKeys {
+    pub(crate) const fn keys(&self) -> &NodeKeys {
         match self {
             Self::Release(request) => &request.keys,
             Self::EndClaim(request) => &request.keys,
@@ -27,18 +27,18 @@ impl Command {
     }
 
     /// Its name in the log.
-    pub(in crate::manager) const fn name(&self) -> &'static str {
+    pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Release(_) | Self::EndClaim(_) => "release",
             Self::Complete(_) => "complete",
         }
     }
 
-    pub(in crate::manager) const fn is_completion(&self) -> bool {
+    pub(crate) const fn is_completion(&self) -> bool {
         matches!(self, Self::Complete(_))
     }
 
-    pub(in crate::manager) const fn record(&self) -> Option<&Record> {
+    pub(crate) const fn record(&self) -> Option<&Record> {
         match self {
             Self::Complete(request) => request.record.as_ref(),
             Self::Release(_) | Self::EndClaim(_) => None,
@@ -46,10 +46,7 @@ impl Command {
     }
 
     /// Sends it to `node`. The reply of a node that refused a record is [`ReleaseReply::NotOwner`].
-    pub(in crate::manager) fn send(
-        &self,
-        node: &dyn Node,
-    ) -> NodeFuture<Result<ReleaseReply, NodeError>> {
+    pub(crate) fn send(&self, node: &dyn Node) -> NodeFuture<Result<ReleaseReply, NodeError>> {
         match self {
             Self::Release(request) if !request.lent => node.release(request.clone()),
             Self::Release(request) => {

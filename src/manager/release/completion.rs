@@ -17,7 +17,7 @@ use crate::token::Owner;
 
 /// When a record ends.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::manager) enum End {
+pub(crate) enum End {
     /// This long from now on.
     After(Duration),
     /// When it was to end already, in milliseconds since 1970.
@@ -30,7 +30,7 @@ pub(in crate::manager) enum End {
 /// # Cancel safety
 ///
 /// The nodes that a quorum does not need are asked in the background, and so are all nodes when this is dropped.
-pub(in crate::manager) async fn complete(
+pub(crate) async fn complete(
     shared: &Arc<Shared>,
     lease: &Arc<HeldLease>,
     pending: PendingRelease,

@@ -1,7 +1,7 @@
 //! Giving locks back, with or without a record of what the work under them came to.
 
-pub(in crate::manager) mod command;
-pub(in crate::manager) mod completion;
-pub(in crate::manager) mod releaser;
-pub(in crate::manager) mod rest;
-pub(in crate::manager) mod settlement;
+pub(crate) mod command;
+pub(crate) mod completion;
+pub(crate) mod releaser;
+pub(crate) mod rest;
+pub(crate) mod settlement;

@@ -16,14 +16,14 @@ use crate::token::Owner;
 /// One lock being given back. It runs where it is awaited, as another task would have to be woken for every reply;
 /// dropped at any point it goes on in the background.
 #[derive(Debug)]
-pub(in crate::manager) struct Release(
+pub(crate) struct Release(
     // Only `drop` takes it.
     Option<Settlement>,
 );
 
 impl Release {
     /// `command` for `nodes`, where `free` other nodes are free already. It meets `obligation`.
-    pub(in crate::manager) fn new(
+    pub(crate) fn new(
         shared: &Arc<Shared>,
         command: Command,
         nodes: &[usize],
@@ -37,7 +37,7 @@ impl Release {
     }
 
     /// The end of a claim on all nodes, whether or not they are known to have it.
-    pub(in crate::manager) fn of_claim(
+    pub(crate) fn of_claim(
         shared: &Arc<Shared>,
         request: EndClaim,
         obligation: Option<Obligation>,
@@ -47,7 +47,7 @@ impl Release {
     }
 
     /// The release of a lock that was held.
-    pub(in crate::manager) fn of(
+    pub(crate) fn of(
         shared: &Arc<Shared>,
         lease: &Arc<HeldLease>,
         pending: PendingRelease,
@@ -68,7 +68,7 @@ impl Release {
     }
 
     /// `command` for all nodes that may have a lock that was held.
-    pub(in crate::manager) fn of_held(
+    pub(crate) fn of_held(
         shared: &Arc<Shared>,
         lease: &Arc<HeldLease>,
         pending: PendingRelease,
@@ -92,7 +92,7 @@ impl Release {
     }
 
     /// Waits until a quorum of nodes has confirmed, at most for the node time-out. The rest goes on in the background.
-    pub(in crate::manager) async fn quorum(mut self) -> Result<(), ReleaseUnconfirmed> {
+    pub(crate) async fn quorum(mut self) -> Result<(), ReleaseUnconfirmed> {
         match &mut self.0 {
             Some(settlement) => settlement.quorum().await,
             None => Ok(()),

@@ -20,13 +20,13 @@ const LEAST: usize = ROOM_FOR_RECORDS / TaskTracker::LIMIT;
 
 impl Settlement {
     /// Whether nothing is left to be done.
-    pub(in crate::manager) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.replies.is_empty() && self.failed.is_empty() && self.lacking.is_empty()
     }
 
     /// Tries nodes that failed again until the ttl has ended the lock, and once a quorum has the record brings it to
     /// all others.
-    pub(in crate::manager) async fn rest(mut self) {
+    pub(crate) async fn rest(mut self) {
         if self.was_lost.is_some() {
             // The caller has left. What is not confirmed by then is tried again below.
             let _ = self.quorum().await;
@@ -85,7 +85,7 @@ impl Settlement {
 
     /// Brings a record that a quorum has to the nodes that lack it, in the background: until they have it, the manager
     /// shuts down, or a minute is over. What they granted is released in any case.
-    pub(in crate::manager) fn spread(mut self) {
+    pub(crate) fn spread(mut self) {
         self.reserve();
         let (shared, keys) = (Arc::clone(&self.shared), self.command.keys().clone());
         if let Command::Complete(request) = &mut self.command {

@@ -20,37 +20,37 @@ use crate::protocol::backoff::give_way;
 
 /// One lock being given back on every node that may hold it.
 #[derive(Debug)]
-pub(in crate::manager) struct Settlement {
-    pub(in crate::manager) shared: Arc<Shared>,
-    pub(in crate::manager) command: Command,
+pub(crate) struct Settlement {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) command: Command,
     sent: Moment,
     // By then the ttl has ended the lock on its own.
-    pub(in crate::manager) until: Moment,
+    pub(crate) until: Moment,
     // The lock, if commands that may set its token anew were under way when it was let go.
     lease: Option<Arc<HeldLease>>,
-    pub(in crate::manager) replies: Fanout<Result<ReleaseReply, NodeError>>,
+    pub(crate) replies: Fanout<Result<ReleaseReply, NodeError>>,
     // How many nodes are free of the lock, and have the record if there is one.
-    pub(in crate::manager) confirmed: usize,
+    pub(crate) confirmed: usize,
     // Nodes to try again.
-    pub(in crate::manager) failed: Vec<usize>,
+    pub(crate) failed: Vec<usize>,
     // Nodes that do not have the record yet, if there is one.
-    pub(in crate::manager) lacking: Vec<usize>,
+    pub(crate) lacking: Vec<usize>,
     // The room that the record takes while it is kept for them.
-    pub(in crate::manager) room: Option<OwnedSemaphorePermit>,
+    pub(crate) room: Option<OwnedSemaphorePermit>,
     // How many other processes were told of it, by the node that told most.
     listeners: u32,
     // The right to go for the keys: it passes on once a quorum has confirmed.
-    pub(in crate::manager) turns: Option<Turns>,
+    pub(crate) turns: Option<Turns>,
     // Whether the lock had been lost. There until its end is counted, and only if it was held.
-    pub(in crate::manager) was_lost: Option<bool>,
-    pub(in crate::manager) owing: Owing,
+    pub(crate) was_lost: Option<bool>,
+    pub(crate) owing: Owing,
     // Nothing is owed for it; but a shutdown waits for the last try to bring the record to all nodes.
-    pub(in crate::manager) waited_for: Option<Obligation>,
+    pub(crate) waited_for: Option<Obligation>,
 }
 
 impl Settlement {
     /// Prepares `command` for `nodes`, to free those of `owing`. Nothing is sent before a reply is awaited.
-    pub(in crate::manager) fn new(
+    pub(crate) fn new(
         shared: &Arc<Shared>,
         command: Command,
         nodes: &[usize],
@@ -80,7 +80,7 @@ impl Settlement {
     /// Adds `node`, which has a command under way that may set the token of `lease` anew: it is sent its own once that
     /// is settled. It counts like the others: a node that was slow to grant must not make the release depend on all
     /// the rest.
-    pub(in crate::manager) fn add_busy(&mut self, lease: &Arc<HeldLease>, node: usize) {
+    pub(crate) fn add_busy(&mut self, lease: &Arc<HeldLease>, node: usize) {
         let (shared, command) = (Arc::clone(&self.shared), self.command.clone());
         let held = Arc::clone(self.lease.insert(Arc::clone(lease)));
         let reply = async move {
@@ -93,12 +93,12 @@ impl Settlement {
         self.replies.push(node, Box::pin(reply));
     }
 
-    pub(in crate::manager) fn needed(&self) -> usize {
+    pub(crate) fn needed(&self) -> usize {
         self.shared.terms.quorum.needed()
     }
 
     /// Waits until a quorum of nodes has confirmed, at most for the node time-out, and lets the next go for the keys.
-    pub(in crate::manager) async fn quorum(&mut self) -> Result<(), ReleaseUnconfirmed> {
+    pub(crate) async fn quorum(&mut self) -> Result<(), ReleaseUnconfirmed> {
         let needed = self.needed();
         self.hear(needed).await;
         let confirmed = self.confirmed;
@@ -121,7 +121,7 @@ impl Settlement {
     }
 
     /// Takes in replies until `enough` nodes have confirmed, there are no more, or the node time-out is over.
-    pub(in crate::manager) async fn hear(&mut self, enough: usize) {
+    pub(crate) async fn hear(&mut self, enough: usize) {
         let shared = &self.shared;
         self.replies.until(shared.tasks.timer(shared.node_timeout));
         while self.confirmed < enough
@@ -168,11 +168,7 @@ impl Settlement {
 
     /// Sends it to `nodes` again and again until each has answered or it is `until`; whether one of them did not answer
     /// in time.
-    pub(in crate::manager) async fn send_again(
-        &mut self,
-        nodes: Vec<usize>,
-        until: Moment,
-    ) -> bool {
+    pub(crate) async fn send_again(&mut self, nodes: Vec<usize>, until: Moment) -> bool {
         let jobs = nodes.into_iter().map(|node| {
             let (shared, command) = (Arc::clone(&self.shared), self.command.clone());
             let lease = self.lease.clone();

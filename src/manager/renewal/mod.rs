@@ -1,4 +1,4 @@
 //! Keeping locks: extending ours, and verifying those that others lent us.
 
-pub(in crate::manager) mod verify;
-pub(in crate::manager) mod watchdog;
+pub(crate) mod verify;
+pub(crate) mod watchdog;

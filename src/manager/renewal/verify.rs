@@ -18,15 +18,15 @@ use crate::protocol::renewal::LeaseNodes;
 use crate::token::{Claim, OwnerHash};
 
 /// A lock that a quorum of nodes keeps for its lender.
-pub(in crate::manager) struct Verified {
-    pub(in crate::manager) sent: Moment,
-    pub(in crate::manager) nodes: LeaseNodes,
+pub(crate) struct Verified {
+    pub(crate) sent: Moment,
+    pub(crate) nodes: LeaseNodes,
     // The replies that were not waited for.
-    pub(in crate::manager) late: Fanout<Result<VerifyReply, NodeError>>,
+    pub(crate) late: Fanout<Result<VerifyReply, NodeError>>,
 }
 
 /// Asks all nodes for the owner, until a quorum confirms it or none can, after the node time-out at the latest.
-pub(in crate::manager) async fn verify(
+pub(crate) async fn verify(
     set: &NodeSet,
     keys: &NodeKeys,
     (owner, claim): (OwnerHash, Claim),
@@ -83,7 +83,7 @@ pub(in crate::manager) async fn verify(
 }
 
 /// Takes in the replies that were not waited for, so that a node which forgets does not end a lock that others confirm.
-pub(in crate::manager) async fn take_late_replies(
+pub(crate) async fn take_late_replies(
     set: Arc<NodeSet>,
     hold: Arc<HeldLease>,
     mut late: Fanout<Result<VerifyReply, NodeError>>,
@@ -99,7 +99,7 @@ pub(in crate::manager) async fn take_late_replies(
 }
 
 /// Asks one node again for the owner of a borrowed lock.
-pub(in crate::manager) async fn follow(
+pub(crate) async fn follow(
     set: Arc<NodeSet>,
     index: usize,
     hold: Arc<HeldLease>,

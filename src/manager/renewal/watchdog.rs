@@ -16,7 +16,7 @@ use crate::node::ExtendRequest;
 use crate::token::{Owner, OwnerToken};
 
 /// Looks after the locks of a manager until it is gone.
-pub(in crate::manager) async fn watch(shared: Weak<Shared>, registry: Arc<Registry>) {
+pub(crate) async fn watch(shared: Weak<Shared>, registry: Arc<Registry>) {
     let now = || shared.upgrade().map(|shared| shared.clock.now());
     while registry.wait(now).await {
         let Some(shared) = shared.upgrade() else {

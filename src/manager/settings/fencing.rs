@@ -29,12 +29,12 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fencing {
-    pub(in crate::manager) keep: Option<Duration>,
+    pub(crate) keep: Option<Duration>,
 }
 
 /// Long enough for keys that are used again and again, and short enough that keys which are used once do not fill the
 /// nodes.
-pub(in crate::manager) const USUAL: Duration = Duration::from_secs(5 * 60);
+pub(crate) const USUAL: Duration = Duration::from_secs(5 * 60);
 
 impl Fencing {
     /// No fencing tokens. Resources cannot tell a late holder from the present one then.
@@ -55,6 +55,6 @@ impl Default for Fencing {
 }
 
 /// How long counters are kept by default, under locks of this ttl; also where fencing is off.
-pub(in crate::manager) fn usual(ttl: Duration) -> Duration {
+pub(crate) fn usual(ttl: Duration) -> Duration {
     USUAL.max(ttl)
 }

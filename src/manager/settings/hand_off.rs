@@ -36,8 +36,8 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandOff {
-    pub(in crate::manager) max_passes: u32,
-    pub(in crate::manager) max_time: Duration,
+    pub(crate) max_passes: u32,
+    pub(crate) max_time: Duration,
 }
 
 impl HandOff {

@@ -1,6 +1,6 @@
 //! The settings of a manager, and what they must be.
 
-pub(in crate::manager) mod fencing;
-pub(in crate::manager) mod hand_off;
-pub(in crate::manager) mod options;
-pub(in crate::manager) mod restart_guard;
+pub(crate) mod fencing;
+pub(crate) mod hand_off;
+pub(crate) mod options;
+pub(crate) mod restart_guard;

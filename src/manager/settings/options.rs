@@ -65,23 +65,23 @@ pub(crate) struct Options {
     pub(crate) namespace: Namespace,
     pub(crate) terms: Terms,
     // The longest ttl that any process uses with these nodes.
-    pub(in crate::manager) max_ttl: Duration,
+    pub(crate) max_ttl: Duration,
     pub(crate) node_timeout: Duration,
     pub(crate) max_wait: Duration,
-    pub(in crate::manager) bounds: Bounds,
-    pub(in crate::manager) hand_off: HandOff,
-    pub(in crate::manager) fencing: Fencing,
-    pub(in crate::manager) guard: RestartGuard,
-    pub(in crate::manager) bootstrap: bool,
-    pub(in crate::manager) redact: bool,
-    pub(in crate::manager) connect_timeout: Duration,
+    pub(crate) bounds: Bounds,
+    pub(crate) hand_off: HandOff,
+    pub(crate) fencing: Fencing,
+    pub(crate) guard: RestartGuard,
+    pub(crate) bootstrap: bool,
+    pub(crate) redact: bool,
+    pub(crate) connect_timeout: Duration,
     // How many losses the quorum masks.
-    pub(in crate::manager) masked: usize,
+    pub(crate) masked: usize,
 }
 
 impl Options {
     /// The config that all processes that share `nodes` must have in common.
-    pub(in crate::manager) fn config(&self, nodes: &[Arc<dyn Node>]) -> Arc<ClusterConfig> {
+    pub(crate) fn config(&self, nodes: &[Arc<dyn Node>]) -> Arc<ClusterConfig> {
         let described = nodes.iter().map(|node| match node.agreed() {
             more if more.is_empty() => node.name().to_owned(),
             more => format!("{} ({more})", node.name()),

@@ -70,7 +70,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartGuard {
     // `None`: off.
-    pub(in crate::manager) max_clock_skew: Option<Duration>,
+    pub(crate) max_clock_skew: Option<Duration>,
 }
 
 impl RestartGuard {

@@ -11,7 +11,7 @@ use crate::moment::Moment;
 
 /// The keys in cooldown, and until when. A hint: an entry that is forgotten costs fairness only.
 #[derive(Debug, Default)]
-pub(in crate::manager) struct Cooldown {
+pub(crate) struct Cooldown {
     until: Mutex<HashMap<Name, Moment>>,
 }
 
@@ -21,7 +21,7 @@ impl Cooldown {
     }
 
     /// Starts the cooldown of `name` at `now`.
-    pub(in crate::manager) fn start(&self, name: &Name, now: Moment, length: Duration) {
+    pub(crate) fn start(&self, name: &Name, now: Moment, length: Duration) {
         let mut until = self.until();
         if until.len() >= LIMIT {
             until.retain(|_, end| *end > now);
@@ -32,7 +32,7 @@ impl Cooldown {
     }
 
     /// What is left of the cooldown of `name`.
-    pub(in crate::manager) fn left(&self, name: &Name, now: Moment) -> Option<Duration> {
+    pub(crate) fn left(&self, name: &Name, now: Moment) -> Option<Duration> {
         let mut until = self.until();
         let end = *until.get(name)?;
         if end <= now {

@@ -9,7 +9,7 @@ use crate::moment::Moment;
 
 /// What is known of the holder of a key that is in use.
 #[derive(Clone, Debug)]
-pub(in crate::manager) enum Holder {
+pub(crate) enum Holder {
     /// This process.
     Here(Arc<Deadline>),
     /// Another process, until then unless it extends or releases the lock.
@@ -18,7 +18,7 @@ pub(in crate::manager) enum Holder {
 
 impl Holder {
     /// How long the lease goes on, as far as is known.
-    pub(in crate::manager) fn remaining(&self, clock: &dyn Clock) -> Option<Duration> {
+    pub(crate) fn remaining(&self, clock: &dyn Clock) -> Option<Duration> {
         match self {
             Self::Here(deadline) => deadline.left(clock),
             Self::Elsewhere(end) => Some(end.since(clock.now())),
@@ -28,14 +28,14 @@ impl Holder {
 
 /// Until when a lock of this process may be relied on, for checks without a mutex.
 #[derive(Debug)]
-pub(in crate::manager) struct Deadline {
+pub(crate) struct Deadline {
     nanos: AtomicU64,
     // For how much longer the nodes keep the lock.
     reserve: Duration,
 }
 
 impl Deadline {
-    pub(in crate::manager) const fn new(end: Moment, reserve: Duration) -> Self {
+    pub(crate) const fn new(end: Moment, reserve: Duration) -> Self {
         Self {
             nanos: AtomicU64::new(end.as_nanos()),
             reserve,
@@ -43,11 +43,11 @@ impl Deadline {
     }
 
     /// The origin of time for a lock that has ended: so one comparison answers for every loss.
-    pub(in crate::manager) fn get(&self) -> Moment {
+    pub(crate) fn get(&self) -> Moment {
         Moment::from_nanos(self.nanos.load(Ordering::Acquire))
     }
 
-    pub(in crate::manager) fn set(&self, end: Moment) {
+    pub(crate) fn set(&self, end: Moment) {
         self.nanos.store(end.as_nanos(), Ordering::Release);
     }
 

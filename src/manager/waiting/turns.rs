@@ -6,14 +6,14 @@ use crate::namespace::{NodeKey, NodeKeys};
 
 /// The right to go for all keys of one lock. `B` is what waiters are called with.
 #[derive(Debug)]
-pub(in crate::manager) struct Turns<B: Handover> {
+pub(crate) struct Turns<B: Handover> {
     turn: Turn<B>,
     // The next caller must ask the nodes.
     personal: bool,
 }
 
 impl<B: Handover<Note = Holder>> Turns<B> {
-    pub(in crate::manager) const fn new(turn: Turn<B>) -> Self {
+    pub(crate) const fn new(turn: Turn<B>) -> Self {
         Self {
             turn,
             personal: false,
@@ -21,47 +21,47 @@ impl<B: Handover<Note = Holder>> Turns<B> {
     }
 
     /// The same for a lock that never passes to another holder.
-    pub(in crate::manager) const fn personal(mut self) -> Self {
+    pub(crate) const fn personal(mut self) -> Self {
         self.personal = true;
         self
     }
 
     /// The right to go for `key` alone; that for the others passes on.
-    pub(in crate::manager) fn keep_only(self, key: &NodeKey) -> Option<Self> {
+    pub(crate) fn keep_only(self, key: &NodeKey) -> Option<Self> {
         let turn = self.turn.keep_only(key.as_str())?;
         Some(Self { turn, ..self })
     }
 
     /// The right to go for all of `keys`, if none of those that are missing is in use.
-    pub(in crate::manager) fn widen(self, keys: &NodeKeys) -> Option<Self> {
+    pub(crate) fn widen(self, keys: &NodeKeys) -> Option<Self> {
         let turn = self.turn.widen(&names(keys))?;
         Some(Self { turn, ..self })
     }
 
     /// Whether the lock may pass to a waiter as it is: only a lock of a single key does, and no personal one.
-    pub(in crate::manager) fn can_hand_off(&self) -> bool {
+    pub(crate) fn can_hand_off(&self) -> bool {
         !self.personal && self.turn.is_waited_for()
     }
 
     /// Notes who holds the keys.
-    pub(in crate::manager) fn note(&self, holder: &Holder) {
+    pub(crate) fn note(&self, holder: &Holder) {
         self.turn.note(holder);
     }
 
     /// The keys are being released, or will be if one of them is held elsewhere: also callers that do not wait for a
     /// holder wait for that.
-    pub(in crate::manager) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.turn.set_leaving(true);
     }
 
     /// The keys stay in use: callers that do not wait for a holder are sent away.
-    pub(in crate::manager) fn stay(&self) {
+    pub(crate) fn stay(&self) {
         self.turn.set_leaving(false);
     }
 }
 
 /// The names of `keys` in the queue.
-pub(in crate::manager) fn names(keys: &NodeKeys) -> Vec<Name> {
+pub(crate) fn names(keys: &NodeKeys) -> Vec<Name> {
     let keys = keys.as_slice().iter();
     keys.map(|key| Name::clone(key.shared())).collect()
 }

@@ -10,7 +10,7 @@ use crate::namespace::NodeKey;
 /// The callers of one manager that wait: in its queue, or for other processes. A caller that gets its lock at once is
 /// never among them. Clones are the same list.
 #[derive(Clone, Debug, Default)]
-pub(in crate::manager) struct Waiters(Arc<Mutex<List>>);
+pub(crate) struct Waiters(Arc<Mutex<List>>);
 
 #[derive(Debug, Default)]
 struct List {
@@ -26,7 +26,7 @@ impl Waiters {
 
     /// Adds a caller that began at `began` and waits for `key`, until the result is dropped: in the queue behind other
     /// callers of its process, or else for other processes.
-    pub(in crate::manager) fn add(&self, key: &NodeKey, began: Moment, in_queue: bool) -> Waiter {
+    pub(crate) fn add(&self, key: &NodeKey, began: Moment, in_queue: bool) -> Waiter {
         let mut list = self.list();
         let at = (began, list.next);
         list.next += 1;
@@ -43,7 +43,7 @@ impl Waiters {
     }
 
     /// For each key: how many callers wait for it, and since when the first of them.
-    pub(in crate::manager) fn by_key(&self) -> BTreeMap<Arc<str>, (NodeKey, usize, Moment)> {
+    pub(crate) fn by_key(&self) -> BTreeMap<Arc<str>, (NodeKey, usize, Moment)> {
         let mut keys = BTreeMap::new();
         for ((since, _), key) in &self.list().waiters {
             let name = Arc::clone(key.shared());
@@ -56,7 +56,7 @@ impl Waiters {
 
 /// One caller that waits.
 #[derive(Debug)]
-pub(in crate::manager) struct Waiter {
+pub(crate) struct Waiter {
     waiters: Waiters,
     at: (Moment, u64),
     in_queue: bool,

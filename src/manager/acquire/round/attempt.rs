@@ -32,7 +32,7 @@ use crate::token::{FencingToken, Owner, OwnerToken};
 
 /// What a round is for.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::manager) enum Purpose {
+pub(crate) enum Purpose {
     /// A lock.
     Lock,
     /// The stored result of an idempotency key, or else the lock to compute it.
@@ -46,7 +46,7 @@ pub(in crate::manager) enum Purpose {
 
 impl Purpose {
     /// The same, with the lock in any case; `None` if it is so already.
-    pub(in crate::manager) const fn adopting(self) -> Option<Self> {
+    pub(crate) const fn adopting(self) -> Option<Self> {
         match self {
             Self::Idempotent { adopt: false, keep } => Some(Self::Idempotent { adopt: true, keep }),
             Self::Lock | Self::Idempotent { .. } => None,
@@ -59,26 +59,26 @@ impl Purpose {
 /// It ends in exactly one of three ways: [`win`](Self::win) makes a lock of it, [`release`](Self::release) releases
 /// what it set and waits for that, and `drop`, at any point, releases what it set in the background.
 #[derive(Debug)]
-pub(in crate::manager) struct Attempt {
-    pub(in crate::manager) shared: Arc<Shared>,
-    pub(in crate::manager) keys: NodeKeys,
-    pub(in crate::manager) purpose: Purpose,
-    pub(in crate::manager) token: OwnerToken,
-    pub(in crate::manager) fence: Option<FencingToken>,
-    pub(in crate::manager) sent: Moment,
-    pub(in crate::manager) round: Round,
+pub(crate) struct Attempt {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) keys: NodeKeys,
+    pub(crate) purpose: Purpose,
+    pub(crate) token: OwnerToken,
+    pub(crate) fence: Option<FencingToken>,
+    pub(crate) sent: Moment,
+    pub(crate) round: Round,
     // How long fencing counters are kept; `None`: the lock has no fencing token.
-    pub(in crate::manager) keep_fence: Option<Duration>,
+    pub(crate) keep_fence: Option<Duration>,
     // Those of the nodes that have one.
-    pub(in crate::manager) records: Vec<(usize, Record)>,
+    pub(crate) records: Vec<(usize, Record)>,
     // The clocks of the nodes that granted.
-    pub(in crate::manager) clocks: Vec<u64>,
-    pub(in crate::manager) errors: Vec<(usize, NodeError)>,
-    pub(in crate::manager) fanout: Fanout<Result<AcquireReply, NodeError>>,
+    pub(crate) clocks: Vec<u64>,
+    pub(crate) errors: Vec<(usize, NodeError)>,
+    pub(crate) fanout: Fanout<Result<AcquireReply, NodeError>>,
     // The round was lost: the release of what it set is no news for others.
-    pub(in crate::manager) lost: bool,
+    pub(crate) lost: bool,
     // Only `win` and `drop` take it.
-    pub(in crate::manager) obligation: Option<Obligation>,
+    pub(crate) obligation: Option<Obligation>,
 }
 
 impl Attempt {
@@ -88,7 +88,7 @@ impl Attempt {
     ///
     /// [`AcquireError::ShuttingDown`] if the manager takes no more locks, and [`NoQuorum`] if a node is known to serve
     /// processes with another list.
-    pub(in crate::manager) fn new(
+    pub(crate) fn new(
         shared: &Arc<Shared>,
         keys: &NodeKeys,
         purpose: Purpose,
@@ -136,18 +136,18 @@ impl Attempt {
     }
 
     /// Which of the keys is in the way, as far as the nodes tell.
-    pub(in crate::manager) fn blocking_key(&self) -> Option<NodeKey> {
+    pub(crate) fn blocking_key(&self) -> Option<NodeKey> {
         let index = self.round.in_the_way()?;
         self.keys.as_slice().get(index).cloned()
     }
 
     /// When the request was sent.
-    pub(in crate::manager) const fn sent(&self) -> Moment {
+    pub(crate) const fn sent(&self) -> Moment {
         self.sent
     }
 
     /// Asks the nodes and returns the verdict as soon as it is certain, after the node time-out at the latest.
-    pub(in crate::manager) async fn decide(&mut self) -> Verdict {
+    pub(crate) async fn decide(&mut self) -> Verdict {
         self.fanout.until(sleep(self.shared.patience(self.sent)));
         loop {
             while let Some((node, reply)) = self.fanout.take_ready() {
@@ -168,7 +168,7 @@ impl Attempt {
     }
 
     /// Counts every node that has not replied as failed: the time is up.
-    pub(in crate::manager) fn time_out(&mut self) {
+    pub(crate) fn time_out(&mut self) {
         let late = self.fanout.abandon().into_iter();
         let late = late.map(|node| (node, self.shared.timed_out()));
         self.errors.extend(late);
@@ -176,11 +176,7 @@ impl Attempt {
     }
 
     /// Counts the reply of a node.
-    pub(in crate::manager) fn take_reply(
-        &mut self,
-        node: usize,
-        reply: Result<AcquireReply, NodeError>,
-    ) {
+    pub(crate) fn take_reply(&mut self, node: usize, reply: Result<AcquireReply, NodeError>) {
         let vote = match reply {
             Ok(
                 AcquireReply::Granted { fence: None } | AcquireReply::Promised { fence: None, .. },
@@ -234,7 +230,7 @@ impl Attempt {
     }
 
     /// Makes a lock on `target` of a granted round. If no validity is left by now, everything is released.
-    pub(in crate::manager) fn win(
+    pub(crate) fn win(
         mut self,
         target: LockTarget,
         turns: Turns,
@@ -301,7 +297,7 @@ impl Attempt {
 
     /// Releases what the round set and waits until those nodes are free, so that the next round is not refused by
     /// keys of our own previous attempt. Nodes that have not replied are settled in the background.
-    pub(in crate::manager) async fn release(mut self) {
+    pub(crate) async fn release(mut self) {
         let granted: Vec<usize> = (0..self.shared.nodes.len())
             .filter(|node| matches!(self.round.vote(*node), Some(Vote::Granted(_))))
             .collect();
@@ -330,7 +326,7 @@ impl Attempt {
     }
 
     /// The error for a round without a quorum.
-    pub(in crate::manager) fn no_quorum(&self) -> NoQuorum {
+    pub(crate) fn no_quorum(&self) -> NoQuorum {
         self.shared.no_quorum(self.errors.clone())
     }
 }

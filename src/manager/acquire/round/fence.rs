@@ -17,7 +17,7 @@ impl Attempt {
     /// # Errors
     ///
     /// [`NoQuorum`] if too few nodes confirmed it within the node time-out.
-    pub(in crate::manager) async fn settle_fence(&mut self) -> Result<(), NoQuorum> {
+    pub(crate) async fn settle_fence(&mut self) -> Result<(), NoQuorum> {
         let Some(keep) = self.keep_fence else {
             return Ok(());
         };

@@ -15,7 +15,7 @@ use crate::manager::shared::Shared;
 use crate::node::{AcquireReply, NodeError};
 
 /// Settles a lost round: releases what was granted, and what is granted late.
-pub(in crate::manager) async fn settle_lost(
+pub(crate) async fn settle_lost(
     shared: Arc<Shared>,
     command: Command,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,
@@ -47,7 +47,7 @@ pub(in crate::manager) async fn settle_lost(
 }
 
 /// Counts the late replies of a round that was won; plans a top-up for the nodes that are missing then.
-pub(in crate::manager) async fn take_late_replies(
+pub(crate) async fn take_late_replies(
     shared: Arc<Shared>,
     held: Arc<HeldLease>,
     mut fanout: Fanout<Result<AcquireReply, NodeError>>,

@@ -27,7 +27,7 @@ impl Attempt {
     /// # Errors
     ///
     /// [`NoQuorum`] if it is still open after the node time-out.
-    pub(in crate::manager) async fn adoptable(&mut self) -> Result<Option<Record>, NoQuorum> {
+    pub(crate) async fn adoptable(&mut self) -> Result<Option<Record>, NoQuorum> {
         loop {
             let (record, life) = self.highest_record();
             match life {
@@ -60,7 +60,7 @@ impl Attempt {
     }
 
     /// The record that a quorum has under `ballot`. It is written to nodes without it in the background.
-    pub(in crate::manager) fn replay(mut self, ballot: FencingToken) -> Option<Record> {
+    pub(crate) fn replay(mut self, ballot: FencingToken) -> Option<Record> {
         let mut records = self.records.iter().map(|(_, record)| record);
         let record = records.find(|record| record.ballot == ballot)?.clone();
         let lacks = |vote: Option<Vote>| match vote {

@@ -11,16 +11,16 @@ use crate::token::FencingToken;
 
 /// What the other nodes answered.
 #[derive(Default)]
-pub(in crate::manager) struct Others {
-    pub(in crate::manager) intact: usize,
-    pub(in crate::manager) answered: usize,
-    pub(in crate::manager) known: Duration,
+pub(crate) struct Others {
+    pub(crate) intact: usize,
+    pub(crate) answered: usize,
+    pub(crate) known: Duration,
     // The longest lease under a config before, on nodes that may not have waited for it yet.
-    pub(in crate::manager) earlier: Duration,
-    pub(in crate::manager) high_water: Option<FencingToken>,
+    pub(crate) earlier: Duration,
+    pub(crate) high_water: Option<FencingToken>,
 }
 
-pub(in crate::manager) async fn census(set: &NodeSet, except: usize) -> Others {
+pub(crate) async fn census(set: &NodeSet, except: usize) -> Others {
     let mut census = Others::default();
     let others = (0..set.nodes.len()).filter(|index| *index != except);
     let mut replies = set.send(others, |node| check_in(set, node, CheckInMode::Normal));

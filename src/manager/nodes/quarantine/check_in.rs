@@ -11,7 +11,7 @@ use crate::node::{
 };
 
 /// Asks `node` whether it votes, and has it quarantine itself if it lost its data.
-pub(in crate::manager) fn check_in(
+pub(crate) fn check_in(
     set: &NodeSet,
     node: &dyn Node,
     mode: CheckInMode,
@@ -26,12 +26,7 @@ pub(in crate::manager) fn check_in(
 }
 
 /// Stores and logs why a node refuses a command that it needs for its vote, if an operator has to repair that.
-pub(in crate::manager) fn refused(
-    set: &NodeSet,
-    index: usize,
-    command: &'static str,
-    error: &NodeError,
-) {
+pub(crate) fn refused(set: &NodeSet, index: usize, command: &'static str, error: &NodeError) {
     let is_lasting = matches!(
         error.kind(),
         NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Garbled
@@ -42,7 +37,7 @@ pub(in crate::manager) fn refused(
 }
 
 /// Stores that a node votes.
-pub(in crate::manager) fn votes(set: &NodeSet, index: usize) {
+pub(crate) fn votes(set: &NodeSet, index: usize) {
     set.voting.clear_refusal(index, None);
     set.voting.done(index, false);
     let before = set.voting.set(index, State::Voting);
@@ -52,8 +47,8 @@ pub(in crate::manager) fn votes(set: &NodeSet, index: usize) {
 }
 
 /// How often a node that votes is asked: a restart should be noticed before the next lock is requested.
-pub(in crate::manager) const IDLE: Duration = Duration::from_secs(1);
+pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// The command that asks for a vote.
-pub(in crate::manager) const CHECK_IN: &str = "check-in";
+pub(crate) const CHECK_IN: &str = "check-in";
 /// How soon a node that did not answer is asked again.
-pub(in crate::manager) const SOON: Duration = Duration::from_millis(50);
+pub(crate) const SOON: Duration = Duration::from_millis(50);

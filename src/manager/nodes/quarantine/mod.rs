@@ -16,8 +16,8 @@
 //! * `census`: what the other nodes know meanwhile.
 //! * `promote`: the end of a quarantine.
 
-pub(in crate::manager) mod census;
-pub(in crate::manager) mod check_in;
-pub(in crate::manager) mod monitor;
-pub(in crate::manager) mod observe;
-pub(in crate::manager) mod promote;
+pub(crate) mod census;
+pub(crate) mod check_in;
+pub(crate) mod monitor;
+pub(crate) mod observe;
+pub(crate) mod promote;

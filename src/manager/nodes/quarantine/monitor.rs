@@ -14,11 +14,7 @@ use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::node::{CheckInMode, CheckInReply, NodeErrorKind};
 
 /// Asks one node again and again whether it votes, until its manager is gone.
-pub(in crate::manager) async fn monitor(
-    set: Weak<NodeSet>,
-    voting: Arc<VotingStatuses>,
-    index: usize,
-) {
+pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<VotingStatuses>, index: usize) {
     let mut pause = Duration::ZERO;
     loop {
         tokio::select! {

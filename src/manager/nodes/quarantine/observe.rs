@@ -12,16 +12,16 @@ use crate::moment::Moment;
 use crate::protocol::quarantine::{Census, Rule, Wait};
 
 /// What a node in quarantine answers.
-pub(in crate::manager) struct Found {
-    pub(in crate::manager) id: String,
-    pub(in crate::manager) max_lease: Duration,
-    pub(in crate::manager) earlier: Duration,
-    pub(in crate::manager) accepted: bool,
-    pub(in crate::manager) unused: bool,
+pub(crate) struct Found {
+    pub(crate) id: String,
+    pub(crate) max_lease: Duration,
+    pub(crate) earlier: Duration,
+    pub(crate) accepted: bool,
+    pub(crate) unused: bool,
 }
 
 /// Follows a node through its quarantine. Returns when to ask again.
-pub(in crate::manager) async fn observe(set: &NodeSet, index: usize, found: Found) -> Duration {
+pub(crate) async fn observe(set: &NodeSet, index: usize, found: Found) -> Duration {
     // The other nodes are asked at every check-in. Only a census that begins after the wait counts: what an earlier one
     // read may be overtaken by grants to holders that the node has forgotten.
     let now = set.clock.now();

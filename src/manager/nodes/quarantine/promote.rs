@@ -14,7 +14,7 @@ use crate::node::PromoteRequest;
 use crate::token::FencingToken;
 
 /// Promotes a node whose quarantine is over, together with others where none votes. Returns when to ask again.
-pub(in crate::manager) async fn try_promote(
+pub(crate) async fn try_promote(
     set: &NodeSet,
     index: usize,
     quarantine: Quarantine,

@@ -1,7 +1,7 @@
 //! Which nodes vote, as last observed.
 
-pub(in crate::manager) mod overrides;
-pub(in crate::manager) mod state;
-pub(in crate::manager) mod status;
-pub(in crate::manager) mod statuses;
-pub(in crate::manager) mod summary;
+pub(crate) mod overrides;
+pub(crate) mod state;
+pub(crate) mod status;
+pub(crate) mod statuses;
+pub(crate) mod summary;

@@ -8,7 +8,7 @@ use crate::moment::Moment;
 
 /// While it lives, nodes are trusted to have nothing to forget, or are taken over from others.
 #[must_use = "the override ends when this is dropped"]
-pub(in crate::manager) struct Override<'a> {
+pub(crate) struct Override<'a> {
     voting: &'a VotingStatuses,
     flag: fn(&Slot) -> &AtomicBool,
 }
@@ -23,7 +23,7 @@ impl Drop for Override<'_> {
 
 /// While it lives, nodes are taken over from others, and the list counts as accepted once a quorum has accepted it.
 #[must_use = "the override ends when this is dropped"]
-pub(in crate::manager) struct Adoption<'a> {
+pub(crate) struct Adoption<'a> {
     _override: Override<'a>,
     voting: &'a VotingStatuses,
 }
@@ -40,17 +40,17 @@ impl Drop for Adoption<'_> {
 
 impl VotingStatuses {
     /// Sets whether nodes that are seen for the first time are trusted to have nothing to forget.
-    pub(in crate::manager) fn trust_new(&self, trusted: bool) {
+    pub(crate) fn trust_new(&self, trusted: bool) {
         self.trusts_new.store(trusted, Ordering::Release);
     }
 
     /// Trusts all nodes to have nothing to forget, until this is dropped.
-    pub(in crate::manager) fn trust_all(&self) -> Override<'_> {
+    pub(crate) fn trust_all(&self) -> Override<'_> {
         self.override_all(|slot| &slot.trusted)
     }
 
     /// Takes all nodes that answer over from processes with another config, until this is dropped.
-    pub(in crate::manager) fn adopt_all(&self, now: Moment) -> Adoption<'_> {
+    pub(crate) fn adopt_all(&self, now: Moment) -> Adoption<'_> {
         let mut list = self.list();
         let (since, calls) = list.adopting.unwrap_or((now, 0));
         list.adopting = Some((since, calls + 1));
@@ -69,19 +69,19 @@ impl VotingStatuses {
         Override { voting: self, flag }
     }
 
-    pub(in crate::manager) fn is_trusted(&self, node: usize, quarantine: &Quarantine) -> bool {
+    pub(crate) fn is_trusted(&self, node: usize, quarantine: &Quarantine) -> bool {
         let slot = self.slots.get(node);
         let trusted = slot.is_some_and(|slot| slot.trusted.load(Ordering::Acquire));
         trusted || quarantine.first && self.trusts_new.load(Ordering::Acquire)
     }
 
-    pub(in crate::manager) fn is_adopted(&self, node: usize) -> bool {
+    pub(crate) fn is_adopted(&self, node: usize) -> bool {
         let slot = self.slots.get(node);
         slot.is_some_and(|slot| slot.adopt.load(Ordering::Acquire))
     }
 
     /// Ends one override for `node`.
-    pub(in crate::manager) fn done(&self, node: usize, adopted: bool) {
+    pub(crate) fn done(&self, node: usize, adopted: bool) {
         if let Some(slot) = self.slots.get(node) {
             let flag = if adopted { &slot.adopt } else { &slot.trusted };
             flag.store(false, Ordering::Release);
@@ -89,14 +89,14 @@ impl VotingStatuses {
     }
 
     /// Whether an override has yet to be applied to a node.
-    pub(in crate::manager) fn is_pending(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         let wanted = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         let mut slots = self.slots.iter();
         slots.any(|slot| wanted(&slot.adopt) || wanted(&slot.trusted))
     }
 
     /// Whether the quarantine of `node` is about to end, because it need not wait.
-    pub(in crate::manager) fn is_exempt(&self, node: usize, state: &State) -> bool {
+    pub(crate) fn is_exempt(&self, node: usize, state: &State) -> bool {
         match state {
             State::Quarantined(quarantine) => {
                 (quarantine.unused && self.is_intact() || self.is_trusted(node, quarantine))

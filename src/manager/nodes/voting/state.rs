@@ -7,7 +7,7 @@ use crate::token::FencingToken;
 
 /// What is known of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::manager) enum State {
+pub(crate) enum State {
     Unknown,
     Voting,
     Quarantined(Quarantine),
@@ -16,37 +16,37 @@ pub(in crate::manager) enum State {
 
 /// A quarantine as observed by this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::manager) struct Quarantine {
-    pub(in crate::manager) id: String,
+pub(crate) struct Quarantine {
+    pub(crate) id: String,
     /// When this process first saw it, by its own clock.
-    pub(in crate::manager) since: Moment,
-    pub(in crate::manager) end: End,
-    pub(in crate::manager) remembered: bool,
+    pub(crate) since: Moment,
+    pub(crate) end: End,
+    pub(crate) remembered: bool,
     /// Observed before anything else of the node.
-    pub(in crate::manager) first: bool,
+    pub(crate) first: bool,
     /// The node has nothing to forget.
-    pub(in crate::manager) unused: bool,
+    pub(crate) unused: bool,
     /// Whether it was logged.
-    pub(in crate::manager) logged: bool,
+    pub(crate) logged: bool,
     /// How to promote the node, once its time is over.
-    pub(in crate::manager) plan: Option<Plan>,
+    pub(crate) plan: Option<Plan>,
 }
 
 /// How to promote a node, by what the others answered after its quarantine was over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::manager) struct Plan {
+pub(crate) struct Plan {
     /// When they were asked.
-    pub(in crate::manager) asked: Moment,
+    pub(crate) asked: Moment,
     /// The longest lease that they know of.
-    pub(in crate::manager) known: Duration,
-    pub(in crate::manager) high_water: Option<FencingToken>,
+    pub(crate) known: Duration,
+    pub(crate) high_water: Option<FencingToken>,
     /// Whether none of them votes.
-    pub(in crate::manager) alone: bool,
+    pub(crate) alone: bool,
 }
 
 /// When a quarantine ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::manager) enum End {
+pub(crate) enum End {
     At(Moment),
     /// Not before every node has accepted the list.
     Incomplete,
@@ -55,7 +55,7 @@ pub(in crate::manager) enum End {
 }
 
 impl End {
-    pub(in crate::manager) const fn moment(self) -> Option<Moment> {
+    pub(crate) const fn moment(self) -> Option<Moment> {
         match self {
             Self::At(moment) => Some(moment),
             Self::Incomplete | Self::Alone => None,
@@ -65,16 +65,16 @@ impl End {
 
 /// The config of a node that is under another than ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::manager) struct Foreign {
-    pub(in crate::manager) reason: String,
+pub(crate) struct Foreign {
+    pub(crate) reason: String,
     /// `None`: not told.
-    pub(in crate::manager) digest: Option<String>,
+    pub(crate) digest: Option<String>,
     /// Whether it has replaced ours.
-    pub(in crate::manager) replaces_ours: bool,
+    pub(crate) replaces_ours: bool,
 }
 
 impl Quarantine {
-    pub(in crate::manager) fn explain(&self, now: Moment) -> String {
+    pub(crate) fn explain(&self, now: Moment) -> String {
         let left = match self.end {
             End::At(end) => end.since(now),
             End::Incomplete => {

@@ -11,63 +11,63 @@ use crate::node::NodeError;
 
 /// What is known of the votes of all nodes.
 #[derive(Debug)]
-pub(in crate::manager) struct VotingStatuses {
-    pub(in crate::manager) slots: Vec<Slot>,
+pub(crate) struct VotingStatuses {
+    pub(crate) slots: Vec<Slot>,
     // How many make a quorum.
-    pub(in crate::manager) needed: usize,
+    pub(crate) needed: usize,
     // Something became known.
-    pub(in crate::manager) changed: Notify,
+    pub(crate) changed: Notify,
     // Nodes that are seen for the first time are trusted to have nothing to forget.
-    pub(in crate::manager) trusts_new: AtomicBool,
+    pub(crate) trusts_new: AtomicBool,
     // Every node was asked once, or the first callers have waited long enough for that.
-    pub(in crate::manager) all_asked: AtomicBool,
-    pub(in crate::manager) list: Mutex<List>,
+    pub(crate) all_asked: AtomicBool,
+    pub(crate) list: Mutex<List>,
     // A node serves processes with another list, which ours is not known to have replaced. Changed under the mutex of
     // `list` only.
-    pub(in crate::manager) blocked: AtomicBool,
+    pub(crate) blocked: AtomicBool,
 }
 
 /// What is known of the list of nodes as a whole.
 #[derive(Debug, Default)]
-pub(in crate::manager) struct List {
+pub(crate) struct List {
     // Since when all nodes are known to have accepted it.
-    pub(in crate::manager) complete: Option<Moment>,
+    pub(crate) complete: Option<Moment>,
     // Since when it is being put in place of another, and by how many calls.
-    pub(in crate::manager) adopting: Option<(Moment, usize)>,
+    pub(crate) adopting: Option<(Moment, usize)>,
 }
 
 /// What is known of one node, and what to do at its next check-in.
 #[derive(Debug)]
-pub(in crate::manager) struct Slot {
-    pub(in crate::manager) known: Mutex<Known>,
+pub(crate) struct Slot {
+    pub(crate) known: Mutex<Known>,
     // Ask it now.
-    pub(in crate::manager) wake: Notify,
+    pub(crate) wake: Notify,
     // It was asked whether it votes, whether or not it answered.
-    pub(in crate::manager) asked: AtomicBool,
+    pub(crate) asked: AtomicBool,
     // It has answered that.
-    pub(in crate::manager) answered: AtomicBool,
+    pub(crate) answered: AtomicBool,
     // The next check-in takes it over from processes with another config.
-    pub(in crate::manager) adopt: AtomicBool,
+    pub(crate) adopt: AtomicBool,
     // The next check-in ends its quarantine: no lock can be held.
-    pub(in crate::manager) trusted: AtomicBool,
+    pub(crate) trusted: AtomicBool,
     // The command that it refuses and needs for its vote, and why.
-    pub(in crate::manager) refusal: Mutex<Option<(&'static str, NodeError)>>,
+    pub(crate) refusal: Mutex<Option<(&'static str, NodeError)>>,
 }
 
 #[derive(Debug)]
-pub(in crate::manager) struct Known {
-    pub(in crate::manager) state: State,
+pub(crate) struct Known {
+    pub(crate) state: State,
     // Whether it was under our config when it last answered.
-    pub(in crate::manager) accepted: bool,
+    pub(crate) accepted: bool,
     // Whether it may have forgotten something then.
-    pub(in crate::manager) forgot: bool,
+    pub(crate) forgot: bool,
     // The configs that ours has replaced there.
-    pub(in crate::manager) replaced: Vec<String>,
+    pub(crate) replaced: Vec<String>,
 }
 
 impl VotingStatuses {
     /// Of `nodes` nodes, of which a quorum is `needed`. Unless they are `guarded`, all vote.
-    pub(in crate::manager) fn new(nodes: usize, needed: usize, guarded: bool) -> Self {
+    pub(crate) fn new(nodes: usize, needed: usize, guarded: bool) -> Self {
         let state = if guarded {
             State::Unknown
         } else {
@@ -98,23 +98,23 @@ impl VotingStatuses {
         }
     }
 
-    pub(in crate::manager) fn known(&self, node: usize) -> Option<MutexGuard<'_, Known>> {
+    pub(crate) fn known(&self, node: usize) -> Option<MutexGuard<'_, Known>> {
         let slot = self.slots.get(node)?;
         Some(slot.known.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(in crate::manager) fn list(&self) -> MutexGuard<'_, List> {
+    pub(crate) fn list(&self) -> MutexGuard<'_, List> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of `node`.
-    pub(in crate::manager) fn get(&self, node: usize) -> State {
+    pub(crate) fn get(&self, node: usize) -> State {
         self.known(node)
             .map_or(State::Unknown, |known| known.state.clone())
     }
 
     /// Stores what is known of `node`; returns what was known before.
-    pub(in crate::manager) fn set(&self, node: usize, state: State) -> State {
+    pub(crate) fn set(&self, node: usize, state: State) -> State {
         let before = match self.known(node) {
             Some(mut known) => {
                 if matches!(state, State::Foreign(_)) {
@@ -131,13 +131,7 @@ impl VotingStatuses {
 
     /// Stores that `node` is under our config, which `replaced` others there, and whether it may have forgotten a
     /// grant.
-    pub(in crate::manager) fn accepts(
-        &self,
-        node: usize,
-        replaced: Vec<String>,
-        forgot: bool,
-        now: Moment,
-    ) {
+    pub(crate) fn accepts(&self, node: usize, replaced: Vec<String>, forgot: bool, now: Moment) {
         if let Some(mut known) = self.known(node) {
             known.accepted = true;
             known.forgot = forgot;
@@ -175,7 +169,7 @@ impl VotingStatuses {
     }
 
     /// The nodes under another config, and whether each only costs its vote: ours has replaced theirs.
-    pub(in crate::manager) fn foreigners(&self) -> impl Iterator<Item = (usize, bool)> {
+    pub(crate) fn foreigners(&self) -> impl Iterator<Item = (usize, bool)> {
         let replaced: Vec<String> = (0..self.slots.len())
             .filter_map(|node| self.known(node).map(|known| known.replaced.clone()))
             .flatten()
@@ -194,19 +188,19 @@ impl VotingStatuses {
     }
 
     /// Whether nothing may be granted or extended, because a node serves processes with another list.
-    pub(in crate::manager) fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::Acquire)
     }
 
     /// Since when all nodes are known to have accepted the list, or a quorum, if it is being put in place of another.
-    pub(in crate::manager) fn complete_since(&self) -> Option<Moment> {
+    pub(crate) fn complete_since(&self) -> Option<Moment> {
         let list = self.list();
         let adopting = list.adopting.filter(|_| self.accepted() >= self.needed);
         list.complete.or(adopting.map(|(since, _)| since))
     }
 
     /// Whether no node may have forgotten a grant. One that has may have been in use by others until then.
-    pub(in crate::manager) fn is_intact(&self) -> bool {
+    pub(crate) fn is_intact(&self) -> bool {
         let whole = |node| {
             self.known(node)
                 .is_some_and(|known| known.accepted && !known.forgot)
@@ -215,7 +209,7 @@ impl VotingStatuses {
     }
 
     /// Stores that `node` is under another config, as the error of a command says.
-    pub(in crate::manager) fn note_foreign(&self, node: usize, error: &NodeError) {
+    pub(crate) fn note_foreign(&self, node: usize, error: &NodeError) {
         let digest = error.config();
         let known = match self.get(node) {
             State::Foreign(foreign) => foreign.digest.as_deref() == digest,
@@ -237,7 +231,7 @@ impl VotingStatuses {
     }
 
     /// Stores that `node` was asked whether it votes, and whether it `answered`.
-    pub(in crate::manager) fn checked_in(&self, node: usize, answered: bool) {
+    pub(crate) fn checked_in(&self, node: usize, answered: bool) {
         let Some(slot) = self.slots.get(node) else {
             return;
         };
@@ -247,7 +241,7 @@ impl VotingStatuses {
         }
     }
 
-    pub(in crate::manager) fn refusal(
+    pub(crate) fn refusal(
         &self,
         node: usize,
     ) -> Option<MutexGuard<'_, Option<(&'static str, NodeError)>>> {
@@ -256,7 +250,7 @@ impl VotingStatuses {
     }
 
     /// Stores that `node` refuses a command, and why; returns whether that is news.
-    pub(in crate::manager) fn note_refusal(
+    pub(crate) fn note_refusal(
         &self,
         node: usize,
         command: &'static str,
@@ -268,7 +262,7 @@ impl VotingStatuses {
     }
 
     /// Stores that `node` does not refuse this command, or any.
-    pub(in crate::manager) fn clear_refusal(&self, node: usize, command: Option<&'static str>) {
+    pub(crate) fn clear_refusal(&self, node: usize, command: Option<&'static str>) {
         if let Some(mut known) = self.refusal(node)
             && (command.is_none() || command == known.as_ref().map(|(refused, _)| *refused))
         {
@@ -277,19 +271,19 @@ impl VotingStatuses {
     }
 
     /// Has `node` asked again now.
-    pub(in crate::manager) fn recheck(&self, node: usize) {
+    pub(crate) fn recheck(&self, node: usize) {
         if let Some(slot) = self.slots.get(node) {
             slot.wake.notify_one();
         }
     }
 
     /// Has all nodes asked again now.
-    pub(in crate::manager) fn recheck_all(&self) {
+    pub(crate) fn recheck_all(&self) {
         (0..self.slots.len()).for_each(|node| self.recheck(node));
     }
 
     /// Waits until `node` is to be asked again.
-    pub(in crate::manager) async fn recheck_due(&self, node: usize) {
+    pub(crate) async fn recheck_due(&self, node: usize) {
         match self.slots.get(node) {
             Some(slot) => slot.wake.notified().await,
             None => std::future::pending().await,
@@ -297,7 +291,7 @@ impl VotingStatuses {
     }
 
     /// Resolves at the next change of any status. Create it before the statuses are read.
-    pub(in crate::manager) fn news(&self) -> tokio::sync::futures::Notified<'_> {
+    pub(crate) fn news(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
     }
 }

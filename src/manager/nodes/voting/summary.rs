@@ -13,7 +13,7 @@ use crate::node::{NodeError, NodeErrorKind};
 
 impl VotingStatuses {
     /// How many nodes have answered whether they vote.
-    pub(in crate::manager) fn answered(&self) -> usize {
+    pub(crate) fn answered(&self) -> usize {
         let answered = |slot: &&Slot| slot.answered.load(Ordering::Acquire);
         self.slots.iter().filter(answered).count()
     }
@@ -27,11 +27,7 @@ impl VotingStatuses {
     }
 
     /// Waits until `is_enough`, which is evaluated at each change, at most for `limit`.
-    pub(in crate::manager) async fn news_until(
-        &self,
-        limit: Duration,
-        is_enough: impl Fn() -> bool,
-    ) {
+    pub(crate) async fn news_until(&self, limit: Duration, is_enough: impl Fn() -> bool) {
         let enough = async {
             loop {
                 let news = self.news();
@@ -46,7 +42,7 @@ impl VotingStatuses {
 
     /// Waits until every node was asked once, so that it is known which processes they serve; at most for `limit`. Only
     /// the first callers of a manager wait.
-    pub(in crate::manager) async fn all_asked(&self, limit: Duration) {
+    pub(crate) async fn all_asked(&self, limit: Duration) {
         if self.all_asked.load(Ordering::Acquire) {
             return;
         }
@@ -55,7 +51,7 @@ impl VotingStatuses {
     }
 
     /// What is known of `node`, for snapshots and metrics.
-    pub(in crate::manager) fn show(&self, node: usize, now: Moment) -> VotingStatus {
+    pub(crate) fn show(&self, node: usize, now: Moment) -> VotingStatus {
         match self.get(node) {
             State::Unknown => VotingStatus::Unknown,
             State::Voting => VotingStatus::Voting,
@@ -70,7 +66,7 @@ impl VotingStatuses {
     }
 
     /// Why `node` does not grant.
-    pub(in crate::manager) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
+    pub(crate) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
         // Until that is repaired, no waiting helps.
         let refusal = self.refusal(node)?.clone();
         if let Some((_, error)) = refusal {
@@ -87,7 +83,7 @@ impl VotingStatuses {
     }
 
     /// How many nodes vote.
-    pub(in crate::manager) fn voting(&self) -> usize {
+    pub(crate) fn voting(&self) -> usize {
         let nodes = 0..self.slots.len();
         nodes
             .filter(|node| self.get(*node) == State::Voting)
@@ -95,7 +91,7 @@ impl VotingStatuses {
     }
 
     /// How many nodes have answered whether they vote, and are not about to be promoted.
-    pub(in crate::manager) fn settled(&self) -> usize {
+    pub(crate) fn settled(&self) -> usize {
         let slots = self.slots.iter().enumerate();
         let settled = |(node, slot): &(usize, &Slot)| {
             slot.answered.load(Ordering::Acquire) && !self.is_exempt(*node, &self.get(*node))
@@ -104,7 +100,7 @@ impl VotingStatuses {
     }
 
     /// How many of the nodes that are `up` vote or will.
-    pub(in crate::manager) fn promising(&self, up: impl Fn(usize) -> bool) -> usize {
+    pub(crate) fn promising(&self, up: impl Fn(usize) -> bool) -> usize {
         let will = |node: &usize| match self.get(*node) {
             State::Voting => true,
             State::Quarantined(quarantine) => quarantine.end.moment().is_some(),
@@ -115,7 +111,7 @@ impl VotingStatuses {
     }
 
     /// After how long `needed` nodes vote, if it is quarantines that keep them from it. Only nodes that are `up` count.
-    pub(in crate::manager) fn quorum_in(
+    pub(crate) fn quorum_in(
         &self,
         needed: usize,
         now: Moment,
@@ -135,7 +131,7 @@ impl VotingStatuses {
     }
 
     /// Whether an error of this kind says nothing new about the vote of `node`.
-    pub(in crate::manager) fn knows(&self, node: usize, kind: NodeErrorKind) -> bool {
+    pub(crate) fn knows(&self, node: usize, kind: NodeErrorKind) -> bool {
         match kind {
             NodeErrorKind::Quarantined => matches!(self.get(node), State::Quarantined(_)),
             _ => true,
@@ -143,7 +139,7 @@ impl VotingStatuses {
     }
 
     /// Whether quarantines of other nodes than `node` end by `end`, and it is not yet known how to promote those.
-    pub(in crate::manager) fn others_end_by(&self, node: usize, end: Moment) -> bool {
+    pub(crate) fn others_end_by(&self, node: usize, end: Moment) -> bool {
         let mut others = (0..self.slots.len()).filter(|other| *other != node);
         others.any(|other| match self.get(other) {
             State::Quarantined(other) => {
@@ -154,7 +150,7 @@ impl VotingStatuses {
     }
 
     /// The nodes that block all grants, and why.
-    pub(in crate::manager) fn blocking(&self) -> Vec<(usize, NodeError)> {
+    pub(crate) fn blocking(&self) -> Vec<(usize, NodeError)> {
         let nodes = self.foreigners().filter(|(_, harmless)| !harmless);
         let nodes: Vec<usize> = nodes.map(|(node, _)| node).collect();
         let error = |node: usize| match self.get(node) {
