@@ -84,7 +84,7 @@ soak: export REDLOCK_SOAK_DUPLICATES ?= 20
 soak: servers
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --profile soak --all-features; \
 	else set -x; \
-	$(CARGO) test --all-features --test chaos --test fencing --test replays -- --nocapture --test-threads 1; fi
+	$(CARGO) test --all-features --test chaos --test fencing --test idempotency_redis -- --nocapture --test-threads 1; fi
 
 # Each feature by itself, because features only add and nobody tries them alone.
 lint:

@@ -15,7 +15,7 @@ use crate::support::server::{Kind, Server};
 const TTL: Duration = Duration::from_secs(10);
 const CROWD: usize = 16;
 pub(crate) const OURS: &str = "tower-redlock";
-const BARE: &str = "  no numbers, no guard";
+const BARE: &str = "  no fencing, no guard";
 
 pub(crate) async fn run() {
     for count in [1, 3, 5] {
@@ -35,7 +35,7 @@ pub(crate) async fn ours_at(urls: impl IntoIterator<Item = String>) -> LockManag
     builder.connect().await.unwrap()
 }
 
-/// The same without numbers and without the guard: what other Redlocks promise, and no more.
+/// The same without fencing tokens and without the guard: what other Redlocks promise, and no more.
 async fn bare(servers: &[Server]) -> LockManager {
     let builder = LockManager::builder().redis(servers.iter().map(Server::url));
     let builder = builder

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use crate::support::server::Server;
 
-/// What a lock without numbers and without a restart guard needs.
+/// What a lock without a fencing token and without a restart guard needs.
 pub(crate) const ACQUIRE: &str = "
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   return {1}

@@ -1,6 +1,6 @@
 //! How fast locks are, beside the least that any such lock can cost and beside another library, on real servers
 //! that this program starts itself. Run with `cargo bench --all-features`, or `cargo bench --all-features -- acquire`
-//! for a part: acquire, middleware, idempotency, frozen, queue, contention, start, herd, deadline, numbers.
+//! for a part: acquire, middleware, idempotency, frozen, queue, contention, start, herd, deadline, fencing.
 //! `REDLOCK_BENCH_SECONDS` shortens or lengthens those that run for a time.
 //!
 //! Nothing here fails for being slow: numbers of one machine say little about another, only the ratios within one
@@ -18,6 +18,7 @@ mod clock;
 mod contention;
 mod cost;
 mod deadline;
+mod fencing;
 mod floors;
 mod frozen;
 mod herd;
@@ -26,7 +27,6 @@ mod herd;
 mod idempotency;
 mod measure;
 mod middleware;
-mod numbers;
 mod peers;
 mod proxy;
 mod queue;
@@ -82,8 +82,8 @@ fn bench(runtime: &std::rc::Rc<Runtime>, words: &[String]) {
     if is_wanted("deadline") {
         runtime.block_on(deadline::run());
     }
-    if is_wanted("numbers") {
-        runtime.block_on(numbers::run());
+    if is_wanted("fencing") {
+        runtime.block_on(fencing::run());
     }
 }
 

@@ -204,7 +204,7 @@ struct Holder {
 
 impl Holder {
     fn of(name: &'static str, lock: &LockGuard) -> Result<Self, AnyError> {
-        let fence = lock.fence().ok_or("the manager does not number holders")?;
+        let fence = lock.fence().ok_or("the manager gives no fencing tokens")?;
         println!("  {name:<7} gets the lock with the token {fence}");
         Ok(Self {
             name,

@@ -92,7 +92,7 @@ async fn overtaken(bank: &Bank, locks: &LockManager, replica: &Replica) -> Resul
         fence("key:alice:stalled".to_owned(), &key.handle()),
     ];
     let [Some(of_account), Some(of_key)] = fences else {
-        return Err("the manager does not number holders".into());
+        return Err("the manager gives no fencing tokens".into());
     };
     let run = Run {
         customer: "alice".to_owned(),

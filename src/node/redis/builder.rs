@@ -117,7 +117,7 @@ impl RedisNodeBuilder {
     /// the first of them; or require fewer, and accept that a failover may lose locks. A manager of several such nodes,
     /// or one that [masks losses](crate::LockManagerBuilder::mask_losses), does not depend on any single one.
     ///
-    /// Without it, one master with one replica does this (`tests/cluster/failover.rs` plays it on real servers):
+    /// Without it, one master with one replica does this (`tests/manager_redis/failover.rs` plays it on real servers):
     ///
     /// | | master has | replica has | who believes to hold the lock |
     /// |---|---|---|---|
