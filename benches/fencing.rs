@@ -1,5 +1,5 @@
-//! How many grants need a second round trip for their fencing token: where the counters of keys are there, and where the
-//! highest number of each node stands in for them, which is so for every key that is new or was not used for a while.
+//! How many grants need a second round trip for their fencing token: where the counters of keys are there, and where
+//! the highest number of each node stands in for them, as for every key that is new or was not used for a while.
 
 use std::time::{Duration, Instant};
 

@@ -46,8 +46,8 @@
 //! | [`FencingToken`] | a number that grows with every holder of a key, for storage that refuses older ones |
 //! | [`AcquireError`] | why a lock was not acquired; the other errors are in [`error`] |
 //!
-//! The settings of the layers are in [`middleware`] and `idempotency`, those of the manager in [`config`]; what a manager
-//! reports is in [`snapshot`], and [`node`] is for authors of a node.
+//! The settings of the layers are in [`middleware`] and `idempotency`, those of the manager in [`config`]; what a
+//! manager reports is in [`snapshot`], and [`node`] is for authors of a node.
 //!
 //! # How it fails
 //!

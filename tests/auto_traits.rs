@@ -67,14 +67,27 @@ mod table {
     use http_body_util::Full;
     use std::time::Duration;
     use tower_redlock::config::{Fencing, HandOff, NodeConfig, RestartGuard, Secret, TlsConfig};
-    use tower_redlock::error::{BorrowError, CompleteError, ConfigError, ConnectError, Contended, KeyError, LendError, LossReason, Misconfigured, NoEntropy, NoQuorum, NodeFailure, QueueFull, ReleaseError, ReleaseUnconfirmed, RunError, ShuttingDown, TooSlow, WaitTimeout};
+    use tower_redlock::error::{
+        BorrowError, CompleteError, ConfigError, ConnectError, Contended, KeyError, LendError, LossReason,
+        Misconfigured, NoEntropy, NoQuorum, NodeFailure, QueueFull, ReleaseError, ReleaseUnconfirmed,
+        RunError, ShuttingDown, TooSlow, WaitTimeout,
+    };
     use tower_redlock::key::LockKeys;
     use tower_redlock::lock::{IdempotentRun, Lease, Loan, LoanProof, Lost, OwnerHash, RunGuard};
-    use tower_redlock::snapshot::{HeldLock, NodeStatus, QueueStatus, ShutdownReport, Snapshot, VotingStatus};
-    use tower_redlock::{key, AcquireError, FencingToken, LockConfig, LockGuard, LockHandle, LockKey, LockManager, LockManagerBuilder, LockScope, RedlockLayer};
+    use tower_redlock::snapshot::{
+        HeldLock, NodeStatus, QueueStatus, ShutdownReport, Snapshot, VotingStatus,
+    };
+    use tower_redlock::{
+        key, AcquireError, FencingToken, LockConfig, LockGuard, LockHandle, LockKey, LockManager,
+        LockManagerBuilder, LockScope, RedlockLayer,
+    };
     use tower_redlock::clock::{Clock, Moment, SystemClock};
     use tower_redlock::error::{FencingTokenError, LoanProofError, NamespaceError};
-    use tower_redlock::middleware::{BodyLockLost, BoxKeyExtractor, BusyStatus, HeldRejection, HoldUntil, InvalidBusyStatus, OnDisconnect, OnLost, OnNoQuorum, RedlockService, Rejection, RejectionKind, ReleaseMode, ResponseBody, ResponseFuture, RunToEndFuture, RunToEndService, UnlockedReason};
+    use tower_redlock::middleware::{
+        BodyLockLost, BoxKeyExtractor, BusyStatus, HeldRejection, HoldUntil, InvalidBusyStatus, OnDisconnect,
+        OnLost, OnNoQuorum, RedlockService, Rejection, RejectionKind, ReleaseMode, ResponseBody,
+        ResponseFuture, RunToEndFuture, RunToEndService, UnlockedReason,
+    };
     use tower_redlock::Held;
     use tower_redlock::node::{
         AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, Claim, ClusterConfig,
