@@ -8,9 +8,8 @@ use crate::lease::Lease;
 use crate::lock_key::LockKey;
 use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::ReleaseError;
-use crate::manager::lease::held::{HeldLease, Passed, Tenancy};
+use crate::manager::lease::held::{HeldLease, Passed, PendingRelease, Tenancy};
 use crate::manager::lease::lost::Lost;
-use crate::manager::lease::share::PendingRelease;
 use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
 use crate::namespace::NodeKey;
@@ -220,7 +219,7 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
 fn finish(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> (Release, Option<LossReason>) {
     shared.registry.remove(held);
     let pending = held.let_go();
-    let lost = pending.lost;
+    let lost = pending.left.lost;
     (Release::of(shared, held, pending), lost)
 }
 
@@ -290,7 +289,7 @@ impl LockHandle {
 
     /// Whether the lock is held with this manager.
     pub(crate) fn is_of(&self, shared: &Shared) -> bool {
-        self.tenancy.lease.belongs_to(shared.serial)
+        self.tenancy.lease.manager == shared.serial
     }
 
     /// Whether `key` is one of those that are locked.
@@ -322,9 +321,8 @@ impl LockHandle {
     /// One more guard of the observed lock.
     pub(crate) fn reenter(&self, shared: &Arc<Shared>) -> Result<LockGuard, LossReason> {
         self.tenancy.lease.share(self.tenancy.number)?;
-        let mut guard = LockGuard::new(Arc::clone(shared), self.tenancy.clone());
-        guard.handle.waited = self.waited;
-        Ok(guard)
+        let guard = LockGuard::new(Arc::clone(shared), self.tenancy.clone());
+        Ok(guard.waited_for(self.waited))
     }
 
     /// The grant as it was made. Renewals are not seen in it.

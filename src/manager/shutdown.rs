@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::manager::LockManager;
 use crate::manager::error::loss::LossReason;
-use crate::manager::ledger::Open;
 
 /// What of a manager may still be set on nodes when [`LockManager::shutdown`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,16 +79,12 @@ impl LockManager {
             while closing.next().await.is_some() {}
             shared.registry.stop();
         }
-        let Open {
-            acquiring,
-            held,
-            releasing,
-        } = shared.ledger.open();
+        let open = shared.ledger.open();
         ShutdownReport {
             lost,
-            held,
-            acquiring,
-            unconfirmed: releasing,
+            held: open.held,
+            acquiring: open.acquiring,
+            unconfirmed: open.releasing,
             expiring: shared.ledger.left(),
         }
     }

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::clock::Clock as _;
 use crate::manager::LockManager;
-use crate::manager::lease::view::LeaseView;
-use crate::manager::nodes::seconds::seconds;
+use crate::manager::lease::held::LeaseView;
 use crate::manager::nodes::voting::status::VotingStatus;
 use crate::namespace::NodeKey;
 use crate::node::NodeState;
@@ -152,4 +151,9 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// Whether its votes count towards the quorum, as last observed.
     pub voting: VotingStatus,
+}
+
+/// A time as seconds, as `Serialize` has it.
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
 }

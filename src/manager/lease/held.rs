@@ -14,9 +14,10 @@ use crate::clock::Clock;
 use crate::lease::Lease;
 use crate::manager::error::loss::LossReason;
 use crate::manager::lease::clocks::Clocks;
-use crate::manager::lease::state::{Effects, LeaseState};
+use crate::manager::lease::state::{Effects, LeaseState, Left};
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::effect::NodeEffect;
+use crate::manager::notified::notified_until;
 use crate::manager::queue;
 use crate::manager::settings::hand_off::HandOff;
 use crate::manager::waiting::holder::{Deadline, Holder};
@@ -24,7 +25,7 @@ use crate::manager::waiting::turns;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::LeaseNodes;
-use crate::token::Owner;
+use crate::token::{FencingToken, Owner};
 use crate::trace::Caller;
 
 /// The callers of one manager.
@@ -69,8 +70,8 @@ impl Tenancy {
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     pub(crate) id: u64,
-    // The manager it is held with.
-    manager: u64,
+    // The serial number of the manager that it is held with.
+    pub(crate) manager: u64,
     pub(crate) lease: Lease,
     pub(crate) keys: NodeKeys,
     // Whether its keys are hidden in logs and snapshots.
@@ -95,23 +96,43 @@ pub(super) struct Inner {
     // When the watchdog looks at this lock again.
     due: Moment,
     // The right to go for the keys: it passes to the next in this process when the lock is lost or released.
-    pub(super) turns: Option<Turns>,
+    turns: Option<Turns>,
     // To free the nodes: passes to the release with the rest of what is owed.
-    pub(super) obligation: Option<Obligation>,
+    obligation: Option<Obligation>,
     // The release that waits for the last loan.
-    pub(super) deferred: Option<Deferred>,
-    pub(super) caller: Caller,
+    deferred: Option<Deferred>,
+    caller: Caller,
 }
 
 type ReleaseLease = Box<dyn FnOnce(&Arc<HeldLease>) + Send>;
 
 /// A release that waits. Its `Debug` shows nothing: what it releases shows it in turn.
-pub(super) struct Deferred(pub(super) ReleaseLease);
+struct Deferred(ReleaseLease);
 
 impl fmt::Debug for Deferred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Deferred")
     }
+}
+
+/// What is to be released of a lock that the last guard has let go of.
+#[derive(Debug)]
+pub(crate) struct PendingRelease {
+    pub(crate) left: Left,
+    /// The right to go for the keys, unless the loss has passed it on.
+    pub(crate) turns: Option<Turns>,
+    /// To free all the nodes that are left. Missing where there is nothing to release.
+    pub(crate) obligation: Option<Obligation>,
+}
+
+/// A held lock as a snapshot shows it.
+pub(crate) struct LeaseView {
+    pub(crate) keys: NodeKeys,
+    pub(crate) since: Moment,
+    /// Until when it may be relied on; the origin of time once it is lost.
+    pub(crate) deadline: Moment,
+    pub(crate) fence: Option<FencingToken>,
+    pub(crate) borrowed: bool,
 }
 
 impl HeldLease {
@@ -170,7 +191,7 @@ impl HeldLease {
 
     /// Lets an event happen, and performs its effects once the mutex is unlocked, for that calls code that is not ours.
     /// Those that are the caller's to perform are returned.
-    pub(super) fn change<T>(&self, event: impl FnOnce(&mut Inner) -> (T, Effects)) -> (T, Effects) {
+    fn change<T>(&self, event: impl FnOnce(&mut Inner) -> (T, Effects)) -> (T, Effects) {
         let mut inner = self.inner();
         let (value, effects) = event(&mut inner);
         self.deadline.set(inner.state.deadline());
@@ -200,17 +221,13 @@ impl HeldLease {
         self.change(|inner| ((), event(&mut inner.state))).1
     }
 
-    fn end(&self) -> Moment {
-        self.deadline.get()
-    }
-
     /// Whether the lock is lost, for the tenant `number`. Exact: it asks the clock, and once true it stays true.
     pub(crate) fn is_lost(&self, number: u32) -> bool {
         if self.tenant.load(Ordering::Acquire) != number {
             return true;
         }
         // Loss by anything but time moves the deadline to the origin, so one comparison answers for all.
-        if self.clock.now() < self.end() {
+        if self.clock.now() < self.deadline.get() {
             return false;
         }
         // An extension may have come in between; then the lock was never seen as lost.
@@ -226,7 +243,7 @@ impl HeldLease {
         if self.is_lost(number) {
             return Duration::ZERO;
         }
-        self.end().since(self.clock.now())
+        self.deadline.get().since(self.clock.now())
     }
 
     /// Why the lock has ended or is about to, for the tenant `number`, if so.
@@ -260,11 +277,6 @@ impl HeldLease {
         (effects.next.unwrap_or(never), effects.renew)
     }
 
-    /// When the watchdog should first look at the lock.
-    pub(crate) fn first_due(&self) -> Moment {
-        self.inner().state.first_due()
-    }
-
     /// Takes in what became of a command to `node` that may have set our token.
     pub(crate) fn reply(&self, node: usize, effect: NodeEffect) {
         let _ = self.apply(|state| state.reply(node, effect, self.clock.now()));
@@ -273,15 +285,7 @@ impl HeldLease {
     /// Waits until no command that may set our token is under way to `node`, and tells whether it owes a release.
     /// For a lock whose guard has let go.
     pub(crate) async fn settled(&self, node: usize) -> bool {
-        loop {
-            // Before the look, so that no reply is missed in between.
-            let settled = self.settled.notified();
-            let owes = self.inner().state.owes(node);
-            if let Some(owes) = owes {
-                return owes;
-            }
-            settled.await;
-        }
+        notified_until(&self.settled, || self.inner().state.owes(node)).await
     }
 
     /// Asks for a top-up at `at` if nodes are missing, and tells whether they are.
@@ -292,11 +296,6 @@ impl HeldLease {
     /// When what is kept for `keep` from now on ends: see [`Clocks`].
     pub(crate) fn end_after(&self, keep: Duration) -> u64 {
         Clocks::end_after(self.run.as_ref(), &*self.clock, keep)
-    }
-
-    /// Whether it is held with the manager of this serial number.
-    pub(crate) const fn belongs_to(&self, manager: u64) -> bool {
-        self.manager == manager
     }
 
     /// Whether it is the lock of another, who lent it to us.
@@ -315,5 +314,119 @@ impl HeldLease {
 
     pub(crate) fn set_due(&self, due: Moment) {
         self.inner().due = due;
+    }
+}
+
+/// Sharing it between guards, and letting go of it.
+impl HeldLease {
+    /// Lets one more guard of the tenant `number` share the lock, if it is still to be relied on.
+    pub(crate) fn share(&self, number: u32) -> Result<(), LossReason> {
+        let ((shared, deferred), _) = self.change(|inner| {
+            let (shared, effects) = inner.state.share(number, self.clock.now());
+            // What the last guard left to a loan is the new one's again.
+            let deferred = inner.deferred.take_if(|_| shared.is_ok());
+            ((shared, deferred), effects)
+        });
+        drop(deferred);
+        shared
+    }
+
+    /// Notes that one of the guards that share the lock has left; whether it was the last.
+    pub(crate) fn leave(&self) -> bool {
+        self.inner().state.leave()
+    }
+
+    /// Lets go of the lock: from here on the watchdog leaves it alone.
+    pub(crate) fn let_go(&self) -> PendingRelease {
+        let (mut pending, _) = self.change(|inner| {
+            let (left, effects) = inner.state.let_go(self.clock.now());
+            let pending = PendingRelease {
+                left,
+                turns: inner.turns.take_if(|_| !effects.pass_turns),
+                obligation: inner.obligation.take(),
+            };
+            (pending, effects)
+        });
+        if let Some(turns) = &pending.turns {
+            turns.leave();
+        }
+        // A lock that is left to expire counts as left from here on.
+        pending.obligation.take_if(|_| pending.left.abandoned);
+        if let Some(obligation) = &pending.obligation {
+            obligation.enter(Stage::Releasing);
+        }
+        pending
+    }
+}
+
+/// Lending it: while a loan is out, it is neither handed on nor released.
+impl HeldLease {
+    /// Whether it was ever lent.
+    pub(crate) fn was_lent(&self) -> bool {
+        self.inner().state.was_lent()
+    }
+
+    /// Notes one loan of the tenant `number`, if the lock is still to be relied on: its number, and by when the nodes
+    /// will have let the lock go, whatever is late.
+    pub(crate) fn lend(&self, number: u32) -> Result<(u32, Duration), LossReason> {
+        let now = self.clock.now();
+        let (lent, _) = self.change(|inner| inner.state.lend(number, now));
+        lent.map(|(loan, end)| (loan, end.since(now)))
+    }
+
+    /// Leaves `release` to the last loan, if one is out; whether it does. For a lock whose last guard has left.
+    pub(crate) fn defer(&self, release: impl FnOnce(&Arc<Self>) + Send + 'static) -> bool {
+        let mut inner = self.inner();
+        let is_deferred = inner.state.defer();
+        if is_deferred {
+            inner.deferred = Some(Deferred(Box::new(release)));
+        }
+        is_deferred
+    }
+
+    /// Notes the end of one loan. If the guards have gone and it was the last, the lock is released now.
+    ///
+    /// Without a response it is not known whether the borrower is still at work: from here on the lock is not extended,
+    /// and it is never released.
+    pub(crate) fn loan_ended(self: &Arc<Self>, answered: bool) {
+        let (deferred, _) = self.change(|inner| {
+            let effects = inner.state.loan_ended(answered);
+            (inner.deferred.take_if(|_| effects.release), effects)
+        });
+        if let Some(Deferred(release)) = deferred {
+            release(self);
+        }
+    }
+}
+
+/// Showing it.
+impl HeldLease {
+    /// Notes that it belongs to the caller that runs now.
+    pub(crate) fn belongs_to_caller(&self) {
+        self.inner().caller = Caller::current();
+    }
+
+    /// Logs something about the lock in the span of its caller; `tell` gets the name by which it is shown.
+    pub(crate) fn tell(&self, tell: impl FnOnce(&str)) {
+        let caller = self.inner().caller.clone();
+        caller.tell(|| tell(&self.keys.first().show(self.redact)));
+    }
+
+    /// The nodes that have granted it, as far as is known.
+    pub(crate) fn granted(&self) -> Vec<usize> {
+        self.inner().state.holding()
+    }
+
+    /// How it looks now.
+    pub(crate) fn view(&self) -> LeaseView {
+        let inner = self.inner();
+        let (state, first) = (&inner.state, self.lease.fence);
+        LeaseView {
+            keys: self.keys.clone(),
+            since: state.since(),
+            deadline: state.deadline(),
+            fence: first.map(|first| first.handed_on(state.tenant())),
+            borrowed: self.is_borrowed(),
+        }
     }
 }

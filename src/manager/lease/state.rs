@@ -91,17 +91,17 @@ pub(super) struct Effects {
 
 /// What is left on the nodes by a lock that was let go of.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Left {
+pub(crate) struct Left {
     /// The nodes to release now.
-    pub(super) nodes: Vec<usize>,
-    /// The nodes with a command under way, to be released when that is settled.
-    pub(super) busy: Vec<usize>,
+    pub(crate) nodes: Vec<usize>,
+    /// The nodes with a command under way, to be released when that is [settled](super::held::HeldLease::settled).
+    pub(crate) busy: Vec<usize>,
     /// How many nodes are free already.
-    pub(super) free: usize,
+    pub(crate) free: usize,
     /// Why the lock had been lost, if it had.
-    pub(super) lost: Option<LossReason>,
+    pub(crate) lost: Option<LossReason>,
     /// Nothing is sent, though the nodes have it: it is left to expire.
-    pub(super) abandoned: bool,
+    pub(crate) abandoned: bool,
 }
 
 impl LeaseState {

@@ -52,12 +52,13 @@ impl Command {
             Self::Release(request) => {
                 let reply = node.release(request.clone());
                 Box::pin(async move {
-                    let reply = reply.await?;
-                    // To be tried again a little later: the borrower may have ended by then.
-                    let lent = || NodeError::new(NodeErrorKind::Unavailable, "borrowed");
-                    (reply != ReleaseReply::Lent)
-                        .then_some(reply)
-                        .ok_or_else(lent)
+                    match reply.await? {
+                        // To be tried again a little later: the borrower may have ended by then.
+                        ReleaseReply::Lent => {
+                            Err(NodeError::new(NodeErrorKind::Unavailable, "borrowed"))
+                        }
+                        reply => Ok(reply),
+                    }
                 })
             }
             Self::EndClaim(request) => {

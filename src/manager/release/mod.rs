@@ -3,5 +3,4 @@
 pub(crate) mod command;
 pub(crate) mod completion;
 pub(crate) mod releaser;
-pub(crate) mod rest;
 pub(crate) mod settlement;

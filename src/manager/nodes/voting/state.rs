@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use crate::moment::Moment;
+use crate::node::{NodeError, NodeErrorKind};
 use crate::token::FencingToken;
 
 /// What is known of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
+    #[default]
     Unknown,
     Voting,
     Quarantined(Quarantine),
@@ -71,6 +73,12 @@ pub(crate) struct Foreign {
     pub(crate) digest: Option<String>,
     /// Whether it has replaced ours.
     pub(crate) replaces_ours: bool,
+}
+
+impl Foreign {
+    pub(crate) fn error(&self) -> NodeError {
+        NodeError::new(NodeErrorKind::Foreign, self.reason.clone())
+    }
 }
 
 impl Quarantine {
