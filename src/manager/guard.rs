@@ -32,7 +32,7 @@ use crate::token::{FencingToken, OwnerHash};
 pub struct LockGuard {
     shared: Arc<Shared>,
     handle: LockHandle,
-    // The lock was let go of by `release` or `resign`.
+    // `release` or `resign` was called.
     is_over: bool,
     // The guard of another lock that the same work needs at the same time, which may have one more.
     other: Option<Box<Self>>,
@@ -172,7 +172,7 @@ impl LockGuard {
         outcome
     }
 
-    /// Ends the care for a lock that no other guard shares, without its release.
+    /// Takes a lock that no other guard shares from the watchdog, without its release.
     pub(crate) fn resign(mut self) -> (Arc<HeldLease>, PendingRelease) {
         self.is_over = true;
         let held = Arc::clone(self.held());
@@ -190,8 +190,8 @@ impl LockGuard {
     }
 }
 
-/// Ends a holder's time: passes the lock to the next waiter of this process, or else ends the care for it and
-/// prepares its release.
+/// Ends a tenancy: passes the lock to the next waiter of this process, or else takes it from the watchdog and prepares
+/// its release.
 fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Option<LossReason>)> {
     if !held.leave() {
         // Others share it.
@@ -215,7 +215,7 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
     Some(finish(shared, held))
 }
 
-/// Ends the care for a lock and prepares its release.
+/// Takes a lock from the watchdog and prepares its release.
 fn finish(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> (Release, Option<LossReason>) {
     shared.registry.remove(held);
     let pending = held.let_go();
@@ -251,7 +251,7 @@ pub struct LockHandle {
 }
 
 impl LockHandle {
-    /// What is locked; the first of several keys.
+    /// The key that is locked; the first of several.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         self.tenancy.lease.lease.key()
@@ -266,8 +266,8 @@ impl LockHandle {
     /// The fencing token of this holder, for the resource: see [`FencingToken`]. `None` if the manager gives none
     /// ([`Fencing::OFF`](crate::config::Fencing::OFF)).
     ///
-    /// It is greater than that of every holder before, also of those in other processes and those that still believe
-    /// that they hold the lock.
+    /// It is greater than that of every holder before, also of a holder in another process, or one that still believes
+    /// that it holds the lock.
     #[must_use]
     pub fn fence(&self) -> Option<FencingToken> {
         let first = self.tenancy.lease.lease.fence?;

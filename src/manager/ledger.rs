@@ -1,4 +1,4 @@
-//! [`Ledger`]: what this manager may have set on nodes, from before the first byte leaves until all is given back.
+//! [`Ledger`]: what this manager may have set on nodes, from before the first byte leaves until all is released.
 //!
 //! ```text
 //!   begin ──► Acquiring ──► Held ──► Releasing ──► ended: no node has it any more
@@ -56,7 +56,7 @@ pub(crate) enum Stage {
     Acquiring,
     /// A guard or a loan has the lock.
     Held,
-    /// The lock is being given back.
+    /// The lock is being released.
     Releasing,
 }
 

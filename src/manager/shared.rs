@@ -102,7 +102,8 @@ impl Shared {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs `job`, which releases `keys`, in the background; if there is no room, they are left to their ttl, and that is logged.
+    /// Runs `job`, which releases `keys`, in the background; if there is no room, they are left to their ttl, and that
+    /// is logged.
     pub(crate) fn spawn_release(
         &self,
         keys: &NodeKeys,

@@ -86,10 +86,10 @@ impl LockManager {
         self.judge(&ready, limit)?;
         set.voting.recheck_all();
         set.quorum_votes(end, true).await.map_err(refusal)?;
-        // And the others that are up, for a moment: new nodes are no longer trusted when this has returned.
+        // And for the other nodes that are up, for a moment: new nodes are no longer trusted when this has returned.
         let settled = || set.voting.settled() >= set.up();
         set.voting.news_until(moment, settled).await;
-        // A process may share one node with those that have another list, and have a quorum without it.
+        // A process may share one node with processes that have another list, and have a quorum without it.
         set.disagreement()
             .map_or(Ok(()), |error| Err(refusal(error)))
     }

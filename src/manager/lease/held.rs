@@ -1,7 +1,7 @@
 //! [`HeldLease`]: one lock that this process holds, shared by its guard, its handles, the watchdog and late replies.
 //!
 //! What happens to it is decided by [`LeaseState`]; this is its driver: a mutex around the state, two atomics that
-//! show it without the mutex, and the notices to those that wait.
+//! show it without the mutex, and the notifications of waiting tasks.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,9 +30,9 @@ use crate::trace::Caller;
 
 /// The callers of one manager.
 pub(crate) type Queue = queue::Queue<Passed>;
-/// The right to go for a key.
+/// The right to contend for a key.
 pub(crate) type Turn = queue::Turn<Passed>;
-/// The right to go for all keys of one lock.
+/// The right to contend for all keys of one lock.
 pub(crate) type Turns = turns::Turns<Passed>;
 
 /// What passes from one caller of this process to the next.
@@ -52,7 +52,7 @@ impl queue::Handover for Passed {
     }
 }
 
-/// A lock as one of its tenants has it. A plain value: the tenant's guards are what lets go of the lock.
+/// A lock as one of its tenants has it. A plain value: it is the tenant's guards that release the lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Tenancy {
     pub(crate) lease: Arc<HeldLease>,
@@ -85,7 +85,7 @@ pub(crate) struct HeldLease {
     inner: Mutex<Inner>,
     /// Notified when the end is announced, when the lock has ended, and when it passes to a new tenant.
     pub(crate) ended: Arc<Notify>,
-    // Notified when a command that was under way at the release has been answered or given up.
+    // Notified when a command that was under way at the release has been answered or abandoned.
     settled: Notify,
 }
 
@@ -95,9 +95,10 @@ pub(super) struct Inner {
     pub(super) state: LeaseState,
     // When the watchdog looks at this lock again.
     due: Moment,
-    // The right to go for the keys: it passes to the next in this process when the lock is lost or released.
+    // The right to contend for the keys: it passes to the next caller of this process when the lock is lost or
+    // released.
     turns: Option<Turns>,
-    // To free the nodes: passes to the release with the rest of what is owed.
+    // To free the nodes: passes to the release.
     obligation: Option<Obligation>,
     // The release that waits for the last loan.
     deferred: Option<Deferred>,
@@ -106,7 +107,7 @@ pub(super) struct Inner {
 
 type ReleaseLease = Box<dyn FnOnce(&Arc<HeldLease>) + Send>;
 
-/// A release that waits. Its `Debug` shows nothing: what it releases shows it in turn.
+/// A release that waits. Its `Debug` shows nothing: the lock that it releases shows it in turn.
 struct Deferred(ReleaseLease);
 
 impl fmt::Debug for Deferred {
@@ -115,11 +116,11 @@ impl fmt::Debug for Deferred {
     }
 }
 
-/// What is to be released of a lock that the last guard has let go of.
+/// The release of a lock whose last guard has left.
 #[derive(Debug)]
 pub(crate) struct PendingRelease {
     pub(crate) left: Left,
-    /// The right to go for the keys, unless the loss has passed it on.
+    /// The right to contend for the keys, unless the loss has passed it on.
     pub(crate) turns: Option<Turns>,
     /// To free all the nodes that are left. Missing where there is nothing to release.
     pub(crate) obligation: Option<Obligation>,
@@ -137,7 +138,7 @@ pub(crate) struct LeaseView {
 
 impl HeldLease {
     /// A lock that a quorum granted, with what is known of every node, and what is owed for it. Without turns: one that
-    /// another lent us, and that a quorum vouched for.
+    /// another owner lent us, and that a quorum vouched for.
     pub(crate) fn new(
         (manager, id): (u64, u64),
         redact: bool,
@@ -258,8 +259,8 @@ impl HeldLease {
         effects.lost.is_some()
     }
 
-    /// Passes the lock to a new tenant, if a caller of this process waits for it and nothing speaks against it;
-    /// returns that one's tenancy. From here on the lock has ended for all before.
+    /// Passes the lock to a new tenant, if a caller of this process waits for it and `terms` allow it; returns its
+    /// tenancy. From here on the lock has ended for all tenants before.
     pub(crate) fn succeed(self: &Arc<Self>, terms: &HandOff) -> Option<Tenancy> {
         let ((), effects) = self.change(|inner| {
             let wanted = inner.turns.as_ref().is_some_and(Turns::can_hand_off);
@@ -277,13 +278,13 @@ impl HeldLease {
         (effects.next.unwrap_or(never), effects.renew)
     }
 
-    /// Takes in what became of a command to `node` that may have set our token.
+    /// Takes in the result of a command to `node` that may have set our token.
     pub(crate) fn reply(&self, node: usize, effect: NodeEffect) {
         let _ = self.apply(|state| state.reply(node, effect, self.clock.now()));
     }
 
     /// Waits until no command that may set our token is under way to `node`, and tells whether it owes a release.
-    /// For a lock whose guard has let go.
+    /// For a lock that [was let go of](Self::let_go).
     pub(crate) async fn settled(&self, node: usize) -> bool {
         notified_until(&self.settled, || self.inner().state.owes(node)).await
     }
@@ -293,17 +294,17 @@ impl HeldLease {
         self.inner().state.plan_top_up(at)
     }
 
-    /// When what is kept for `keep` from now on ends: see [`Clocks`].
+    /// When a record ends that is kept for `keep` from now on: see [`Clocks`].
     pub(crate) fn end_after(&self, keep: Duration) -> u64 {
         Clocks::end_after(self.run.as_ref(), &*self.clock, keep)
     }
 
-    /// Whether it is the lock of another, who lent it to us.
+    /// Whether it is the lock of another owner, which lent it to us.
     pub(crate) const fn is_borrowed(&self) -> bool {
         matches!(self.lease.owner, Owner::Lender(..))
     }
 
-    /// Whether it is released together with the result of its work, whatever is out.
+    /// Whether it is released together with the result of its work, so that it cannot be lent.
     pub(crate) const fn is_of_a_run(&self) -> bool {
         self.run.is_some()
     }
@@ -317,13 +318,13 @@ impl HeldLease {
     }
 }
 
-/// Sharing it between guards, and letting go of it.
+/// Sharing it between guards, and its release.
 impl HeldLease {
     /// Lets one more guard of the tenant `number` share the lock, if it is still to be relied on.
     pub(crate) fn share(&self, number: u32) -> Result<(), LossReason> {
         let ((shared, deferred), _) = self.change(|inner| {
             let (shared, effects) = inner.state.share(number, self.clock.now());
-            // What the last guard left to a loan is the new one's again.
+            // The release that the last guard left to a loan is the new one's again.
             let deferred = inner.deferred.take_if(|_| shared.is_ok());
             ((shared, deferred), effects)
         });

@@ -35,7 +35,7 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a lock, for the watchdog to look after; `false` if the manager takes no more.
+    /// Adds a lock, for the watchdog to extend; `false` if the manager takes no more.
     pub(crate) fn insert(&self, lease: &Arc<HeldLease>) -> bool {
         let mut state = self.state();
         if state.closed {

@@ -86,7 +86,7 @@ impl NodeSet {
             .unwrap_or_else(|| self.without_quorum(failures))
     }
 
-    /// The same, with no word of a disagreement.
+    /// The same, whether or not there is a [disagreement](Self::disagreement).
     pub(crate) fn without_quorum(&self, mut failures: Vec<(usize, NodeError)>) -> NoQuorum {
         failures.sort_by_key(|(node, _)| *node);
         let failures = failures.into_iter();
@@ -138,7 +138,7 @@ impl NodeSet {
 
     /// Stores what an error of `node` says about the node itself.
     pub(crate) fn heard(&self, node: usize, error: &NodeError) {
-        // Only news: otherwise every caller would have the node asked again, and all others about it.
+        // Only news: otherwise every caller would have the node asked again, and all other nodes about it.
         if error.kind() == NodeErrorKind::Foreign {
             self.voting.note_foreign(node, error);
         } else if !self.voting.knows(node, error.kind()) {
@@ -213,9 +213,9 @@ impl NodeSet {
         (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
     }
 
-    /// Waits until a quorum of nodes votes, and all that were to be trusted or taken over are, until `end`:
-    /// for as long as quarantines last, and otherwise until then, or for the connect time-out after a quarantine in the
-    /// midst of which too many nodes went down.
+    /// Waits until a quorum of nodes votes, and all that were to be trusted or taken over are: for as long as
+    /// quarantines last, and otherwise until `end`, or for the connect time-out after a quarantine in the midst of
+    /// which too many nodes went down.
     ///
     /// # Errors
     ///
@@ -353,7 +353,7 @@ impl NodeSet {
 
 impl Drop for NodeSet {
     fn drop(&mut self) {
-        // So that the monitors see that there is nothing left to look after.
+        // So that the monitors see that the nodes are gone, and end.
         self.voting.recheck_all();
     }
 }

@@ -1,4 +1,4 @@
-//! [`Command`]: what the nodes are sent when a lock is given back.
+//! [`Command`]: the command by which a lock is released.
 
 use crate::namespace::NodeKeys;
 use crate::node::{
@@ -7,13 +7,13 @@ use crate::node::{
 };
 use crate::record::Record;
 
-/// What the nodes are sent when a lock is given back.
+/// The command by which a lock is released.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
     Release(ReleaseRequest),
     /// For a lock that its lender releases.
     EndClaim(EndClaim),
-    /// A release together with a record, or with the word that there will be none.
+    /// A release together with a record, or with a note that there will be none.
     Complete(CompleteRequest),
 }
 

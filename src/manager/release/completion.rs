@@ -1,4 +1,4 @@
-//! Writing the record of a piece of work, and giving its lock back in the same step.
+//! Writing the record of a piece of work, and releasing its lock in the same step.
 
 use std::sync::Arc;
 use std::time::Duration;

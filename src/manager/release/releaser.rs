@@ -1,4 +1,4 @@
-//! [`Release`]: one lock being given back, which is not forgotten when it is dropped.
+//! [`Release`]: one lock being released, which is not forgotten when it is dropped.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::metrics;
 use crate::node::{EndClaim, ReleaseRequest};
 use crate::token::Owner;
 
-/// One lock being given back. It runs where it is awaited, as another task would have to be woken for every reply;
+/// One lock being released. It runs where it is awaited, as another task would have to be woken for every reply;
 /// dropped at any point it goes on in the background.
 #[derive(Debug)]
 pub(crate) struct Release(

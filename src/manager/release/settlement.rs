@@ -1,4 +1,4 @@
-//! [`Settlement`]: one lock being given back on every node that may hold it.
+//! [`Settlement`]: one lock being released on every node that may hold it.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeFuture, ReleaseReply};
 use crate::protocol::backoff::give_way;
 
-/// One lock being given back on every node that may hold it.
+/// One lock being released on every node that may hold it.
 #[derive(Debug)]
 pub(crate) struct Settlement {
     pub(crate) shared: Arc<Shared>,
@@ -29,7 +29,7 @@ pub(crate) struct Settlement {
     sent: Moment,
     // By then the ttl has ended the lock on its own.
     until: Moment,
-    // The lock, if commands that may set its token anew were under way when it was let go.
+    // The lock, if commands that may set its token anew were under way when it was released.
     lease: Option<Arc<HeldLease>>,
     replies: Fanout<Result<ReleaseReply, NodeError>>,
     // How many nodes are free of the lock, and have the record if there is one.
@@ -42,12 +42,12 @@ pub(crate) struct Settlement {
     room: Option<OwnedSemaphorePermit>,
     // How many other processes were told of it, by the node that told most.
     listeners: u32,
-    // The right to go for the keys: it passes on once a quorum has confirmed.
+    // The right to contend for the keys: it passes on once a quorum has confirmed.
     pub(crate) turns: Option<Turns>,
     // Whether the lock had been lost. There until its end is counted, and only if it was held.
     pub(crate) was_lost: Option<bool>,
     owing: Owing,
-    // Nothing is owed for it; but a shutdown waits for the last try to bring the record to all nodes.
+    // Nothing is owed for it, and yet a shutdown waits for the last try to bring the record to all nodes.
     pub(crate) waited_for: Option<Obligation>,
 }
 
@@ -100,7 +100,8 @@ impl Settlement {
         self.shared.terms.quorum.needed()
     }
 
-    /// Waits until a quorum of nodes has confirmed, at most for the node time-out, and lets the next go for the keys.
+    /// Waits until a quorum of nodes has confirmed, at most for the node time-out, and lets the next caller contend for
+    /// the keys.
     pub(crate) async fn quorum(&mut self) -> Result<(), ReleaseUnconfirmed> {
         let needed = self.needed();
         self.hear(needed).await;
@@ -157,7 +158,8 @@ impl Settlement {
         self.lacking.retain(|other| *other != node);
     }
 
-    /// Lets the next go for the keys: other processes first, if any were told, and then the next of this one.
+    /// Lets the next caller contend for the keys: other processes first, if any were told, and then the next caller of
+    /// this one.
     fn pass_on(&mut self) {
         if self.turns.is_some() && self.listeners > 0 {
             let now = self.shared.clock.now();
@@ -241,7 +243,7 @@ impl Settlement {
         }
     }
 
-    /// Takes the room to keep the record in for nodes that lack it. If there is none, it is given up: they are given it
+    /// Takes the room to keep the record in for nodes that lack it. If there is none, it is left out: they are given it
     /// when it is next asked for.
     fn reserve(&mut self) {
         if let (None, Some(record)) = (&self.room, self.command.record()) {

@@ -82,7 +82,8 @@ pub(crate) async fn verify(
     Err(BorrowError::NoQuorum(set.no_quorum(errors)))
 }
 
-/// Takes in the replies that were not waited for, so that a node which forgets does not end a lock that others confirm.
+/// Takes in the replies that were not waited for, so that a node which forgets does not end a lock that other nodes
+/// confirm.
 pub(crate) async fn take_late_replies(
     set: Arc<NodeSet>,
     lease: Arc<HeldLease>,

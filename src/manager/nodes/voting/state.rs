@@ -34,7 +34,7 @@ pub(crate) struct Quarantine {
     pub(crate) plan: Option<Plan>,
 }
 
-/// How to promote a node, by what the others answered after its quarantine was over.
+/// How to promote a node, by what the other nodes replied after its quarantine was over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// When they were asked.
