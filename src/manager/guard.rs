@@ -8,9 +8,8 @@ use crate::lease::Lease;
 use crate::lock_key::LockKey;
 use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::ReleaseError;
-use crate::manager::lease::held::{HeldLease, Passed, Tenancy};
+use crate::manager::lease::held::{HeldLease, Passed, PendingRelease, Tenancy};
 use crate::manager::lease::lost::Lost;
-use crate::manager::lease::share::PendingRelease;
 use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
 use crate::namespace::NodeKey;
@@ -33,7 +32,7 @@ use crate::token::{FencingToken, OwnerHash};
 pub struct LockGuard {
     shared: Arc<Shared>,
     handle: LockHandle,
-    // The lock was let go of by `release` or `resign`.
+    // `release` or `resign` was called.
     is_over: bool,
     // The guard of another lock that the same work needs at the same time, which may have one more.
     other: Option<Box<Self>>,
@@ -173,7 +172,7 @@ impl LockGuard {
         outcome
     }
 
-    /// Ends the care for a lock that no other guard shares, without its release.
+    /// Takes a lock that no other guard shares from the watchdog, without its release.
     pub(crate) fn resign(mut self) -> (Arc<HeldLease>, PendingRelease) {
         self.is_over = true;
         let held = Arc::clone(self.held());
@@ -191,8 +190,8 @@ impl LockGuard {
     }
 }
 
-/// Ends a holder's time: passes the lock to the next waiter of this process, or else ends the care for it and
-/// prepares its release.
+/// Ends a tenancy: passes the lock to the next waiter of this process, or else takes it from the watchdog and prepares
+/// its release.
 fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Option<LossReason>)> {
     if !held.leave() {
         // Others share it.
@@ -216,11 +215,11 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
     Some(finish(shared, held))
 }
 
-/// Ends the care for a lock and prepares its release.
+/// Takes a lock from the watchdog and prepares its release.
 fn finish(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> (Release, Option<LossReason>) {
     shared.registry.remove(held);
     let pending = held.let_go();
-    let lost = pending.lost;
+    let lost = pending.left.lost;
     (Release::of(shared, held, pending), lost)
 }
 
@@ -252,7 +251,7 @@ pub struct LockHandle {
 }
 
 impl LockHandle {
-    /// What is locked; the first of several keys.
+    /// The key that is locked; the first of several.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         self.tenancy.lease.lease.key()
@@ -267,8 +266,8 @@ impl LockHandle {
     /// The fencing token of this holder, for the resource: see [`FencingToken`]. `None` if the manager gives none
     /// ([`Fencing::OFF`](crate::config::Fencing::OFF)).
     ///
-    /// It is greater than that of every holder before, also of those in other processes and those that still believe
-    /// that they hold the lock.
+    /// It is greater than that of every holder before, also of a holder in another process, or one that still believes
+    /// that it holds the lock.
     #[must_use]
     pub fn fence(&self) -> Option<FencingToken> {
         let first = self.tenancy.lease.lease.fence?;
@@ -290,7 +289,7 @@ impl LockHandle {
 
     /// Whether the lock is held with this manager.
     pub(crate) fn is_of(&self, shared: &Shared) -> bool {
-        self.tenancy.lease.belongs_to(shared.serial)
+        self.tenancy.lease.manager == shared.serial
     }
 
     /// Whether `key` is one of those that are locked.
@@ -322,9 +321,8 @@ impl LockHandle {
     /// One more guard of the observed lock.
     pub(crate) fn reenter(&self, shared: &Arc<Shared>) -> Result<LockGuard, LossReason> {
         self.tenancy.lease.share(self.tenancy.number)?;
-        let mut guard = LockGuard::new(Arc::clone(shared), self.tenancy.clone());
-        guard.handle.waited = self.waited;
-        Ok(guard)
+        let guard = LockGuard::new(Arc::clone(shared), self.tenancy.clone());
+        Ok(guard.waited_for(self.waited))
     }
 
     /// The grant as it was made. Renewals are not seen in it.

@@ -190,7 +190,7 @@ impl LockManager {
         let key: LockKey = key.try_into().map_err(Into::into)?;
         let shared = &self.shared;
         let keep = keep.max(Duration::from_secs(1));
-        let target = LockTarget::new(&shared.requests, LockKeys::from(key))?;
+        let target = LockTarget::new(&shared.idempotency, LockKeys::from(key))?;
         let purpose = Purpose::Idempotent { adopt: false, keep };
         let limit = max_wait.min(shared.max_wait);
         match acquire_for(shared, target, purpose, limit).await? {

@@ -1,4 +1,4 @@
-//! [`Ledger`]: what this manager may have set on nodes, from before the first byte leaves until all is given back.
+//! [`Ledger`]: what this manager may have set on nodes, from before the first byte leaves until all is released.
 //!
 //! ```text
 //!   begin ──► Acquiring ──► Held ──► Releasing ──► ended: no node has it any more
@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::clock::Clock;
+use crate::manager::notified::notified_until;
 
 /// All obligations of one manager.
 #[derive(Clone, Debug)]
@@ -55,7 +56,7 @@ pub(crate) enum Stage {
     Acquiring,
     /// A guard or a loan has the lock.
     Held,
-    /// The lock is being given back.
+    /// The lock is being released.
     Releasing,
 }
 
@@ -115,15 +116,8 @@ impl Ledger {
 
     /// Waits until there are none, at most for `limit`; whether there are none.
     pub(crate) async fn is_empty_within(&self, limit: Duration) -> bool {
-        let empty = async {
-            loop {
-                let notified = self.0.empty.notified();
-                if self.open() == Open::default() {
-                    return;
-                }
-                notified.await;
-            }
-        };
+        let is_empty = || (self.open() == Open::default()).then_some(());
+        let empty = notified_until(&self.0.empty, is_empty);
         timeout(limit, empty).await.is_ok()
     }
 }

@@ -102,8 +102,8 @@ impl LockGuard {
 /// let guard = locks.acquire("order:42").await?;
 /// let loan = guard.lend()?;
 /// let proof = loan.proof().expose();
-/// let answer = loan.run(call_billing(proof)).await?;
-/// # Ok(answer) }
+/// let response = loan.run(call_billing(proof)).await?;
+/// # Ok(response) }
 /// ```
 #[must_use = "a loan that is dropped without `returned` leaves the lock to expire"]
 #[clippy::has_significant_drop]
@@ -159,9 +159,9 @@ impl Loan {
     ///
     /// If the future is dropped, the call is too, and the loan with it: the lock is left to expire.
     pub async fn run<T, E>(self, call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-        let answer = call.await?;
+        let response = call.await?;
         self.returned();
-        Ok(answer)
+        Ok(response)
     }
 }
 

@@ -24,6 +24,7 @@ mod ledger;
 mod loan;
 mod lock_manager;
 mod nodes;
+mod notified;
 mod queue;
 mod release;
 mod renewal;

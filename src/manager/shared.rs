@@ -31,7 +31,7 @@ use crate::protocol::quarantine::latest_vote;
 pub(crate) struct Shared {
     pub(crate) node_set: Arc<NodeSet>,
     // The namespace of requests with idempotency keys.
-    pub(crate) requests: Namespace,
+    pub(crate) idempotency: Namespace,
     // In bytes, for records that are brought to nodes that lack them.
     pub(crate) room_for_records: Arc<Semaphore>,
     pub(crate) max_wait: Duration,
@@ -65,7 +65,7 @@ impl Shared {
         let voting = VotingStatuses::new(nodes.len(), terms.quorum.needed(), config.guarded);
         Self {
             ledger: Ledger::new(Arc::clone(&clock), terms.ttl),
-            requests: options.namespace.idempotency(),
+            idempotency: options.namespace.idempotency(),
             node_set: Arc::new(NodeSet {
                 nodes,
                 clock,
@@ -91,7 +91,7 @@ impl Shared {
             waiters: Waiters::default(),
             redact: options.redact,
             tasks,
-            registry: Arc::new(Registry::new()),
+            registry: Arc::default(),
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             next_id: AtomicU64::new(0),
         }
@@ -102,8 +102,13 @@ impl Shared {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs `job` in the background; if there is no room, the key is left to its ttl, and that is logged.
-    pub(crate) fn settle(&self, keys: &NodeKeys, job: impl Future<Output = ()> + Send + 'static) {
+    /// Runs `job`, which releases `keys`, in the background; if there is no room, they are left to their ttl, and that
+    /// is logged.
+    pub(crate) fn spawn_release(
+        &self,
+        keys: &NodeKeys,
+        job: impl Future<Output = ()> + Send + 'static,
+    ) {
         if !self.tasks.spawn(job) {
             let key = keys.first().show(self.redact);
             crate::trace::left_to_expire(&key, "too many releases are under way");

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::manager::LockManager;
 use crate::manager::error::loss::LossReason;
-use crate::manager::ledger::Open;
 
 /// What of a manager may still be set on nodes when [`LockManager::shutdown`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,12 +17,12 @@ pub struct ShutdownReport {
     pub held: usize,
     /// Calls for a lock that were still asking nodes at the very end. What they are granted is released.
     pub acquiring: usize,
-    /// Locks, or grants that came to nothing, whose release some node had not confirmed at the very end. It is tried
-    /// again in the background, as long as the runtime lives and until the ttl is over.
+    /// Locks, or grants of lost rounds, whose release some node had not confirmed at the very end. It is tried again in
+    /// the background, as long as the runtime lives and until the ttl is over.
     pub unconfirmed: usize,
-    /// Locks, or grants that came to nothing, that are not released any more, and whose ttl was not over at the very
-    /// end: a node refused the release or did not answer for a whole ttl, there was no room for it in the background,
-    /// the manager's runtime had ended, or a [`Loan`](crate::lock::Loan) was dropped without an answer. Some node may
+    /// Locks, or grants of lost rounds, that are not released any more, and whose ttl was not over at the very end: a
+    /// node refused the release or did not answer for a whole ttl, there was no room for it in the background, the
+    /// manager's runtime had ended, or a [`Loan`](crate::lock::Loan) was dropped without being returned. Some node may
     /// have them until their ttl ends. Those that were left before the shutdown began count, too.
     pub expiring: usize,
 }
@@ -80,16 +79,12 @@ impl LockManager {
             while closing.next().await.is_some() {}
             shared.registry.stop();
         }
-        let Open {
-            acquiring,
-            held,
-            releasing,
-        } = shared.ledger.open();
+        let open = shared.ledger.open();
         ShutdownReport {
             lost,
-            held,
-            acquiring,
-            unconfirmed: releasing,
+            held: open.held,
+            acquiring: open.acquiring,
+            unconfirmed: open.releasing,
             expiring: shared.ledger.left(),
         }
     }

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::clock::Clock as _;
 use crate::manager::LockManager;
-use crate::manager::lease::view::LeaseView;
-use crate::manager::nodes::seconds::seconds;
+use crate::manager::lease::held::LeaseView;
 use crate::manager::nodes::voting::status::VotingStatus;
 use crate::namespace::NodeKey;
 use crate::node::NodeState;
@@ -26,19 +25,19 @@ impl LockManager {
         let waiters = shared.waiters.by_key();
         let show = |key: &NodeKey| key.show(shared.redact).into_owned();
         let held = shared.registry.leases();
-        let mut seen: Vec<LeaseView> = held.iter().map(|lease| lease.view()).collect();
-        seen.sort_by_key(|seen| seen.since);
-        let locks = seen.into_iter().take(Snapshot::MOST);
-        let locks = locks.map(|seen| HeldLock {
-            waiting: seen.keys.as_slice().iter().fold(0, |sum, key| {
+        let mut views: Vec<LeaseView> = held.iter().map(|lease| lease.view()).collect();
+        views.sort_by_key(|view| view.since);
+        let locks = views.into_iter().take(Snapshot::MOST);
+        let locks = locks.map(|view| HeldLock {
+            waiting: view.keys.as_slice().iter().fold(0, |sum, key| {
                 sum + waiters.get(key.shared()).map_or(0, |(_, count, _)| *count)
             }),
-            keys: seen.keys.as_slice().iter().map(show).collect(),
-            held_for: now.since(seen.since),
-            remaining: seen.deadline.since(now),
-            lost: seen.deadline <= now,
-            borrowed: seen.borrowed,
-            fence: seen.fence,
+            keys: view.keys.as_slice().iter().map(show).collect(),
+            held_for: now.since(view.since),
+            remaining: view.deadline.since(now),
+            lost: view.deadline <= now,
+            borrowed: view.borrowed,
+            fence: view.fence,
         });
         let locks = locks.collect();
         let queues = waiters.values().map(|(key, waiting, since)| QueueStatus {
@@ -152,4 +151,9 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// Whether its votes count towards the quorum, as last observed.
     pub voting: VotingStatus,
+}
+
+/// A time as seconds, as `Serialize` has it.
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
 }

@@ -11,12 +11,13 @@ use crate::manager::LockManager;
 use crate::manager::error::acquire::{NoQuorum, NodeFailure};
 use crate::manager::error::config::ConfigError;
 use crate::manager::error::connect::{ConnectError, Misconfigured};
+use crate::manager::nodes::node_set::no_answer;
 use crate::manager::nodes::quarantine::monitor::monitor;
 use crate::manager::renewal::watchdog::watch;
 use crate::manager::settings::options::Options;
 use crate::manager::shared::Shared;
 use crate::manager::tasks::TaskTracker;
-use crate::node::{Node, NodeContext, NodeError, NodeErrorKind, NodeState, ServerRegistry};
+use crate::node::{Node, NodeContext, NodeError, NodeState, ServerRegistry};
 
 impl LockManager {
     /// Starts the nodes and the watchdog, without waiting for any reply.
@@ -84,13 +85,11 @@ impl LockManager {
         }
         self.judge(&ready, limit)?;
         set.voting.recheck_all();
-        let timer = sleep_until(end);
-        tokio::pin!(timer);
-        set.quorum_votes(timer, true).await.map_err(refusal)?;
-        // And the others that are up, for a moment: new nodes are no longer trusted when this has returned.
+        set.quorum_votes(end, true).await.map_err(refusal)?;
+        // And for the other nodes that are up, for a moment: new nodes are no longer trusted when this has returned.
         let settled = || set.voting.settled() >= set.up();
         set.voting.news_until(moment, settled).await;
-        // A process may share one node with those that have another list, and have a quorum without it.
+        // A process may share one node with processes that have another list, and have a quorum without it.
         set.disagreement()
             .map_or(Ok(()), |error| Err(refusal(error)))
     }
@@ -133,13 +132,6 @@ fn refusal(error: NoQuorum) -> ConnectError {
         return ConnectError::Misconfigured(Misconfigured { failures });
     }
     ConnectError::NoQuorum(error)
-}
-
-fn no_answer(limit: Duration) -> NodeError {
-    NodeError::new(
-        NodeErrorKind::TimedOut,
-        format!("no answer within {limit:?}"),
-    )
 }
 
 /// How much longer than the quorum the other nodes are waited for, at least.
@@ -185,8 +177,7 @@ impl LockManager {
 
     async fn settled(&self) -> Result<(), NoQuorum> {
         let set = &self.shared.node_set;
-        let timer = sleep(set.connect_timeout);
-        tokio::pin!(timer);
-        set.quorum_votes(timer, false).await
+        let end = Instant::now() + set.connect_timeout;
+        set.quorum_votes(end, false).await
     }
 }

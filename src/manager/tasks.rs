@@ -3,7 +3,6 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,9 +14,8 @@ use tokio::time::{Sleep, sleep};
 pub(crate) struct TaskTracker {
     runtime: Handle,
     limit: usize,
-    jobs: Gauge,
-    // Those of them that do not count towards the limit.
-    beside: Gauge,
+    // Each job that counts towards the limit has a clone.
+    counted: Arc<()>,
 }
 
 impl TaskTracker {
@@ -29,8 +27,7 @@ impl TaskTracker {
         Self {
             runtime,
             limit: Self::LIMIT,
-            jobs: Gauge::new(),
-            beside: Gauge::new(),
+            counted: Arc::default(),
         }
     }
 
@@ -39,8 +36,8 @@ impl TaskTracker {
     /// It can be called from anywhere, also outside a runtime. If the manager's runtime has ended, the job is
     /// dropped unrun.
     pub(crate) fn spawn(&self, job: impl Future<Output = ()> + Send + 'static) -> bool {
-        let token = self.jobs.enter();
-        if self.jobs.count().saturating_sub(self.beside.count()) > self.limit {
+        let token = Arc::clone(&self.counted);
+        if self.count() > self.limit {
             return false;
         }
         self.spawn_counted(token, job);
@@ -50,20 +47,21 @@ impl TaskTracker {
     /// Runs `job` as [`spawn`](Self::spawn) does, whether there is room or not: for extensions, of which there are
     /// never many at a time, and without which releases that pile up would cost the locks that are held.
     pub(crate) fn spawn_anyway(&self, job: impl Future<Output = ()> + Send + 'static) {
-        self.spawn_counted(self.jobs.enter(), job);
+        self.spawn_counted(Arc::clone(&self.counted), job);
     }
 
     /// Runs `job` as [`spawn`](Self::spawn) does, beside its limit: for jobs that may take long, and have a bound of
     /// their own.
     pub(crate) fn spawn_beside(&self, job: impl Future<Output = ()> + Send + 'static) {
-        let beside = self.beside.enter();
-        self.spawn_anyway(async move {
-            let _beside = beside;
-            job.await;
-        });
+        self.runtime.spawn(crate::trace::in_span(job));
     }
 
-    fn spawn_counted(&self, token: TaskToken, job: impl Future<Output = ()> + Send + 'static) {
+    /// How many jobs there are that count towards the limit.
+    fn count(&self) -> usize {
+        Arc::strong_count(&self.counted) - 1
+    }
+
+    fn spawn_counted(&self, token: Arc<()>, job: impl Future<Output = ()> + Send + 'static) {
         self.runtime
             .spawn(crate::trace::in_span(Counted { job, token }));
     }
@@ -77,11 +75,12 @@ impl TaskTracker {
 }
 
 pin_project! {
-    /// A job that is counted as long as it exists. An async block would hold the job twice.
+    /// A job that is counted as long as it exists: until it ends, panics, or is dropped with its runtime. An async
+    /// block would hold the job twice.
     struct Counted<F> {
         #[pin]
         job: F,
-        token: TaskToken,
+        token: Arc<()>,
     }
 }
 
@@ -93,47 +92,10 @@ impl<F: Future<Output = ()>> Future for Counted<F> {
     }
 }
 
-/// Counts jobs.
-#[derive(Clone)]
-struct Gauge(Arc<AtomicUsize>);
-
-impl Gauge {
-    fn new() -> Self {
-        Self(Arc::default())
-    }
-
-    /// Counts one in until the value is dropped: also by a panic, or by the end of a runtime.
-    fn enter(&self) -> TaskToken {
-        self.0.fetch_add(1, Ordering::AcqRel);
-        TaskToken(self.clone())
-    }
-
-    fn count(&self) -> usize {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-/// One job that is counted by a [`Gauge`].
-#[derive(Debug)]
-#[must_use = "it counts for as long as it is kept"]
-struct TaskToken(Gauge);
-
-impl Drop for TaskToken {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-impl fmt::Debug for Gauge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Gauge").field(&self.count()).finish()
-    }
-}
-
 impl fmt::Debug for TaskTracker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TaskTracker")
-            .field("jobs", &self.jobs)
+            .field("jobs", &self.count())
             .finish_non_exhaustive()
     }
 }
@@ -152,18 +114,18 @@ mod tests {
         assert!(tasks.spawn(async { drop(go_first.await) }));
         assert!(tasks.spawn(async { drop(go_second.await) }));
         assert!(!tasks.spawn(async {}));
-        assert_eq!(tasks.jobs.count(), 2);
+        assert_eq!(tasks.count(), 2);
         tasks.spawn_anyway(std::future::ready(()));
-        assert_eq!(tasks.jobs.count(), 3, "what must not wait is run");
+        assert_eq!(tasks.count(), 3, "what must not wait is run");
         let (third, go_third) = oneshot::channel::<()>();
         tasks.spawn_beside(async { drop(go_third.await) });
         tokio::task::yield_now().await;
-        assert_eq!(tasks.jobs.count(), 3);
+        assert_eq!(tasks.count(), 2, "the third is beside the limit");
         drop(first);
         tokio::task::yield_now().await;
         assert!(tasks.spawn(async {}), "there is room beside the third");
         drop((second, third));
-        while tasks.jobs.count() > 0 {
+        while tasks.count() > 0 {
             tokio::task::yield_now().await;
         }
     }
@@ -174,6 +136,6 @@ mod tests {
         let tasks = TaskTracker::new(runtime.handle().clone());
         drop(runtime);
         assert!(tasks.spawn(std::future::pending()));
-        assert_eq!(tasks.jobs.count(), 0);
+        assert_eq!(tasks.count(), 0);
     }
 }

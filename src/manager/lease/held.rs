@@ -1,7 +1,7 @@
 //! [`HeldLease`]: one lock that this process holds, shared by its guard, its handles, the watchdog and late replies.
 //!
 //! What happens to it is decided by [`LeaseState`]; this is its driver: a mutex around the state, two atomics that
-//! show it without the mutex, and the notices to those that wait.
+//! show it without the mutex, and the notifications of waiting tasks.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,9 +14,10 @@ use crate::clock::Clock;
 use crate::lease::Lease;
 use crate::manager::error::loss::LossReason;
 use crate::manager::lease::clocks::Clocks;
-use crate::manager::lease::state::{Effects, LeaseState};
+use crate::manager::lease::state::{Effects, LeaseState, Left};
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::effect::NodeEffect;
+use crate::manager::notified::notified_until;
 use crate::manager::queue;
 use crate::manager::settings::hand_off::HandOff;
 use crate::manager::waiting::holder::{Deadline, Holder};
@@ -24,14 +25,14 @@ use crate::manager::waiting::turns;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::LeaseNodes;
-use crate::token::Owner;
+use crate::token::{FencingToken, Owner};
 use crate::trace::Caller;
 
 /// The callers of one manager.
 pub(crate) type Queue = queue::Queue<Passed>;
-/// The right to go for a key.
+/// The right to contend for a key.
 pub(crate) type Turn = queue::Turn<Passed>;
-/// The right to go for all keys of one lock.
+/// The right to contend for all keys of one lock.
 pub(crate) type Turns = turns::Turns<Passed>;
 
 /// What passes from one caller of this process to the next.
@@ -51,7 +52,7 @@ impl queue::Handover for Passed {
     }
 }
 
-/// A lock as one of its tenants has it. A plain value: the tenant's guards are what lets go of the lock.
+/// A lock as one of its tenants has it. A plain value: it is the tenant's guards that release the lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Tenancy {
     pub(crate) lease: Arc<HeldLease>,
@@ -69,8 +70,8 @@ impl Tenancy {
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     pub(crate) id: u64,
-    // The manager it is held with.
-    manager: u64,
+    // The serial number of the manager that it is held with.
+    pub(crate) manager: u64,
     pub(crate) lease: Lease,
     pub(crate) keys: NodeKeys,
     // Whether its keys are hidden in logs and snapshots.
@@ -84,7 +85,7 @@ pub(crate) struct HeldLease {
     inner: Mutex<Inner>,
     /// Notified when the end is announced, when the lock has ended, and when it passes to a new tenant.
     pub(crate) ended: Arc<Notify>,
-    // Notified when a command that was under way at the release has been answered or given up.
+    // Notified when a command that was under way at the release has been answered or abandoned.
     settled: Notify,
 }
 
@@ -94,19 +95,20 @@ pub(super) struct Inner {
     pub(super) state: LeaseState,
     // When the watchdog looks at this lock again.
     due: Moment,
-    // The right to go for the keys: it passes to the next in this process when the lock is lost or released.
-    pub(super) turns: Option<Turns>,
-    // To free the nodes: passes to the release with the rest of what is owed.
-    pub(super) obligation: Option<Obligation>,
+    // The right to contend for the keys: it passes to the next caller of this process when the lock is lost or
+    // released.
+    turns: Option<Turns>,
+    // To free the nodes: passes to the release.
+    obligation: Option<Obligation>,
     // The release that waits for the last loan.
-    pub(super) deferred: Option<Deferred>,
-    pub(super) caller: Caller,
+    deferred: Option<Deferred>,
+    caller: Caller,
 }
 
 type ReleaseLease = Box<dyn FnOnce(&Arc<HeldLease>) + Send>;
 
-/// A release that waits. Its `Debug` shows nothing: what it releases shows it in turn.
-pub(super) struct Deferred(pub(super) ReleaseLease);
+/// A release that waits. Its `Debug` shows nothing: the lock that it releases shows it in turn.
+struct Deferred(ReleaseLease);
 
 impl fmt::Debug for Deferred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,9 +116,29 @@ impl fmt::Debug for Deferred {
     }
 }
 
+/// The release of a lock whose last guard has left.
+#[derive(Debug)]
+pub(crate) struct PendingRelease {
+    pub(crate) left: Left,
+    /// The right to contend for the keys, unless the loss has passed it on.
+    pub(crate) turns: Option<Turns>,
+    /// To free all the nodes that are left. Missing where there is nothing to release.
+    pub(crate) obligation: Option<Obligation>,
+}
+
+/// A held lock as a snapshot shows it.
+pub(crate) struct LeaseView {
+    pub(crate) keys: NodeKeys,
+    pub(crate) since: Moment,
+    /// Until when it may be relied on; the origin of time once it is lost.
+    pub(crate) deadline: Moment,
+    pub(crate) fence: Option<FencingToken>,
+    pub(crate) borrowed: bool,
+}
+
 impl HeldLease {
     /// A lock that a quorum granted, with what is known of every node, and what is owed for it. Without turns: one that
-    /// another lent us, and that a quorum vouched for.
+    /// another owner lent us, and that a quorum vouched for.
     pub(crate) fn new(
         (manager, id): (u64, u64),
         redact: bool,
@@ -170,7 +192,7 @@ impl HeldLease {
 
     /// Lets an event happen, and performs its effects once the mutex is unlocked, for that calls code that is not ours.
     /// Those that are the caller's to perform are returned.
-    pub(super) fn change<T>(&self, event: impl FnOnce(&mut Inner) -> (T, Effects)) -> (T, Effects) {
+    fn change<T>(&self, event: impl FnOnce(&mut Inner) -> (T, Effects)) -> (T, Effects) {
         let mut inner = self.inner();
         let (value, effects) = event(&mut inner);
         self.deadline.set(inner.state.deadline());
@@ -200,17 +222,13 @@ impl HeldLease {
         self.change(|inner| ((), event(&mut inner.state))).1
     }
 
-    fn end(&self) -> Moment {
-        self.deadline.get()
-    }
-
     /// Whether the lock is lost, for the tenant `number`. Exact: it asks the clock, and once true it stays true.
     pub(crate) fn is_lost(&self, number: u32) -> bool {
         if self.tenant.load(Ordering::Acquire) != number {
             return true;
         }
         // Loss by anything but time moves the deadline to the origin, so one comparison answers for all.
-        if self.clock.now() < self.end() {
+        if self.clock.now() < self.deadline.get() {
             return false;
         }
         // An extension may have come in between; then the lock was never seen as lost.
@@ -226,7 +244,7 @@ impl HeldLease {
         if self.is_lost(number) {
             return Duration::ZERO;
         }
-        self.end().since(self.clock.now())
+        self.deadline.get().since(self.clock.now())
     }
 
     /// Why the lock has ended or is about to, for the tenant `number`, if so.
@@ -241,8 +259,8 @@ impl HeldLease {
         effects.lost.is_some()
     }
 
-    /// Passes the lock to a new tenant, if a caller of this process waits for it and nothing speaks against it;
-    /// returns that one's tenancy. From here on the lock has ended for all before.
+    /// Passes the lock to a new tenant, if a caller of this process waits for it and `terms` allow it; returns its
+    /// tenancy. From here on the lock has ended for all tenants before.
     pub(crate) fn succeed(self: &Arc<Self>, terms: &HandOff) -> Option<Tenancy> {
         let ((), effects) = self.change(|inner| {
             let wanted = inner.turns.as_ref().is_some_and(Turns::can_hand_off);
@@ -260,28 +278,15 @@ impl HeldLease {
         (effects.next.unwrap_or(never), effects.renew)
     }
 
-    /// When the watchdog should first look at the lock.
-    pub(crate) fn first_due(&self) -> Moment {
-        self.inner().state.first_due()
-    }
-
-    /// Takes in what became of a command to `node` that may have set our token.
+    /// Takes in the result of a command to `node` that may have set our token.
     pub(crate) fn reply(&self, node: usize, effect: NodeEffect) {
         let _ = self.apply(|state| state.reply(node, effect, self.clock.now()));
     }
 
     /// Waits until no command that may set our token is under way to `node`, and tells whether it owes a release.
-    /// For a lock whose guard has let go.
+    /// For a lock that [was let go of](Self::let_go).
     pub(crate) async fn settled(&self, node: usize) -> bool {
-        loop {
-            // Before the look, so that no reply is missed in between.
-            let settled = self.settled.notified();
-            let owes = self.inner().state.owes(node);
-            if let Some(owes) = owes {
-                return owes;
-            }
-            settled.await;
-        }
+        notified_until(&self.settled, || self.inner().state.owes(node)).await
     }
 
     /// Asks for a top-up at `at` if nodes are missing, and tells whether they are.
@@ -289,22 +294,17 @@ impl HeldLease {
         self.inner().state.plan_top_up(at)
     }
 
-    /// When what is kept for `keep` from now on ends: see [`Clocks`].
+    /// When a record ends that is kept for `keep` from now on: see [`Clocks`].
     pub(crate) fn end_after(&self, keep: Duration) -> u64 {
         Clocks::end_after(self.run.as_ref(), &*self.clock, keep)
     }
 
-    /// Whether it is held with the manager of this serial number.
-    pub(crate) const fn belongs_to(&self, manager: u64) -> bool {
-        self.manager == manager
-    }
-
-    /// Whether it is the lock of another, who lent it to us.
+    /// Whether it is the lock of another owner, which lent it to us.
     pub(crate) const fn is_borrowed(&self) -> bool {
         matches!(self.lease.owner, Owner::Lender(..))
     }
 
-    /// Whether it is released together with the result of its work, whatever is out.
+    /// Whether it is released together with the result of its work, so that it cannot be lent.
     pub(crate) const fn is_of_a_run(&self) -> bool {
         self.run.is_some()
     }
@@ -315,5 +315,119 @@ impl HeldLease {
 
     pub(crate) fn set_due(&self, due: Moment) {
         self.inner().due = due;
+    }
+}
+
+/// Sharing it between guards, and its release.
+impl HeldLease {
+    /// Lets one more guard of the tenant `number` share the lock, if it is still to be relied on.
+    pub(crate) fn share(&self, number: u32) -> Result<(), LossReason> {
+        let ((shared, deferred), _) = self.change(|inner| {
+            let (shared, effects) = inner.state.share(number, self.clock.now());
+            // The release that the last guard left to a loan is the new one's again.
+            let deferred = inner.deferred.take_if(|_| shared.is_ok());
+            ((shared, deferred), effects)
+        });
+        drop(deferred);
+        shared
+    }
+
+    /// Notes that one of the guards that share the lock has left; whether it was the last.
+    pub(crate) fn leave(&self) -> bool {
+        self.inner().state.leave()
+    }
+
+    /// Lets go of the lock: from here on the watchdog leaves it alone.
+    pub(crate) fn let_go(&self) -> PendingRelease {
+        let (mut pending, _) = self.change(|inner| {
+            let (left, effects) = inner.state.let_go(self.clock.now());
+            let pending = PendingRelease {
+                left,
+                turns: inner.turns.take_if(|_| !effects.pass_turns),
+                obligation: inner.obligation.take(),
+            };
+            (pending, effects)
+        });
+        if let Some(turns) = &pending.turns {
+            turns.leave();
+        }
+        // A lock that is left to expire counts as left from here on.
+        pending.obligation.take_if(|_| pending.left.abandoned);
+        if let Some(obligation) = &pending.obligation {
+            obligation.enter(Stage::Releasing);
+        }
+        pending
+    }
+}
+
+/// Lending it: while a loan is out, it is neither handed on nor released.
+impl HeldLease {
+    /// Whether it was ever lent.
+    pub(crate) fn was_lent(&self) -> bool {
+        self.inner().state.was_lent()
+    }
+
+    /// Notes one loan of the tenant `number`, if the lock is still to be relied on: its number, and by when the nodes
+    /// will have let the lock go, whatever is late.
+    pub(crate) fn lend(&self, number: u32) -> Result<(u32, Duration), LossReason> {
+        let now = self.clock.now();
+        let (lent, _) = self.change(|inner| inner.state.lend(number, now));
+        lent.map(|(loan, end)| (loan, end.since(now)))
+    }
+
+    /// Leaves `release` to the last loan, if one is out; whether it does. For a lock whose last guard has left.
+    pub(crate) fn defer(&self, release: impl FnOnce(&Arc<Self>) + Send + 'static) -> bool {
+        let mut inner = self.inner();
+        let is_deferred = inner.state.defer();
+        if is_deferred {
+            inner.deferred = Some(Deferred(Box::new(release)));
+        }
+        is_deferred
+    }
+
+    /// Notes the end of one loan. If the guards have gone and it was the last, the lock is released now.
+    ///
+    /// Without a response it is not known whether the borrower is still at work: from here on the lock is not extended,
+    /// and it is never released.
+    pub(crate) fn loan_ended(self: &Arc<Self>, answered: bool) {
+        let (deferred, _) = self.change(|inner| {
+            let effects = inner.state.loan_ended(answered);
+            (inner.deferred.take_if(|_| effects.release), effects)
+        });
+        if let Some(Deferred(release)) = deferred {
+            release(self);
+        }
+    }
+}
+
+/// Showing it.
+impl HeldLease {
+    /// Notes that it belongs to the caller that runs now.
+    pub(crate) fn belongs_to_caller(&self) {
+        self.inner().caller = Caller::current();
+    }
+
+    /// Logs something about the lock in the span of its caller; `tell` gets the name by which it is shown.
+    pub(crate) fn tell(&self, tell: impl FnOnce(&str)) {
+        let caller = self.inner().caller.clone();
+        caller.tell(|| tell(&self.keys.first().show(self.redact)));
+    }
+
+    /// The nodes that have granted it, as far as is known.
+    pub(crate) fn granted(&self) -> Vec<usize> {
+        self.inner().state.holding()
+    }
+
+    /// How it looks now.
+    pub(crate) fn view(&self) -> LeaseView {
+        let inner = self.inner();
+        let (state, first) = (&inner.state, self.lease.fence);
+        LeaseView {
+            keys: self.keys.clone(),
+            since: state.since(),
+            deadline: state.deadline(),
+            fence: first.map(|first| first.handed_on(state.tenant())),
+            borrowed: self.is_borrowed(),
+        }
     }
 }

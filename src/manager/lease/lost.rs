@@ -41,7 +41,7 @@ impl Future for Lost {
             // No wake-up can be lost between this check and the poll: the notification was created before both.
             if let Some(reason) = lease.ended_because(*number) {
                 if reason != LossReason::Released {
-                    lease.end_is_told();
+                    lease.inner().state.end_is_told();
                 }
                 return Poll::Ready(reason);
             }

@@ -2,9 +2,6 @@
 
 pub(crate) mod clocks;
 pub(crate) mod held;
-pub(crate) mod loans;
 pub(crate) mod lost;
 pub(crate) mod registry;
-pub(crate) mod share;
 pub(crate) mod state;
-pub(crate) mod view;

@@ -8,10 +8,11 @@ use tokio::time::sleep;
 
 use crate::manager::error::loss::LossReason;
 use crate::manager::lease::held::HeldLease;
+use crate::manager::notified::notified_until;
 use crate::moment::Moment;
 
 /// All locks that are held, by the moment at which each needs attention.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Registry {
     state: Mutex<State>,
     // A lock became due earlier than the watchdog wakes, or the watchdog should stop.
@@ -30,26 +31,18 @@ pub(crate) struct State {
 }
 
 impl Registry {
-    pub(crate) fn new() -> Self {
-        Self {
-            state: Mutex::new(State::default()),
-            changed: Notify::new(),
-            closing: Notify::new(),
-        }
-    }
-
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a lock, for the watchdog to look after; `false` if the manager takes no more.
+    /// Adds a lock, for the watchdog to extend; `false` if the manager takes no more.
     pub(crate) fn insert(&self, lease: &Arc<HeldLease>) -> bool {
         let mut state = self.state();
         if state.closed {
             return false;
         }
         // Under the mutex, so that a top-up that was planned before is in it, and one planned later finds it.
-        let due = lease.first_due();
+        let due = lease.inner().state.first_due();
         self.place(&mut state, lease, due);
         crate::metrics::held_more();
         true
@@ -94,13 +87,7 @@ impl Registry {
 
     /// Waits until no more locks are taken.
     pub(crate) async fn closing(&self) {
-        loop {
-            let closing = self.closing.notified();
-            if self.is_closed() {
-                return;
-            }
-            closing.await;
-        }
+        notified_until(&self.closing, || self.is_closed().then_some(())).await;
     }
 
     /// Whether no more locks are taken.

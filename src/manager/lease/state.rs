@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Only `Held` can be extended, so nothing revives a lock once its end was announced. While it is `Held` it can
-//! pass from one guard of this process to the next: what the nodes hold stays, and each guard is a *tenant* of its
+//! pass from one guard of this process to the next: the keys on the nodes stay, and each guard is a *tenant* of its
 //! own, told apart by its number. For all but the present tenant the lock has ended.
 //!
 //! Each event returns the [`Effects`] that its driver, [`held`](super::held), performs once it has unlocked the state.
@@ -32,7 +32,7 @@ pub(super) struct LeaseState {
     ttl: Duration,
     // When the nodes granted it.
     started: Moment,
-    // Of another, who lent it to us.
+    // Another owner has lent it to us.
     is_borrowed: bool,
     tenant: u32,
     // When the present tenant got it.
@@ -56,8 +56,8 @@ enum Phase {
 #[derive(Debug, Default)]
 struct Loans {
     out: u32,
-    // How many there were. The proof fits all who have the lock after this tenant, and a copy of the call may come
-    // late, so a lock with any is not handed on even when all loans are back.
+    // How many there were. The proof also fits the tenants after this one, and a copy of the call may come late, so a
+    // lock with any is not handed on even when all loans are back.
     made: u32,
     // A borrower never answered: it may still be at work, so the lock is left to expire.
     abandoned: bool,
@@ -69,13 +69,13 @@ struct Loans {
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "the driver performs them"]
 pub(super) struct Effects {
-    /// The lock has ended for a tenant, or its end is announced: wake those that wait for it.
+    /// The lock has ended for a tenant, or its end is announced: wake the tasks that wait for it.
     pub(super) notify_ended: bool,
-    /// A command that was under way at the release has been answered or given up: wake the release.
+    /// A command that was under way at the release has been answered or abandoned: wake the release.
     pub(super) notify_settled: bool,
     /// Count and log this loss.
     pub(super) lost: Option<LossReason>,
-    /// The guard may live on, but others can have the lock now, also others in this process.
+    /// The guard may live on, though other callers can have the lock now, also in this process.
     pub(super) pass_turns: bool,
     /// For how long a tenant that is one no more has held it.
     pub(super) held_for: Option<Duration>,
@@ -89,19 +89,19 @@ pub(super) struct Effects {
     pub(super) release: bool,
 }
 
-/// What is left on the nodes by a lock that was let go of.
+/// What is left on the nodes of a lock that was released.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Left {
+pub(crate) struct Left {
     /// The nodes to release now.
-    pub(super) nodes: Vec<usize>,
-    /// The nodes with a command under way, to be released when that is settled.
-    pub(super) busy: Vec<usize>,
+    pub(crate) nodes: Vec<usize>,
+    /// The nodes with a command under way, to be released when that is [settled](super::held::HeldLease::settled).
+    pub(crate) busy: Vec<usize>,
     /// How many nodes are free already.
-    pub(super) free: usize,
+    pub(crate) free: usize,
     /// Why the lock had been lost, if it had.
-    pub(super) lost: Option<LossReason>,
+    pub(crate) lost: Option<LossReason>,
     /// Nothing is sent, though the nodes have it: it is left to expire.
-    pub(super) abandoned: bool,
+    pub(crate) abandoned: bool,
 }
 
 impl LeaseState {
@@ -214,7 +214,7 @@ impl LeaseState {
         (reason, effects)
     }
 
-    /// Notes that a waiter for its end was told of it, and will give up what runs under the lock.
+    /// Notes that a waiter for its end was told of it, and will stop the work under the lock.
     pub(super) const fn end_is_told(&mut self) {
         self.told = true;
     }
@@ -252,9 +252,9 @@ impl LeaseState {
         effects
     }
 
-    /// Takes in what became of a command to `node` that may have set our token.
+    /// Takes in the result of a command to `node` that may have set our token.
     pub(super) fn reply(&mut self, node: usize, effect: NodeEffect, now: Moment) -> Effects {
-        // Before the reply is looked at: what arrives after the deadline moves nothing, because a loss is final.
+        // Before the reply is looked at: a reply after the deadline moves nothing, because a loss is final.
         let mut effects = self.check(now);
         self.nodes.end(node);
         effect.apply(node, &mut self.nodes);
@@ -287,8 +287,8 @@ impl LeaseState {
         is_missed
     }
 
-    /// Passes the lock to a new tenant, if one is `wanted` and nothing speaks against it. From here on the lock has
-    /// ended for all tenants before.
+    /// Passes the lock to a new tenant, if one is `wanted` and `terms` allow it. From here on the lock has ended for
+    /// all tenants before.
     pub(super) fn succeed(&mut self, now: Moment, terms: &HandOff, wanted: bool) -> Effects {
         let comfortable = self.deadline.since(now) >= self.ttl / 2;
         let passes = self.tenant < terms.max_passes && now.since(self.started) < terms.max_time;
@@ -314,7 +314,7 @@ impl LeaseState {
         let (ended, effects) = self.ended_because(tenant, now);
         let shared = match ended {
             Some(reason) => Err(reason),
-            // The last guard may have left; but what it left to a loan is taken up again.
+            // The last guard may have left; if it left the release to a loan, the lock is shared again.
             None if self.guards == 0 && !std::mem::take(&mut self.loans.deferred) => {
                 Err(LossReason::Released)
             }

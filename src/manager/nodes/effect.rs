@@ -6,7 +6,7 @@ use crate::moment::Moment;
 use crate::node::NodeError;
 use crate::protocol::renewal::LeaseNodes;
 
-/// What is known of a lease on one node once a command sent at the moment `sent` was answered, or given up.
+/// What is known of a lease on one node once a command sent at the moment `sent` was answered or abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeEffect {
     /// The node has our token, for a full ttl from then on.

@@ -5,8 +5,7 @@ use std::sync::{Arc, Weak};
 use tokio::time::sleep;
 
 use crate::clock::Clock as _;
-use crate::manager::nodes::node_set::NodeSet;
-use crate::manager::nodes::quorum::LOOK;
+use crate::manager::nodes::node_set::{LOOK, NodeSet};
 use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 

@@ -3,14 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
 use crate::clock::Clock;
 use crate::manager::error::acquire::{NoQuorum, NodeFailure};
+use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::fences::FenceCounts;
+use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::moment::Moment;
 use crate::namespace::Namespace;
-use crate::node::{ClusterConfig, Fence, Node, NodeError, NodeErrorKind, NodeFuture, NodeState};
+use crate::node::{
+    AcquireReply, ClusterConfig, ExtendReply, Fence, Node, NodeError, NodeErrorKind, NodeFuture,
+    NodeState, VerifyReply,
+};
 use crate::protocol::renewal::Terms;
 use crate::token::FencingToken;
 
@@ -52,6 +59,15 @@ impl NodeSet {
         self.send(0..self.nodes.len(), command)
     }
 
+    /// The reply to `command`, or that there was none within the node time-out.
+    pub(crate) async fn reply<T>(
+        &self,
+        command: NodeFuture<Result<T, NodeError>>,
+    ) -> Result<T, NodeError> {
+        let reply = timeout(self.node_timeout, command).await;
+        reply.unwrap_or_else(|_| Err(self.timed_out()))
+    }
+
     /// Why nothing may be granted or extended, however many nodes vote: some of them serve processes with another list.
     pub(crate) fn disagreement(&self) -> Option<NoQuorum> {
         if !self.voting.is_blocked() {
@@ -70,7 +86,7 @@ impl NodeSet {
             .unwrap_or_else(|| self.without_quorum(failures))
     }
 
-    /// The same, with no word of a disagreement.
+    /// The same, whether or not there is a [disagreement](Self::disagreement).
     pub(crate) fn without_quorum(&self, mut failures: Vec<(usize, NodeError)>) -> NoQuorum {
         failures.sort_by_key(|(node, _)| *node);
         let failures = failures.into_iter();
@@ -102,10 +118,16 @@ impl NodeSet {
     }
 
     /// After how long a quorum votes again, if it is quarantines that keep it from that.
-    pub(crate) fn quorum_in(&self) -> Option<Duration> {
-        let needed = self.terms.quorum.needed();
-        let up = |node: usize| self.is_up(node);
-        self.voting.quorum_in(needed, self.clock.now(), up)
+    fn quorum_in(&self) -> Option<Duration> {
+        let last = self.terms.quorum.needed().checked_sub(1)?;
+        let wait = self.until_votes().into_iter().nth(last)?;
+        (!wait.is_zero()).then_some(wait)
+    }
+
+    /// After how long each node that takes commands votes, if that is known; the shortest time first.
+    fn until_votes(&self) -> Vec<Duration> {
+        let now = self.clock.now();
+        self.voting.until_votes(now, |node| self.is_up(node))
     }
 
     /// Whether `node` takes commands.
@@ -116,7 +138,7 @@ impl NodeSet {
 
     /// Stores what an error of `node` says about the node itself.
     pub(crate) fn heard(&self, node: usize, error: &NodeError) {
-        // Only news: otherwise every caller would have the node asked again, and all others about it.
+        // Only news: otherwise every caller would have the node asked again, and all other nodes about it.
         if error.kind() == NodeErrorKind::Foreign {
             self.voting.note_foreign(node, error);
         } else if !self.voting.knows(node, error.kind()) {
@@ -168,10 +190,7 @@ impl NodeSet {
 
     /// The error of a node that did not answer within the node time-out.
     pub(crate) fn timed_out(&self) -> NodeError {
-        NodeError::new(
-            NodeErrorKind::TimedOut,
-            format!("no answer within {:?}", self.node_timeout),
-        )
+        no_answer(self.node_timeout)
     }
 
     /// The fencing token that is proposed for a grant at this moment, to be kept for so long.
@@ -187,9 +206,165 @@ impl NodeSet {
     }
 }
 
+/// Waiting until a quorum of nodes votes.
+impl NodeSet {
+    /// How many nodes take commands.
+    pub(crate) fn up(&self) -> usize {
+        (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
+    }
+
+    /// Waits until a quorum of nodes votes, and all that were to be trusted or taken over are: for as long as
+    /// quarantines last, and otherwise until `end`, or for the connect time-out after a quarantine in the midst of
+    /// which too many nodes went down.
+    ///
+    /// # Errors
+    ///
+    /// [`NoQuorum`] if the time is over; where it `fails_fast`, also as soon as all nodes that are up have answered
+    /// and one is known to serve processes with another list.
+    pub(crate) async fn quorum_votes(
+        &self,
+        end: Instant,
+        fails_fast: bool,
+    ) -> Result<(), NoQuorum> {
+        let needed = self.terms.quorum.needed();
+        let mut patient = false;
+        let timer = sleep_until(end);
+        tokio::pin!(timer);
+        loop {
+            let news = self.voting.news();
+            // Before that it may not be known yet which configs ours has replaced.
+            if fails_fast
+                && self.voting.answered() >= self.up()
+                && let Some(error) = self.disagreement()
+            {
+                return Err(error);
+            }
+            let pending = self.voting.is_pending() && !timer.is_elapsed();
+            if !pending && self.voting.voting() >= needed {
+                return Ok(());
+            }
+            let before = patient;
+            patient = !self.voting.is_blocked() && self.until_votes().len() >= needed;
+            if before && !patient {
+                timer.as_mut().reset(Instant::now() + self.connect_timeout);
+            }
+            if timer.is_elapsed() && !patient {
+                return Err(self.not_voting());
+            }
+            tokio::select! {
+                biased;
+                () = news => {}
+                () = &mut timer, if !timer.is_elapsed() => {}
+                // No news tells of a node that goes down.
+                () = sleep(LOOK) => {}
+            }
+        }
+    }
+
+    /// The error that names all nodes which do not vote.
+    fn not_voting(&self) -> NoQuorum {
+        let now = self.clock.now();
+        let untold = || NodeError::new(NodeErrorKind::TimedOut, "it did not say whether it votes");
+        let nodes = self.nodes.iter().enumerate();
+        let failures = nodes.filter_map(|(index, node)| {
+            let error = match (self.voting.show(index, now), node.state()) {
+                (VotingStatus::Voting, _) => return None,
+                (_, NodeState::Down(error) | NodeState::Refused(error)) => error,
+                _ => self.voting.explain(index, now).unwrap_or_else(untold),
+            };
+            Some((index, error))
+        });
+        self.no_quorum(failures.collect())
+    }
+}
+
+/// What replies that came just now say about a lease on a node. These also store what they say about the node itself.
+impl NodeSet {
+    pub(crate) fn after_acquire(
+        &self,
+        node: usize,
+        sent: Moment,
+        reply: &Result<AcquireReply, NodeError>,
+    ) -> NodeEffect {
+        match reply {
+            Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }) => {
+                self.after_set(sent)
+            }
+            Ok(AcquireReply::Held(_)) => NodeEffect::Foreign { sent },
+            Ok(AcquireReply::Recorded(_)) => NodeEffect::Unchanged,
+            Err(error) => {
+                self.heard(node, error);
+                NodeEffect::of_error(error)
+            }
+        }
+    }
+
+    pub(crate) fn after_extend(
+        &self,
+        node: usize,
+        sent: Moment,
+        reply: &Result<ExtendReply, NodeError>,
+    ) -> NodeEffect {
+        match reply {
+            Ok(ExtendReply::Extended | ExtendReply::Refilled) => self.after_set(sent),
+            Ok(ExtendReply::Quarantined) => {
+                // Our token is there, to be carried when the node votes again or knows of leases as long.
+                self.voting.recheck(node);
+                NodeEffect::Unknown
+            }
+            Ok(ExtendReply::Absent) => NodeEffect::Absent { sent },
+            Ok(ExtendReply::Held(_)) => NodeEffect::Foreign { sent },
+            Err(error) => {
+                self.heard(node, error);
+                self.log_refusal(node, "extend", error);
+                NodeEffect::of_error(error)
+            }
+        }
+    }
+
+    /// The effect, or why the node does not count.
+    pub(crate) fn after_verify(
+        &self,
+        node: usize,
+        sent: Moment,
+        reply: Result<VerifyReply, NodeError>,
+    ) -> Result<NodeEffect, NodeError> {
+        match reply {
+            Ok(VerifyReply::Owner { remaining }) if self.in_time(sent) => {
+                Ok(NodeEffect::ConfirmedFor { sent, remaining })
+            }
+            Ok(VerifyReply::Owner { .. }) => Err(self.too_late()),
+            Ok(VerifyReply::NotOwner | VerifyReply::Taken) => Ok(NodeEffect::Foreign { sent }),
+            Err(error) => {
+                self.heard(node, &error);
+                Err(error)
+            }
+        }
+    }
+
+    fn after_set(&self, sent: Moment) -> NodeEffect {
+        if self.in_time(sent) {
+            NodeEffect::Confirmed { sent }
+        } else {
+            NodeEffect::Unknown
+        }
+    }
+}
+
 impl Drop for NodeSet {
     fn drop(&mut self) {
-        // So that the monitors see that there is nothing left to look after.
+        // So that the monitors see that the nodes are gone, and end.
         self.voting.recheck_all();
     }
 }
+
+/// The error of a node that did not answer within `limit`.
+pub(crate) fn no_answer(limit: Duration) -> NodeError {
+    NodeError::new(
+        NodeErrorKind::TimedOut,
+        format!("no answer within {limit:?}"),
+    )
+}
+
+/// How often the connections are looked at while nodes are awaited.
+pub(crate) const LOOK: Duration = Duration::from_secs(1);

@@ -40,7 +40,7 @@ pub(crate) async fn retry<T>(
         }
         patience = patience.saturating_mul(2);
         match timeout(patience, command(&**node)).await {
-            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Ok(reply)) => return Ok(reply),
             Ok(Err(error)) if !is_retryable(&error) => {
                 set.refused(index, name, &error);
                 return Err(Missed::Refused);

@@ -1,4 +1,4 @@
-//! [`Command`]: what the nodes are sent when a lock is given back.
+//! [`Command`]: the command by which a lock is released.
 
 use crate::namespace::NodeKeys;
 use crate::node::{
@@ -7,13 +7,13 @@ use crate::node::{
 };
 use crate::record::Record;
 
-/// What the nodes are sent when a lock is given back.
+/// The command by which a lock is released.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
     Release(ReleaseRequest),
     /// For a lock that its lender releases.
     EndClaim(EndClaim),
-    /// A release together with a record, or with the word that there will be none.
+    /// A release together with a record, or with a note that there will be none.
     Complete(CompleteRequest),
 }
 
@@ -52,12 +52,13 @@ impl Command {
             Self::Release(request) => {
                 let reply = node.release(request.clone());
                 Box::pin(async move {
-                    let reply = reply.await?;
-                    // To be tried again a little later: the borrower may have ended by then.
-                    let lent = || NodeError::new(NodeErrorKind::Unavailable, "borrowed");
-                    (reply != ReleaseReply::Lent)
-                        .then_some(reply)
-                        .ok_or_else(lent)
+                    match reply.await? {
+                        // To be tried again a little later: the borrower may have ended by then.
+                        ReleaseReply::Lent => {
+                            Err(NodeError::new(NodeErrorKind::Unavailable, "borrowed"))
+                        }
+                        reply => Ok(reply),
+                    }
                 })
             }
             Self::EndClaim(request) => {

@@ -1,4 +1,4 @@
-//! Writing the record of a piece of work, and giving its lock back in the same step.
+//! Writing the record of a piece of work, and releasing its lock in the same step.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,8 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::manager::error::release::{CompleteError, ReleaseUnconfirmed};
-use crate::manager::lease::held::HeldLease;
-use crate::manager::lease::share::PendingRelease;
+use crate::manager::lease::held::{HeldLease, PendingRelease};
 use crate::manager::release::command::Command;
 use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;

@@ -1,7 +1,6 @@
-//! Giving locks back, with or without a record of what the work under them came to.
+//! Releasing locks, with or without a record of the result of the work under them.
 
 pub(crate) mod command;
 pub(crate) mod completion;
 pub(crate) mod releaser;
-pub(crate) mod rest;
 pub(crate) mod settlement;

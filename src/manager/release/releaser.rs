@@ -1,10 +1,9 @@
-//! [`Release`]: one lock being given back, which is not forgotten when it is dropped.
+//! [`Release`]: one lock being released, which is not forgotten when it is dropped.
 
 use std::sync::Arc;
 
 use crate::manager::error::release::ReleaseUnconfirmed;
-use crate::manager::lease::held::HeldLease;
-use crate::manager::lease::share::PendingRelease;
+use crate::manager::lease::held::{HeldLease, PendingRelease};
 use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::release::command::Command;
 use crate::manager::release::settlement::Settlement;
@@ -13,7 +12,7 @@ use crate::metrics;
 use crate::node::{EndClaim, ReleaseRequest};
 use crate::token::Owner;
 
-/// One lock being given back. It runs where it is awaited, as another task would have to be woken for every reply;
+/// One lock being released. It runs where it is awaited, as another task would have to be woken for every reply;
 /// dropped at any point it goes on in the background.
 #[derive(Debug)]
 pub(crate) struct Release(
@@ -60,7 +59,7 @@ impl Release {
             }
             Owner::Lender(owner, claim) => {
                 // It is the lender's to release.
-                metrics::released(pending.lost.map_or("returned", |_| "lost"));
+                metrics::released(pending.left.lost.map_or("returned", |_| "lost"));
                 let request = EndClaim::new(lease.keys.clone(), owner, claim, true);
                 Self::of_claim(shared, request, pending.obligation)
             }
@@ -77,15 +76,16 @@ impl Release {
         let is_completion = command.is_completion();
         let obligation = pending.obligation.as_ref().filter(|_| is_completion);
         let waited_for = obligation.map(|obligation| obligation.share().owing_nothing());
-        let nodes = [&*pending.nodes, &*pending.busy].concat();
+        let left = pending.left;
+        let nodes = [&*left.nodes, &*left.busy].concat();
         let owing = Owing::new(pending.obligation, nodes);
-        let mut settlement = Settlement::new(shared, command, &pending.nodes, owing);
+        let mut settlement = Settlement::new(shared, command, &left.nodes, owing);
         // A node that is free already has no record yet.
-        settlement.confirmed = if is_completion { 0 } else { pending.free };
+        settlement.confirmed = if is_completion { 0 } else { left.free };
         settlement.waited_for = waited_for;
         settlement.turns = pending.turns;
-        settlement.was_lost = Some(pending.lost.is_some());
-        for node in pending.busy {
+        settlement.was_lost = Some(left.lost.is_some());
+        for node in left.busy {
             settlement.add_busy(lease, node);
         }
         Self(Some(settlement))
@@ -111,7 +111,7 @@ impl Drop for Release {
             shared.tasks.spawn_anyway(settlement.rest());
         } else {
             let keys = settlement.command.keys().clone();
-            shared.settle(&keys, settlement.rest());
+            shared.spawn_release(&keys, settlement.rest());
         }
     }
 }

@@ -1,6 +1,8 @@
-//! [`Settlement`]: one lock being given back on every node that may hold it.
+//! [`Settlement`]: one lock being released on every node that may hold it.
 
+use std::mem::take;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -12,39 +14,40 @@ use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::retry::{Missed, is_retryable, retry};
 use crate::manager::release::command::Command;
-use crate::manager::shared::Shared;
+use crate::manager::shared::{ROOM_FOR_RECORDS, Shared};
+use crate::manager::tasks::TaskTracker;
 use crate::metrics;
 use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeFuture, ReleaseReply};
 use crate::protocol::backoff::give_way;
 
-/// One lock being given back on every node that may hold it.
+/// One lock being released on every node that may hold it.
 #[derive(Debug)]
 pub(crate) struct Settlement {
     pub(crate) shared: Arc<Shared>,
     pub(crate) command: Command,
     sent: Moment,
     // By then the ttl has ended the lock on its own.
-    pub(crate) until: Moment,
-    // The lock, if commands that may set its token anew were under way when it was let go.
+    until: Moment,
+    // The lock, if commands that may set its token anew were under way when it was released.
     lease: Option<Arc<HeldLease>>,
-    pub(crate) replies: Fanout<Result<ReleaseReply, NodeError>>,
+    replies: Fanout<Result<ReleaseReply, NodeError>>,
     // How many nodes are free of the lock, and have the record if there is one.
     pub(crate) confirmed: usize,
     // Nodes to try again.
-    pub(crate) failed: Vec<usize>,
+    failed: Vec<usize>,
     // Nodes that do not have the record yet, if there is one.
     pub(crate) lacking: Vec<usize>,
     // The room that the record takes while it is kept for them.
-    pub(crate) room: Option<OwnedSemaphorePermit>,
+    room: Option<OwnedSemaphorePermit>,
     // How many other processes were told of it, by the node that told most.
     listeners: u32,
-    // The right to go for the keys: it passes on once a quorum has confirmed.
+    // The right to contend for the keys: it passes on once a quorum has confirmed.
     pub(crate) turns: Option<Turns>,
     // Whether the lock had been lost. There until its end is counted, and only if it was held.
     pub(crate) was_lost: Option<bool>,
-    pub(crate) owing: Owing,
-    // Nothing is owed for it; but a shutdown waits for the last try to bring the record to all nodes.
+    owing: Owing,
+    // Nothing is owed for it, and yet a shutdown waits for the last try to bring the record to all nodes.
     pub(crate) waited_for: Option<Obligation>,
 }
 
@@ -93,11 +96,12 @@ impl Settlement {
         self.replies.push(node, Box::pin(reply));
     }
 
-    pub(crate) fn needed(&self) -> usize {
+    fn needed(&self) -> usize {
         self.shared.terms.quorum.needed()
     }
 
-    /// Waits until a quorum of nodes has confirmed, at most for the node time-out, and lets the next go for the keys.
+    /// Waits until a quorum of nodes has confirmed, at most for the node time-out, and lets the next caller contend for
+    /// the keys.
     pub(crate) async fn quorum(&mut self) -> Result<(), ReleaseUnconfirmed> {
         let needed = self.needed();
         self.hear(needed).await;
@@ -121,7 +125,7 @@ impl Settlement {
     }
 
     /// Takes in replies until `enough` nodes have confirmed, there are no more, or the node time-out is over.
-    pub(crate) async fn hear(&mut self, enough: usize) {
+    async fn hear(&mut self, enough: usize) {
         let shared = &self.shared;
         self.replies.until(shared.tasks.timer(shared.node_timeout));
         while self.confirmed < enough
@@ -154,7 +158,8 @@ impl Settlement {
         self.lacking.retain(|other| *other != node);
     }
 
-    /// Lets the next go for the keys: other processes first, if any were told, and then the next of this one.
+    /// Lets the next caller contend for the keys: other processes first, if any were told, and then the next caller of
+    /// this one.
     fn pass_on(&mut self) {
         if self.turns.is_some() && self.listeners > 0 {
             let now = self.shared.clock.now();
@@ -168,7 +173,7 @@ impl Settlement {
 
     /// Sends it to `nodes` again and again until each has answered or it is `until`; whether one of them did not answer
     /// in time.
-    pub(crate) async fn send_again(&mut self, nodes: Vec<usize>, until: Moment) -> bool {
+    async fn send_again(&mut self, nodes: Vec<usize>, until: Moment) -> bool {
         let jobs = nodes.into_iter().map(|node| {
             let (shared, command) = (Arc::clone(&self.shared), self.command.clone());
             let lease = self.lease.clone();
@@ -194,8 +199,119 @@ impl Settlement {
     }
 }
 
+/// What goes on in the background once the caller has been told, or has left.
+impl Settlement {
+    /// Whether nothing is left to be done.
+    pub(crate) fn is_over(&self) -> bool {
+        self.replies.is_empty() && self.failed.is_empty() && self.lacking.is_empty()
+    }
+
+    /// Tries nodes that failed again until the ttl has ended the lock, and once a quorum has the record brings it to
+    /// all others.
+    pub(crate) async fn rest(mut self) {
+        if self.was_lost.is_some() {
+            // The caller has left. What is not confirmed by then is tried again below.
+            let _ = self.quorum().await;
+        }
+        self.hear(usize::MAX).await;
+        let late = self.replies.abandon();
+        self.failed.extend(late);
+        if !self.is_over() {
+            // Boxed, as it is seldom needed.
+            Box::pin(self.make_up()).await;
+        }
+    }
+
+    async fn make_up(mut self) {
+        self.reserve();
+        if self.lacking.is_empty() || self.confirmed < self.needed() {
+            let failed = take(&mut self.failed);
+            let is_late = self.send_again(failed, self.until).await;
+            if let (true, Command::Release(request)) = (is_late, &self.command) {
+                let reason = match request.lent {
+                    false => "a node did not answer in time",
+                    true => "a borrower did not end, or a node did not answer, in time",
+                };
+                crate::trace::left_to_expire(
+                    &request.keys.first().show(self.shared.redact),
+                    reason,
+                );
+            }
+        }
+        if !self.lacking.is_empty() && self.confirmed >= self.needed() {
+            self.spread();
+        }
+    }
+
+    /// Takes the room to keep the record in for nodes that lack it. If there is none, it is left out: they are given it
+    /// when it is next asked for.
+    fn reserve(&mut self) {
+        if let (None, Some(record)) = (&self.room, self.command.record()) {
+            let bytes = u32::try_from(record.body.len().max(LEAST)).unwrap_or(u32::MAX);
+            let rooms = Arc::clone(&self.shared.room_for_records);
+            self.room = rooms.try_acquire_many_owned(bytes).ok();
+            if self.room.is_none() {
+                self.forget_record();
+            }
+        }
+    }
+
+    /// Leaves the record out from here on: what remains is the release.
+    fn forget_record(&mut self) {
+        if let Command::Complete(request) = &self.command {
+            self.command = Command::Release(request.release.clone());
+        }
+        self.lacking.clear();
+        self.room = None;
+    }
+
+    /// Brings a record that a quorum has to the nodes that lack it, in the background: until they have it, the manager
+    /// shuts down, or a minute is over. What they granted is released in any case.
+    pub(crate) fn spread(mut self) {
+        self.reserve();
+        let (shared, keys) = (Arc::clone(&self.shared), self.command.keys().clone());
+        if let Command::Complete(request) = &mut self.command {
+            request.chosen = true;
+            // A node may be down for all of that minute. What must be released then cannot wait behind its records.
+            shared.tasks.spawn_beside(self.bring());
+        } else {
+            shared.spawn_release(&keys, self.free());
+        }
+    }
+
+    async fn bring(mut self) {
+        let shared = Arc::clone(&self.shared);
+        let until = shared.clock.now() + SPREAD;
+        let is_closing = tokio::select! {
+            biased;
+            () = shared.registry.closing() => true,
+            _ = self.send_again(self.lacking.clone(), until) => false,
+        };
+        if is_closing {
+            // Once more, for nodes that are there.
+            let until = shared.clock.now() + shared.node_timeout;
+            let last = self.send_again(self.lacking.clone(), until);
+            let _ = timeout(shared.node_timeout, last).await;
+        }
+        self.waited_for = None;
+        self.free().await;
+    }
+
+    /// Releases what is still to be released, without the record.
+    async fn free(mut self) {
+        self.forget_record();
+        self.send_again(self.owing.nodes(), self.until).await;
+    }
+}
+
 impl Drop for Settlement {
     fn drop(&mut self) {
         self.count("unconfirmed");
     }
 }
+
+/// For how long a record is brought to nodes that lack it. One that comes back later is given it when the record is
+/// next asked for.
+const SPREAD: Duration = Duration::from_secs(60);
+/// What a record counts for at least, in bytes: no more are kept than there are tasks to be had for them.
+const LEAST: usize = ROOM_FOR_RECORDS / TaskTracker::LIMIT;

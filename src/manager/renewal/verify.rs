@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::manager::error::borrow::BorrowError;
@@ -82,10 +82,11 @@ pub(crate) async fn verify(
     Err(BorrowError::NoQuorum(set.no_quorum(errors)))
 }
 
-/// Takes in the replies that were not waited for, so that a node which forgets does not end a lock that others confirm.
+/// Takes in the replies that were not waited for, so that a node which forgets does not end a lock that other nodes
+/// confirm.
 pub(crate) async fn take_late_replies(
     set: Arc<NodeSet>,
-    hold: Arc<HeldLease>,
+    lease: Arc<HeldLease>,
     mut late: Fanout<Result<VerifyReply, NodeError>>,
     sent: Moment,
 ) {
@@ -94,7 +95,7 @@ pub(crate) async fn take_late_replies(
         // If it failed, the next command to it will, too.
         let effect = set.after_verify(node, sent, reply);
         let effect = effect.unwrap_or(NodeEffect::Unchanged);
-        hold.reply(node, effect);
+        lease.reply(node, effect);
     }
 }
 
@@ -102,7 +103,7 @@ pub(crate) async fn take_late_replies(
 pub(crate) async fn follow(
     set: Arc<NodeSet>,
     index: usize,
-    hold: Arc<HeldLease>,
+    lease: Arc<HeldLease>,
     (owner, claim): (OwnerHash, Claim),
     sent: Moment,
 ) {
@@ -111,15 +112,12 @@ pub(crate) async fn follow(
     };
     // The claim again, for a node that has missed or forgotten it.
     let config = Some(Arc::clone(&set.config));
-    let request = VerifyRequest::new(hold.keys.clone(), owner, config).claiming(claim);
-    let reply = match timeout(set.node_timeout, node.verify(request)).await {
-        Ok(reply) => reply,
-        Err(_) => Err(set.timed_out()),
-    };
+    let request = VerifyRequest::new(lease.keys.clone(), owner, config).claiming(claim);
+    let reply = set.reply(node.verify(request)).await;
     let effect = set.after_verify(index, sent, reply);
     let effect = effect.unwrap_or_else(|error| {
         set.log_refusal(index, "verify", &error);
         NodeEffect::Unchanged
     });
-    hold.reply(index, effect);
+    lease.reply(index, effect);
 }

@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, Weak};
 
-use tokio::time::timeout;
-
 use crate::clock::Clock as _;
 use crate::manager::lease::held::HeldLease;
 use crate::manager::lease::registry::Registry;
@@ -34,27 +32,27 @@ fn renew_due(shared: &Arc<Shared>) {
     let sent = set.clock.now();
     // While a node serves processes with another list, held locks end with their validity.
     let blocked = set.voting.is_blocked();
-    for hold in shared.registry.due(sent) {
-        let (next, nodes) = hold.tick(sent);
+    for lease in shared.registry.due(sent) {
+        let (next, nodes) = lease.tick(sent);
         for node in nodes {
             if blocked {
-                hold.reply(node, NodeEffect::Unchanged);
+                lease.reply(node, NodeEffect::Unchanged);
                 continue;
             }
-            match (hold.lease.owner, batches.get_mut(node)) {
+            match (lease.lease.owner, batches.get_mut(node)) {
                 (Owner::Us(token), Some(batch)) => batch.push(Due {
-                    request: renewal(set, &hold, token),
-                    hold: Arc::clone(&hold),
+                    request: renewal(set, &lease, token),
+                    lease: Arc::clone(&lease),
                 }),
                 (Owner::Lender(owner, claim), _) => {
                     let lender = (owner, claim);
-                    let follow = follow(Arc::clone(set), node, Arc::clone(&hold), lender, sent);
+                    let follow = follow(Arc::clone(set), node, Arc::clone(&lease), lender, sent);
                     shared.tasks.spawn_anyway(follow);
                 }
                 (Owner::Us(_), None) => {}
             }
         }
-        shared.registry.reschedule(&hold, next);
+        shared.registry.reschedule(&lease, next);
     }
     for (node, batch) in batches.into_iter().enumerate() {
         if !batch.is_empty() {
@@ -64,16 +62,16 @@ fn renew_due(shared: &Arc<Shared>) {
     }
 }
 
-fn renewal(set: &NodeSet, hold: &HeldLease, token: OwnerToken) -> ExtendRequest {
-    let lease = &hold.lease;
-    ExtendRequest::new(hold.keys.clone(), token, lease.ttl, true)
+fn renewal(set: &NodeSet, held: &HeldLease, token: OwnerToken) -> ExtendRequest {
+    let lease = &held.lease;
+    ExtendRequest::new(held.keys.clone(), token, lease.ttl, true)
         .under(Some(Arc::clone(&set.config)))
         .fenced(lease.fence.map(|token| set.fence(token)))
 }
 
 /// One lock in a batch.
 struct Due {
-    hold: Arc<HeldLease>,
+    lease: Arc<HeldLease>,
     request: ExtendRequest,
 }
 
@@ -83,23 +81,17 @@ async fn extend(set: Arc<NodeSet>, index: usize, batch: Vec<Due>, sent: Moment) 
         return;
     };
     let requests: Arc<[ExtendRequest]> = batch.iter().map(|due| due.request.clone()).collect();
-    let replies = match timeout(set.node_timeout, node.extend(requests)).await {
-        Ok(replies) => replies,
-        Err(_) => Err(set.timed_out()),
-    };
-    let mut replies = match replies {
-        Ok(replies) => replies,
-        Err(error) => vec![Err(error); batch.len()],
-    };
+    let replies = set.reply(node.extend(requests)).await;
+    let mut replies = replies.unwrap_or_else(|error| vec![Err(error); batch.len()]);
     // A node that answers for fewer locks than it was asked about has not answered for the others.
     replies.resize_with(batch.len(), || Err(set.timed_out()));
     for (due, reply) in batch.iter().zip(replies) {
         if let Err(error) = &reply {
-            due.hold
+            due.lease
                 .tell(|key| crate::trace::not_extended(key, set.name_of(index), error));
         }
         let effect = set.after_extend(index, sent, &reply);
-        due.hold.reply(index, effect);
+        due.lease.reply(index, effect);
     }
 }
 

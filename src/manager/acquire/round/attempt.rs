@@ -348,7 +348,7 @@ impl Drop for Attempt {
         }
         obligation.enter(Stage::Releasing);
         let rest = settle_lost(shared, self.release_command(), fanout, owed, obligation);
-        self.shared.settle(&self.keys, rest);
+        self.shared.spawn_release(&self.keys, rest);
     }
 }
 

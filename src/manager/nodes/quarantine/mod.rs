@@ -13,6 +13,7 @@
 //!
 //! * `monitor`: one task per node, which asks whether the node votes, again and again.
 //! * `observe`: a node that says it is quarantined: when that began and how long it lasts.
+//! * `check_in`: asking a node whether it votes.
 //! * `census`: what the other nodes know meanwhile.
 //! * `promote`: the end of a quarantine.
 

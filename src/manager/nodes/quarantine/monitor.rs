@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::manager::nodes::node_set::NodeSet;
@@ -41,23 +41,22 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
     } else {
         CheckInMode::Normal
     };
-    let reply = timeout(set.node_timeout, check_in(set, &**node, mode)).await;
-    let answered = matches!(reply, Ok(Ok(_)));
+    let reply = set.reply(check_in(set, &**node, mode)).await;
+    let answered = reply.is_ok();
     let next = match reply {
-        Ok(Ok(reply)) => {
+        Ok(reply) => {
             set.voting.clear_refusal(index, Some(CHECK_IN));
             if adopted {
                 set.voting.done(index, true);
             }
             apply(set, index, reply).await
         }
-        Ok(Err(error)) if error.kind() == NodeErrorKind::Closed => return None,
+        Err(error) if error.kind() == NodeErrorKind::Closed => return None,
         // It is down, slow, or refuses: what was known of it holds until it answers.
-        Ok(Err(error)) => {
+        Err(error) => {
             refused(set, index, CHECK_IN, &error);
             SOON
         }
-        Err(_) => SOON,
     };
     set.voting.checked_in(index, answered);
     Some(next)

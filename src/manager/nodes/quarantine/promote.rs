@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
-
 use crate::clock::Clock as _;
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::quarantine::check_in::{IDLE, SOON, refused, votes};
@@ -60,8 +58,8 @@ async fn promote(set: &NodeSet, index: usize, quarantine: Quarantine, plan: Plan
     );
     let at_risk = forgot && !quarantine.remembered && !set.voting.is_trusted(index, &quarantine);
     let promotion = promotion.knowing(plan.known);
-    match timeout(set.node_timeout, node.promote(promotion)).await {
-        Ok(Ok(true)) => {
+    match set.reply(node.promote(promotion)).await {
+        Ok(true) => {
             if at_risk {
                 crate::trace::fencing_at_risk(node.name());
             }
@@ -69,12 +67,11 @@ async fn promote(set: &NodeSet, index: usize, quarantine: Quarantine, plan: Plan
             IDLE
         }
         // Another process has promoted it, or it has forgotten once more: the next check-in tells.
-        Ok(Ok(false)) => Duration::ZERO,
-        Ok(Err(error)) => {
+        Ok(false) => Duration::ZERO,
+        Err(error) => {
             refused(set, index, PROMOTION, &error);
             SOON
         }
-        Err(_) => SOON,
     }
 }
 

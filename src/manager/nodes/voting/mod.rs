@@ -1,7 +1,5 @@
 //! Which nodes vote, as last observed.
 
-pub(crate) mod overrides;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod statuses;
-pub(crate) mod summary;

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use crate::moment::Moment;
+use crate::node::{NodeError, NodeErrorKind};
 use crate::token::FencingToken;
 
 /// What is known of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
+    #[default]
     Unknown,
     Voting,
     Quarantined(Quarantine),
@@ -32,7 +34,7 @@ pub(crate) struct Quarantine {
     pub(crate) plan: Option<Plan>,
 }
 
-/// How to promote a node, by what the others answered after its quarantine was over.
+/// How to promote a node, by what the other nodes replied after its quarantine was over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// When they were asked.
@@ -71,6 +73,12 @@ pub(crate) struct Foreign {
     pub(crate) digest: Option<String>,
     /// Whether it has replaced ours.
     pub(crate) replaces_ours: bool,
+}
+
+impl Foreign {
+    pub(crate) fn error(&self) -> NodeError {
+        NodeError::new(NodeErrorKind::Foreign, self.reason.clone())
+    }
 }
 
 impl Quarantine {

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
-use crate::manager::nodes::seconds::optional_seconds;
+use serde::{Serialize, Serializer};
 
 /// Whether a node's votes count towards the quorum, as last observed.
 ///
@@ -32,4 +30,13 @@ pub enum VotingStatus {
         /// How its nodes or settings differ.
         reason: String,
     },
+}
+
+/// A time that may be unknown as seconds, as `Serialize` has it.
+#[expect(clippy::ref_option, reason = "what serde asks for")]
+fn optional_seconds<S: Serializer>(
+    time: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs_f64()).serialize(serializer)
 }

@@ -1,109 +1,208 @@
-//! [`VotingStatuses`]: which nodes vote, and under which list of nodes, as last observed.
+//! [`VotingStatuses`]: which nodes vote, and under which list of nodes, as last observed; and an operator's overrides.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
-use crate::manager::nodes::voting::state::{Foreign, State};
+use crate::manager::nodes::voting::state::{Foreign, Quarantine, State};
+use crate::manager::nodes::voting::status::VotingStatus;
+use crate::manager::notified::notified_until;
 use crate::moment::Moment;
-use crate::node::NodeError;
+use crate::node::{NodeError, NodeErrorKind};
 
 /// What is known of the votes of all nodes.
 #[derive(Debug)]
 pub(crate) struct VotingStatuses {
-    pub(crate) slots: Vec<Slot>,
+    slots: Vec<Slot>,
     // How many make a quorum.
-    pub(crate) needed: usize,
+    needed: usize,
     // Something became known.
-    pub(crate) changed: Notify,
+    changed: Notify,
     // Nodes that are seen for the first time are trusted to have nothing to forget.
-    pub(crate) trusts_new: AtomicBool,
+    trusts_new: AtomicBool,
     // Every node was asked once, or the first callers have waited long enough for that.
-    pub(crate) all_asked: AtomicBool,
-    pub(crate) list: Mutex<List>,
+    all_asked: AtomicBool,
+    // Locked before any slot, if both are.
+    list: Mutex<List>,
     // A node serves processes with another list, which ours is not known to have replaced. Changed under the mutex of
     // `list` only.
-    pub(crate) blocked: AtomicBool,
+    blocked: AtomicBool,
 }
 
 /// What is known of the list of nodes as a whole.
 #[derive(Debug, Default)]
-pub(crate) struct List {
+struct List {
     // Since when all nodes are known to have accepted it.
-    pub(crate) complete: Option<Moment>,
+    complete: Option<Moment>,
     // Since when it is being put in place of another, and by how many calls.
-    pub(crate) adopting: Option<(Moment, usize)>,
+    adopting: Option<(Moment, usize)>,
+}
+
+/// One node.
+#[derive(Debug, Default)]
+struct Slot {
+    known: Mutex<Known>,
+    // Ask it now.
+    wake: Notify,
 }
 
 /// What is known of one node, and what to do at its next check-in.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    pub(crate) known: Mutex<Known>,
-    // Ask it now.
-    pub(crate) wake: Notify,
-    // It was asked whether it votes, whether or not it answered.
-    pub(crate) asked: AtomicBool,
-    // It has answered that.
-    pub(crate) answered: AtomicBool,
-    // The next check-in takes it over from processes with another config.
-    pub(crate) adopt: AtomicBool,
-    // The next check-in ends its quarantine: no lock can be held.
-    pub(crate) trusted: AtomicBool,
-    // The command that it refuses and needs for its vote, and why.
-    pub(crate) refusal: Mutex<Option<(&'static str, NodeError)>>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Known {
-    pub(crate) state: State,
+#[derive(Debug, Default)]
+struct Known {
+    state: State,
     // Whether it was under our config when it last answered.
-    pub(crate) accepted: bool,
+    accepted: bool,
     // Whether it may have forgotten something then.
-    pub(crate) forgot: bool,
+    forgot: bool,
     // The configs that ours has replaced there.
-    pub(crate) replaced: Vec<String>,
+    replaced: Vec<String>,
+    // It was asked whether it votes, whether or not it answered.
+    asked: bool,
+    // It has answered that.
+    answered: bool,
+    // The next check-in takes it over from processes with another config.
+    adopt: bool,
+    // The next check-in ends its quarantine: no lock can be held.
+    trusted: bool,
+    // The command that it refuses and needs for its vote, and why.
+    refusal: Option<(&'static str, NodeError)>,
 }
 
+impl Known {
+    const fn override_flag(&mut self, adopts: bool) -> &mut bool {
+        if adopts {
+            &mut self.adopt
+        } else {
+            &mut self.trusted
+        }
+    }
+}
+
+/// While it lives, nodes are trusted to have nothing to forget, or are taken over from others. In the latter case the
+/// list counts as accepted once a quorum has accepted it.
+#[must_use = "the override ends when this is dropped"]
+pub(crate) struct Override<'a> {
+    voting: &'a VotingStatuses,
+    adopts: bool,
+}
+
+impl Drop for Override<'_> {
+    fn drop(&mut self) {
+        if self.adopts {
+            let mut list = self.voting.list();
+            list.adopting = match list.adopting {
+                Some((since, calls)) if calls > 1 => Some((since, calls - 1)),
+                _ => None,
+            };
+        }
+        for mut known in self.voting.all_known() {
+            *known.override_flag(self.adopts) = false;
+        }
+    }
+}
+
+/// The overrides.
+impl VotingStatuses {
+    /// Sets whether nodes that are seen for the first time are trusted to have nothing to forget.
+    pub(crate) fn trust_new(&self, trusted: bool) {
+        self.trusts_new.store(trusted, Ordering::Release);
+    }
+
+    /// Trusts all nodes to have nothing to forget, until this is dropped.
+    pub(crate) fn trust_all(&self) -> Override<'_> {
+        self.override_all(false)
+    }
+
+    /// Takes all nodes that answer over from processes with another config, until this is dropped.
+    pub(crate) fn adopt_all(&self, now: Moment) -> Override<'_> {
+        let mut list = self.list();
+        let (since, calls) = list.adopting.unwrap_or((now, 0));
+        list.adopting = Some((since, calls + 1));
+        drop(list);
+        self.override_all(true)
+    }
+
+    fn override_all(&self, adopts: bool) -> Override<'_> {
+        for mut known in self.all_known() {
+            *known.override_flag(adopts) = true;
+        }
+        self.recheck_all();
+        let voting = self;
+        Override { voting, adopts }
+    }
+
+    pub(crate) fn is_trusted(&self, node: usize, quarantine: &Quarantine) -> bool {
+        self.known(node).is_some_and(|known| known.trusted)
+            || quarantine.first && self.trusts_new.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_adopted(&self, node: usize) -> bool {
+        self.known(node).is_some_and(|known| known.adopt)
+    }
+
+    /// Ends one override for `node`.
+    pub(crate) fn done(&self, node: usize, adopted: bool) {
+        if let Some(mut known) = self.known(node) {
+            *known.override_flag(adopted) = false;
+        }
+    }
+
+    /// Whether an override has yet to be applied to a node.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.all_known().any(|known| known.adopt || known.trusted)
+    }
+
+    /// Whether the quarantine of `node` is about to end, because it need not wait.
+    fn is_exempt(&self, node: usize) -> bool {
+        match self.get(node) {
+            State::Quarantined(quarantine) => {
+                (quarantine.unused && self.is_intact() || self.is_trusted(node, &quarantine))
+                    && self.complete_since().is_some()
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What each node has said.
 impl VotingStatuses {
     /// Of `nodes` nodes, of which a quorum is `needed`. Unless they are `guarded`, all vote.
     pub(crate) fn new(nodes: usize, needed: usize, guarded: bool) -> Self {
-        let state = if guarded {
-            State::Unknown
-        } else {
-            State::Voting
-        };
-        let slot = || Slot {
-            known: Mutex::new(Known {
-                state: state.clone(),
-                accepted: false,
-                forgot: false,
-                replaced: Vec::new(),
-            }),
-            wake: Notify::new(),
-            asked: AtomicBool::new(false),
-            answered: AtomicBool::new(false),
-            adopt: AtomicBool::new(false),
-            trusted: AtomicBool::new(false),
-            refusal: Mutex::new(None),
-        };
-        Self {
-            slots: (0..nodes).map(|_| slot()).collect(),
+        let voting = Self {
+            slots: (0..nodes).map(|_| Slot::default()).collect(),
             needed,
             changed: Notify::new(),
             trusts_new: AtomicBool::new(false),
             all_asked: AtomicBool::new(!guarded),
             list: Mutex::default(),
             blocked: AtomicBool::new(false),
+        };
+        if !guarded {
+            for mut known in voting.all_known() {
+                known.state = State::Voting;
+            }
         }
+        voting
     }
 
-    pub(crate) fn known(&self, node: usize) -> Option<MutexGuard<'_, Known>> {
+    fn nodes(&self) -> std::ops::Range<usize> {
+        0..self.slots.len()
+    }
+
+    fn known(&self, node: usize) -> Option<MutexGuard<'_, Known>> {
         let slot = self.slots.get(node)?;
         Some(slot.known.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn list(&self) -> MutexGuard<'_, List> {
+    /// What is known of each node, one locked at a time.
+    fn all_known(&self) -> impl Iterator<Item = MutexGuard<'_, Known>> {
+        self.nodes().filter_map(|node| self.known(node))
+    }
+
+    fn list(&self) -> MutexGuard<'_, List> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,16 +214,13 @@ impl VotingStatuses {
 
     /// Stores what is known of `node`; returns what was known before.
     pub(crate) fn set(&self, node: usize, state: State) -> State {
-        let before = match self.known(node) {
-            Some(mut known) => {
-                if matches!(state, State::Foreign(_)) {
-                    known.accepted = false;
-                    known.replaced.clear();
-                }
-                std::mem::replace(&mut known.state, state)
+        let before = self.known(node).map_or(State::Unknown, |mut known| {
+            if matches!(state, State::Foreign(_)) {
+                known.accepted = false;
+                known.replaced.clear();
             }
-            None => State::Unknown,
-        };
+            std::mem::replace(&mut known.state, state)
+        });
         self.reassess(None);
         before
     }
@@ -139,73 +235,9 @@ impl VotingStatuses {
         }
         if self.reassess(Some(now)) {
             let waiting = |node: &usize| matches!(self.get(*node), State::Quarantined(_));
-            let nodes = 0..self.slots.len();
-            nodes.filter(waiting).for_each(|node| self.recheck(node));
+            let waiting = self.nodes().filter(waiting);
+            waiting.for_each(|node| self.recheck(node));
         }
-    }
-
-    /// Judges the list as a whole. Returns whether all nodes have accepted it by `now` and had not before.
-    fn reassess(&self, now: Option<Moment>) -> bool {
-        // The last of several concurrent callers sees what all have stored.
-        let mut list = self.list();
-        let blocked = self.foreigners().any(|(_, harmless)| !harmless);
-        self.blocked.store(blocked, Ordering::Release);
-        let whole = self.accepted() == self.slots.len();
-        let completed = whole && list.complete.is_none();
-        if !whole {
-            list.complete = None;
-        } else if completed {
-            list.complete = now;
-        }
-        drop(list);
-        self.changed.notify_waiters();
-        completed
-    }
-
-    fn accepted(&self) -> usize {
-        let nodes = 0..self.slots.len();
-        let accepted = |node: &usize| self.known(*node).is_some_and(|known| known.accepted);
-        nodes.filter(accepted).count()
-    }
-
-    /// The nodes under another config, and whether each only costs its vote: ours has replaced theirs.
-    pub(crate) fn foreigners(&self) -> impl Iterator<Item = (usize, bool)> {
-        let replaced: Vec<String> = (0..self.slots.len())
-            .filter_map(|node| self.known(node).map(|known| known.replaced.clone()))
-            .flatten()
-            .collect();
-        (0..self.slots.len()).filter_map(move |node| {
-            let known = self.known(node)?;
-            match &known.state {
-                State::Foreign(foreign) if !known.accepted => {
-                    let digest = foreign.digest.as_ref();
-                    let before = digest.is_some_and(|digest| replaced.contains(digest));
-                    Some((node, before && !foreign.replaces_ours))
-                }
-                _ => None,
-            }
-        })
-    }
-
-    /// Whether nothing may be granted or extended, because a node serves processes with another list.
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked.load(Ordering::Acquire)
-    }
-
-    /// Since when all nodes are known to have accepted the list, or a quorum, if it is being put in place of another.
-    pub(crate) fn complete_since(&self) -> Option<Moment> {
-        let list = self.list();
-        let adopting = list.adopting.filter(|_| self.accepted() >= self.needed);
-        list.complete.or(adopting.map(|(since, _)| since))
-    }
-
-    /// Whether no node may have forgotten a grant. One that has may have been in use by others until then.
-    pub(crate) fn is_intact(&self) -> bool {
-        let whole = |node| {
-            self.known(node)
-                .is_some_and(|known| known.accepted && !known.forgot)
-        };
-        (0..self.slots.len()).all(whole)
     }
 
     /// Stores that `node` is under another config, as the error of a command says.
@@ -232,21 +264,15 @@ impl VotingStatuses {
 
     /// Stores that `node` was asked whether it votes, and whether it `answered`.
     pub(crate) fn checked_in(&self, node: usize, answered: bool) {
-        let Some(slot) = self.slots.get(node) else {
-            return;
-        };
-        let heard = answered && !slot.answered.swap(true, Ordering::AcqRel);
-        if !slot.asked.swap(true, Ordering::AcqRel) || heard {
+        let is_news = self.known(node).is_some_and(|mut known| {
+            let is_news = !known.asked || answered && !known.answered;
+            known.asked = true;
+            known.answered |= answered;
+            is_news
+        });
+        if is_news {
             self.changed.notify_waiters();
         }
-    }
-
-    pub(crate) fn refusal(
-        &self,
-        node: usize,
-    ) -> Option<MutexGuard<'_, Option<(&'static str, NodeError)>>> {
-        let slot = self.slots.get(node)?;
-        Some(slot.refusal.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Stores that `node` refuses a command, and why; returns whether that is news.
@@ -257,16 +283,16 @@ impl VotingStatuses {
         error: NodeError,
     ) -> bool {
         let refusal = Some((command, error));
-        self.refusal(node)
-            .is_some_and(|mut known| std::mem::replace(&mut *known, refusal.clone()) != refusal)
+        self.known(node).is_some_and(|mut known| {
+            std::mem::replace(&mut known.refusal, refusal.clone()) != refusal
+        })
     }
 
     /// Stores that `node` does not refuse this command, or any.
     pub(crate) fn clear_refusal(&self, node: usize, command: Option<&'static str>) {
-        if let Some(mut known) = self.refusal(node)
-            && (command.is_none() || command == known.as_ref().map(|(refused, _)| *refused))
-        {
-            *known = None;
+        if let Some(mut known) = self.known(node) {
+            let refusal = &mut known.refusal;
+            refusal.take_if(|(refused, _)| command.is_none_or(|command| command == *refused));
         }
     }
 
@@ -279,7 +305,7 @@ impl VotingStatuses {
 
     /// Has all nodes asked again now.
     pub(crate) fn recheck_all(&self) {
-        (0..self.slots.len()).for_each(|node| self.recheck(node));
+        self.nodes().for_each(|node| self.recheck(node));
     }
 
     /// Waits until `node` is to be asked again.
@@ -289,9 +315,166 @@ impl VotingStatuses {
             None => std::future::pending().await,
         }
     }
+}
+
+/// What follows for all of them.
+impl VotingStatuses {
+    /// Judges the list as a whole. Returns whether all nodes have accepted it by `now` and had not before.
+    fn reassess(&self, now: Option<Moment>) -> bool {
+        // The last of several concurrent callers sees what all have stored.
+        let mut list = self.list();
+        let blocked = !self.blocking().is_empty();
+        self.blocked.store(blocked, Ordering::Release);
+        let whole = self.accepted() == self.slots.len();
+        let completed = whole && list.complete.is_none();
+        if !whole {
+            list.complete = None;
+        } else if completed {
+            list.complete = now;
+        }
+        drop(list);
+        self.changed.notify_waiters();
+        completed
+    }
+
+    fn accepted(&self) -> usize {
+        self.all_known().filter(|known| known.accepted).count()
+    }
+
+    /// The nodes that block all grants, and why: they are under another config, which ours has not replaced.
+    pub(crate) fn blocking(&self) -> Vec<(usize, NodeError)> {
+        let replaced = self.all_known().flat_map(|known| known.replaced.clone());
+        let replaced: Vec<String> = replaced.collect();
+        let blocks = |(node, known): (usize, MutexGuard<'_, Known>)| match &known.state {
+            State::Foreign(foreign) if !known.accepted => {
+                let digest = foreign.digest.as_ref();
+                let before = digest.is_some_and(|digest| replaced.contains(digest));
+                (!before || foreign.replaces_ours).then(|| (node, foreign.error()))
+            }
+            _ => None,
+        };
+        self.all_known().enumerate().filter_map(blocks).collect()
+    }
+
+    /// Whether nothing may be granted or extended, because a node serves processes with another list.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Acquire)
+    }
+
+    /// Since when all nodes are known to have accepted the list, or a quorum, if it is being put in place of another.
+    pub(crate) fn complete_since(&self) -> Option<Moment> {
+        let list = self.list();
+        let adopting = list.adopting.filter(|_| self.accepted() >= self.needed);
+        list.complete.or(adopting.map(|(since, _)| since))
+    }
+
+    /// Whether no node may have forgotten a grant. One that has may have been in use by others until then.
+    pub(crate) fn is_intact(&self) -> bool {
+        self.all_known()
+            .all(|known| known.accepted && !known.forgot)
+    }
 
     /// Resolves at the next change of any status. Create it before the statuses are read.
     pub(crate) fn news(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
+    }
+
+    /// Waits until `is_enough`, which is evaluated at each change, at most for `limit`.
+    pub(crate) async fn news_until(&self, limit: Duration, is_enough: impl Fn() -> bool) {
+        let enough = notified_until(&self.changed, || is_enough().then_some(()));
+        let _ = timeout(limit, enough).await;
+    }
+
+    /// Waits until every node was asked once, so that it is known which processes they serve; at most for `limit`. Only
+    /// the first callers of a manager wait.
+    pub(crate) async fn all_asked(&self, limit: Duration) {
+        if self.all_asked.load(Ordering::Acquire) {
+            return;
+        }
+        // And no quarantine is about to end.
+        let is_asked = |node| self.known(node).is_some_and(|known| known.asked);
+        let is_enough = || {
+            self.nodes()
+                .all(|node| is_asked(node) && !self.is_exempt(node))
+        };
+        self.news_until(limit, is_enough).await;
+        self.all_asked.store(true, Ordering::Release);
+    }
+
+    /// How many nodes have answered whether they vote.
+    pub(crate) fn answered(&self) -> usize {
+        self.all_known().filter(|known| known.answered).count()
+    }
+
+    /// How many nodes have answered whether they vote, and are not about to be promoted.
+    pub(crate) fn settled(&self) -> usize {
+        let answered = |node: &usize| self.known(*node).is_some_and(|known| known.answered);
+        let answered = self.nodes().filter(answered);
+        answered.filter(|node| !self.is_exempt(*node)).count()
+    }
+
+    /// How many nodes vote.
+    pub(crate) fn voting(&self) -> usize {
+        let votes = |known: &MutexGuard<'_, Known>| known.state == State::Voting;
+        self.all_known().filter(votes).count()
+    }
+
+    /// After how long each node that is `up` votes, if that is known; the shortest time first.
+    pub(crate) fn until_votes(&self, now: Moment, up: impl Fn(usize) -> bool) -> Vec<Duration> {
+        let nodes = self.nodes().filter(|node| up(*node));
+        let waits = nodes.filter_map(|node| match self.get(node) {
+            State::Voting => Some(Duration::ZERO),
+            State::Quarantined(quarantine) => quarantine.end.moment().map(|end| end.since(now)),
+            State::Unknown | State::Foreign(_) => None,
+        });
+        let mut waits: Vec<Duration> = waits.collect();
+        waits.sort_unstable();
+        waits
+    }
+
+    /// What is known of `node`, for snapshots and metrics.
+    pub(crate) fn show(&self, node: usize, now: Moment) -> VotingStatus {
+        match self.get(node) {
+            State::Unknown => VotingStatus::Unknown,
+            State::Voting => VotingStatus::Voting,
+            State::Quarantined(quarantine) => VotingStatus::Quarantined {
+                remaining: quarantine.end.moment().map(|end| end.since(now)),
+                remembered: quarantine.remembered,
+            },
+            State::Foreign(foreign) => VotingStatus::Foreign {
+                reason: foreign.reason,
+            },
+        }
+    }
+
+    /// Why `node` does not grant.
+    pub(crate) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
+        let known = self.known(node)?;
+        match (&known.refusal, &known.state) {
+            // Until that is repaired, no waiting helps.
+            (Some((_, error)), _) => Some(error.clone()),
+            (None, State::Quarantined(quarantine)) => {
+                let text = quarantine.explain(now);
+                Some(NodeError::new(NodeErrorKind::Quarantined, text))
+            }
+            (None, State::Foreign(foreign)) => Some(foreign.error()),
+            (None, State::Unknown | State::Voting) => None,
+        }
+    }
+
+    /// Whether an error of this kind says nothing new about the vote of `node`.
+    pub(crate) fn knows(&self, node: usize, kind: NodeErrorKind) -> bool {
+        kind != NodeErrorKind::Quarantined || matches!(self.get(node), State::Quarantined(_))
+    }
+
+    /// Whether quarantines of other nodes than `node` end by `end`, and it is not yet known how to promote those.
+    pub(crate) fn others_end_by(&self, node: usize, end: Moment) -> bool {
+        let mut others = self.nodes().filter(|other| *other != node);
+        others.any(|other| match self.get(other) {
+            State::Quarantined(other) => {
+                other.plan.is_none() && other.end.moment().is_some_and(|at| at <= end)
+            }
+            _ => false,
+        })
     }
 }
