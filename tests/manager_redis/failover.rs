@@ -136,6 +136,17 @@ async fn without_the_replicas_word_a_failover_makes_two_holders() {
 /// The same scene once more: the guard takes the replica for a node that forgot, and so it is one.
 #[tokio::test]
 async fn without_the_replicas_word_the_guard_keeps_a_second_holder_out() {
+    // A failover that outlasts the lease shows nothing, and how long it takes is up to Sentinel and the machine.
+    for _ in 0..3 {
+        if guarded_fail_over().await {
+            return;
+        }
+    }
+    panic!("each failover outlasted the lease");
+}
+
+/// Returns whether the failover was over before the lease.
+async fn guarded_fail_over() -> bool {
     let mut scene = Scene::start(Kind::Redis);
     let ttl = Duration::from_secs(4);
     let first = guarded(scene.plain(), ttl).await;
@@ -144,7 +155,9 @@ async fn without_the_replicas_word_the_guard_keeps_a_second_holder_out() {
     let guard = first.acquire("order:1").await.unwrap();
     scene.fail_over().await;
     all_up_again(&second).await;
-    assert!(!guard.is_lost(), "too late to show anything");
+    if guard.is_lost() {
+        return false;
+    }
     let mut refused = 0;
     let got = loop {
         let early = !guard.is_lost();
@@ -161,6 +174,7 @@ async fn without_the_replicas_word_the_guard_keeps_a_second_holder_out() {
     let identity = scene.replica.run("HGET lk!node identity");
     assert!(identity.starts_with("1|"), "the first failover: {identity}");
     assert!(got.0.fence() > guard.fence(), "and a later one");
+    true
 }
 
 async fn all_up_again(locks: &LockManager) {
