@@ -20,7 +20,6 @@ use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::queue;
 use crate::manager::settings::hand_off::HandOff;
 use crate::manager::waiting::holder::{Deadline, Holder};
-use crate::manager::waiting::turns;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::LeaseNodes;
@@ -29,10 +28,8 @@ use crate::trace::Caller;
 
 /// The callers of one manager.
 pub(crate) type Queue = queue::Queue<Passed>;
-/// The right to go for a key.
-pub(crate) type Turn = queue::Turn<Passed>;
 /// The right to go for all keys of one lock.
-pub(crate) type Turns = turns::Turns<Passed>;
+pub(crate) type Turn = queue::Turn<Passed>;
 
 /// What passes from one caller of this process to the next.
 #[derive(Debug)]
@@ -56,13 +53,6 @@ impl queue::Handover for Passed {
 pub(crate) struct Tenancy {
     pub(crate) lease: Arc<HeldLease>,
     pub(crate) number: u32,
-}
-
-impl Tenancy {
-    /// That of the caller to which the nodes granted the lock.
-    pub(crate) const fn first(lease: Arc<HeldLease>) -> Self {
-        Self { lease, number: 0 }
-    }
 }
 
 /// One lock that this process holds.
@@ -95,7 +85,7 @@ pub(super) struct Inner {
     // When the watchdog looks at this lock again.
     due: Moment,
     // The right to go for the keys: it passes to the next in this process when the lock is lost or released.
-    pub(super) turns: Option<Turns>,
+    pub(super) turn: Option<Turn>,
     // To free the nodes: passes to the release with the rest of what is owed.
     pub(super) obligation: Option<Obligation>,
     // The release that waits for the last loan.
@@ -115,8 +105,8 @@ impl fmt::Debug for Deferred {
 }
 
 impl HeldLease {
-    /// A lock that a quorum granted, with what is known of every node, and what is owed for it. Without turns: one that
-    /// another lent us, and that a quorum vouched for.
+    /// A lock that a quorum granted, with what is known of every node, and what is owed for it. Without a turn: one
+    /// that another lent us, and that a quorum vouched for.
     pub(crate) fn new(
         (manager, id): (u64, u64),
         redact: bool,
@@ -124,14 +114,14 @@ impl HeldLease {
         keys: NodeKeys,
         clock: Arc<dyn Clock>,
         nodes: LeaseNodes,
-        (turns, obligation): (Option<Turns>, Obligation),
+        (turn, obligation): (Option<Turn>, Obligation),
     ) -> Self {
         obligation.enter(Stage::Held);
         let validity = lease.deadline.since(lease.started);
         let reserve = lease.ttl.saturating_sub(validity);
         let deadline = Arc::new(Deadline::new(lease.deadline, reserve));
-        if let Some(turns) = &turns {
-            turns.note(&Holder::Here(Arc::clone(&deadline)));
+        if let Some(turn) = &turn {
+            turn.note(&Holder::Here(Arc::clone(&deadline)));
         }
         let is_borrowed = matches!(lease.owner, Owner::Lender(..));
         Self {
@@ -141,7 +131,7 @@ impl HeldLease {
             inner: Mutex::new(Inner {
                 state: LeaseState::new(nodes, lease.ttl, lease.started, is_borrowed),
                 due: Moment::from_nanos(u64::MAX),
-                turns,
+                turn,
                 obligation: Some(obligation),
                 deferred: None,
                 caller: Caller::default(),
@@ -175,7 +165,7 @@ impl HeldLease {
         let (value, effects) = event(&mut inner);
         self.deadline.set(inner.state.deadline());
         self.tenant.store(inner.state.tenant(), Ordering::Release);
-        let turns = inner.turns.take_if(|_| effects.pass_turns);
+        let turn = inner.turn.take_if(|_| effects.pass_turn);
         let lost = effects.lost.map(|reason| (reason, inner.caller.clone()));
         drop(inner);
         if effects.notify_ended {
@@ -184,7 +174,7 @@ impl HeldLease {
         if effects.notify_settled {
             self.settled.notify_waiters();
         }
-        drop(turns);
+        drop(turn);
         if let Some(time) = effects.held_for {
             crate::metrics::held_for(time);
         }
@@ -245,7 +235,9 @@ impl HeldLease {
     /// returns that one's tenancy. From here on the lock has ended for all before.
     pub(crate) fn succeed(self: &Arc<Self>, terms: &HandOff) -> Option<Tenancy> {
         let ((), effects) = self.change(|inner| {
-            let wanted = inner.turns.as_ref().is_some_and(Turns::can_hand_off);
+            // The caller after a run is to read its result, so it asks the nodes.
+            let turn = inner.turn.as_ref().filter(|_| !self.is_of_a_run());
+            let wanted = turn.is_some_and(Turn::is_waited_for);
             ((), inner.state.succeed(self.clock.now(), terms, wanted))
         });
         let lease = Arc::clone(self);

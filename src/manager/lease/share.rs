@@ -2,7 +2,7 @@
 
 use crate::clock::Clock as _;
 use crate::manager::error::loss::LossReason;
-use crate::manager::lease::held::{HeldLease, Turns};
+use crate::manager::lease::held::{HeldLease, Turn};
 use crate::manager::lease::state::Left;
 use crate::manager::ledger::{Obligation, Stage};
 
@@ -18,7 +18,7 @@ pub(crate) struct PendingRelease {
     /// Why the lock had been lost, if it had.
     pub(crate) lost: Option<LossReason>,
     /// The right to go for the keys, unless the loss has passed it on.
-    pub(crate) turns: Option<Turns>,
+    pub(crate) turn: Option<Turn>,
     /// To free all these nodes. Missing where there is nothing to release.
     pub(crate) obligation: Option<Obligation>,
 }
@@ -62,13 +62,13 @@ impl HeldLease {
                 busy,
                 free,
                 lost,
-                turns: inner.turns.take_if(|_| !effects.pass_turns),
+                turn: inner.turn.take_if(|_| !effects.pass_turn),
                 obligation: inner.obligation.take(),
             };
             ((pending, abandoned), effects)
         });
-        if let Some(turns) = &pending.turns {
-            turns.leave();
+        if let Some(turn) = &pending.turn {
+            turn.set_leaving(true);
         }
         // A lock that is left to expire counts as left from here on.
         pending.obligation.take_if(|_| abandoned);
