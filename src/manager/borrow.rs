@@ -7,7 +7,7 @@ use crate::lock_keys::LockKeys;
 use crate::manager::error::acquire::ShuttingDown;
 use crate::manager::error::borrow::BorrowError;
 use crate::manager::guard::LockGuard;
-use crate::manager::lease::held::{HeldLease, Tenancy};
+use crate::manager::lease::held::HeldLease;
 use crate::manager::ledger::Obligation;
 use crate::manager::lock_manager::LockManager;
 use crate::manager::nodes::random::token;
@@ -15,9 +15,8 @@ use crate::manager::release::releaser::Release;
 use crate::manager::renewal::verify::{Verified, take_late_replies, verify};
 use crate::manager::shared::Shared;
 use crate::manager::target::LockTarget;
-use crate::namespace::NodeKeys;
 use crate::node::EndClaim;
-use crate::token::{Claim, LoanProof, Owner, OwnerHash};
+use crate::token::{LoanProof, Owner};
 
 impl LockManager {
     /// Runs under the lock of another service, which [lent](crate::LockHandle::lend) it and showed `proof`, if a
@@ -30,7 +29,7 @@ impl LockManager {
     ///   and again, so it follows the lender's extensions, and is *lost* when they end, for
     ///   [`LossReason::Lender`](crate::error::LossReason::Lender) at once when too many nodes do not have the lender's
     ///   token. The lender may be told of the end first: it counts from when it sent an extension and the nodes from
-    ///   when that came, and an extension that was not answered it does not count at all. Nobody else can have the lock
+    ///   when that came, and an extension without a reply it does not count at all. Nobody else can have the lock
     ///   by then;
     /// * is never extended by the borrower, never handed off and never released: to drop the guard ends the work under
     ///   it, and tells the nodes so, which keep the lock until then;
@@ -85,7 +84,11 @@ impl LockManager {
         let borrower = token().map_err(BorrowError::NoEntropy)?;
         let lender = (proof.owner(), proof.claim(borrower));
         // Until work runs under it, the loan can be claimed again.
-        let mut claiming = Claiming::new(shared, &target.keys, lender, obligation.share());
+        let mut claiming = Claiming {
+            shared,
+            request: EndClaim::new(target.keys.clone(), lender.0, lender.1, false),
+            obligation: Some(obligation.share()),
+        };
         let Verified { sent, nodes, late } = verify(shared, &target.keys, lender).await?;
         let lease = Lease {
             keys: target.names,
@@ -106,12 +109,9 @@ impl LockManager {
             (None, obligation),
         );
         let held = Arc::new(held);
-        claiming.is_over = true;
-        let inserted = shared.registry.insert(&held);
-        let guard = LockGuard::new(Arc::clone(shared), Tenancy::first(Arc::clone(&held)));
-        if !inserted {
-            return Err(BorrowError::ShuttingDown(ShuttingDown));
-        }
+        claiming.obligation = None;
+        let guard = LockGuard::first(shared, Arc::clone(&held));
+        let guard = guard.map_err(BorrowError::ShuttingDown)?;
         if !late.is_empty() {
             let late = take_late_replies(Arc::clone(&shared.node_set), held, late, sent);
             shared.tasks.spawn(late);
@@ -124,37 +124,16 @@ impl LockManager {
 struct Claiming<'a> {
     shared: &'a Arc<Shared>,
     request: EndClaim,
-    is_over: bool,
-    // A shutdown waits for its end.
+    // A shutdown waits for its end. `None` once the lock is borrowed.
     obligation: Option<Obligation>,
-}
-
-impl<'a> Claiming<'a> {
-    fn new(
-        shared: &'a Arc<Shared>,
-        keys: &NodeKeys,
-        (owner, claim): (OwnerHash, Claim),
-        obligation: Obligation,
-    ) -> Self {
-        Self {
-            shared,
-            request: EndClaim::new(keys.clone(), owner, claim, false),
-            is_over: false,
-            obligation: Some(obligation),
-        }
-    }
 }
 
 impl Drop for Claiming<'_> {
     fn drop(&mut self) {
-        if !self.is_over {
+        if let Some(obligation) = self.obligation.take() {
             // A release that is dropped goes on in the background.
             let request = self.request.clone();
-            drop(Release::of_claim(
-                self.shared,
-                request,
-                self.obligation.take(),
-            ));
+            drop(Release::of_claim(self.shared, request, Some(obligation)));
         }
     }
 }

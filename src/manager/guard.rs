@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::lease::Lease;
 use crate::lock_key::LockKey;
+use crate::manager::error::acquire::ShuttingDown;
 use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::ReleaseError;
 use crate::manager::lease::held::{HeldLease, Passed, PendingRelease, Tenancy};
@@ -51,6 +52,17 @@ impl LockGuard {
             is_over: false,
             other: None,
         }
+    }
+
+    /// The first guard of a lock, which the watchdog takes care of from here on.
+    ///
+    /// # Errors
+    ///
+    /// [`ShuttingDown`] if the manager is: then the lock is released in the background.
+    pub(crate) fn first(shared: &Arc<Shared>, lease: Arc<HeldLease>) -> Result<Self, ShuttingDown> {
+        let inserted = shared.registry.insert(&lease);
+        let guard = Self::new(Arc::clone(shared), Tenancy { lease, number: 0 });
+        inserted.then_some(guard).ok_or(ShuttingDown)
     }
 
     /// Keeps `others` for as long as this one.

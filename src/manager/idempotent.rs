@@ -20,7 +20,7 @@ use crate::manager::release::completion::{End, complete};
 use crate::manager::target::LockTarget;
 use crate::token::FencingToken;
 
-/// What [`LockManager::begin_idempotent`] found.
+/// The outcome of [`LockManager::begin_idempotent`].
 #[derive(Debug)]
 #[non_exhaustive]
 #[must_use = "a run holds its lock until this is dropped"]
@@ -184,8 +184,7 @@ impl LockManager {
         max_wait: Duration,
     ) -> Result<IdempotentRun, AcquireError>
     where
-        K: TryInto<LockKey>,
-        K::Error: Into<KeyError>,
+        K: TryInto<LockKey, Error: Into<KeyError>>,
     {
         let key: LockKey = key.try_into().map_err(Into::into)?;
         let shared = &self.shared;

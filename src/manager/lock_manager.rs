@@ -81,8 +81,7 @@ impl LockManager {
     /// are granted later.
     pub async fn try_acquire<K>(&self, key: K) -> Result<LockGuard, AcquireError>
     where
-        K: TryInto<LockKey>,
-        K::Error: Into<KeyError>,
+        K: TryInto<LockKey, Error: Into<KeyError>>,
     {
         self.acquire_within(key, Duration::ZERO).await
     }
@@ -99,8 +98,7 @@ impl LockManager {
     /// subscription, no key; if its turn had just come, that passes to the next caller.
     pub async fn acquire<K>(&self, key: K) -> Result<LockGuard, AcquireError>
     where
-        K: TryInto<LockKey>,
-        K::Error: Into<KeyError>,
+        K: TryInto<LockKey, Error: Into<KeyError>>,
     {
         self.acquire_within(key, self.shared.max_wait).await
     }
@@ -120,8 +118,7 @@ impl LockManager {
         max_wait: Duration,
     ) -> Result<LockGuard, AcquireError>
     where
-        K: TryInto<LockKey>,
-        K::Error: Into<KeyError>,
+        K: TryInto<LockKey, Error: Into<KeyError>>,
     {
         let key: Result<LockKey, K::Error> = key.try_into();
         let key = key.map_err(|error| invalid(error.into()))?;
@@ -170,9 +167,7 @@ impl LockManager {
     /// ```
     pub async fn acquire_all<I>(&self, keys: I) -> Result<LockGuard, AcquireError>
     where
-        I: IntoIterator,
-        I::Item: TryInto<LockKey>,
-        <I::Item as TryInto<LockKey>>::Error: Into<KeyError>,
+        I: IntoIterator<Item: TryInto<LockKey, Error: Into<KeyError>>>,
     {
         let keys = LockKeys::new(keys).map_err(invalid)?;
         self.acquire_keys(keys, self.shared.max_wait).await
@@ -221,8 +216,7 @@ impl LockManager {
     /// ```
     pub async fn run<K, F, Fut>(&self, key: K, work: F) -> Result<Fut::Output, RunError>
     where
-        K: TryInto<LockKey>,
-        K::Error: Into<KeyError>,
+        K: TryInto<LockKey, Error: Into<KeyError>>,
         F: FnOnce(LockHandle) -> Fut,
         Fut: Future,
     {

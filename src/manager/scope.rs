@@ -118,7 +118,7 @@ impl LockManager {
     ) -> Result<LockGuard, AcquireError> {
         let began = self.shared.clock.now();
         let limit = max_wait.min(self.shared.max_wait);
-        let Overlap { guards, missing } = self.share(&scope.live(), &keys)?;
+        let (guards, missing) = self.share(&scope.live(), &keys)?;
         if missing.is_none() {
             return together(guards);
         }
@@ -131,12 +131,12 @@ impl LockManager {
         let wait = Wait::new(began, limit);
         let Ok(_turn) = timeout(patience, scope.work.turn.lock()).await else {
             let keys = self.shared.namespace.node_keys(&keys)?;
-            let busy = wait.busy(&self.shared, keys.as_slice());
+            let busy = wait.busy(&self.shared, &keys);
             metrics::acquired(busy.word(), wait.waited(&self.shared));
             return Err(busy);
         };
         let live = scope.live();
-        let Overlap { guards, missing } = self.share(&live, &keys)?;
+        let (guards, missing) = self.share(&live, &keys)?;
         let Some(missing) = missing else {
             return together(guards);
         };
@@ -151,7 +151,11 @@ impl LockManager {
     }
 
     /// Guards of those of the locks `live` that `keys` want, and the keys that are missing.
-    fn share(&self, live: &[LockHandle], keys: &LockKeys) -> Result<Overlap, AcquireError> {
+    fn share(
+        &self,
+        live: &[LockHandle],
+        keys: &LockKeys,
+    ) -> Result<(Vec<LockGuard>, Option<LockKeys>), AcquireError> {
         let (mut shared, mut guards) = (Vec::new(), Vec::new());
         for handle in live {
             let wanted = keys.as_slice().iter().any(|key| handle.covers(key));
@@ -174,11 +178,8 @@ impl LockManager {
         }
         let is_held = |key: &&LockKey| shared.iter().any(|handle| handle.covers(key));
         let missing = keys.as_slice().iter().filter(|key| !is_held(key));
-        Ok(Overlap {
-            guards,
-            // There are no locks without keys.
-            missing: LockKeys::new(missing).ok(),
-        })
+        // There are no locks without keys.
+        Ok((guards, LockKeys::new(missing).ok()))
     }
 
     /// Whether all of `keys` sort after everything that is held, here or with another manager.
@@ -188,12 +189,6 @@ impl LockManager {
         let last = live.iter().filter_map(LockHandle::last_node_key).max();
         Ok(last.is_none_or(|last| first > last))
     }
-}
-
-/// Which of the keys that a part of the work wants are held.
-struct Overlap {
-    guards: Vec<LockGuard>,
-    missing: Option<LockKeys>,
 }
 
 /// One guard of all.

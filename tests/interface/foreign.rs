@@ -84,7 +84,7 @@ fn types_of_others_are_seen_wherever_they_stand() {
         pub struct Ours;
         struct Hidden;
         pub fn returns() -> Result<(), redis::RedisError> { Ok(()) }
-        pub use slab::Slab;
+        pub use sha1_smol::Sha1;
         impl From<http::Method> for Ours { fn from(_: http::Method) -> Self { Self } }
         impl From<getrandom::Error> for Hidden { fn from(_: getrandom::Error) -> Self { Self } }
         pub struct Field { pub field: Vec<bytes::Bytes>, hidden: tokio::sync::Notify }
@@ -102,7 +102,7 @@ fn types_of_others_are_seen_wherever_they_stand() {
             "bytes",
             "http",
             "redis",
-            "slab",
+            "sha1_smol",
             "tower_layer",
             "tower_service"
         ],

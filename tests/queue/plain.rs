@@ -212,11 +212,7 @@ impl Both {
         self.count += 1;
         let expected = self.reference.enter(keys, waits, self.count);
         let names: Vec<Name> = keys.iter().map(|key| self.names[*key].clone()).collect();
-        let entered = match &*names {
-            [name] => self.queue.enter(name, waits),
-            names => self.queue.enter_all(names, waits),
-        };
-        let entry = match entered {
+        let entry = match self.queue.enter(&names, waits) {
             Ok(Entered::Turn(turn)) => {
                 self.turns.push((keys.to_vec(), turn));
                 Entry::Turn

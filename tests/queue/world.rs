@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
+use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -105,7 +106,7 @@ impl Key {
     /// Gets in line for this key and another.
     pub(crate) fn enter_with(&self, other: &Self) -> Entered<Handover> {
         let names = [Name::clone(&self.name), Name::clone(&other.name)];
-        self.queue.enter_all(&names, true).unwrap()
+        self.queue.enter(&names, true).unwrap()
     }
 
     /// A seat for this key and another, of which one is in use.
@@ -131,7 +132,7 @@ impl Key {
     }
 
     pub(crate) fn enter(&self, waits: bool) -> Result<Entered<Handover>, Refused<u32>> {
-        self.queue.enter(&self.name, waits)
+        self.queue.enter(slice::from_ref(&self.name), waits)
     }
 
     /// The turn of a key that is not in use.

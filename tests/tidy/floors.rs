@@ -102,7 +102,7 @@ const HOUSE: &[Room] = &[
     Room { floor: 3, name: "detached work", files: DETACH, crates: &["tokio"], may_use: &[TRACE] },
     Room {
         floor: 4, name: "manager", files: MANAGER,
-        crates: &["bytes", "getrandom", "pin_project_lite", "serde", "slab", "tokio"],
+        crates: &["bytes", "getrandom", "pin_project_lite", "serde", "tokio"],
         may_use: &[VALUES, PROTOCOL, PORTS, TRACE],
     },
     Room {

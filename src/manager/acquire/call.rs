@@ -1,7 +1,5 @@
 //! [`AcquireCall`]: one call for a lock, for metrics, events and its span.
 
-use std::time::Duration;
-
 use crate::clock::Clock as _;
 use crate::manager::acquire::outcome::Acquired;
 use crate::manager::error::acquire::AcquireError;
@@ -15,7 +13,7 @@ use crate::{metrics, trace};
 pub(crate) struct AcquireCall<'a> {
     shared: &'a Shared,
     key: NodeKey,
-    began: Moment,
+    pub(crate) began: Moment,
     ended: bool,
     span: trace::AcquireSpan,
 }
@@ -35,14 +33,6 @@ impl<'a> AcquireCall<'a> {
     /// `work`, in the span of the call.
     pub(crate) fn around<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         self.span.around(work)
-    }
-
-    pub(crate) const fn began(&self) -> Moment {
-        self.began
-    }
-
-    fn waited(&self) -> Duration {
-        self.shared.clock.now().since(self.began)
     }
 
     /// Reports the result.
@@ -72,7 +62,7 @@ impl<'a> AcquireCall<'a> {
     }
 
     fn report(&self, outcome: &'static str, nodes: &str, error: Option<&AcquireError>) {
-        let waited = self.waited();
+        let waited = self.shared.clock.now().since(self.began);
         metrics::acquired(outcome, waited);
         self.span.end(outcome, nodes);
         if !trace::hears_acquire() {

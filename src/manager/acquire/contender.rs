@@ -6,16 +6,15 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock as _;
-use crate::manager::acquire::enqueue::{enter_all, turn_of_all};
+use crate::manager::acquire::enqueue::{names, turn_of_all};
 use crate::manager::acquire::notices::ReleaseNotices;
 use crate::manager::acquire::outcome::Acquired;
 use crate::manager::acquire::pacing::{PollDelays, contention_delay, reckoned};
 use crate::manager::acquire::round::attempt::{Attempt, Purpose};
-use crate::manager::acquire::seat::Entered;
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::acquire::{AcquireError, ShuttingDown};
 use crate::manager::guard::LockGuard;
-use crate::manager::lease::held::{Tenancy, Turns};
+use crate::manager::lease::held::Turn;
 use crate::manager::shared::Shared;
 use crate::manager::target::LockTarget;
 use crate::manager::waiting::holder::Holder;
@@ -30,7 +29,7 @@ pub(crate) struct Contender<'a> {
     target: LockTarget,
     purpose: Purpose,
     // Of several keys, while it waits for another process: that of the key in the way, or none. The others are free.
-    turns: Option<Turns>,
+    turn: Option<Turn>,
     // Which key is in the way, as far as the nodes tell.
     blocking: Option<NodeKey>,
     wait: Wait,
@@ -47,24 +46,24 @@ pub(crate) struct Contender<'a> {
 }
 
 impl<'a> Contender<'a> {
-    /// The contender that has the `turns` of its keys; `queued` if it waited for them.
+    /// The contender that has the `turn` of its keys; `queued` if it waited for that.
     pub(crate) fn new(
         shared: &'a Arc<Shared>,
         target: LockTarget,
         purpose: Purpose,
-        turns: Turns,
+        turn: Turn,
         wait: Wait,
         queued: bool,
     ) -> Self {
         if target.are_several() {
             // Those that are free pass to others if one is not.
-            turns.leave();
+            turn.set_leaving(true);
         }
         Self {
             shared,
             target,
             purpose,
-            turns: Some(turns),
+            turn: Some(turn),
             blocking: None,
             wait,
             queued,
@@ -88,7 +87,7 @@ impl<'a> Contender<'a> {
                 notices.forget();
             }
             let (attempt, verdict) = self.round(limit).await?;
-            let round_trip = self.shared.clock.now().since(attempt.sent());
+            let round_trip = self.shared.clock.now().since(attempt.sent);
             match verdict {
                 Verdict::Granted => return self.won(attempt).await,
                 Verdict::Replay { ballot } => {
@@ -96,12 +95,14 @@ impl<'a> Contender<'a> {
                     return record.ok_or_else(|| self.no_quorum());
                 }
                 Verdict::Adopt => {
-                    let adopting = self.purpose.adopting();
-                    self.purpose =
-                        adopting.ok_or_else(|| AcquireError::NoQuorum(attempt.no_quorum()))?;
+                    match &mut self.purpose {
+                        // From now on the lock in any case.
+                        Purpose::Idempotent { adopt, .. } if !*adopt => *adopt = true,
+                        _ => return Err(attempt.no_quorum()),
+                    }
                     self.release(attempt).await;
                 }
-                Verdict::NoQuorum => return Err(AcquireError::NoQuorum(attempt.no_quorum())),
+                Verdict::NoQuorum => return Err(attempt.no_quorum()),
                 Verdict::Split {
                     contenders,
                     remaining,
@@ -150,7 +151,7 @@ impl<'a> Contender<'a> {
     }
 
     fn busy(&self) -> AcquireError {
-        self.wait.busy(self.shared, self.target.keys.as_slice())
+        self.wait.busy(self.shared, &self.target.keys)
     }
 
     fn no_quorum(&self) -> AcquireError {
@@ -168,25 +169,18 @@ impl<'a> Contender<'a> {
     }
 
     /// Settles the fencing token of a granted round and puts the lock under the care of the watchdog.
-    async fn won(self, mut attempt: Attempt) -> Result<Acquired, AcquireError> {
-        let record = attempt.adoptable().await;
-        let record = record.map_err(AcquireError::NoQuorum)?;
-        let fenced = attempt.settle_fence().await;
-        fenced.map_err(AcquireError::NoQuorum)?;
-        let Some(turns) = self.turns else {
-            // It never asks the nodes without them.
-            return Err(AcquireError::NoQuorum(self.shared.no_quorum(Vec::new())));
+    async fn won(mut self, mut attempt: Attempt) -> Result<Acquired, AcquireError> {
+        let record = attempt.adoptable().await?;
+        attempt.settle_fence().await?;
+        let Some(turn) = self.turn.take() else {
+            // It never asks the nodes without it.
+            return Err(self.no_quorum());
         };
         if self.target.are_several() {
-            turns.stay();
+            turn.set_leaving(false);
         }
-        let held = attempt.win(self.target, turns)?;
-        let inserted = self.shared.registry.insert(&held);
-        let guard = LockGuard::new(Arc::clone(self.shared), Tenancy::first(held));
-        if !inserted {
-            // Dropping the guard releases what was just granted.
-            return Err(AcquireError::ShuttingDown(ShuttingDown));
-        }
+        let held = attempt.win(self.target, turn)?;
+        let guard = LockGuard::first(self.shared, held).map_err(AcquireError::ShuttingDown)?;
         let guard = guard.waited_for(self.wait.waited(self.shared));
         Ok(match record {
             Some(record) => Acquired::Adopted(guard, record),
@@ -194,7 +188,8 @@ impl<'a> Contender<'a> {
         })
     }
 
-    /// Releases what a lost round set, so that the next one is not refused by keys of our own previous attempt.
+    /// Releases the keys that a lost round set, so that the next one is not refused by keys of our own previous
+    /// attempt.
     async fn release(&mut self, attempt: Attempt) {
         self.blocking = attempt.blocking_key();
         let limit = if self.wait.is_patient() {
@@ -202,46 +197,44 @@ impl<'a> Contender<'a> {
         } else {
             self.shared.node_timeout
         };
-        // What takes longer goes on in the background.
+        // A release that takes longer goes on in the background.
         let _ = timeout(limit, attempt.release()).await;
     }
 
     /// Tells callers that do not wait how long the holder's lease goes on.
     fn note(&self, remaining: Option<Duration>) {
-        if let (Some(remaining), Some(turns)) = (remaining, &self.turns) {
-            turns.note(&Holder::Elsewhere(self.shared.clock.now() + remaining));
+        if let (Some(remaining), Some(turn)) = (remaining, &self.turn) {
+            turn.note(&Holder::Elsewhere(self.shared.clock.now() + remaining));
         }
     }
 
-    /// Of several keys, passes the turns of all but the one in the way.
-    fn narrow_turns(&mut self) {
+    /// Of several keys, passes the turns of all except the one in the way.
+    fn narrow_turn(&mut self) {
         if self.target.are_several() {
-            let turns = self.turns.take().zip(self.blocking.as_ref());
-            let turns = turns.and_then(|(turns, key)| turns.keep_only(key));
-            self.turns = turns.inspect(Turns::stay);
+            let turn = self.turn.take().zip(self.blocking.as_ref());
+            let turn = turn.and_then(|(turn, key)| turn.keep_only(key.as_str()));
+            self.turn = turn.inspect(|turn| turn.set_leaving(false));
         }
     }
 
-    /// Takes back the turns that [`narrow_turns`](Self::narrow_turns) passed: at once if they are free, or else it
-    /// passes the one that is left, too, and enters the queue anew.
-    async fn widen_turns(&mut self) -> Result<(), AcquireError> {
+    /// Takes back the turns that [`narrow_turn`](Self::narrow_turn) passed: at once if they are free, or else it passes
+    /// the one that is left, too, and enters the queue anew.
+    async fn widen_turn(&mut self) -> Result<(), AcquireError> {
         if !self.target.are_several() {
             return Ok(());
         }
-        let turns = self.turns.take();
-        let mut turns = turns.and_then(|turns| turns.widen(&self.target.keys));
-        if turns.is_none() {
-            let turn = match enter_all(self.shared, &self.target.keys, self.wait)? {
-                Entered::Turn(turn) => turn,
-                Entered::Seat(seat) => {
-                    // It waits for this process now, not for others.
-                    (self.notices, self.waiter) = (None, None);
-                    turn_of_all(self.shared, &self.target.keys, seat, self.wait).await?
-                }
-            };
-            turns = Some(Turns::new(turn));
-        }
-        self.turns = turns.inspect(Turns::leave);
+        let (shared, keys) = (self.shared, &self.target.keys);
+        let turn = self.turn.take();
+        let turn = match turn.and_then(|turn| turn.widen(&names(keys))) {
+            Some(turn) => turn,
+            None => {
+                // It waits for this process then, not for others.
+                let end = || (self.notices, self.waiter) = (None, None);
+                turn_of_all(shared, keys, self.wait, end).await?
+            }
+        };
+        turn.set_leaving(true);
+        self.turn = Some(turn);
         Ok(())
     }
 
@@ -263,14 +256,14 @@ impl<'a> Contender<'a> {
             return Ok(());
         };
         self.blocking = Some(key.clone());
-        self.narrow_turns();
+        self.narrow_turn();
         // They will have it for a while; to subscribe now saves a round trip afterwards.
         self.subscribe();
         self.unless_closing(sleep(left.min(self.left()))).await?;
         if self.left().is_zero() {
             return Err(self.busy());
         }
-        self.widen_turns().await
+        self.widen_turn().await
     }
 
     /// Lets the other contenders go first, for a delay that is random and grows with their number.
@@ -287,33 +280,24 @@ impl<'a> Contender<'a> {
             sleep(delay).await;
             return Ok(());
         }
-        self.narrow_turns();
+        self.narrow_turn();
         self.note(remaining);
         sleep(delay.min(self.left())).await;
-        self.widen_turns().await
+        self.widen_turn().await
     }
 
-    /// Waits until there is a reason to ask the nodes again.
+    /// Waits until there is a reason to ask the nodes again: a release, the end of the holder's lease, or the next
+    /// poll.
     async fn wait_for_release(
         &mut self,
         remaining: Option<Duration>,
         round_trip: Duration,
     ) -> Result<(), AcquireError> {
-        self.narrow_turns();
+        self.narrow_turn();
         self.note(remaining);
-        self.sleep_until_release(remaining, round_trip).await?;
-        self.widen_turns().await
-    }
-
-    /// Sleeps until a release, the end of the holder's lease, or the next poll.
-    async fn sleep_until_release(
-        &mut self,
-        remaining: Option<Duration>,
-        round_trip: Duration,
-    ) -> Result<(), AcquireError> {
         self.subscribe();
         let Some(notices) = &self.notices else {
-            return Ok(());
+            return self.widen_turn().await;
         };
         let needed = self.shared.terms.quorum.needed();
         let poll = self.delays.next(notices.open() >= needed);
@@ -336,7 +320,7 @@ impl<'a> Contender<'a> {
                 Err(_) => break,
             }
         }
-        Ok(())
+        self.widen_turn().await
     }
 
     /// Waits for `done`, unless the manager shuts down before.

@@ -9,108 +9,100 @@ use std::task::Poll;
 use tokio::time::timeout;
 
 use crate::manager::acquire::round::attempt::Purpose;
-use crate::manager::acquire::seat::{Called, Entered, LockSeat};
+use crate::manager::acquire::seat::{Called, LockSeat};
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::acquire::{AcquireError, QueueFull, ShuttingDown};
-use crate::manager::lease::held::Turn;
-use crate::manager::queue::{Refused, SentAway};
+use crate::manager::lease::held::{Passed, Turn};
+use crate::manager::queue::{Entered, Name, Refused, SentAway};
 use crate::manager::shared::Shared;
 use crate::manager::waiting::holder::Holder;
-use crate::manager::waiting::turns::names;
-use crate::namespace::{NodeKey, NodeKeys};
+use crate::namespace::NodeKeys;
 
 /// Waits for the turn of one key, or for its lock. Sets `queued` if it had to wait.
 pub(crate) async fn turn(
     shared: &Arc<Shared>,
-    key: &NodeKey,
+    keys: &NodeKeys,
     purpose: Purpose,
     wait: Wait,
     queued: &mut bool,
 ) -> Result<Called, AcquireError> {
     loop {
-        let guard = match enter(shared, key, purpose, wait) {
-            Ok(Entered::Turn(turn)) => return Ok(Called::Turn(turn)),
-            Ok(Entered::Seat(seat)) => {
-                let called = called(shared, key, seat, wait).await?;
-                *queued = true;
-                match called {
-                    Called::Lock(guard) => guard,
-                    turn @ Called::Turn(_) => return Ok(turn),
-                }
-            }
-            Err(refused) => return Err(refusal(shared, refused, wait)),
+        let entered = enter(shared, keys.first().shared(), purpose, wait);
+        let seat = match entered.map_err(|refused| refusal(shared, refused, wait))? {
+            Entered::Turn(turn) => return Ok(Called::Turn(turn)),
+            Entered::Seat(inner) => LockSeat { shared, inner },
         };
-        if !guard.is_lost() {
-            return Ok(Called::Lock(guard));
+        let called = called(shared, keys, wait, seat).await?;
+        *queued = true;
+        // Lost between the hand-off and this check: then its turn passes to the next caller.
+        if !matches!(&called, Called::Lock(guard) if guard.is_lost()) {
+            return Ok(called);
         }
-        // Lost between the hand-off and this check; its turn passes to the next caller.
-        drop(guard);
     }
 }
 
 /// Enters the queue for one key. A caller that does not wait is refused if the key is in use; except where it wants a
 /// record and nothing is known of the key yet, for the caller before it may only be reading the record, too.
-fn enter<'a>(
-    shared: &'a Arc<Shared>,
-    key: &NodeKey,
+fn enter(
+    shared: &Shared,
+    name: &Name,
     purpose: Purpose,
     wait: Wait,
-) -> Result<Entered<'a>, Refused<Holder>> {
-    let entered = shared.queue.enter(key.shared(), wait.is_patient());
-    let entered = match (entered, purpose) {
+) -> Result<Entered<Passed>, Refused<Holder>> {
+    let names = slice::from_ref(name);
+    match (shared.queue.enter(names, wait.is_patient()), purpose) {
         (Err(Refused::InUse(None)), Purpose::Idempotent { .. }) => {
-            let entered = shared.queue.enter(key.shared(), true);
+            let entered = shared.queue.enter(names, true);
             entered.map_err(|refused| match refused {
                 Refused::KeyFull | Refused::Full => Refused::InUse(None),
                 refused => refused,
             })
         }
         (entered, _) => entered,
-    };
-    Ok(Entered::new(shared, entered?))
+    }
 }
 
+/// Waits in the queue for one of `keys`, or for all of them.
 async fn called(
-    shared: &Arc<Shared>,
-    key: &NodeKey,
-    seat: LockSeat<'_>,
+    shared: &Shared,
+    keys: &NodeKeys,
     wait: Wait,
+    seat: impl Future<Output = Result<Called, SentAway>>,
 ) -> Result<Called, AcquireError> {
-    let _waiter = shared.waiters.add(key, wait.began, true);
+    let _waiter = shared.waiters.add(keys.first(), wait.began, true);
     match timeout(wait.left_in_queue(shared), seat).await {
         Ok(Ok(called)) => Ok(called),
         Ok(Err(SentAway::Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
-        Err(_) | Ok(Err(SentAway::InUse)) => Err(wait.busy(shared, slice::from_ref(key))),
+        Err(_) | Ok(Err(SentAway::InUse)) => Err(wait.busy(shared, keys)),
     }
 }
 
-/// Enters the queue for several keys.
-pub(crate) fn enter_all<'a>(
-    shared: &'a Arc<Shared>,
-    keys: &NodeKeys,
-    wait: Wait,
-) -> Result<Entered<'a>, AcquireError> {
-    let entered = shared.queue.enter_all(&names(keys), wait.is_patient());
-    let entered = entered.map_err(|refused| refusal(shared, refused, wait))?;
-    Ok(Entered::new(shared, entered))
-}
-
-/// Waits for the turn of several keys.
+/// Waits for the turn of several keys. Calls `before_wait` if it has to wait.
 pub(crate) async fn turn_of_all(
     shared: &Arc<Shared>,
     keys: &NodeKeys,
-    seat: LockSeat<'_>,
     wait: Wait,
+    before_wait: impl FnOnce(),
 ) -> Result<Turn, AcquireError> {
-    let _waiter = shared.waiters.add(keys.first(), wait.began, true);
-    match timeout(wait.left_in_queue(shared), claiming(shared, seat, wait)).await {
-        Ok(Ok(Called::Turn(turn))) => Ok(turn),
-        Ok(Err(SentAway::Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
+    let entered = shared.queue.enter(&names(keys), wait.is_patient());
+    let seat = match entered.map_err(|refused| refusal(shared, refused, wait))? {
+        Entered::Turn(turn) => return Ok(turn),
+        Entered::Seat(inner) => LockSeat { shared, inner },
+    };
+    before_wait();
+    // Boxed, so that the future of a caller that wants one key is small.
+    let seat = Box::pin(claiming(shared, seat, wait));
+    match called(shared, keys, wait, seat).await? {
+        Called::Turn(turn) => Ok(turn),
         // A lock is handed off only to a caller that wants its key alone.
-        Err(_) | Ok(Err(SentAway::InUse) | Ok(Called::Lock(_))) => {
-            Err(wait.busy(shared, keys.as_slice()))
-        }
+        Called::Lock(_) => Err(wait.busy(shared, keys)),
     }
+}
+
+/// The names of `keys` in the queue.
+pub(crate) fn names(keys: &NodeKeys) -> Vec<Name> {
+    let keys = keys.as_slice().iter();
+    keys.map(|key| Name::clone(key.shared())).collect()
 }
 
 /// Waits to be called. Keys are reserved for a caller that was passed over often, for a part of the time that it has
@@ -119,7 +111,7 @@ async fn claiming(shared: &Shared, mut seat: LockSeat<'_>, wait: Wait) -> Result
     loop {
         let called_or_claims = poll_fn(|cx| match Pin::new(&mut seat).poll(cx) {
             Poll::Ready(called) => Poll::Ready(Some(called)),
-            Poll::Pending if seat.claims() => Poll::Ready(None),
+            Poll::Pending if seat.inner.claims() => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         });
         if let Some(called) = called_or_claims.await {
@@ -129,11 +121,11 @@ async fn claiming(shared: &Shared, mut seat: LockSeat<'_>, wait: Wait) -> Result
         if let Ok(called) = timeout(limit, &mut seat).await {
             return called;
         }
-        seat.give_way();
+        seat.inner.give_way();
     }
 }
 
-/// For what part of the time that it has waited keys may be reserved for a caller.
+/// Keys may be reserved for a caller for one part in so many of the time that it has waited.
 const CLAIM: u32 = 8;
 
 fn refusal(shared: &Shared, refused: Refused<Holder>, wait: Wait) -> AcquireError {

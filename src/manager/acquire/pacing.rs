@@ -43,8 +43,8 @@ pub(crate) fn contention_delay(contenders: usize, round_trip: Duration) -> Optio
     (delay >= round_trip * 3 / 4).then_some(delay)
 }
 
-/// What a round trip counts for where contenders spread their rounds. Timers count in milliseconds; less would not
-/// spread them. A round that took long was held up by a slow node, which is no reason to wait for long.
+/// The round trip that contenders reckon with where they spread their rounds. Timers count in milliseconds; less would
+/// not spread them. A round that took long was held up by a slow node, which is no reason to wait for long.
 pub(crate) fn reckoned(round_trip: Duration) -> Duration {
     round_trip.clamp(Duration::from_millis(1), Duration::from_millis(25))
 }

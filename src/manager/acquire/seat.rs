@@ -6,27 +6,10 @@ use std::task::{Context, Poll};
 
 use crate::manager::guard::LockGuard;
 use crate::manager::lease::held::{Passed, Turn};
-use crate::manager::queue::{self, Seat, SentAway};
+use crate::manager::queue::{Seat, SentAway};
 use crate::manager::shared::Shared;
 
-/// What a caller has after it entered the queue.
-pub(crate) enum Entered<'a> {
-    /// The keys are not in use here.
-    Turn(Turn),
-    /// Others are before.
-    Seat(LockSeat<'a>),
-}
-
-impl<'a> Entered<'a> {
-    pub(crate) fn new(shared: &'a Arc<Shared>, entered: queue::Entered<Passed>) -> Self {
-        match entered {
-            queue::Entered::Turn(turn) => Self::Turn(turn),
-            queue::Entered::Seat(seat) => Self::Seat(LockSeat { shared, seat }),
-        }
-    }
-}
-
-/// What a waiter is called with. Dropped, it passes on or is released.
+/// The value that a waiter is called with. Dropped, it passes on or is released.
 pub(crate) enum Called {
     /// Go for the keys.
     Turn(Turn),
@@ -47,20 +30,8 @@ impl Called {
 /// which releases the lock or hands it to the next: also if the caller leaves between hand-over and wake-up.
 #[must_use = "a seat that is dropped is given up"]
 pub(crate) struct LockSeat<'a> {
-    shared: &'a Arc<Shared>,
-    seat: Seat<Passed>,
-}
-
-impl LockSeat<'_> {
-    /// As [`Seat::claims`].
-    pub(crate) fn claims(&self) -> bool {
-        self.seat.claims()
-    }
-
-    /// As [`Seat::give_way`].
-    pub(crate) fn give_way(&self) {
-        self.seat.give_way();
-    }
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) inner: Seat<Passed>,
 }
 
 impl Future for LockSeat<'_> {
@@ -68,14 +39,14 @@ impl Future for LockSeat<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let shared = self.shared;
-        let called = Pin::new(&mut self.seat).poll(cx);
+        let called = Pin::new(&mut self.inner).poll(cx);
         called.map_ok(|passed| Called::new(shared, passed))
     }
 }
 
 impl Drop for LockSeat<'_> {
     fn drop(&mut self) {
-        if let Some(passed) = self.seat.leave() {
+        if let Some(passed) = self.inner.leave() {
             drop(Called::new(self.shared, passed));
         }
     }

@@ -7,7 +7,7 @@ use crate::manager::error::acquire::{AcquireError, Contended, WaitTimeout};
 use crate::manager::shared::Shared;
 use crate::manager::waiting::holder::Holder;
 use crate::moment::Moment;
-use crate::namespace::NodeKey;
+use crate::namespace::NodeKeys;
 
 /// How long a caller waits for a busy lock.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +46,11 @@ impl Wait {
     }
 
     /// The error of a caller that waited in vain for `keys`.
-    pub(crate) fn busy(&self, shared: &Shared, keys: &[NodeKey]) -> AcquireError {
-        let holder = keys.iter().find_map(|key| shared.queue.note(key.shared()));
+    pub(crate) fn busy(&self, shared: &Shared, keys: &NodeKeys) -> AcquireError {
+        let holder = keys
+            .as_slice()
+            .iter()
+            .find_map(|key| shared.queue.note(key.shared()));
         self.busy_for(shared, holder.as_ref())
     }
 

@@ -7,7 +7,7 @@ use crate::key_error::KeyError;
 use crate::manager::error::loss::LossReason;
 use crate::node::NodeError;
 
-/// Why a lock was not acquired. Nothing is held: what the attempt set is being released.
+/// Why a lock was not acquired. Nothing is held: the keys that the attempt set are being released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -19,7 +19,7 @@ pub enum AcquireError {
     WaitTimeout(WaitTimeout),
     /// As many callers of this process wait already as the settings allow.
     QueueFull(QueueFull),
-    /// Too many nodes cannot answer, or a node serves processes with another list.
+    /// Too many nodes cannot vote, or a node serves processes with another list.
     NoQuorum(NoQuorum),
     /// The lock was granted, and by then its validity was over.
     TooSlow(TooSlow),
@@ -84,7 +84,7 @@ pub struct Contended {
 }
 
 impl Contended {
-    /// What is left of the holder's lease, as far as the nodes told. A holder that renews goes on longer; one
+    /// The rest of the holder's lease, as far as the nodes told. A holder that renews goes on longer; one
     /// that releases ends earlier. `None` if the key has no expiry, or if that is not known yet: another caller of
     /// this process is asking the nodes at this moment.
     #[must_use]
@@ -182,7 +182,7 @@ impl fmt::Display for QueueFull {
 
 impl std::error::Error for QueueFull {}
 
-/// Too many nodes cannot answer, or a node serves processes with another list (see
+/// Too many nodes cannot vote, or a node serves processes with another list (see
 /// [`RestartGuard`](crate::config::RestartGuard)), and then nothing is granted. The text names each of them: it is for
 /// logs, not for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,9 +16,9 @@ pub enum BorrowError {
     /// The owner holds them, and the loan has or had another borrower: another copy of the same call. A loan is for one
     /// borrower.
     Taken,
-    /// The owner held them when the nodes were asked, and by the time they had answered its validity was over.
+    /// The owner held them when the nodes were asked, and by the time they had replied its validity was over.
     TooLate,
-    /// Too few nodes can answer.
+    /// Too few nodes replied.
     NoQuorum(NoQuorum),
     /// The operating system gave no random bytes for a claim.
     NoEntropy(NoEntropy),

@@ -20,10 +20,7 @@ impl ConfigError {
 
     /// An error in the setting `field`.
     pub(crate) fn of(field: impl Into<String>, text: impl Into<String>) -> Self {
-        Self {
-            field: Some(field.into()),
-            text: text.into(),
-        }
+        Self::new(text).moved(field)
     }
 
     /// Which setting it is, by its place in a [`LockConfig`](crate::LockConfig): `ttl`, `hand_off.max_time`,

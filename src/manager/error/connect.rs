@@ -11,9 +11,9 @@ use crate::manager::error::config::ConfigError;
 pub enum ConnectError {
     /// A setting is invalid. Nothing was connected.
     Config(ConfigError),
-    /// Nodes answer and cannot serve; each is named with what to change.
+    /// Nodes reply and cannot serve; each is named with what to change.
     Misconfigured(Misconfigured),
-    /// Fewer nodes than a quorum answered within the connect time-out.
+    /// Fewer nodes than a quorum replied within the connect time-out.
     NoQuorum(NoQuorum),
 }
 
@@ -35,7 +35,7 @@ impl From<ConfigError> for ConnectError {
     }
 }
 
-/// Nodes that answer and cannot serve.
+/// Nodes that reply and cannot serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Misconfigured {

@@ -33,7 +33,7 @@ impl From<AcquireError> for RunError {
 }
 
 /// Why a release is not certain to have freed the lock. The lock is given up all the same, and its ttl ends
-/// what could not be released.
+/// the keys that could not be released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseError {

@@ -21,7 +21,6 @@ use crate::manager::notified::notified_until;
 use crate::manager::queue;
 use crate::manager::settings::hand_off::HandOff;
 use crate::manager::waiting::holder::{Deadline, Holder};
-use crate::manager::waiting::turns;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::LeaseNodes;
@@ -30,10 +29,8 @@ use crate::trace::Caller;
 
 /// The callers of one manager.
 pub(crate) type Queue = queue::Queue<Passed>;
-/// The right to contend for a key.
-pub(crate) type Turn = queue::Turn<Passed>;
 /// The right to contend for all keys of one lock.
-pub(crate) type Turns = turns::Turns<Passed>;
+pub(crate) type Turn = queue::Turn<Passed>;
 
 /// What passes from one caller of this process to the next.
 #[derive(Debug)]
@@ -57,13 +54,6 @@ impl queue::Handover for Passed {
 pub(crate) struct Tenancy {
     pub(crate) lease: Arc<HeldLease>,
     pub(crate) number: u32,
-}
-
-impl Tenancy {
-    /// That of the caller to which the nodes granted the lock.
-    pub(crate) const fn first(lease: Arc<HeldLease>) -> Self {
-        Self { lease, number: 0 }
-    }
 }
 
 /// One lock that this process holds.
@@ -97,7 +87,7 @@ pub(super) struct Inner {
     due: Moment,
     // The right to contend for the keys: it passes to the next caller of this process when the lock is lost or
     // released.
-    turns: Option<Turns>,
+    turn: Option<Turn>,
     // To free the nodes: passes to the release.
     obligation: Option<Obligation>,
     // The release that waits for the last loan.
@@ -121,7 +111,7 @@ impl fmt::Debug for Deferred {
 pub(crate) struct PendingRelease {
     pub(crate) left: Left,
     /// The right to contend for the keys, unless the loss has passed it on.
-    pub(crate) turns: Option<Turns>,
+    pub(crate) turn: Option<Turn>,
     /// To free all the nodes that are left. Missing where there is nothing to release.
     pub(crate) obligation: Option<Obligation>,
 }
@@ -137,8 +127,8 @@ pub(crate) struct LeaseView {
 }
 
 impl HeldLease {
-    /// A lock that a quorum granted, with what is known of every node, and what is owed for it. Without turns: one that
-    /// another owner lent us, and that a quorum vouched for.
+    /// A lock that a quorum granted, with what is known of every node, and what is owed for it. Without a turn: one
+    /// that another owner lent us, and that a quorum vouched for.
     pub(crate) fn new(
         (manager, id): (u64, u64),
         redact: bool,
@@ -146,14 +136,14 @@ impl HeldLease {
         keys: NodeKeys,
         clock: Arc<dyn Clock>,
         nodes: LeaseNodes,
-        (turns, obligation): (Option<Turns>, Obligation),
+        (turn, obligation): (Option<Turn>, Obligation),
     ) -> Self {
         obligation.enter(Stage::Held);
         let validity = lease.deadline.since(lease.started);
         let reserve = lease.ttl.saturating_sub(validity);
         let deadline = Arc::new(Deadline::new(lease.deadline, reserve));
-        if let Some(turns) = &turns {
-            turns.note(&Holder::Here(Arc::clone(&deadline)));
+        if let Some(turn) = &turn {
+            turn.note(&Holder::Here(Arc::clone(&deadline)));
         }
         let is_borrowed = matches!(lease.owner, Owner::Lender(..));
         Self {
@@ -163,7 +153,7 @@ impl HeldLease {
             inner: Mutex::new(Inner {
                 state: LeaseState::new(nodes, lease.ttl, lease.started, is_borrowed),
                 due: Moment::from_nanos(u64::MAX),
-                turns,
+                turn,
                 obligation: Some(obligation),
                 deferred: None,
                 caller: Caller::default(),
@@ -197,7 +187,7 @@ impl HeldLease {
         let (value, effects) = event(&mut inner);
         self.deadline.set(inner.state.deadline());
         self.tenant.store(inner.state.tenant(), Ordering::Release);
-        let turns = inner.turns.take_if(|_| effects.pass_turns);
+        let turn = inner.turn.take_if(|_| effects.pass_turn);
         let lost = effects.lost.map(|reason| (reason, inner.caller.clone()));
         drop(inner);
         if effects.notify_ended {
@@ -206,7 +196,7 @@ impl HeldLease {
         if effects.notify_settled {
             self.settled.notify_waiters();
         }
-        drop(turns);
+        drop(turn);
         if let Some(time) = effects.held_for {
             crate::metrics::held_for(time);
         }
@@ -263,7 +253,9 @@ impl HeldLease {
     /// tenancy. From here on the lock has ended for all tenants before.
     pub(crate) fn succeed(self: &Arc<Self>, terms: &HandOff) -> Option<Tenancy> {
         let ((), effects) = self.change(|inner| {
-            let wanted = inner.turns.as_ref().is_some_and(Turns::can_hand_off);
+            // The caller after a run is to read its result, so it asks the nodes.
+            let turn = inner.turn.as_ref().filter(|_| !self.is_of_a_run());
+            let wanted = turn.is_some_and(Turn::is_waited_for);
             ((), inner.state.succeed(self.clock.now(), terms, wanted))
         });
         let lease = Arc::clone(self);
@@ -343,13 +335,13 @@ impl HeldLease {
             let (left, effects) = inner.state.let_go(self.clock.now());
             let pending = PendingRelease {
                 left,
-                turns: inner.turns.take_if(|_| !effects.pass_turns),
+                turn: inner.turn.take_if(|_| !effects.pass_turn),
                 obligation: inner.obligation.take(),
             };
             (pending, effects)
         });
-        if let Some(turns) = &pending.turns {
-            turns.leave();
+        if let Some(turn) = &pending.turn {
+            turn.set_leaving(true);
         }
         // A lock that is left to expire counts as left from here on.
         pending.obligation.take_if(|_| pending.left.abandoned);

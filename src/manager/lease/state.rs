@@ -76,7 +76,7 @@ pub(super) struct Effects {
     /// Count and log this loss.
     pub(super) lost: Option<LossReason>,
     /// The guard may live on, though other callers can have the lock now, also in this process.
-    pub(super) pass_turns: bool,
+    pub(super) pass_turn: bool,
     /// For how long a tenant that is one no more has held it.
     pub(super) held_for: Option<Duration>,
     /// Send these nodes an extension; they are marked as busy.
@@ -182,7 +182,7 @@ impl LeaseState {
         Effects {
             notify_ended: true,
             lost: Some(reason),
-            pass_turns: true,
+            pass_turn: true,
             held_for: Some(now.since(self.since)),
             ..Effects::default()
         }

@@ -1,20 +1,19 @@
 //! [`Queue`], with the [`Turn`] of a caller that has its keys and the [`Seat`] of one that waits.
 
 use std::fmt;
-use std::mem;
 use std::pin::Pin;
 use std::slice;
 use std::sync::{Arc, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use super::super::sync::{Mutex, MutexGuard};
-use super::list::{Bounds, Call, Entrance, Name, Refused, SentAway, WaitLists};
+use super::list::{Bounds, Call, Name, Refused, SentAway, WaitLists};
 use super::passing::Giving;
 use super::wakeups::Wakeups;
 
-/// What a waiter is called with: a turn, or a lock with its turn.
+/// The value that a waiter is called with: a turn, or a lock with its turn.
 pub(crate) trait Handover: Sized {
-    /// What callers that do not wait are told of a key that is in use.
+    /// The note on a key that is in use, for callers that do not wait.
     type Note: Clone;
 
     /// A turn without a lock.
@@ -25,17 +24,9 @@ pub(crate) trait Handover: Sized {
 pub(crate) const MISSES: u32 = 8;
 
 /// The callers of one manager, by key.
-pub(crate) struct Queue<H: Handover> {
-    state: Mutex<State<H>>,
-    bounds: Bounds,
-}
+pub(crate) struct Queue<H: Handover>(Mutex<WaitLists<H, H::Note>>);
 
-struct State<H: Handover> {
-    lists: WaitLists<H, H::Note>,
-    closed: bool,
-}
-
-/// What [`Queue::enter`] gives.
+/// The result of [`Queue::enter`].
 pub(crate) enum Entered<H: Handover> {
     /// The key is not in use here.
     Turn(Turn<H>),
@@ -57,156 +48,121 @@ pub(crate) struct Load {
 impl<H: Handover> Queue<H> {
     /// A queue in which a waiter for several keys claims them after so many `misses`.
     pub(crate) fn new(bounds: Bounds, misses: u32) -> Self {
-        Self {
-            state: Mutex::new(State {
-                lists: WaitLists::new(misses),
-                closed: false,
-            }),
-            bounds,
-        }
+        Self(Mutex::new(WaitLists::new(bounds, misses)))
     }
 
-    fn state(&self) -> MutexGuard<'_, State<H>> {
-        // No panic can leave the lists half-linked: what could panic, wakers and drops, is done outside.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Enters the queue for `name`.
-    pub(crate) fn enter(
-        self: &Arc<Self>,
-        name: &Name,
-        may_wait: bool,
-    ) -> Result<Entered<H>, Refused<H::Note>> {
-        let bounds = self.bounds;
-        let names = slice::from_ref(name);
-        self.enter_by(names, |lists| lists.enter(name, may_wait, bounds))
+    fn lists(&self) -> MutexGuard<'_, WaitLists<H, H::Note>> {
+        // No panic can leave the lists half-linked: wakers and drops, which could panic, are run outside.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enters the queue for all of `names`, of which each is there once.
-    pub(crate) fn enter_all(
+    pub(crate) fn enter(
         self: &Arc<Self>,
         names: &[Name],
         may_wait: bool,
     ) -> Result<Entered<H>, Refused<H::Note>> {
-        let bounds = self.bounds;
-        self.enter_by(names, |lists| lists.enter_all(names, may_wait, bounds))
-    }
-
-    fn enter_by(
-        self: &Arc<Self>,
-        names: &[Name],
-        enter: impl FnOnce(&mut WaitLists<H, H::Note>) -> Result<Entrance, Refused<H::Note>>,
-    ) -> Result<Entered<H>, Refused<H::Note>> {
-        let mut state = self.state();
-        if state.closed {
-            return Err(Refused::Closed);
-        }
-        let entrance = enter(&mut state.lists)?;
-        drop(state);
-        Ok(match entrance {
-            Entrance::Free => Entered::Turn(self.turn(names)),
-            Entrance::Queued(index) => Entered::Seat(Seat {
+        let number = self.lists().enter(names, may_wait)?;
+        Ok(match number {
+            None => Entered::Turn(self.turn(names)),
+            Some(_) => Entered::Seat(Seat {
                 queue: Arc::clone(self),
-                index: Some(index),
+                number,
             }),
         })
     }
 
     fn turn(self: &Arc<Self>, names: &[Name]) -> Turn<H> {
-        Turn::new(Arc::clone(self), names)
+        Turn {
+            queue: Arc::clone(self),
+            names: names.into(),
+        }
     }
 
-    /// Changes the lists in a way that may give turns to waiters, and wakes those.
+    /// Changes the lists; then, outside of the mutex, wakes the waiters that were called.
     fn change<R>(
         self: &Arc<Self>,
-        change: impl FnOnce(&mut WaitLists<H, H::Note>, &Giving<'_, H>, &mut Wakeups<H::Note>) -> R,
+        change: impl FnOnce(&mut WaitLists<H, H::Note>, &mut Giving<'_, H, H::Note>) -> R,
     ) -> R {
-        let mut wakeups = Wakeups::new();
         let turn = |names: &[Name]| H::of_turn(self.turn(names));
-        let giving = Giving {
+        let mut giving = Giving {
             turn: &turn,
             claims: true,
+            wakeups: Wakeups::new(),
         };
-        let changed = change(&mut self.state().lists, &giving, &mut wakeups);
-        wakeups.run();
+        let changed = change(&mut self.lists(), &mut giving);
+        giving.wakeups.run();
         changed
     }
 
     /// Calls the first waiter for `name` alone with `handover`. Returns it if there is none, or if one that wants
     /// several keys comes before and all of them are free.
-    pub(crate) fn hand_over(&self, name: &str, handover: H) -> Result<(), H> {
-        let mut wakeups = Wakeups::new();
-        let handed = self.state().lists.hand_over(name, handover, &mut wakeups);
-        wakeups.run();
-        handed
+    pub(crate) fn hand_over(self: &Arc<Self>, name: &str, handover: H) -> Result<(), H> {
+        self.change(|lists, giving| lists.hand_over(name, handover, &mut giving.wakeups))
     }
 
     /// Ends the turns of these keys: each passes to the next waiter; if there is none, its entry goes.
     fn pass(self: &Arc<Self>, names: &[Name]) {
         if !names.is_empty() {
-            self.change(|lists, giving, wakeups| lists.release(names, giving, wakeups));
+            self.change(|lists, giving| lists.release(names, giving));
         }
     }
 
     /// Refuses all callers from now on, and sends the waiters away.
-    pub(crate) fn close(&self) {
-        let mut state = self.state();
-        state.closed = true;
-        let wakers = state.lists.close();
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+    pub(crate) fn close(self: &Arc<Self>) {
+        self.change(|lists, giving| lists.close(&mut giving.wakeups));
     }
 
     /// The note of `name`, if it is in use.
     pub(crate) fn note(&self, name: &str) -> Option<H::Note> {
-        self.state().lists.note(name)
+        self.lists().note(name)
     }
 
-    pub(crate) const fn bounds(&self) -> Bounds {
-        self.bounds
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.lists().bounds
     }
 
     pub(crate) fn load(&self) -> Load {
-        let lists = &self.state().lists;
+        let lists = self.lists();
         Load {
-            keys: lists.keys(),
-            waiting: lists.waiting(),
-            seats: lists.seats(),
+            keys: lists.entries.len(),
+            waiting: lists.waiting,
+            seats: lists.waiters.len(),
         }
     }
 }
 
-/// The place of a waiter: a future of what it is called with. Dropped, it leaves nothing behind, and a handover that
+/// The place of a waiter: a future of the handover. Dropped, it leaves nothing behind, and a handover that
 /// came meanwhile passes on.
 #[must_use = "a seat that is dropped is given up"]
 pub(crate) struct Seat<H: Handover> {
     queue: Arc<Queue<H>>,
     // `None` once it is over.
-    index: Option<usize>,
+    number: Option<u64>,
 }
 
 impl<H: Handover> Seat<H> {
     /// Whether it claims its keys, which are several: those that come free are kept for it, until it is called or
     /// [gives way](Self::give_way). The task that polls it is woken when that begins.
     pub(crate) fn claims(&self) -> bool {
-        let claims = |index| self.queue.state().lists.claims(index);
-        self.index.is_some_and(claims)
+        let claims = |number| self.queue.lists().claims(number);
+        self.number.is_some_and(claims)
     }
 
     /// Ends its claim: the keys that were kept for it go to others, and it waits on.
     pub(crate) fn give_way(&self) {
-        if let Some(index) = self.index {
+        if let Some(number) = self.number {
             self.queue
-                .change(|lists, giving, wakeups| lists.give_way(index, giving, wakeups));
+                .change(|lists, giving| lists.give_way(number, giving));
         }
     }
 
-    /// Gives the seat up, and returns what it was called with meanwhile.
+    /// Gives the seat up, and returns a handover that came meanwhile.
     pub(crate) fn leave(&mut self) -> Option<H> {
-        let index = self.index.take()?;
+        let number = self.number.take()?;
         let call = self
             .queue
-            .change(|lists, giving, wakeups| lists.remove(index, giving, wakeups));
+            .change(|lists, giving| lists.remove(number, giving));
         match call {
             Some(Call::Called(handover)) => Some(handover),
             _ => None,
@@ -218,19 +174,19 @@ impl<H: Handover> Future for Seat<H> {
     type Output = Result<H, SentAway>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(index) = self.index else {
+        let Some(number) = self.number else {
             return Poll::Ready(Err(SentAway::Closed));
         };
-        let mut state = self.queue.state();
-        if let Ok(stale) = state.lists.wait(index, cx) {
-            drop(state);
+        let mut lists = self.queue.lists();
+        if let Ok(stale) = lists.wait(number, cx) {
+            drop(lists);
             drop(stale);
             return Poll::Pending;
         }
         // It is in no list any more, so nothing else is to be done.
-        let call = state.lists.take_out(index);
-        drop(state);
-        self.index = None;
+        let call = lists.take_out(number);
+        drop(lists);
+        self.number = None;
         Poll::Ready(match call {
             Some(Call::Called(handover)) => Ok(handover),
             Some(Call::SentAway(reason)) => Err(reason),
@@ -285,76 +241,52 @@ impl From<&[Name]> for Names {
 }
 
 impl<H: Handover> Turn<H> {
-    fn new(queue: Arc<Queue<H>>, names: &[Name]) -> Self {
-        Self {
-            queue,
-            names: names.into(),
-        }
-    }
-
     /// Whether it is for one key, and a waiter would take the lock of that as it is.
     pub(crate) fn is_waited_for(&self) -> bool {
-        match &self.names {
-            Names::One(name) => self.queue.state().lists.has_heir(name),
-            Names::Several(_) => false,
-        }
+        matches!(self.names.as_slice(), [name] if self.queue.lists().has_heir(name))
     }
 
-    /// What callers that do not wait are told from now on.
+    /// Sets the note for callers that do not wait.
     pub(crate) fn note(&self, note: &H::Note) {
-        let mut state = self.queue.state();
-        let names = self.names.as_slice().iter();
-        let before: Vec<_> = names
-            .map(|name| state.lists.set_note(name, Some(note.clone())))
-            .collect();
-        drop(state);
-        drop(before);
+        self.queue.change(|lists, giving| {
+            for name in self.names.as_slice() {
+                let before = lists.set_note(name, note.clone());
+                giving.wakeups.drop(before);
+            }
+        });
     }
 
-    /// Sets whether the keys are about to come free: then callers that do not wait may wait for that. They are sent
-    /// away when it is not so.
+    /// Sets whether the keys are about to come free: they are being released, or will be if one of them is held
+    /// elsewhere. Then callers that do not wait may wait for that. They are sent away when it is not so.
     pub(crate) fn set_leaving(&self, leaving: bool) {
-        let mut wakeups = Wakeups::new();
-        let mut state = self.queue.state();
-        for name in self.names.as_slice() {
-            state.lists.set_leaving(name, leaving, &mut wakeups);
-        }
-        drop(state);
-        wakeups.run();
+        self.queue.change(|lists, giving| {
+            for name in self.names.as_slice() {
+                lists.set_leaving(name, leaving, &mut giving.wakeups);
+            }
+        });
     }
 
     /// The turn of `name` alone; those of the other keys end.
     pub(crate) fn keep_only(mut self, name: &str) -> Option<Self> {
-        let is_kept = |other: &&Name| ***other == *name;
-        let kept = self
-            .names
-            .as_slice()
-            .iter()
-            .find(is_kept)
-            .map(Name::clone)?;
-        let names = mem::replace(&mut self.names, Names::One(kept));
-        let mut others = names.as_slice().to_vec();
-        others.retain(|other| **other != *name);
+        let names = self.names.as_slice().iter().cloned();
+        let (kept, others): (Vec<Name>, Vec<Name>) = names.partition(|other| **other == *name);
+        if kept.is_empty() {
+            return None;
+        }
+        self.names = kept.as_slice().into();
         self.queue.pass(&others);
         Some(self)
     }
 
     /// The turn of `names`, which are several, this one's among them, if none of the others is in use.
     pub(crate) fn widen(mut self, names: &[Name]) -> Option<Self> {
-        let ours = self.names.as_slice();
         let mut others = names.to_vec();
-        others.retain(|other| !ours.contains(other));
-        if self.queue.state().take(&others) {
-            self.names = names.into();
-            return Some(self);
+        others.retain(|other| !self.names.as_slice().contains(other));
+        if !self.queue.lists().take_free(&others) {
+            return None;
         }
-        None
-    }
-}
-
-impl<H: Handover> State<H> {
-    fn take(&mut self, names: &[Name]) -> bool {
-        !self.closed && self.lists.take_free(names)
+        self.names = names.into();
+        Some(self)
     }
 }
 

@@ -15,13 +15,12 @@
 //! A waiter that is called and does not want it any more drops the handover, which passes it on: no wake-up is lost.
 //! All changes are made under one short mutex; no waiter is woken and nothing of a caller's is dropped inside it.
 //!
-//! The module depends on the standard library, `slab`, and the [`sync`](super::sync) module beside it, so that
-//! the model checker of `tests/queue` runs this very code.
+//! The module depends on the standard library and the [`sync`](super::sync) module beside it, so that the model checker
+//! of `tests/queue` runs this very code.
 
 pub(super) mod fifo;
 mod list;
 mod passing;
-mod sent_away;
 mod wakeups;
 
 pub(super) use self::fifo::{Entered, Handover, Queue, Seat, Turn};

@@ -83,7 +83,7 @@ impl Release {
         // A node that is free already has no record yet.
         settlement.confirmed = if is_completion { 0 } else { left.free };
         settlement.waited_for = waited_for;
-        settlement.turns = pending.turns;
+        settlement.turn = pending.turn;
         settlement.was_lost = Some(left.lost.is_some());
         for node in left.busy {
             settlement.add_busy(lease, node);

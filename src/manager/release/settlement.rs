@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::clock::Clock as _;
 use crate::manager::error::release::ReleaseUnconfirmed;
-use crate::manager::lease::held::{HeldLease, Turns};
+use crate::manager::lease::held::{HeldLease, Turn};
 use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::retry::{Missed, is_retryable, retry};
@@ -43,7 +43,7 @@ pub(crate) struct Settlement {
     // How many other processes were told of it, by the node that told most.
     listeners: u32,
     // The right to contend for the keys: it passes on once a quorum has confirmed.
-    pub(crate) turns: Option<Turns>,
+    pub(crate) turn: Option<Turn>,
     // Whether the lock had been lost. There until its end is counted, and only if it was held.
     pub(crate) was_lost: Option<bool>,
     owing: Owing,
@@ -73,7 +73,7 @@ impl Settlement {
             lacking: (0..lacking).collect(),
             room: None,
             listeners: 0,
-            turns: None,
+            turn: None,
             was_lost: None,
             owing,
             waited_for: None,
@@ -161,14 +161,14 @@ impl Settlement {
     /// Lets the next caller contend for the keys: other processes first, if any were told, and then the next caller of
     /// this one.
     fn pass_on(&mut self) {
-        if self.turns.is_some() && self.listeners > 0 {
+        if self.turn.is_some() && self.listeners > 0 {
             let now = self.shared.clock.now();
             let pause = give_way(self.listeners, now.since(self.sent));
             for key in self.command.keys().as_slice() {
                 self.shared.cooldown.start(key.shared(), now, pause);
             }
         }
-        self.turns = None;
+        self.turn = None;
     }
 
     /// Sends it to `nodes` again and again until each has answered or it is `until`; whether one of them did not answer

@@ -1,4 +1,4 @@
-//! The settings of a manager, and what they must be.
+//! The settings of a manager, and their checks.
 
 pub(crate) mod fencing;
 pub(crate) mod hand_off;

@@ -1,5 +1,6 @@
 //! The settings of a manager, checked.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,15 +111,20 @@ impl Settings {
             .map_err(|error| ConfigError::of("namespace", error.to_string()))?;
         // The nodes count whole milliseconds; the deadline must not be later than theirs.
         let ttl = Duration::from_millis(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX));
-        check_range("ttl", ttl, MIN_TTL, MAX_TTL)?;
+        check_range("ttl", ttl, MIN_TTL..=MAX_TTL)?;
         let max_ttl = self.longest(ttl)?;
         let node_timeout = self.node_timeout.unwrap_or_else(|| {
             (ttl / 100)
                 .clamp(MIN_NODE_TIMEOUT, MAX_NODE_TIMEOUT)
                 .min(ttl / 2)
         });
-        check_range("node_timeout", node_timeout, Duration::from_millis(1), ttl)?;
-        check_in_time(node_timeout, max_ttl)?;
+        check_range("node_timeout", node_timeout, MILLISECOND..=ttl)?;
+        let latest = latest_vote(max_ttl);
+        ensure(node_timeout <= latest, "node_timeout", || {
+            format!(
+                "node_timeout is {node_timeout:?}, and with a max_ttl of {max_ttl:?} no answer counts that takes longer than {latest:?}; use a shorter node_timeout"
+            )
+        })?;
         let drift = Drift::new(self.drift_factor).ok_or_else(|| {
             ConfigError::of(
                 "drift_factor",
@@ -126,12 +132,11 @@ impl Settings {
             )
         })?;
         let max_hold = self.max_hold.unwrap_or_else(|| DEFAULT_MAX_HOLD.max(ttl));
-        check_range("max_hold", max_hold, ttl, Duration::MAX)?;
+        check_range("max_hold", max_hold, ttl..=Duration::MAX)?;
         check_range(
             "connect_timeout",
             self.connect_timeout,
-            Duration::from_millis(1),
-            MAX_TTL,
+            MILLISECOND..=MAX_TTL,
         )?;
         Ok(Options {
             namespace,
@@ -160,28 +165,23 @@ impl Settings {
     fn longest(&self, ttl: Duration) -> Result<Duration, ConfigError> {
         let millis = u64::try_from(self.max_ttl.as_millis()).unwrap_or(u64::MAX);
         let longest = Duration::from_millis(millis);
-        check_range("max_ttl", longest, MIN_TTL, MAX_TTL)?;
-        if ttl > longest {
-            let text = format!(
+        check_range("max_ttl", longest, MIN_TTL..=MAX_TTL)?;
+        ensure(ttl <= longest, "ttl", || {
+            format!(
                 "ttl is {ttl:?}, and max_ttl, the longest that any process uses with these nodes, is {longest:?}; use a shorter ttl, or raise max_ttl in all processes as the members of the nodes are changed"
-            );
-            return Err(ConfigError::of("ttl", text));
-        }
+            )
+        })?;
         Ok(longest)
     }
 
     fn bounds(&self) -> Result<Bounds, ConfigError> {
         let (per_key, total) = (self.max_waiters_per_key, self.max_waiters);
-        if per_key == 0 || total == 0 {
-            let field = if per_key == 0 {
-                "max_waiters_per_key"
-            } else {
-                "max_waiters"
-            };
-            return Err(ConfigError::of(
+        for (field, count) in [("max_waiters_per_key", per_key), ("max_waiters", total)] {
+            ensure(
+                count > 0,
                 field,
-                "max_waiters_per_key and max_waiters must be at least 1; to let nobody wait, set max_wait to zero",
-            ));
+                || "max_waiters_per_key and max_waiters must be at least 1; to let nobody wait, set max_wait to zero",
+            )?;
         }
         Ok(Bounds { per_key, total })
     }
@@ -189,18 +189,16 @@ impl Settings {
 
 impl HandOff {
     fn checked(self, max_hold: Duration) -> Result<Self, ConfigError> {
-        if self.max_passes > MAX_PASSES {
-            let text = format!(
+        ensure(self.max_passes <= MAX_PASSES, "hand_off.max_passes", || {
+            format!(
                 "hand_off allows {} passes in a row; there may be at most {MAX_PASSES}",
                 self.max_passes
-            );
-            return Err(ConfigError::of("hand_off.max_passes", text));
-        }
+            )
+        })?;
         check_range(
             "the time of hand_off",
             self.max_time,
-            Duration::ZERO,
-            max_hold,
+            Duration::ZERO..=max_hold,
         )
         .map_err(|error| error.moved("hand_off.max_time"))?;
         Ok(self)
@@ -213,7 +211,7 @@ impl Fencing {
             return Ok(Self::keep(usual(ttl)));
         }
         if let Some(keep) = self.keep {
-            check_range("the time that fencing keeps counters", keep, ttl, MAX_KEEP)
+            check_range("the time that fencing keeps counters", keep, ttl..=MAX_KEEP)
                 .map_err(|error| error.moved("fencing.keep"))?;
         }
         Ok(self)
@@ -223,7 +221,7 @@ impl Fencing {
 impl RestartGuard {
     fn checked(self) -> Result<Self, ConfigError> {
         if let Some(skew) = self.max_clock_skew {
-            check_range("max_clock_skew", skew, Duration::ZERO, MAX_SKEW)
+            check_range("max_clock_skew", skew, Duration::ZERO..=MAX_SKEW)
                 .map_err(|error| error.moved("restart_guard.max_clock_skew"))?;
         }
         Ok(self)
@@ -235,20 +233,14 @@ const fn on_off(on: bool) -> &'static str {
 }
 
 fn quorum(nodes: usize, masked: usize) -> Result<Quorum, ConfigError> {
-    if nodes == 0 {
-        return Err(ConfigError::of(
-            "nodes",
-            "there is no node: give the builder .redis(urls), .memory(count) or .nodes(list)",
-        ));
-    }
-    if nodes > MAX_NODES {
-        return Err(ConfigError::of(
-            "nodes",
-            format!(
-                "there are {nodes} nodes; at most {MAX_NODES} are allowed, and 3 or 5 are usual"
-            ),
-        ));
-    }
+    ensure(
+        nodes > 0,
+        "nodes",
+        || "there is no node: give the builder .redis(urls), .memory(count) or .nodes(list)",
+    )?;
+    ensure(nodes <= MAX_NODES, "nodes", || {
+        format!("there are {nodes} nodes; at most {MAX_NODES} are allowed, and 3 or 5 are usual")
+    })?;
     Quorum::masking(nodes, masked).ok_or_else(|| {
         let text = format!(
             "{nodes} nodes cannot mask the losses of {masked}: use more nodes or mask fewer"
@@ -257,34 +249,33 @@ fn quorum(nodes: usize, masked: usize) -> Result<Quorum, ConfigError> {
     })
 }
 
-fn check_in_time(node_timeout: Duration, max_ttl: Duration) -> Result<(), ConfigError> {
-    let latest = latest_vote(max_ttl);
-    if node_timeout > latest {
-        let text = format!(
-            "node_timeout is {node_timeout:?}, and with a max_ttl of {max_ttl:?} no answer counts that takes longer than {latest:?}; use a shorter node_timeout"
-        );
-        return Err(ConfigError::of("node_timeout", text));
+/// The error in the setting `field`, unless `holds`.
+fn ensure<T: Into<String>>(
+    holds: bool,
+    field: &str,
+    text: impl FnOnce() -> T,
+) -> Result<(), ConfigError> {
+    if holds {
+        return Ok(());
     }
-    Ok(())
+    Err(ConfigError::of(field, text()))
 }
 
 fn check_range(
     name: &str,
     value: Duration,
-    least: Duration,
-    most: Duration,
+    range: RangeInclusive<Duration>,
 ) -> Result<(), ConfigError> {
-    if value < least {
-        let text = format!("{name} is {value:?}; it must be at least {least:?}");
-        return Err(ConfigError::of(name, text));
-    }
-    if value > most {
-        let text = format!("{name} is {value:?}; it must be at most {most:?}");
-        return Err(ConfigError::of(name, text));
-    }
-    Ok(())
+    let (least, most) = range.into_inner();
+    ensure(value >= least, name, || {
+        format!("{name} is {value:?}; it must be at least {least:?}")
+    })?;
+    ensure(value <= most, name, || {
+        format!("{name} is {value:?}; it must be at most {most:?}")
+    })
 }
 
+const MILLISECOND: Duration = Duration::from_millis(1);
 const MIN_TTL: Duration = Duration::from_millis(10);
 const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);

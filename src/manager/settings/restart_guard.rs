@@ -21,9 +21,9 @@ use std::time::Duration;
 /// |---|---|
 /// | a quorum of them votes | the longest ttl that any process that they know of uses |
 /// | some vote, fewer than a quorum | [`max_ttl`](crate::LockManagerBuilder::max_ttl), the longest that is agreed on: the one node that knows of a longer lease may be the one that is away |
-/// | none votes, and all answer, as at the very first start | the longest ttl that any of them knows of, and two times the `max_clock_skew` |
-/// | none votes, and more answer than can be spared | `max_ttl` |
-/// | fewer | until more of them answer |
+/// | none votes, and all reply, as at the very first start | the longest ttl that any of them knows of, and two times the `max_clock_skew` |
+/// | none votes, and more reply than can be spared | `max_ttl` |
+/// | fewer | until more of them reply |
 ///
 /// Never less than a tenth of `max_ttl`, or a second (or all of it if it is shorter): for so long the vote of a node
 /// counts after an attempt began. If fewer than a quorum of nodes remember anything, it is unknown how high the tokens

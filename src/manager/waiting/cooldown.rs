@@ -31,7 +31,7 @@ impl Cooldown {
         }
     }
 
-    /// What is left of the cooldown of `name`.
+    /// The rest of the cooldown of `name`.
     pub(crate) fn left(&self, name: &Name, now: Moment) -> Option<Duration> {
         let mut until = self.until();
         let end = *until.get(name)?;

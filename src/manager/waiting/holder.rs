@@ -1,4 +1,4 @@
-//! [`Holder`]: what is known of the holder of a key that is in use.
+//! [`Holder`]: the holder of a key that is in use, as far as is known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::moment::Moment;
 
-/// What is known of the holder of a key that is in use.
+/// The holder of a key that is in use, as far as is known.
 #[derive(Clone, Debug)]
 pub(crate) enum Holder {
     /// This process.

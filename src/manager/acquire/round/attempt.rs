@@ -9,9 +9,9 @@ use tokio::time::sleep;
 use crate::clock::Clock as _;
 use crate::lease::Lease;
 use crate::manager::acquire::round::late::{settle_lost, take_late_replies};
-use crate::manager::error::acquire::{AcquireError, NoQuorum, ShuttingDown, TooSlow};
+use crate::manager::error::acquire::{AcquireError, ShuttingDown, TooSlow};
 use crate::manager::lease::clocks::Clocks;
-use crate::manager::lease::held::{HeldLease, Turns};
+use crate::manager::lease::held::{HeldLease, Turn};
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
@@ -30,7 +30,7 @@ use crate::protocol::round::{Round, Verdict, Vote};
 use crate::record::Record;
 use crate::token::{FencingToken, Owner, OwnerToken};
 
-/// What a round is for.
+/// The purpose of a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     /// A lock.
@@ -42,16 +42,6 @@ pub(crate) enum Purpose {
         /// How long records are kept.
         keep: Duration,
     },
-}
-
-impl Purpose {
-    /// The same, with the lock in any case; `None` if it is so already.
-    pub(crate) const fn adopting(self) -> Option<Self> {
-        match self {
-            Self::Idempotent { adopt: false, keep } => Some(Self::Idempotent { adopt: true, keep }),
-            Self::Lock | Self::Idempotent { .. } => None,
-        }
-    }
 }
 
 /// One acquire round over all nodes, with one owner token.
@@ -86,8 +76,8 @@ impl Attempt {
     ///
     /// # Errors
     ///
-    /// [`AcquireError::ShuttingDown`] if the manager takes no more locks, and [`NoQuorum`] if a node is known to serve
-    /// processes with another list.
+    /// [`AcquireError::ShuttingDown`] if the manager takes no more locks, and [`AcquireError::NoQuorum`] if a node is
+    /// known to serve processes with another list.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         keys: &NodeKeys,
@@ -141,11 +131,6 @@ impl Attempt {
         self.keys.as_slice().get(index).cloned()
     }
 
-    /// When the request was sent.
-    pub(crate) const fn sent(&self) -> Moment {
-        self.sent
-    }
-
     /// Asks the nodes and returns the verdict as soon as it is certain, after the node time-out at the latest.
     pub(crate) async fn decide(&mut self) -> Verdict {
         self.fanout.until(sleep(self.shared.patience(self.sent)));
@@ -180,15 +165,11 @@ impl Attempt {
         let vote = match reply {
             Ok(
                 AcquireReply::Granted { fence: None } | AcquireReply::Promised { fence: None, .. },
-            ) if self.keep_fence.is_some() => {
-                self.errors.push((node, no_fence()));
-                Vote::Failed { owed: true }
-            }
+            ) if self.keep_fence.is_some() => self.fail(node, no_fence(), true),
             Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. })
                 if !self.shared.in_time(self.sent) =>
             {
-                self.errors.push((node, self.shared.too_late()));
-                Vote::Failed { owed: true }
+                self.fail(node, self.shared.too_late(), true)
             }
             Ok(AcquireReply::Granted { fence }) => Vote::Granted(fence),
             Ok(AcquireReply::Promised { fence, record, now }) => {
@@ -205,14 +186,18 @@ impl Attempt {
             Err(error) => {
                 self.shared.heard(node, &error);
                 let owed = error.outcome_unknown();
-                self.errors.push((node, error));
-                Vote::Failed { owed }
+                self.fail(node, error, owed)
             }
         };
         self.round.record(node, vote);
     }
 
-    /// What each node is believed to hold now that the round is granted.
+    fn fail(&mut self, node: usize, error: NodeError, owed: bool) -> Vote {
+        self.errors.push((node, error));
+        Vote::Failed { owed }
+    }
+
+    /// The token that each node is believed to hold now that the round is granted.
     fn lease_nodes(&self) -> LeaseNodes {
         let mut holding = LeaseNodes::new(self.shared.terms, self.sent);
         for node in 0..self.shared.nodes.len() {
@@ -233,7 +218,7 @@ impl Attempt {
     pub(crate) fn win(
         mut self,
         target: LockTarget,
-        turns: Turns,
+        turn: Turn,
     ) -> Result<Arc<HeldLease>, AcquireError> {
         let shared = Arc::clone(&self.shared);
         let holding = self.lease_nodes();
@@ -251,7 +236,7 @@ impl Attempt {
         }
         let Some(obligation) = self.obligation.take() else {
             // Nothing else has ended it.
-            return Err(AcquireError::NoQuorum(self.no_quorum()));
+            return Err(self.no_quorum());
         };
         let lease = Lease {
             keys: target.names,
@@ -269,7 +254,7 @@ impl Attempt {
             target.keys,
             clock,
             holding,
-            (Some(turns), obligation),
+            (Some(turn), obligation),
         );
         let held = Arc::new(match self.purpose {
             Purpose::Lock => held,
@@ -298,14 +283,12 @@ impl Attempt {
     /// Releases what the round set and waits until those nodes are free, so that the next round is not refused by
     /// keys of our own previous attempt. Nodes that have not replied are settled in the background.
     pub(crate) async fn release(mut self) {
-        let granted: Vec<usize> = (0..self.shared.nodes.len())
-            .filter(|node| matches!(self.round.vote(*node), Some(Vote::Granted(_))))
-            .collect();
+        let granted = self.granted();
         let Some(obligation) = self.obligation.as_ref().filter(|_| !granted.is_empty()) else {
             return;
         };
         obligation.enter(Stage::Releasing);
-        // Never an error that matters: what is not confirmed goes on in the background.
+        // Never an error that matters: a release that is not confirmed goes on in the background.
         let free = self
             .shared
             .terms
@@ -320,14 +303,21 @@ impl Attempt {
         let _ = release.quorum().await;
     }
 
+    /// The nodes that granted.
+    pub(crate) fn granted(&self) -> Vec<usize> {
+        let is_granted = |node: &usize| matches!(self.round.vote(*node), Some(Vote::Granted(_)));
+        let nodes = 0..self.shared.nodes.len();
+        nodes.filter(is_granted).collect()
+    }
+
     fn release_command(&self) -> Command {
         let request = ReleaseRequest::new(self.keys.clone(), self.token, !self.lost);
         Command::Release(request.since(self.sent))
     }
 
     /// The error for a round without a quorum.
-    pub(crate) fn no_quorum(&self) -> NoQuorum {
-        self.shared.no_quorum(self.errors.clone())
+    pub(crate) fn no_quorum(&self) -> AcquireError {
+        AcquireError::NoQuorum(self.shared.no_quorum(self.errors.clone()))
     }
 }
 

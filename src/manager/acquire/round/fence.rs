@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::sleep;
 
 use crate::manager::acquire::round::attempt::Attempt;
-use crate::manager::error::acquire::NoQuorum;
+use crate::manager::error::acquire::AcquireError;
 use crate::node::{Fence, NodeError, NodeErrorKind, RaiseReply, RaiseRequest};
 use crate::protocol::fence::{FenceVerdict, agree};
 use crate::token::FencingToken;
@@ -16,8 +16,8 @@ impl Attempt {
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`] if too few nodes confirmed it within the node time-out.
-    pub(crate) async fn settle_fence(&mut self) -> Result<(), NoQuorum> {
+    /// [`AcquireError::NoQuorum`] if too few nodes confirmed it within the node time-out.
+    pub(crate) async fn settle_fence(&mut self) -> Result<(), AcquireError> {
         let Some(keep) = self.keep_fence else {
             return Ok(());
         };
@@ -42,7 +42,7 @@ impl Attempt {
         &mut self,
         fence: Fence,
         granted: &[(usize, FencingToken)],
-    ) -> Result<(), NoQuorum> {
+    ) -> Result<(), AcquireError> {
         let (shared, token) = (Arc::clone(&self.shared), fence.token);
         let needed = shared.terms.quorum.needed();
         let request = RaiseRequest::new(self.keys.clone(), self.token, fence);

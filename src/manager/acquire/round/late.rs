@@ -14,7 +14,7 @@ use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
 use crate::node::{AcquireReply, NodeError};
 
-/// Settles a lost round: releases what was granted, and what is granted late.
+/// Settles a lost round: releases the keys that were granted, and those that are granted late.
 pub(crate) async fn settle_lost(
     shared: Arc<Shared>,
     command: Command,

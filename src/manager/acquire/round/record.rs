@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::manager::acquire::round::attempt::Attempt;
-use crate::manager::error::acquire::NoQuorum;
+use crate::manager::error::acquire::AcquireError;
 use crate::manager::ledger::{Owing, Stage};
 use crate::manager::release::command::Command;
 use crate::manager::release::settlement::Settlement;
@@ -26,8 +26,8 @@ impl Attempt {
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`] if it is still open after the node time-out.
-    pub(crate) async fn adoptable(&mut self) -> Result<Option<Record>, NoQuorum> {
+    /// [`AcquireError::NoQuorum`] if it is still open after the node time-out.
+    pub(crate) async fn adoptable(&mut self) -> Result<Option<Record>, AcquireError> {
         loop {
             let (record, life) = self.highest_record();
             match life {
@@ -71,11 +71,9 @@ impl Attempt {
             .filter(|node| lacks(self.round.vote(*node)))
             .collect();
         if let (false, Some(obligation)) = (nodes.is_empty(), &self.obligation) {
-            let is_granted =
-                |node: &usize| matches!(self.round.vote(*node), Some(Vote::Granted(_)));
-            let owing: Vec<usize> = nodes.iter().copied().filter(is_granted).collect();
+            let owing = self.granted();
             for node in &nodes {
-                // What it granted is released with that.
+                // A key that it granted is released with that.
                 self.round.mark_released(*node);
             }
             obligation.enter(Stage::Releasing);

@@ -36,7 +36,7 @@ fn lost(reason: LossReason, held_millis: u64) -> Effects {
     Effects {
         notify_ended: true,
         lost: Some(reason),
-        pass_turns: true,
+        pass_turn: true,
         held_for: Some(Duration::from_millis(held_millis)),
         ..Effects::default()
     }
@@ -55,7 +55,7 @@ const fn nothing() -> Effects {
         notify_ended: false,
         notify_settled: false,
         lost: None,
-        pass_turns: false,
+        pass_turn: false,
         held_for: None,
         renew: Vec::new(),
         next: None,
@@ -285,7 +285,7 @@ fn a_lost_lock_is_let_go_of_without_a_word() {
     );
     let (left, effects) = state.let_go(at(9));
     assert_eq!(left.lost, Some(LossReason::Taken));
-    assert!(effects.held_for.is_none() && effects.lost.is_none() && !effects.pass_turns);
+    assert!(effects.held_for.is_none() && effects.lost.is_none() && !effects.pass_turn);
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn it_is_handed_over_only_where_nothing_speaks_against_it() {
     assert_eq!(lent.loan_ended(true), nothing());
     refused(&mut lent, 1, &passing(), true);
     let mut lost = state();
-    assert!(lost.lose(LossReason::Taken, at(0)).pass_turns);
+    assert!(lost.lose(LossReason::Taken, at(0)).pass_turn);
     refused(&mut lost, 1, &passing(), true);
     assert_eq!(
         state().succeed(at(END - 5_000), &passing(), true).hand_over,
@@ -484,7 +484,7 @@ proptest! {
             now += Duration::from_millis(pause);
             let (tenant, phase, before) = (state.tenant(), state.phase, state.deadline());
             let effects = perform(&mut state, event, now);
-            losses += u32::from(effects.pass_turns);
+            losses += u32::from(effects.pass_turn);
             held_for += u32::from(effects.held_for.is_some());
             prop_assert_eq!(effects.hand_over.is_some(), state.tenant() == tenant + 1);
             prop_assert!(effects.hand_over.is_some() || state.tenant() == tenant);
