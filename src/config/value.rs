@@ -4,7 +4,9 @@
 //! configuration is first taken as it is, which cannot fail, and read from there with an error of our own.
 
 use std::fmt;
+use std::time::Duration;
 
+use humantime_serde::re::humantime;
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{
     Deserialize, Deserializer, Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
@@ -138,6 +140,16 @@ impl<'de> Deserializer<'de> for Value {
         visitor.visit_some(self)
     }
 
+    /// Durations and nothing else are read by this method.
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        match self {
+            Self::Text(text) | Self::Word(text) if !has_sum(&text) => {
+                Err(Refusal::invalid_value(Unexpected::Str(&text), &visitor))
+            }
+            other => other.deserialize_any(visitor),
+        }
+    }
+
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -160,9 +172,25 @@ impl<'de> Deserializer<'de> for Value {
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u128 f32 char str string bytes byte_buf unit unit_struct newtype_struct seq tuple
+        i8 i16 i32 i64 i128 u8 u16 u128 f32 char string bytes byte_buf unit unit_struct newtype_struct seq tuple
         tuple_struct map enum identifier ignored_any
     }
+}
+
+/// Whether the parts of a duration, such as `1m` and `30s`, have a sum. `humantime` panics on some that have none.
+fn has_sum(text: &str) -> bool {
+    let (mut rest, mut sum) = (text, Duration::ZERO);
+    while !rest.is_empty() {
+        let unit = rest.trim_start_matches(|char: char| !char.is_alphabetic());
+        let after = unit.trim_start_matches(char::is_alphabetic).trim_start();
+        let part = rest.strip_suffix(after).unwrap_or(rest);
+        let part = humantime::parse_duration(part).ok();
+        let Some(more) = part.and_then(|part| sum.checked_add(part)) else {
+            return false;
+        };
+        (rest, sum) = (after, more);
+    }
+    true
 }
 
 impl IntoDeserializer<'_, Refusal> for Value {
@@ -170,5 +198,19 @@ impl IntoDeserializer<'_, Refusal> for Value {
 
     fn into_deserializer(self) -> Self {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The parts are read as the whole is, except where the whole panics.
+        #[test]
+        fn a_duration_has_a_sum_if_it_can_be_read(text in "([ 0-9.]{0,3}(s|ms|min|h|y|µs|x|-)? ?){0,4}") {
+            prop_assert_eq!(has_sum(&text) && !text.is_empty(), humantime::parse_duration(&text).is_ok(), "{}", text);
+        }
     }
 }
