@@ -267,13 +267,8 @@ impl LockManagerBuilder {
     ///
     /// [`ConfigError`] for a setting that makes no sense, or outside a tokio runtime.
     pub fn lazy(self) -> Result<LockManager, ConfigError> {
-        let (nodes, clock, options) = self.check()?;
-        LockManager::start(nodes, clock, options)
-    }
-
-    fn check(self) -> Result<Parts, ConfigError> {
         let options = self.inspect()?;
-        Ok((self.nodes, self.clock, options))
+        LockManager::start(self.nodes, self.clock, options)
     }
 
     /// Looks for mistakes.
@@ -308,9 +303,6 @@ impl LockManagerBuilder {
         self
     }
 }
-
-/// What a manager is started with.
-type Parts = (Vec<Arc<dyn Node>>, Arc<dyn Clock>, Options);
 
 impl fmt::Debug for LockManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
