@@ -1,7 +1,8 @@
-//! [`Value`]: what stands in a configuration, whatever format it was written in.
+//! [`Value`]: the content of a configuration in any format.
 //!
-//! Formats quote what does not fit, tell of lines instead of fields, and the environment has no types. So a
-//! configuration is first taken as it is, which cannot fail, and read from there with an error of our own.
+//! The errors of formats quote values and name lines instead of fields, and the environment has no types. So a
+//! configuration is first read as a tree of values, which cannot fail, and then from there, with [`Refusal`] as the
+//! error.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,10 +25,10 @@ pub(super) enum Value {
     Whole(u64),
     Number(f64),
     Text(String),
-    /// A text of the environment, where there are no other kinds: it is what its field makes of it.
+    /// A text of the environment, which has no other kinds: its field decides what it is.
     Word(String),
     List(Vec<Self>),
-    // With what is there twice, so that it can be refused.
+    // With repeated fields, so that they can be refused.
     Table(Vec<(String, Self)>),
 }
 
@@ -43,7 +44,7 @@ impl Value {
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Not as a map: formats that meet something else would quote it, and it may be a URL with its password.
+        // Not as a map: a format that finds something else would quote it, and it may be a URL with its password.
         deserializer.deserialize_any(AnyValue)
     }
 }
@@ -68,7 +69,7 @@ impl<'de> Visitor<'de> for AnyValue {
     take! {
         visit_bool(flag: bool) => Value::Flag(flag);
         visit_i64(number: i64) => u64::try_from(number).map_or(Value::Negative(number), Value::Whole);
-        // No field takes so large a number.
+        // No field accepts so large a number.
         visit_i128(number: i128) => Value::Number(number as f64);
         visit_u64(number: u64) => Value::Whole(number);
         visit_u128(number: u128) => Value::Number(number as f64);
@@ -136,7 +137,7 @@ impl<'de> Deserializer<'de> for Value {
     literals! { deserialize_bool deserialize_u32 deserialize_u64 deserialize_f64 }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        // `null` says nothing that leaving the field out does not say.
+        // `null` is refused by the field: it may be left out instead.
         visitor.visit_some(self)
     }
 
@@ -157,9 +158,9 @@ impl<'de> Deserializer<'de> for Value {
         visitor: V,
     ) -> Result<V::Value, Refusal> {
         let (field, value) = match self {
-            // It would be taken for the fields in their order.
+            // It would be read as the fields in their order.
             Self::List(_) => return Err(Refusal::invalid_type(Unexpected::Seq, &visitor)),
-            // A text in place of a table means one of its fields.
+            // A text in place of a table is one of its fields.
             Self::Text(url) | Self::Word(url) if fields.contains(&"url") => {
                 ("url", Self::Text(url))
             }

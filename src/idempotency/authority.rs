@@ -7,7 +7,8 @@ use sha2::{Digest as _, Sha256};
 use super::hashing::{feed, feed_len};
 
 /// Feeds the host of a request, by its head: the authority of its URI, which is `:authority` in HTTP/2 and 3, and
-/// `Host`. Only spellings that certainly name one host are equal. The rest is the client's text, and is hashed unchanged.
+/// `Host`. Only spellings that certainly name one host are equal. The rest is the client's text, and is hashed
+/// unchanged.
 ///
 /// If all names are equal, one is fed, or else all of them and their places: two readers could take such a request for
 /// two tenants', so it is a host of its own. Without any name, an empty one.
