@@ -42,7 +42,7 @@ impl LockManager {
     }
 }
 
-/// Collects what a [`LockManager`] is made of. Made by [`LockManager::builder`].
+/// The nodes and settings of a [`LockManager`]. Made by [`LockManager::builder`].
 ///
 /// Mistakes are reported by [`connect`](Self::connect) and [`lazy`](Self::lazy), which check everything before
 /// anything is connected.
@@ -50,7 +50,7 @@ impl LockManager {
 pub struct LockManagerBuilder {
     settings: Settings,
     nodes: Vec<Arc<dyn Node>>,
-    // Where the Redis nodes are, each with its place among the nodes, to find one that is listed twice.
+    // The addresses of the Redis nodes, each with its index among the nodes, to find one that is listed twice.
     addresses: Vec<(usize, String)>,
     clock: Arc<dyn Clock>,
     // The first mistake in a list of nodes.
@@ -124,16 +124,16 @@ impl LockManagerBuilder {
     /// The longest ttl that *any* process uses with these nodes. From 10 ms to 24 h, and at least the
     /// [`ttl`](Self::ttl); default: 60 s.
     ///
-    /// A node that may have forgotten a lock waits for so long before it votes, unless enough other nodes tell that no
-    /// lease was as long ([`RestartGuard`]). All processes agree on it: one with another value is refused. It is
+    /// A node that may have forgotten a lock waits for that long before it votes, unless enough other nodes report that
+    /// no lease was as long ([`RestartGuard`]). All processes agree on it: one with another value is refused. It is
     /// changed as the list of nodes is ([`adopt_nodes`](LockManager::adopt_nodes)). A node may take a tenth of it to
-    /// answer, at least a second but never more than all of it: a vote that comes later does not count.
+    /// reply, at least a second and never more than all of it: a later vote does not count.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.settings.max_ttl = max_ttl;
         self
     }
 
-    /// How long a node may take to answer. Default: a hundredth of the ttl, but at least 20 ms, or half the ttl
+    /// How long a node may take to reply. Default: a hundredth of the ttl, but at least 20 ms, or half the ttl
     /// if that is less, and at most 200 ms.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
         self.settings.node_timeout = Some(timeout);
@@ -162,17 +162,17 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The longest that anyone waits for a busy lock, whatever else they are told: it also bounds
+    /// The longest time that a caller waits for a busy lock. It also bounds
     /// [`acquire_within`](LockManager::acquire_within), and a layer's
     /// [`max_wait`](crate::RedlockLayer::max_wait) and [`max_wait_with`](crate::RedlockLayer::max_wait_with).
-    /// Default: 5 s. Zero: nobody waits.
+    /// Default: 5 s. Zero: no caller waits.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.settings.max_wait = max_wait;
         self
     }
 
-    /// How many callers of this manager may wait for one key, besides the one who holds it or goes for it. The
-    /// next is refused with [`QueueFull`](crate::AcquireError::QueueFull). At least 1; default: 64.
+    /// How many callers of this manager may wait for one key, besides the one that holds or acquires it. The next
+    /// is refused with [`QueueFull`](crate::AcquireError::QueueFull). At least 1; default: 64.
     pub fn max_waiters_per_key(mut self, count: usize) -> Self {
         self.settings.max_waiters_per_key = count;
         self
@@ -192,8 +192,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Whether holders are numbered, and how long the nodes keep the counters. Default: they are, for 5 min after the
-    /// last use, or the ttl if that is longer; [`Fencing::OFF`] switches it off.
+    /// Whether holders get fencing tokens, and how long the nodes keep the counters. Default: they do, for 5 min after
+    /// the last use, or the ttl if that is longer; [`Fencing::OFF`] switches it off.
     pub fn fencing(mut self, fencing: Fencing) -> Self {
         self.settings.fencing = fencing;
         self
@@ -206,26 +206,26 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Says that no lock is held on any node: nodes that remember nothing need not sit out the leases that they may
-    /// have forgotten. Default: `false`.
+    /// Declares that no lock is held on any node: nodes that remember nothing need not wait for the end of leases that
+    /// they may have forgotten. Default: `false`.
     ///
     /// For tests, and for the first start of a deployment. It holds until [`connect`](Self::connect) returns (for
     /// [`lazy`](Self::lazy): for the connect time-out) and for nodes that are seen for the first time. A program that
-    /// always says so undoes the restart guard whenever it starts.
+    /// always sets it undoes the restart guard whenever it starts.
     pub fn bootstrap(mut self, no_lock_is_held: bool) -> Self {
         self.settings.bootstrap = no_lock_is_held;
         self
     }
 
-    /// Whether lock keys, which may name people, are kept out of events and [snapshots](LockManager::snapshot): what
-    /// [`LockKey::redacted`](crate::LockKey::redacted) makes of them stands in their place. Default: `false`.
+    /// Whether lock keys, which may name people, are kept out of events and [snapshots](LockManager::snapshot):
+    /// [`LockKey::redacted`](crate::LockKey::redacted) stands in their place. Default: `false`.
     pub fn redact_keys(mut self, redact: bool) -> Self {
         self.settings.redact_keys = redact;
         self
     }
 
     /// How long [`connect`](Self::connect) waits for a quorum of nodes. Default: 5 s. It waits longer while nodes
-    /// that answer sit out leases that they may have forgotten ([`RestartGuard`]).
+    /// that reply wait for the end of leases that they may have forgotten ([`RestartGuard`]).
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connect_timeout = timeout;
         self
@@ -240,14 +240,14 @@ impl LockManagerBuilder {
 
     /// Makes the manager and waits until a quorum of nodes takes commands.
     ///
-    /// Nodes that do not answer by then are connected in the background; they are named in the log (feature
+    /// Nodes that do not reply by then are connected in the background; they are named in the log (feature
     /// `tracing`) and by [`LockManager::nodes`].
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Config`] for a setting that makes no sense, [`ConnectError::Misconfigured`] if any node
-    /// answers but cannot serve, [`ConnectError::NoQuorum`] if too few answer within the connect time-out; the
-    /// last two name each node and what is wrong with it.
+    /// [`ConnectError::Config`] for an invalid setting, [`ConnectError::Misconfigured`] if any node replies and
+    /// cannot serve, [`ConnectError::NoQuorum`] if too few reply within the connect time-out; the last two name
+    /// each node and its fault.
     ///
     /// # Cancel safety
     ///
@@ -265,18 +265,13 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] for a setting that makes no sense, or outside a tokio runtime.
+    /// [`ConfigError`] for an invalid setting, or outside a tokio runtime.
     pub fn lazy(self) -> Result<LockManager, ConfigError> {
-        let (nodes, clock, options) = self.check()?;
-        LockManager::start(nodes, clock, options)
-    }
-
-    fn check(self) -> Result<Parts, ConfigError> {
         let options = self.inspect()?;
-        Ok((self.nodes, self.clock, options))
+        LockManager::start(self.nodes, self.clock, options)
     }
 
-    /// Looks for mistakes.
+    /// Checks the settings and the nodes.
     pub(crate) fn inspect(&self) -> Result<Options, ConfigError> {
         if let Some(problem) = &self.problem {
             return Err(problem.clone());
@@ -309,9 +304,6 @@ impl LockManagerBuilder {
     }
 }
 
-/// What a manager is started with.
-type Parts = (Vec<Arc<dyn Node>>, Arc<dyn Clock>, Options);
-
 impl fmt::Debug for LockManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockManagerBuilder")
@@ -321,5 +313,5 @@ impl fmt::Debug for LockManagerBuilder {
     }
 }
 
-/// Surely more nodes than are allowed.
+/// More nodes than are allowed.
 const MANY: usize = 1_000;

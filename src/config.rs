@@ -23,12 +23,12 @@ use self::value::Value;
 use crate::manager::{ConfigError, ConnectError, LockManager, Settings};
 pub use crate::manager::{Fencing, HandOff, RestartGuard};
 
-/// All that a [`LockManager`] can be told, as data: from TOML, JSON and the like through `serde`, or from the
+/// All settings of a [`LockManager`] as data: from TOML, JSON and the like through `serde`, or from the
 /// [environment](Self::from_env).
 ///
-/// Nothing has to be said but where the nodes are; what is left out is as the setter of the same name of
-/// [`LockManagerBuilder`](crate::LockManagerBuilder) describes it. Durations are texts of numbers with units (`d`, `h`,
-/// `m`, `s`, `ms` and what else the crate `humantime` reads): `"10s"`, `"250ms"`, `"1m30s"`.
+/// Only the nodes are required; the other settings have the defaults of the setters of the same names of
+/// [`LockManagerBuilder`](crate::LockManagerBuilder). Durations are texts of numbers with units (`d`, `h`, `m`, `s`,
+/// `ms` and the others of the crate `humantime`): `"10s"`, `"250ms"`, `"1m30s"`.
 ///
 /// # Examples
 ///
@@ -50,7 +50,7 @@ pub use crate::manager::{Fencing, HandOff, RestartGuard};
 /// # Ok(()) }
 /// ```
 ///
-/// All there is, with what is usual where there is such a thing:
+/// All settings, with their defaults or usual values:
 ///
 /// ```
 /// # #[cfg(feature = "tls")] fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -108,15 +108,15 @@ pub use crate::manager::{Fencing, HandOff, RestartGuard};
 ///
 /// # Errors
 ///
-/// What is wrong is told with its field: `nodes[1].require: is a text; it must be a whole number ..`. A field that
-/// does not exist is wrong, and so are one that is there twice, `null`, and a number for a duration. Names and types
-/// are refused when the text is read; values that do not fit (a URL, a range, a file that is not there), when
-/// [`builder`](Self::builder) or [`LockManager::from_config`] is called.
+/// An error begins with the field: `nodes[1].require: is a text; it must be a whole number ..`. A field that does not
+/// exist is an error, and so are a repeated field, `null`, and a number for a duration. Names and types are checked
+/// when the text is read; values (URLs, ranges, files), when [`builder`](Self::builder) or [`LockManager::from_config`]
+/// is called.
 ///
 /// # Passwords
 ///
 /// `user`, and `password` or `password_file`, are for all nodes; each node may have its own, in its table or its URL.
-/// So a file may list the nodes and the environment add the password:
+/// So the nodes may be in a file and the password in the environment:
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -133,23 +133,23 @@ pub use crate::manager::{Fencing, HandOff, RestartGuard};
 /// Neither `Debug` nor any error shows a password or key. For that reason a configuration cannot be serialised: with
 /// its passwords it should not be, and without them it is another.
 ///
-/// What is beyond this crate: a format's own error may carry the text. That of `toml` shows all of it in `Debug`, which
-/// is what `main` prints, and lines of it in `Display`. Its `message()` has what is said here and no more.
+/// A format's own error may show the text, which this crate cannot prevent. That of `toml` shows all of it in `Debug`,
+/// which `main` prints, and lines of it in `Display`. Its `message()` is the error of this crate and nothing else.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LockConfig {
     /// The servers that are the nodes. 3 or 5 are usual, at most 32.
     pub nodes: Vec<NodeConfig>,
-    /// In place of `nodes`: so many nodes in the memory of this process, for development and for services of one
+    /// In place of `nodes`: the number of nodes in the memory of this process, for development and for services of one
     /// process.
     pub memory: Option<usize>,
-    /// The user on all servers that have none of their own, in their [`NodeConfig`] or URL. Sentinels are asked with
-    /// what their URLs say.
+    /// The user on all servers that have none of their own, in their [`NodeConfig`] or URL. Sentinels get the
+    /// credentials in their own URLs.
     pub user: Option<String>,
     /// The password on all servers that have none of their own.
     pub password: Option<Secret>,
-    /// In place of `password`: the file that has it, without the line break at its end. It is read by
-    /// [`builder`](Self::builder).
+    /// In place of `password`: the path of a file with the password; a line break at its end does not count. It is read
+    /// by [`builder`](Self::builder).
     pub password_file: Option<PathBuf>,
     /// The prefix of all keys on the nodes. Default: `lk`.
     pub namespace: String,
@@ -159,7 +159,7 @@ pub struct LockConfig {
     /// [`LockManagerBuilder::max_ttl`](crate::LockManagerBuilder::max_ttl). At least the ttl, at most 24 h; default: 60
     /// s.
     pub max_ttl: Duration,
-    /// How long a node may take to answer. At least 1 ms, and at most the ttl; default: a hundredth of the ttl, from
+    /// How long a node may take to reply. At least 1 ms, and at most the ttl; default: a hundredth of the ttl, from
     /// 20 ms to 200 ms.
     pub node_timeout: Option<Duration>,
     /// How long connecting waits for a quorum of nodes. From 1 ms to 24 h; default: 5 s.
@@ -170,7 +170,7 @@ pub struct LockConfig {
     pub mask_losses: usize,
     /// The longest a lock may be held. At least the ttl; default: 60 s, or the ttl if that is longer.
     pub max_hold: Option<Duration>,
-    /// The longest that anyone waits for a busy lock. Zero: nobody waits. Default: 5 s.
+    /// The longest time that a caller waits for a busy lock. Zero: no caller waits. Default: 5 s.
     pub max_wait: Duration,
     /// How many callers may wait for one key. At least 1; default: 64.
     pub max_waiters_per_key: usize,
@@ -179,15 +179,15 @@ pub struct LockConfig {
     /// How often, and for how long, a lock may pass from caller to caller: `"off"`, or a table with `max_passes` and
     /// `max_time`. Default: 32 times, for 250 ms.
     pub hand_off: HandOff,
-    /// Whether holders are numbered: `"off"`, or a table that says how long to `keep` the counters, at least the ttl.
+    /// Whether holders get fencing tokens: `"off"`, or a table with the time to `keep` the counters, at least the ttl.
     /// Default: 5 min, or the ttl if that is longer.
     pub fencing: Fencing,
     /// Whether nodes that may have forgotten their locks are kept from granting them again: `"off"`, or a table with
     /// `max_clock_skew`. Default: 1 s.
     pub restart_guard: RestartGuard,
-    /// Says that no lock is held on any node, see
-    /// [`LockManagerBuilder::bootstrap`](crate::LockManagerBuilder::bootstrap). Default: `false`, and `true` does not
-    /// belong into a configuration that stays.
+    /// Declares that no lock is held on any node, see
+    /// [`LockManagerBuilder::bootstrap`](crate::LockManagerBuilder::bootstrap). Default: `false`; `true` does not
+    /// belong into a permanent configuration.
     pub bootstrap: bool,
     /// [`LockManagerBuilder::redact_keys`](crate::LockManagerBuilder::redact_keys). Default: `false`.
     pub redact_keys: bool,
@@ -196,31 +196,31 @@ pub struct LockConfig {
 }
 
 impl Default for LockConfig {
-    /// No nodes yet, and everything else as it is usual.
+    /// No nodes, and the default of every other setting.
     fn default() -> Self {
-        let usual = Settings::default();
+        let defaults = Settings::default();
         Self {
             nodes: Vec::new(),
             memory: None,
             user: None,
             password: None,
             password_file: None,
-            namespace: usual.namespace,
-            ttl: usual.ttl,
-            max_ttl: usual.max_ttl,
-            node_timeout: usual.node_timeout,
-            connect_timeout: usual.connect_timeout,
-            drift_factor: usual.drift_factor,
-            mask_losses: usual.masked,
-            max_hold: usual.max_hold,
-            max_wait: usual.max_wait,
-            max_waiters_per_key: usual.max_waiters_per_key,
-            max_waiters: usual.max_waiters,
-            hand_off: usual.hand_off,
-            fencing: usual.fencing,
-            restart_guard: usual.guard,
-            bootstrap: usual.bootstrap,
-            redact_keys: usual.redact_keys,
+            namespace: defaults.namespace,
+            ttl: defaults.ttl,
+            max_ttl: defaults.max_ttl,
+            node_timeout: defaults.node_timeout,
+            connect_timeout: defaults.connect_timeout,
+            drift_factor: defaults.drift_factor,
+            mask_losses: defaults.masked,
+            max_hold: defaults.max_hold,
+            max_wait: defaults.max_wait,
+            max_waiters_per_key: defaults.max_waiters_per_key,
+            max_waiters: defaults.max_waiters,
+            hand_off: defaults.hand_off,
+            fencing: defaults.fencing,
+            restart_guard: defaults.guard,
+            bootstrap: defaults.bootstrap,
+            redact_keys: defaults.redact_keys,
             tls: TlsConfig::default(),
         }
     }
@@ -238,8 +238,8 @@ impl LockConfig {
     /// | what can be off | `REDLOCK_HAND_OFF=off`, or `REDLOCK_HAND_OFF_MAX_PASSES` and `REDLOCK_HAND_OFF_MAX_TIME` |
     /// | all others | `REDLOCK_MEMORY=5`, `REDLOCK_TTL=30s`, `REDLOCK_TLS_ROOT_CERTIFICATE`, .. |
     ///
-    /// A comma in a URL's password is `%2C`. A variable that begins so and is no setting is refused; the variables
-    /// that Kubernetes makes for a service called `redlock` begin so, too: call one of them otherwise.
+    /// A comma in a URL's password is `%2C`. A variable with the prefix that is no setting is refused. Kubernetes sets
+    /// variables with this prefix for a service called `redlock`: choose another name for one of the two.
     ///
     /// # Errors
     ///
@@ -276,8 +276,8 @@ impl LockConfig {
         Self::default().with_vars(prefix, variables)
     }
 
-    /// The same configuration with what environment variables say, as for [`from_env`](Self::from_env), in place of
-    /// what it said: a table or a list as a whole, `memory` for `nodes` as well, and `password` for `password_file`.
+    /// The same configuration with the settings of environment variables, as for [`from_env`](Self::from_env), in place
+    /// of its own: a table or a list as a whole, `memory` for `nodes` as well, and `password` for `password_file`.
     ///
     /// # Errors
     ///
@@ -298,13 +298,13 @@ impl LockConfig {
     ) -> Result<Self, ConfigError> {
         let variables = variables.into_iter();
         let variables = variables.map(|(name, value)| (name.into(), value.into()));
-        self.take(env::read(prefix, variables)?);
+        self.apply(env::read(prefix, variables)?);
         Ok(self)
     }
 
-    /// Replaces what `given` has.
-    fn take(&mut self, given: Given) {
-        // Of two ways to say one thing, that of `given` stays.
+    /// Replaces the settings that are in `given`.
+    fn apply(&mut self, given: Given) {
+        // Of two fields for one setting, that of `given` stays.
         if given.nodes.is_some() || given.memory.is_some() {
             (self.nodes, self.memory) = (Vec::new(), None);
         }
@@ -354,7 +354,7 @@ impl<'de> Deserialize<'de> for LockConfig {
         let value = Value::deserialize(deserializer)?;
         let given = Given::read(value).map_err(D::Error::custom)?;
         let mut config = Self::default();
-        config.take(given);
+        config.apply(given);
         Ok(config)
     }
 }
@@ -365,7 +365,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Config`] for a setting that makes no sense, with the name of its field; else those of
+    /// [`ConnectError::Config`] for an invalid setting, with the name of its field; else those of
     /// [`connect`](crate::LockManagerBuilder::connect).
     ///
     /// # Cancel safety

@@ -1,19 +1,19 @@
-//! From a [`LockConfig`] to a builder, with the name of the field in every refusal.
+//! From a [`LockConfig`] to a builder, with the name of the field in every error.
 
 use super::LockConfig;
 use crate::builder::LockManagerBuilder;
 use crate::manager::{ConfigError, LockManager};
 
 impl LockConfig {
-    /// A builder that was told all this, for what a configuration cannot say.
+    /// A builder with these settings, to add some that a configuration cannot have.
     ///
-    /// What a format and the fields' types leave open is checked here: URLs, ranges, and what does not go together.
-    /// Passwords and certificates that are given as paths are read from there.
+    /// It checks what formats and the fields' types do not: URLs, ranges, and settings that exclude each other.
+    /// Passwords and certificates that are given as paths are read.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] for a setting that makes no sense; its text begins with the name of the field, and
-    /// [`ConfigError::field`] tells it.
+    /// [`ConfigError`] for an invalid setting; its text begins with the name of the field, and [`ConfigError::field`]
+    /// has the name, too.
     ///
     /// # Examples
     ///
@@ -47,7 +47,7 @@ impl LockConfig {
             _ => error,
         })?;
         for (index, node) in self.nodes.iter().enumerate() {
-            // The node itself sees it only once it is started.
+            // The node itself checks it only once it is started.
             let Some(within) = node.within.filter(|within| *within >= options.node_timeout) else {
                 continue;
             };

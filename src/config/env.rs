@@ -1,7 +1,7 @@
 //! Settings from environment variables: a tree of values, with words for leaves.
 //!
-//! Of our own, because the crates that read an environment (`figment`, `config`, `envy`) quote values in their errors,
-//! and two of them take a password of digits for a number.
+//! The crates that read an environment (`figment`, `config`, `envy`) quote values in their errors, and two of them read
+//! a password of digits as a number.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -20,7 +20,7 @@ pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigErr
     let start = format!("{prefix}_");
     let mut variables = Vec::new();
     for (name, value) in env::vars_os() {
-        // Not all of the environment is text, and most of it is none of our business.
+        // Not all of the environment is text, and most of it has no settings.
         let name = name.to_string_lossy().into_owned();
         if !name.starts_with(&start) {
             continue;
@@ -34,7 +34,7 @@ pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigErr
     Ok(variables)
 }
 
-/// What those of `variables` say that begin with `prefix` and `_`.
+/// The settings in those `variables` that begin with `prefix` and `_`.
 pub(super) fn read(
     prefix: &str,
     variables: impl Iterator<Item = (String, String)>,
@@ -42,7 +42,7 @@ pub(super) fn read(
     if prefix.is_empty() || prefix.ends_with('_') {
         return Err(ConfigError::new(BAD_PREFIX));
     }
-    // Those of the nodes by their numbers.
+    // The settings of nodes by their numbers.
     let (mut whole, mut nodes) = (Table::new(), BTreeMap::<usize, Table>::new());
     let mut names = Vec::new();
     for (variable, text) in variables {
@@ -74,7 +74,7 @@ pub(super) fn read(
         let nodes = nodes.into_values().map(Value::Table);
         whole.push(("nodes".to_owned(), Value::List(nodes.collect())));
     }
-    Given::read(Value::Table(whole)).map_err(|error| match blamed(&names, error.field()) {
+    Given::read(Value::Table(whole)).map_err(|error| match variable_for(&names, error.field()) {
         Some(name) => from_variable(error, &format!("{prefix}_{name}")),
         None => error,
     })
@@ -99,7 +99,7 @@ fn outer_of(field: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Where there is a value already, both are there, which is refused later.
+/// Keeps both values of a field that is given twice, which is refused later.
 fn put(table: &mut Table, outer: Option<&str>, field: &str, value: Value) {
     let entry = (field.to_owned(), value);
     let Some(outer) = outer else {
@@ -115,7 +115,7 @@ fn put(table: &mut Table, outer: Option<&str>, field: &str, value: Value) {
     }
 }
 
-/// What the variable `name` says of `field`, or why that cannot be.
+/// The value of the variable `name` for `field`, or why it is refused.
 fn value_of(
     field: &str,
     name: &str,
@@ -131,7 +131,7 @@ fn value_of(
             "is a setting of each node, not of all at once; say {prefix}_NODES_0_{name} beside {prefix}_NODES_0_URL, and so on for each node"
         ));
     }
-    // An empty namespace means something; anything else that is empty was forgotten.
+    // A namespace may be empty; any other empty value was forgotten.
     if text.is_empty() && field != "namespace" {
         return Err("is empty; unset the variable for the default".to_owned());
     }
@@ -148,9 +148,9 @@ fn from_variable(error: ConfigError, variable: &str) -> ConfigError {
         .adding(&format!(" (environment variable {variable})"))
 }
 
-/// The variable that `field` came from, or whose value it is in, or one of those that it is made of.
-fn blamed<'a>(names: &'a [String], field: Option<&str>) -> Option<&'a String> {
-    // As the variable for `nodes[0].url` is called: `NODES_0_URL`.
+/// The variable for `field`, or for a table or list that it is in, or one of the variables for its parts.
+fn variable_for<'a>(names: &'a [String], field: Option<&str>) -> Option<&'a String> {
+    // The name of the variable for it: `NODES_0_URL` for `nodes[0].url`.
     let field = field?.to_ascii_uppercase();
     let field = field.replace("].", "_").replace(['[', '.'], "_");
     let field = field.trim_end_matches(']');

@@ -1,4 +1,4 @@
-//! [`NodeConfig`] and [`TlsConfig`]: where a node is, and what it is to be like.
+//! [`NodeConfig`] and [`TlsConfig`]: the address and the settings of a node.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use super::secret::Secret;
 
-/// A Redis or Valkey server in a [`LockConfig`](crate::LockConfig). Each field is what the setter of the same name of
-/// `RedisNodeBuilder` (feature `redis`) is told; `None` leaves it at the default.
+/// A Redis or Valkey server in a [`LockConfig`](crate::LockConfig). Each field is the setting of the same name of
+/// `RedisNodeBuilder` (feature `redis`); `None` stands for the default.
 ///
 /// In a configuration it is a URL, or a table with these fields, of which either `url` or `sentinels` and `master`
 /// are needed.
@@ -23,43 +23,42 @@ use super::secret::Secret;
 )]
 #[non_exhaustive]
 pub struct NodeConfig {
-    /// Where the server is: `redis://[[user]:password@]host[:port][/database]`, `rediss://..` for TLS (feature `tls`),
-    /// or `unix:///path`.
+    /// The address of the server: `redis://[[user]:password@]host[:port][/database]`, `rediss://..` for TLS (feature
+    /// `tls`), or `unix:///path`.
     pub url: Option<String>,
-    /// In place of `url`: the URLs of the Sentinels that know where the server is.
+    /// In place of `url`: the URLs of the Sentinels that know the address of the server.
     pub sentinels: Vec<String>,
-    /// By which name the Sentinels know it.
+    /// The name of the server in the Sentinels.
     pub master: Option<String>,
-    /// How the node is called in logs and errors. Default: `host:port`, or `sentinel:` and the name of the master.
+    /// The name of the node in logs and errors. Default: `host:port`, or `sentinel:` and the name of the master.
     pub name: Option<String>,
     /// The user on the server, in place of the one in the URL. Default: [`LockConfig::user`](crate::LockConfig::user).
     pub user: Option<String>,
-    /// The password on the server, in place of the one in the URL, and as it is: nothing is percent-encoded. Default:
-    /// that of all nodes, [`LockConfig::password`](crate::LockConfig::password).
+    /// The password on the server, in place of the one in the URL, without percent-encoding. Default: that of all
+    /// nodes, [`LockConfig::password`](crate::LockConfig::password).
     pub password: Option<Secret>,
-    /// In place of `password`: the file that has it, without the line break at its end.
+    /// In place of `password`: the path of a file with the password; a line break at its end does not count.
     pub password_file: Option<PathBuf>,
     /// The database on the server, in place of the one in the URL.
     pub database: Option<u32>,
     /// How long one attempt to connect may take. At least 1 ms; default: 1 s.
     #[serde(with = "humantime_serde")]
     pub connect_timeout: Option<Duration>,
-    /// How many replicas must acknowledge a lock before it counts. At least 1; default: none is asked.
+    /// How many replicas must acknowledge a lock before it counts. At least 1; default: none.
     pub require: Option<u32>,
     /// How long they may take. At least 1 ms, and less than the manager's node time-out; default: a third of that.
     #[serde(with = "humantime_serde")]
     pub within: Option<Duration>,
     /// How many connections carry commands. From 1 to 32; default: 4 with `require`, else 1.
     pub connections: Option<usize>,
-    /// For how long the word of the Sentinels counts. From 100 ms to 1 min; default: 3 s.
+    /// How long an answer of the Sentinels is valid. From 100 ms to 1 min; default: 3 s.
     #[serde(with = "humantime_serde")]
     pub confirm_within: Option<Duration>,
-    /// Whether a server is taken that has replicas, though none is required. Default: `false`.
+    /// Whether a server with replicas is accepted although none is required. Default: `false`.
     pub expect_replicas: bool,
-    /// Whether a server is taken that may throw keys away when it is full. Default: `false`.
+    /// Whether a server is accepted that may evict keys when it is full. Default: `false`.
     pub accept_eviction: bool,
-    /// The certificates for this node. Where there are none, those of
-    /// [`LockConfig::tls`](crate::LockConfig::tls) are used.
+    /// The certificates for this node. Default: those of [`LockConfig::tls`](crate::LockConfig::tls).
     pub tls: TlsConfig,
 }
 
@@ -73,7 +72,7 @@ impl NodeConfig {
         }
     }
 
-    /// The node that is whatever server the Sentinels at `urls` call `master`.
+    /// The node on the server that the Sentinels at `urls` call `master`.
     #[must_use]
     pub fn sentinel<U: Into<String>>(
         urls: impl IntoIterator<Item = U>,
@@ -99,16 +98,16 @@ impl NodeConfig {
 )]
 #[non_exhaustive]
 pub struct TlsConfig {
-    /// The certificate of the authority that vouches for the servers. Default: the public ones.
+    /// The certificate of the authority that signs those of the servers. Default: the public authorities.
     pub root_certificate: Option<String>,
-    /// The certificate that we show to a server that asks for one. It needs `client_key`.
+    /// The certificate of this client, for servers that require one. It needs `client_key`.
     pub client_certificate: Option<String>,
     /// The private key of `client_certificate`.
     pub client_key: Option<Secret>,
 }
 
 impl TlsConfig {
-    /// Whether it says nothing.
+    /// Whether there are no certificates.
     #[cfg(feature = "redis")]
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -161,7 +160,7 @@ pub(super) fn is_pem(text: &str) -> bool {
     text.contains("-----BEGIN")
 }
 
-/// As much of a URL as surely holds no password. A malformed one can have it anywhere.
+/// The part of a URL that certainly holds no password. A malformed URL may have one anywhere.
 fn harmless(url: &str) -> String {
     let shown = || {
         let (scheme, rest) = url.split_once("://")?;
@@ -174,7 +173,7 @@ fn harmless(url: &str) -> String {
             None => (rest, ""),
         };
         let (hidden, address) = match rest.rsplit_once('@') {
-            // Which of them belongs to a password, nobody knows.
+            // Any of these characters may be a part of a password.
             Some(_) if is_path || !query.is_empty() => return None,
             Some((_, address)) => ("..@", address),
             None => ("", place),

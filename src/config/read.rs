@@ -1,4 +1,4 @@
-//! From values to settings: what one source says.
+//! From values to settings: those of one source.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::secret::Secret;
 use super::value::Value;
 use crate::manager::{ConfigError, Fencing, HandOff, RestartGuard};
 
-/// What one source says of a [`LockConfig`](super::LockConfig).
+/// The settings of a [`LockConfig`](super::LockConfig) that one source has.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a table")]
 pub(super) struct Given {
@@ -57,9 +57,9 @@ impl Given {
     }
 }
 
-/// Whether `name` is a setting that nodes have and the whole has not.
+/// Whether `name` is a setting of nodes and not of the whole.
 pub(super) fn is_of_each_node(name: &str) -> bool {
-    // No field takes nothing, and a field that there is not is refused for that.
+    // No field accepts nothing, and an unknown field is refused as such.
     let table = || Value::Table(vec![(name.to_owned(), Value::Nothing)]);
     let is_known = |refusal: Option<Refusal>| refusal.is_some_and(|refusal| !refusal.is_unknown());
     is_known(NodeConfig::deserialize(table()).err()) && !is_known(Given::deserialize(table()).err())

@@ -13,7 +13,7 @@ use super::secret::Secret;
 use crate::manager::ConfigError;
 use crate::node::redis::{NodeUrlError, RedisNode, RedisNodeBuilder};
 
-/// Makes the node at `path` of a configuration, with the credentials and certificates that are there for all.
+/// Makes the node at `path` of a configuration, with the credentials and certificates for all nodes in `shared`.
 pub(super) fn build(
     node: &NodeConfig,
     path: &str,
@@ -30,17 +30,17 @@ pub(super) fn build(
         }
         builder = builder.name(name);
     }
-    macro_rules! tell {
+    macro_rules! set {
         ($($setting:ident)*) => {
             $(if let Some(value) = node.$setting {
                 builder = builder.$setting(value);
             })*
         };
     }
-    tell! { database connect_timeout require within connections confirm_within }
+    set! { database connect_timeout require within connections confirm_within }
     builder = builder.expect_replicas(node.expect_replicas);
     builder = builder.accept_eviction(node.accept_eviction);
-    // Where the certificates come from.
+    // The certificates, and their path in the configuration.
     let (tls, place) = match node.tls.is_empty() {
         true => (&shared.tls, "tls".to_owned()),
         false => (&node.tls, format!("{path}.tls")),
@@ -53,7 +53,7 @@ pub(super) fn build(
         .map_err(|error| explain(&error, path, &place))
 }
 
-/// Where the server is.
+/// A builder with the address of the server.
 fn begin(node: &NodeConfig, path: &str) -> Result<RedisNodeBuilder, ConfigError> {
     match (&node.url, &node.master) {
         (Some(_), Some(_)) => Err(refuse(path, "master", URL_TOO)),
@@ -72,7 +72,7 @@ fn credentials(
     path: &str,
     shared: &LockConfig,
 ) -> Result<RedisNodeBuilder, ConfigError> {
-    // What is wrong with the URL is said when the node is built.
+    // A malformed URL is refused when the node is built.
     let url = node.url.as_deref();
     let url = url.and_then(|url| url.into_connection_info().ok());
     let url = url.as_ref().map(|info| info.redis_settings());
@@ -95,7 +95,7 @@ fn credentials(
     })
 }
 
-/// The password that is given at `path`, itself or by its file.
+/// The password at `path`, given itself or by its file.
 fn password(
     password: Option<&Secret>,
     file: Option<&Path>,
@@ -125,7 +125,7 @@ fn refuse(path: &str, field: &str, reason: &str) -> ConfigError {
     ConfigError::of(place, reason)
 }
 
-/// Says which field the node's own error is about.
+/// Adds the field to the node's own error.
 fn explain(error: &NodeUrlError, path: &str, tls: &str) -> ConfigError {
     let field = match error.about() {
         (about, Some(index)) => format!("{path}.{about}[{index}]"),

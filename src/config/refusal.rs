@@ -1,4 +1,4 @@
-//! [`Refusal`]: why a value cannot be read, in words for whoever wrote the configuration, and without the value.
+//! [`Refusal`]: why a value cannot be read, in words for the author of the configuration, and without the value.
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use serde_path_to_error::Path;
 
 use crate::manager::ConfigError;
 
-/// What is wrong with a value or table, to stand behind its name. Never its content, which may be a password in the
+/// The fault of a value or table, to stand behind its name. It never has the content, which may be a password in the
 /// wrong place.
 #[derive(Debug)]
 pub(super) struct Refusal {
     reason: String,
-    // The field of the table where the reader is, if that is what it is about.
+    // The field of the current table, if the fault is one of that field.
     field: Option<&'static str>,
 }
 
 impl Refusal {
-    /// Whether it is about a field that there is not.
+    /// Whether it is an unknown field.
     pub(super) fn is_unknown(&self) -> bool {
         self.reason.starts_with(UNKNOWN)
     }
 
-    /// The same with the name of what is at `path`.
+    /// The same with the name of the field at `path`.
     pub(super) fn at(self, path: &Path) -> ConfigError {
         let Self { mut reason, field } = self;
         let mut place = String::new();
         let steps = path.iter().map(ToString::to_string);
         for step in steps.chain(field.map(str::to_owned)) {
-            // What does not look like a name is something in the wrong place, perhaps a URL with its password.
+            // A text that does not look like a name is in the wrong place, and may be a URL with its password.
             let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-[]".contains(&byte);
             if step.len() > LONGEST_NAME || !step.bytes().all(fits) {
                 reason = reason.replace(UNKNOWN, UNNAMABLE);
@@ -98,7 +98,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// What `serde` expects, in words for people who do not write Rust.
+/// The type that `serde` expects, in words for people who do not write Rust.
 fn plain(expected: &str) -> &str {
     match expected {
         "a boolean" => "true or false, without quotes",

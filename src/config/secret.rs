@@ -22,7 +22,7 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 pub struct Secret(String);
 
 impl Secret {
-    /// The text itself. Whatever is made of it is no longer hidden.
+    /// The text itself, which is no longer hidden.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

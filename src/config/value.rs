@@ -1,10 +1,13 @@
-//! [`Value`]: what stands in a configuration, whatever format it was written in.
+//! [`Value`]: the content of a configuration in any format.
 //!
-//! Formats quote what does not fit, tell of lines instead of fields, and the environment has no types. So a
-//! configuration is first taken as it is, which cannot fail, and read from there with an error of our own.
+//! The errors of formats quote values and name lines instead of fields, and the environment has no types. So a
+//! configuration is first read as a tree of values, which cannot fail, and then from there, with [`Refusal`] as the
+//! error.
 
 use std::fmt;
+use std::time::Duration;
 
+use humantime_serde::re::humantime;
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{
     Deserialize, Deserializer, Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
@@ -22,10 +25,10 @@ pub(super) enum Value {
     Whole(u64),
     Number(f64),
     Text(String),
-    /// A text of the environment, where there are no other kinds: it is what its field makes of it.
+    /// A text of the environment, which has no other kinds: its field decides what it is.
     Word(String),
     List(Vec<Self>),
-    // With what is there twice, so that it can be refused.
+    // With repeated fields, so that they can be refused.
     Table(Vec<(String, Self)>),
 }
 
@@ -41,7 +44,7 @@ impl Value {
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Not as a map: formats that meet something else would quote it, and it may be a URL with its password.
+        // Not as a map: a format that finds something else would quote it, and it may be a URL with its password.
         deserializer.deserialize_any(AnyValue)
     }
 }
@@ -66,7 +69,7 @@ impl<'de> Visitor<'de> for AnyValue {
     take! {
         visit_bool(flag: bool) => Value::Flag(flag);
         visit_i64(number: i64) => u64::try_from(number).map_or(Value::Negative(number), Value::Whole);
-        // No field takes so large a number.
+        // No field accepts so large a number.
         visit_i128(number: i128) => Value::Number(number as f64);
         visit_u64(number: u64) => Value::Whole(number);
         visit_u128(number: u128) => Value::Number(number as f64);
@@ -134,8 +137,18 @@ impl<'de> Deserializer<'de> for Value {
     literals! { deserialize_bool deserialize_u32 deserialize_u64 deserialize_f64 }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        // `null` says nothing that leaving the field out does not say.
+        // `null` is refused by the field: it may be left out instead.
         visitor.visit_some(self)
+    }
+
+    /// Durations and nothing else are read by this method.
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        match self {
+            Self::Text(text) | Self::Word(text) if !has_sum(&text) => {
+                Err(Refusal::invalid_value(Unexpected::Str(&text), &visitor))
+            }
+            other => other.deserialize_any(visitor),
+        }
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -145,9 +158,9 @@ impl<'de> Deserializer<'de> for Value {
         visitor: V,
     ) -> Result<V::Value, Refusal> {
         let (field, value) = match self {
-            // It would be taken for the fields in their order.
+            // It would be read as the fields in their order.
             Self::List(_) => return Err(Refusal::invalid_type(Unexpected::Seq, &visitor)),
-            // A text in place of a table means one of its fields.
+            // A text in place of a table is one of its fields.
             Self::Text(url) | Self::Word(url) if fields.contains(&"url") => {
                 ("url", Self::Text(url))
             }
@@ -160,9 +173,25 @@ impl<'de> Deserializer<'de> for Value {
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u128 f32 char str string bytes byte_buf unit unit_struct newtype_struct seq tuple
+        i8 i16 i32 i64 i128 u8 u16 u128 f32 char string bytes byte_buf unit unit_struct newtype_struct seq tuple
         tuple_struct map enum identifier ignored_any
     }
+}
+
+/// Whether the parts of a duration, such as `1m` and `30s`, have a sum. `humantime` panics on some that have none.
+fn has_sum(text: &str) -> bool {
+    let (mut rest, mut sum) = (text, Duration::ZERO);
+    while !rest.is_empty() {
+        let unit = rest.trim_start_matches(|char: char| !char.is_alphabetic());
+        let after = unit.trim_start_matches(char::is_alphabetic).trim_start();
+        let part = rest.strip_suffix(after).unwrap_or(rest);
+        let part = humantime::parse_duration(part).ok();
+        let Some(more) = part.and_then(|part| sum.checked_add(part)) else {
+            return false;
+        };
+        (rest, sum) = (after, more);
+    }
+    true
 }
 
 impl IntoDeserializer<'_, Refusal> for Value {
@@ -170,5 +199,19 @@ impl IntoDeserializer<'_, Refusal> for Value {
 
     fn into_deserializer(self) -> Self {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The parts are read as the whole is, except where the whole panics.
+        #[test]
+        fn a_duration_has_a_sum_if_it_can_be_read(text in "([ 0-9.]{0,3}(s|ms|min|h|y|µs|x|-)? ?){0,4}") {
+            prop_assert_eq!(has_sum(&text) && !text.is_empty(), humantime::parse_duration(&text).is_ok(), "{}", text);
+        }
     }
 }

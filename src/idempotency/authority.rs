@@ -1,66 +1,34 @@
-//! [`Authority`]: the host of a request.
+//! The host of a request.
 
-use std::fmt;
-
-use http::HeaderMap;
 use http::header::HOST;
 use http::request::Parts;
-use http::uri::Uri;
 use sha2::{Digest as _, Sha256};
 
 use super::hashing::{feed, feed_len};
 
-/// The host of a request, by its head: the authority of its URI, which is `:authority` in HTTP/2 and 3, and `Host`.
+/// Feeds the host of a request, by its head: the authority of its URI, which is `:authority` in HTTP/2 and 3, and
+/// `Host`. Only spellings that certainly name one host are equal. The rest is the client's text, and is hashed
+/// unchanged.
 ///
-/// Only spellings that certainly name one host are equal. The rest is the client's text, and is hashed unchanged.
-#[derive(Clone, Copy)]
-pub(super) struct Authority<'a> {
-    uri: &'a Uri,
-    headers: &'a HeaderMap,
-}
-
-impl<'a> Authority<'a> {
-    pub(super) const fn of(parts: &'a Parts) -> Self {
-        Self {
-            uri: &parts.uri,
-            headers: &parts.headers,
-        }
+/// If all names are equal, one is fed, or else all of them and their places: two readers could take such a request for
+/// two tenants', so it is a host of its own. Without any name, an empty one.
+pub(super) fn feed_host(hash: &mut Sha256, parts: &Parts) {
+    let authority = parts.uri.authority();
+    let from_uri = authority.map(|authority| authority.as_str().as_bytes());
+    let hosts = parts.headers.get_all(HOST).iter();
+    let hosts = hosts.map(http::HeaderValue::as_bytes);
+    let mut names = from_uri.into_iter().chain(hosts).map(canonical);
+    let first = names.next().unwrap_or_default();
+    let mut all: Vec<_> = std::iter::once(first).chain(names).collect();
+    if all.iter().all(|name| Some(name) == all.first()) {
+        all.truncate(1);
     }
-
-    /// Feeds the name if all names are equal, or else all of them and their places: two readers could take such a
-    /// request for two tenants', so it is a host of its own. Without any name, an empty one.
-    pub(super) fn feed(&self, hash: &mut Sha256) {
-        let mut names = self.names();
-        let first = names.next().unwrap_or_default();
-        let mut all: Vec<_> = std::iter::once(first).chain(names).collect();
-        if all.iter().all(|name| Some(name) == all.first()) {
-            all.truncate(1);
-        }
-        feed_len(hash, all.len());
-        if all.len() > 1 {
-            hash.update([u8::from(self.uri.authority().is_some())]);
-        }
-        for name in all {
-            feed(hash, &name);
-        }
+    feed_len(hash, all.len());
+    if all.len() > 1 {
+        hash.update([u8::from(authority.is_some())]);
     }
-
-    fn names(&self) -> impl Iterator<Item = Vec<u8>> + use<'_, 'a> {
-        let authority = self.uri.authority();
-        let authority = authority.map(|authority| authority.as_str().as_bytes());
-        let hosts = self.headers.get_all(HOST).iter();
-        let hosts = hosts.map(http::HeaderValue::as_bytes);
-        authority.into_iter().chain(hosts).map(canonical)
-    }
-}
-
-impl fmt::Debug for Authority<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No other header: credentials are among them.
-        f.debug_struct("Authority")
-            .field("uri", &self.uri.authority())
-            .field("host", &self.headers.get(HOST))
-            .finish_non_exhaustive()
+    for name in all {
+        feed(hash, &name);
     }
 }
 
@@ -100,7 +68,7 @@ mod tests {
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let mut hash = Sha256::new();
-        Authority::of(&parts).feed(&mut hash);
+        feed_host(&mut hash, &parts);
         hash.finalize().to_vec()
     }
 
@@ -156,17 +124,6 @@ mod tests {
             let same: Vec<_> = (0..index).filter(|other| all[*other] == *one).collect();
             assert!(same.is_empty(), "{index} is {same:?}");
         }
-    }
-
-    #[test]
-    fn what_is_shown_has_no_other_header() {
-        let request = Request::post("https://acme.example/").header("authorization", "SECRET");
-        let (parts, ()) = request.body(()).unwrap().into_parts();
-        let shown = format!("{:?}", Authority::of(&parts));
-        assert_eq!(
-            shown,
-            "Authority { uri: Some(acme.example), host: None, .. }"
-        );
     }
 
     proptest! {

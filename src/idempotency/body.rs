@@ -66,37 +66,7 @@ pin_project! {
     }
 }
 
-impl<B: Body> RequestBody<B> {
-    /// `body`, of which nothing was read.
-    pub(super) const fn untouched(body: B) -> Self {
-        Self {
-            inner: Inner::Untouched { body },
-        }
-    }
-
-    /// A body that was read to its end.
-    pub(super) const fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self {
-            inner: Inner::Whole { bytes, trailers },
-        }
-    }
-}
-
 impl<B: Body> ResponseBody<B> {
-    /// `body`, of which nothing was read.
-    pub(super) const fn untouched(body: B) -> Self {
-        Self {
-            inner: Inner::Untouched { body },
-        }
-    }
-
-    /// A body that was read to its end, or made whole.
-    pub(super) const fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self {
-            inner: Inner::Whole { bytes, trailers },
-        }
-    }
-
     /// The bytes that were read of a body, and the rest of it.
     pub(super) const fn resumed(read: Chunks, rest: Pin<Box<B>>) -> Self {
         Self {
@@ -193,6 +163,20 @@ impl<B: Body> Inner<B> {
 
 macro_rules! as_inner {
     ($($body:ident)*) => {$(
+        impl<B: Body> $body<B> {
+            /// `body`, of which nothing was read.
+            pub(super) const fn untouched(body: B) -> Self {
+                let inner = Inner::Untouched { body };
+                Self { inner }
+            }
+
+            /// A body that was read to its end, or made whole.
+            pub(super) const fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
+                let inner = Inner::Whole { bytes, trailers };
+                Self { inner }
+            }
+        }
+
         impl<B: Body> Body for $body<B> {
             type Data = Bytes;
             type Error = B::Error;

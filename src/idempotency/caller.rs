@@ -215,12 +215,9 @@ where
     F: Fn(&Parts) -> Option<C> + Send + Sync + 'static,
     C: AsRef<[u8]>,
 {
-    fn caller(
-        &self,
-        parts: &mut Parts,
-    ) -> impl Future<Output = Result<Caller, CallerError>> + Send {
+    async fn caller(&self, parts: &mut Parts) -> Result<Caller, CallerError> {
         let identity = (self.identify)(parts).ok_or(CallerError::unknown());
-        std::future::ready(identity.and_then(Caller::new))
+        identity.and_then(Caller::new)
     }
 }
 
@@ -267,13 +264,9 @@ impl<T> fmt::Debug for Extension<T> {
 }
 
 impl<T: Any + Send + Sync> CallerSource for Extension<T> {
-    fn caller(
-        &self,
-        parts: &mut Parts,
-    ) -> impl Future<Output = Result<Caller, CallerError>> + Send {
+    async fn caller(&self, parts: &mut Parts) -> Result<Caller, CallerError> {
         let found = parts.extensions.get::<T>().ok_or(CallerError::unknown());
-        let identity = found.map(|found| (self.identify)(found));
-        std::future::ready(identity.and_then(Caller::new))
+        Caller::new((self.identify)(found?))
     }
 }
 
@@ -323,8 +316,8 @@ pub struct Nobody {
 }
 
 impl CallerSource for Nobody {
-    fn caller(&self, _: &mut Parts) -> impl Future<Output = Result<Caller, CallerError>> + Send {
-        std::future::ready(Ok(Caller::nobody()))
+    async fn caller(&self, _: &mut Parts) -> Result<Caller, CallerError> {
+        Ok(Caller::nobody())
     }
 }
 

@@ -1,6 +1,5 @@
 //! One request with an idempotency key, from its body to its response.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use tower_service::Service;
 
 use super::body::{Collected, RequestBody, ResponseBody, collect_up_to};
 use super::caller::CallerSource;
-use super::fingerprint::{Fingerprint, Fingerprinter};
+use super::fingerprint::Fingerprint;
 use super::headers::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED};
 use super::key::IdempotencyKey;
 use super::options::{OnUnrecorded, Options};
@@ -22,10 +21,10 @@ use super::route::route_of;
 use super::scope::Scope;
 use super::stored_response::{Outcome, Replay, StoredResponse};
 use crate::detach::Detached;
-use crate::manager::{IdempotentRun, LossReason, RunGuard};
+use crate::manager::{IdempotentRun, RunGuard};
 use crate::metrics;
-use crate::middleware::{LockState, RequestState, Run};
-use crate::policy::{OnDisconnect, OnLost};
+use crate::middleware::{LockState, RequestState, Run, unless_lost};
+use crate::policy::OnDisconnect;
 use crate::problem::Refusal;
 use crate::trace;
 use crate::unprocessed::RunId;
@@ -77,12 +76,12 @@ impl<S, C> Exchange<S, C> {
             Collected::TooLarge { .. } => return Ok(options.refuse(Cause::BodyTooLarge)),
             Collected::Failed { .. } => return Ok(options.refuse(Cause::BodyUnreadable)),
         };
-        let fingerprint = fingerprint(&options, &parts, &bytes);
-        let scope = Scope::new(&parts, route_of(&parts), &caller);
-        let scope = if options.any_host {
-            scope.any_host()
-        } else {
-            scope
+        let fingerprint = Fingerprint::new(&parts, &options.fingerprint, &bytes);
+        let scope = Scope {
+            parts: &parts,
+            route: route_of(&parts),
+            caller: &caller,
+            any_host: options.any_host,
         };
         let name = match scope.lock_key(&key) {
             Ok(name) => name,
@@ -138,12 +137,6 @@ fn max_wait(options: &Options, parts: &Parts) -> Duration {
         Some(LockState::Locked { handle, .. }) if !handle.is_lost() => Duration::ZERO,
         _ => options.max_wait,
     }
-}
-
-fn fingerprint(options: &Options, parts: &Parts, body: &Bytes) -> Fingerprint {
-    let mut fingerprinter = Fingerprinter::new(parts, &options.fingerprint);
-    fingerprinter.update(body);
-    fingerprinter.finish()
 }
 
 /// The response to a request whose key was used before.
@@ -205,7 +198,8 @@ impl Execution {
         ResBody: Body,
     {
         let connects = request.method() == Method::CONNECT;
-        let result = match self.unless_lost(service.call(request)).await {
+        let (on_lost, lock) = (self.options.on_lost, self.guard.handle());
+        let result = match unless_lost(service.call(request), on_lost, &lock).await {
             Ok(result) => result,
             Err(reason) => return Ok(self.options.refuse(Cause::Lost(reason))),
         };
@@ -226,19 +220,17 @@ impl Execution {
             trace::refusal_kept(kind);
         }
         let limit = self.options.max_response_body;
-        let (outcome, body) = if opens_a_tunnel(head.status, connects) || streams(&head.headers) {
-            let status = head.status;
-            (
-                Outcome::NotReplayable { status },
-                ResponseBody::untouched(body),
-            )
+        let status = head.status;
+        let (replay, body) = if opens_a_tunnel(status, connects) || streams(&head.headers) {
+            (None, ResponseBody::untouched(body))
         } else {
             // The body may take as long as the head did.
-            match self.unless_lost(collect_up_to(body, limit)).await {
-                Ok(collected) => outcome(&self.options, &head, collected),
+            match unless_lost(collect_up_to(body, limit), on_lost, &lock).await {
+                Ok(collected) => replay_of(&self.options, &head, collected),
                 Err(reason) => return Ok(self.options.refuse(Cause::Lost(reason))),
             }
         };
+        let outcome = replay.map_or(Outcome::NotReplayable { status }, Outcome::Replayable);
         let stored = StoredResponse::new(self.fingerprint, outcome).encode();
         let mut response = Response::from_parts(head, body);
         if self.guard.complete(stored).await.is_err() {
@@ -252,24 +244,6 @@ impl Execution {
             }
         }
         Ok(response)
-    }
-
-    /// The result of `work`; or why the lock was lost before, if `OnLost` ends work then.
-    async fn unless_lost<T>(&self, work: impl Future<Output = T>) -> Result<T, LossReason> {
-        // Dropped before the lock is released, whatever happens.
-        let mut work = pin!(work);
-        match self.options.on_lost {
-            OnLost::Continue => Ok(work.await),
-            OnLost::Abort => {
-                let mut lost = pin!(self.guard.handle().lost());
-                // A result that exists wins.
-                tokio::select! {
-                    biased;
-                    done = &mut work => Ok(done),
-                    reason = &mut lost => Err(reason),
-                }
-            }
-        }
     }
 }
 
@@ -287,32 +261,25 @@ fn streams(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The record of a response, and the body that its client gets.
-fn outcome<B: Body>(
+/// What is stored of a response, if all of it is there, and the body that its client gets.
+fn replay_of<B: Body>(
     options: &Options,
     head: &http::response::Parts,
     body: Collected<B>,
-) -> (Outcome, ResponseBody<B>) {
-    let status = head.status;
+) -> (Option<Replay>, ResponseBody<B>) {
     match body {
         Collected::All { bytes, trailers } => {
-            let headers = options.headers.keep(&head.headers);
-            let mut replay = Replay::new(status, headers, bytes.clone());
-            replay.trailers = trailers.as_ref().map(|all| options.headers.keep(all));
-            (
-                Outcome::Replayable(replay),
-                ResponseBody::whole(bytes, trailers),
-            )
+            let replay = Replay {
+                status: head.status,
+                headers: options.headers.keep(&head.headers),
+                body: bytes.clone(),
+                trailers: trailers.as_ref().map(|all| options.headers.keep(all)),
+            };
+            (Some(replay), ResponseBody::whole(bytes, trailers))
         }
-        Collected::TooLarge { read, rest } => {
-            let body = ResponseBody::resumed(read, rest);
-            (Outcome::NotReplayable { status }, body)
-        }
+        Collected::TooLarge { read, rest } => (None, ResponseBody::resumed(read, rest)),
         // The request is done, and its response is incomplete.
-        Collected::Failed { read, error } => {
-            let body = ResponseBody::broken(read, error);
-            (Outcome::NotReplayable { status }, body)
-        }
+        Collected::Failed { read, error } => (None, ResponseBody::broken(read, error)),
     }
 }
 

@@ -8,6 +8,14 @@ pub(super) fn feed(hash: &mut Sha256, bytes: &[u8]) {
     hash.update(bytes);
 }
 
+/// Feeds whether there are bytes, and these.
+pub(super) fn feed_optional(hash: &mut Sha256, bytes: Option<&[u8]>) {
+    hash.update([u8::from(bytes.is_some())]);
+    if let Some(bytes) = bytes {
+        feed(hash, bytes);
+    }
+}
+
 /// Feeds a length in the same number of bytes on every machine.
 pub(super) fn feed_len(hash: &mut Sha256, len: usize) {
     hash.update(u64::try_from(len).unwrap_or(u64::MAX).to_be_bytes());

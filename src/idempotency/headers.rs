@@ -38,28 +38,22 @@ pub const IDEMPOTENT_UNRECORDED: HeaderName = HeaderName::from_static("idempoten
 /// let two = RecordedHeaders::only([CONTENT_TYPE, LOCATION]);
 /// # let _ = (with_cookies, two);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "it does nothing until it is given to a layer"]
 pub struct RecordedHeaders {
-    rest: Rest,
     chosen: Vec<HeaderName>,
     left_out: Vec<HeaderName>,
-}
-
-/// Whether headers that were not named are stored.
-#[derive(Clone, Copy, Debug)]
-enum Rest {
-    ByDefault,
-    Dropped,
+    // Whether headers that were not named are dropped.
+    only_chosen: bool,
 }
 
 impl RecordedHeaders {
     /// These headers and no others; none at all if the list is empty.
     pub fn only(names: impl IntoIterator<Item = HeaderName>) -> Self {
         Self {
-            rest: Rest::Dropped,
             chosen: names.into_iter().collect(),
-            left_out: Vec::new(),
+            only_chosen: true,
+            ..Self::default()
         }
     }
 
@@ -95,21 +89,8 @@ impl RecordedHeaders {
         if NEVER.contains(&name.as_str()) || self.left_out.contains(name) {
             return false;
         }
-        match self.rest {
-            _ if self.chosen.contains(name) => true,
-            Rest::ByDefault => !UNLESS_CHOSEN.contains(&name.as_str()),
-            Rest::Dropped => false,
-        }
-    }
-}
-
-impl Default for RecordedHeaders {
-    fn default() -> Self {
-        Self {
-            rest: Rest::ByDefault,
-            chosen: Vec::new(),
-            left_out: Vec::new(),
-        }
+        let by_default = !self.only_chosen && !UNLESS_CHOSEN.contains(&name.as_str());
+        by_default || self.chosen.contains(name)
     }
 }
 

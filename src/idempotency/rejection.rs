@@ -70,9 +70,10 @@ impl IdempotencyRejection {
     pub(super) fn new(cause: Cause, retry_after: Duration) -> Self {
         let rejection = Self { cause, retry_after };
         let kind = rejection.kind();
-        match rejection.reason() {
-            Some(reason) => trace::rejected(kind.as_str(), reason),
-            None => trace::rejected(kind.as_str(), &kind.title()),
+        match (rejection.source(), rejection.loss_reason()) {
+            (Some(error), _) => trace::rejected(kind.as_str(), &error),
+            (None, Some(reason)) => trace::rejected(kind.as_str(), &reason),
+            (None, None) => trace::rejected(kind.as_str(), &kind.title()),
         }
         metrics::idempotency(kind.as_str());
         rejection
@@ -177,24 +178,6 @@ impl IdempotencyRejection {
             retry_after: self.retry_after(),
         };
         problem.to_response()
-    }
-
-    /// The details, for logs.
-    fn reason(&self) -> Option<&dyn fmt::Display> {
-        match &self.cause {
-            Cause::InvalidKey(error) => Some(error),
-            Cause::CallerUnknown(error) => Some(error),
-            Cause::Unnameable(error) => Some(error),
-            Cause::NotAcquired(error) => Some(error),
-            Cause::RecordUnreadable(error) => Some(error),
-            Cause::Lost(reason) => Some(reason),
-            Cause::MissingKey
-            | Cause::BodyTooLarge
-            | Cause::BodyUnreadable
-            | Cause::KeyReused
-            | Cause::NotReplayable
-            | Cause::OutcomeUnknown => None,
-        }
     }
 }
 

@@ -1,12 +1,11 @@
 //! [`Scope`]: what an idempotency key belongs to, and its lock key.
 
-use http::Method;
 use http::request::Parts;
 use sha2::{Digest as _, Sha256};
 
-use super::authority::Authority;
+use super::authority::feed_host;
 use super::caller::Caller;
-use super::hashing::{feed, hex};
+use super::hashing::{feed, feed_optional, hex};
 use super::key::IdempotencyKey;
 use super::route::original_uri;
 use crate::key_error::KeyError;
@@ -14,53 +13,21 @@ use crate::lock_key::LockKey;
 
 /// The scope of an idempotency key: method, host, route and caller. The same key in another scope is another request.
 /// See [what a key belongs to](super#what-a-key-belongs-to).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct Scope<'a> {
-    method: &'a Method,
-    authority: Option<Authority<'a>>,
-    place: Place<'a>,
-    caller: &'a Caller,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Place<'a> {
-    Route(&'a str),
-    Path(&'a str),
-    // As the nested router left it, and as the client sent it.
-    Nested(&'a str, &'a str),
-}
-
-impl<'a> Place<'a> {
-    /// The place of a request without a route.
-    fn of(parts: &'a Parts) -> Self {
-        let path = parts.uri.path();
-        original_uri(parts).map_or(Self::Path(path), |uri| Self::Nested(path, uri.path()))
-    }
-}
-
-impl<'a> Scope<'a> {
-    /// The scope of a request. `route` is the path of the route that matched, such as `/orders/{id}/pay`, if a router
-    /// found one; else the path of the request's URI counts, with the prefix that axum's `nest_service` has removed.
+    pub(super) parts: &'a Parts,
+    /// The path of the route that matched, such as `/orders/{id}/pay`, if a router found one; else the path of the
+    /// request's URI counts, with the prefix that axum's `nest_service` has removed.
     ///
     /// Under a route, one key sent to `/orders/1/pay` and to `/orders/2/pay` is used for two different requests, and is
     /// refused; by paths, these are two keys.
-    pub(super) fn new(parts: &'a Parts, route: Option<&'a str>, caller: &'a Caller) -> Self {
-        Self {
-            method: &parts.method,
-            authority: Some(Authority::of(parts)),
-            place: route.map_or_else(|| Place::of(parts), Place::Route),
-            caller,
-        }
-    }
+    pub(super) route: Option<&'a str>,
+    pub(super) caller: &'a Caller,
+    /// Whether the scope is the same on every host.
+    pub(super) any_host: bool,
+}
 
-    /// The same scope on every host.
-    pub(super) fn any_host(self) -> Self {
-        Self {
-            authority: None,
-            ..self
-        }
-    }
-
+impl Scope<'_> {
     /// The lock key for `key` in this scope: `idempotency:` and a SHA-256 in lower-case hexadecimal.
     ///
     /// The hashed bytes are unambiguous: no two different scopes and keys are encoded alike. Neither the caller nor the
@@ -68,36 +35,29 @@ impl<'a> Scope<'a> {
     pub(super) fn lock_key(&self, key: &IdempotencyKey) -> Result<LockKey, KeyError> {
         let mut hash = Sha256::new();
         hash.update(VERSION);
-        feed(&mut hash, self.method.as_str().as_bytes());
-        match self.authority {
-            None => hash.update([0]),
-            Some(authority) => {
-                hash.update([1]);
-                authority.feed(&mut hash);
-            }
+        feed(&mut hash, self.parts.method.as_str().as_bytes());
+        hash.update([u8::from(!self.any_host)]);
+        if !self.any_host {
+            feed_host(&mut hash, self.parts);
         }
-        match self.place {
-            Place::Route(route) => {
+        let path = self.parts.uri.path().as_bytes();
+        match (self.route, original_uri(self.parts)) {
+            (Some(route), _) => {
                 hash.update([0]);
                 feed(&mut hash, route.as_bytes());
             }
-            Place::Path(path) => {
+            (None, None) => {
                 hash.update([1]);
-                feed(&mut hash, path.as_bytes());
+                feed(&mut hash, path);
             }
-            Place::Nested(path, original) => {
+            // As the nested router left it, and as the client sent it.
+            (None, Some(original)) => {
                 hash.update([2]);
-                feed(&mut hash, path.as_bytes());
-                feed(&mut hash, original.as_bytes());
+                feed(&mut hash, path);
+                feed(&mut hash, original.path().as_bytes());
             }
         }
-        match self.caller.identity() {
-            None => hash.update([0]),
-            Some(identity) => {
-                hash.update([1]);
-                feed(&mut hash, identity);
-            }
-        }
+        feed_optional(&mut hash, self.caller.identity());
         feed(&mut hash, key.as_str().as_bytes());
         let digest: [u8; 32] = hash.finalize().into();
         // The part in front separates it from the keys of other layers, whatever clients send.
@@ -123,8 +83,13 @@ mod tests {
         let caller = caller.as_ref().map(|caller| Caller::new(caller).unwrap());
         let caller = caller.unwrap_or(Caller::nobody());
         let key = IdempotencyKey::from_value(key.as_bytes()).unwrap();
-        let route = routed.then_some(&**place);
-        Scope::new(&parts, route, &caller).lock_key(&key).unwrap()
+        let scope = Scope {
+            parts: &parts,
+            route: routed.then_some(&**place),
+            caller: &caller,
+            any_host: false,
+        };
+        scope.lock_key(&key).unwrap()
     }
 
     #[test]
@@ -132,8 +97,12 @@ mod tests {
         let of = |uri: &str, any_host: bool| {
             let (parts, ()) = Request::post(uri).body(()).unwrap().into_parts();
             let caller = Caller::nobody();
-            let scope = Scope::new(&parts, Some("/orders"), &caller);
-            let scope = if any_host { scope.any_host() } else { scope };
+            let scope = Scope {
+                parts: &parts,
+                route: Some("/orders"),
+                caller: &caller,
+                any_host,
+            };
             let key = IdempotencyKey::from_value(b"k1").unwrap();
             scope.lock_key(&key).unwrap()
         };

@@ -116,23 +116,16 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let options = &self.options;
-        let key = if options.methods.cover(request.method()) {
-            match IdempotencyKey::from_headers(request.headers()) {
-                Ok(Some(key)) => Some(key),
-                Ok(None) if options.required => {
-                    return ResponseFuture::refused(options.refuse(Cause::MissingKey));
-                }
-                Ok(None) => None,
-                Err(error) => {
-                    return ResponseFuture::refused(options.refuse(Cause::InvalidKey(error)));
-                }
+        let refused = |cause| ResponseFuture::refused(options.refuse(cause));
+        let key = || IdempotencyKey::from_headers(request.headers());
+        let key = match options.methods.cover(request.method()).then(key) {
+            Some(Ok(Some(key))) => key,
+            Some(Ok(None)) if options.required => return refused(Cause::MissingKey),
+            Some(Err(error)) => return refused(Cause::InvalidKey(error)),
+            Some(Ok(None)) | None => {
+                let request = request.map(RequestBody::untouched);
+                return ResponseFuture::passed(self.inner.call(request));
             }
-        } else {
-            None
-        };
-        let Some(key) = key else {
-            let request = request.map(RequestBody::untouched);
-            return ResponseFuture::passed(self.inner.call(request));
         };
         // The service whose `poll_ready` was called is the one that is called.
         let clone = self.inner.clone();

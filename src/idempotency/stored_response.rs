@@ -54,18 +54,6 @@ pub(super) struct Replay {
     pub(super) trailers: Option<HeaderMap>,
 }
 
-impl Replay {
-    /// A response without trailers.
-    pub(super) const fn new(status: StatusCode, headers: HeaderMap, body: Bytes) -> Self {
-        Self {
-            status,
-            headers,
-            body,
-            trailers: None,
-        }
-    }
-}
-
 // By hand: a response is private to its client.
 impl fmt::Debug for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,7 +82,7 @@ impl StoredResponse {
         };
         let mut out = BytesMut::with_capacity(body.saturating_add(512));
         out.put_u8(VERSION);
-        out.put_slice(self.fingerprint.as_bytes());
+        out.put_slice(&self.fingerprint.0);
         match &self.outcome {
             Outcome::Replayable(replay) => {
                 out.put_u8(REPLAYABLE);
@@ -193,10 +181,7 @@ impl Input {
             NOT_REPLAYABLE => Outcome::NotReplayable { status },
             _ => return Err(malformed("holds an outcome of an unknown kind")),
         };
-        Ok(StoredResponse::new(
-            Fingerprint::from_bytes(fingerprint),
-            outcome,
-        ))
+        Ok(StoredResponse::new(Fingerprint(fingerprint), outcome))
     }
 
     fn headers(&mut self) -> Result<HeaderMap, StoredResponseError> {

@@ -18,7 +18,7 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use sha2::{Digest, Sha256};
 
 use super::caller::Caller;
-use super::fingerprint::{Fingerprint, FingerprintHeaders, Fingerprinter};
+use super::fingerprint::{Fingerprint, FingerprintHeaders};
 use super::key::IdempotencyKey;
 use super::scope::Scope;
 use super::stored_response::{Outcome, Replay, StoredResponse};
@@ -95,14 +95,8 @@ fn no_two_requests_have_one_fingerprint() {
     for _ in 0..FINGERPRINTS {
         let payload = dice.payload();
         let parts = payload.parts(&mut dice);
-        let mut fingerprint = Fingerprinter::new(&parts, &chosen);
-        let mut rest = &payload.body[..];
-        while !rest.is_empty() {
-            let (chunk, others) = rest.split_at(1 + dice.below(rest.len()));
-            fingerprint.update(chunk);
-            rest = others;
-        }
-        seen.note(fingerprint.finish().as_bytes(), &payload);
+        let fingerprint = Fingerprint::new(&parts, &chosen, &payload.body);
+        seen.note(&fingerprint.0, &payload);
     }
     seen.judge(FINGERPRINTS);
 }
@@ -130,7 +124,12 @@ fn no_two_scopes_have_one_lock_key() {
         let (parts, ()) = request.into_parts();
         let named = caller.as_ref().map(|caller| Caller::new(caller).unwrap());
         let scope_of = named.unwrap_or(Caller::nobody());
-        let scope = Scope::new(&parts, route.as_deref(), &scope_of);
+        let scope = Scope {
+            parts: &parts,
+            route: route.as_deref(),
+            caller: &scope_of,
+            any_host: false,
+        };
         let lock_key = scope.lock_key(&IdempotencyKey::from_value(key.as_bytes()).unwrap());
         // Under a route, the path does not matter.
         let place = route.ok_or(path);
@@ -332,7 +331,7 @@ impl Dice {
     }
 
     fn stored(&mut self) -> StoredResponse {
-        let fingerprint = Fingerprint::from_bytes([u8::try_from(self.below(256)).unwrap(); 32]);
+        let fingerprint = Fingerprint([u8::try_from(self.below(256)).unwrap(); 32]);
         let status = u16::try_from(100 + self.below(900)).unwrap();
         let status = StatusCode::from_u16(status).unwrap();
         if self.chance(6) {
@@ -340,9 +339,12 @@ impl Dice {
         }
         let headers = self.headers();
         let len = if self.chance(8) { 300 } else { 8 };
-        let body = Bytes::from(self.bytes(len, 0..=255));
-        let mut replay = Replay::new(status, headers, body);
-        replay.trailers = self.chance(3).then(|| self.headers());
+        let replay = Replay {
+            status,
+            headers,
+            body: Bytes::from(self.bytes(len, 0..=255)),
+            trailers: self.chance(3).then(|| self.headers()),
+        };
         StoredResponse::new(fingerprint, Outcome::Replayable(replay))
     }
 

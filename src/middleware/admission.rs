@@ -3,28 +3,23 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use http::Extensions;
 use http::request::Parts;
+use http::{Extensions, HeaderValue};
 
 use crate::manager::{AcquireError, LockGuard};
 
 use super::key_extractor::KeyExtractor;
-use super::loan::{self, LoanProofHeader};
+use super::loan::{self, LoanError};
 use super::options::{OnNoQuorum, Options};
 use super::rejection::Cause;
 use super::request_state::{LockState, RequestState, UnlockedReason, lock_scope};
 
 /// The boxed work that goes before a request runs. The body of the request is not in it, so the body need not be
 /// `Send`.
-pub(super) type Admission = Pin<Box<dyn Future<Output = Verdict> + Send>>;
+pub(super) type Admission = Pin<Box<dyn Future<Output = Result<Admitted, Cause>> + Send>>;
 
-/// Whether a request runs.
-pub(super) enum Verdict {
-    /// Under this lock, or without one where there is none.
-    Run(Parts, Option<LockGuard>),
-    /// Not at all.
-    Refuse(Cause),
-}
+/// The head of a request that runs, and its lock, if it has one.
+pub(super) type Admitted = (Parts, Option<LockGuard>);
 
 /// Extracts the key and acquires its lock, or borrows it if the request has the header of a loan.
 ///
@@ -35,26 +30,22 @@ pub(super) async fn admit<K: KeyExtractor>(
     options: Arc<Options>,
     extractor: Arc<K>,
     mut parts: Parts,
-    shown: Option<LoanProofHeader>,
-) -> Verdict {
-    let keys = match extractor.extract(&mut parts).await {
-        Ok(Some(keys)) => keys,
-        Ok(None) => return unlocked(parts, UnlockedReason::NoKey),
-        Err(error) => return Verdict::Refuse(AcquireError::InvalidKey(error).into()),
+    shown: Option<Result<HeaderValue, LoanError>>,
+) -> Result<Admitted, Cause> {
+    let keys = extractor.extract(&mut parts).await;
+    let Some(keys) = keys.map_err(Cause::InvalidKey)? else {
+        return Ok(unlocked(parts, UnlockedReason::NoKey));
     };
     // Locks that outer layers hold for this request are shared, not waited for.
     let scope = lock_scope(&mut parts.extensions);
     let acquired = match (&options.borrow_from, shown) {
         (Some(trusts), Some(shown)) => {
-            match loan::borrow(&options.locks, &scope, &**trusts, &parts, keys, shown).await {
-                Ok(borrowed) => borrowed,
-                Err(error) => return Verdict::Refuse(Cause::Loan(error)),
-            }
+            let borrowed = loan::borrow(&options.locks, &scope, &**trusts, &parts, keys, shown);
+            borrowed.await.map_err(Cause::Loan)?
         }
         _ => {
             let max_wait = options.max_wait_of(&parts);
-            let acquired = options.locks.acquire_in(&scope, keys, max_wait);
-            acquired.await
+            options.locks.acquire_in(&scope, keys, max_wait).await
         }
     };
     match acquired {
@@ -63,18 +54,18 @@ pub(super) async fn admit<K: KeyExtractor>(
                 handle: guard.handle(),
                 locks: options.locks.clone(),
             };
-            Verdict::Run(parts, Some(guard))
+            Ok((parts, Some(guard)))
         }
         // Where the lists of nodes differ, the nodes work, and the key may be held.
         Err(AcquireError::NoQuorum(error)) if error.is_disagreement() => {
-            Verdict::Refuse(AcquireError::NoQuorum(error).into())
+            Err(AcquireError::NoQuorum(error).into())
         }
         Err(AcquireError::NoQuorum(_) | AcquireError::TooSlow(_))
             if options.on_no_quorum == OnNoQuorum::RunUnlocked =>
         {
-            unlocked(parts, UnlockedReason::NoQuorum)
+            Ok(unlocked(parts, UnlockedReason::NoQuorum))
         }
-        Err(error) => Verdict::Refuse(error.into()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -86,7 +77,7 @@ pub(super) fn mark_unlocked(extensions: &mut Extensions, reason: UnlockedReason)
     RequestState::of(extensions).lock = LockState::Unlocked(reason);
 }
 
-fn unlocked(mut parts: Parts, reason: UnlockedReason) -> Verdict {
+fn unlocked(mut parts: Parts, reason: UnlockedReason) -> Admitted {
     mark_unlocked(&mut parts.extensions, reason);
-    Verdict::Run(parts, None)
+    (parts, None)
 }

@@ -14,7 +14,7 @@ use crate::manager::{LockGuard, Lost};
 use crate::policy::OnLost;
 use crate::unprocessed::RunId;
 
-use super::admission::{Admission, Verdict};
+use super::admission::Admission;
 use super::body::ResponseBody;
 use super::loan;
 use super::options::{HoldUntil, Options, ReleaseMode};
@@ -128,15 +128,14 @@ where
         loop {
             match state.as_mut().project() {
                 StateProj::Acquiring { admission, call } => {
-                    let verdict = ready!(admission.as_mut().poll(cx));
-                    let call = call.take();
-                    match (verdict, call) {
-                        (Verdict::Run(parts, guard), Some((mut service, body))) => {
+                    let admitted = ready!(admission.as_mut().poll(cx));
+                    match (admitted, call.take()) {
+                        (Ok((parts, guard)), Some((mut service, body))) => {
                             let lost = watch(options, guard.as_ref());
                             let inner = service.call(Request::from_parts(parts, body));
                             state.set(State::Running { inner, lost, guard });
                         }
-                        (Verdict::Refuse(cause), call) => {
+                        (Err(cause), call) => {
                             // The reserved capacity of the inner service is returned before anything else.
                             drop(call);
                             state.set(State::Done);
@@ -148,7 +147,7 @@ where
                             }));
                         }
                         // Only after a panic in a poll before this one.
-                        (Verdict::Run(..), None) => state.set(State::Done),
+                        (Ok(_), None) => state.set(State::Done),
                     }
                 }
                 StateProj::Running { inner, lost, guard } => {

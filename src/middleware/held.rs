@@ -50,8 +50,8 @@ impl Held {
     pub fn of(extensions: &Extensions) -> Result<Self, HeldRejection> {
         let state = RequestState::get(extensions);
         match state.map_or(&LockState::NoLayer, |state| &state.lock) {
-            LockState::NoLayer => Err(HeldRejection(Missing::Layer)),
-            LockState::Unlocked(reason) => Err(HeldRejection(Missing::Lock(*reason))),
+            LockState::NoLayer => Err(HeldRejection(None)),
+            LockState::Unlocked(reason) => Err(HeldRejection(Some(*reason))),
             LockState::Locked { handle, locks } => Ok(Self {
                 handle: handle.clone(),
                 locks: locks.clone(),
@@ -114,41 +114,32 @@ impl Deref for Held {
 /// Why there is no [`Held`]. The extractor responds with plain text: 503 where too few nodes replied, and 500
 /// otherwise, because the handler and the layers around it do not fit together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldRejection(Missing);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Missing {
-    Layer,
-    Lock(UnlockedReason),
-}
+pub struct HeldRejection(Option<UnlockedReason>);
 
 impl HeldRejection {
     /// The status of the response.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.0 {
-            Missing::Lock(UnlockedReason::NoQuorum) => StatusCode::SERVICE_UNAVAILABLE,
-            Missing::Layer | Missing::Lock(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Some(UnlockedReason::NoQuorum) => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
     /// Why the request runs without a lock; `None` if there is no layer at all.
     #[must_use]
     pub const fn unlocked_reason(&self) -> Option<UnlockedReason> {
-        match self.0 {
-            Missing::Layer => None,
-            Missing::Lock(reason) => Some(reason),
-        }
+        self.0
     }
 }
 
 impl fmt::Display for HeldRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Missing::Layer => f.write_str(
+            None => f.write_str(
                 "the handler needs a lock and there is no `RedlockLayer` around it; add one to its route",
             ),
-            Missing::Lock(reason) => write!(
+            Some(reason) => write!(
                 f,
                 "the handler needs a lock and its request runs without one: {reason}"
             ),

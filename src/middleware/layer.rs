@@ -12,9 +12,8 @@ use tower_layer::Layer;
 use crate::manager::LockManager;
 use crate::policy::{Methods, OnDisconnect, OnLost};
 
-use super::box_key_extractor::BoxKeyExtractor;
 use super::busy_status::BusyStatus;
-use super::key_extractor::KeyExtractor;
+use super::key_extractor::{BoxKeyExtractor, KeyExtractor};
 use super::options::{HoldUntil, OnNoQuorum, Options, ReleaseMode};
 use super::rejection::Rejection;
 use super::run_to_end::RunToEndService;

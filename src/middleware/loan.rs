@@ -55,22 +55,12 @@ pub fn loan_header(loan: &Loan) -> (HeaderName, HeaderValue) {
 /// Whether a peer may run under the locks whose proofs it shows.
 pub(super) type Trusts = dyn Fn(&Parts) -> bool + Send + Sync;
 
-/// The header of a loan, taken off a request.
-pub(super) enum LoanProofHeader {
-    One(HeaderValue),
-    /// More than one header.
-    Several,
-}
-
-/// Takes the headers of loans off a request, for a layer that borrows and for one that does not.
-pub(super) fn take(headers: &mut HeaderMap) -> Option<LoanProofHeader> {
+/// Takes the headers of loans off a request, for a layer that borrows and for one that does not. Several headers are an
+/// error.
+pub(super) fn take(headers: &mut HeaderMap) -> Option<Result<HeaderValue, LoanError>> {
     let several = headers.get_all(LOAN_HEADER).iter().nth(1).is_some();
     let value = headers.remove(LOAN_HEADER)?;
-    Some(if several {
-        LoanProofHeader::Several
-    } else {
-        LoanProofHeader::One(value)
-    })
+    Some((!several).then_some(value).ok_or(LoanError::Malformed))
 }
 
 /// Takes the headers of loans off a response.
@@ -116,16 +106,13 @@ pub(super) async fn borrow(
     trusts: &Trusts,
     parts: &Parts,
     keys: LockKeys,
-    shown: LoanProofHeader,
+    shown: Result<HeaderValue, LoanError>,
 ) -> Result<Result<LockGuard, AcquireError>, LoanError> {
     // Before the proof is read: untrusted peers do not learn what a well-formed proof is.
     if !trusts(parts) {
         return Err(LoanError::Untrusted);
     }
-    let LoanProofHeader::One(value) = shown else {
-        return Err(LoanError::Malformed);
-    };
-    let proof = read(&value).ok_or(LoanError::Malformed)?;
+    let proof = read(&shown?).ok_or(LoanError::Malformed)?;
     match locks.borrow_keys(keys, &proof).await {
         Ok(guard) => {
             // Inner layers share it.
@@ -154,10 +141,13 @@ mod tests {
         let mut headers = HeaderMap::new();
         assert!(take(&mut headers).is_none());
         headers.append(LOAN_HEADER, HeaderValue::from_static("a"));
-        assert!(matches!(take(&mut headers), Some(LoanProofHeader::One(value)) if value == "a"));
+        assert!(matches!(take(&mut headers), Some(Ok(value)) if value == "a"));
         headers.append(LOAN_HEADER, HeaderValue::from_static("a"));
         headers.append("Redlock-Loan", HeaderValue::from_static("a"));
-        assert!(matches!(take(&mut headers), Some(LoanProofHeader::Several)));
+        assert!(matches!(
+            take(&mut headers),
+            Some(Err(LoanError::Malformed))
+        ));
         assert!(headers.is_empty());
     }
 }

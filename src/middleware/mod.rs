@@ -109,7 +109,6 @@
 
 mod admission;
 mod body;
-mod box_key_extractor;
 mod busy_status;
 mod future;
 mod held;
@@ -127,11 +126,10 @@ mod service;
 
 pub use crate::policy::{OnDisconnect, OnLost};
 pub use body::{BodyLockLost, BoxError, ResponseBody};
-pub use box_key_extractor::BoxKeyExtractor;
 pub use busy_status::{BusyStatus, InvalidBusyStatus};
 pub use future::ResponseFuture;
 pub use held::{Held, HeldRejection};
-pub use key_extractor::{IntoKey, KeyExtractor};
+pub use key_extractor::{BoxKeyExtractor, IntoKey, KeyExtractor};
 pub use layer::RedlockLayer;
 pub use loan::{LOAN_HEADER, loan_header};
 pub use options::{HoldUntil, OnNoQuorum, ReleaseMode};
@@ -141,5 +139,7 @@ pub use rejection_kind::RejectionKind;
 #[cfg(feature = "idempotency")]
 pub(crate) use request_state::{LockState, RequestState, Run};
 pub use request_state::{UnlockedReason, lock_scope};
+#[cfg(feature = "idempotency")]
+pub(crate) use run_to_end::unless_lost;
 pub use run_to_end::{RunToEndFuture, RunToEndService};
 pub use service::RedlockService;

@@ -9,6 +9,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::detach::Detached;
+use crate::manager::{LockHandle, LossReason};
 use crate::policy::{OnDisconnect, OnLost};
 
 use super::held::Held;
@@ -60,22 +61,32 @@ where
             return RunToEndFuture::attached(inner);
         };
         let on_lost = self.on_lost;
-        let work = Detached::new(async move {
-            let mut inner = pin!(inner);
-            match on_lost {
-                OnLost::Continue => Some(inner.await),
-                OnLost::Abort => {
-                    let mut lost = pin!(guard.lost());
-                    tokio::select! {
-                        biased;
-                        result = &mut inner => Some(result),
-                        _ = &mut lost => None,
-                    }
-                }
-            }
-        });
+        let work = async move { unless_lost(inner, on_lost, &guard.handle()).await.ok() };
+        let work = Detached::new(work);
         RunToEndFuture {
             state: State::Detached { work },
+        }
+    }
+}
+
+/// The result of `work`; or why `lock` was lost before, if `on_lost` ends work then.
+pub(crate) async fn unless_lost<T>(
+    work: impl Future<Output = T>,
+    on_lost: OnLost,
+    lock: &LockHandle,
+) -> Result<T, LossReason> {
+    // Dropped before the lock is released, whatever happens.
+    let mut work = pin!(work);
+    match on_lost {
+        OnLost::Continue => Ok(work.await),
+        OnLost::Abort => {
+            let mut lost = pin!(lock.lost());
+            // A result that exists wins.
+            tokio::select! {
+                biased;
+                done = &mut work => Ok(done),
+                reason = &mut lost => Err(reason),
+            }
         }
     }
 }

@@ -20,6 +20,10 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("ttl = \"10 apples\"", "ttl", "must be a duration with units"),
     ("ttl = \"-1s\"", "ttl", "must be a duration with units"),
     ("ttl = \"99999999999999999999ms\"", "ttl", "must be a duration with units"),
+    // More than there can be, as a sum of two that there can be.
+    ("ttl = \"18446744073709551615s1000ms\"", "ttl", "must be a duration with units"),
+    ("ttl = \"18446744073709551615s 1s\"", "ttl", "must be a duration with units"),
+    ("ttl = \"18446744073709551614s 1000ms \"", "ttl", "must be at most 86400s"),
     ("ttl = \"0s\"", "ttl", "must be at least 10ms"),
     ("ttl = \"5ms\"", "ttl", "must be at least 10ms"),
     ("ttl = \"2d\"", "ttl", "must be at most 86400s"),
@@ -60,6 +64,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("fencing = { keep = 1 }", "fencing.keep", "say \"1s\""),
     ("fencing = { keep = \"1s\" }", "fencing.keep", "at least 10s"),
     ("fencing = { keep = \"36501d\" }", "fencing.keep", "at most 3153600000s"),
+    ("fencing = { keep = \"18446744073709551615s500ms500ms\" }", "fencing.keep", "must be a duration with units"),
     ("fencing = { for = \"1s\" }", "fencing.for", "there are: keep"),
     ("restart_guard = \"none\"", "restart_guard", "it must be \"off\" or a table"),
     ("restart_guard = { max_clock_skew = 2 }", "restart_guard.max_clock_skew", "say \"2s\""),

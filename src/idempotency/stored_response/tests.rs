@@ -28,8 +28,12 @@ fn any_stored() -> impl Strategy<Value = StoredResponse> {
     let trailers = prop::option::of(any_headers());
     let replay = (status.clone(), any_headers(), body, trailers).prop_map(
         |(status, headers, body, trailers)| {
-            let replay = Replay::new(status, headers, body);
-            Outcome::Replayable(Replay { trailers, ..replay })
+            Outcome::Replayable(Replay {
+                status,
+                headers,
+                body,
+                trailers,
+            })
         },
     );
     let outcome = prop_oneof![
@@ -37,7 +41,7 @@ fn any_stored() -> impl Strategy<Value = StoredResponse> {
         status.prop_map(|status| Outcome::NotReplayable { status }),
     ];
     (any::<[u8; 32]>(), outcome)
-        .prop_map(|(bytes, outcome)| StoredResponse::new(Fingerprint::from_bytes(bytes), outcome))
+        .prop_map(|(bytes, outcome)| StoredResponse::new(Fingerprint(bytes), outcome))
 }
 
 /// Equality of values does not see the mark.
@@ -55,11 +59,13 @@ fn small() -> StoredResponse {
         ("location".to_owned(), b"/1".to_vec(), false),
         ("x-token".to_owned(), b"s".to_vec(), true),
     ];
-    let replay = Replay::new(StatusCode::CREATED, headers(&pairs), Bytes::from("ok"));
-    StoredResponse::new(
-        Fingerprint::from_bytes([7; 32]),
-        Outcome::Replayable(replay),
-    )
+    let replay = Replay {
+        status: StatusCode::CREATED,
+        headers: headers(&pairs),
+        body: Bytes::from("ok"),
+        trailers: None,
+    };
+    StoredResponse::new(Fingerprint([7; 32]), Outcome::Replayable(replay))
 }
 
 fn summed(mut content: Vec<u8>) -> Bytes {

@@ -12,18 +12,21 @@ use crate::lock_key::KeyParts;
 impl<S: KeySource> Key<S> {
     /// Puts `prefix` in front, as a part of its own: the kind of resource that the key names.
     pub fn prefix(self, prefix: impl Into<Cow<'static, str>>) -> Key<Prefix<S>> {
-        Key::new(Prefix::new(prefix.into(), self.source))
+        let (prefix, source) = (prefix.into(), self.source);
+        Key::new(Prefix { prefix, source })
     }
 
     /// Runs a request without a lock if a value that the key needs is missing. By default it is refused with 400. A
     /// value that is present and cannot be used is still refused with 400.
     pub fn optional(self) -> Key<Optional<S>> {
-        Key::new(Optional::new(self.source))
+        let source = self.source;
+        Key::new(Optional { source })
     }
 
     /// Adds the parts of `other` behind these. If either source needs no lock, none is acquired.
     pub fn and<O: KeySource>(self, other: Key<O>) -> Key<And<S, O>> {
-        Key::new(And::new(self.source, other.source))
+        let (first, second) = (self.source, other.source);
+        Key::new(And { first, second })
     }
 
     /// Locks only the requests for which `condition` holds; the others run without a lock, and their key is not
@@ -32,7 +35,8 @@ impl<S: KeySource> Key<S> {
     where
         F: Fn(&Parts) -> bool + Send + Sync + 'static,
     {
-        Key::new(When::new(condition, self.source))
+        let source = self.source;
+        Key::new(When { condition, source })
     }
 
     /// Locks only requests of these methods: short for [`when`](Self::when). The layer's own
@@ -169,12 +173,6 @@ pub struct Prefix<S> {
     source: S,
 }
 
-impl<S> Prefix<S> {
-    pub(super) const fn new(prefix: Cow<'static, str>, source: S) -> Self {
-        Self { prefix, source }
-    }
-}
-
 impl<S: KeySource> KeySource for Prefix<S> {
     async fn collect(
         &self,
@@ -190,12 +188,6 @@ impl<S: KeySource> KeySource for Prefix<S> {
 #[derive(Clone, Copy, Debug)]
 pub struct Optional<S> {
     source: S,
-}
-
-impl<S> Optional<S> {
-    pub(super) const fn new(source: S) -> Self {
-        Self { source }
-    }
 }
 
 impl<S: KeySource> KeySource for Optional<S> {
@@ -218,12 +210,6 @@ pub struct And<A, B> {
     second: B,
 }
 
-impl<A, B> And<A, B> {
-    pub(super) const fn new(first: A, second: B) -> Self {
-        Self { first, second }
-    }
-}
-
 impl<A: KeySource, B: KeySource> KeySource for And<A, B> {
     async fn collect(
         &self,
@@ -242,12 +228,6 @@ impl<A: KeySource, B: KeySource> KeySource for And<A, B> {
 pub struct When<S, F> {
     condition: F,
     source: S,
-}
-
-impl<S, F> When<S, F> {
-    pub(super) const fn new(condition: F, source: S) -> Self {
-        Self { condition, source }
-    }
 }
 
 impl<S: fmt::Debug, F> fmt::Debug for When<S, F> {
