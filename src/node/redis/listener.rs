@@ -11,6 +11,7 @@ use redis::{ErrorKind, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use crate::node::NodeState;
 use crate::node::redis::connect::open;
 use crate::node::redis::connect_failure::{ConnectFailure, random};
 use crate::node::redis::error::{is_not_ready, server_text};
@@ -33,11 +34,7 @@ enum End {
 
 /// Serves the node's subscriptions until the node is closed.
 pub(super) async fn listen(shared: Arc<Shared>) {
-    tokio::select! {
-        biased;
-        () = shared.closing() => {}
-        () = serve(&shared) => {}
-    }
+    shared.until_closing(serve(&shared)).await;
     shared.subscriptions.lost();
 }
 
@@ -47,17 +44,16 @@ async fn serve(shared: &Shared) {
     loop {
         // Without listeners no connection is needed. While the node is down, the supervisors re-connect it first.
         subscriptions.work().await;
-        shared.up().await;
+        let is_up = |state: &NodeState| *state == NodeState::Up;
+        shared.connections.wait_for(is_up).await;
         if !subscriptions.is_used() {
             // The listeners have left while the node was down.
             continue;
         }
         let end = match timeout(shared.connect_timeout, connect(shared)).await {
             Ok(Ok((mut connection, mut lost))) => {
-                let end = bring(subscriptions, &mut connection, &mut lost, &mut || {
-                    backoff = NEW_BACKOFF
-                })
-                .await;
+                let mut well = || backoff = NEW_BACKOFF;
+                let end = bring(subscriptions, &mut connection, &mut lost, &mut well).await;
                 subscriptions.lost();
                 end
             }
@@ -81,10 +77,9 @@ async fn connect(
     shared: &Shared,
 ) -> Result<(MultiplexedConnection, watch::Receiver<()>), ConnectFailure> {
     let subscriptions = Arc::clone(&shared.subscriptions);
-    let (mut connection, lost) = open(shared, &shared.lead().await?, move |push| {
-        hear(&subscriptions, push)
-    })
-    .await?;
+    let route = shared.route().await?;
+    let hear = move |push: &PushInfo| hear(&subscriptions, push);
+    let (mut connection, lost) = open(shared, &route, hear).await?;
     // For operators; an ACL may forbid it.
     let mut name = redis::cmd("CLIENT");
     name.arg("SETNAME").arg("tower-redlock-notices");
@@ -98,9 +93,8 @@ fn hear(subscriptions: &Subscriptions, push: &PushInfo) {
         (&push.kind, push.data.as_slice())
     {
         // The payload is the number of listeners, if the releasing user may ask for that.
-        let listeners = std::str::from_utf8(payload)
-            .ok()
-            .and_then(|text| text.parse().ok());
+        let payload = std::str::from_utf8(payload).ok();
+        let listeners = payload.and_then(|text| text.parse().ok());
         subscriptions.announce(channel, listeners);
     }
 }

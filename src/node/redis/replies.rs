@@ -5,10 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use redis::Value;
 
-use crate::node::redis::error::{garbled, quarantined, rejected};
+use crate::node::redis::error::{garbled, rejected};
 use crate::node::{
     AcquireReply, CheckInReply, ClusterConfig, CompleteReply, ExtendReply, Holder, NodeError,
-    NodeErrorKind, RaiseReply, ReleaseReply, VerifyReply, unmarked,
+    NodeErrorKind, RaiseReply, ReleaseReply, VerifyReply, lease_too_long, quarantined, unmarked,
 };
 use crate::record::Record;
 use crate::token::{FencingToken, OwnerHash};
@@ -38,9 +38,7 @@ pub(super) fn read_acquire(
             let record = record(ballot, body, until)?;
             promised(number, Some(record), now)
         }
-        [Value::Int(-3)] => Err(quarantined(
-            "it has not been told yet of leases as long as ours",
-        )),
+        [Value::Int(-3)] => Err(lease_too_long()),
         [Value::Int(-4)] => Err(NodeError::new(
             NodeErrorKind::Rejected,
             "the attempt was given up before it arrived",
@@ -241,9 +239,7 @@ pub(super) fn read_promote(answer: &Value) -> Result<bool, NodeError> {
 /// The error for a reply to `command` by which the node refuses it.
 fn refusal(answer: Option<&[Value]>, ours: Option<&ClusterConfig>, command: &str) -> NodeError {
     match (answer, ours) {
-        (Some([Value::Int(-1)]), _) => {
-            quarantined("it may have forgotten locks and does not vote before those have ended")
-        }
+        (Some([Value::Int(-1)]), _) => quarantined(),
         (
             Some(
                 [
