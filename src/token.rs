@@ -206,7 +206,7 @@ impl fmt::Debug for OwnerHash {
     }
 }
 
-/// Whose lock it is, and what we know of them: without the token a lock can be neither extended nor released.
+/// The owner of a lock, as far as we know it: without the token a lock can be neither extended nor released.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Owner {
     /// Ours.

@@ -267,7 +267,7 @@ impl RedisNodeBuilder {
                 target::target(urls, master, within, access, certificates)?
             }
         };
-        // Those that are asked for their word are expected, and Sentinels have none to name without them.
+        // Replicas that must acknowledge are expected, and without replicas Sentinels have no server to promote.
         let watched = matches!(self.place, Place::Sentinels { .. });
         let allowed = Allowed {
             replicas: self.allowed.replicas || replicas.is_some() || watched,

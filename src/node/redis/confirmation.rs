@@ -29,7 +29,7 @@ pub(super) struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trouble {
     pub(super) reason: String,
-    /// It replied, and will refuse until somebody fixes something.
+    /// It replied, and will refuse until an operator fixes something.
     pub(super) lasting: bool,
 }
 
@@ -211,7 +211,7 @@ impl Confirmation {
         self.sentinels.iter().all(has_replied)
     }
 
-    /// Whether so many Sentinels refuse that no majority can agree before somebody fixes that.
+    /// Whether so many Sentinels refuse that no majority can agree before an operator fixes that.
     pub(super) fn is_hopeless(&self) -> bool {
         let refuses = |state: &&SentinelState| state.trouble.as_ref().is_some_and(|it| it.lasting);
         let refusing = self.sentinels.iter().filter(refuses).count();
@@ -239,7 +239,9 @@ impl Confirmation {
             }
         });
         let said = addresses.zip(said);
-        let said: Vec<String> = said.map(|(who, said)| format!("{who}: {said}")).collect();
+        let said: Vec<String> = said
+            .map(|(address, said)| format!("{address}: {said}"))
+            .collect();
         said.join("; ")
     }
 }

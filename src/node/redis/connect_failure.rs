@@ -11,7 +11,7 @@ use crate::node::{NodeError, NodeErrorKind};
 pub(super) enum ConnectFailure {
     /// It may come back any time.
     Down(NodeError),
-    /// Somebody has to fix it.
+    /// An operator has to fix it.
     Refused(NodeError),
     /// The server must be looked at again at once, because of a reply on this connection.
     Changed,

@@ -56,8 +56,8 @@ pub(super) struct Signals {
     failover: OnceLock<(String, String)>,
     // Held by the one command that may make the server hold up this connection.
     turn: Mutex<()>,
-    // The supervisor has given up the connection, so nobody need wait for replies any more. A flag and a bell, because
-    // every command listens: a watch channel would cost each of them several times as much.
+    // The supervisor has given up the connection, so commands need not wait for replies any more. A flag and a bell,
+    // because every command listens: a watch channel would cost each of them several times as much.
     condemned: AtomicBool,
     bell: Notify,
 }

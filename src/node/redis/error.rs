@@ -126,7 +126,7 @@ pub(super) fn is_read_only(text: &str) -> bool {
     text.contains("READONLY")
 }
 
-/// Whether the server will accept the command later, without anybody changing anything.
+/// Whether the server will accept the command later, without any change to it.
 pub(super) fn is_not_ready(error: &RedisError) -> bool {
     matches!(
         error.kind(),

@@ -22,7 +22,7 @@ use crate::node::redis::supervisor::NEW_BACKOFF;
 /// How often a silent connection is tested.
 const TICK: Duration = Duration::from_secs(3);
 /// How long the server may take to confirm a command.
-const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+const REPLY_LIMIT: Duration = Duration::from_secs(1);
 /// How long to wait before a server that refused the subscriptions is asked again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
@@ -118,13 +118,13 @@ async fn bring(
             let (joined, left) = tokio::join!(join(connection, &batch), leave(&mut other, &batch));
             joined.and(left)
         };
-        let answer = tokio::select! {
+        let reply = tokio::select! {
             biased;
             // An error says that the client's task is gone, which is the same.
             _ = lost.changed() => return End::Lost,
-            answer = timeout(ANSWER_LIMIT, asked) => answer,
+            reply = timeout(REPLY_LIMIT, asked) => reply,
         };
-        match answer {
+        match reply {
             Ok(Ok(())) => {}
             // A long-running script, say. It will accept the subscriptions later.
             Ok(Err(error)) if !batch.is_empty() && is_not_ready(&error) => return End::Lost,
@@ -254,7 +254,7 @@ mod tests {
         let (_alive, mut lost) = watch::channel(());
         let mut well = || {};
         let bring = bring(&subscriptions, &mut connection, &mut lost, &mut well);
-        let ended = timeout(10 * ANSWER_LIMIT, bring).await.is_ok();
+        let ended = timeout(10 * REPLY_LIMIT, bring).await.is_ok();
         assert!(!ended, "the connection was given up");
         assert_eq!(receiver.notices().open, many);
     }
@@ -273,7 +273,7 @@ mod tests {
         assert!(matches!(end, Ok(End::Lost)), "it was not noticed");
         assert_eq!(receiver.notices().open, 1, "it was fine before");
         assert_eq!(pings.load(Ordering::Relaxed), 3);
-        let limit = 3 * (TICK + AWAY) + ANSWER_LIMIT;
+        let limit = 3 * (TICK + AWAY) + REPLY_LIMIT;
         let after = begin.elapsed();
         assert!(after >= limit && after < limit + TICK / 10, "{after:?}");
     }

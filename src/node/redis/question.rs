@@ -132,7 +132,7 @@ fn read_replies(replies: Vec<Value>) -> Result<Statement, AskError> {
     Ok(Statement { place, id })
 }
 
-/// Whether a Sentinel (or a server that is none) replies, but will refuse until somebody fixes something.
+/// Whether a Sentinel (or a server that is none) replies, but will refuse until an operator fixes something.
 fn is_refusal(error: &RedisError) -> bool {
     error.kind() != ErrorKind::Io && !is_not_ready(error)
 }

@@ -24,7 +24,7 @@ pub(super) struct Shared {
     pub(super) name: String,
     pub(super) target: Target,
     pub(super) connect_timeout: Duration,
-    /// Those who listen to releases.
+    /// The subscriptions to releases.
     pub(super) subscriptions: Arc<Subscriptions>,
     /// How many replicas must acknowledge, if any.
     pub(super) replicas: Option<Replicas>,

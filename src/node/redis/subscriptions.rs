@@ -116,7 +116,7 @@ impl Subscriptions {
         }
     }
 
-    /// Whether anybody listens to anything.
+    /// Whether there are listeners.
     pub(super) fn is_used(&self) -> bool {
         !self.channels().by_name.is_empty()
     }

@@ -19,7 +19,8 @@ use crate::protocol::backoff::{Backoff, jitter};
 /// The pauses between attempts to connect: the bound doubles from 50 ms to 2 s.
 pub(super) const NEW_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
-/// The pause, more or less by half, before a server that cannot serve is looked at again: somebody has to fix it first.
+/// The pause, more or less by half, before a server that cannot serve is looked at again: an operator has to fix it
+/// first.
 const SLOW_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long `close` waits for commands that are under way.
