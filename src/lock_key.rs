@@ -43,9 +43,7 @@ impl LockKey {
         if key.is_empty() {
             return Err(KeyError::empty());
         }
-        if key.len() > Self::MAX_LEN {
-            return Err(KeyError::too_long(key.len(), Self::MAX_LEN));
-        }
+        check_len(key.len())?;
         if key.chars().any(char::is_control) {
             return Err(KeyError::malformed("it holds a control character"));
         }
@@ -79,9 +77,7 @@ impl LockKey {
         escape_into(&mut joined, prefix.as_ref())?;
         joined.push(SEPARATOR);
         joined.push_str(&self.0);
-        if joined.len() > Self::MAX_LEN {
-            return Err(KeyError::too_long(joined.len(), Self::MAX_LEN));
-        }
+        check_len(joined.len())?;
         Ok(Self(Arc::from(joined)))
     }
 
@@ -227,12 +223,15 @@ impl KeyParts {
     }
 }
 
+fn check_len(len: usize) -> Result<(), KeyError> {
+    match len > LockKey::MAX_LEN {
+        true => Err(KeyError::too_long(len, LockKey::MAX_LEN)),
+        false => Ok(()),
+    }
+}
+
 /// Appends `part` escaped; stops with an error as soon as the whole is too long.
 fn escape_into(joined: &mut String, part: &[u8]) -> Result<(), KeyError> {
-    let limit = |joined: &String| match joined.len() {
-        len if len > LockKey::MAX_LEN => Err(KeyError::too_long(len, LockKey::MAX_LEN)),
-        _ => Ok(()),
-    };
     let special = |c: char| matches!(c, '%' | ':' | '{' | '}') || c.is_control();
     for chunk in part.utf8_chunks() {
         for piece in chunk.valid().split_inclusive(special) {
@@ -243,12 +242,12 @@ fn escape_into(joined: &mut String, part: &[u8]) -> Result<(), KeyError> {
             }
             joined.push_str(plain);
             push_hex(joined, last.as_bytes());
-            limit(joined)?;
+            check_len(joined.len())?;
         }
         push_hex(joined, chunk.invalid());
-        limit(joined)?;
+        check_len(joined.len())?;
     }
-    limit(joined)
+    check_len(joined.len())
 }
 
 fn push_hex(joined: &mut String, bytes: &[u8]) {

@@ -58,6 +58,10 @@ impl LockKeys {
         self.0.first()
     }
 
+    pub(crate) fn map<U>(&self, each: impl Fn(&LockKey) -> U) -> OneOrMany<U> {
+        self.0.map(each)
+    }
+
     /// Whether there is more than one.
     #[must_use]
     pub fn are_several(&self) -> bool {
@@ -117,12 +121,6 @@ impl<T> OneOrMany<T> {
             Self::One(item) => item,
             Self::Many(items) => &items[0],
         }
-    }
-}
-
-impl LockKeys {
-    pub(crate) fn map<U>(&self, each: impl Fn(&LockKey) -> U) -> OneOrMany<U> {
-        self.0.map(each)
     }
 }
 

@@ -6,8 +6,8 @@
 //!
 //! | name | kind | label | meaning |
 //! |---|---|---|---|
-//! | `redlock_acquire_total` | counter | `outcome`: `acquired`, `replayed`, `contended`, `wait-timeout`, `queue-full`, `no-quorum`, `too-slow`, `shutting-down`, `lost`, `invalid-key`, `no-entropy`, `cancelled` | calls for a lock that came to an end; `replayed`: what the work came to was known, and no lock was needed; `cancelled`: the caller went away |
-//! | `redlock_acquire_wait_seconds` | histogram | `outcome`: as above, but for `invalid-key` | from the call to its end |
+//! | `redlock_acquire_total` | counter | `outcome`: `acquired`, `replayed`, `contended`, `wait-timeout`, `queue-full`, `no-quorum`, `too-slow`, `shutting-down`, `lost`, `invalid-key`, `no-entropy`, `cancelled` | calls for a lock that came to an end; `replayed`: the result was stored already, and no lock was needed; `cancelled`: the caller went away |
+//! | `redlock_acquire_wait_seconds` | histogram | `outcome`: as above, except `invalid-key` | from the call to its end |
 //! | `redlock_rounds_total` | counter | `verdict`: `granted`, `contended`, `split`, `no-quorum`, `recorded`, `undecided` | rounds over the nodes; `undecided`: the wait ended first |
 //! | `redlock_hold_seconds` | histogram | | from the grant, or the hand-off, to the end: a release, a hand-off, or a loss |
 //! | `redlock_held` | gauge | | locks that guards hold, lost ones among them |
@@ -15,7 +15,7 @@
 //! | `redlock_lost_total` | counter | `reason`: `expired`, `taken`, `lender`, `max-hold`, `shutdown` | locks that ended before their guards, or were given up because [`lost`](crate::LockHandle::lost) told of the end |
 //! | `redlock_release_total` | counter | `outcome`: `released`, `unconfirmed`, `handed-on`, `lost`, `returned` | ends of holders; `unconfirmed`: too few nodes answered in time; `lost`: the lock had been lost before; `returned`: it was borrowed |
 //! | `redlock_node_up` | gauge | `node` | 1 while the node takes commands, else 0, as when its manager is gone; looked at every second |
-//! | `redlock_node_voting` | gauge | `node` | 1 while the node's word counts, 0 while it is quarantined, unknown or foreign; looked at every second |
+//! | `redlock_node_voting` | gauge | `node` | 1 while the node's votes count, 0 while it is quarantined, unknown or foreign; looked at every second |
 //! | `redlock_rejected_total` | counter | `kind`: as in [`RejectionKind`](crate::middleware::RejectionKind) | requests that a layer or an extractor refused or ended |
 //! | `redlock_idempotency_total` | counter | `outcome`: `run`, `replayed`, `unrecorded`, and the kinds of `IdempotencyRejection` | requests with an idempotency key; one that `run` may end otherwise, and counts for that too |
 //!

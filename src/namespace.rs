@@ -77,15 +77,12 @@ impl Namespace {
     /// The name of `key` on the nodes.
     #[must_use]
     pub fn node_key(&self, key: &LockKey) -> NodeKey {
-        let text = if self.text.is_empty() {
-            Arc::from(key.as_str())
-        } else {
-            Arc::from([&self.text, ":", key.as_str()].concat())
+        let text = match self.as_str() {
+            "" => Arc::from(key.as_str()),
+            name => Arc::from([name, ":", key.as_str()].concat()),
         };
-        NodeKey {
-            text,
-            namespace: self.clone(),
-        }
+        let namespace = self.clone();
+        NodeKey { text, namespace }
     }
 
     /// The names of `keys` on the nodes.
@@ -194,9 +191,8 @@ impl NodeKey {
     }
 
     fn beside(&self, kind: &str) -> String {
-        let bare = self.bare();
         // Every command needs it, and `format!` costs several times as much.
-        [self.namespace.as_str(), kind, bare].concat()
+        [self.namespace.as_str(), kind, self.bare()].concat()
     }
 }
 
@@ -251,10 +247,10 @@ pub struct NamespaceError(());
 
 impl fmt::Display for NamespaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = Namespace::MAX_LEN;
         write!(
             f,
-            "a namespace has at most {} bytes and holds only ASCII letters, digits, `-`, `_`, `.` and `/`",
-            Namespace::MAX_LEN
+            "a namespace has at most {most} bytes and holds only ASCII letters, digits, `-`, `_`, `.` and `/`"
         )
     }
 }

@@ -2,7 +2,7 @@
 //! and [`LoanProof`]: the proof by which one service runs under the lock of another.
 
 use std::fmt;
-use std::num::{NonZeroU64, ParseIntError};
+use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -22,9 +22,7 @@ impl OwnerToken {
     /// Makes a token of bytes that must come from the operating system's random source.
     #[must_use]
     pub fn from_entropy(entropy: [u8; Self::ENTROPY_LEN]) -> Self {
-        let mut text = [0; Self::TEXT_LEN];
-        write_hex(&mut text, &entropy);
-        Self(text)
+        Self(hex_text(&entropy))
     }
 
     /// The value as it is on the nodes. Secret: for the adapters only, never for logs or responses.
@@ -70,12 +68,9 @@ impl FencingToken {
     /// The token of this value; `None` for zero and for what does not fit 63 bits.
     #[must_use]
     pub const fn new(value: u64) -> Option<Self> {
-        if value > i64::MAX.cast_unsigned() {
-            return None;
-        }
         match NonZeroU64::new(value) {
-            Some(value) => Some(Self(value)),
-            None => None,
+            Some(number) if value <= i64::MAX.cast_unsigned() => Some(Self(number)),
+            _ => None,
         }
     }
 
@@ -141,10 +136,8 @@ impl FromStr for FencingToken {
     type Err = FencingTokenError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let value = text
-            .parse()
-            .map_err(|_: ParseIntError| FencingTokenError(()))?;
-        Self::new(value).ok_or(FencingTokenError(()))
+        let value = text.parse().ok();
+        value.and_then(Self::new).ok_or(FencingTokenError(()))
     }
 }
 
@@ -173,12 +166,8 @@ impl OwnerHash {
     const LEN: usize = 40;
 
     pub(crate) fn of(token: &OwnerToken) -> Self {
-        let mut text = [0; Self::LEN];
-        write_hex(
-            &mut text,
-            &sha1_smol::Sha1::from(token.expose()).digest().bytes(),
-        );
-        Self(text)
+        let digest = sha1_smol::Sha1::from(token.expose()).digest();
+        Self(hex_text(&digest.bytes()))
     }
 
     /// Reads a hash that came from elsewhere: `None` unless it is 40 hexadecimal digits in lower case.
@@ -212,15 +201,12 @@ impl fmt::Display for OwnerHash {
 impl fmt::Debug for OwnerHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Enough to tell two apart; the whole of it can prove a loan.
-        write!(
-            f,
-            "OwnerHash({}..)",
-            self.as_str().get(..8).unwrap_or_default()
-        )
+        let start = self.as_str().get(..8).unwrap_or_default();
+        write!(f, "OwnerHash({start}..)")
     }
 }
 
-/// Whose lock it is, and what we know of them: without the token a lock can be neither extended nor released.
+/// The owner of a lock, as far as we know it: without the token a lock can be neither extended nor released.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Owner {
     /// Ours.
@@ -344,10 +330,7 @@ impl FromStr for LoanProof {
             let owner = OwnerHash::parse(parts.next()?.as_bytes())?;
             let loan = parts.next()?.parse().ok()?;
             let keep = Duration::from_millis(parts.next()?.parse().ok()?);
-            let fence = match parts.next() {
-                Some(fence) => Some(fence.parse().ok()?),
-                None => None,
-            };
+            let fence = parts.next().map(str::parse).transpose().ok()?;
             Some(Self::new(owner, (loan, keep), fence))
         };
         // One text for one proof: no second sign, no leading zero, no part too many.
@@ -383,10 +366,9 @@ pub(crate) fn hex(bytes: &[u8]) -> impl Iterator<Item = u8> {
     nibbles.map(|nibble| nibble + if nibble < 10 { b'0' } else { b'a' - 10 })
 }
 
-fn write_hex(text: &mut [u8], bytes: &[u8]) {
-    for (place, digit) in text.iter_mut().zip(hex(bytes)) {
-        *place = digit;
-    }
+fn hex_text<const LEN: usize>(bytes: &[u8]) -> [u8; LEN] {
+    let mut digits = hex(bytes);
+    std::array::from_fn(|_| digits.next().unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ struct Shared {
     changed: Notify,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     nodes: Vec<NodeNotices>,
     least_open: usize,
@@ -105,8 +105,7 @@ impl NoticeReceiver {
             shared: Arc::new(Shared {
                 state: Mutex::new(State {
                     nodes: vec![NodeNotices::default(); nodes],
-                    least_open: 0,
-                    listeners: None,
+                    ..State::default()
                 }),
                 changed: Notify::new(),
             }),

@@ -87,29 +87,23 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
 
     /// Raises the counters of keys that hold the token to the lock's fencing token.
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
-        drop(request);
-        let error = NodeError::new(NodeErrorKind::Rejected, "it does not count fencing tokens");
-        Box::pin(std::future::ready(Err(error)))
+        unsupported(request, "it does not count fencing tokens")
     }
 
     /// Acquires the lock of an idempotency key, or returns its record.
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        drop(request);
-        Box::pin(std::future::ready(Err(no_records())))
+        unsupported(request, NO_RECORDS)
     }
 
     /// Stores a record and releases its lock.
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
-        drop(request);
-        Box::pin(std::future::ready(Err(no_records())))
+        unsupported(request, NO_RECORDS)
     }
 
     /// Tells whether another owner, given by the hash of its token, holds the keys, and for how long; if so, notes a
     /// claim to a loan of the lock.
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
-        drop(request);
-        let error = NodeError::new(NodeErrorKind::Rejected, "it does not verify owners");
-        Box::pin(std::future::ready(Err(error)))
+        unsupported(request, "it does not verify owners")
     }
 
     /// Ends a borrower's claim.
@@ -196,6 +190,14 @@ pub enum NodeState {
     Closed,
 }
 
-fn no_records() -> NodeError {
-    NodeError::new(NodeErrorKind::Rejected, "it keeps no records of requests")
+/// Refuses a request of a kind that a node need not serve.
+fn unsupported<R, T: Send + 'static>(
+    request: R,
+    reason: &'static str,
+) -> NodeFuture<Result<T, NodeError>> {
+    drop(request);
+    let error = NodeError::new(NodeErrorKind::Rejected, reason);
+    Box::pin(std::future::ready(Err(error)))
 }
+
+const NO_RECORDS: &str = "it keeps no records of requests";

@@ -58,12 +58,12 @@ impl ClusterConfig {
 /// token that is more than an hour ahead both of the mark and of the node's clock is taken for a mistake and not looked
 /// at.
 ///
-/// A raise or an extension sets a counter to the number of the lock, or leaves it where it is higher; a missing one
-/// counts as the mark here, too.
+/// A raise or an extension sets a counter to the fencing token of the lock, or leaves it where it is higher; a missing
+/// one counts as the mark here, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fence {
-    /// In an acquire: what the client proposes. Else: the number of the lock.
+    /// In an acquire: what the client proposes. Else: the fencing token of the lock.
     pub token: FencingToken,
     /// How long a counter is kept after its last use.
     pub keep: Duration,
@@ -141,7 +141,7 @@ pub struct ExtendRequest {
 
 impl ExtendRequest {
     /// A request to extend `keys` of `token` to `ttl`, and to set them where they are absent if `refill`; without a
-    /// config and a number.
+    /// config and a fence.
     #[must_use]
     pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration, refill: bool) -> Self {
         Self {

@@ -216,12 +216,7 @@ impl LeaseNodes {
 
     /// Whether so many nodes have another owner's token that no quorum can be ours.
     pub(crate) fn taken(&self) -> bool {
-        let foreign = self
-            .nodes
-            .iter()
-            .filter(|lease| **lease == NodeLease::Foreign)
-            .count();
-        foreign > self.terms.quorum.spare()
+        self.count(|lease| *lease == NodeLease::Foreign) > self.terms.quorum.spare()
     }
 
     /// Whether `node` holds our token, or may.
@@ -247,14 +242,13 @@ impl LeaseNodes {
         self.pending.get(node).is_some_and(|count| *count > 0)
     }
 
-    /// Whether `node` is not known to hold our token.
-    pub(crate) fn misses(&self, node: usize) -> bool {
-        !matches!(self.nodes.get(node), Some(NodeLease::Held(_)))
-    }
-
     /// How many nodes are not known to hold our token.
     pub(crate) fn missing(&self) -> usize {
-        (0..self.nodes.len()).filter(|n| self.misses(*n)).count()
+        self.count(|lease| !matches!(lease, NodeLease::Held(_)))
+    }
+
+    fn count(&self, wanted: impl Fn(&NodeLease) -> bool) -> usize {
+        self.nodes.iter().filter(|lease| wanted(lease)).count()
     }
 
     /// Asks for a top-up of the missing nodes at `at`.
@@ -311,11 +305,8 @@ impl LeaseNodes {
         if self.capped() || self.mode == RenewMode::Stopped {
             return None;
         }
-        let confirmed = self
-            .nodes
-            .iter()
-            .filter(|lease| matches!(lease, NodeLease::Held(sent) if *sent >= self.round))
-            .count();
+        let confirmed =
+            self.count(|lease| matches!(lease, NodeLease::Held(sent) if *sent >= self.round));
         Some(if confirmed >= self.terms.quorum.needed() {
             self.round + self.terms.ttl / 3
         } else {
@@ -442,7 +433,7 @@ mod tests {
         lease.confirm(0, at(3_400));
         lease.foreign(0, at(0));
         lease.absent(0, at(0));
-        assert!(lease.owes(0) && !lease.misses(0));
+        assert!(lease.owes(0) && lease.holds(0));
         lease.foreign(0, at(3_500));
         assert!(!lease.owes(0));
     }

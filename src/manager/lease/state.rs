@@ -235,7 +235,7 @@ impl LeaseState {
             Step::Wait => Vec::new(),
             Step::Renew => all.collect(),
             Step::TopUp => all
-                .filter(|node| self.nodes.misses(*node) && !self.nodes.busy(*node))
+                .filter(|node| !self.nodes.holds(*node) && !self.nodes.busy(*node))
                 .collect(),
             Step::Ending => {
                 self.phase = Phase::Ending(self.end_reason());

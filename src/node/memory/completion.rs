@@ -18,18 +18,22 @@ impl Store {
         let key = lock.keys.first();
         if let Some(config) = &lock.config {
             // A record can be returned whatever the lease.
-            self.markers.admit(lock.keys.namespace(), config, None)?;
+            self.data
+                .markers
+                .admit(lock.keys.namespace(), config, None)?;
         }
-        let record = self.records.record(key, now);
+        let record = self.data.records.record(key, now);
         if let (Some(record), false) = (&record, request.adopt) {
             self.count_command();
             return Ok(AcquireReply::Recorded(record.clone()));
         }
-        let reply = self.acquire(lock, now.moment, now.unix_micros)?;
+        let reply = self.acquire(lock, now)?;
         let AcquireReply::Granted { fence } = reply else {
             return Ok(reply);
         };
-        self.records.grant(key, lock.token, request.linger, now);
+        self.data
+            .records
+            .grant(key, lock.token, request.linger, now);
         Ok(AcquireReply::Promised {
             fence,
             record,
@@ -43,10 +47,9 @@ impl Store {
         now: Now,
     ) -> Result<CompleteReply, NodeError> {
         let (key, token) = (request.release.keys.first(), &request.release.token);
+        let namespace = request.release.keys.namespace();
         let voting = match &request.config {
-            Some(config) => self
-                .markers
-                .is_voting(request.release.keys.namespace(), config)?,
+            Some(config) => self.data.markers.is_voting(namespace, config)?,
             None => true,
         };
         // A node that may have lost data can still store what a quorum has.
@@ -70,14 +73,14 @@ impl Store {
         now: Now,
     ) -> bool {
         let Some(record) = &request.record else {
-            self.records.forget(key, token, now);
+            self.data.records.forget(key, token, now);
             return true;
         };
         if now.is_after(record) {
             // Another caller may have found that it has ended.
             return false;
         }
-        let slot = self.records.live(key, now);
+        let slot = self.data.records.live(key, now);
         let known = slot.and_then(|slot| slot.record(now));
         let known = known.map(|known| known.ballot);
         if known > Some(record.ballot) {
@@ -88,16 +91,14 @@ impl Store {
         let last = slot.and_then(|slot| slot.last.as_ref());
         let ours = match last {
             Some(last) => last == token,
-            None => self
-                .live(key, now.moment)
-                .is_some_and(|entry| entry.token == *token),
+            None => self.holds(key, token, now.moment),
         };
         // A grant from before the last promotion does not count: a later grant may have been lost.
-        let floor = self.counters.floor(request.release.keys.namespace());
+        let floor = self.data.counters.floor(request.release.keys.namespace());
         let ours = ours && record.ballot.get() > floor;
         let right = same || ours || request.chosen;
         if right {
-            self.records.put(key, record.clone(), now);
+            self.data.records.put(key, record.clone(), now);
         }
         right
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::moment::Moment;
 use crate::namespace::{Namespace, NodeKey, NodeKeys};
+use crate::node::memory::records::Now;
 use crate::node::{Fence, NodeError, unmarked};
 use crate::token::FencingToken;
 
@@ -58,24 +59,20 @@ impl Counters {
         &mut self,
         keys: &NodeKeys,
         fence: Fence,
-        now: Moment,
-        unix_micros: u64,
+        now: Now,
     ) -> Result<FencingToken, NodeError> {
         let Mark { highest, floor } = self.countable(keys.namespace())?;
         let counts = keys.as_slice().iter();
-        let base = counts
-            .map(|key| self.count(key, now).unwrap_or(highest))
-            .max()
-            .unwrap_or(highest)
-            .max(floor);
+        let counts = counts.map(|key| self.count(key, now.moment).unwrap_or(highest));
+        let base = counts.max().unwrap_or(highest).max(floor);
         let next = base.saturating_add(FencingToken::STEP);
         let value = match fence.token.get() {
-            proposal if is_absurd(proposal, highest, unix_micros) => next,
+            proposal if is_absurd(proposal, highest, now.unix_micros) => next,
             proposal => proposal.max(next),
         };
-        let number = FencingToken::new(value).ok_or_else(unmarked)?;
-        self.set(keys, value, fence.keep, now);
-        Ok(number)
+        let token = FencingToken::new(value).ok_or_else(unmarked)?;
+        self.set(keys, value, fence.keep, now.moment);
+        Ok(token)
     }
 
     /// Raises lower counters to the token of `fence`, and sets the expiry of all of them.
@@ -102,25 +99,17 @@ impl Counters {
 
     /// A fencing token up to this may be from before the node lost data.
     pub(super) fn floor(&self, namespace: &Namespace) -> u64 {
-        self.marks
-            .get(namespace.root())
-            .map_or(0, |mark| mark.floor)
+        let mark = self.marks.get(namespace.root());
+        mark.map_or(0, |mark| mark.floor)
     }
 
     /// From now on no counter of `namespace` counts for less than `floor`, which the other nodes gave.
     pub(super) fn raise_floor(&mut self, namespace: &Namespace, floor: Option<FencingToken>) {
         let floor = floor.map_or(0, FencingToken::get);
-        let Mark {
-            highest,
-            floor: low,
-        } = self.mark_mut(namespace);
-        for number in [highest, low] {
-            let known = if *number > FencingToken::LAST_COUNTED {
-                0
-            } else {
-                *number
-            };
-            *number = known.max(floor);
+        let mark = self.mark_mut(namespace);
+        for value in [&mut mark.highest, &mut mark.floor] {
+            let usable = Some(*value).filter(|value| *value <= FencingToken::LAST_COUNTED);
+            *value = usable.unwrap_or(0).max(floor);
         }
     }
 
@@ -136,13 +125,6 @@ impl Counters {
 
     fn mark_mut(&mut self, namespace: &Namespace) -> &mut Mark {
         self.marks.entry(namespace.root().into()).or_default()
-    }
-
-    /// Forgets everything.
-    #[cfg(feature = "test-util")]
-    pub(super) fn clear(&mut self) {
-        self.counts.clear();
-        self.marks.clear();
     }
 }
 

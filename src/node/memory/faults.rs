@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{oneshot, watch};
 
-use crate::moment::Moment;
+use crate::node::memory::records::Now;
 use crate::node::memory::store::Store;
 use crate::node::{NodeError, NodeErrorKind, NodeFuture, NodeState};
 
@@ -17,7 +17,7 @@ pub(super) struct Faults {
 }
 
 /// A command in the socket of a frozen node.
-pub(super) type Queued = Box<dyn FnOnce(&mut Store, Moment) + Send>;
+pub(super) type Queued = Box<dyn FnOnce(&mut Store, Now) + Send>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -61,7 +61,7 @@ impl Faults {
         execute: impl FnOnce(C) -> T + Send,
     ) -> Result<T, NodeError>
     where
-        C: FnOnce(&mut Store, Moment) -> T + Send + 'static,
+        C: FnOnce(&mut Store, Now) -> T + Send + 'static,
         T: Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();

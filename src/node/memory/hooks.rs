@@ -1,17 +1,13 @@
 //! What tests do to a memory node: its faults, and a look inside. Feature `test-util`.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::namespace::NodeKey;
-use crate::node::memory::counters::Counters;
 use crate::node::memory::faults::Mode;
-use crate::node::memory::markers::Markers;
+use crate::node::memory::loans::Loans;
 use crate::node::memory::node::MemoryNode;
-use crate::node::memory::records::Records;
-use crate::node::memory::store::Entry;
+use crate::node::memory::store::Data;
 
 /// Fault hooks and a look inside.
 impl MemoryNode {
@@ -48,49 +44,34 @@ impl MemoryNode {
     /// Loses every key, the counters and the memory of having voted, as a restart without persistence does.
     pub fn forget(&self) {
         let mut store = self.shared.store();
-        store.entries.clear();
-        store.counters.clear();
-        store.markers.forget();
-        store.records.clear();
-        store.loans.clear();
+        store.data = Data::default();
+        store.data.markers.restart("");
+        store.loans = Loans::default();
     }
 
     /// Its data right now, for a later [`restore`](Self::restore), as a server saves it to a file.
     #[must_use]
     pub fn snapshot(&self) -> MemorySnapshot {
-        let store = self.shared.store();
-        MemorySnapshot(Arc::new(Saved {
-            entries: store.entries.clone(),
-            counters: store.counters.clone(),
-            markers: store.markers.clone(),
-            records: store.records.clone(),
-        }))
+        MemorySnapshot(Arc::new(self.shared.store().data.clone()))
     }
 
     /// Restores that data and loses all later data, as a server that restarts from its file. What has expired meanwhile
     /// is gone. It does not vote before it was promoted.
     pub fn restore(&self, snapshot: &MemorySnapshot) {
-        let Saved {
-            entries,
-            counters,
-            markers,
-            records,
-        } = &*snapshot.0;
         // No two quarantines have one name.
         let id = format!("restored:{}", RESTORED.fetch_add(1, Ordering::Relaxed));
         let mut store = self.shared.store();
-        store.entries.clone_from(entries);
-        store.counters.clone_from(counters);
-        store.markers = markers.of_another(&id);
-        store.records.clone_from(records);
+        store.data.clone_from(&snapshot.0);
+        store.data.markers.restart(&id);
     }
 
     /// The secret that holds `key` (as the node knows it, with its namespace) right now.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<Vec<u8>> {
-        let now = self.shared.now();
+        let now = self.shared.now().moment;
         self.shared
             .store()
+            .data
             .entries
             .iter()
             .find(|(name, entry)| name.as_str() == key && entry.expires > now)
@@ -100,15 +81,14 @@ impl MemoryNode {
     /// The keys that are held right now, sorted.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
-        let now = self.shared.now();
-        let mut keys: Vec<String> = self
-            .shared
-            .store()
+        let now = self.shared.now().moment;
+        let store = self.shared.store();
+        let held = store
+            .data
             .entries
             .iter()
-            .filter(|(_, entry)| entry.expires > now)
-            .map(|(key, _)| key.as_str().to_owned())
-            .collect();
+            .filter(|(_, entry)| entry.expires > now);
+        let mut keys: Vec<String> = held.map(|(key, _)| key.as_str().to_owned()).collect();
         keys.sort_unstable();
         keys
     }
@@ -139,14 +119,7 @@ impl MemoryNode {
 
 /// What a [`MemoryNode`] had at one moment. Made by [`MemoryNode::snapshot`]; clones share it.
 #[derive(Clone)]
-pub struct MemorySnapshot(Arc<Saved>);
-
-struct Saved {
-    entries: HashMap<NodeKey, Entry>,
-    counters: Counters,
-    markers: Markers,
-    records: Records,
-}
+pub struct MemorySnapshot(Arc<Data>);
 
 static RESTORED: AtomicU64 = AtomicU64::new(0);
 

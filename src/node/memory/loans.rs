@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::moment::Moment;
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, NodeKeys};
 use crate::node::{EndClaim, ReleaseRequest, VerifyRequest};
 use crate::token::{Claim, OwnerHash, OwnerToken};
 
@@ -31,8 +31,7 @@ impl Loans {
         let Some(claim) = &request.claim else {
             return true;
         };
-        let lock = (request.keys.namespace().clone(), request.owner);
-        self.note(lock, claim, now)
+        self.note(lock_of(&request.keys, request.owner), claim, now)
     }
 
     fn note(&mut self, lock: (Namespace, OwnerHash), claim: &Claim, now: Moment) -> bool {
@@ -55,7 +54,7 @@ impl Loans {
 
     /// Ends a claim. `is_owned`: the owner still holds the lock.
     pub(super) fn end(&mut self, request: &EndClaim, is_owned: bool, now: Moment) {
-        let (lock, claim) = (lock_of(request), &request.claim);
+        let (lock, claim) = (lock_of(&request.keys, request.owner), &request.claim);
         let known = self.lent.get_mut(&lock);
         let known = known.and_then(|lent| lent.loans.get_mut(&claim.loan));
         match known {
@@ -80,10 +79,7 @@ impl Loans {
         if !request.lent {
             return false;
         }
-        let lock = &(
-            request.keys.namespace().clone(),
-            OwnerHash::of(&request.token),
-        );
+        let lock = &lock_of(&request.keys, OwnerHash::of(&request.token));
         let lent = self.lent.get(lock).filter(|lent| lent.expires > now);
         let at_work = lent.is_some_and(|lent| lent.loans.values().any(|loan| loan.at_work));
         if !at_work {
@@ -91,14 +87,8 @@ impl Loans {
         }
         at_work
     }
-
-    /// Forgets everything.
-    #[cfg(feature = "test-util")]
-    pub(super) fn clear(&mut self) {
-        self.lent.clear();
-    }
 }
 
-fn lock_of(request: &EndClaim) -> (Namespace, OwnerHash) {
-    (request.keys.namespace().clone(), request.owner)
+fn lock_of(keys: &NodeKeys, owner: OwnerHash) -> (Namespace, OwnerHash) {
+    (keys.namespace().clone(), owner)
 }

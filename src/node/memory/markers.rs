@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::namespace::Namespace;
 use crate::node::{
-    CheckInMode, CheckInReply, CheckInRequest, ClusterConfig, NodeError, NodeErrorKind,
-    PromoteRequest,
+    CheckInMode, CheckInReply, CheckInRequest, ClusterConfig, NodeError, PromoteRequest,
+    lease_too_long, quarantined,
 };
 use crate::token::FencingToken;
 
@@ -122,16 +122,10 @@ impl Markers {
         lease: Option<Duration>,
     ) -> Result<(), NodeError> {
         if !self.is_voting(namespace, config)? {
-            return Err(NodeError::new(
-                NodeErrorKind::Quarantined,
-                "it may have forgotten locks and does not vote before those have ended",
-            ));
+            return Err(quarantined());
         }
         if lease > Some(self.longest(namespace, config)) {
-            return Err(NodeError::new(
-                NodeErrorKind::Quarantined,
-                "it has not been told yet of leases as long as ours",
-            ));
+            return Err(lease_too_long());
         }
         Ok(())
     }
@@ -189,25 +183,16 @@ impl Markers {
         true
     }
 
-    /// The markers of a server that restarts with this data: the same, except that its identity is new, so that it
-    /// begins a quarantine called `id`.
+    /// The server restarts with the data that it has: its identity is new, so that a quarantine called `id` begins
+    /// under each marker.
     #[cfg(feature = "test-util")]
-    pub(super) fn of_another(&self, id: &str) -> Self {
-        let mut found = self.clone();
-        for marker in found.markers.values_mut() {
+    pub(super) fn restart(&mut self, id: &str) {
+        for marker in self.markers.values_mut() {
             marker.mode = Mode::Quarantined {
                 id: id.to_owned(),
                 unused: false,
             };
         }
-        found.forgot = true;
-        found
-    }
-
-    /// Forgets everything.
-    #[cfg(feature = "test-util")]
-    pub(super) fn forget(&mut self) {
-        self.markers.clear();
         self.forgot = true;
     }
 }

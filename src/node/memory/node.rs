@@ -4,10 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::clock::{Clock, SystemClock};
-use crate::moment::Moment;
 use crate::namespace::NodeKey;
 use crate::node::memory::counters::check_floor;
-
 #[cfg(feature = "test-util")]
 use crate::node::memory::faults::Faults;
 use crate::node::memory::records::Now;
@@ -71,7 +69,7 @@ impl MemoryNode {
     /// Runs `command` on the store when it is polled: with faults, also later or not at all.
     fn run<T: Send + 'static>(
         &self,
-        command: impl FnOnce(&mut Store, Moment) -> T + Send + 'static,
+        command: impl FnOnce(&mut Store, Now) -> T + Send + 'static,
     ) -> NodeFuture<Result<T, NodeError>> {
         self.try_run(move |store, now| Ok(command(store, now)))
     }
@@ -79,7 +77,7 @@ impl MemoryNode {
     /// The same for a command that can be refused.
     fn try_run<T: Send + 'static>(
         &self,
-        command: impl FnOnce(&mut Store, Moment) -> Result<T, NodeError> + Send + 'static,
+        command: impl FnOnce(&mut Store, Now) -> Result<T, NodeError> + Send + 'static,
     ) -> NodeFuture<Result<T, NodeError>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
@@ -95,23 +93,12 @@ impl MemoryNode {
 }
 
 impl Shared {
-    pub(super) fn now(&self) -> Moment {
-        self.clock
-            .get_or_init(|| Arc::new(SystemClock::new()))
-            .now()
-    }
-
-    fn unix_micros(&self) -> u64 {
-        self.clock
-            .get_or_init(|| Arc::new(SystemClock::new()))
-            .unix_micros()
-    }
-
-    /// What both clocks show.
-    fn both(&self, moment: Moment) -> Now {
+    pub(super) fn now(&self) -> Now {
+        let system = || Arc::new(SystemClock::new()) as Arc<dyn Clock>;
+        let clock = self.clock.get_or_init(system);
         Now {
-            moment,
-            unix_micros: self.unix_micros(),
+            moment: clock.now(),
+            unix_micros: clock.unix_micros(),
         }
     }
 
@@ -120,7 +107,7 @@ impl Shared {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn execute<T>(&self, command: impl FnOnce(&mut Store, Moment) -> T) -> T {
+    pub(super) fn execute<T>(&self, command: impl FnOnce(&mut Store, Now) -> T) -> T {
         let now = self.now();
         let mut store = self.store();
         command(&mut store, now)
@@ -152,57 +139,54 @@ impl Node for MemoryNode {
     }
 
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        let shared = Arc::clone(&self.shared);
-        self.try_run(move |store, now| store.acquire(&request, now, shared.unix_micros()))
+        self.try_run(move |store, now| store.acquire(&request, now))
     }
 
     fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
         self.run(move |store, now| {
             store.count_command();
+            let requests = requests.iter();
             requests
-                .iter()
-                .map(|request| store.extend(request, now))
+                .map(|request| store.extend(request, now.moment))
                 .collect()
         })
     }
 
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        self.run(move |store, now| store.release(&request, now))
+        self.run(move |store, now| store.release(&request, now.moment))
     }
 
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
-        self.try_run(move |store, now| store.raise(&request, now))
+        self.try_run(move |store, now| store.raise(&request, now.moment))
     }
 
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        let shared = Arc::clone(&self.shared);
-        self.try_run(move |store, now| store.recall(&request, shared.both(now)))
+        self.try_run(move |store, now| store.recall(&request, now))
     }
 
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
-        let shared = Arc::clone(&self.shared);
-        self.try_run(move |store, now| store.complete(&request, shared.both(now)))
+        self.try_run(move |store, now| store.complete(&request, now))
     }
 
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
         self.try_run(move |store, now| {
             store.count_command();
-            store.verify(&request, now)
+            store.verify(&request, now.moment)
         })
     }
 
     fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
         self.run(move |store, now| {
             store.count_command();
-            store.end_claim(&request, now);
+            store.end_claim(&request, now.moment);
         })
     }
 
     fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
         self.try_run(move |store, _| {
-            let mark = store.counters.mark(&request.namespace);
+            let mark = store.data.counters.mark(&request.namespace);
             let high_water = mark.as_ref().ok().copied().flatten();
-            match (store.markers.check_in(&request, high_water), mark) {
+            match (store.data.markers.check_in(&request, high_water), mark) {
                 // The other nodes would be given this mark.
                 (CheckInReply::Voting { .. }, Err(error)) => Err(error),
                 (reply, _) => Ok(reply),
@@ -213,11 +197,10 @@ impl Node for MemoryNode {
     fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         self.try_run(move |store, _| {
             check_floor(request.floor)?;
-            let promoted = store.markers.promote(&request);
+            let data = &mut store.data;
+            let promoted = data.markers.promote(&request);
             if promoted {
-                store
-                    .counters
-                    .raise_floor(&request.namespace, request.floor);
+                data.counters.raise_floor(&request.namespace, request.floor);
             }
             Ok(promoted)
         })

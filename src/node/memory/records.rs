@@ -104,10 +104,4 @@ impl Records {
             self.slots.remove(key);
         }
     }
-
-    /// Forgets everything.
-    #[cfg(feature = "test-util")]
-    pub(super) fn clear(&mut self) {
-        self.slots.clear();
-    }
 }

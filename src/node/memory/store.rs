@@ -9,27 +9,32 @@ use crate::node::memory::counters::Counters;
 use crate::node::memory::listeners::Listeners;
 use crate::node::memory::loans::Loans;
 use crate::node::memory::markers::Markers;
-use crate::node::memory::records::Records;
+use crate::node::memory::records::{Now, Records};
 use crate::node::{
-    AcquireReply, AcquireRequest, ClusterConfig, EndClaim, ExtendReply, ExtendRequest, Fence,
-    Holder, NodeError, RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, VerifyReply,
-    VerifyRequest,
+    AcquireReply, AcquireRequest, EndClaim, ExtendReply, ExtendRequest, Holder, NodeError,
+    RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, VerifyReply, VerifyRequest,
 };
 use crate::token::{OwnerHash, OwnerToken};
 
-/// The keys of one node.
+/// The state of one node.
 #[derive(Default)]
 pub(super) struct Store {
+    pub(super) data: Data,
+    pub(super) loans: Loans,
+    pub(super) listeners: Listeners,
+    #[cfg(feature = "test-util")]
+    pub(super) commands: u64,
+}
+
+/// What a server saves to its file.
+#[derive(Clone, Default)]
+pub(super) struct Data {
     pub(super) entries: HashMap<NodeKey, Entry>,
     // Sweep when the map has grown to this.
     sweep_at: usize,
     pub(super) counters: Counters,
     pub(super) markers: Markers,
     pub(super) records: Records,
-    pub(super) loans: Loans,
-    pub(super) listeners: Listeners,
-    #[cfg(feature = "test-util")]
-    pub(super) commands: u64,
 }
 
 /// One held key.
@@ -47,58 +52,63 @@ impl Entry {
 }
 
 impl Store {
-    pub(super) fn live(&self, key: &NodeKey, now: Moment) -> Option<&Entry> {
-        self.entries.get(key).filter(|entry| entry.expires > now)
+    fn live(&self, key: &NodeKey, now: Moment) -> Option<&Entry> {
+        let entry = self.data.entries.get(key);
+        entry.filter(|entry| entry.expires > now)
     }
 
-    fn set(&mut self, key: NodeKey, token: OwnerToken, ttl: Duration, now: Moment) {
-        if self.entries.len() >= self.sweep_at.max(64) {
-            self.entries.retain(|_, entry| entry.expires > now);
-            // Twice the number of live entries: each sweep follows as many inserts.
-            self.sweep_at = self.entries.len().saturating_mul(2);
-        }
+    /// Whether `key` holds `token`.
+    pub(super) fn holds(&self, key: &NodeKey, token: &OwnerToken, now: Moment) -> bool {
+        let entry = self.live(key, now);
+        entry.is_some_and(|entry| entry.token == *token)
+    }
+
+    /// Sets all keys to the token.
+    fn set(&mut self, keys: &NodeKeys, token: OwnerToken, ttl: Duration, now: Moment) {
+        let Data {
+            entries, sweep_at, ..
+        } = &mut self.data;
         let expires = now + ttl;
-        self.entries.insert(key, Entry { token, expires });
+        for key in keys.as_slice() {
+            if entries.len() >= (*sweep_at).max(64) {
+                entries.retain(|_, entry| entry.expires > now);
+                // Twice the number of live entries: each sweep follows as many inserts.
+                *sweep_at = entries.len().saturating_mul(2);
+            }
+            entries.insert(key.clone(), Entry { token, expires });
+        }
     }
 
     /// Another owner's entry among `keys`, and the index of its key.
     fn rival(&self, keys: &NodeKeys, token: &OwnerToken, now: Moment) -> Option<(usize, Holder)> {
         let keys = keys.as_slice().iter().enumerate();
-        let mut live = keys.filter_map(|(place, key)| Some((place, self.live(key, now)?)));
+        let mut live = keys.filter_map(|(index, key)| Some((index, self.live(key, now)?)));
         live.find(|(_, entry)| entry.token != *token)
-            .map(|(place, entry)| (place, entry.holder(now)))
+            .map(|(index, entry)| (index, entry.holder(now)))
     }
 
     fn holds_all(&self, keys: &NodeKeys, token: &OwnerToken, now: Moment) -> bool {
-        let ours = |key| {
-            self.live(key, now)
-                .is_some_and(|entry| entry.token == *token)
-        };
-        keys.as_slice().iter().all(ours)
+        let mut keys = keys.as_slice().iter();
+        keys.all(|key| self.holds(key, token, now))
     }
 
     pub(super) fn acquire(
         &mut self,
         request: &AcquireRequest,
-        now: Moment,
-        unix_micros: u64,
+        now: Now,
     ) -> Result<AcquireReply, NodeError> {
         self.count_command();
+        let (keys, markers) = (&request.keys, &self.data.markers);
         if let Some(config) = &request.config {
-            self.markers
-                .admit(request.keys.namespace(), config, Some(request.ttl))?;
+            markers.admit(keys.namespace(), config, Some(request.ttl))?;
         }
-        if let Some((place, holder)) = self.rival(&request.keys, &request.token, now) {
-            return Ok(AcquireReply::Held(holder.of_key(place)));
+        if let Some((index, holder)) = self.rival(keys, &request.token, now.moment) {
+            return Ok(AcquireReply::Held(holder.of_key(index)));
         }
-        let number = |fence| {
-            self.counters
-                .advance(&request.keys, fence, now, unix_micros)
-        };
-        let fence = request.fence.map(number).transpose()?;
-        for key in request.keys.as_slice() {
-            self.set(key.clone(), request.token, request.ttl, now);
-        }
+        let counters = &mut self.data.counters;
+        let advance = |fence| counters.advance(keys, fence, now);
+        let fence = request.fence.map(advance).transpose()?;
+        self.set(keys, request.token, request.ttl, now.moment);
         Ok(AcquireReply::Granted { fence })
     }
 
@@ -107,48 +117,34 @@ impl Store {
         request: &ExtendRequest,
         now: Moment,
     ) -> Result<ExtendReply, NodeError> {
+        let (keys, markers) = (&request.keys, &self.data.markers);
         let voting = match &request.config {
-            Some(config) => self.votes(request, config)?,
+            Some(config) => {
+                let longest = markers.longest(keys.namespace(), config);
+                markers.is_voting(keys.namespace(), config)? && request.ttl <= longest
+            }
             None => true,
         };
-        if let Some((_, holder)) = self.rival(&request.keys, &request.token, now) {
+        if let Some((_, holder)) = self.rival(keys, &request.token, now) {
             return Ok(ExtendReply::Held(holder));
         }
-        let held = self.holds_all(&request.keys, &request.token, now);
+        let held = self.holds_all(keys, &request.token, now);
         if !held && !request.refill {
             return Ok(ExtendReply::Absent);
         }
-        let counted = self.raise_counters(&request.keys, request.fence, now);
+        let counters = &mut self.data.counters;
+        let raise = |fence| counters.raise(keys, fence, now);
+        let counted = request.fence.map(raise).transpose();
         // If the counters are unusable the lock is still extended; a key that is set again needs its counter.
         if !held {
             counted?;
         }
-        for key in request.keys.as_slice() {
-            self.set(key.clone(), request.token, request.ttl, now);
-        }
+        self.set(keys, request.token, request.ttl, now);
         Ok(match (voting, held) {
             (false, _) => ExtendReply::Quarantined,
             (true, true) => ExtendReply::Extended,
             (true, false) => ExtendReply::Refilled,
         })
-    }
-
-    fn votes(&self, request: &ExtendRequest, config: &ClusterConfig) -> Result<bool, NodeError> {
-        let namespace = request.keys.namespace();
-        let voting = self.markers.is_voting(namespace, config)?;
-        Ok(voting && request.ttl <= self.markers.longest(namespace, config))
-    }
-
-    fn raise_counters(
-        &mut self,
-        keys: &NodeKeys,
-        fence: Option<Fence>,
-        now: Moment,
-    ) -> Result<(), NodeError> {
-        match fence {
-            Some(fence) => self.counters.raise(keys, fence, now),
-            None => Ok(()),
-        }
     }
 
     pub(super) fn raise(
@@ -160,7 +156,8 @@ impl Store {
         if !self.holds_all(&request.keys, &request.token, now) {
             return Ok(RaiseReply::NotOwner);
         }
-        self.counters.raise(&request.keys, request.fence, now)?;
+        let counters = &mut self.data.counters;
+        counters.raise(&request.keys, request.fence, now)?;
         Ok(RaiseReply::Raised)
     }
 
@@ -169,13 +166,13 @@ impl Store {
         request: &VerifyRequest,
         now: Moment,
     ) -> Result<VerifyReply, NodeError> {
+        let (namespace, markers) = (request.keys.namespace(), &self.data.markers);
+        let mut remaining = Duration::MAX;
         if let Some(config) = &request.config {
-            self.markers.admit(request.keys.namespace(), config, None)?;
+            markers.admit(namespace, config, None)?;
+            // A lock that is set for longer than the node knows of counts for no longer.
+            remaining = markers.longest(namespace, config);
         }
-        // A lock that is set for longer than the node knows of counts for no longer.
-        let mut remaining = request.config.as_ref().map_or(Duration::MAX, |config| {
-            self.markers.longest(request.keys.namespace(), config)
-        });
         for key in request.keys.as_slice() {
             match self.live(key, now) {
                 Some(entry) if OwnerHash::of(&entry.token) == request.owner => {
@@ -203,16 +200,12 @@ impl Store {
         }
         let (mut ours, mut told) = (false, 0);
         for key in request.keys.as_slice() {
-            if !self
-                .live(key, now)
-                .is_some_and(|entry| entry.token == request.token)
-            {
-                continue;
-            }
-            ours = true;
-            self.entries.remove(key);
-            if request.announce {
-                told = told.max(self.listeners.announce(key));
+            if self.holds(key, &request.token, now) {
+                ours = true;
+                self.data.entries.remove(key);
+                if request.announce {
+                    told = told.max(self.listeners.announce(key));
+                }
             }
         }
         if ours {

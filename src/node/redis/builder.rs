@@ -43,17 +43,6 @@ enum Place {
 }
 
 impl RedisNodeBuilder {
-    pub(super) fn new(url: &str) -> Self {
-        Self::at(Place::Url(url.to_owned()))
-    }
-
-    pub(super) fn sentinel(urls: Vec<String>, master: &str) -> Self {
-        Self::at(Place::Sentinels {
-            urls,
-            master: master.to_owned(),
-        })
-    }
-
     fn at(place: Place) -> Self {
         Self {
             place,
@@ -64,10 +53,7 @@ impl RedisNodeBuilder {
             require: None,
             within: None,
             connections: None,
-            allowed: Allowed {
-                eviction: false,
-                replicas: false,
-            },
+            allowed: Allowed::default(),
             confirm_within: None,
         }
     }
@@ -281,7 +267,7 @@ impl RedisNodeBuilder {
                 target::target(urls, master, within, access, certificates)?
             }
         };
-        // Those that are asked for their word are expected, and Sentinels have none to name without them.
+        // Replicas that must acknowledge are expected, and without replicas Sentinels have no server to promote.
         let watched = matches!(self.place, Place::Sentinels { .. });
         let allowed = Allowed {
             replicas: self.allowed.replicas || replicas.is_some() || watched,
@@ -335,7 +321,7 @@ impl RedisNode {
 
     /// A node at `url` with settings of its own.
     pub fn builder(url: &str) -> RedisNodeBuilder {
-        RedisNodeBuilder::new(url)
+        RedisNodeBuilder::at(Place::Url(url.to_owned()))
     }
 
     /// A node at `url` with replicas, which must acknowledge what is granted here: by default one of them, in a third
@@ -373,6 +359,9 @@ impl RedisNode {
         master: &str,
     ) -> RedisNodeBuilder {
         let urls = urls.into_iter().map(|url| url.as_ref().to_owned());
-        RedisNodeBuilder::sentinel(urls.collect(), master)
+        RedisNodeBuilder::at(Place::Sentinels {
+            urls: urls.collect(),
+            master: master.to_owned(),
+        })
     }
 }

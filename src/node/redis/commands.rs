@@ -1,34 +1,81 @@
 //! Commands on one connection: runs scripts, waits for replicas, and reads the replies.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 
 use crate::node::redis::connection::Connection;
 use crate::node::redis::error::failed;
 use crate::node::redis::replicas::Replicas;
 use crate::node::redis::script::Script;
+use crate::node::redis::shared::Shared;
 use crate::node::redis::{replies, scripts};
 use crate::node::{
-    AcquireReply, AcquireRequest, ClusterConfig, CompleteReply, ExtendReply, ExtendRequest,
-    NodeError, ReleaseRequest,
+    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, ExtendReplies, ExtendReply,
+    ExtendRequest, NodeError, ReleaseRequest,
 };
 
-/// Runs a script that acquires a lock.
+/// Runs a script that acquires a lock, and releases the lock if too few replicas have it. A record that too few have is
+/// not returned either: a failover may lose it.
 pub(super) async fn acquire(
-    replicas: Option<&Replicas>,
+    shared: &Shared,
+    script: &Script,
+    request: &AcquireRequest,
+    cmd: impl FnOnce(&Connection) -> Cmd,
+) -> Result<AcquireReply, NodeError> {
+    let mut connection = shared.connection(&request.token)?;
+    let cmd = cmd(&connection);
+    let (value, acknowledged) = run_and_wait(shared, &mut connection, script, cmd).await?;
+    let reply = replies::read_acquire(value, request.config.as_deref())?;
+    match acknowledged {
+        Err(error) if !matches!(reply, AcquireReply::Held(_)) => {
+            // If this fails or is dropped, the caller still sends a release. If nothing was granted, it does nothing.
+            let release = ReleaseRequest::new(request.keys.clone(), request.token, false);
+            let release = scripts::release(&release, connection.since());
+            let _ = Box::pin(run(&mut connection, &scripts::RELEASE, &release)).await;
+            Err(error)
+        }
+        _ => Ok(reply),
+    }
+}
+
+/// Runs a completion. A record that too few replicas have does not count; it stays where it is.
+pub(super) async fn complete(
+    shared: &Shared,
+    request: &CompleteRequest,
+) -> Result<CompleteReply, NodeError> {
+    let token = &request.release.token;
+    let mut connection = match &request.record {
+        Some(_) => shared.connection(token)?,
+        None => shared.connections.connection_for(token)?,
+    };
+    let (identity, since) = (connection.identity(), connection.since());
+    let cmd = scripts::complete(request, identity, since, shared.replicas.is_some());
+    let script = &scripts::COMPLETE;
+    let (value, acknowledged) = run_and_wait(shared, &mut connection, script, cmd).await?;
+    let reply = replies::read_complete(&value, request.config.as_deref())?;
+    if matches!(reply, CompleteReply::Stored { .. }) {
+        acknowledged?;
+    }
+    Ok(reply)
+}
+
+/// Runs one script, and waits for the replicas if the node has any. Returns the reply, and whether enough replicas have
+/// acknowledged what was written.
+async fn run_and_wait(
+    shared: &Shared,
     connection: &mut Connection,
     script: &Script,
     cmd: Cmd,
-    request: &AcquireRequest,
-) -> Result<AcquireReply, NodeError> {
-    if let Some(replicas) = replicas {
+) -> Result<(Value, Result<(), NodeError>), NodeError> {
+    match &shared.replicas {
+        None => Ok((run(connection, script, &cmd).await?, Ok(()))),
         // In a box, so that the futures of plain nodes stay small.
-        return Box::pin(acquire_replicated(
-            connection, replicas, script, cmd, request,
-        ))
-        .await;
+        Some(replicas) => Box::pin(call_and_wait(connection, replicas, script, cmd)).await,
     }
-    let answer = run(connection, script, &cmd).await?;
-    replies::read_acquire(answer, request.config.as_deref())
 }
 
 /// Runs one script. If the server has lost it, loads it and runs it again.
@@ -37,7 +84,7 @@ pub(super) async fn run(
     script: &Script,
     cmd: &Cmd,
 ) -> Result<Value, NodeError> {
-    let answer = match connection.call(cmd).await {
+    let value = match connection.call(cmd).await {
         Err(error) if is_unknown_script(error.kind()) => {
             match connection.call(&script.load()).await {
                 Ok(_) => connection.call(cmd).await,
@@ -46,58 +93,108 @@ pub(super) async fn run(
         }
         result => result,
     };
-    answer.map_err(|error| failed(&error))
+    value.map_err(|error| failed(&error))
 }
 
 const fn is_unknown_script(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Server(ServerErrorKind::NoScript))
 }
 
-/// Extends in chunks, all in one message. An error of one chunk is the error of each of its locks.
-pub(super) async fn extend(
-    connection: &mut Connection,
-    requests: &[ExtendRequest],
-    replicas: Option<&Replicas>,
-) -> Result<Vec<Result<ExtendReply, NodeError>>, RedisError> {
+/// Extends locks, each on the connection of its token.
+pub(super) async fn extend(shared: &Shared, requests: &[ExtendRequest]) -> ExtendReplies {
+    if requests.is_empty() {
+        return Ok(Vec::new());
+    }
+    if shared.connections.count() > 1 {
+        return Ok(Box::pin(extend_on_all(shared, requests)).await);
+    }
+    extend_on(shared, 0, requests).await
+}
+
+/// Extends locks whose tokens are spread over several connections. One connection's failure is that of its locks alone.
+async fn extend_on_all(shared: &Shared, requests: &[ExtendRequest]) -> Vec<Extended> {
+    let mut parts = vec![(Vec::new(), Vec::new()); shared.connections.count()];
+    for (index, request) in requests.iter().enumerate() {
+        if let Some((indices, part)) = parts.get_mut(shared.connections.of(&request.token)) {
+            indices.push(index);
+            part.push(request.clone());
+        }
+    }
+    let parts = parts.into_iter().enumerate();
+    let parts = parts.filter(|(_, (indices, _))| !indices.is_empty());
+    let jobs = parts.map(|(connection, (indices, part))| {
+        let job: Job<'_> = Box::pin(async move {
+            let replies = extend_on(shared, connection, &part).await;
+            let replies = replies.unwrap_or_else(|error| vec![Err(error); part.len()]);
+            indices.into_iter().zip(replies).collect()
+        });
+        job
+    });
+    let mut replies = all(jobs.collect()).await;
+    replies.sort_unstable_by_key(|(index, _)| *index);
+    replies.into_iter().map(|(_, reply)| reply).collect()
+}
+
+/// The extend on one connection: its replies with their indices in the whole.
+type Job<'a> = Pin<Box<dyn Future<Output = Vec<(usize, Extended)>> + Send + 'a>>;
+
+/// Runs all jobs concurrently. There are few, so each wake-up polls all that are left.
+async fn all(mut jobs: Vec<Job<'_>>) -> Vec<(usize, Extended)> {
+    let mut done = Vec::new();
+    poll_fn(|cx| {
+        jobs.retain_mut(|job| match job.as_mut().poll(cx) {
+            Poll::Ready(replies) => {
+                done.extend(replies);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if jobs.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    done
+}
+
+/// Extends on one connection, in chunks that go out in one message. An error of one chunk is the error of each of its
+/// locks.
+async fn extend_on(shared: &Shared, index: usize, requests: &[ExtendRequest]) -> ExtendReplies {
+    let mut connection = shared.connection_of(index)?;
     let chunks: Vec<&[ExtendRequest]> = scripts::chunks(requests).collect();
     let mut pipeline = redis::pipe();
     for chunk in &chunks {
         pipeline.add_command(scripts::extend(chunk, connection.identity()));
     }
-    if let Some(replicas) = replicas {
+    if let Some(replicas) = &shared.replicas {
         pipeline.add_command(replicas.wait());
     }
-    let answers = call_all(connection, &scripts::EXTEND, &pipeline).await?;
+    let values = call_all(&mut connection, &scripts::EXTEND, &pipeline).await;
+    let mut values = values.map_err(|error| failed(&error))?.into_iter();
     let mut replies = Vec::with_capacity(requests.len());
-    let mut answers = answers.into_iter();
     for chunk in chunks {
-        let answer = answers.next().unwrap_or(Value::Nil).extract_error();
-        let read = answer
-            .map_err(|error| {
-                connection.look_at(&error);
-                failed(&error)
-            })
-            .and_then(|answer| {
-                let ours = chunk.first().and_then(|request| request.config.as_deref());
-                replies::read_extend(&answer, chunk.len(), ours)
-            });
+        let ours = chunk.first().and_then(|request| request.config.as_deref());
+        let read = next_value(&connection, &mut values)
+            .and_then(|value| replies::read_extend(&value, chunk.len(), ours));
         match read {
             Ok(items) => {
-                connection.look_at_locks(&items);
+                connection.signals().look_at_locks(&items);
                 replies.extend(items);
             }
             Err(error) => replies.extend(chunk.iter().map(|_| Err(error.clone()))),
         }
     }
-    if let Some(replicas) = replicas {
-        discount(&mut replies, answers.next(), replicas);
+    if let Some(replicas) = &shared.replicas {
+        discount(&mut replies, values.next(), replicas);
     }
     Ok(replies)
 }
 
 /// Turns renewals that too few replicas acknowledged into errors. The locks stay where they are.
-fn discount(replies: &mut [Extended], answer: Option<Value>, replicas: &Replicas) {
-    let Err(error) = replicas.judge(answer) else {
+fn discount(replies: &mut [Extended], acknowledged: Option<Value>, replicas: &Replicas) {
+    let Err(error) = replicas.judge(acknowledged) else {
         return;
     };
     for reply in replies {
@@ -107,47 +204,7 @@ fn discount(replies: &mut [Extended], answer: Option<Value>, replicas: &Replicas
     }
 }
 
-/// Runs a script that acquires a lock, waits until enough replicas have it, and releases it if too few do. A record
-/// that too few have is not returned either: a failover may lose it.
-async fn acquire_replicated(
-    connection: &mut Connection,
-    replicas: &Replicas,
-    script: &Script,
-    cmd: Cmd,
-    request: &AcquireRequest,
-) -> Result<AcquireReply, NodeError> {
-    let (answer, acknowledged) = call_and_wait(connection, replicas, script, cmd).await?;
-    let reply = replies::read_acquire(answer, request.config.as_deref())?;
-    if matches!(reply, AcquireReply::Held(_)) {
-        return Ok(reply);
-    }
-    if let Err(error) = replicas.judge(acknowledged) {
-        // If this fails or is dropped, the caller still sends a release. If nothing was granted, it does nothing.
-        let release = ReleaseRequest::new(request.keys.clone(), request.token, false);
-        let release = scripts::release(&release, connection.since());
-        let _ = run(connection, &scripts::RELEASE, &release).await;
-        return Err(error);
-    }
-    Ok(reply)
-}
-
-/// Runs a completion. A record that too few replicas have does not count; it stays where it is.
-pub(super) async fn complete_replicated(
-    connection: &mut Connection,
-    replicas: &Replicas,
-    cmd: Cmd,
-    config: Option<&ClusterConfig>,
-) -> Result<CompleteReply, NodeError> {
-    let script = &scripts::COMPLETE;
-    let (answer, acknowledged) = call_and_wait(connection, replicas, script, cmd).await?;
-    let reply = replies::read_complete(&answer, config)?;
-    if matches!(reply, CompleteReply::Stored { .. }) {
-        replicas.judge(acknowledged)?;
-    }
-    Ok(reply)
-}
-
-/// Runs a script and waits for the replicas. Returns the reply, and the reply to `WAIT`.
+/// Runs a script and waits for the replicas. Returns the reply, and whether enough of them have acknowledged.
 ///
 /// One connection carries one such wait at a time: the server holds up everything behind a `WAIT`, so a second one
 /// in a row would hold up the releases twice as long.
@@ -156,20 +213,28 @@ async fn call_and_wait(
     replicas: &Replicas,
     script: &Script,
     cmd: Cmd,
-) -> Result<(Value, Option<Value>), NodeError> {
-    let signals = connection.share();
+) -> Result<(Value, Result<(), NodeError>), NodeError> {
+    let signals = Arc::clone(connection.signals());
     let _turn = signals.turn().await;
     let mut pipeline = redis::pipe();
     pipeline.add_command(cmd);
     pipeline.add_command(replicas.wait());
-    let answers = call_all(connection, script, &pipeline).await;
-    let mut answers = answers.map_err(|error| failed(&error))?.into_iter();
-    let answer = answers.next().unwrap_or(Value::Nil).extract_error();
-    let answer = answer.map_err(|error| {
-        connection.look_at(&error);
+    let values = call_all(connection, script, &pipeline).await;
+    let mut values = values.map_err(|error| failed(&error))?.into_iter();
+    let value = next_value(connection, &mut values)?;
+    Ok((value, replicas.judge(values.next())))
+}
+
+/// The next of the values that came for a pipeline. An error may say that the server has changed.
+fn next_value(
+    connection: &Connection,
+    values: &mut impl Iterator<Item = Value>,
+) -> Result<Value, NodeError> {
+    let value = values.next().unwrap_or(Value::Nil).extract_error();
+    value.map_err(|error| {
+        connection.signals().look_at(&error);
         failed(&error)
-    })?;
-    Ok((answer, answers.next()))
+    })
 }
 
 /// Runs the whole of a pipeline of scripts, again if the server has lost the script.
@@ -178,18 +243,18 @@ async fn call_all(
     script: &Script,
     pipeline: &Pipeline,
 ) -> Result<Vec<Value>, RedisError> {
-    let answers = connection.call_all(pipeline).await?;
-    if !answers.iter().any(is_lost_script) {
-        return Ok(answers);
+    let values = connection.call_all(pipeline).await?;
+    if !values.iter().any(is_lost_script) {
+        return Ok(values);
     }
     // All of it again: running it twice does no harm.
     connection.call(&script.load()).await?;
     connection.call_all(pipeline).await
 }
 
-fn is_lost_script(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
+fn is_lost_script(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
 /// The reply for one lock.
-pub(super) type Extended = Result<ExtendReply, NodeError>;
+type Extended = Result<ExtendReply, NodeError>;

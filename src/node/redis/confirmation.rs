@@ -1,4 +1,4 @@
-//! [`Board`]: what the Sentinels of a node said last, and whether most of them name the node's server.
+//! [`Confirmation`]: what the Sentinels of a node said last, and whether most of them name the node's server.
 //!
 //! A Sentinel goes from one master to the next and never back: each change has a number, its *epoch*, and the numbers
 //! grow. Two majorities have one Sentinel in common. So if most of them named one server in answer to questions sent at
@@ -11,7 +11,7 @@ pub(super) type Address = (String, u16);
 
 /// What a Sentinel said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Statement {
     pub(super) place: Place,
     /// The Sentinel's id.
     pub(super) id: Option<String>,
@@ -29,126 +29,131 @@ pub(super) struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trouble {
     pub(super) reason: String,
-    /// It replied, and will refuse until somebody fixes something.
+    /// It replied, and will refuse until an operator fixes something.
     pub(super) lasting: bool,
 }
 
 /// What is known of one Sentinel.
 #[derive(Clone, Debug, Default)]
-struct Heard {
+struct SentinelState {
     /// What it said last, and when it was asked that.
-    told: Option<(Moment, Told)>,
-    /// Why it did not answer since.
+    statement: Option<(Moment, Statement)>,
+    /// Why it did not reply since.
     trouble: Option<Trouble>,
 }
 
 /// The node's server.
 #[derive(Clone, Debug)]
-struct Seat {
+struct Server {
     run_id: String,
     epoch: String,
     /// Its addresses: Sentinels may know it by several.
-    names: Vec<Address>,
+    addresses: Vec<Address>,
     /// Most Sentinels named it when they were asked at this moment or later.
     confirmed: Option<Moment>,
 }
 
 /// What all listed Sentinels said last.
 #[derive(Clone, Debug)]
-pub(super) struct Board {
-    heard: Vec<Heard>,
-    seat: Option<Seat>,
+pub(super) struct Confirmation {
+    sentinels: Vec<SentinelState>,
+    server: Option<Server>,
 }
 
-impl Board {
+impl Confirmation {
     /// So many Sentinels, none of which has replied yet.
-    pub(super) fn new(sentinels: usize) -> Self {
+    pub(super) fn new(count: usize) -> Self {
         Self {
-            heard: vec![Heard::default(); sentinels],
-            seat: None,
+            sentinels: vec![SentinelState::default(); count],
+            server: None,
         }
     }
 
     /// How many Sentinels are a majority of those listed, whether they exist or not.
     const fn most(&self) -> usize {
-        self.heard.len() / 2 + 1
+        self.sentinels.len() / 2 + 1
     }
 
     /// Notes what a Sentinel said when it was asked at `asked`.
-    pub(super) fn note(&mut self, sentinel: usize, asked: Moment, answer: Result<Told, Trouble>) {
-        let Some(heard) = self.heard.get_mut(sentinel) else {
+    pub(super) fn note(
+        &mut self,
+        sentinel: usize,
+        asked: Moment,
+        said: Result<Statement, Trouble>,
+    ) {
+        let Some(state) = self.sentinels.get_mut(sentinel) else {
             return;
         };
-        match answer {
-            Ok(told) => {
-                heard.told = Some((asked, told));
-                heard.trouble = None;
+        match said {
+            Ok(statement) => {
+                state.statement = Some((asked, statement));
+                state.trouble = None;
             }
             Err(trouble) => {
                 // A Sentinel that refuses names no master any more. One that does not reply has not said anything new.
                 if trouble.lasting {
-                    heard.told = None;
+                    state.statement = None;
                 }
-                heard.trouble = Some(trouble);
+                state.trouble = Some(trouble);
             }
         }
         self.count();
     }
 
     /// The node's server is `run_id` now, which Sentinels know by the address in `place`.
-    pub(super) fn sit(&mut self, run_id: &str, place: &Place) {
-        self.seat = Some(Seat {
+    pub(super) fn set_server(&mut self, run_id: &str, place: &Place) {
+        self.server = Some(Server {
             run_id: run_id.to_owned(),
             epoch: place.epoch.clone(),
-            names: vec![place.address.clone()],
+            addresses: vec![place.address.clone()],
             confirmed: None,
         });
         self.count();
     }
 
     /// Sentinels know the server by this address, too.
-    pub(super) fn call(&mut self, name: &Address) {
-        if let Some(seat) = &mut self.seat
-            && !seat.names.contains(name)
+    pub(super) fn add_address(&mut self, address: &Address) {
+        if let Some(server) = &mut self.server
+            && !server.addresses.contains(address)
         {
-            seat.names.push(name.clone());
+            server.addresses.push(address.clone());
         }
         self.count();
     }
 
     fn count(&mut self) {
-        let confirmed = self.seat.as_ref().and_then(|seat| {
-            let names = |place: &Place| seat.is(place);
+        let confirmed = self.server.as_ref().and_then(|server| {
+            let names = |place: &Place| server.is(place);
             let mut asked: Vec<Moment> = self.votes(names).map(|(asked, _)| asked).collect();
             // Of the majority that was asked last, the one that was asked first.
             asked.sort_unstable_by(|one, other| other.cmp(one));
             asked.get(self.most() - 1).copied()
         });
-        if let Some(seat) = &mut self.seat {
-            seat.confirmed = confirmed;
+        if let Some(server) = &mut self.server {
+            server.confirmed = confirmed;
         }
     }
 
     /// When a majority that names the server `run_id` of this `epoch` was asked: the earliest of their questions.
     pub(super) fn confirmed(&self, run_id: &str, epoch: &str) -> Option<Moment> {
-        let seat = self.seat.as_ref()?;
-        let same = seat.run_id == run_id && seat.epoch == epoch;
-        seat.confirmed.filter(|_| same)
+        let server = self.server.as_ref()?;
+        let same = server.run_id == run_id && server.epoch == epoch;
+        server.confirmed.filter(|_| same)
     }
 
     /// The statements that `wanted` accepts, one per Sentinel, however often it is listed.
     fn votes(&self, wanted: impl Fn(&Place) -> bool) -> impl Iterator<Item = (Moment, &Place)> {
-        let votes = self.heard.iter().enumerate();
+        let votes = self.sentinels.iter().enumerate();
         let votes = votes.filter(|(index, _)| !self.is_double(*index));
-        let votes = votes.filter_map(|(_, heard)| heard.told.as_ref());
+        let votes = votes.filter_map(|(_, state)| state.statement.as_ref());
         votes
-            .map(|(asked, told)| (*asked, &told.place))
+            .map(|(asked, statement)| (*asked, &statement.place))
             .filter(move |(_, place)| wanted(place))
     }
 
     /// Whether a Sentinel is listed before, by another address.
     fn is_double(&self, index: usize) -> bool {
-        let mut ids = self.heard.iter().map(id).take(index + 1);
+        let mut ids = self.sentinels.iter().map(id).take(index + 1);
         match ids.next_back() {
             Some(Some(own)) => ids.any(|other| other == Some(own)),
             _ => false,
@@ -169,7 +174,7 @@ impl Board {
     }
 
     /// The server that most Sentinels may mean: they agree on the epoch, and its address is the most frequent one.
-    pub(super) fn favourite(&self, since: Moment) -> Option<Place> {
+    pub(super) fn likely_master(&self, since: Moment) -> Option<Place> {
         let named = self.named(since);
         let votes = |epoch: &str| -> usize {
             let alike = named.iter().filter(|(place, _)| place.epoch == epoch);
@@ -189,27 +194,28 @@ impl Board {
 
     /// Whether most Sentinels named the node's server last.
     pub(super) fn is_settled(&self) -> bool {
-        let seat = self.seat.as_ref();
-        seat.is_some_and(|seat| seat.confirmed.is_some())
+        let server = self.server.as_ref();
+        server.is_some_and(|server| server.confirmed.is_some())
     }
 
-    /// Whether `name` is an address of the node's server.
-    pub(super) fn knows(&self, name: &Address) -> bool {
-        let seat = self.seat.as_ref();
-        seat.is_some_and(|seat| seat.names.contains(name))
+    /// Whether `address` is one of the node's server.
+    pub(super) fn knows(&self, address: &Address) -> bool {
+        let server = self.server.as_ref();
+        server.is_some_and(|server| server.addresses.contains(address))
     }
 
     /// Whether every Sentinel has replied, or failed to, at least once.
     pub(super) fn is_complete(&self) -> bool {
-        let heard = |heard: &Heard| heard.told.is_some() || heard.trouble.is_some();
-        self.heard.iter().all(heard)
+        let has_replied =
+            |state: &SentinelState| state.statement.is_some() || state.trouble.is_some();
+        self.sentinels.iter().all(has_replied)
     }
 
-    /// Whether so many Sentinels refuse that no majority can agree before somebody fixes that.
+    /// Whether so many Sentinels refuse that no majority can agree before an operator fixes that.
     pub(super) fn is_hopeless(&self) -> bool {
-        let refuses = |heard: &&Heard| heard.trouble.as_ref().is_some_and(|it| it.lasting);
-        let refusing = self.heard.iter().filter(refuses).count();
-        self.heard.len() - refusing < self.most()
+        let refuses = |state: &&SentinelState| state.trouble.as_ref().is_some_and(|it| it.lasting);
+        let refusing = self.sentinels.iter().filter(refuses).count();
+        self.sentinels.len() - refusing < self.most()
     }
 
     /// What each Sentinel said of late, for people. `addresses` are theirs.
@@ -218,12 +224,12 @@ impl Board {
         since: Moment,
         addresses: impl Iterator<Item = &'a str>,
     ) -> String {
-        let said = self.heard.iter().enumerate().map(|(index, heard)| {
-            match (&heard.told, &heard.trouble) {
+        let said = self.sentinels.iter().enumerate().map(|(index, state)| {
+            match (&state.statement, &state.trouble) {
                 (_, Some(trouble)) => trouble.reason.clone(),
                 (Some(_), None) if self.is_double(index) => DOUBLE.to_owned(),
-                (Some((asked, told)), None) => {
-                    let (host, port) = &told.place.address;
+                (Some((asked, statement)), None) => {
+                    let (host, port) = &statement.place.address;
                     match *asked > since {
                         true => format!("says {host}:{port}"),
                         false => format!("has not answered since it said {host}:{port}"),
@@ -233,19 +239,21 @@ impl Board {
             }
         });
         let said = addresses.zip(said);
-        let said: Vec<String> = said.map(|(who, said)| format!("{who}: {said}")).collect();
+        let said: Vec<String> = said
+            .map(|(address, said)| format!("{address}: {said}"))
+            .collect();
         said.join("; ")
     }
 }
 
-impl Seat {
+impl Server {
     fn is(&self, place: &Place) -> bool {
-        self.epoch == place.epoch && self.names.contains(&place.address)
+        self.epoch == place.epoch && self.addresses.contains(&place.address)
     }
 }
 
-fn id(heard: &Heard) -> Option<&str> {
-    heard.told.as_ref()?.1.id.as_deref()
+fn id(state: &SentinelState) -> Option<&str> {
+    state.statement.as_ref()?.1.id.as_deref()
 }
 
 const DOUBLE: &str = "is the same Sentinel as one before it in the list";
@@ -267,105 +275,105 @@ mod tests {
         }
     }
 
-    fn told(port: u16, epoch: &str) -> Result<Told, Trouble> {
+    fn told(port: u16, epoch: &str) -> Result<Statement, Trouble> {
         let place = place(port, epoch);
-        Ok(Told { place, id: None })
+        Ok(Statement { place, id: None })
     }
 
-    fn silent() -> Result<Told, Trouble> {
+    fn silent() -> Result<Statement, Trouble> {
         let reason = "did not answer".to_owned();
         let lasting = false;
         Err(Trouble { reason, lasting })
     }
 
-    /// A board of Sentinels that were asked one second after the other, from the first on.
-    fn board(answers: &[Result<Told, Trouble>]) -> Board {
-        let mut board = Board::new(answers.len());
-        for (index, answer) in answers.iter().enumerate() {
-            board.note(index, at(1 + index as u64), answer.clone());
+    /// What is known after these statements of Sentinels that were asked one second after the other.
+    fn known_after(statements: &[Result<Statement, Trouble>]) -> Confirmation {
+        let mut known = Confirmation::new(statements.len());
+        for (index, statement) in statements.iter().enumerate() {
+            known.note(index, at(1 + index as u64), statement.clone());
         }
-        board
+        known
     }
 
     #[test]
     fn a_word_counts_from_when_enough_were_asked_for_it() {
-        let mut board = board(&[told(1, "5"), told(1, "5"), told(1, "5")]);
-        assert_eq!(board.confirmed("r", "5"), None, "nobody said where we are");
-        board.sit("r", &place(1, "5"));
+        let mut known = known_after(&[told(1, "5"), told(1, "5"), told(1, "5")]);
+        assert_eq!(known.confirmed("r", "5"), None, "nobody said where we are");
+        known.set_server("r", &place(1, "5"));
         // Two of three are most: those that were asked last.
-        assert_eq!(board.confirmed("r", "5"), Some(at(2)));
-        board.note(0, at(9), told(1, "5"));
-        assert_eq!(board.confirmed("r", "5"), Some(at(3)));
-        assert_eq!(board.confirmed("other", "5"), None);
-        assert_eq!(board.confirmed("r", "4"), None);
+        assert_eq!(known.confirmed("r", "5"), Some(at(2)));
+        known.note(0, at(9), told(1, "5"));
+        assert_eq!(known.confirmed("r", "5"), Some(at(3)));
+        assert_eq!(known.confirmed("other", "5"), None);
+        assert_eq!(known.confirmed("r", "4"), None);
         // What one said holds, though it answers no more, until it says something else.
-        board.note(2, at(10), silent());
-        assert_eq!(board.confirmed("r", "5"), Some(at(3)));
-        board.note(2, at(11), told(2, "6"));
-        assert_eq!(board.confirmed("r", "5"), Some(at(2)));
-        board.note(1, at(12), told(2, "6"));
-        assert_eq!(board.confirmed("r", "5"), None);
-        assert!(!board.is_settled());
-        assert_eq!(board.favourite(at(0)), Some(place(2, "6")));
+        known.note(2, at(10), silent());
+        assert_eq!(known.confirmed("r", "5"), Some(at(3)));
+        known.note(2, at(11), told(2, "6"));
+        assert_eq!(known.confirmed("r", "5"), Some(at(2)));
+        known.note(1, at(12), told(2, "6"));
+        assert_eq!(known.confirmed("r", "5"), None);
+        assert!(!known.is_settled());
+        assert_eq!(known.likely_master(at(0)), Some(place(2, "6")));
     }
 
     #[test]
     fn most_are_most_of_those_listed() {
-        let mut half = board(&[told(1, ""), told(1, ""), silent(), silent()]);
-        half.sit("r", &place(1, ""));
+        let mut half = known_after(&[told(1, ""), told(1, ""), silent(), silent()]);
+        half.set_server("r", &place(1, ""));
         assert_eq!(half.confirmed("r", ""), None);
-        assert_eq!(half.favourite(at(0)), None);
+        assert_eq!(half.likely_master(at(0)), None);
         assert!(half.is_complete() && !half.is_hopeless());
-        let mut one = board(&[told(1, "")]);
-        one.sit("r", &place(1, ""));
+        let mut one = known_after(&[told(1, "")]);
+        one.set_server("r", &place(1, ""));
         assert_eq!(one.confirmed("r", ""), Some(at(1)));
     }
 
     #[test]
     fn who_was_made_the_master_again_is_another() {
-        let mut board = board(&[told(1, "7"), told(1, "7"), told(1, "5")]);
-        board.sit("r", &place(1, "5"));
-        assert_eq!(board.confirmed("r", "5"), None);
-        assert_eq!(board.favourite(at(0)), Some(place(1, "7")));
-        board.sit("r", &place(1, "7"));
-        assert_eq!(board.confirmed("r", "7"), Some(at(1)));
+        let mut known = known_after(&[told(1, "7"), told(1, "7"), told(1, "5")]);
+        known.set_server("r", &place(1, "5"));
+        assert_eq!(known.confirmed("r", "5"), None);
+        assert_eq!(known.likely_master(at(0)), Some(place(1, "7")));
+        known.set_server("r", &place(1, "7"));
+        assert_eq!(known.confirmed("r", "7"), Some(at(1)));
     }
 
     #[test]
     fn one_server_may_have_several_names() {
-        let mut board = board(&[told(1, "5"), told(2, "5"), told(3, "5"), told(3, "4")]);
-        let favourite = board.favourite(at(0)).unwrap();
-        assert_eq!(favourite.epoch, "5", "three of four agree on that");
-        board.sit("r", &place(1, "5"));
-        board.call(&place(2, "5").address);
-        assert_eq!(board.confirmed("r", "5"), None);
-        board.call(&place(3, "5").address);
-        assert_eq!(board.confirmed("r", "5"), Some(at(1)));
+        let mut known = known_after(&[told(1, "5"), told(2, "5"), told(3, "5"), told(3, "4")]);
+        let likely_master = known.likely_master(at(0)).unwrap();
+        assert_eq!(likely_master.epoch, "5", "three of four agree on that");
+        known.set_server("r", &place(1, "5"));
+        known.add_address(&place(2, "5").address);
+        assert_eq!(known.confirmed("r", "5"), None);
+        known.add_address(&place(3, "5").address);
+        assert_eq!(known.confirmed("r", "5"), Some(at(1)));
     }
 
     #[test]
     fn a_sentinel_that_is_listed_twice_has_one_word() {
-        let known = |id: &str| {
+        let of = |id: &str| {
             let place = place(1, "");
             let id = Some(id.to_owned());
-            Ok(Told { place, id })
+            Ok(Statement { place, id })
         };
-        let mut board = board(&[known("a"), known("a"), silent()]);
-        board.sit("r", &place(1, ""));
-        assert_eq!(board.confirmed("r", ""), None);
-        let text = board.describe(at(0), ["x", "y", "z"].into_iter());
+        let mut known = known_after(&[of("a"), of("a"), silent()]);
+        known.set_server("r", &place(1, ""));
+        assert_eq!(known.confirmed("r", ""), None);
+        let text = known.describe(at(0), ["x", "y", "z"].into_iter());
         let wanted = format!("x: says h:1; y: {DOUBLE}; z: did not answer");
         assert_eq!(text, wanted);
-        board.note(2, at(9), known("b"));
-        assert_eq!(board.confirmed("r", ""), Some(at(1)));
+        known.note(2, at(9), of("b"));
+        assert_eq!(known.confirmed("r", ""), Some(at(1)));
     }
 
     #[test]
     fn answers_grow_old() {
-        let board = board(&[told(1, ""), told(1, ""), told(1, "")]);
-        assert_eq!(board.favourite(at(1)), Some(place(1, "")));
-        assert_eq!(board.favourite(at(2)), None);
-        let text = board.describe(at(2), ["x", "y", "z"].into_iter());
+        let known = known_after(&[told(1, ""), told(1, ""), told(1, "")]);
+        assert_eq!(known.likely_master(at(1)), Some(place(1, "")));
+        assert_eq!(known.likely_master(at(2)), None);
+        let text = known.describe(at(2), ["x", "y", "z"].into_iter());
         assert!(
             text.starts_with("x: has not answered since it said h:1;"),
             "{text}"
@@ -378,13 +386,13 @@ mod tests {
             reason: "no such name".to_owned(),
             lasting: true,
         };
-        let mut board = board(&[told(1, ""), told(1, ""), silent()]);
-        board.sit("r", &place(1, ""));
-        board.note(0, at(9), Err(refused.clone()));
-        assert_eq!(board.confirmed("r", ""), None);
-        assert!(!board.is_hopeless(), "the two others could agree");
-        board.note(1, at(9), Err(refused));
-        assert!(board.is_hopeless());
+        let mut known = known_after(&[told(1, ""), told(1, ""), silent()]);
+        known.set_server("r", &place(1, ""));
+        known.note(0, at(9), Err(refused.clone()));
+        assert_eq!(known.confirmed("r", ""), None);
+        assert!(!known.is_hopeless(), "the two others could agree");
+        known.note(1, at(9), Err(refused));
+        assert!(known.is_hopeless());
     }
 
     /// One question: when it was sent, how long later the Sentinel saw it, and how long later we had the answer.
@@ -402,12 +410,12 @@ mod tests {
             })
             .collect();
         answers.sort_unstable();
-        let mut board = Board::new(moves.len());
+        let mut known = Confirmation::new(moves.len());
         let epoch = at_server.to_string();
-        board.sit("r", &place(at_server, &epoch));
+        known.set_server("r", &place(at_server, &epoch));
         let known = answers.into_iter().map(|(when, sentinel, sent, server)| {
-            board.note(sentinel, at(sent), told(server, &server.to_string()));
-            (when, board.confirmed("r", &epoch))
+            known.note(sentinel, at(sent), told(server, &server.to_string()));
+            (when, known.confirmed("r", &epoch))
         });
         known.collect()
     }

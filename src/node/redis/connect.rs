@@ -5,12 +5,12 @@ use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
 use tokio::sync::watch;
 
 use crate::node::NodeContext;
-use crate::node::redis::connect_failure::{ConnectFailure, failure};
+use crate::node::redis::connect_failure::ConnectFailure;
 use crate::node::redis::connection::Connection;
 use crate::node::redis::info::Info;
 use crate::node::redis::look::Looks;
 use crate::node::redis::scripts;
-use crate::node::redis::sentinel::Lead;
+use crate::node::redis::sentinel::Route;
 use crate::node::redis::shared::Shared;
 
 /// How many commands wait in the client's channel before callers wait outside it.
@@ -36,8 +36,8 @@ pub(super) async fn connect(
     // Before anything can be sent on it: one tombstone too many does no harm.
     let since = context.clock.now();
     // It carries no subscriptions, so nothing is pushed but its own end.
-    let lead = shared.lead().await?;
-    let (mut connection, lost) = open(shared, &lead, |_| ()).await?;
+    let route = shared.route().await?;
+    let (mut connection, lost) = open(shared, &route, |_| ()).await?;
     let asked = context.clock.now();
     let (info, client_id) = look(shared, &mut connection).await?;
     context
@@ -56,7 +56,7 @@ pub(super) async fn connect(
     let clock = std::sync::Arc::clone(&context.clock);
     let connection = Connection::new(connection, looks.seen(info, asked), clock, since);
     connection.end_with(lost.clone());
-    if let Some(place) = lead.place {
+    if let Some(place) = route.place {
         connection.note_failover(&place.epoch);
         // The first connection watches for all of them that the server is the master, see `supervisor::replaced`.
         if let (Some(sentinels), 0) = (shared.target.way.sentinels(), index) {
@@ -74,7 +74,7 @@ pub(super) async fn connect(
 /// Opens a connection. The receiver is notified when it ends; `hear` is called with every push message before.
 pub(super) async fn open(
     shared: &Shared,
-    lead: &Lead,
+    route: &Route,
     hear: impl Fn(&PushInfo) + Send + Sync + 'static,
 ) -> Result<(MultiplexedConnection, watch::Receiver<()>), ConnectFailure> {
     // If the client ends silently, it drops the sender, which the receiver notices, too.
@@ -90,17 +90,11 @@ pub(super) async fn open(
             }
             Ok::<(), String>(())
         });
-    let connection = lead
+    let connection = route
         .client
         .get_multiplexed_async_connection_with_config(&config)
         .await
-        .map_err(|error| {
-            failure(
-                &shared.target.secrets,
-                &error,
-                "connect (`HELLO`, `AUTH`, `SELECT`)",
-            )
-        })?;
+        .map_err(|error| shared.failure(&error, "connect (`HELLO`, `AUTH`, `SELECT`)"))?;
     Ok((connection, lost))
 }
 
@@ -121,23 +115,23 @@ async fn look(
     // The name is for operators, the id is a precaution; an ACL may forbid both.
     pipeline.cmd("CLIENT").arg("SETNAME").arg("tower-redlock");
     pipeline.cmd("CLIENT").arg("ID");
-    let answers = connection
+    let replies = connection
         .send_packed_commands(&pipeline, 0, pipeline.len())
         .await
-        .map_err(|error| failure(&shared.target.secrets, &error, "look at the server"))?;
-    let mut answers = answers.into_iter().map(Value::extract_error);
-    let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
+        .map_err(|error| shared.failure(&error, "look at the server"))?;
+    let mut replies = replies.into_iter().map(Value::extract_error);
+    let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
 
     let may_wait = shared.replicas.as_ref().map(|_| next());
-    let info = next().map_err(|error| failure(&shared.target.secrets, &error, "run `INFO`"))?;
+    let info = next().map_err(|error| shared.failure(&error, "run `INFO`"))?;
     let info: String = redis::from_redis_value(info).unwrap_or_default();
     let info = Info::parse(&info);
     shared.judge(&info)?;
     if let Some(Err(error)) = may_wait {
-        return Err(failure(&shared.target.secrets, &error, "run `WAIT`"));
+        return Err(shared.failure(&error, "run `WAIT`"));
     }
     for _ in scripts::ALL {
-        next().map_err(|error| failure(&shared.target.secrets, &error, "run `SCRIPT LOAD`"))?;
+        next().map_err(|error| shared.failure(&error, "run `SCRIPT LOAD`"))?;
     }
     // Whether the name was accepted does not matter.
     let _ = next();

@@ -1,15 +1,17 @@
 //! [`ConnectFailure`]: why there is no connection.
 
+use std::borrow::Cow;
+
 use redis::{ErrorKind, RedisError};
 
-use crate::node::redis::error::{clean, is_missing_right, is_not_ready, server_text};
+use crate::node::redis::error::{clean, is_missing_right, is_not_ready, server_text, unavailable};
 use crate::node::{NodeError, NodeErrorKind};
 
 /// Why there is no connection, or no longer.
 pub(super) enum ConnectFailure {
     /// It may come back any time.
     Down(NodeError),
-    /// Somebody has to fix it.
+    /// An operator has to fix it.
     Refused(NodeError),
     /// The server must be looked at again at once, because of a reply on this connection.
     Changed,
@@ -17,6 +19,16 @@ pub(super) enum ConnectFailure {
     Warned,
     /// The server was demoted, got another server's data, and was promoted again.
     Promoted,
+}
+
+impl ConnectFailure {
+    pub(super) fn down(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::Down(unavailable(detail))
+    }
+
+    pub(super) fn misconfigured(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::Refused(NodeError::new(NodeErrorKind::Misconfigured, detail))
+    }
 }
 
 /// A random number for pauses: processes that lost a server together must not come back together.
@@ -32,13 +44,10 @@ pub(super) fn failure(secrets: &[String], error: &RedisError, act: &str) -> Conn
         _ => error.to_string(),
     };
     let cause = clean(&text, secrets);
-    let misconfigured = |detail: String| {
-        ConnectFailure::Refused(NodeError::new(NodeErrorKind::Misconfigured, detail))
-    };
-    let unavailable =
-        |detail: String| ConnectFailure::Down(NodeError::new(NodeErrorKind::Unavailable, detail));
+    let misconfigured = |detail: String| ConnectFailure::misconfigured(detail);
+    let down = |detail: String| ConnectFailure::down(detail);
     match error.kind() {
-        _ if is_not_ready(error) => unavailable(format!("it is not ready: {cause}")),
+        _ if is_not_ready(error) => down(format!("it is not ready: {cause}")),
         ErrorKind::AuthenticationFailed => misconfigured(wrong_password(&cause)),
         ErrorKind::Server(_) | ErrorKind::Extension => {
             let code = error.code().unwrap_or_default();
@@ -59,7 +68,7 @@ pub(super) fn failure(secrets: &[String], error: &RedisError, act: &str) -> Conn
         ErrorKind::Io if is_tls(error) => misconfigured(format!(
             "TLS failed: {cause}; check that it speaks TLS at this port, that `root_certificate` is its authority's, and that it accepts our `client_certificate` if it asks for one"
         )),
-        ErrorKind::Io => unavailable(format!("cannot connect: {cause}")),
+        ErrorKind::Io => down(format!("cannot connect: {cause}")),
         ErrorKind::Parse => misconfigured(format!(
             "it does not speak the Redis protocol; check the address, and use `rediss://` if it expects TLS: {cause}"
         )),

@@ -12,9 +12,9 @@ use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 
 use crate::clock::Clock;
 use crate::moment::Moment;
+use crate::node::NodeError;
 use crate::node::redis::error;
 use crate::node::redis::info::Info;
-use crate::node::{NodeError, NodeErrorKind};
 
 /// One connection that has passed the checks. Cheap to clone.
 ///
@@ -56,8 +56,8 @@ pub(super) struct Signals {
     failover: OnceLock<(String, String)>,
     // Held by the one command that may make the server hold up this connection.
     turn: Mutex<()>,
-    // The supervisor has given up the connection, so nobody need wait for replies any more. A flag and a bell, because
-    // every command listens: a watch channel would cost each of them several times as much.
+    // The supervisor has given up the connection, so commands need not wait for replies any more. A flag and a bell,
+    // because every command listens: a watch channel would cost each of them several times as much.
     condemned: AtomicBool,
     bell: Notify,
 }
@@ -81,7 +81,7 @@ impl Connection {
     /// command that reaches its channel while the other end is being closed: it stays in there, without a reply, for as
     /// long as anything can send; and the caller that waits for the reply can.
     pub(super) fn end_with(&self, lost: watch::Receiver<()>) {
-        tokio::spawn(condemn_after(lost, self.share()));
+        tokio::spawn(condemn_after(lost, Arc::clone(&self.signals)));
     }
 
     /// Notes, once, the number of the failover by which the server became the master, if its Sentinels tell it. It is
@@ -115,12 +115,8 @@ impl Connection {
         &self.seen.info
     }
 
-    /// The signals, for use while the connection itself is borrowed.
-    pub(super) fn share(&self) -> Arc<Signals> {
-        Arc::clone(&self.signals)
-    }
-
-    pub(super) fn signals(&self) -> &Signals {
+    /// The signals; shared, so that they can be used while the connection itself is borrowed.
+    pub(super) fn signals(&self) -> &Arc<Signals> {
         &self.signals
     }
 
@@ -143,45 +139,22 @@ impl Connection {
         self.signals.since
     }
 
-    /// Ends all waiting for answers on this connection.
-    pub(super) fn condemn(&self) {
-        self.signals.condemn();
-    }
-
-    /// Sends one command and waits for its answer. Errors from the server are errors.
+    /// Sends one command and waits for its reply. Errors from the server are errors.
     pub(super) async fn call(&mut self, cmd: &Cmd) -> Result<Value, RedisError> {
-        let mut answer = pin!(self.multiplexed.send_packed_command(cmd));
-        // The client reports a server's error as a successful answer here.
-        let answer = poll_fn(|cx| {
-            let answer = ready!(answer.as_mut().poll(cx));
-            Poll::Ready(answer.and_then(Value::extract_error))
+        let mut reply = pin!(self.multiplexed.send_packed_command(cmd));
+        // The client reports a server's error as a successful reply here.
+        let reply = poll_fn(|cx| {
+            let reply = ready!(reply.as_mut().poll(cx));
+            Poll::Ready(reply.and_then(Value::extract_error))
         });
-        self.signals.attended(answer).await
+        self.signals.attended(reply).await
     }
 
-    /// Sends many commands at once and waits for all answers. Errors from the server are among the values.
+    /// Sends many commands at once and waits for all replies. Errors from the server are among the values.
     pub(super) async fn call_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, RedisError> {
-        let answers = self
-            .multiplexed
-            .send_packed_commands(pipeline, 0, pipeline.len());
-        self.signals.attended(answers).await
-    }
-
-    /// See [`Signals::look_at`].
-    pub(super) fn look_at(&self, error: &RedisError) {
-        self.signals.look_at(error);
-    }
-
-    /// The same for the replies to one chunk of an extend, where the errors of single locks are items.
-    pub(super) fn look_at_locks<T>(&self, answers: &[Result<T, NodeError>]) {
-        let demoted = |answer: &Result<T, NodeError>| {
-            answer
-                .as_ref()
-                .is_err_and(|error| error::is_read_only(&error.to_string()))
-        };
-        if answers.iter().any(demoted) {
-            self.signals.recheck.notify_one();
-        }
+        let count = pipeline.len();
+        let replies = self.multiplexed.send_packed_commands(pipeline, 0, count);
+        self.signals.attended(replies).await
     }
 }
 
@@ -206,7 +179,8 @@ impl Signals {
         }
     }
 
-    fn condemn(&self) {
+    /// Ends all waiting for replies on this connection.
+    pub(super) fn condemn(&self) {
         self.condemned.store(true, Ordering::Release);
         self.bell.notify_waiters();
     }
@@ -216,10 +190,10 @@ impl Signals {
         self.turn.lock().await
     }
 
-    /// Waits for `answer`, until the connection is condemned. Dropped halfway, or failed, it raises suspicion.
+    /// Waits for `reply`, until the connection is condemned. Dropped halfway, or failed, it raises suspicion.
     async fn attended<T>(
         &self,
-        answer: impl Future<Output = Result<T, RedisError>>,
+        reply: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, RedisError> {
         let mut unanswered = Unanswered(Some(&self.suspect));
         // Before the look at the flag, so that the bell is not missed in between.
@@ -230,7 +204,7 @@ impl Signals {
         }
         let result = tokio::select! {
             biased;
-            result = answer => result,
+            result = reply => result,
             () = bell => Err(given_up()),
         };
         match &result {
@@ -245,8 +219,16 @@ impl Signals {
     }
 
     /// Has the supervisor look at the server again if a reply says that it has changed.
-    fn look_at(&self, error: &RedisError) {
+    pub(super) fn look_at(&self, error: &RedisError) {
         if error::is_read_only(&error::server_text(error)) {
+            self.recheck.notify_one();
+        }
+    }
+
+    /// The same for the replies to one chunk of an extend, where the errors of single locks are items.
+    pub(super) fn look_at_locks<T>(&self, replies: &[Result<T, NodeError>]) {
+        let mut errors = replies.iter().filter_map(|reply| reply.as_ref().err());
+        if errors.any(|error| error::is_read_only(&error.to_string())) {
             self.recheck.notify_one();
         }
     }
@@ -261,11 +243,6 @@ impl Drop for Unanswered<'_> {
             suspect.notify_one();
         }
     }
-}
-
-/// The error of a command that finds no connection.
-pub(super) fn no_connection(reason: &NodeError) -> NodeError {
-    NodeError::new(NodeErrorKind::Unavailable, format!("it is down: {reason}"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use tokio::sync::watch;
 
-use crate::node::redis::connection::{Connection, no_connection};
+use crate::node::redis::connection::Connection;
+use crate::node::redis::error::unavailable;
 use crate::node::{NodeError, NodeErrorKind, NodeState};
 use crate::token::OwnerToken;
 
@@ -49,18 +50,34 @@ impl Connections {
 
     /// The index of the connection for everything that belongs to `token`.
     pub(super) fn of(&self, token: &OwnerToken) -> usize {
-        of(token, self.count())
+        let connections = self.count();
+        if connections < 2 {
+            return 0;
+        }
+        // FNV-1a: the same token must give the same connection, nothing else.
+        let mix =
+            |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        let hash = token.expose().iter().fold(0xcbf2_9ce4_8422_2325, mix);
+        // Its upper bits are the better half.
+        usize::try_from(hash >> 40).unwrap_or_default() % connections
     }
 
     /// The connection for what belongs to `token`, or why there is none.
     pub(super) fn connection_for(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
-        let slots = &self.status.borrow().slots;
-        connection_in(slots.get(of(token, slots.len())))
+        self.connection(self.of(token))
     }
 
     /// The connection at `index`, or why there is none.
     pub(super) fn connection(&self, index: usize) -> Result<Connection, NodeError> {
-        connection_in(self.status.borrow().slots.get(index))
+        let slots = &self.status.borrow().slots;
+        let slot = slots.get(index).ok_or_else(closed)?;
+        Err(match (&slot.state, &slot.connection) {
+            (NodeState::Up, Some(connection)) => return Ok(connection.clone()),
+            (NodeState::Down(reason), _) => unavailable(format!("it is down: {reason}")),
+            (NodeState::Refused(reason), _) => reason.clone(),
+            (NodeState::Closed, _) => closed(),
+            (NodeState::Connecting | NodeState::Up, _) => unavailable("it is not connected yet"),
+        })
     }
 
     /// The connection at `index` while the node is being closed, as far as there is one left.
@@ -151,32 +168,6 @@ impl Connections {
     }
 }
 
-fn of(token: &OwnerToken, connections: usize) -> usize {
-    if connections < 2 {
-        return 0;
-    }
-    // FNV-1a: the same token must give the same connection, nothing else.
-    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    let hash = token.expose().iter().fold(0xcbf2_9ce4_8422_2325, mix);
-    // Its upper bits are the better half.
-    usize::try_from(hash >> 40).unwrap_or_default() % connections
-}
-
-fn connection_in(slot: Option<&Slot>) -> Result<Connection, NodeError> {
-    let Some(slot) = slot else {
-        return Err(closed());
-    };
-    Err(match (&slot.state, &slot.connection) {
-        (NodeState::Up, Some(connection)) => return Ok(connection.clone()),
-        (NodeState::Down(reason), _) => no_connection(reason),
-        (NodeState::Refused(reason), _) => reason.clone(),
-        (NodeState::Closed, _) => closed(),
-        (NodeState::Connecting | NodeState::Up, _) => {
-            NodeError::new(NodeErrorKind::Unavailable, "it is not connected yet")
-        }
-    })
-}
-
 fn together(status: &Status) -> &NodeState {
     let rank = |state: &&NodeState| match state {
         NodeState::Closed => 0,
@@ -200,7 +191,18 @@ pub(super) fn closed() -> NodeError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use redis::aio::MultiplexedConnection;
+    use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
+    use tokio::time::timeout;
+
     use super::*;
+    use crate::clock::SystemClock;
+    use crate::moment::Moment;
+    use crate::node::redis::connection::Seen;
+    use crate::node::redis::info::Info;
 
     fn down(why: &'static str) -> NodeState {
         NodeState::Down(NodeError::new(NodeErrorKind::Unavailable, why))
@@ -263,5 +265,40 @@ mod tests {
         }
         assert!(counts.iter().all(|count| *count > 32), "{counts:?}");
         assert_eq!(Connections::new(1).of(&token(7)), 0);
+    }
+
+    /// A connection to a server that says nothing.
+    async fn connection() -> Connection {
+        let (ours, _theirs) = tokio::io::duplex(64);
+        let info = RedisConnectionInfo::default()
+            .set_protocol(ProtocolVersion::RESP2)
+            .set_skip_set_lib_name();
+        let config = AsyncConnectionConfig::new();
+        let made = MultiplexedConnection::new_with_config(&info, ours, config).await;
+        let (multiplexed, _driver) = made.unwrap();
+        let seen = Seen {
+            info: Info::default(),
+            identity: None,
+            until: Moment::ORIGIN,
+        };
+        let clock = Arc::new(SystemClock::new());
+        Connection::new(multiplexed, seen, clock, Moment::ORIGIN)
+    }
+
+    #[tokio::test]
+    async fn all_connections_except_the_one_that_saw_the_change_are_warned() {
+        let connections = Connections::new(4);
+        // The last one is not connected.
+        for index in 0..3 {
+            connections.publish(index, NodeState::Up, Some(connection().await));
+        }
+        connections.warn_others(1);
+        let mut warned = Vec::new();
+        for index in 0..3 {
+            let connection = connections.connection(index).unwrap();
+            let warning = connection.signals().warned.notified();
+            warned.push(timeout(Duration::ZERO, warning).await.is_ok());
+        }
+        assert_eq!(warned, [true, false, true]);
     }
 }

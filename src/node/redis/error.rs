@@ -1,5 +1,6 @@
 //! Errors of the client and the server as [`NodeError`]s, without secrets.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
@@ -73,9 +74,9 @@ pub(super) fn garbled(command: &str) -> NodeError {
     )
 }
 
-/// The error for a node in quarantine.
-pub(super) fn quarantined(detail: &'static str) -> NodeError {
-    NodeError::new(NodeErrorKind::Quarantined, detail)
+/// The error of a node without a connection that can be used now.
+pub(super) fn unavailable(detail: impl Into<Cow<'static, str>>) -> NodeError {
+    NodeError::new(NodeErrorKind::Unavailable, detail)
 }
 
 /// The error for a command that the server refused with `text`.
@@ -104,17 +105,18 @@ pub(super) fn rejected(text: &str) -> NodeError {
 pub(super) fn failed(error: &RedisError) -> NodeError {
     match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => rejected(&server_text(error)),
-        ErrorKind::Io => NodeError::new(
-            NodeErrorKind::Interrupted,
-            format!(
-                "the connection broke while the command was under way: {}",
-                scrub(&error.to_string())
-            ),
-        ),
-        _ => NodeError::new(
-            NodeErrorKind::Garbled,
-            format!("its answer made no sense: {}", scrub(&error.to_string())),
-        ),
+        ErrorKind::Io => {
+            let cause = scrub(&error.to_string());
+            let detail = format!("the connection broke while the command was under way: {cause}");
+            NodeError::new(NodeErrorKind::Interrupted, detail)
+        }
+        _ => {
+            let cause = scrub(&error.to_string());
+            NodeError::new(
+                NodeErrorKind::Garbled,
+                format!("its answer made no sense: {cause}"),
+            )
+        }
     }
 }
 
@@ -124,7 +126,7 @@ pub(super) fn is_read_only(text: &str) -> bool {
     text.contains("READONLY")
 }
 
-/// Whether the server will accept the command later, without anybody changing anything.
+/// Whether the server will accept the command later, without any change to it.
 pub(super) fn is_not_ready(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -180,11 +182,8 @@ pub(super) fn scrub(text: &str) -> String {
             clean.push_str(&digits);
         }
         digits.clear();
-        clean.push(if character.is_control() {
-            ' '
-        } else {
-            character
-        });
+        let is_control = character.is_control();
+        clean.push(if is_control { ' ' } else { character });
     }
     clean.truncate(clean.trim_end().len());
     clean

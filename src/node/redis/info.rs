@@ -1,5 +1,6 @@
 //! [`Info`]: a server's reply to `INFO`, and whether the server can serve as a node.
 
+use crate::node::redis::error::scrub;
 use crate::node::{NodeError, NodeErrorKind};
 
 /// The oldest server that is accepted.
@@ -23,7 +24,7 @@ pub(super) struct Info {
 }
 
 /// Settings of a server that can lose locks, and that are tolerated because the operator says so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Allowed {
     /// It evicts keys when it is full.
     pub(super) eviction: bool,
@@ -102,12 +103,7 @@ impl Info {
 
     /// Whether locks are safe with this server, except for what is `allowed`.
     pub(super) fn check(&self, allowed: Allowed) -> Result<(), NodeError> {
-        self.refusal(allowed).map_or(Ok(()), |text| {
-            Err(NodeError::new(NodeErrorKind::Misconfigured, text))
-        })
-    }
-
-    fn refusal(&self, allowed: Allowed) -> Option<String> {
+        let refuse = |why: String| Err(NodeError::new(NodeErrorKind::Misconfigured, why));
         let needed = [
             &self.version,
             &self.run_id,
@@ -116,41 +112,41 @@ impl Info {
             &self.since,
         ];
         if needed.iter().any(|field| field.is_empty()) {
-            return Some(
+            return refuse(
                 "its INFO lacks `redis_version`, `run_id`, `role`, `master_replid2` or `second_repl_offset`, without which nothing can be told of it; use the server itself, not a proxy in front of it".to_owned(),
             );
         }
         if version(&self.version) < OLDEST {
             let (major, minor) = OLDEST;
-            return Some(format!(
+            return refuse(format!(
                 "it runs version {}; locks need Redis {major}.{minor} or later, or Valkey",
-                shown(&self.version)
+                scrub(&self.version)
             ));
         }
         if self.role != "master" {
-            return Some(format!(
+            return refuse(format!(
                 "its role is `{}`, and only a master can hold locks; use the master's URL",
-                shown(&self.role)
+                scrub(&self.role)
             ));
         }
         if self.cluster != "0" {
-            return Some(
+            return refuse(
                 "it runs in cluster mode, which moves keys between servers; use independent servers with `cluster-enabled no`".to_owned(),
             );
         }
         if self.policy != "noeviction" && !allowed.eviction {
-            return Some(format!(
+            return refuse(format!(
                 "its `maxmemory-policy` is `{}`, so it may throw locks away; set it to `noeviction`, or accept that with `accept_eviction`",
-                shown(&self.policy)
+                scrub(&self.policy)
             ));
         }
         if let (Some(replica), false) = (self.replicas.first(), allowed.replicas) {
-            return Some(format!(
+            return refuse(format!(
                 "it has a replica, `{}`, which may take its place without having its locks; say so with `expect_replicas`, have the replica acknowledge locks with `require`, or detach it",
-                shown(replica)
+                scrub(replica)
             ));
         }
-        None
+        Ok(())
     }
 }
 
@@ -170,11 +166,6 @@ fn replica(name: &str, value: &str) -> Option<String> {
 fn version(text: &str) -> (u64, u64) {
     let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
-}
-
-/// A value from the server, fit to be shown.
-fn shown(value: &str) -> String {
-    super::error::scrub(value)
 }
 
 #[cfg(test)]

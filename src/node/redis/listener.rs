@@ -11,6 +11,7 @@ use redis::{ErrorKind, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use crate::node::NodeState;
 use crate::node::redis::connect::open;
 use crate::node::redis::connect_failure::{ConnectFailure, random};
 use crate::node::redis::error::{is_not_ready, server_text};
@@ -21,7 +22,7 @@ use crate::node::redis::supervisor::NEW_BACKOFF;
 /// How often a silent connection is tested.
 const TICK: Duration = Duration::from_secs(3);
 /// How long the server may take to confirm a command.
-const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+const REPLY_LIMIT: Duration = Duration::from_secs(1);
 /// How long to wait before a server that refused the subscriptions is asked again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
@@ -33,11 +34,7 @@ enum End {
 
 /// Serves the node's subscriptions until the node is closed.
 pub(super) async fn listen(shared: Arc<Shared>) {
-    tokio::select! {
-        biased;
-        () = shared.closing() => {}
-        () = serve(&shared) => {}
-    }
+    shared.until_closing(serve(&shared)).await;
     shared.subscriptions.lost();
 }
 
@@ -47,17 +44,16 @@ async fn serve(shared: &Shared) {
     loop {
         // Without listeners no connection is needed. While the node is down, the supervisors re-connect it first.
         subscriptions.work().await;
-        shared.up().await;
+        let is_up = |state: &NodeState| *state == NodeState::Up;
+        shared.connections.wait_for(is_up).await;
         if !subscriptions.is_used() {
             // The listeners have left while the node was down.
             continue;
         }
         let end = match timeout(shared.connect_timeout, connect(shared)).await {
             Ok(Ok((mut connection, mut lost))) => {
-                let end = bring(subscriptions, &mut connection, &mut lost, &mut || {
-                    backoff = NEW_BACKOFF
-                })
-                .await;
+                let mut well = || backoff = NEW_BACKOFF;
+                let end = bring(subscriptions, &mut connection, &mut lost, &mut well).await;
                 subscriptions.lost();
                 end
             }
@@ -81,10 +77,9 @@ async fn connect(
     shared: &Shared,
 ) -> Result<(MultiplexedConnection, watch::Receiver<()>), ConnectFailure> {
     let subscriptions = Arc::clone(&shared.subscriptions);
-    let (mut connection, lost) = open(shared, &shared.lead().await?, move |push| {
-        hear(&subscriptions, push)
-    })
-    .await?;
+    let route = shared.route().await?;
+    let hear = move |push: &PushInfo| hear(&subscriptions, push);
+    let (mut connection, lost) = open(shared, &route, hear).await?;
     // For operators; an ACL may forbid it.
     let mut name = redis::cmd("CLIENT");
     name.arg("SETNAME").arg("tower-redlock-notices");
@@ -98,9 +93,8 @@ fn hear(subscriptions: &Subscriptions, push: &PushInfo) {
         (&push.kind, push.data.as_slice())
     {
         // The payload is the number of listeners, if the releasing user may ask for that.
-        let listeners = std::str::from_utf8(payload)
-            .ok()
-            .and_then(|text| text.parse().ok());
+        let payload = std::str::from_utf8(payload).ok();
+        let listeners = payload.and_then(|text| text.parse().ok());
         subscriptions.announce(channel, listeners);
     }
 }
@@ -124,13 +118,13 @@ async fn bring(
             let (joined, left) = tokio::join!(join(connection, &batch), leave(&mut other, &batch));
             joined.and(left)
         };
-        let answer = tokio::select! {
+        let reply = tokio::select! {
             biased;
             // An error says that the client's task is gone, which is the same.
             _ = lost.changed() => return End::Lost,
-            answer = timeout(ANSWER_LIMIT, asked) => answer,
+            reply = timeout(REPLY_LIMIT, asked) => reply,
         };
-        match answer {
+        match reply {
             Ok(Ok(())) => {}
             // A long-running script, say. It will accept the subscriptions later.
             Ok(Err(error)) if !batch.is_empty() && is_not_ready(&error) => return End::Lost,
@@ -260,7 +254,7 @@ mod tests {
         let (_alive, mut lost) = watch::channel(());
         let mut well = || {};
         let bring = bring(&subscriptions, &mut connection, &mut lost, &mut well);
-        let ended = timeout(10 * ANSWER_LIMIT, bring).await.is_ok();
+        let ended = timeout(10 * REPLY_LIMIT, bring).await.is_ok();
         assert!(!ended, "the connection was given up");
         assert_eq!(receiver.notices().open, many);
     }
@@ -279,7 +273,7 @@ mod tests {
         assert!(matches!(end, Ok(End::Lost)), "it was not noticed");
         assert_eq!(receiver.notices().open, 1, "it was fine before");
         assert_eq!(pings.load(Ordering::Relaxed), 3);
-        let limit = 3 * (TICK + AWAY) + ANSWER_LIMIT;
+        let limit = 3 * (TICK + AWAY) + REPLY_LIMIT;
         let after = begin.elapsed();
         assert!(after >= limit && after < limit + TICK / 10, "{after:?}");
     }

@@ -6,14 +6,15 @@ use redis::{Cmd, RedisError, Value};
 use tokio::time::timeout;
 
 use crate::moment::Moment;
-use crate::node::redis::connect_failure::{ConnectFailure, failure};
+use crate::node::redis::connect_failure::ConnectFailure;
 use crate::node::redis::connection::{Connection, Seen};
 use crate::node::redis::error::is_not_ready;
 use crate::node::redis::info::Info;
+use crate::node::redis::replicas::Replicas;
 use crate::node::redis::shared::Shared;
 use crate::node::redis::target::Way;
 use crate::node::redis::{commands, scripts};
-use crate::node::{NodeContext, NodeError, NodeErrorKind};
+use crate::node::{NodeContext, NodeErrorKind};
 
 /// How often the server of a connection is looked at.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
@@ -32,16 +33,21 @@ pub(super) struct Looks<'a> {
 
 impl<'a> Looks<'a> {
     pub(super) fn new(shared: &'a Shared, context: &'a NodeContext) -> Self {
+        // A `WAIT` may hold up the reply.
+        let wait = shared.replicas.as_ref();
+        let wait = wait.map_or(Duration::ZERO, Replicas::limit);
         Self {
             shared,
             context,
-            limit: LIMIT.max(context.node_timeout) + shared.hold_up(),
+            limit: LIMIT.max(context.node_timeout) + wait,
         }
     }
 
     /// What a look that began at `asked` saw, and until when it is valid: normally the next look ends before that.
     pub(super) fn seen(&self, info: Info, asked: Moment) -> Seen {
-        let identity = (!self.shared.reads_identity_itself()).then(|| info.identity());
+        // A server with replicas may get another server's data while its connections live on (by demotion and
+        // promotion), so each script has to read its identity itself.
+        let identity = (!self.shared.allowed.replicas).then(|| info.identity());
         Seen {
             info,
             identity,
@@ -59,7 +65,7 @@ impl<'a> Looks<'a> {
             Ok(info) => info,
             // It does not run our scripts now either.
             Err(error) if is_not_ready(&error) => return Ok(None),
-            Err(error) => return Err(failure(&self.shared.target.secrets, &error, "run `INFO`")),
+            Err(error) => return Err(self.shared.failure(&error, "run `INFO`")),
         };
         let info: String = redis::from_redis_value(info).unwrap_or_default();
         let (info, before) = (Info::parse(&info), connection.info());
@@ -77,8 +83,7 @@ impl<'a> Looks<'a> {
 
     /// Whether the server replies at all; the reply itself does not matter.
     pub(super) async fn is_there(&self, connection: &Connection) -> Result<(), ConnectFailure> {
-        let _answer = self.ask(connection, "PING").await?;
-        Ok(())
+        self.ask(connection, "PING").await.map(drop)
     }
 
     /// Marks the server as one that may have lost locks, if it has evicted keys since this was last checked.
@@ -109,26 +114,23 @@ impl<'a> Looks<'a> {
         let cmd: Cmd = redis::cmd(question);
         let mut own = connection.clone();
         let mut call = std::pin::pin!(own.call(&cmd));
-        let answer = match timeout(self.limit, call.as_mut()).await {
-            Ok(answer) => Some(answer),
+        let reply = match timeout(self.limit, call.as_mut()).await {
+            Ok(reply) => Some(reply),
             // If this process slept, the reply is already in the socket.
             Err(_) => timeout(GRACE, call).await.ok(),
         };
         let broken = |error: &RedisError| error.kind() == redis::ErrorKind::Io;
-        answer
-            .filter(|answer| !answer.as_ref().is_err_and(broken))
+        reply
+            .filter(|reply| !reply.as_ref().is_err_and(broken))
             .ok_or_else(|| self.silent(connection))
     }
 
     /// Gives up the connection, because the server does not reply.
     fn silent(&self, connection: &Connection) -> ConnectFailure {
-        connection.condemn();
-        ConnectFailure::Down(NodeError::new(
-            NodeErrorKind::Unavailable,
-            format!(
-                "it did not answer a PING or an INFO within {:?}",
-                self.limit
-            ),
+        connection.signals().condemn();
+        let limit = self.limit;
+        ConnectFailure::down(format!(
+            "it did not answer a PING or an INFO within {limit:?}"
         ))
     }
 }
@@ -137,10 +139,9 @@ impl Shared {
     /// Whether the server can serve as this node.
     pub(super) fn judge(&self, info: &Info) -> Result<(), ConnectFailure> {
         if matches!(self.target.way, Way::Sentinels(_)) && info.is_replica() {
-            return Err(ConnectFailure::Down(NodeError::new(
-                NodeErrorKind::Unavailable,
+            return Err(ConnectFailure::down(
                 "the server that Sentinel calls the master is a replica; a failover may be under way",
-            )));
+            ));
         }
         info.check(self.allowed).map_err(ConnectFailure::Refused)
     }

@@ -1,71 +1,73 @@
 //! [`RedisNode`]: a Redis or Valkey server as a node.
 //!
-//! Any Redis from 6.2 on and any Valkey will do, as long as it is a server of its own: a master, not in cluster
-//! mode, with `maxmemory-policy noeviction`. A server that is none of this is *refused*: it is never asked for a
-//! lock, its state says what to change, and it is looked at again from time to time.
+//! It must be Redis 6.2 or later, or any Valkey: a master of its own, not in cluster mode, with `maxmemory-policy
+//! noeviction`. Any other server is *refused*: it gets no commands, the [state](super::Node::state) of the node says
+//! what to change, and the server is checked again from time to time. The rights that the user needs, and what does not
+//! work without each: `docs::managed_redis` of the guide, "The rights".
 //!
-//! # What is on the server
+//! # Data on the server
 //!
-//! The lock `order:42` in the namespace `lk` is the string key `lk:order:42`; it holds the owner's token and
-//! expires by itself. That is the form every Redlock client uses, so a foreign client on the same key excludes us
-//! and is excluded (it knows nothing of the restart guard and the counters, though). Beside the locks stand
-//! `lk!fence:order:42`, the counter of the lock's holders, which expires; one hash `lk!node`, by which the server is
-//! known to remember its locks; and for a minute `lk!dead:..`, an owner whose commands were given up with a
-//! connection. Releases are announced on the channel `lk!free:order:42`. The locks of requests with idempotency keys
-//! are called `lk!idem:..`, with sidecars `lk!idem!..` and channels `lk!idem!free:..`, and what such a request came to
-//! is a hash `lk!idem!record:..`, of the size of its answer.
+//! For the lock `order:42` in the namespace `lk`:
 //!
-//! # Rights
-//!
-//! Which rights a user of the server needs, and what is missing without each: `docs::managed_redis` of the guide, "The
-//! rights".
+//! | name | content |
+//! |---|---|
+//! | `lk:order:42` | the lock: the owner's token; expires with the lease. Other Redlock clients use the same form, so they exclude us and we exclude them; but they know nothing of the restart guard and of fencing tokens |
+//! | `lk!fence:order:42` | the counter of the lock's fencing tokens; expires |
+//! | `lk!node` | the marker, a hash that shows whether the server still has its locks |
+//! | `lk!dead:..` | a tombstone, for a minute: commands of this owner that were given up with a connection have no effect |
+//! | `lk!loan:..`, `lk!borrower:..` | the loans of the lock and their active borrowers |
+//! | `lk!free:order:42` | the channel on which releases are announced |
+//! | `lk!idem:..`, with `lk!idem!..` | the locks of idempotency keys, with counters, tombstones and channels like those of other locks |
+//! | `lk!idem!record:..` | the stored response of an idempotency key, a hash of about its size |
 //!
 //! # Connections
 //!
-//! One connection carries all commands of a plain node. A second one is made when somebody waits for a lock for the
-//! first time; it carries the subscriptions to releases and nothing else, and is made anew only while somebody waits.
-//! On the server they are called `tower-redlock` and `tower-redlock-notices`.
-//!
-//! A node that [requires replicas](#replicas) has a few connections for commands, and all that belongs to one attempt
-//! at a lock goes over one of them. [`state`](Node::state) is then that of the connection that is worst off.
+//! A plain node sends all commands over one connection, called `tower-redlock` on the server. A second one,
+//! `tower-redlock-notices`, carries the subscriptions to releases; it is made when a caller first waits for a lock, and
+//! made again only while one waits. A node that [requires replicas](#replicas) has several connections for commands;
+//! all commands of one acquire round go over the same one, and the state of the node is that of its worst connection.
 //!
 //! # Replicas
 //!
-//! A plain node has no replica, and is refused with one, for that may take its place and have none of its locks.
-//! [`expect_replicas`](RedisNodeBuilder::expect_replicas) says that there may be some. After a failover the node is one
-//! that forgot, and so it is after a failback: a server is known by its process and by its last promotion, and looked
-//! at again every second (`docs::managed_redis` of the guide, "The identity of a server").
+//! A replica may take its master's place without having its locks. So a server with replicas is refused unless they are
+//! [expected](RedisNodeBuilder::expect_replicas) or [required](RedisNodeBuilder::require), or the server is found
+//! through Sentinel. A failover, or a failback, then counts as a loss of data: a server is identified by its process and
+//! its last promotion, which are checked every second (`docs::managed_redis` of the guide, "The identity of a server").
 //!
-//! A master that dies takes with it what its replicas have not got yet, and the one that takes its place grants the
-//! same lock again. [`RedisNode::replicated`] asks for more than the master's word: acquires, renewals and records
-//! count only if replicas acknowledge them in time (`WAIT`, for which the user needs the right `+wait`). What that
-//! proves, and what it does not, is said at [`RedisNodeBuilder::require`].
+//! A master that dies takes with it what its replicas do not have yet, and its successor grants the same lock again.
+//! With [`RedisNode::replicated`] acquires, renewals and records count only if replicas acknowledge them in time
+//! (`WAIT`, which needs the right `+wait`). What that proves: [`RedisNodeBuilder::require`].
 //!
 //! # Sentinel
 //!
-//! [`RedisNode::sentinel`] is one node wherever its master is. Each listed Sentinel is asked about twice a second, and
-//! a server is this node only while more than half of *those listed* named it a short time ago. Without that the node
-//! is down, which its state and one line in the log explain: it grants, extends and records nothing, and takes locks
-//! back. It leaves a server that is demoted, at its first `READONLY`, and one that was replaced and does not know it. A
-//! failover is to be taken for *a node that forgot its locks*: Sentinel chooses the new master without asking what it
-//! has. What holds on both sides of a partition, and for how long, is said at [`RedisNodeBuilder::confirm_within`].
+//! [`RedisNode::sentinel`] is one node, wherever its master is. Each listed Sentinel is asked about twice a second, and
+//! a server is the node only while more than half of *those listed* named it a short time ago. Otherwise the node is
+//! down, with the reason in its state and in the log: it only releases. The node leaves a server that is demoted at the
+//! first `READONLY`, and one that was replaced without knowing it. A failover counts as a *loss of data*, because
+//! Sentinel does not look at the data when it chooses a master. Both sides of a partition:
+//! [`RedisNodeBuilder::confirm_within`].
 //!
-//! # How it fails
+//! # Failures
 //!
-//! | what happens | what callers see |
+//! | cause | effect |
 //! |---|---|
-//! | no connection | [`Unavailable`](super::NodeErrorKind::Unavailable), at once |
-//! | the connection breaks | [`Interrupted`](super::NodeErrorKind::Interrupted); new attempts after 0 to 50 ms, the bound doubling up to 2 s |
-//! | the server stops answering | commands wait for their callers' deadline; one that is given up leads to a `PING`, and without an answer in 200 ms the node is down |
-//! | a restart, `SCRIPT FLUSH` | the scripts are loaded again; nothing is seen of it |
-//! | most Sentinels do not confirm the master | [`Unavailable`](super::NodeErrorKind::Unavailable), but releases work |
-//! | the master becomes a replica | [`Rejected`](super::NodeErrorKind::Rejected) once, then the node is refused, or with Sentinel down until there is a master; a second later also if nobody asks |
-//! | it is promoted again | down for a moment, then quarantined: it has another's locks |
-//! | it is told to evict, or is given a replica that nobody spoke of | refused within a second, until that is mended; then quarantined if it threw anything away |
-//! | too few replicas acknowledge | [`NotReplicated`](super::NodeErrorKind::NotReplicated) for acquires, which are released, renewals, and records, told or kept; releases work |
-//! | out of memory | acquires are [`Rejected`](super::NodeErrorKind::Rejected); extensions and releases work |
-//! | the connection for release notices breaks | waiters are told that they may have missed one and ask again once it is back; commands see nothing of it |
-//! | a key of another type | [`Rejected`](super::NodeErrorKind::Rejected) |
+//! | no connection | [`Unavailable`] at once |
+//! | the connection breaks | [`Interrupted`]; new attempts after 0 to 50 ms, the bound doubling up to 2 s |
+//! | the server does not reply | commands wait for their callers' deadlines; after one that is given up a `PING` is sent, and without a reply in 200 ms the node is down |
+//! | a restart, `SCRIPT FLUSH` | the scripts are loaded again, unnoticed by callers |
+//! | most Sentinels do not confirm the master | [`Unavailable`], except for releases |
+//! | the master becomes a replica | [`Rejected`] once, or noticed within a second; then the node is refused, or with Sentinel down until there is a master |
+//! | it is promoted again | down for a moment, then quarantined: it has another server's data |
+//! | it is told to evict, or gets an unexpected replica | refused within a second until that is mended; then quarantined if it evicted anything |
+//! | too few replicas acknowledge | [`NotReplicated`] for acquires (the key is released), renewals and records (stored or returned); releases work |
+//! | out of memory | acquires are [`Rejected`]; renewals and releases work |
+//! | the connection for notices breaks | waiters learn that they may have missed one, and try again once it is back; commands are not affected |
+//! | a key of another type | [`Rejected`] |
+//!
+//! [`Unavailable`]: super::NodeErrorKind::Unavailable
+//! [`Interrupted`]: super::NodeErrorKind::Interrupted
+//! [`Rejected`]: super::NodeErrorKind::Rejected
+//! [`NotReplicated`]: super::NodeErrorKind::NotReplicated
 
 mod builder;
 mod commands;
@@ -75,7 +77,6 @@ mod connect_failure;
 mod connection;
 mod connections;
 mod error;
-mod extend_parts;
 mod info;
 mod listener;
 mod look;
@@ -85,7 +86,6 @@ mod replicas;
 mod replies;
 mod script;
 mod scripts;
-mod seat;
 mod sentinel;
 mod shared;
 mod subscriptions;

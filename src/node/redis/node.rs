@@ -11,9 +11,7 @@ use crate::node::redis::connection::Connection;
 use crate::node::redis::script::Script;
 use crate::node::redis::sentinel::Sentinels;
 use crate::node::redis::shared::Shared;
-use crate::node::redis::{
-    commands, error, extend_parts, listener, question, replies, scripts, supervisor,
-};
+use crate::node::redis::{commands, listener, question, replies, scripts, supervisor};
 use crate::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
     EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
@@ -71,7 +69,7 @@ impl Node for RedisNode {
     }
 
     fn state(&self) -> NodeState {
-        self.handle.shared.state()
+        self.handle.shared.connections.state()
     }
 
     fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
@@ -82,33 +80,14 @@ impl Node for RedisNode {
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            let mut connection = handle.shared.connection(&request.token)?;
-            let cmd = scripts::acquire(&request, connection.identity());
-            commands::acquire(
-                handle.shared.replicas.as_ref(),
-                &mut connection,
-                &scripts::ACQUIRE,
-                cmd,
-                &request,
-            )
-            .await
+            let cmd = |connection: &Connection| scripts::acquire(&request, connection.identity());
+            commands::acquire(&handle.shared, &scripts::ACQUIRE, &request, cmd).await
         })
     }
 
     fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move {
-            if requests.is_empty() {
-                return Ok(Vec::new());
-            }
-            if handle.shared.connections.count() > 1 {
-                return Ok(Box::pin(extend_parts::extend(&handle.shared, &requests)).await);
-            }
-            let mut connection = handle.shared.connection_of(0)?;
-            commands::extend(&mut connection, &requests, handle.shared.replicas.as_ref())
-                .await
-                .map_err(|error| error::failed(&error))
-        })
+        Box::pin(async move { commands::extend(&handle.shared, &requests).await })
     }
 
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
@@ -126,44 +105,17 @@ impl Node for RedisNode {
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            let mut connection = handle.shared.connection(&request.lock.token)?;
-            let replicas = handle.shared.replicas.as_ref();
-            let cmd = scripts::recall(&request, connection.identity(), replicas.is_some());
-            commands::acquire(
-                replicas,
-                &mut connection,
-                &scripts::RECALL,
-                cmd,
-                &request.lock,
-            )
-            .await
+            let replicated = handle.shared.replicas.is_some();
+            let cmd = |connection: &Connection| {
+                scripts::recall(&request, connection.identity(), replicated)
+            };
+            commands::acquire(&handle.shared, &scripts::RECALL, &request.lock, cmd).await
         })
     }
 
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move {
-            let token = &request.release.token;
-            let mut connection = match &request.record {
-                Some(_) => handle.shared.connection(token)?,
-                None => handle.shared.connections.connection_for(token)?,
-            };
-            let replicas = handle.shared.replicas.as_ref();
-            let (identity, since) = (connection.identity(), connection.since());
-            let cmd = scripts::complete(&request, identity, since, replicas.is_some());
-            let config = request.config.as_deref();
-            if let Some(replicas) = replicas {
-                return Box::pin(commands::complete_replicated(
-                    &mut connection,
-                    replicas,
-                    cmd,
-                    config,
-                ))
-                .await;
-            }
-            let answer = commands::run(&mut connection, &scripts::COMPLETE, &cmd).await?;
-            replies::read_complete(&answer, config)
-        })
+        Box::pin(async move { commands::complete(&handle.shared, &request).await })
     }
 
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
@@ -176,7 +128,7 @@ impl Node for RedisNode {
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
         let config = request.config.clone();
         let cmd = move |connection: &Connection| scripts::verify(&request, connection.identity());
-        let read = move |answer: &Value| replies::read_verify(answer, config.as_deref());
+        let read = move |value: &Value| replies::read_verify(value, config.as_deref());
         self.command(FIRST, &scripts::VERIFY, cmd, read)
     }
 
@@ -211,7 +163,7 @@ impl Node for RedisNode {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
             handle.shared.stop();
-            handle.shared.stopped().await;
+            handle.shared.connections.ended().await;
         })
     }
 
@@ -268,7 +220,7 @@ impl fmt::Debug for RedisNode {
         // Not the client: it holds the credentials.
         f.debug_struct("RedisNode")
             .field("name", &self.handle.shared.name)
-            .field("state", &self.handle.shared.state())
+            .field("state", &self.handle.shared.connections.state())
             .finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ use redis::{Client, ErrorKind, RedisError, Value};
 use tokio::time::{sleep, timeout};
 
 use crate::node::NodeContext;
-use crate::node::redis::confirmation::{Address, Place, Told, Trouble};
+use crate::node::redis::confirmation::{Address, Confirmation, Place, Statement, Trouble};
 use crate::node::redis::error::{is_not_ready, server_text};
 use crate::node::redis::sentinel::{Sentinels, connection};
 use crate::node::redis::shared::Shared;
@@ -28,11 +28,7 @@ async fn follow(shared: Arc<Shared>, index: usize) {
     let Some(sentinels) = shared.target.way.sentinels() else {
         return;
     };
-    tokio::select! {
-        biased;
-        () = shared.closing() => {}
-        () = sentinels.ask_on(index, &shared) => {}
-    }
+    shared.until_closing(sentinels.ask_on(index, &shared)).await;
 }
 
 impl Sentinels {
@@ -46,13 +42,14 @@ impl Sentinels {
         loop {
             // The time at which the question was sent counts: the reply is no older than that.
             let asked = self.now();
-            let answer = match timeout(limit, ask(sentinel, &mut connection, &self.master)).await {
-                Ok(Ok(told)) => Ok(told),
-                Ok(Err(Mute::Unknown)) => Err(Trouble {
+            let statement = match timeout(limit, ask(sentinel, &mut connection, &self.master)).await
+            {
+                Ok(Ok(statement)) => Ok(statement),
+                Ok(Err(AskError::Unknown)) => Err(Trouble {
                     reason: "does not know it".to_owned(),
                     lasting: true,
                 }),
-                Ok(Err(Mute::Failed(error))) => Err(Trouble {
+                Ok(Err(AskError::Failed(error))) => Err(Trouble {
                     reason: shared.clean(&match error.kind() {
                         ErrorKind::Server(_) | ErrorKind::Extension => server_text(&error),
                         _ => error.to_string(),
@@ -64,24 +61,24 @@ impl Sentinels {
                     lasting: false,
                 }),
             };
-            if answer.is_err() {
+            if statement.is_err() {
                 connection = None;
             }
-            self.board
-                .send_modify(|board| board.note(index, asked, answer));
+            let note = |known: &mut Confirmation| known.note(index, asked, statement);
+            self.confirmation.send_modify(note);
             sleep(self.pause()).await;
         }
     }
 }
 
 /// Why a Sentinel does not say where the master is.
-enum Mute {
+enum AskError {
     /// It knows no master of that name.
     Unknown,
     Failed(RedisError),
 }
 
-impl From<RedisError> for Mute {
+impl From<RedisError> for AskError {
     fn from(error: RedisError) -> Self {
         Self::Failed(error)
     }
@@ -92,7 +89,7 @@ async fn ask(
     sentinel: &Client,
     kept: &mut Option<MultiplexedConnection>,
     master: &str,
-) -> Result<Told, Mute> {
+) -> Result<Statement, AskError> {
     let mut questions = redis::pipe();
     questions
         .cmd("SENTINEL")
@@ -103,21 +100,21 @@ async fn ask(
     questions.cmd("SENTINEL").arg("MYID");
     if let Some(connection) = kept {
         match connection.send_packed_commands(&questions, 0, 3).await {
-            Ok(answers) => return read_answers(answers),
+            Ok(replies) => return read_replies(replies),
             // The Sentinel may be back on a new connection.
             Err(error) if error.kind() == ErrorKind::Io => {}
             Err(error) => return Err(error.into()),
         }
     }
     let connection = kept.insert(connection(sentinel).await?);
-    read_answers(connection.send_packed_commands(&questions, 0, 3).await?)
+    read_replies(connection.send_packed_commands(&questions, 0, 3).await?)
 }
 
-fn read_answers(answers: Vec<Value>) -> Result<Told, Mute> {
-    let mut answers = answers.into_iter().map(Value::extract_error);
-    let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
+fn read_replies(replies: Vec<Value>) -> Result<Statement, AskError> {
+    let mut replies = replies.into_iter().map(Value::extract_error);
+    let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
     let address: Option<Address> = redis::from_redis_value(next()?).map_err(RedisError::from)?;
-    let (host, port) = address.ok_or(Mute::Unknown)?;
+    let (host, port) = address.ok_or(AskError::Unknown)?;
     let address = (host.to_ascii_lowercase(), port);
     let fields: HashMap<String, String> =
         redis::from_redis_value(next()?).map_err(RedisError::from)?;
@@ -132,10 +129,10 @@ fn read_answers(answers: Vec<Value>) -> Result<Told, Mute> {
     // Older Sentinels have none, and the user may lack the right to ask.
     let id = next().ok().and_then(|id| redis::from_redis_value(id).ok());
     let place = Place { address, epoch };
-    Ok(Told { place, id })
+    Ok(Statement { place, id })
 }
 
-/// Whether a Sentinel (or a server that is none) replies, but will refuse until somebody fixes something.
+/// Whether a Sentinel (or a server that is none) replies, but will refuse until an operator fixes something.
 fn is_refusal(error: &RedisError) -> bool {
     error.kind() != ErrorKind::Io && !is_not_ready(error)
 }

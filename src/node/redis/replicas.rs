@@ -63,9 +63,9 @@ impl Replicas {
     }
 
     /// Reads the reply to `WAIT`: whether enough replicas have acknowledged what was written before it.
-    pub(super) fn judge(&self, answer: Option<Value>) -> Result<(), NodeError> {
-        let answer = answer.unwrap_or(Value::Nil).extract_error();
-        match answer {
+    pub(super) fn judge(&self, reply: Option<Value>) -> Result<(), NodeError> {
+        let reply = reply.unwrap_or(Value::Nil).extract_error();
+        match reply {
             Ok(Value::Int(count)) if count >= i64::from(self.require) => Ok(()),
             Ok(Value::Int(count)) => {
                 let (require, limit) = (self.require, self.limit());

@@ -5,25 +5,25 @@ use std::time::Duration;
 use bytes::Bytes;
 use redis::Value;
 
-use crate::node::redis::error::{garbled, quarantined, rejected};
+use crate::node::redis::error::{garbled, rejected};
 use crate::node::{
     AcquireReply, CheckInReply, ClusterConfig, CompleteReply, ExtendReply, Holder, NodeError,
-    NodeErrorKind, RaiseReply, ReleaseReply, VerifyReply, unmarked,
+    NodeErrorKind, RaiseReply, ReleaseReply, VerifyReply, lease_too_long, quarantined, unmarked,
 };
 use crate::record::Record;
 use crate::token::{FencingToken, OwnerHash};
 
 /// Reads the reply to an acquire or a recall. It is taken by value, because a record may be big.
 pub(super) fn read_acquire(
-    answer: Value,
+    reply: Value,
     ours: Option<&ClusterConfig>,
 ) -> Result<AcquireReply, NodeError> {
-    let Value::Array(mut items) = answer else {
+    let Value::Array(mut items) = reply else {
         return Err(garbled("an acquire"));
     };
     match items.as_mut_slice() {
-        [Value::Int(1), number] => {
-            let fence = number_of(number, "an acquire")?;
+        [Value::Int(1), token] => {
+            let fence = token_of(token, "an acquire")?;
             Ok(AcquireReply::Granted { fence })
         }
         [Value::Int(0), remaining, tag, Value::Int(key)] => holder(remaining, tag)
@@ -33,14 +33,12 @@ pub(super) fn read_acquire(
         [Value::Int(2), ballot, body, until] => {
             record(ballot, body, until).map(AcquireReply::Recorded)
         }
-        [Value::Int(3), number, now] => promised(number, None, now),
-        [Value::Int(3), number, now, ballot, body, until] => {
+        [Value::Int(3), token, now] => promised(token, None, now),
+        [Value::Int(3), token, now, ballot, body, until] => {
             let record = record(ballot, body, until)?;
-            promised(number, Some(record), now)
+            promised(token, Some(record), now)
         }
-        [Value::Int(-3)] => Err(quarantined(
-            "it has not been told yet of leases as long as ours",
-        )),
+        [Value::Int(-3)] => Err(lease_too_long()),
         [Value::Int(-4)] => Err(NodeError::new(
             NodeErrorKind::Rejected,
             "the attempt was given up before it arrived",
@@ -50,12 +48,8 @@ pub(super) fn read_acquire(
 }
 
 /// The grant in the reply to a recall.
-fn promised(
-    number: &Value,
-    record: Option<Record>,
-    now: &Value,
-) -> Result<AcquireReply, NodeError> {
-    let fence = number_of(number, "a recall")?;
+fn promised(token: &Value, record: Option<Record>, now: &Value) -> Result<AcquireReply, NodeError> {
+    let fence = token_of(token, "a recall")?;
     match *now {
         Value::Int(now) => Ok(AcquireReply::Promised {
             fence,
@@ -68,7 +62,7 @@ fn promised(
 
 /// The record in the reply to a recall.
 fn record(ballot: &Value, body: &mut Value, until: &Value) -> Result<Record, NodeError> {
-    match (number_of(ballot, "a recall")?, body, until) {
+    match (token_of(ballot, "a recall")?, body, until) {
         (Some(ballot), Value::BulkString(body), Value::BulkString(until)) => {
             let until = std::str::from_utf8(until).unwrap_or_default();
             let until = until.parse().map_err(|_| garbled("a recall"))?;
@@ -84,10 +78,10 @@ fn record(ballot: &Value, body: &mut Value, until: &Value) -> Result<Record, Nod
 
 /// Reads the reply to a completion.
 pub(super) fn read_complete(
-    answer: &Value,
+    reply: &Value,
     ours: Option<&ClusterConfig>,
 ) -> Result<CompleteReply, NodeError> {
-    match items(answer) {
+    match items(reply) {
         Some([Value::Int(0)]) => Ok(CompleteReply::Refused),
         Some([Value::Int(1), Value::Int(listeners)]) => Ok(CompleteReply::Stored {
             listeners: count(*listeners),
@@ -97,8 +91,8 @@ pub(super) fn read_complete(
 }
 
 /// Reads the reply to a raise.
-pub(super) fn read_raise(answer: &Value) -> Result<RaiseReply, NodeError> {
-    match answer {
+pub(super) fn read_raise(reply: &Value) -> Result<RaiseReply, NodeError> {
+    match reply {
         Value::Int(1) => Ok(RaiseReply::Raised),
         Value::Int(0) => Ok(RaiseReply::NotOwner),
         _ => Err(garbled("a raise")),
@@ -106,8 +100,8 @@ pub(super) fn read_raise(answer: &Value) -> Result<RaiseReply, NodeError> {
 }
 
 /// Reads the reply to a release.
-pub(super) fn read_release(answer: &Value) -> Result<ReleaseReply, NodeError> {
-    match items(answer) {
+pub(super) fn read_release(reply: &Value) -> Result<ReleaseReply, NodeError> {
+    match items(reply) {
         Some([Value::Int(0)]) => Ok(ReleaseReply::NotOwner),
         Some([Value::Int(2)]) => Ok(ReleaseReply::Lent),
         Some([Value::Int(1), Value::Int(listeners)]) => Ok(ReleaseReply::Released {
@@ -119,27 +113,27 @@ pub(super) fn read_release(answer: &Value) -> Result<ReleaseReply, NodeError> {
 
 /// Reads the reply to one chunk of an extend, which must have `expected` items.
 pub(super) fn read_extend(
-    answer: &Value,
+    reply: &Value,
     expected: usize,
     ours: Option<&ClusterConfig>,
 ) -> Result<Vec<Result<ExtendReply, NodeError>>, NodeError> {
-    let answers = items(answer).ok_or_else(|| garbled("an extend"))?;
-    let (voting, answers) = match answers {
-        [Value::Int(1), answers @ ..] => (true, answers),
-        [Value::Int(0), answers @ ..] => (false, answers),
+    let replies = items(reply).ok_or_else(|| garbled("an extend"))?;
+    let (voting, replies) = match replies {
+        [Value::Int(1), replies @ ..] => (true, replies),
+        [Value::Int(0), replies @ ..] => (false, replies),
         other => return Err(refusal(Some(other), ours, "an extend")),
     };
-    if answers.len() != expected {
+    if replies.len() != expected {
         return Err(garbled("an extend"));
     }
-    Ok(answers
+    Ok(replies
         .iter()
-        .map(|answer| read_one_extend(answer, voting))
+        .map(|reply| read_one_extend(reply, voting))
         .collect())
 }
 
-fn read_one_extend(answer: &Value, voting: bool) -> Result<ExtendReply, NodeError> {
-    match answer {
+fn read_one_extend(reply: &Value, voting: bool) -> Result<ExtendReply, NodeError> {
+    match reply {
         Value::Int(0) => Ok(ExtendReply::Absent),
         Value::Int(1 | 2) if !voting => Ok(ExtendReply::Quarantined),
         Value::Int(3) => Ok(ExtendReply::Quarantined),
@@ -157,10 +151,10 @@ fn read_one_extend(answer: &Value, voting: bool) -> Result<ExtendReply, NodeErro
 
 /// Reads the reply to a verify.
 pub(super) fn read_verify(
-    answer: &Value,
+    reply: &Value,
     ours: Option<&ClusterConfig>,
 ) -> Result<VerifyReply, NodeError> {
-    match items(answer) {
+    match items(reply) {
         Some([Value::Int(0)]) => Ok(VerifyReply::NotOwner),
         Some([Value::Int(2)]) => Ok(VerifyReply::Taken),
         Some([Value::Int(1), Value::Int(millis)]) => Ok(VerifyReply::Owner {
@@ -172,27 +166,27 @@ pub(super) fn read_verify(
 }
 
 /// Reads the reply to the end of a claim.
-pub(super) fn read_end_claim(answer: &Value) -> Result<(), NodeError> {
-    match answer {
+pub(super) fn read_end_claim(reply: &Value) -> Result<(), NodeError> {
+    match reply {
         Value::Int(1) => Ok(()),
         _ => Err(garbled("a release")),
     }
 }
 
 /// Reads the reply to a check-in.
-pub(super) fn read_check_in(answer: &Value) -> Result<CheckInReply, NodeError> {
+pub(super) fn read_check_in(reply: &Value) -> Result<CheckInReply, NodeError> {
     let lease = |value: &i64| Duration::from_millis(u64::try_from(*value).unwrap_or(0));
-    match items(answer) {
+    match items(reply) {
         Some(
             [
                 Value::Int(1),
                 Value::Int(longest),
-                number,
+                token,
                 Value::BulkString(replaced),
             ],
         ) => Ok(CheckInReply::Voting {
             max_lease: lease(longest),
-            high_water: mark_of(number)?,
+            high_water: mark_of(token)?,
             replaced: words(replaced),
         }),
         Some(
@@ -230,8 +224,8 @@ pub(super) fn read_check_in(answer: &Value) -> Result<CheckInReply, NodeError> {
 }
 
 /// Reads the reply to a promotion.
-pub(super) fn read_promote(answer: &Value) -> Result<bool, NodeError> {
-    match answer {
+pub(super) fn read_promote(reply: &Value) -> Result<bool, NodeError> {
+    match reply {
         Value::Int(1) => Ok(true),
         Value::Int(0) => Ok(false),
         _ => Err(garbled("a promotion")),
@@ -239,11 +233,9 @@ pub(super) fn read_promote(answer: &Value) -> Result<bool, NodeError> {
 }
 
 /// The error for a reply to `command` by which the node refuses it.
-fn refusal(answer: Option<&[Value]>, ours: Option<&ClusterConfig>, command: &str) -> NodeError {
-    match (answer, ours) {
-        (Some([Value::Int(-1)]), _) => {
-            quarantined("it may have forgotten locks and does not vote before those have ended")
-        }
+fn refusal(reply: Option<&[Value]>, ours: Option<&ClusterConfig>, command: &str) -> NodeError {
+    match (reply, ours) {
+        (Some([Value::Int(-1)]), _) => quarantined(),
         (
             Some(
                 [
@@ -268,7 +260,7 @@ fn words(bytes: &[u8]) -> Vec<String> {
 
 /// The highest fencing token of a node, if it has any. It must be usable, because the other nodes are given it.
 fn mark_of(value: &Value) -> Result<Option<FencingToken>, NodeError> {
-    match (number_of(value, "a check-in"), value) {
+    match (token_of(value, "a check-in"), value) {
         (Ok(Some(mark)), _) if mark.get() > FencingToken::LAST_COUNTED => Err(unmarked()),
         // Not a fencing token at all.
         (Err(_), Value::BulkString(_)) => Err(unmarked()),
@@ -277,7 +269,7 @@ fn mark_of(value: &Value) -> Result<Option<FencingToken>, NodeError> {
 }
 
 /// The fencing token in a reply to `command`, if there is one.
-fn number_of(value: &Value, command: &str) -> Result<Option<FencingToken>, NodeError> {
+fn token_of(value: &Value, command: &str) -> Result<Option<FencingToken>, NodeError> {
     let Value::BulkString(digits) = value else {
         return Err(garbled(command));
     };
@@ -292,14 +284,14 @@ fn count(listeners: i64) -> u32 {
     u32::try_from(listeners.max(0)).unwrap_or(u32::MAX)
 }
 
-fn items(answer: &Value) -> Option<&[Value]> {
-    match answer {
+fn items(reply: &Value) -> Option<&[Value]> {
+    match reply {
         Value::Array(items) => Some(items),
         _ => None,
     }
 }
 
-/// The holder behind an answer's remaining milliseconds (-1: no expiry) and hash.
+/// The holder behind a reply's remaining milliseconds (-1: no expiry) and hash.
 fn holder(remaining: &Value, tag: &Value) -> Option<Holder> {
     let (Value::Int(remaining), Value::BulkString(tag)) = (remaining, tag) else {
         return None;
@@ -370,10 +362,10 @@ mod tests {
             assert_eq!(extend.kind(), NodeErrorKind::Garbled, "{value:?}");
         }
         let odd = Value::Array(vec![Value::Int(1), Value::Int(1), Value::Nil]);
-        let answers = read_extend(&odd, 2, None).unwrap();
-        assert_eq!(answers[0], Ok(ExtendReply::Extended));
+        let replies = read_extend(&odd, 2, None).unwrap();
+        assert_eq!(replies[0], Ok(ExtendReply::Extended));
         assert_eq!(
-            answers[1].as_ref().unwrap_err().kind(),
+            replies[1].as_ref().unwrap_err().kind(),
             NodeErrorKind::Garbled
         );
     }
@@ -409,8 +401,8 @@ mod tests {
     fn a_holder_is_read_with_its_tag_and_time() {
         let tag = || Value::BulkString(b"00000000000000ff999999999999999999999999".to_vec());
         let of = |remaining| {
-            let answer = vec![Value::Int(0), Value::Int(remaining), tag(), Value::Int(2)];
-            read_acquire(Value::Array(answer), None).unwrap()
+            let reply = vec![Value::Int(0), Value::Int(remaining), tag(), Value::Int(2)];
+            read_acquire(Value::Array(reply), None).unwrap()
         };
         let held = |remaining| AcquireReply::Held(Holder::new(255, remaining).of_key(2));
         assert_eq!(of(1_500), held(Some(Duration::from_millis(1_500))));

@@ -3,13 +3,10 @@
 //! A command on locks is one script run by its hash. The scripts use nothing newer than Redis 6.2, carry no flags
 //! line, and therefore run even when the server is out of memory; only setting a new key is refused then.
 
-mod loans;
-
 use std::time::Duration;
 
 use redis::Cmd;
 
-pub(super) use self::loans::{end_claim, verify};
 use crate::moment::Moment;
 use crate::namespace::Namespace;
 use crate::node::redis::replies::millis;
@@ -18,8 +15,8 @@ pub(super) use crate::node::redis::script::{
     RELEASE, RELEASE_LENT, Script, VERIFY,
 };
 use crate::node::{
-    AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, CompleteRequest, ExtendRequest,
-    PromoteRequest, RaiseRequest, RecallRequest, ReleaseRequest,
+    AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, CompleteRequest, EndClaim,
+    ExtendRequest, PromoteRequest, RaiseRequest, RecallRequest, ReleaseRequest, VerifyRequest,
 };
 use crate::token::{FencingToken, OwnerHash};
 
@@ -227,6 +224,44 @@ pub(super) fn chunks(requests: &[ExtendRequest]) -> impl Iterator<Item = &[Exten
     requests
         .chunk_by(alike)
         .flat_map(|same| same.chunks(EXTEND_CHUNK))
+}
+
+/// The command for a verify.
+pub(super) fn verify(request: &VerifyRequest, identity: &str) -> Cmd {
+    let keys = request.keys.as_slice();
+    let namespace = request.keys.namespace();
+    let mut cmd = VERIFY.run(3 + keys.len(), 9 + keys.len());
+    cmd.arg(namespace.marker());
+    for key in keys {
+        cmd.arg(key.as_str());
+    }
+    cmd.arg(namespace.loans(&request.owner))
+        .arg(namespace.borrowers(&request.owner));
+    config(&mut cmd, request.config.as_deref(), identity);
+    cmd.arg(request.owner.as_str());
+    match &request.claim {
+        Some(claim) => cmd
+            .arg(claim.loan)
+            .arg(claim.borrower.expose())
+            .arg(life(claim.keep)),
+        None => cmd.arg(""),
+    };
+    cmd
+}
+
+/// The command for the end of a claim.
+pub(super) fn end_claim(request: &EndClaim) -> Cmd {
+    let (namespace, claim) = (request.keys.namespace(), &request.claim);
+    let mut cmd = END_CLAIM.run(3, 8);
+    cmd.arg(namespace.loans(&request.owner))
+        .arg(namespace.borrowers(&request.owner))
+        .arg(request.keys.first().as_str())
+        .arg(claim.loan)
+        .arg(claim.borrower.expose())
+        .arg(flag(request.ran))
+        .arg(request.owner.as_str())
+        .arg(life(claim.keep));
+    cmd
 }
 
 /// The command for a check-in.

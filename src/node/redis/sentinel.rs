@@ -10,14 +10,17 @@ use redis::{
     RedisError,
 };
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
 use crate::moment::Moment;
-use crate::node::redis::confirmation::{Address, Board, Place};
+use crate::node::redis::confirmation::{Address, Confirmation, Place};
 use crate::node::redis::connect_failure::{ConnectFailure, random};
+use crate::node::redis::connection::Connection;
+use crate::node::redis::error::unavailable;
+use crate::node::redis::info::Info;
 use crate::node::redis::url::{Certificates, client};
-use crate::node::{NodeContext, NodeError, NodeErrorKind};
+use crate::node::{NodeContext, NodeError};
 use crate::protocol::backoff::jitter;
 
 /// For how long what a Sentinel said counts, unless set.
@@ -37,13 +40,13 @@ pub(super) struct Sentinels {
     pub(super) certificates: Certificates,
     /// How long a statement counts, from when the Sentinel was asked.
     pub(super) within: Duration,
-    pub(super) board: watch::Sender<Board>,
+    pub(super) confirmation: watch::Sender<Confirmation>,
     // Known once the node has started.
     pub(super) clock: OnceLock<Arc<dyn Clock>>,
 }
 
 /// How to get to the server that is the master now.
-pub(super) struct Lead {
+pub(super) struct Route {
     pub(super) client: Client,
     /// What the Sentinels said of it, if there are any.
     pub(super) place: Option<Place>,
@@ -78,32 +81,27 @@ impl Sentinels {
     }
 
     /// Returns how to get to the server that most Sentinels name, within two thirds of `limit`.
-    pub(super) async fn master(&self, limit: Duration) -> Result<Lead, ConnectFailure> {
-        let mut board = self.board.subscribe();
-        let known =
-            |board: &Board| board.favourite(self.horizon()).is_some() || board.is_complete();
-        let _ = timeout(limit / 3 * 2, board.wait_for(known)).await;
-        let board = self.board.borrow().clone();
-        if let Some(place) = board.favourite(self.horizon()) {
+    pub(super) async fn master(&self, limit: Duration) -> Result<Route, ConnectFailure> {
+        let mut news = self.confirmation.subscribe();
+        let is_enough = |known: &Confirmation| {
+            known.likely_master(self.horizon()).is_some() || known.is_complete()
+        };
+        let _ = timeout(limit / 3 * 2, news.wait_for(is_enough)).await;
+        let known = self.confirmation.borrow().clone();
+        if let Some(place) = known.likely_master(self.horizon()) {
             let client = self.client(&place.address)?;
             let place = Some(place);
-            return Ok(Lead { client, place });
+            return Ok(Route { client, place });
         }
-        let reasons = board.describe(self.horizon(), self.addresses());
+        let reasons = known.describe(self.horizon(), self.addresses());
         let master = &self.master;
-        Err(if board.is_hopeless() {
-            ConnectFailure::Refused(NodeError::new(
-                NodeErrorKind::Misconfigured,
-                format!(
-                    "too few of its Sentinels tell where the master `{master}` is; check its name, and that the URLs are those of Sentinels, each listed once and with its credentials: {reasons}"
-                ),
+        Err(if known.is_hopeless() {
+            ConnectFailure::misconfigured(format!(
+                "too few of its Sentinels tell where the master `{master}` is; check its name, and that the URLs are those of Sentinels, each listed once and with its credentials: {reasons}"
             ))
         } else {
-            ConnectFailure::Down(NodeError::new(
-                NodeErrorKind::Unavailable,
-                format!(
-                    "most of its Sentinels do not agree where the master `{master}` is: {reasons}"
-                ),
+            ConnectFailure::down(format!(
+                "most of its Sentinels do not agree where the master `{master}` is: {reasons}"
             ))
         })
     }
@@ -127,10 +125,7 @@ impl Sentinels {
             client(info, self.tls, &self.certificates).ok()
         });
         made.ok_or_else(|| {
-            ConnectFailure::Down(NodeError::new(
-                NodeErrorKind::Unavailable,
-                "a Sentinel told an address of the master that cannot be used",
-            ))
+            ConnectFailure::down("a Sentinel told an address of the master that cannot be used")
         })
     }
 
@@ -138,6 +133,106 @@ impl Sentinels {
     pub(super) fn pause(&self) -> Duration {
         let pause = PAUSE.min(self.within / QUESTIONS);
         pause / 2 + jitter(random(), pause)
+    }
+
+    /// Accepts the server `run_id` as the node's, if most Sentinels name it. It was reached at `place`; they may know
+    /// it by other addresses, too.
+    pub(super) async fn accept(
+        &self,
+        place: &Place,
+        run_id: &str,
+        limit: Duration,
+    ) -> Result<(), ConnectFailure> {
+        let accept = |known: &mut Confirmation| known.set_server(run_id, place);
+        self.confirmation.send_modify(accept);
+        if !self.confirmation.borrow().is_settled() {
+            self.other_names(run_id, &place.epoch, limit).await;
+        }
+        let until = self.until(run_id, &place.epoch);
+        match until.filter(|until| self.now() < *until) {
+            Some(_) => Ok(()),
+            None => Err(ConnectFailure::Down(self.unconfirmed())),
+        }
+    }
+
+    /// Until when the server is confirmed; `None` if most Sentinels do not name it at all.
+    fn until(&self, run_id: &str, epoch: &str) -> Option<Moment> {
+        let confirmed = self.confirmation.borrow().confirmed(run_id, epoch)?;
+        Some(confirmed + self.within)
+    }
+
+    /// Until when replies on `connection` count as this node's. An error if they do not count now.
+    pub(super) fn confirmed_until(&self, connection: &Connection) -> Result<Moment, NodeError> {
+        let until = self.until(connection.info().run_id(), connection.epoch());
+        until.filter(|until| self.now() < *until).ok_or_else(|| {
+            let within = self.within;
+            unavailable(format!(
+                "most of its Sentinels have not confirmed its master within {within:?}"
+            ))
+        })
+    }
+
+    /// The reason why the server is not confirmed, with what each Sentinel said.
+    pub(super) fn unconfirmed(&self) -> NodeError {
+        let (known, within) = (self.confirmation.borrow(), self.within);
+        let reasons = known.describe(self.horizon(), self.addresses());
+        unavailable(format!(
+            "most of its Sentinels have not confirmed its master within {within:?}, so that it does not count: {reasons}"
+        ))
+    }
+
+    /// Looks up the servers at the addresses that are not known as ours; if one is ours, learns the address. Returns
+    /// whether most Sentinels name another server, and that server is a master.
+    async fn other_names(&self, run_id: &str, epoch: &str, limit: Duration) -> bool {
+        let named = self.confirmation.borrow().named(self.horizon());
+        // Servers with their votes.
+        let mut servers: Vec<(String, String, usize)> = Vec::new();
+        for (place, votes) in named {
+            let known = self.confirmation.borrow().knows(&place.address);
+            let server = if known {
+                Some(run_id.to_owned())
+            } else {
+                self.server_at(&place.address, limit).await
+            };
+            let Some(server) = server else { continue };
+            if server == run_id && place.epoch == epoch {
+                let learn = |known: &mut Confirmation| known.add_address(&place.address);
+                self.confirmation.send_modify(learn);
+                if self.confirmation.borrow().is_settled() {
+                    return false;
+                }
+                continue;
+            }
+            let same = |(id, epoch, _): &&mut _| *id == server && *epoch == place.epoch;
+            match servers.iter_mut().find(same) {
+                Some((_, _, sum)) => *sum += votes,
+                None => servers.push((server, place.epoch, votes)),
+            }
+        }
+        let known = self.confirmation.borrow();
+        servers.iter().any(|(_, _, votes)| known.is_most(*votes))
+    }
+
+    /// The `run_id` of the server at `address`, unless it is a replica (which may be about to become the master).
+    async fn server_at(&self, address: &Address, limit: Duration) -> Option<String> {
+        let client = self.client(address).ok()?;
+        let info = timeout(limit, info_of(&client)).await.ok()?.ok()?;
+        (!info.is_replica()).then(|| info.run_id().to_owned())
+    }
+
+    /// Waits until most Sentinels name another server than that of `connection`, or a later failover to the same one.
+    pub(super) async fn left(&self, connection: &Connection, limit: Duration) {
+        let mut news = self.confirmation.subscribe();
+        loop {
+            let settled = news.borrow_and_update().is_settled();
+            let (run_id, epoch) = (connection.info().run_id(), connection.epoch());
+            if !settled && self.other_names(run_id, epoch, limit).await {
+                return;
+            }
+            sleep(self.pause()).await;
+            // The sender lives in `self`, so this cannot fail.
+            let _ = news.changed().await;
+        }
     }
 }
 
@@ -149,4 +244,11 @@ pub(super) async fn connection(client: &Client) -> Result<MultiplexedConnection,
     client
         .get_multiplexed_async_connection_with_config(&config)
         .await
+}
+
+/// The `INFO` of the server that `client` leads to.
+async fn info_of(client: &Client) -> Result<Info, RedisError> {
+    let mut connection = connection(client).await?;
+    let text: String = redis::cmd("INFO").query_async(&mut connection).await?;
+    Ok(Info::parse(&text))
 }

@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use redis::RedisError;
 use tokio::sync::watch;
 
 use crate::node::redis::connect_failure::ConnectFailure;
 use crate::node::redis::connection::Connection;
 use crate::node::redis::connections::{Connections, closed};
-use crate::node::redis::error;
 use crate::node::redis::info::Allowed;
 use crate::node::redis::replicas::Replicas;
-use crate::node::redis::sentinel::Lead;
+use crate::node::redis::sentinel::Route;
 use crate::node::redis::subscriptions::Subscriptions;
 use crate::node::redis::target::{Target, Way};
+use crate::node::redis::{connect_failure, error};
 use crate::node::{NodeError, NodeState};
 use crate::token::OwnerToken;
 
@@ -23,7 +24,7 @@ pub(super) struct Shared {
     pub(super) name: String,
     pub(super) target: Target,
     pub(super) connect_timeout: Duration,
-    /// Those who listen to releases.
+    /// The subscriptions to releases.
     pub(super) subscriptions: Arc<Subscriptions>,
     /// How many replicas must acknowledge, if any.
     pub(super) replicas: Option<Replicas>,
@@ -56,10 +57,6 @@ impl Shared {
         }
     }
 
-    pub(super) fn state(&self) -> NodeState {
-        self.connections.state()
-    }
-
     /// The connection for commands of `token` whose replies count, or why there is none.
     pub(super) fn connection(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
         self.connection_of(self.connections.of(token))
@@ -85,18 +82,15 @@ impl Shared {
         }
     }
 
-    /// Waits until the node takes commands.
-    pub(super) async fn up(&self) {
-        self.connections
-            .wait_for(|state| *state == NodeState::Up)
-            .await;
-    }
-
-    /// Waits until the node is to be closed.
-    pub(super) async fn closing(&self) {
+    /// Runs `work` until it ends or the node is to be closed.
+    pub(super) async fn until_closing(&self, work: impl Future<Output = ()>) {
         let mut closing = self.closing.subscribe();
-        // The sender lives in `self`, so this cannot fail.
-        let _ = closing.wait_for(|closing| *closing).await;
+        tokio::select! {
+            biased;
+            // The sender lives in `self`, so this cannot fail.
+            _ = closing.wait_for(|closing| *closing) => {}
+            () = work => {}
+        }
     }
 
     /// Whether this is the first call; the supervisors are started once.
@@ -113,11 +107,6 @@ impl Shared {
                 self.publish(index, NodeState::Closed, None);
             }
         }
-    }
-
-    /// Waits until the supervisors have ended.
-    pub(super) async fn stopped(&self) {
-        self.connections.ended().await;
     }
 
     /// Whether all other connections must lead to the server that this one leads to. A connection to another server
@@ -157,32 +146,24 @@ impl Shared {
         }
     }
 
+    /// The failure for an error of the attempt to `act`.
+    pub(super) fn failure(&self, error: &RedisError, act: &str) -> ConnectFailure {
+        connect_failure::failure(&self.target.secrets, error, act)
+    }
+
     /// A text fit for logs: without tokens and passwords.
     pub(super) fn clean(&self, text: &str) -> String {
         error::clean(text, &self.target.secrets)
     }
 
     /// How to get to the server, and what is known of it before it is asked.
-    pub(super) async fn lead(&self) -> Result<Lead, ConnectFailure> {
+    pub(super) async fn route(&self) -> Result<Route, ConnectFailure> {
         match &self.target.way {
-            Way::Direct(client) => Ok(Lead {
+            Way::Direct(client) => Ok(Route {
                 client: client.clone(),
                 place: None,
             }),
             Way::Sentinels(sentinels) => sentinels.master(self.connect_timeout).await,
         }
-    }
-
-    /// Whether the server may get another server's data while its connections live on (by demotion and promotion), so
-    /// that each script has to read the server's identity itself.
-    pub(super) const fn reads_identity_itself(&self) -> bool {
-        self.allowed.replicas
-    }
-
-    /// How long a `WAIT` of ours may hold up a connection.
-    pub(super) fn hold_up(&self) -> Duration {
-        self.replicas
-            .as_ref()
-            .map_or(Duration::ZERO, Replicas::limit)
     }
 }

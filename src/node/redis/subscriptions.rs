@@ -35,6 +35,12 @@ struct Channel {
     server: Server,
 }
 
+impl Channel {
+    fn tell(&self, notice: impl Fn(&NoticeSender)) {
+        self.senders.iter().for_each(|(_, sender)| notice(sender));
+    }
+}
+
 /// What the server knows of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Server {
@@ -110,7 +116,7 @@ impl Subscriptions {
         }
     }
 
-    /// Whether anybody listens to anything.
+    /// Whether there are listeners.
     pub(super) fn is_used(&self) -> bool {
         !self.channels().by_name.is_empty()
     }
@@ -139,10 +145,7 @@ impl Subscriptions {
                 if let Some(channel) = channels.by_name.get_mut(&name) {
                     channel.server = server;
                     if server == Server::On {
-                        channel
-                            .senders
-                            .iter()
-                            .for_each(|(_, sender)| sender.opened());
+                        channel.tell(NoticeSender::opened);
                     }
                 }
                 channels.mark(&name);
@@ -158,10 +161,7 @@ impl Subscriptions {
         channels.to_leave.clear();
         channels.by_name.retain(|name, channel| {
             if channel.server == Server::On {
-                channel
-                    .senders
-                    .iter()
-                    .for_each(|(_, sender)| sender.closed());
+                channel.tell(NoticeSender::closed);
             }
             channel.server = Server::Off;
             let wanted = !channel.senders.is_empty();
@@ -178,10 +178,7 @@ impl Subscriptions {
             return;
         };
         if let Some(channel) = self.channels().by_name.get(name) {
-            channel
-                .senders
-                .iter()
-                .for_each(|(_, sender)| sender.released(listeners));
+            channel.tell(|sender| sender.released(listeners));
         }
     }
 

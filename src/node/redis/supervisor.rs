@@ -9,16 +9,18 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::node::redis::connect::connect;
 use crate::node::redis::connect_failure::{ConnectFailure, random};
 use crate::node::redis::connection::Connection;
+use crate::node::redis::error::unavailable;
 use crate::node::redis::look::{LOOK, Looks};
 use crate::node::redis::sentinel::Sentinels;
 use crate::node::redis::shared::Shared;
-use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
+use crate::node::{NodeContext, NodeState};
 use crate::protocol::backoff::{Backoff, jitter};
 
 /// The pauses between attempts to connect: the bound doubles from 50 ms to 2 s.
 pub(super) const NEW_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
-/// The pause, more or less by half, before a server that cannot serve is looked at again: somebody has to fix it first.
+/// The pause, more or less by half, before a server that cannot serve is looked at again: an operator has to fix it
+/// first.
 const SLOW_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long `close` waits for commands that are under way.
@@ -30,11 +32,8 @@ const HEALTHY: Duration = Duration::from_secs(1);
 pub(super) async fn supervise(shared: Arc<Shared>, index: usize, context: NodeContext) {
     // Also when the runtime drops this task: those that wait for the end must see it.
     let _end = End(&shared, index);
-    tokio::select! {
-        biased;
-        () = shared.closing() => {}
-        () = serve(&shared, index, &context) => {}
-    }
+    let work = serve(&shared, index, &context);
+    shared.until_closing(work).await;
     drain(&shared, index).await;
 }
 
@@ -64,38 +63,34 @@ async fn serve(shared: &Shared, index: usize, context: &NodeContext) {
                 failure
             }
             Ok(Err(failure)) => failure,
-            Err(_) => ConnectFailure::Down(NodeError::new(
-                NodeErrorKind::Unavailable,
-                format!("no connection within {:?}", shared.connect_timeout),
-            )),
+            Err(_) => {
+                let limit = shared.connect_timeout;
+                ConnectFailure::down(format!("no connection within {limit:?}"))
+            }
         };
         if matches!(failure, ConnectFailure::Changed | ConnectFailure::Promoted) {
             shared.connections.warn_others(index);
         }
-        let pause = match failure {
-            ConnectFailure::Down(reason) => {
-                shared.publish(index, NodeState::Down(reason), None);
-                backoff.next(random())
-            }
+        let (state, pause) = match failure {
+            ConnectFailure::Down(reason) => (NodeState::Down(reason), backoff.next(random())),
             ConnectFailure::Refused(reason) => {
-                shared.publish(index, NodeState::Refused(reason), None);
-                SLOW_PAUSE / 2 + jitter(random(), SLOW_PAUSE)
+                let pause = SLOW_PAUSE / 2 + jitter(random(), SLOW_PAUSE);
+                (NodeState::Refused(reason), pause)
             }
             ConnectFailure::Changed | ConnectFailure::Warned | ConnectFailure::Promoted => {
                 let reason = match failure {
                     ConnectFailure::Promoted => PROMOTED,
                     _ => "it is no longer the master and is being looked at again",
                 };
-                let reason = NodeError::new(NodeErrorKind::Unavailable, reason);
-                shared.publish(index, NodeState::Down(reason), None);
                 // At once, unless this happens again and again.
-                if settled {
-                    Duration::ZERO
-                } else {
-                    backoff.next(random())
-                }
+                let pause = match settled {
+                    true => Duration::ZERO,
+                    false => backoff.next(random()),
+                };
+                (NodeState::Down(unavailable(reason)), pause)
             }
         };
+        shared.publish(index, state, None);
         sleep(pause).await;
     }
 }
@@ -111,10 +106,9 @@ async fn keep_up(
     looks: &Looks<'_>,
 ) -> ConnectFailure {
     if !shared.agrees(index, connection) {
-        return ConnectFailure::Down(NodeError::new(
-            NodeErrorKind::Unavailable,
+        return ConnectFailure::down(
             "its connections were led to different masters; a failover may be under way",
-        ));
+        );
     }
     shared.publish(index, NodeState::Up, Some(connection.clone()));
     // Again, for the first connection may have come up in between.
@@ -139,7 +133,7 @@ async fn drain(shared: &Shared, index: usize) {
     if let Some(mut connection) = connection {
         // Replies come in order: after this one, those of all earlier commands have come.
         let _ = timeout(DRAIN_LIMIT, connection.call(&redis::cmd("PING"))).await;
-        connection.condemn();
+        connection.signals().condemn();
     }
 }
 
@@ -151,7 +145,7 @@ async fn watch_over(
     mut lost: watch::Receiver<()>,
     looks: &Looks<'_>,
 ) -> ConnectFailure {
-    let (signals, mut connection) = (connection.share(), connection.clone());
+    let (signals, mut connection) = (Arc::clone(connection.signals()), connection.clone());
     let mut next = Instant::now() + LOOK;
     loop {
         let due = tokio::select! {
@@ -191,10 +185,7 @@ async fn watch_over(
 }
 
 fn disconnected() -> ConnectFailure {
-    ConnectFailure::Down(NodeError::new(
-        NodeErrorKind::Unavailable,
-        "the connection was lost",
-    ))
+    ConnectFailure::down("the connection was lost")
 }
 
 /// Waits until most Sentinels name another server as the master, and that server agrees. Meanwhile the state of the
@@ -215,7 +206,7 @@ async fn replaced(shared: &Shared, index: usize, connection: &Connection) {
 
 /// Keeps the state up to date with whether the server is confirmed. Never ends.
 async fn show_doubt(shared: &Shared, sentinels: &Sentinels, connection: &Connection) {
-    let mut news = sentinels.board.subscribe();
+    let mut news = sentinels.confirmation.subscribe();
     let mut doubted = None;
     loop {
         let until = sentinels.confirmed_until(connection).ok();

@@ -7,7 +7,7 @@ use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 use tokio::sync::watch;
 
-use crate::node::redis::confirmation::Board;
+use crate::node::redis::confirmation::Confirmation;
 use crate::node::redis::error::NodeUrlError;
 use crate::node::redis::sentinel::Sentinels;
 use crate::node::redis::url::{Access, Certificates, address_of, client, read};
@@ -138,7 +138,7 @@ pub(super) fn target(
             .collect(),
         way: Way::Sentinels(Sentinels {
             master: master.to_owned(),
-            board: watch::Sender::new(Board::new(sentinels.len())),
+            confirmation: watch::Sender::new(Confirmation::new(sentinels.len())),
             sentinels,
             settings: access.apply(settings),
             tls,
