@@ -146,7 +146,10 @@ pub fn describe() {
     );
     describe_counter!("redlock_release_total", Count, "Ends of holders.");
     describe_gauge!("redlock_node_up", "Whether the node takes commands.");
-    describe_gauge!("redlock_node_voting", "Whether the node's word counts.");
+    describe_gauge!(
+        "redlock_node_voting",
+        "Whether the node's votes count towards the quorum."
+    );
     describe_counter!(
         "redlock_rejected_total",
         Count,

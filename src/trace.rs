@@ -40,7 +40,7 @@ pub(crate) fn notices_unavailable(node: &str, reason: &str) {
     tracing::warn!(
         node,
         reason,
-        "a node does not let us listen to releases; who waits for a lock asks again now and then instead"
+        "a node does not let us listen to releases; waiting callers ask again now and then instead"
     );
 }
 

@@ -147,7 +147,7 @@ pub struct NodeContext {
     /// The manager's clock.
     pub clock: Arc<dyn Clock>,
     /// Where the node registers the server it found.
-    pub roster: ServerRegistry,
+    pub registry: ServerRegistry,
     /// The ttl of the manager's leases.
     pub ttl: Duration,
     /// How long the manager waits for the reply to a command. A slower node is useless, but need not be down. Default:
@@ -160,10 +160,10 @@ pub struct NodeContext {
 impl NodeContext {
     /// A context with the default node time-out and namespace.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>, roster: ServerRegistry, ttl: Duration) -> Self {
+    pub fn new(clock: Arc<dyn Clock>, registry: ServerRegistry, ttl: Duration) -> Self {
         Self {
             clock,
-            roster,
+            registry,
             ttl,
             node_timeout: Duration::from_millis(200),
             namespace: Namespace::default(),

@@ -315,7 +315,7 @@ pub struct CheckInRequest {
     /// A random name for the quarantine that begins with this, if one does.
     pub fresh: String,
     /// What to do about a node that has another config or none.
-    pub entry: CheckInMode,
+    pub mode: CheckInMode,
 }
 
 /// What a check-in does about a node that has another config or none.
@@ -336,13 +336,13 @@ impl CheckInRequest {
         namespace: Namespace,
         config: Arc<ClusterConfig>,
         fresh: String,
-        entry: CheckInMode,
+        mode: CheckInMode,
     ) -> Self {
         Self {
             namespace,
             config,
             fresh,
-            entry,
+            mode,
         }
     }
 }

@@ -69,9 +69,9 @@ async fn a_refused_server_is_taken_once_it_is_mended() {
 #[tokio::test]
 async fn one_server_is_not_two_nodes() {
     let server = Server::start(Kind::Redis, &[]);
-    let roster = ServerRegistry::new();
+    let registry = ServerRegistry::new();
     let first = RedisNode::new(&server.url()).unwrap();
-    first.start(context_with(roster.clone()));
+    first.start(context_with(registry.clone()));
     settled(&first).await.unwrap();
     let second = RedisNode::builder(&format!(
         "{}/1",
@@ -80,7 +80,7 @@ async fn one_server_is_not_two_nodes() {
     .name("second")
     .build()
     .unwrap();
-    second.start(context_with(roster));
+    second.start(context_with(registry));
     let error = refusal(&second).await;
     assert!(error.to_string().contains(first.name()), "{error}");
 }

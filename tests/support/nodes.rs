@@ -21,8 +21,8 @@ pub fn context() -> NodeContext {
     context_with(ServerRegistry::new())
 }
 
-pub fn context_with(roster: ServerRegistry) -> NodeContext {
-    NodeContext::new(Arc::new(SystemClock::new()), roster, LONG)
+pub fn context_with(registry: ServerRegistry) -> NodeContext {
+    NodeContext::new(Arc::new(SystemClock::new()), registry, LONG)
 }
 
 /// The end of a record that no test outlives: the year 2100, in milliseconds since 1970.

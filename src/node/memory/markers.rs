@@ -147,7 +147,7 @@ impl Markers {
         let root = request.namespace.root();
         let marker = match self.markers.get_mut(root) {
             Some(marker) if marker.digest == config.digest => marker,
-            Some(marker) if request.entry == CheckInMode::Adopt => {
+            Some(marker) if request.mode == CheckInMode::Adopt => {
                 *marker = marker.adopted(config, mode(false));
                 marker
             }

@@ -41,7 +41,7 @@ pub(super) async fn connect(
     let asked = context.clock.now();
     let (info, client_id) = look(shared, &mut connection).await?;
     context
-        .roster
+        .registry
         .claim(&shared.name, info.run_id())
         .map_err(ConnectFailure::Refused)?;
     if let Some(former) = former.as_ref()

@@ -273,7 +273,7 @@ pub(super) fn check_in(request: &CheckInRequest, identity: &str) -> Cmd {
         .arg(&request.config.text)
         .arg(millis(request.config.max_lease))
         .arg(&request.fresh)
-        .arg(u8::from(request.entry == CheckInMode::Adopt))
+        .arg(u8::from(request.mode == CheckInMode::Adopt))
         .arg(ClusterConfig::FORMAT);
     cmd
 }
