@@ -31,8 +31,9 @@
 //!
 //! A replica may take its master's place without having its locks. So a server with replicas is refused unless they are
 //! [expected](RedisNodeBuilder::expect_replicas) or [required](RedisNodeBuilder::require), or the server is found
-//! through Sentinel. A failover, or a failback, then counts as a loss of data: a server is identified by its process and
-//! its last promotion, which are checked every second (`docs::managed_redis` of the guide, "The identity of a server").
+//! through Sentinel. A failover, or a failback, then counts as a loss of data: a server is identified by its process
+//! and its last promotion, which are checked every second (`docs::managed_redis` of the guide, "The identity of a
+//! server").
 //!
 //! A master that dies takes with it what its replicas do not have yet, and its successor grants the same lock again.
 //! With [`RedisNode::replicated`] acquires, renewals and records count only if replicas acknowledge them in time
