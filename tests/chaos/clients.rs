@@ -2,7 +2,7 @@
 //! that one clock stamps what they see.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -30,8 +30,15 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// Contenders at work.
 pub(crate) struct Clients {
-    stop: Arc<AtomicBool>,
+    work: Arc<Work>,
     tasks: JoinSet<Vec<Interval>>,
+}
+
+#[derive(Default)]
+struct Work {
+    stop: AtomicBool,
+    /// How many locks were held, and are no more.
+    holds: AtomicUsize,
 }
 
 /// A clock whose wall time is ahead of that of the machine.
@@ -83,7 +90,7 @@ impl Clients {
         cluster: &Cluster,
         mode: impl Fn(LockManagerBuilder) -> LockManagerBuilder,
     ) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
+        let work = Arc::new(Work::default());
         let mut tasks = JoinSet::new();
         if cluster.scene() == Scene::OverlappingLists {
             // Whichever list comes first keeps the others out, so they just begin.
@@ -91,9 +98,9 @@ impl Clients {
                 // Nobody's word that no lock is held: it would not be true.
                 let locks = mode(contender(cluster, client)).bootstrap(false);
                 let locks = locks.lazy().unwrap();
-                tasks.spawn(contend(client, locks, Arc::clone(&stop)));
+                tasks.spawn(contend(client, locks, Arc::clone(&work)));
             }
-            return Self { stop, tasks };
+            return Self { work, tasks };
         }
         let mut connecting = JoinSet::new();
         for client in 0..COUNT {
@@ -106,22 +113,28 @@ impl Clients {
                 locks.nodes().iter().all(|node| node.state == NodeState::Up)
             })
             .await;
-            tasks.spawn(contend(client, locks, Arc::clone(&stop)));
+            tasks.spawn(contend(client, locks, Arc::clone(&work)));
         }
-        Self { stop, tasks }
+        Self { work, tasks }
+    }
+
+    /// Tells how many locks were held so far.
+    pub(crate) fn holds(&self) -> impl Fn() -> usize + Send + use<> {
+        let work = Arc::clone(&self.work);
+        move || work.holds.load(Ordering::SeqCst)
     }
 
     /// Ends the work, and tells who held what when.
     pub(crate) async fn stop(self) -> Vec<Interval> {
-        self.stop.store(true, Ordering::SeqCst);
+        self.work.stop.store(true, Ordering::SeqCst);
         self.tasks.join_all().await.concat()
     }
 }
 
-async fn contend(client: usize, locks: LockManager, stop: Arc<AtomicBool>) -> Vec<Interval> {
+async fn contend(client: usize, locks: LockManager, work: Arc<Work>) -> Vec<Interval> {
     let mut dice = Dice::new();
     let mut intervals = Vec::new();
-    while !stop.load(Ordering::SeqCst) {
+    while !work.stop.load(Ordering::SeqCst) {
         let key = KEYS[dice.below(KEYS.len())];
         // Some wait their turn, some ask again and again: they are the first to find what a node has forgotten.
         let outcome = if dice.chance(1, 4) {
@@ -141,6 +154,7 @@ async fn contend(client: usize, locks: LockManager, stop: Arc<AtomicBool>) -> Ve
                 start,
                 end,
             });
+            work.holds.fetch_add(1, Ordering::SeqCst);
             // It is confirmed by too few while servers are away, and goes on in the background.
             let _ = guard.release().await;
         }

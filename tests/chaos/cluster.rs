@@ -120,13 +120,19 @@ impl Cluster {
         list.map(node).collect()
     }
 
-    /// Makes nodes forget, again and again, for that long. Blocks.
+    /// Makes nodes forget, again and again, for that long, or for longer until it `is_enough`. Blocks.
     ///
     /// One node at a time leaves a guard a majority that remembers. When three forget at once, nothing may be granted
     /// until no lease from before can be left. Most pauses are long enough for some work in between; some are so short
     /// that the next fault comes before the nodes have recovered.
-    pub(crate) fn torment(&mut self, time: Duration, guarded: bool) -> Faults {
+    pub(crate) fn torment(
+        &mut self,
+        time: Duration,
+        guarded: bool,
+        is_enough: impl Fn() -> bool,
+    ) -> Faults {
         let end = Instant::now() + time;
+        let latest = end + PATIENCE;
         let mut faults = Faults::default();
         self.prepare(guarded);
         let mut pause = self.dice.millis(400, 600);
@@ -135,7 +141,11 @@ impl Cluster {
             Scene::OverlappingLists => 1,
             _ => usize::MAX,
         };
-        while faults.few + faults.majority < most && Instant::now() + pause < end {
+        let goes_on = |pause| {
+            let then = Instant::now() + pause;
+            then < end || then < latest && !is_enough()
+        };
+        while faults.few + faults.majority < most && goes_on(pause) {
             self.wait(pause, &mut faults);
             let is_majority = !self.is_about_few() && self.dice.chance(2, 3);
             if is_majority {
@@ -154,6 +164,9 @@ impl Cluster {
             self.prepare(guarded);
         }
         thread::sleep(end.saturating_duration_since(Instant::now()));
+        while goes_on(Duration::ZERO) {
+            thread::sleep(Duration::from_millis(5));
+        }
         self.heal();
         faults
     }

@@ -1,7 +1,7 @@
 //! What every node must do with the numbers of holders.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tower_redlock::key::LockKeys;
 use tower_redlock::node::{
@@ -84,15 +84,24 @@ pub(crate) async fn a_missing_counter_counts_as_the_highest_there_ever_was(bench
 }
 
 pub(crate) async fn a_counter_is_kept_for_as_long_as_was_asked(bench: &impl Bench) {
+    let keep = Duration::from_millis(30);
+    let brief = fence_for(STEP, keep);
     let node = bench.node();
-    let brief = fence_for(STEP, Duration::from_millis(30));
-    for name in ["brief", "extended", "raised"] {
-        number(&*node, acquire(name, 1).fenced(brief)).await;
+    loop {
+        let began = Instant::now();
+        for name in ["brief", "extended", "raised"] {
+            number(&*node, acquire(name, 1).fenced(brief)).await;
+        }
+        // A use of the counter keeps it, whatever it was before.
+        let request = extend("extended", 1).fenced(fence(2 * STEP));
+        extend_one(&*node, request).await;
+        raise(&*node, key("raised").into(), 1, 1_000 * STEP).await;
+        // Else it may have come too late, on a busy machine.
+        if began.elapsed() < keep {
+            break;
+        }
+        bench.forget();
     }
-    // A use of the counter keeps it, whatever it was before.
-    let request = extend("extended", 1).fenced(fence(2 * STEP));
-    extend_one(&*node, request).await;
-    raise(&*node, key("raised").into(), 1, 1_000 * STEP).await;
     assert_eq!(pass(&*node, "high", HIGH).await, HIGH);
     tokio::time::sleep(Duration::from_millis(60)).await;
     for name in ["brief", "extended", "raised"] {
