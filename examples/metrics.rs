@@ -54,7 +54,7 @@ async fn service(prometheus: PrometheusHandle) -> Result<Router, AnyError> {
     // What has arrived is taken in whenever it is shown; a service that is rarely scraped calls `run_upkeep` as well.
     let metrics = get(move || std::future::ready(prometheus.render()));
     Ok(Router::new()
-        .route("/orders/{order_id}/pay", post(pay).layer(layer))
+        .route("/orders/{order_id}/pay", post(pay).route_layer(layer))
         .route("/metrics", metrics))
 }
 

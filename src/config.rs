@@ -130,8 +130,8 @@ pub use crate::manager::{Fencing, HandOff, RestartGuard};
 /// # Ok(()) }
 /// ```
 ///
-/// Neither `Debug` nor any error shows a password or key. For that reason a configuration cannot be serialised: with
-/// its passwords it should not be, and without them it is another.
+/// Neither `Debug` nor any error shows a password or key. A configuration cannot be serialised: its passwords must
+/// not be written out, and without them it would be another configuration.
 ///
 /// A format's own error may show the text, which this crate cannot prevent. That of `toml` shows all of it in `Debug`,
 /// which `main` prints, and lines of it in `Display`. Its `message()` is the error of this crate and nothing else.
@@ -277,7 +277,8 @@ impl LockConfig {
     }
 
     /// The same configuration with the settings of environment variables, as for [`from_env`](Self::from_env), in place
-    /// of its own: a table or a list as a whole, `memory` for `nodes` as well, and `password` for `password_file`.
+    /// of its own. Lists and tables are replaced as a whole; `memory` also replaces `nodes`, `password` also replaces
+    /// `password_file`, and the reverse.
     ///
     /// # Errors
     ///

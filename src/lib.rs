@@ -47,7 +47,8 @@
 //! | [`AcquireError`] | why a lock was not acquired; the other errors are in [`error`] |
 //!
 //! The settings of the layers are in [`middleware`] and `idempotency`, those of the manager in [`config`]; what a
-//! manager reports is in [`snapshot`], and [`node`] is for authors of a node.
+//! manager reports is in [`snapshot`]. [`node`] has the kinds of nodes (`redis`, `memory`), and the port for authors of
+//! another one.
 //!
 //! # How it fails
 //!
@@ -69,7 +70,7 @@
 //! | `redis` | yes | Redis and Valkey servers as nodes |
 //! | `axum` | yes | the extractors `Held` and `Locked`, and keys from path parameters, matched paths and extractors |
 //! | `tls` | no | `rediss://` URLs, by rustls with the ring provider |
-//! | `idempotency` | no | `IdempotencyLayer`: a request that is sent again gets the first answer |
+//! | `idempotency` | no | `IdempotencyLayer`: a request that is sent again gets the first response |
 //! | `tracing` | no | events and a span through `tracing` |
 //! | `metrics` | no | counters, gauges and histograms through `metrics` |
 //! | `inspect` | no | `InspectService`: a page of nodes, held locks and queues, for operators |
@@ -154,7 +155,8 @@ pub use manager::{AcquireError, LockGuard, LockHandle, LockManager, LockScope};
 pub use middleware::{Held, RedlockLayer};
 pub use token::FencingToken;
 
-/// The errors, except [`AcquireError`], and why a lock was lost. `docs::operations` has them all, each with what to do.
+/// The errors of managers and keys, except [`AcquireError`], and why a lock was lost. `docs::operations` has all
+/// errors, each with what to do.
 pub mod error {
     pub use crate::key_error::KeyError;
     pub use crate::manager::{

@@ -77,9 +77,9 @@
 //!
 //! The *host* is the authority of the request's URI, which HTTP/2 and 3 call `:authority`, or else `Host`; it is empty
 //! where there is neither. Upper and lower case are one host, and the ports 80 and 443 are as good as none: a request
-//! of HTTP/1 has no scheme, so a host is one by `http` and by `https`. A trailing dot makes another. A reader of the
-//! URI and a reader of `Host` must not take a request for two tenants'; so where there are several names that differ,
-//! be it the URI's and the header's or two lines of the header, all of them together are a host of their own.
+//! of HTTP/1 has no scheme, so a host is one by `http` and by `https`. A trailing dot makes another. Where there are
+//! several names that differ (the URI's and the header's, or two lines of the header), all of them together are a host
+//! of their own, so that no request reaches the keys of another tenant.
 //!
 //! A client that repeats its request under another name of the same service **runs it again**. Where that happens,
 //! because of a second domain, of a proxy that sometimes sends a name of its own, or because clients address each

@@ -358,7 +358,8 @@ impl LockHandle {
         self.tenancy.lease.remaining(self.tenancy.number)
     }
 
-    /// How long the caller waited for the lock: in the queue of its process and for other processes.
+    /// The time from the call to the grant: in the queue of this process, for other processes, and for the replies of
+    /// the nodes. So it is never quite zero.
     #[must_use]
     pub const fn waited(&self) -> Duration {
         self.waited

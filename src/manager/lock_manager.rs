@@ -35,7 +35,8 @@ use crate::manager::shared::Shared;
 /// [`acquire_all`](LockManager::acquire_all).
 ///
 /// No order between managers, which usually means between processes. For fairness each manager has one contender per
-/// key, however many callers wait behind it; it passes a lock among its own callers only so often ([`HandOff`]); and
+/// key, however many callers wait behind it; it passes a lock among its own callers only so often
+/// ([`HandOff`](crate::config::HandOff)); and
 /// after a contended release the key has a cooldown of a few round trips in this manager, while the others contend at
 /// random moments. So each has about the same chance at each release, and no caller waits for ever; but there is no
 /// bound on how often one may be unlucky. Contenders of other libraries know nothing of this, and callers that do not
@@ -133,19 +134,20 @@ impl LockManager {
     ///
     /// # Fairness
     ///
-    /// A caller that waits for several keys keeps none of them from others. It contends when all are free in this
-    /// manager, and while the nodes say that one is held elsewhere, it has the turn of that one alone (of none, if the
-    /// nodes do not tell [which](crate::node::Holder::key)). Other callers get the rest meanwhile; a caller that does
-    /// not wait is not refused because of it either, but may have to wait for the replies of its nodes.
-    ///
-    /// So callers that want fewer keys overtake it, and that has a bound. Once it could have had one of its keys
-    /// eight times, but never all of them, no caller that came later gets any of them, and keys that come free are
-    /// reserved for it: for an eighth of the time that it has waited, and for nine tenths of the node time-out at most.
-    /// If that was too short, other waiters get them, and it counts anew. Therefore: if no caller of this manager
-    /// has a key for longer than a time H, from its turn to the end of its release, and H is no longer than those
-    /// nine tenths, it contends for its keys within 25 H, counted from when the callers before it have gone. Where
-    /// keys are held for longer, it depends on chance: each reservation is one. Callers that want several of the same
-    /// keys have the same right, the older before the younger. Between managers no order is promised, as for one key.
+    /// * **Rule**: a caller that waits for several keys keeps none of them from other callers. It contends when all of
+    ///   them are free in this manager. While the nodes reply that one of them is held elsewhere, it has the turn of
+    ///   that key alone (of none, if the nodes do not tell [which](crate::node::Holder::key)), and other callers get
+    ///   the rest.
+    /// * **Bound**: callers that want fewer keys overtake it. After it has missed eight times, when one of its keys was
+    ///   free and another was not, no caller that came later gets any of them, and keys that come free are reserved for
+    ///   it: for an eighth of the time that it has waited, and for nine tenths of the node time-out at most. If that
+    ///   was too short, other waiters get them, and it counts anew. So if no caller of this manager has a key for
+    ///   longer than H, from its turn to the end of its release, and H is at most those nine tenths, it contends within
+    ///   25 H after the callers before it have gone. Where keys are held for longer, each reservation is a matter of
+    ///   chance.
+    /// * **Several such callers**: of those that want the same keys, the older comes before the younger.
+    /// * **Callers that do not wait** are not refused because of it, but may have to wait for the replies of its nodes.
+    /// * **Between managers** no order is promised, as for one key.
     ///
     /// # Errors
     ///

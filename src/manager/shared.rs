@@ -20,7 +20,7 @@ use crate::manager::settings::hand_off::HandOff;
 use crate::manager::settings::options::Options;
 use crate::manager::tasks::TaskTracker;
 use crate::manager::waiting::cooldown::Cooldown;
-use crate::manager::waiting::waiters::Waiters;
+use crate::manager::waiting::wait_times::Waiters;
 use crate::namespace::{Namespace, NodeKeys};
 use crate::node::Node;
 use crate::protocol::quarantine::latest_vote;

@@ -12,10 +12,9 @@ use tower_layer::Layer;
 use crate::manager::LockManager;
 use crate::policy::{Methods, OnDisconnect, OnLost};
 
-use super::busy_status::BusyStatus;
 use super::key_extractor::{BoxKeyExtractor, KeyExtractor};
 use super::options::{HoldUntil, OnNoQuorum, Options, ReleaseMode};
-use super::rejection::Rejection;
+use super::rejection::{BusyStatus, Rejection};
 use super::run_to_end::RunToEndService;
 use super::service::RedlockService;
 
@@ -255,6 +254,9 @@ impl<K, D> RedlockLayer<K, D> {
     ///     App { one_at_a_time }
     /// }
     /// ```
+    ///
+    /// After [`on_disconnect`](Self::on_disconnect) the type is `RedlockLayer<BoxKeyExtractor, OnDisconnect>`; then
+    /// both branches of an `if` have to call that.
     pub fn boxed(self) -> RedlockLayer<BoxKeyExtractor, D>
     where
         K: KeyExtractor,

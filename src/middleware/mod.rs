@@ -109,7 +109,6 @@
 
 mod admission;
 mod body;
-mod busy_status;
 mod future;
 mod held;
 pub(crate) mod key;
@@ -126,7 +125,6 @@ mod service;
 
 pub use crate::policy::{OnDisconnect, OnLost};
 pub use body::{BodyLockLost, BoxError, ResponseBody};
-pub use busy_status::{BusyStatus, InvalidBusyStatus};
 pub use future::ResponseFuture;
 pub use held::{Held, HeldRejection};
 pub use key_extractor::{BoxKeyExtractor, IntoKey, KeyExtractor};
@@ -134,7 +132,7 @@ pub use layer::RedlockLayer;
 pub use loan::{LOAN_HEADER, loan_header};
 pub use options::{HoldUntil, OnNoQuorum, ReleaseMode};
 pub use prefer::prefer_wait;
-pub use rejection::Rejection;
+pub use rejection::{BusyStatus, InvalidBusyStatus, Rejection};
 pub use rejection_kind::RejectionKind;
 #[cfg(feature = "idempotency")]
 pub(crate) use request_state::{LockState, RequestState, Run};

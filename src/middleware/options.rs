@@ -12,9 +12,8 @@ use crate::manager::LockManager;
 use crate::policy::{Methods, OnLost};
 
 use super::body::ResponseBody;
-use super::busy_status::BusyStatus;
 use super::loan::Trusts;
-use super::rejection::{Cause, DEFAULT_RETRY_AFTER, Rejection};
+use super::rejection::{BusyStatus, Cause, DEFAULT_RETRY_AFTER, Rejection};
 
 /// Until when the lock of a request is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -114,7 +114,7 @@ pub enum NodeErrorKind {
 pub(crate) fn unmarked() -> NodeError {
     NodeError::new(
         NodeErrorKind::Rejected,
-        "what its key `..!node` says of the numbers of holders is none, or leaves no room for more; remove that key: the node learns them from the others then",
+        "the highest fencing token in its key `..!node` is missing, no number, or the last possible one; delete that key: the node learns it from the others",
     )
 }
 

@@ -18,7 +18,7 @@ use crate::manager::lease::held::Turn;
 use crate::manager::shared::Shared;
 use crate::manager::target::LockTarget;
 use crate::manager::waiting::holder::Holder;
-use crate::manager::waiting::waiters::Waiter;
+use crate::manager::waiting::wait_times::Waiter;
 use crate::metrics;
 use crate::namespace::NodeKey;
 use crate::protocol::round::Verdict;

@@ -2,4 +2,4 @@
 
 pub(crate) mod cooldown;
 pub(crate) mod holder;
-pub(crate) mod waiters;
+pub(crate) mod wait_times;

@@ -325,12 +325,12 @@ impl RedisNode {
     }
 
     /// A node at `url` with replicas, which must acknowledge what is granted here: by default one of them, in a third
-    /// of the manager's node time-out. See [Replicas](self#replicas).
+    /// of the manager's node time-out. See [Replicas](super#replicas).
     pub fn replicated(url: &str) -> RedisNodeBuilder {
         Self::builder(url).require(1)
     }
 
-    /// The node that is whatever server the Sentinels at `urls` call `master`. See [Sentinel](self#sentinel).
+    /// The node that is whatever server the Sentinels at `urls` call `master`. See [Sentinel](super#sentinel).
     ///
     /// A URL is `redis://[[user]:password@]host:port`, or `rediss://..` for TLS to the Sentinels and to the server,
     /// whose certificate must then be good for the address that they tell. Its credentials are those for the Sentinel,

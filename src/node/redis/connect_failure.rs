@@ -79,7 +79,9 @@ pub(super) fn failure(secrets: &[String], error: &RedisError, act: &str) -> Conn
 const NO_RESP3: &str = "it does not speak RESP3 (`HELLO 3`); locks need Redis 6.2 or later, or Valkey, with `HELLO` not renamed and no proxy in front";
 
 fn wrong_password(cause: &str) -> String {
-    format!("it refused the credentials; check user and password in its URL: {cause}")
+    format!(
+        "it refused the credentials; check the user and password of the node, of its URL, or for all nodes: {cause}"
+    )
 }
 
 /// Whether the error came out of a TLS handshake that took place.

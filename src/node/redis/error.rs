@@ -87,7 +87,7 @@ pub(super) fn rejected(text: &str) -> NodeError {
     let cause = scrub(text);
     let detail = if is_missing_right(text) {
         format!(
-            "its ACL does not allow what locks need (see the rule in the docs of `RedisNode`): {cause}"
+            "its ACL does not allow what locks need (see the rule in `docs::managed_redis`): {cause}"
         )
     } else if text.contains("WRONGTYPE") {
         "the key holds something that is not a lock, or not what belongs beside one; use another namespace or remove it".to_owned()

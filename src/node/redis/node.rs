@@ -19,7 +19,7 @@ use crate::node::{
     ReleaseRequest, Subscription, VerifyReply, VerifyRequest,
 };
 
-/// A Redis or Valkey server as a node. See the [module](self) for what the server must be.
+/// A Redis or Valkey server as a node. See the [module](super) for what the server must be.
 ///
 /// It connects once its manager starts it, with one connection for all commands unless it has replicas, and keeps it
 /// up until [`close`](Node::close) or until the last clone and the last command are gone. Clones are the same node:

@@ -15,10 +15,10 @@
 //! * `observe`: a node that says it is quarantined: when that began and how long it lasts.
 //! * `check_in`: asking a node whether it votes.
 //! * `census`: what the other nodes know meanwhile.
-//! * `promote`: the end of a quarantine.
+//! * `end`: the end of a quarantine.
 
 pub(crate) mod census;
 pub(crate) mod check_in;
+pub(crate) mod end;
 pub(crate) mod monitor;
 pub(crate) mod observe;
-pub(crate) mod promote;

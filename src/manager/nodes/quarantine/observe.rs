@@ -6,7 +6,7 @@ use crate::clock::Clock as _;
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::quarantine::census::{Others, census};
 use crate::manager::nodes::quarantine::check_in::IDLE;
-use crate::manager::nodes::quarantine::promote::try_promote;
+use crate::manager::nodes::quarantine::end::try_promote;
 use crate::manager::nodes::voting::state::{End, Plan, Quarantine, State};
 use crate::moment::Moment;
 use crate::protocol::quarantine::{Census, Rule, Wait};

@@ -86,7 +86,7 @@ impl Quarantine {
         let left = match self.end {
             End::At(end) => end.since(now),
             End::Incomplete => {
-                return "it does not vote before every node of the list has accepted that once, and not all have; see to it that they can be reached".to_owned();
+                return "it does not vote before every node has accepted this list once, and not all have; start those that cannot be reached".to_owned();
             }
             End::Alone => {
                 return "it restarted or lost its data, and too few of the other nodes answer to tell how long it must not vote".to_owned();
