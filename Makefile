@@ -29,8 +29,11 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
-.PHONY: all servers redis-server browser test soak lint powerset minimal-versions doc bench demo deny
+.PHONY: all help servers redis-server browser test soak lint powerset minimal-versions doc bench demo deny
 all: lint doc test
+
+help:
+	@sed -n "s/^#   make/  make/p" Makefile
 
 servers: redis-server $(VALKEY)
 

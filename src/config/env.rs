@@ -148,16 +148,8 @@ fn from_variable(error: ConfigError, variable: &str) -> ConfigError {
         .adding(&format!(" (environment variable {variable})"))
 }
 
-/// The variable for `field`, or for a table or list that it is in, or one of the variables for its parts, or for other
-/// fields of its table.
+/// The variable for `field`, or for a table or list that it is in, or one of the variables for its parts.
 fn variable_for<'a>(names: &'a [String], field: Option<&str>) -> Option<&'a String> {
-    let table = field
-        .and_then(|field| field.rsplit_once('.'))
-        .map(|(table, _)| table);
-    variable_of(names, field).or_else(|| variable_of(names, table))
-}
-
-fn variable_of<'a>(names: &'a [String], field: Option<&str>) -> Option<&'a String> {
     // The name of the variable for it: `NODES_0_URL` for `nodes[0].url`.
     let field = field?.to_ascii_uppercase();
     let field = field.replace("].", "_").replace(['[', '.'], "_");

@@ -178,7 +178,7 @@ fn certificates(
 
 const URL_TOO: &str =
     "is for nodes that Sentinels know, and this one has a `url`; leave out one of them";
-const NOWHERE: &str = "is missing; give a URL, or `sentinels` and `master`";
+const NOWHERE: &str = "is missing; give a URL, or `sentinels` and `master`; environment variables for nodes replace the whole list of a file";
 const PASSWORD_TOO: &str = "is given beside `password`; leave out one of them";
 const NO_PASSWORD: &str = "the file is empty; it must hold the password and nothing else";
 const NO_MASTER: &str = "is missing: by which name do the Sentinels know the server?";
