@@ -225,8 +225,8 @@ struct Account {
     check: Check,
 }
 
-/// Registers a holder, unless one with a higher token, or another with the same, was there before. The owner beside
-/// the token tells two holders with one number apart, if it ever came to that.
+/// Registers a holder, unless one with a higher token, or another with the same, was there before. The owner hash
+/// beside it tells two holders with one fencing token apart in any case.
 const ENTER: &str = "UPDATE account SET fence = ?2, owner = ?3
     WHERE id = ?1 AND (fence < ?2 OR (fence = ?2 AND owner = ?3))";
 /// The way that is not enough: the token is looked at and noted by the write only.

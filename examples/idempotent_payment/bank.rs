@@ -33,15 +33,15 @@ pub(crate) struct Run {
     pub(crate) customer: String,
     /// The client's key.
     pub(crate) key: String,
-    /// Under which lock it runs, and with which number: the account's, and the key's.
+    /// Under which locks it runs, and with which fencing tokens: the account's, and the key's.
     pub(crate) fences: [Fence; 2],
 }
 
-/// The number of a holder, and beside it the hash of its token, which tells two apart if it ever came to that.
+/// The fencing token of a holder, and the hash of its owner token, which tells two holders apart in any case.
 #[derive(Clone, Debug)]
 pub(crate) struct Fence {
     pub(crate) resource: String,
-    pub(crate) number: i64,
+    pub(crate) token: i64,
     pub(crate) owner: String,
 }
 
@@ -80,8 +80,8 @@ struct Inner {
 pub(crate) const ACCOUNT: i64 = 7;
 pub(crate) const BEGINNING: i64 = 100_000;
 
-/// `fence` has the highest number that was seen of each resource. The last line of `payment` is what no run, however
-/// late, can get around.
+/// `fence` has the greatest fencing token that was seen of each resource. The last line of `payment` is what no run,
+/// however late, can get around.
 const TABLES: &str = "
     CREATE TABLE account (
         id INTEGER PRIMARY KEY,
@@ -90,7 +90,7 @@ const TABLES: &str = "
     );
     CREATE TABLE fence (
         resource TEXT PRIMARY KEY,
-        number INTEGER NOT NULL,
+        token INTEGER NOT NULL,
         owner TEXT NOT NULL
     );
     CREATE TABLE payment (
@@ -103,10 +103,10 @@ const TABLES: &str = "
         UNIQUE (customer, idempotency_key)
     );";
 
-/// Registers a holder, unless one with a higher number, or another with the same, was there before.
-const ENTER: &str = "INSERT INTO fence (resource, number, owner) VALUES (?1, ?2, ?3)
-    ON CONFLICT (resource) DO UPDATE SET number = excluded.number, owner = excluded.owner
-    WHERE number < excluded.number OR (number = excluded.number AND owner = excluded.owner)";
+/// Registers a holder, unless one with a greater fencing token, or another with the same, was there before.
+const ENTER: &str = "INSERT INTO fence (resource, token, owner) VALUES (?1, ?2, ?3)
+    ON CONFLICT (resource) DO UPDATE SET token = excluded.token, owner = excluded.owner
+    WHERE token < excluded.token OR (token = excluded.token AND owner = excluded.owner)";
 
 impl Bank {
     pub(crate) fn open() -> Result<Self, crate::AnyError> {
@@ -130,7 +130,7 @@ impl Bank {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let outcome = pay(&transaction, run, account, order)?;
         if matches!(outcome, Outcome::Overtaken) {
-            // Its numbers are not to be noted either.
+            // Its fencing tokens are not stored either.
             transaction.rollback()?;
         } else {
             transaction.commit()?;
@@ -159,9 +159,9 @@ fn pay(
     account: i64,
     order: Order,
 ) -> rusqlite::Result<Outcome> {
-    // Before anything is read, so that what is read cannot be changed by a run with a lower number.
+    // Before anything is read, so that what is read cannot be changed by a run with a smaller fencing token.
     for fence in &run.fences {
-        let values = params![fence.resource, fence.number, fence.owner];
+        let values = params![fence.resource, fence.token, fence.owner];
         if transaction.execute(ENTER, values)? == 0 {
             return Ok(Outcome::Overtaken);
         }

@@ -15,8 +15,8 @@
 //! * *`IdempotencyLayer`* answers a repeat with the first answer, and lets one run at a time.
 //! * *`RedlockLayer`* lets one payment of an account run at a time. It stands inside: a repeat needs no account, and a
 //!   run goes on under both locks when its client has gone.
-//! * *One transaction* checks the numbers of both locks, looks for the key, moves the money and notes the key. The
-//!   layers keep nearly all second runs away and give the same answer again; that the money moves once is up to the
+//! * *One transaction* checks the fencing tokens of both locks, looks for the key, moves the money and notes the key.
+//!   The layers keep nearly all second runs away and give the same answer again; that the money moves once is up to the
 //!   database, and holds even if both locks are lost.
 
 #![allow(
@@ -153,8 +153,8 @@ async fn pay(
     };
     // A partner is asked whether the card may be charged.
     tokio::time::sleep(PARTNER).await;
-    // On a thread of its own, as a database blocks. If this future is dropped, it goes on: the numbers decide whether
-    // it still may.
+    // On a thread of its own, as a database blocks. If this future is dropped, it goes on: the fencing tokens decide
+    // whether it still may.
     let paid = tokio::task::spawn_blocking(move || bank.pay(&run, account, order)).await;
     match paid {
         Ok(Ok(Outcome::Paid(receipt))) => (StatusCode::CREATED, Json(receipt)).into_response(),
@@ -170,7 +170,7 @@ async fn pay(
 fn fence(resource: String, lock: &LockHandle) -> Option<Fence> {
     Some(Fence {
         resource,
-        number: lock.fence()?.as_i64(),
+        token: lock.fence()?.as_i64(),
         owner: lock.owner_hash().to_string(),
     })
 }

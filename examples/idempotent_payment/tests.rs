@@ -14,10 +14,10 @@ async fn the_demonstration_is_sound() {
 }
 
 fn run_of(key: &str, of_account: i64, of_key: i64) -> Run {
-    let fence = |resource: String, number| Fence {
+    let fence = |resource: String, token| Fence {
         resource,
-        number,
-        owner: format!("owner-{number}"),
+        token,
+        owner: format!("owner-{token}"),
     };
     Run {
         customer: "alice".to_owned(),
@@ -53,7 +53,7 @@ fn a_second_run_gets_the_receipt_of_the_first_and_moves_nothing() {
 }
 
 #[test]
-fn a_run_that_was_overtaken_changes_nothing_by_either_number() {
+fn a_run_that_was_overtaken_changes_nothing_by_either_token() {
     let bank = Bank::open().unwrap();
     let pay = |run| bank.pay(&run, ACCOUNT, order(100)).unwrap();
     assert!(matches!(pay(run_of("a", 5, 5)), Outcome::Paid(_)));
@@ -64,7 +64,7 @@ fn a_run_that_was_overtaken_changes_nothing_by_either_number() {
     twin.fences[0].owner = "another".to_owned();
     assert_eq!(pay(twin), Outcome::Overtaken);
     assert_eq!(bank.audit().unwrap(), (1, bank::BEGINNING - 100));
-    // Neither has left its number behind.
+    // Neither has left its fencing token behind.
     assert!(matches!(pay(run_of("b", 6, 1)), Outcome::Paid(_)));
 }
 
