@@ -1,6 +1,6 @@
 //! From a [`LockConfig`] to a builder, with the name of the field in every error.
 
-use super::LockConfig;
+use super::{LockConfig, TlsConfig};
 use crate::builder::LockManagerBuilder;
 use crate::manager::{ConfigError, LockManager};
 
@@ -38,6 +38,9 @@ impl LockConfig {
         let builder = match (self.memory, self.nodes.is_empty()) {
             (None, true) => return Err(ConfigError::of("nodes", NO_NODE)),
             (Some(_), false) => return Err(ConfigError::of("memory", BOTH)),
+            (Some(_), true) if self.has_credentials() => {
+                return Err(ConfigError::of("memory", NO_SERVER));
+            }
             (Some(0), true) => return Err(ConfigError::of("memory", NO_MEMORY)),
             (Some(count), true) => builder.memory(count),
             (None, false) => self.listed(builder)?,
@@ -60,6 +63,12 @@ impl LockConfig {
         Ok(builder)
     }
 
+    /// Whether there is anything that only servers need.
+    fn has_credentials(&self) -> bool {
+        let (user, password) = (self.user.is_some(), self.password.is_some());
+        user || password || self.password_file.is_some() || self.tls != TlsConfig::default()
+    }
+
     #[cfg(feature = "redis")]
     fn listed(&self, mut builder: LockManagerBuilder) -> Result<LockManagerBuilder, ConfigError> {
         for (index, node) in self.nodes.iter().enumerate() {
@@ -80,6 +89,7 @@ const NO_NODE: &str =
     "there is no node: list their URLs, or say `memory = 5` for nodes inside this process";
 const BOTH: &str =
     "nodes in memory and listed nodes do not go together; leave out `memory` or `nodes`";
+const NO_SERVER: &str = "nodes in memory have neither credentials nor certificates; leave out `memory`, or those of servers";
 const NO_MEMORY: &str = "must be at least 1; 5 are usual";
 #[cfg(not(feature = "redis"))]
 const NO_REDIS: &str =

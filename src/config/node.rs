@@ -14,7 +14,8 @@ use super::secret::Secret;
 /// In a configuration it is a URL, or a table with these fields, of which either `url` or `sentinels` and `master`
 /// are needed.
 ///
-/// `Debug` shows neither passwords nor keys, and no error does where it is read as a part of a `LockConfig`.
+/// `Debug` shows neither passwords nor keys, and no error does where it is read as a part of a `LockConfig`. Read it
+/// there: alone, the format's own errors may quote it, and a duration whose parts have no sum panics in `humantime`.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(
     default,

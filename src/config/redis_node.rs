@@ -102,7 +102,12 @@ fn password(
     path: &str,
 ) -> Result<Option<Secret>, ConfigError> {
     let Some(file) = file else {
-        return Ok(password.cloned());
+        return match password {
+            Some(password) if password.expose().is_empty() => {
+                Err(refuse(path, "password", EMPTY_PASSWORD))
+            }
+            password => Ok(password.cloned()),
+        };
     };
     if password.is_some() {
         return Err(refuse(path, "password_file", PASSWORD_TOO));
@@ -180,6 +185,7 @@ const URL_TOO: &str =
     "is for nodes that Sentinels know, and this one has a `url`; leave out one of them";
 const NOWHERE: &str = "is missing; give a URL, or `sentinels` and `master`; environment variables for nodes replace the whole list of a file";
 const PASSWORD_TOO: &str = "is given beside `password`; leave out one of them";
+const EMPTY_PASSWORD: &str = "is empty; leave it out if the server asks for none";
 const NO_PASSWORD: &str = "the file is empty; it must hold the password and nothing else";
 const NO_MASTER: &str = "is missing: by which name do the Sentinels know the server?";
 #[cfg(feature = "tls")]

@@ -36,10 +36,23 @@ impl Value {
     /// A word as the literal that it looks like.
     fn literal(self) -> Self {
         match self {
-            Self::Word(word) => serde_json::from_str(&word).unwrap_or(Self::Text(word)),
+            Self::Word(word) => match word.as_str() {
+                "true" => Self::Flag(true),
+                "false" => Self::Flag(false),
+                _ => number(&word).unwrap_or(Self::Text(word)),
+            },
             other => other,
         }
     }
+}
+
+fn number(word: &str) -> Option<Value> {
+    if !word.starts_with(['-', '.', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) {
+        return None;
+    }
+    let whole = word.parse().map(Value::Whole);
+    let number = whole.or_else(|_| word.parse().map(Value::Negative));
+    number.or_else(|_| word.parse().map(Value::Number)).ok()
 }
 
 impl<'de> Deserialize<'de> for Value {
@@ -185,6 +198,10 @@ fn has_sum(text: &str) -> bool {
         let unit = rest.trim_start_matches(|char: char| !char.is_alphabetic());
         let after = unit.trim_start_matches(char::is_alphabetic).trim_start();
         let part = rest.strip_suffix(after).unwrap_or(rest);
+        // Which `humantime` takes for months, and few others do.
+        if part.trim_end().ends_with('M') {
+            return false;
+        }
         let part = humantime::parse_duration(part).ok();
         let Some(more) = part.and_then(|part| sum.checked_add(part)) else {
             return false;

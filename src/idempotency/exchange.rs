@@ -23,7 +23,7 @@ use super::stored_response::{Outcome, Replay, StoredResponse};
 use crate::detach::Detached;
 use crate::manager::{IdempotentRun, RunGuard};
 use crate::metrics;
-use crate::middleware::{LockState, RequestState, Run, unless_lost};
+use crate::middleware::{RequestState, Run, unless_lost};
 use crate::policy::OnDisconnect;
 use crate::problem::Refusal;
 use crate::trace;
@@ -133,8 +133,8 @@ impl<S, C> Exchange<S, C> {
 /// How long a request waits for another with its key. One that holds a lock does not wait: the other may wait for that
 /// lock, in a replica that has its layers in the other order.
 fn max_wait(options: &Options, parts: &Parts) -> Duration {
-    match RequestState::get(&parts.extensions).map(|state| &state.lock) {
-        Some(LockState::Locked { handle, .. }) if !handle.is_lost() => Duration::ZERO,
+    match RequestState::get(&parts.extensions) {
+        Some(state) if state.holds_lock() => Duration::ZERO,
         _ => options.max_wait,
     }
 }

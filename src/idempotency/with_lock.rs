@@ -18,7 +18,8 @@ pub struct WithLock<C, L> {
 
 impl<C> IdempotencyLayer<C> {
     /// Puts a [`RedlockLayer`](crate::RedlockLayer) directly inside, with nothing in between: its refusal, because
-    /// another request holds the lock, is [not stored](super#what-was-not-processed), and a repeat runs.
+    /// another request holds the lock, is [not stored](super#what-was-not-processed), and a repeat runs. An idempotency
+    /// layer further out, also this one put there once more, does store that refusal.
     ///
     /// Call it last: it returns both layers as one. `lock` may be any layer whose service is a
     /// [`RedlockService`]; no other compiles.

@@ -211,6 +211,7 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
     }
     let agreed = !shared.voting.is_blocked();
     if let Some(next) = agreed.then(|| held.succeed(&shared.hand_off)).flatten() {
+        shared.registry.hasten(held);
         let key = held.keys.first().as_str();
         if shared.queue.hand_over(key, Passed::Lock(next)).is_ok() {
             crate::metrics::released("handed-on");

@@ -76,6 +76,15 @@ impl LockScope {
         self.held().push(handle);
     }
 
+    /// Whether the work holds a lock, as far as is known.
+    #[cfg_attr(
+        not(feature = "idempotency"),
+        expect(dead_code, reason = "no layer asks")
+    )]
+    pub(crate) fn holds(&self) -> bool {
+        self.held().iter().any(|handle| !handle.is_lost())
+    }
+
     /// The locks that have not been released.
     fn live(&self) -> Vec<LockHandle> {
         let mut held = self.held();

@@ -135,7 +135,7 @@ pub use prefer::prefer_wait;
 pub use rejection::{BusyStatus, InvalidBusyStatus, Rejection};
 pub use rejection_kind::RejectionKind;
 #[cfg(feature = "idempotency")]
-pub(crate) use request_state::{LockState, RequestState, Run};
+pub(crate) use request_state::{RequestState, Run};
 pub use request_state::{UnlockedReason, lock_scope};
 #[cfg(feature = "idempotency")]
 pub(crate) use run_to_end::unless_lost;

@@ -59,6 +59,16 @@ impl RequestState {
         extensions.get_or_insert_default()
     }
 
+    /// Whether the request holds a lock, of whichever of its layers, or runs under a borrowed one.
+    #[cfg(feature = "idempotency")]
+    pub(crate) fn holds_lock(&self) -> bool {
+        let of_layer = match &self.lock {
+            LockState::Locked { handle, .. } => !handle.is_lost(),
+            LockState::NoLayer | LockState::Unlocked(_) => false,
+        };
+        of_layer || self.scope.as_ref().is_some_and(LockScope::holds)
+    }
+
     /// The run whose layer called the service that has this request, taken out.
     pub(crate) fn take_caller(extensions: &mut Extensions) -> Option<RunId> {
         extensions.get_mut::<Self>()?.called_by.take()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::time::Instant;
 use tower_redlock::LockManager;
-use tower_redlock::config::HandOff;
+use tower_redlock::config::{HandOff, RestartGuard};
 use tower_redlock::error::LossReason;
 use tower_redlock::node::memory::MemoryNode;
 
@@ -249,4 +249,33 @@ async fn who_was_passed_a_lost_lock_waits_no_longer_for_it() {
     let outcome = waiter.await;
     assert!(began.elapsed() <= TTL + 4 * MS, "{:?}", began.elapsed());
     assert!(outcome.is_err());
+}
+
+/// A holder is extended up to its `max_hold`, and so is the one after it: not only when the end of the first has come.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_passes_on_shortly_before_max_hold_is_extended_as_usual() {
+    let nodes = Nodes::five();
+    let locks = nodes
+        .builder()
+        .restart_guard(RestartGuard::OFF)
+        .max_wait(Duration::from_secs(600))
+        .max_hold(Duration::from_secs(60))
+        .hand_off(HandOff::new(100, Duration::from_secs(60)))
+        .lazy()
+        .unwrap();
+    let first = locks.try_acquire("k").await.unwrap();
+    let waiter = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.acquire("k").await }
+    });
+    tokio::time::sleep(Duration::from_secs(54)).await;
+    let fence = first.fence();
+    drop(first);
+    let second = waiter.await.unwrap().unwrap();
+    assert!(second.fence() > fence);
+    let commands = || nodes.0.iter().map(MemoryNode::commands).sum::<u64>();
+    let before = commands();
+    tokio::time::sleep(TTL / 2).await;
+    assert!(commands() > before, "nothing extends it");
+    assert!(second.remaining() > TTL / 2);
 }

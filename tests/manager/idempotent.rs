@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+
+use tower_redlock::config::RestartGuard;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
@@ -397,4 +399,50 @@ async fn records_that_wait_for_a_node_leave_room_for_releases() {
     for number in 0..10 {
         assert_eq!(nodes.holding(&format!("invoice:{number}")), 0, "{number}");
     }
+}
+
+/// A reply may be there already when the run begins, and not have been read when the run is given up.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_dropped_at_once_is_released_on_all_nodes_that_have_granted() {
+    let nodes = Nodes::five();
+    let locks = nodes
+        .builder()
+        .restart_guard(RestartGuard::OFF)
+        .lazy()
+        .unwrap();
+    let second = Duration::from_secs(1);
+    let begin = async || locks.begin_idempotent("k", 20 * second, second).await;
+    // A record on one node alone.
+    let IdempotentRun::Execute(run) = begin().await.unwrap() else {
+        panic!("it was never done");
+    };
+    nodes.0[1..].iter().for_each(MemoryNode::go_down);
+    let _ = run.complete("a").await;
+    tokio::time::sleep(12 * second).await;
+    nodes.0[1..].iter().for_each(MemoryNode::come_up);
+    // Just before the end of the record, so that the replies of the second round come on both sides of it.
+    tokio::time::sleep(7_840 * MS).await;
+    nodes.0[1..].iter().for_each(MemoryNode::freeze);
+    let breathe = async || {
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let replies = async {
+        breathe().await;
+        for node in &nodes.0[1..] {
+            node.thaw();
+            node.freeze();
+        }
+        breathe().await;
+        tokio::time::sleep(170 * MS).await;
+        nodes.0[1..3].iter().for_each(MemoryNode::thaw);
+        breathe().await;
+        nodes.0[3..].iter().for_each(MemoryNode::thaw);
+    };
+    let dropped = async { drop(begin().await) };
+    tokio::join!(dropped, replies);
+    let report = locks.shutdown(2 * second).await;
+    let left: Vec<_> = nodes.0.iter().map(MemoryNode::keys).collect();
+    assert!(left.iter().all(Vec::is_empty), "{left:?} after {report:?}");
 }

@@ -180,3 +180,32 @@ fn a_guard_that_outlives_its_runtime_does_not_panic_and_leaves_the_key_to_its_tt
     drop(guard);
     assert_eq!(node.keys(), ["lk:order:1"]);
 }
+
+/// A caller that does not wait may wait for the release of a lock that it has seen to be over.
+#[test]
+fn a_lock_that_is_over_is_about_to_come_free() {
+    let runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = { runtime }.worker_threads(1).enable_all().build().unwrap();
+    for _ in 0..20 {
+        let connect = LockManager::builder().memory(1).connect();
+        let locks = runtime.block_on(connect).unwrap();
+        let guard = runtime.block_on(locks.try_acquire("k")).unwrap();
+        let handle = guard.handle();
+        // So many that it takes a moment to wake them.
+        let mut waiting: Vec<_> = (0..2_000).map(|_| Box::pin(handle.lost())).collect();
+        let mut cx = Context::from_waker(Waker::noop());
+        for lost in &mut waiting {
+            assert!(lost.as_mut().poll(&mut cx).is_pending());
+        }
+        let inside = runtime.handle().clone();
+        let release = std::thread::spawn(move || {
+            let _inside = inside.enter();
+            drop(guard);
+        });
+        while !handle.is_lost() {
+            std::hint::spin_loop();
+        }
+        drop(runtime.block_on(locks.try_acquire("k")).unwrap());
+        release.join().unwrap();
+    }
+}

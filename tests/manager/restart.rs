@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
+use tower_redlock::clock::TokioClock;
 use tower_redlock::config::RestartGuard;
 use tower_redlock::error::{LossReason, NoQuorum};
 use tower_redlock::node::memory::MemoryNode;
@@ -393,4 +394,58 @@ async fn without_the_guard_nothing_waits_and_nothing_is_refused() {
         !guard.is_lost() && !second.is_lost(),
         "what the guard is for"
     );
+}
+
+/// Three nodes that vote, and their manager.
+async fn three() -> (Vec<MemoryNode>, LockManager) {
+    let nodes: Vec<MemoryNode> = (0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect();
+    let builder = LockManager::builder().nodes(nodes.iter().cloned());
+    let builder = builder.clock(TokioClock::new()).ttl(TTL).bootstrap(true);
+    (nodes, builder.connect().await.unwrap())
+}
+
+/// Else nodes would be trusted for as long, and one of them may have forgotten locks by then.
+#[tokio::test(start_paused = true)]
+async fn a_bootstrap_ends_in_time_while_a_node_comes_and_goes() {
+    let (nodes, locks) = three().await;
+    nodes[2].go_down();
+    let comes_and_goes = nodes[1].clone();
+    let flaps = tokio::spawn(async move {
+        loop {
+            comes_and_goes.go_down();
+            sleep(1_500 * MS).await;
+            comes_and_goes.come_up();
+            sleep(1_500 * MS).await;
+        }
+    });
+    let ended = timeout(Duration::from_secs(10), locks.bootstrap()).await;
+    assert!(ended.is_ok(), "it trusts nodes for ever");
+    flaps.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bootstrap_that_is_dropped_promotes_no_node_later() {
+    let (nodes, locks) = three().await;
+    let _guard = locks.try_acquire("k").await.unwrap();
+    nodes[0].forget();
+    sleep(Duration::from_secs(3)).await;
+    let is_quarantined = || matches!(locks.nodes()[0].voting, VotingStatus::Quarantined { .. });
+    assert!(is_quarantined());
+    nodes[1].freeze();
+    {
+        let bootstrap = locks.bootstrap();
+        tokio::pin!(bootstrap);
+        assert!(timeout(20 * MS, &mut bootstrap).await.is_err());
+        // It has asked the others, and not ended the quarantine yet.
+        nodes[0].go_down();
+        assert!(
+            timeout(Duration::from_secs(1), &mut bootstrap)
+                .await
+                .is_err()
+        );
+    }
+    nodes[1].thaw();
+    nodes[0].come_up();
+    sleep(200 * MS).await;
+    assert!(is_quarantined(), "{:?}", locks.nodes()[0].voting);
 }

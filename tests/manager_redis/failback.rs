@@ -279,6 +279,47 @@ async fn a_node_that_evicted_locks_forgot_them() {
     }
 }
 
+/// A count that a server had before its restart says nothing about the keys that it evicts after it.
+#[tokio::test]
+async fn as_many_evictions_as_before_a_restart_are_seen() {
+    for kind in Kind::ALL {
+        let args = ["--appendonly", "yes", "--appendfsync", "no"];
+        let mut servers = vec![Server::start(kind, &args)];
+        let mut evicted = String::new();
+        for round in 0..2 {
+            let node = || {
+                process(&servers, PLAIN, None)
+                    .ttl(4_000 * MS)
+                    .max_ttl(4_000 * MS)
+            };
+            let (first, second) = (connected(node()).await, connected(node()).await);
+            let guard = first.acquire("k").await.unwrap();
+            // Each round has as many keys that can be evicted.
+            let volatile = servers[0].run("INFO keyspace").matches("expires=").count();
+            assert_eq!(volatile, 1, "there are some");
+            evict(&servers[0], "volatile-lru");
+            evict_no_more(&servers[0]);
+            let count = servers[0].info("evicted_keys");
+            assert!(
+                round == 0 || count == evicted,
+                "{count} and {evicted} show nothing"
+            );
+            evicted = count;
+            eventually("noticed", || is_quarantined(&second, 0)).await;
+            assert_not_granted(&second, "who saw it").await;
+            assert!(!guard.is_lost(), "too late to show anything");
+            drop(guard);
+            all_up(&second).await;
+            eventually("votes again", || is_voting(&second, 0)).await;
+            for locks in [first, second] {
+                locks.shutdown(Duration::ZERO).await;
+            }
+            servers[0].kill();
+            servers[0].restart();
+        }
+    }
+}
+
 /// Nobody was there when it happened.
 #[tokio::test]
 async fn a_fresh_process_sees_that_a_node_evicted_locks() {

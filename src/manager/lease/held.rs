@@ -338,11 +338,12 @@ impl HeldLease {
                 turn: inner.turn.take_if(|_| !effects.pass_turn),
                 obligation: inner.obligation.take(),
             };
+            // Before the end can be seen: a caller that sees it and tries once may wait for the release.
+            if let Some(turn) = &pending.turn {
+                turn.set_leaving(true);
+            }
             (pending, effects)
         });
-        if let Some(turn) = &pending.turn {
-            turn.set_leaving(true);
-        }
         // A lock that is left to expire counts as left from here on.
         pending.obligation.take_if(|_| pending.left.abandoned);
         if let Some(obligation) = &pending.obligation {

@@ -154,6 +154,14 @@ impl Registry {
             .collect()
     }
 
+    /// Plans an earlier tick of a lock that was handed on, if it is due earlier now that its `max_hold` begins anew.
+    pub(crate) fn hasten(&self, lease: &Arc<HeldLease>) {
+        let due = lease.inner().state.first_due();
+        if due < lease.due() {
+            self.reschedule(lease, due);
+        }
+    }
+
     /// Plans the next tick of a lock, unless it was released meanwhile.
     pub(crate) fn reschedule(&self, lease: &Arc<HeldLease>, next: Moment) {
         let mut state = self.state();

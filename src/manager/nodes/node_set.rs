@@ -245,7 +245,8 @@ impl NodeSet {
             }
             let before = patient;
             patient = !self.voting.is_blocked() && self.until_votes().len() >= needed;
-            if before && !patient {
+            // A caller that need not fail fast has waited for the nodes that are down by then.
+            if before && !patient && (fails_fast || timer.is_elapsed()) {
                 timer.as_mut().reset(Instant::now() + self.connect_timeout);
             }
             if timer.is_elapsed() && !patient {

@@ -108,8 +108,9 @@ impl Shared {
     }
 
     pub(super) fn execute<T>(&self, command: impl FnOnce(&mut Store, Now) -> T) -> T {
-        let now = self.now();
         let mut store = self.store();
+        // Under the mutex, so that times go up from command to command.
+        let now = self.now();
         command(&mut store, now)
     }
 }

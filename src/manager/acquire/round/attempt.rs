@@ -205,11 +205,10 @@ impl Attempt {
                 Some(Vote::Granted(_)) => holding.confirm(node, self.sent),
                 Some(Vote::Refused(_)) => holding.foreign(node, self.sent),
                 Some(Vote::Failed { owed: true }) => holding.unknown(node),
-                Some(Vote::Failed { owed: false } | Vote::Recorded(_)) | None => {}
+                Some(Vote::Failed { owed: false } | Vote::Recorded(_)) => {}
+                // All nodes are asked: its reply has not come, or has not been read.
+                None => holding.begin(node),
             }
-        }
-        for node in self.fanout.pending() {
-            holding.begin(node);
         }
         holding
     }
@@ -268,7 +267,8 @@ impl Attempt {
             }
             return Ok(held);
         }
-        let pending: Vec<usize> = self.fanout.pending().collect();
+        let mut pending: Vec<usize> = (0..shared.nodes.len()).collect();
+        pending.retain(|node| self.round.vote(*node).is_none());
         let late = take_late_replies(Arc::clone(&shared), Arc::clone(&held), self.fanout.take());
         if !shared.tasks.spawn(late) {
             // No room to wait for the late replies: given up, so that a release does not wait for them either.

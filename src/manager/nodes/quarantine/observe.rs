@@ -30,7 +30,10 @@ pub(crate) async fn observe(set: &NodeSet, index: usize, found: Found) -> Durati
     // Long enough for the check-in after one that waited for other nodes.
     let lasting = 2 * IDLE + set.node_timeout;
     let plan = quarantine.plan;
-    if let Some(plan) = plan.filter(|plan| now.since(plan.asked) <= lasting) {
+    // Trust that has ended since counts no more.
+    let is_trusted = set.voting.is_trusted(index, &quarantine);
+    let holds = |plan: &Plan| now.since(plan.asked) <= lasting && (is_trusted || !plan.trusting);
+    if let Some(plan) = plan.filter(holds) {
         return try_promote(set, index, quarantine, plan, now).await;
     }
     let others = census(set, index).await;
@@ -52,6 +55,7 @@ pub(crate) async fn observe(set: &NodeSet, index: usize, found: Found) -> Durati
         known,
         high_water: others.high_water,
         alone: others.intact == 0 && !trusted,
+        trusting: !over && !welcome,
     });
     if let Some(plan) = quarantine.plan {
         return try_promote(set, index, quarantine, plan, now).await;

@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) high_water: Option<FencingToken>,
     /// Whether none of them votes.
     pub(crate) alone: bool,
+    /// Whether the quarantine need not be over only because an operator says so.
+    pub(crate) trusting: bool,
 }
 
 /// When a quarantine ends.

@@ -2,13 +2,15 @@
 -- server's identity: it does not vote before a quarantine.
 -- KEYS: the marker.
 -- Replies 1 if it has, else 0.
-local now = string.match(redis.call('INFO', 'stats'), 'evicted_keys:(%d+)') or '0'
-if now == (redis.call('HMGET', KEYS[1], 'evicted')[1] or '0') then
+local count = string.match(redis.call('INFO', 'stats'), 'evicted_keys:(%d+)') or '0'
+if count == '0' then
+  -- Nothing was evicted since the start, or since the statistics were reset.
+  redis.call('HDEL', KEYS[1], 'evicted')
   return 0
 end
-if now == '0' then
-  -- The statistics were reset.
-  redis.call('HDEL', KEYS[1], 'evicted')
+-- With the process: the count of another one, be it the one before a restart or the former master, says nothing.
+local now = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') .. ':' .. count
+if now == redis.call('HGET', KEYS[1], 'evicted') then
   return 0
 end
 -- This first: it needs no memory, and after it no write is refused for lack of memory.
