@@ -20,6 +20,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("url = \"redis://i\", password = \"p\", password_file = \"f\"", "nodes[1].password_file", "leave out one of them"),
     ("url = \"redis://i\", password_file = \"/nowhere/at/all\"", "nodes[1].password_file", "cannot be read"),
     ("url = \"redis://i\", password_file = \"/dev/null\"", "nodes[1].password_file", "is empty"),
+    ("url = \"redis://i\", password = \"\"", "nodes[1].password", "is empty; leave it out"),
     ("url = \"redis://i\", database = -1", "nodes[1].database", "must be a whole number from 0 to"),
     ("url = \"redis://i\", connect_timeout = 1", "nodes[1].connect_timeout", "say \"1s\""),
     ("url = \"redis://i\", connect_timeout = \"0s\"", "nodes[1].connect_timeout", "at least 1 ms"),

@@ -208,3 +208,29 @@ async fn the_lock_of_an_idempotency_key_is_not_lent() {
     assert_eq!(again.body, first.body);
     assert_eq!(first.body, format!("1: {}", LendError::Run));
 }
+
+/// A request that holds a lock does not wait for a key, whichever of its layers acquired the lock.
+#[tokio::test(start_paused = true)]
+async fn a_request_under_an_outer_lock_does_not_wait_though_an_inner_layer_finds_no_key() {
+    let nodes = nodes();
+    let lock = |name| RedlockLayer::new(manager(&nodes), key::header(name).optional());
+    let slow = post(async || tokio::time::sleep(Duration::from_secs(1)).await)
+        .route_layer(layer(&nodes).max_wait(Duration::from_secs(2)))
+        .route_layer(lock("x-other"))
+        .route_layer(lock("x-lock"));
+    let app = Router::new().route("/", slow);
+    let request = |name: &str| {
+        let request = Request::post("/").header("idempotency-key", "k");
+        request.header(name, "a").body(Body::empty()).unwrap()
+    };
+    let unlocked = tokio::spawn({
+        let (app, request) = (app.clone(), request("x-none"));
+        async move { send(&app, request).await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let began = Instant::now();
+    let refused = send(&app, request("x-lock")).await;
+    assert_eq!(refused.problem(), (409, "request-in-progress".into()));
+    assert!(began.elapsed() < Duration::from_millis(500), "it waited");
+    assert_eq!(unlocked.await.unwrap().status, StatusCode::OK);
+}
