@@ -130,7 +130,7 @@ pub(crate) async fn where_no_number_is_left_nothing_is_granted(bench: &impl Benc
 pub(crate) fn assert_unmarked(error: &NodeError) {
     let text = error.to_string();
     assert_eq!(error.kind(), NodeErrorKind::Rejected, "{text}");
-    assert!(text.contains("remove that key"), "{text}");
+    assert!(text.contains("delete that key"), "{text}");
 }
 
 /// What others may write where a number is expected.

@@ -70,7 +70,7 @@ async fn a_wrong_password_is_named_and_not_shown() {
     assert_eq!(error.failures().len(), 1);
     assert_eq!(error.failures()[0].node, name(&urls[2]));
     let text = format!("{error} {error:?}");
-    assert!(text.contains("check user and password"), "{text}");
+    assert!(text.contains("check the user and password"), "{text}");
     assert!(!text.contains("s3cret"), "{text}");
 }
 

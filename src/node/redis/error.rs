@@ -218,7 +218,7 @@ mod tests {
         assert!(of("WRONGTYPE Operation against a key").contains("not a lock"));
         assert!(of("OOM command not allowed").contains("maxmemory"));
         let older = "ERR Error running script (call to f_0): NOMARK the marker";
-        assert!(of("NOMARK the marker").contains("remove that key") && of(older) == of("NOMARK x"));
+        assert!(of("NOMARK the marker").contains("delete that key") && of(older) == of("NOMARK x"));
         assert!(of("MISCONF Redis is configured").contains("MISCONF"));
         assert_eq!(rejected("OOM x").kind(), NodeErrorKind::Rejected);
     }

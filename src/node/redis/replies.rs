@@ -385,7 +385,7 @@ mod tests {
         let last = FencingToken::LAST_COUNTED;
         for nonsense in ["abc", "-5", &(last + 1).to_string(), "9223372036854775808"] {
             let error = of(nonsense).unwrap_err();
-            assert!(error.to_string().contains("remove that key"), "{error}");
+            assert!(error.to_string().contains("delete that key"), "{error}");
         }
         for (digits, mark) in [("", 0), ("7", 7), (&last.to_string(), last)] {
             let voting = CheckInReply::Voting {
