@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_redlock::node::{AcquireReply, CompleteReply, CompleteRequest, Node};
 
-use crate::claims::{Bench, holder, released};
+use crate::claims::{Bench, Remote, holder, released};
 use crate::records::{
     NUMBER, STORED, adopt, ballot, begin, complete, completion, found, outlast, recall, request,
 };
@@ -71,6 +71,43 @@ pub(crate) async fn a_record_keeps_its_end_whoever_writes_it_again(bench: &impl 
         release_all(&*node, name).await;
         assert_eq!(ballot(&*node, name).await, None, "{name}");
     }
+}
+
+pub(crate) async fn a_record_that_has_ended_is_no_obstacle_to_a_lower_ballot(bench: &impl Bench) {
+    let node = bench.node();
+    begin(&*node, "k", 1).await;
+    // That of another caller, which ends before this one completes, and which nobody has looked for since.
+    let other = ending(completion("k", 2, NUMBER).chosen(), SPAN);
+    assert_eq!(complete(&*node, other).await, STORED);
+    outlast(&*node, SPAN).await;
+    assert_eq!(complete(&*node, completion("k", 1, 7)).await, STORED);
+    assert_eq!(ballot(&*node, "k").await, Some(7));
+}
+
+pub(crate) async fn a_record_takes_no_room_after_its_end(bench: &impl Remote) {
+    let node = bench.node();
+    let mut brief = request(key("k"), 1, NUMBER);
+    brief.linger = BRIEF;
+    node.recall(brief).await.unwrap();
+    let keys = || bench.command(&["KEYS", "lk!*"]);
+    let others: Vec<String> = keys().lines().map(str::to_owned).collect();
+    let before = unix_millis();
+    let request = ending(completion("k", 1, NUMBER), SPAN);
+    let end = request.record.as_ref().unwrap().until;
+    assert_eq!(complete(&*node, request).await, STORED);
+    let mut records = 0;
+    for key in keys()
+        .lines()
+        .filter(|key| bench.command(&["HEXISTS", key, "body"]) == "1")
+    {
+        records += 1;
+        let left = bench.command(&["PTTL", key]).parse::<i64>().unwrap();
+        assert!(
+            left > 0 && left.unsigned_abs() <= end - before,
+            "{key}: {left} ms"
+        );
+    }
+    assert_eq!(records, 1, "beside {others:?}");
 }
 
 async fn release_all(node: &dyn Node, name: &str) {

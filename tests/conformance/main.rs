@@ -214,6 +214,7 @@ macro_rules! all_claims {
                 a_record_keeps_its_end_whoever_writes_it_again,
                 the_end_is_that_of_the_record_which_is_there,
                 nothing_is_kept_that_has_ended,
+                a_record_that_has_ended_is_no_obstacle_to_a_lower_ballot,
                 a_grant_tells_what_the_clock_shows,
             ] keeping: [
                 a_completion_tells_its_listeners,
@@ -252,6 +253,8 @@ macro_rules! remote_claims {
                 what_was_granted_before_a_promotion_is_not_kept_after_it,
                 where_there_is_no_lock_nothing_is_recalled,
                 without_memory_nothing_is_kept_and_the_lock_is_given_back,
+            ] ends: [
+                a_record_takes_no_room_after_its_end,
             ] loans: [
                 nothing_is_left_of_loans_that_have_ended,
                 without_memory_nobody_borrows_and_who_does_can_end,
