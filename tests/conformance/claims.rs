@@ -9,7 +9,7 @@ use tower_redlock::node::{
     ReleaseReply, ReleaseRequest, Subscription,
 };
 
-use crate::numbers::keys;
+use crate::fencing_tokens::keys;
 use crate::support::nodes::{LONG, acquire, extend, key, refill, release, subscribe, token};
 use crate::support::{PATIENCE, eventually};
 

@@ -11,10 +11,10 @@ mod support;
 mod claims;
 mod configs;
 mod ends;
+mod fencing_tokens;
 mod keeping;
 mod loans;
 mod marks;
-mod numbers;
 mod records;
 mod standing;
 
@@ -162,7 +162,7 @@ macro_rules! all_claims {
                 keys_do_not_touch_each_other,
                 a_dropped_acquire_and_a_release_leave_no_key,
                 nothing_happens_before_the_first_poll,
-            ] numbers: [
+            ] fencing_tokens: [
                 a_grant_counts_one_step_up_or_to_the_proposal,
                 a_refused_acquire_counts_nothing,
                 a_missing_counter_counts_as_the_highest_there_ever_was,
@@ -172,11 +172,11 @@ macro_rules! all_claims {
                 a_proposal_of_a_clock_that_is_far_ahead_is_not_looked_at,
                 a_raise_counts_up_where_the_lock_is_owned,
                 a_raise_never_counts_down,
-                a_raise_of_what_is_not_owned_does_nothing,
-                several_keys_get_one_number,
+                a_raise_for_a_lock_that_is_not_owned_does_nothing,
+                several_keys_get_one_token,
                 an_extend_raises_lower_counters,
                 a_refill_writes_the_counter,
-                what_comes_late_leaves_no_number_below_the_mark,
+                a_late_grant_leaves_no_token_below_the_mark,
                 no_digit_is_lost,
                 nothing_is_counted_unless_asked,
             ] standing: [

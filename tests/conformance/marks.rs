@@ -1,4 +1,4 @@
-//! What every node must do where its counters are older than the others' numbers, or are none, or leave no room.
+//! What every node must do where its counters are older than the others' tokens, or are none, or leave no room.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tower_redlock::node::{
 };
 
 use crate::claims::{Bench, Remote, extend_one, holder, released};
-use crate::numbers::{HIGH, LOW, STEP, fence, keys, number, pass, raise, set_counter};
+use crate::fencing_tokens::{HIGH, LOW, STEP, fence, keys, pass, raise, set_counter, token_of};
 use crate::records::{STORED, completion, granted, request};
 use crate::standing::{
     acquire_under, enter, extend_under, ours, promote, quarantine, refill_under, theirs, voting,
@@ -183,7 +183,7 @@ pub(crate) async fn a_counter_that_is_no_number_is_written_over(bench: &impl Rem
         // In the company of a sound one.
         spoil("k", nonsense);
         let together = AcquireRequest::new(keys(&["a", "k"]), token(1), LONG);
-        let got = number(&*node, together.fenced(fence(LOW))).await;
+        let got = token_of(&*node, together.fenced(fence(LOW))).await;
         assert_eq!(got, mark + 3 * STEP, "{claim}");
         assert_all_expire(bench, &claim);
         spoil("k", nonsense);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_with_growing_numbers_are_right() {
+    fn turns_with_growing_tokens_are_right() {
         assert_found(&[], &[]);
         let turns = [
             held("a", 5, 0, 10),

@@ -126,7 +126,7 @@ fn report(what: &str, records: &[Acquisition], counts: Counts, took: Duration) {
 }
 
 #[tokio::test]
-async fn numbers_grow_strictly_while_a_minority_forgets_again_and_again() {
+async fn tokens_grow_strictly_while_a_minority_forgets_again_and_again() {
     if contend().await {
         return;
     }
@@ -136,7 +136,7 @@ async fn numbers_grow_strictly_while_a_minority_forgets_again_and_again() {
     let urls: Vec<String> = servers.iter().map(Server::url).collect();
     // The very first start. From here on the contenders see to the nodes.
     drop(connected(builder(urls.iter().map(String::as_str)).bootstrap(true)).await);
-    let test = "numbers_grow_strictly_while_a_minority_forgets_again_and_again";
+    let test = "tokens_grow_strictly_while_a_minority_forgets_again_and_again";
     let mut contenders: Vec<_> = (0..PROCESSES)
         .map(|index| Contender::start(test, &urls, index))
         .collect();
@@ -188,7 +188,7 @@ impl Clock for StoppedClock {
 }
 
 #[tokio::test]
-async fn numbers_go_on_after_those_who_knew_them_have_forgotten_one_after_the_other() {
+async fn tokens_go_on_after_all_nodes_have_forgotten_one_after_the_other() {
     let mut servers = Server::start_many(Kind::Redis, SERVERS);
     let urls: Vec<String> = servers.iter().map(Server::url).collect();
     let locks = builder(urls.iter().map(String::as_str)).clock(StoppedClock);

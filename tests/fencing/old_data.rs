@@ -131,7 +131,7 @@ async fn forget_what_came_since<T>(
     (servers, second, lost)
 }
 
-async fn assert_numbers_grow(kept: Kept) {
+async fn assert_tokens_grow(kept: Kept) {
     let count = async |locks: &LockManager| {
         for key in ["counted", "extended"] {
             number(locks, key).await;
@@ -155,13 +155,13 @@ async fn assert_numbers_grow(kept: Kept) {
 }
 
 #[tokio::test]
-async fn numbers_go_on_after_a_server_came_back_with_an_old_snapshot() {
-    assert_numbers_grow(Kept::Snapshot).await;
+async fn tokens_go_on_after_a_server_came_back_with_an_old_snapshot() {
+    assert_tokens_grow(Kept::Snapshot).await;
 }
 
 #[tokio::test]
-async fn numbers_go_on_after_a_server_came_back_with_a_log_cut_short() {
-    assert_numbers_grow(Kept::Log).await;
+async fn tokens_go_on_after_a_server_came_back_with_a_log_cut_short() {
+    assert_tokens_grow(Kept::Log).await;
 }
 
 async fn run(locks: &LockManager, key: &str) -> tower_redlock::lock::RunGuard {

@@ -284,7 +284,7 @@ async fn what_is_borrowed_while_the_manager_shuts_down_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_numbers_there_is_none_in_the_proof() {
+async fn without_fencing_the_proof_has_no_token() {
     let nodes = Nodes::five();
     let locks = nodes.builder().fencing(Fencing::OFF).lazy().unwrap();
     let guard = locks.try_acquire(KEY).await.unwrap();

@@ -243,7 +243,7 @@ async fn a_counter_that_has_expired_goes_on_from_the_highest_number() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_fencing_there_are_no_numbers() {
+async fn without_fencing_there_are_no_tokens() {
     let nodes = Nodes::five();
     let locks = nodes.builder().fencing(Fencing::OFF).lazy().unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();

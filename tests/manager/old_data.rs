@@ -62,7 +62,7 @@ async fn forget_what_came_since<T>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_go_on_after_a_node_came_back_with_what_it_had_before() {
+async fn tokens_go_on_after_a_node_came_back_with_old_data() {
     let count = async |locks: &LockManager| assert!(fence(locks, "counted").await > 0);
     let lose =
         async |locks: &LockManager| [fence(locks, "counted").await, fence(locks, "new").await];

@@ -1,4 +1,4 @@
-//! What every node must do with the numbers of holders.
+//! What every node must do with fencing tokens.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -28,7 +28,7 @@ fn fence_for(number: u64, keep: Duration) -> Option<Fence> {
 }
 
 /// Takes a free lock, proposing a number; returns what it got.
-pub(crate) async fn number(node: &dyn Node, request: AcquireRequest) -> u64 {
+pub(crate) async fn token_of(node: &dyn Node, request: AcquireRequest) -> u64 {
     match node.acquire(request).await.unwrap() {
         AcquireReply::Granted { fence: Some(fence) } => fence.get(),
         other => panic!("not granted with a number: {other:?}"),
@@ -37,7 +37,7 @@ pub(crate) async fn number(node: &dyn Node, request: AcquireRequest) -> u64 {
 
 /// Takes the free lock `name`, proposing a number, and releases it; returns what it got.
 pub(crate) async fn pass(node: &dyn Node, name: &str, proposal: u64) -> u64 {
-    let got = number(node, acquire(name, 9).fenced(fence(proposal))).await;
+    let got = token_of(node, acquire(name, 9).fenced(fence(proposal))).await;
     assert!(released(node, name, 9).await);
     got
 }
@@ -65,7 +65,7 @@ pub(crate) async fn a_grant_counts_one_step_up_or_to_the_proposal(bench: &impl B
 
 pub(crate) async fn a_refused_acquire_counts_nothing(bench: &impl Bench) {
     let node = bench.node();
-    number(&*node, acquire("k", 1).fenced(fence(HIGH))).await;
+    token_of(&*node, acquire("k", 1).fenced(fence(HIGH))).await;
     let refused = acquire("k", 2).fenced(fence(HIGH + 50 * STEP));
     let reply = node.acquire(refused).await.unwrap();
     assert!(matches!(reply, AcquireReply::Held(_)), "{reply:?}");
@@ -90,7 +90,7 @@ pub(crate) async fn a_counter_is_kept_for_as_long_as_was_asked(bench: &impl Benc
     loop {
         let began = Instant::now();
         for name in ["brief", "extended", "raised"] {
-            number(&*node, acquire(name, 1).fenced(brief)).await;
+            token_of(&*node, acquire(name, 1).fenced(brief)).await;
         }
         // A use of the counter keeps it, whatever it was before.
         let request = extend("extended", 1).fenced(fence(2 * STEP));
@@ -115,7 +115,7 @@ pub(crate) async fn a_counter_is_kept_for_as_long_as_was_asked(bench: &impl Benc
 pub(crate) async fn a_counter_may_be_kept_for_ever(bench: &impl Bench) {
     let node = bench.node();
     let forever = |number| fence_for(number, Duration::MAX);
-    let granted = number(&*node, acquire("k", 1).fenced(forever(HIGH))).await;
+    let granted = token_of(&*node, acquire("k", 1).fenced(forever(HIGH))).await;
     assert_eq!(granted, HIGH);
     for up in [0, STEP] {
         let request = extend("k", 1).fenced(forever(HIGH + up));
@@ -131,7 +131,7 @@ pub(crate) async fn a_counter_may_be_kept_for_ever(bench: &impl Bench) {
 pub(crate) async fn an_extend_keeps_a_counter_that_is_high_enough(bench: &impl Bench) {
     let node = bench.node();
     let brief = fence_for(5 * STEP, Duration::from_millis(40));
-    number(&*node, acquire("k", 1).fenced(brief)).await;
+    token_of(&*node, acquire("k", 1).fenced(brief)).await;
     let request = extend("k", 1).fenced(fence(5 * STEP));
     extend_one(&*node, request).await;
     assert_eq!(pass(&*node, "high", HIGH).await, HIGH);
@@ -168,7 +168,7 @@ pub(crate) async fn raise(node: &dyn Node, keys: NodeKeys, owner: u32, to: u64) 
 pub(crate) async fn a_raise_counts_up_where_the_lock_is_owned(bench: &impl Bench) {
     let node = bench.node();
     let k = || key("k").into();
-    number(&*node, acquire("k", 1).fenced(fence(HIGH))).await;
+    token_of(&*node, acquire("k", 1).fenced(fence(HIGH))).await;
     assert_eq!(
         raise(&*node, k(), 1, HIGH + 7 * STEP).await,
         RaiseReply::Raised
@@ -180,7 +180,7 @@ pub(crate) async fn a_raise_counts_up_where_the_lock_is_owned(bench: &impl Bench
 
 pub(crate) async fn a_raise_never_counts_down(bench: &impl Bench) {
     let node = bench.node();
-    number(&*node, acquire("k", 1).fenced(fence(HIGH))).await;
+    token_of(&*node, acquire("k", 1).fenced(fence(HIGH))).await;
     let raised = raise(&*node, key("k").into(), 1, HIGH - 1).await;
     assert_eq!(raised, RaiseReply::Raised, "it is at least at that");
     assert!(released(&*node, "k", 1).await);
@@ -188,11 +188,11 @@ pub(crate) async fn a_raise_never_counts_down(bench: &impl Bench) {
     assert_eq!(pass(&*node, "new", LOW).await, HIGH + 2 * STEP, "the mark");
 }
 
-pub(crate) async fn a_raise_of_what_is_not_owned_does_nothing(bench: &impl Bench) {
+pub(crate) async fn a_raise_for_a_lock_that_is_not_owned_does_nothing(bench: &impl Bench) {
     let node = bench.node();
     assert_eq!(pass(&*node, "free", HIGH).await, HIGH);
-    number(&*node, acquire("taken", 2).fenced(fence(HIGH + 10 * STEP))).await;
-    number(&*node, acquire("ours", 1).fenced(fence(HIGH + 20 * STEP))).await;
+    token_of(&*node, acquire("taken", 2).fenced(fence(HIGH + 10 * STEP))).await;
+    token_of(&*node, acquire("ours", 1).fenced(fence(HIGH + 20 * STEP))).await;
     for others in ["free", "taken"] {
         let reply = raise(&*node, key(others).into(), 1, HIGH + 90 * STEP).await;
         assert_eq!(reply, RaiseReply::NotOwner, "{others}");
@@ -213,7 +213,7 @@ pub(crate) fn keys(names: &[&str]) -> NodeKeys {
     Namespace::default().node_keys(&keys).unwrap()
 }
 
-pub(crate) async fn several_keys_get_one_number(bench: &impl Bench) {
+pub(crate) async fn several_keys_get_one_token(bench: &impl Bench) {
     let node = bench.node();
     let owner: OwnerToken = token(1);
     let together = |proposal| {
@@ -222,7 +222,7 @@ pub(crate) async fn several_keys_get_one_number(bench: &impl Bench) {
     set_counter(&*node, "a", HIGH).await;
     set_counter(&*node, "b", HIGH + 10 * STEP).await;
     // The key without a counter counts as the highest, which is that of `b`.
-    let got = number(&*node, together(HIGH + 2 * STEP)).await;
+    let got = token_of(&*node, together(HIGH + 2 * STEP)).await;
     assert_eq!(got, HIGH + 11 * STEP);
     let request = ReleaseRequest::new(keys(&["a", "b", "new"]), owner, false);
     node.release(request.clone()).await.unwrap();
@@ -235,7 +235,7 @@ pub(crate) async fn several_keys_get_one_number(bench: &impl Bench) {
         HIGH + 90 * STEP
     );
     assert_eq!(pass(&*node, "b", LOW).await, HIGH + 13 * STEP);
-    assert_eq!(number(&*node, together(LOW)).await, HIGH + 14 * STEP);
+    assert_eq!(token_of(&*node, together(LOW)).await, HIGH + 14 * STEP);
     let raised = raise(&*node, keys(&["a", "b", "new"]), 1, HIGH + 20 * STEP).await;
     assert_eq!(raised, RaiseReply::Raised);
     node.release(request).await.unwrap();
@@ -250,7 +250,7 @@ pub(crate) async fn an_extend_raises_lower_counters(bench: &impl Bench) {
         let request = extend(name, owner).fenced(fence(to));
         extend_one(&*node, request).await
     };
-    number(&*node, acquire("k", 1).fenced(fence(HIGH))).await;
+    token_of(&*node, acquire("k", 1).fenced(fence(HIGH))).await;
     assert_eq!(
         extended("k", 1, HIGH + 5 * STEP).await,
         ExtendReply::Extended
@@ -282,7 +282,7 @@ pub(crate) async fn a_refill_writes_the_counter(bench: &impl Bench) {
     assert_eq!(pass(&*node, "new", LOW).await, HIGH + 10 * STEP, "the mark");
 }
 
-pub(crate) async fn what_comes_late_leaves_no_number_below_the_mark(bench: &impl Bench) {
+pub(crate) async fn a_late_grant_leaves_no_token_below_the_mark(bench: &impl Bench) {
     let node = bench.node();
     assert_eq!(pass(&*node, "high", HIGH).await, HIGH);
     // Their counters have expired since, whatever they were; what was sent long before arrives only now.
@@ -320,7 +320,7 @@ pub(crate) async fn no_digit_is_lost(bench: &impl Bench) {
         let proposal = if case % 5 == 0 { far } else { proposal };
         let claim = format!("case {case}: {counter}, {raised}, {proposal}");
 
-        let got = number(&*node, acquire(&name, 1).fenced(fence(proposal))).await;
+        let got = token_of(&*node, acquire(&name, 1).fenced(fence(proposal))).await;
         let wanted = proposal.max(counter + STEP);
         assert_eq!(got, wanted, "{claim}");
         let owner = raise(&*node, key(&name).into(), 1, raised).await;
