@@ -18,6 +18,9 @@ use crate::{all_vote, connected, settings};
 /// Longer than any quarantine here, and shorter than what nodes take for a clock that went mad.
 const AHEAD: Duration = Duration::from_secs(30 * 60);
 const DAY: Duration = Duration::from_secs(86_400);
+const TTL: Duration = Duration::from_secs(1);
+/// Nothing here depends on how fast the servers are, and a busy machine takes its time.
+const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How a server comes to have old data.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +83,9 @@ fn cut_off(servers: &[Server], away: Option<usize>) -> LockManagerBuilder {
         node.build().unwrap()
     });
     settings(LockManager::builder().nodes(nodes))
+        .ttl(TTL)
+        .max_ttl(TTL)
+        .node_timeout(NODE_TIMEOUT)
 }
 
 fn ahead() -> AheadClock {
