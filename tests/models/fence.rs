@@ -1,7 +1,7 @@
 //! The fencing tokens of one key.
 //!
-//! No time at all: a lock may end on any node at any moment, and every command and reply may take any time. So what
-//! holds here holds whatever clocks do. An attempt asks three nodes, takes the replies of any quorum of those that
+//! No time at all: a lock may end on any node at any moment, so that it is never in the way, and every command and reply
+//! may take any time. So what holds here holds whatever clocks do. An attempt asks three nodes, takes the replies of any quorum of those that
 //! granted, lets the library judge their counters, and writes the highest back where it still owns the lock if they do
 //! not agree. A token must be above those of all attempts that had theirs before it began, hand-overs included, and no
 //! two may be the same.
@@ -53,7 +53,7 @@ struct Fences {
 /// What a node stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 struct Data {
-    /// The attempt whose token it has, from 1; 0: none.
+    /// The attempt to which it granted the lock last, from 1; 0: none.
     owner: u8,
     /// 0: none.
     count: u8,
@@ -129,7 +129,6 @@ enum Action {
     Raise(usize, usize),
     HandOut(usize),
     HandOn(usize),
-    Expire(usize),
     Save(usize),
     Lose(usize),
     EndWait(usize),
@@ -257,7 +256,7 @@ impl Fences {
         let owner = usize::from(it.data.owner);
         let votes = it.quarantine.is_none();
         match it.links[attempt] {
-            Link::Asked if votes && owner == 0 => Some(Action::Grant(attempt, node)),
+            Link::Asked if votes => Some(Action::Grant(attempt, node)),
             Link::Raise if owner == attempt + 1 || self.is(Mutant::FenceOfOthersRaised) => {
                 Some(Action::Raise(attempt, node))
             }
@@ -292,9 +291,6 @@ impl Fences {
 
     fn of_node(&self, state: &State, node: usize, actions: &mut Vec<Action>) {
         let it = &state.nodes[node];
-        if it.data.owner != 0 {
-            actions.push(Action::Expire(node));
-        }
         let may_lose = state.losses < self.losses && it.quarantine.is_none();
         if may_lose && self.old && it.saved.is_none() && it.data != Data::default() {
             actions.push(Action::Save(node));
@@ -429,7 +425,6 @@ impl Model for Fences {
                     .clone()
                     .any(|(_, other)| other.phase == Phase::Holding && other.token == next);
             }
-            Action::Expire(node) => state.nodes[node].data.owner = 0,
             Action::Save(node) => state.nodes[node].saved = Some(state.nodes[node].data),
             Action::Lose(node) => self.lose(&mut state, node),
             Action::EndWait(node) => Self::end_wait(&mut state, node),
@@ -499,6 +494,7 @@ const FORGETFUL: Fences = Fences {
 /// A node that comes back with what it once had.
 const OLD: Fences = Fences {
     old: true,
+    proposals: 0,
     ..FORGETFUL
 };
 

@@ -4,8 +4,8 @@
 //! first server only, and the other both. A Sentinel may start a
 //! failover at any time, which gives it a new master with the next number (*epoch*), the two servers in turn; the other
 //! Sentinels hear of that at any later time or never. The former master goes on serving who is connected to it. A
-//! server that becomes the master has lost the lock, or never heard of the failover and has it still; in either case it
-//! may carry any marker from before.
+//! server that becomes the master was a replica, and has lost the lock and its identity; or it never heard that it was
+//! replaced, and has both still.
 //!
 //! A process asks single Sentinels at any time. The library judges from what they said, and when they were asked,
 //! which server a majority names and whether it is still confirmed; so it does for what the models' processes send.
@@ -179,7 +179,7 @@ impl Watched {
     /// Whether the server votes for a process that knows it by this failover.
     fn votes(&self, server: &Server, at: u8) -> bool {
         let same = |marked: u8| marked == at || self.is(Mutant::EpochIgnored);
-        server.marked != 0 && same(server.marked) && marked_for(server.marked, at)
+        server.marked != 0 && same(server.marked)
     }
 
     /// How long the process must have waited for the quarantine.
@@ -273,11 +273,6 @@ impl Watched {
     }
 }
 
-/// A marker is of one server: that of the other is none of its own, whatever the number.
-fn marked_for(marked: u8, at: u8) -> bool {
-    server(marked) == server(at)
-}
-
 impl Model for Watched {
     type State = State;
     type Action = Action;
@@ -318,14 +313,9 @@ impl Model for Watched {
                 let next = server(state.last + 1);
                 state.last += 1;
                 state.sentinels[sentinel].epoch = state.last;
-                let former = state.servers[1 - next];
                 if lost {
-                    // It was a replica, and lags.
-                    let to = &mut state.servers[next];
-                    *to = Server {
-                        marked: former.marked,
-                        ..Server::default()
-                    };
+                    // It was a replica that lags, and its promotion made another server of it.
+                    state.servers[next] = Server::default();
                 }
             }
             Action::Hear(sentinel) => state.sentinels[sentinel].epoch = state.last,
@@ -377,11 +367,14 @@ impl Model for Watched {
             Property::<Self>::sometimes("a lock is granted by the new master", |_, state| {
                 (0..PROCESSES).any(|it| state.holds[it] > 0 && state.at[it] > 1)
             }),
-            Property::<Self>::sometimes("processes have different masters", |model, state| {
+        ];
+        if self.reached[0] != self.reached[1] {
+            let name = "processes have different masters";
+            properties.push(Property::<Self>::sometimes(name, |model, state| {
                 let different = state.at[0] != state.at[1];
                 different && (0..PROCESSES).all(|it| model.counts(state, it))
-            }),
-        ];
+            }));
+        }
         if self.failovers > 1 {
             properties.push(Property::<Self>::sometimes(
                 "a server is the master again",
@@ -424,17 +417,24 @@ impl Watched {
 const ONE_HOLDER: &str = "one holder at a time";
 const GRANTED_AGAIN: &str = "the lock is granted again once the Sentinels agree";
 
-/// A failover there and back.
-const BACK: Watched = Watched {
-    failovers: 2,
+/// One failover; one process can reach both servers, and the other the first only.
+const ONCE: Watched = Watched {
+    failovers: 1,
     reached: [0b10, 0b11],
     mutant: None,
     recovers: false,
 };
 
-/// One failover.
-const ONCE: Watched = Watched {
-    failovers: 1,
+/// A failover there and back; each process can reach one of the servers.
+const BACK: Watched = Watched {
+    failovers: 2,
+    reached: [0b10, 0b01],
+    ..ONCE
+};
+
+/// A failover there and back; both processes can reach the first server only.
+const SAME: Watched = Watched {
+    reached: [0b10, 0b10],
     ..BACK
 };
 
@@ -452,7 +452,17 @@ fn assert_needed(mutant: Mutant, model: &Watched) {
 
 #[test]
 fn one_holder_at_a_time_while_sentinels_disagree() {
+    assert_holds("sentinel", ONCE);
+}
+
+#[test]
+fn one_holder_at_a_time_while_masters_change_there_and_back() {
     assert_holds("sentinel, there and back", BACK);
+}
+
+#[test]
+fn one_holder_at_a_time_while_a_master_is_replaced_and_comes_back() {
+    assert_holds("sentinel, away and back", SAME);
 }
 
 #[test]

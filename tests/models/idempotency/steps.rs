@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 
-use super::{Action, Caller, KEEP, Link, Mutant, NODES, Node, Phase, Record, Records, State};
+use super::{
+    AT_A_TIME, Action, Caller, KEEP, Link, Mutant, NODES, Node, Phase, Record, Records, State,
+};
 use crate::protocol::fence::{FenceVerdict, agree};
 use crate::protocol::quorum::Quorum;
-use crate::protocol::reply::Holder;
 use crate::protocol::retention::{Life, life, time_by};
 use crate::protocol::round::{Round, Verdict, Vote};
 use crate::token::FencingToken;
@@ -26,11 +27,8 @@ impl Node {
         if let (Some(record), false) = (record, adopts) {
             return Link::Recorded(record);
         }
-        if self.owner != 0 && self.owner != round {
-            return Link::Refused;
-        }
         self.record = record;
-        (self.owner, self.last, self.count) = (round, round, self.count + 1);
+        (self.last, self.count) = (round, self.count + 1);
         Link::Granted {
             count: self.count,
             clock: self.clock,
@@ -76,7 +74,6 @@ impl Records {
                 Link::Recorded(record) => {
                     round.record(number, Vote::Recorded(token(record.ballot)));
                 }
-                Link::Refused => round.record(number, Vote::Refused(Holder::new(0, None))),
                 _ => {}
             }
         }
@@ -118,6 +115,16 @@ impl Records {
         }
     }
 
+    /// The node has granted the lock to `caller`, so the time of whoever had it before is over.
+    pub(super) fn overtake(&self, state: &mut State, caller: usize, node: usize) {
+        for other in (0..self.callers).filter(|it| *it != caller) {
+            let had = matches!(state.nodes[node].links[other], Link::Granted { .. });
+            if had && state.callers[other].phase == Phase::Asking {
+                fail(state, other);
+            }
+        }
+    }
+
     pub(super) fn decide(&self, state: &mut State, caller: usize, is_late: bool) {
         match self.verdict(state, caller, is_late) {
             Some(Verdict::Replay { ballot }) => {
@@ -130,13 +137,9 @@ impl Records {
                 self.answer(state, caller, record);
             }
             Some(Verdict::Adopt) => {
-                let round = state.callers[caller].round(caller);
                 state.callers[caller].adopts = true;
                 for node in &mut state.nodes {
                     node.links[caller] = Link::Asked;
-                    if node.owner == round {
-                        node.owner = 0;
-                    }
                 }
             }
             _ => self.run_or_adopt(state, caller),
@@ -166,7 +169,7 @@ impl Records {
                 *link = Link::None;
                 continue;
             };
-            let raised = count < ballot && node.owner == round;
+            let raised = count < ballot && node.last == round;
             if raised {
                 node.count = node.count.max(ballot);
             }
@@ -214,10 +217,7 @@ impl Records {
             return false;
         }
         let same = known.is_some_and(|known| record.ballot == known.ballot);
-        let granted = match node.last {
-            0 => node.owner == round,
-            last => last == round,
-        };
+        let granted = node.last == round;
         same || granted || chosen || self.is(Mutant::OvertakenRunIsStored)
     }
 
@@ -232,25 +232,32 @@ impl Records {
         if stores {
             node.record = Some(record);
         }
-        if node.owner == round {
-            node.owner = 0;
-        }
     }
 
     /// A caller responds.
     pub(super) fn answer(&self, state: &mut State, caller: usize, record: Record) {
         let it = &mut state.callers[caller];
-        it.phase = Phase::Answered(record);
+        let ballot = if self.clocks > 0 { record.ballot } else { 0 };
+        it.phase = Phase::Answered(Record { ballot, ..record });
         state.is_wrong |= it.past & (1 << record.body) != 0;
-        // Replies may have been under way for long: who began before the change may get either.
-        if record.body != state.current && state.past & (1 << record.body) == 0 {
-            if state.current != 0 {
-                let end = state.ends[usize::from(state.current) - 1];
-                let ended = state.nodes.iter().filter(|node| node.clock >= end);
-                state.is_wrong |= ended.count() <= self.masked();
-                state.past |= 1 << state.current;
-            }
+        let began_before = it.current != state.current;
+        let has_ended = |body: u8| {
+            let end = state.ends[usize::from(body) - 1];
+            let ended = state.nodes.iter().filter(|node| node.clock >= end);
+            ended.count() > self.masked()
+        };
+        // Replies may have been under way for long: who began before the change may get either response.
+        let is_known = record.body == state.current || state.past & (1 << record.body) != 0;
+        if !is_known && (state.current == 0 || has_ended(state.current)) {
+            state.past |= if state.current == 0 {
+                0
+            } else {
+                1 << state.current
+            };
             state.current = record.body;
+        } else if !is_known {
+            state.is_wrong |= !(began_before && has_ended(record.body));
+            state.past |= 1 << record.body;
         }
         for node in &mut state.nodes {
             node.links[caller] = Link::None;
@@ -265,7 +272,13 @@ impl Records {
                 .map(|node| node.links[caller])
                 .enumerate()
         };
-        match state.callers[caller].phase {
+        let phase = state.callers[caller].phase;
+        // Where another is to come, it matters whether this one is out of the way.
+        let is_waited_for = self.callers > AT_A_TIME && caller + 1 < self.callers;
+        if is_waited_for && matches!(phase, Phase::Asking | Phase::Storing(_)) {
+            actions.push(Action::Die(caller));
+        }
+        match phase {
             Phase::Asking => {
                 let asked = links().filter(|(_, link)| *link == Link::Asked);
                 actions.extend(asked.map(|(node, _)| Action::Run(caller, node)));
@@ -307,7 +320,7 @@ impl Records {
     }
 }
 
-fn fail(state: &mut State, caller: usize) {
+pub(super) fn fail(state: &mut State, caller: usize) {
     state.callers[caller].phase = Phase::Failed;
     for node in &mut state.nodes {
         node.links[caller] = Link::None;

@@ -154,7 +154,14 @@ impl Leases {
         let is_over =
             state.attempts[attempt].phase == Phase::Held && !self.is_valid(state, attempt);
         if is_over && !self.is(Mutant::LossNotFinal) {
-            state.attempts[attempt].phase = Phase::Lost;
+            self.lose(state, attempt);
+        }
+    }
+
+    fn lose(&self, state: &mut State, attempt: usize) {
+        state.attempts[attempt].phase = Phase::Lost;
+        if !self.lingers {
+            self.leave(state, attempt);
         }
     }
 
@@ -206,7 +213,7 @@ impl Leases {
         };
         self.check(state, attempt);
         if lease.taken() && state.attempts[attempt].phase == Phase::Held {
-            state.attempts[attempt].phase = Phase::Lost;
+            self.lose(state, attempt);
         }
         self.settle(state, attempt);
     }
@@ -274,11 +281,10 @@ impl Leases {
             ..Attempt::default()
         };
         for node in &mut state.nodes {
-            let is_dead = node.dead & (1 << attempt) != 0;
             let link = &mut node.links[attempt];
             *link = Link {
                 sent: link.sent,
-                stray: link.stray.filter(|_| !is_dead),
+                stray: link.stray,
                 ..Link::default()
             };
         }
