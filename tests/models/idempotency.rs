@@ -55,6 +55,8 @@ struct Records {
     losses: u8,
     /// Whether a lock may end on a node while its caller counts on it.
     early: bool,
+    /// Whether the first caller has a response when the model begins.
+    begun: bool,
     mutant: Option<Mutant>,
     /// Whether each state is followed until the last caller has a response.
     recovers: bool,
@@ -151,7 +153,21 @@ impl Model for Records {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State::default()]
+        let mut state = State::default();
+        while self.begun && !matches!(state.callers[0].phase, Phase::Answered(_)) {
+            let mut actions = Vec::new();
+            self.actions(&state, &mut actions);
+            let rank = |action: &Action| match action {
+                Action::Answer(_) | Action::Decide(..) => 0,
+                Action::Store(..) => 1,
+                Action::Run(..) => 2,
+                Action::Start(_) if state == State::default() => 3,
+                _ => 4,
+            };
+            let next = actions.into_iter().min_by_key(rank).unwrap();
+            state = self.next_state(&state, next).unwrap();
+        }
+        vec![state]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -300,6 +316,7 @@ const TIMELESS: Records = Records {
     clocks: 0,
     losses: 0,
     early: false,
+    begun: false,
     mutant: None,
     recovers: false,
 };
@@ -375,6 +392,8 @@ fn an_overtaken_run_must_not_be_stored() {
 fn a_record_must_not_replace_one_of_a_higher_ballot() {
     let model = Records {
         callers: 3,
+        early: false,
+        begun: true,
         ..ENDING
     };
     assert_needed(Mutant::BallotNotCompared, &model, ONE_RESPONSE);

@@ -347,9 +347,6 @@ impl Leases {
         if link.reply.is_some() {
             actions.push(Action::Hear(attempt, node));
         }
-        if link.waits {
-            actions.push(Action::StopWaiting(attempt, node));
-        }
         if link.release == Release::Sent && link.sent.is_none() {
             actions.push(Action::RunRelease(attempt, node));
         }
