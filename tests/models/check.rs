@@ -53,11 +53,7 @@ where
 }
 
 /// The steps that lead to a state, each in a line of its own.
-fn history<S, A: Debug>(path: Path<S, A>) -> String
-where
-    S: Clone + PartialEq,
-    A: Clone + PartialEq,
-{
+fn history<S, A: Debug>(path: Path<S, A>) -> String {
     let steps = path.into_actions();
     steps.iter().fold(String::new(), |mut text, step| {
         let _ = write!(text, "\n    {step:?}");

@@ -337,6 +337,14 @@ const FORGETFUL: Records = Records {
     ..TIMELESS
 };
 
+/// With clocks that differ, from when the first caller has a response.
+const BEGUN: Records = Records {
+    callers: 3,
+    early: false,
+    begun: true,
+    ..ENDING
+};
+
 fn assert_needed(mutant: Mutant, model: &Records, promise: &'static str) {
     let mutant = Records {
         mutant: Some(mutant),
@@ -357,6 +365,11 @@ fn all_get_one_response_whatever_the_timing() {
 #[test]
 fn all_get_one_response_until_it_ends() {
     assert_holds("idempotency, with an end", ENDING);
+}
+
+#[test]
+fn all_get_one_response_after_the_first_until_it_ends() {
+    assert_holds("idempotency, after the first", BEGUN);
 }
 
 #[test]
@@ -390,13 +403,7 @@ fn an_overtaken_run_must_not_be_stored() {
 
 #[test]
 fn a_record_must_not_replace_one_of_a_higher_ballot() {
-    let model = Records {
-        callers: 3,
-        early: false,
-        begun: true,
-        ..ENDING
-    };
-    assert_needed(Mutant::BallotNotCompared, &model, ONE_RESPONSE);
+    assert_needed(Mutant::BallotNotCompared, &BEGUN, ONE_RESPONSE);
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Guarded {
         let mut census = Census {
             intact: 0,
             answered: 1,
-            known: ticks(self.known(state, process, replies).max(it.data.known)),
+            known: ticks(Self::known(state, process, replies).max(it.data.known)),
         };
         for (other, it) in state.nodes.iter().enumerate() {
             if replies & (1 << other) != 0 {
@@ -163,7 +163,7 @@ impl Guarded {
     }
 
     /// The longest lease of which these nodes and the process know.
-    fn known(&self, state: &State, process: usize, replies: u8) -> u8 {
+    fn known(state: &State, process: usize, replies: u8) -> u8 {
         let nodes = state.nodes.iter().enumerate();
         let replied = nodes.filter(|(node, _)| replies & (1 << node) != 0);
         let known = replied.map(|(_, it)| it.data.known).max().unwrap_or(0);
@@ -352,7 +352,7 @@ impl Model for Guarded {
             Action::Extend(process, node) => self.extend(&mut state, process, node),
             Action::Leave(process) => Self::end(&mut state, process),
             Action::Census(process, node, replies) => {
-                let known = self.known(&state, process, replies);
+                let known = Self::known(&state, process, replies);
                 state.nodes[node].views[process].plan = Some(known);
             }
             Action::Promote(process, node) => Self::promote(&mut state.nodes[node], process),

@@ -128,7 +128,7 @@ impl Watched {
     }
 
     /// What the process knows of its Sentinels, as the library has it.
-    fn confirmation(&self, state: &State, process: usize) -> Confirmation {
+    fn confirmation(state: &State, process: usize) -> Confirmation {
         let mut known = Confirmation::new(SENTINELS);
         for (number, sentinel) in state.sentinels.iter().enumerate() {
             if let Some((epoch, age)) = sentinel.told[process] {
@@ -150,7 +150,7 @@ impl Watched {
             };
             return epochs.filter(told).collect();
         }
-        let master = self.confirmation(state, process).likely_master(horizon);
+        let master = Self::confirmation(state, process).likely_master(horizon);
         epochs
             .filter(|it| master.as_ref() == Some(&place(*it)))
             .collect()
@@ -165,7 +165,7 @@ impl Watched {
         if self.is(Mutant::OneSentinelIsEnough) {
             return self.masters(state, process).contains(&at);
         }
-        let mut known = self.confirmation(state, process);
+        let mut known = Self::confirmation(state, process);
         let place = place(at);
         known.set_server("server", &place);
         let confirmed = known.confirmed("server", &place.epoch);

@@ -199,7 +199,7 @@ impl Records {
 
     /// The clocks of the callers are as wrong as can be, one way or the other.
     fn own_clock(&self, caller: usize) -> u64 {
-        if caller % 2 == 0 {
+        if caller.is_multiple_of(2) {
             0
         } else {
             u64::from(self.clocks)
