@@ -1,10 +1,10 @@
 //! The fencing tokens of one key.
 //!
-//! No time at all: a lock may end on any node at any moment, so that it is never in the way, and every command and reply
-//! may take any time. So what holds here holds whatever clocks do. An attempt asks three nodes, takes the replies of any quorum of those that
-//! granted, lets the library judge their counters, and writes the highest back where it still owns the lock if they do
-//! not agree. A token must be above those of all attempts that had theirs before it began, hand-overs included, and no
-//! two may be the same.
+//! No time at all: a lock may end on any node at any moment, so that it is never in the way, and every command and
+//! reply may take any time. So what holds here holds whatever clocks do. An attempt asks three nodes, takes the replies
+//! of any quorum of those that granted, lets the library judge their counters, and writes the highest back where it
+//! still owns the lock if they do not agree. A token must be above those of all attempts that had theirs before it
+//! began, hand-overs included, and no two may be the same.
 //!
 //! A node may forget all, or come back with what it had at any time before. It then votes again once the attempts that
 //! were under way when it did are over (which is what the wait of a quarantine is for), once its process has read the

@@ -1,8 +1,8 @@
 //! The lease of one key: acquired, renewed, handed on, released, lost.
 //!
-//! An *attempt* is one owner token, as in the library: one acquire round, and if that is granted the lock, its
-//! renewals and its release. Commands to one node keep their order on a connection. A connection may be given up: then
-//! what was sent on it may run at any later time or never, and a release on the next one leaves a tombstone.
+//! An *attempt* is one owner token, as in the library: one acquire round, and if that is granted the lock, its renewals
+//! and its release. Commands to one node keep their order on a connection. A connection may be given up: then what was
+//! sent on it may run at any later time or never, and a release on the next one leaves a tombstone.
 //!
 //! Time is in ticks. A ttl is three of them; each node's clock may run one tick too fast in every ttl, which is what is
 //! given up for drift, so that a holder relies on less than two. Replies may come at any time after the command ran, or
@@ -11,11 +11,11 @@
 //! Bounds: one node and two attempts, with a renewal, a hand-off and two connections that are given up; one node and
 //! three attempts; three nodes and two attempts, without renewals (those of several nodes are in
 //! [`quarantine`](crate::quarantine)) and drift, with replies that come at once or never, who release what they lose at
-//! once. Abstracted: a release is confirmed in the step in which it runs; a renewal
-//! skips the nodes to which a command is under way; tombstones live for ever; `max_hold` is never reached; who is
-//! refused does not try again, the next attempt does. Not covered here: nodes that forget
-//! ([`quarantine`](crate::quarantine)), fencing tokens ([`fence`](crate::fence)), several keys, loans. The last test
-//! shows what is not kept with a second renewal: a key may be set for one ttl more.
+//! once. Abstracted: a release is confirmed in the step in which it runs; a renewal skips the nodes to which a command
+//! is under way; tombstones live for ever; `max_hold` is never reached; who is refused does not try again, the next
+//! attempt does. Not covered here: nodes that forget ([`quarantine`](crate::quarantine)), fencing tokens
+//! ([`fence`](crate::fence)), several keys, loans. The last test shows what is not kept with a second renewal: a key
+//! may be set for one ttl more.
 
 mod steps;
 

@@ -1,16 +1,15 @@
 //! A node behind Sentinels that disagree.
 //!
 //! One node, so that its vote is a quorum, found through three Sentinels; two processes, one of which can reach the
-//! first server only, and the other both. A Sentinel may start a
-//! failover at any time, which gives it a new master with the next number (*epoch*), the two servers in turn; the other
-//! Sentinels hear of that at any later time or never. The former master goes on serving who is connected to it. A
-//! server that becomes the master was a replica, and has lost the lock and its identity; or it never heard that it was
-//! replaced, and has both still.
+//! first server only, and the other both. A Sentinel may start a failover at any time, which gives it a new master with
+//! the next number (*epoch*), the two servers in turn; the other Sentinels hear of that at any later time or never. The
+//! former master goes on serving who is connected to it. A server that becomes the master was a replica, and has lost
+//! the lock and its identity; or it never heard that it was replaced, and has both still.
 //!
-//! A process asks single Sentinels at any time. The library judges from what they said, and when they were asked,
-//! which server a majority names and whether it is still confirmed; so it does for what the models' processes send.
-//! Whoever finds a server without a marker of its own waits for the ttl and for the time for which others may still
-//! count a former one.
+//! A process asks single Sentinels at any time. The library judges from what they said, and when they were asked, which
+//! server a majority names and whether it is still confirmed; so it does for what the models' processes send. Whoever
+//! finds a server without a marker of its own waits for the ttl and for the time for which others may still count a
+//! former one.
 //!
 //! Bounds: two failovers, a ttl of one tick, statements that count for two. Abstracted: a question is answered in the
 //! step in which it is asked, which is the worst that can happen (its time counts from when it is sent), and commands
