@@ -18,7 +18,8 @@ use crate::manager::shared::Shared;
 /// Acquires and releases locks over a set of nodes.
 ///
 /// A manager is cheap to clone; all clones share connections, the watchdog and background tasks. It belongs
-/// to the tokio runtime on which it was built: its tasks live there. Make one with
+/// to the tokio runtime on which it was built: its tasks live there. It can be used from others; when its own ends, its
+/// locks are lost ([`Shutdown`](LossReason::Shutdown)), and it grants no more. Make one with
 /// [`LockManager::builder`](Self::builder).
 ///
 /// # Which method should you use?

@@ -102,6 +102,13 @@ impl Shared {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Refuses new locks from now on, also to callers that wait for one.
+    pub(crate) fn grant_no_more(&self) {
+        self.ledger.close();
+        self.registry.close();
+        self.queue.close();
+    }
+
     /// Runs `job`, which releases `keys`, in the background; if there is no room, they are left to their ttl, and that
     /// is logged.
     pub(crate) fn spawn_release(

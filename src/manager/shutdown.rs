@@ -61,9 +61,7 @@ impl LockManager {
     /// nothing is forgotten. Call it again to go on.
     pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
         let shared = &self.shared;
-        shared.ledger.close();
-        shared.registry.close();
-        shared.queue.close();
+        shared.grant_no_more();
         let mut lost = 0;
         let mut is_empty = shared.ledger.is_empty_within(grace).await;
         if !is_empty {

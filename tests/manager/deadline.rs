@@ -111,11 +111,8 @@ async fn a_contender_that_waited_in_the_queue_does_not_hang_beyond_its_time() {
 #[tokio::test(start_paused = true)]
 async fn it_ends_in_time_though_what_a_lost_round_got_is_not_given_back_yet() {
     let nodes = Nodes::five();
-    let slow = nodes.0.iter().map(|node| Slow {
-        node: node.clone(),
-        there: Duration::ZERO,
-        back: 200 * MS,
-    });
+    let slow = nodes.0.iter();
+    let slow = slow.map(|node| Slow::node(node, Duration::ZERO, 200 * MS));
     let builder = LockManager::builder().nodes(slow).clock(TokioClock::new());
     let builder = builder.node_timeout(Duration::from_secs(5)).max_wait(WAIT);
     let locks = builder.lazy().unwrap();

@@ -9,13 +9,10 @@ use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::config::RestartGuard;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, ExtendReplies, ExtendRequest,
-    Node, NodeContext, NodeError, NodeErrorKind, NodeFuture, NodeState, RecallRequest,
-    ReleaseReply, ReleaseRequest,
-};
+use tower_redlock::node::{NodeError, NodeErrorKind, Notifier};
 use tower_redlock::{LockManager, LockManagerBuilder};
 
+use super::wrapper::{Between, Call, Reply, Wrapped};
 use super::{Nodes, TTL};
 
 /// A node that is far away, whose callers can be held up as they make ready to give something back, and that takes
@@ -58,10 +55,7 @@ impl Gate {
 
 impl Remote {
     /// `command`, if the node is open when it is sent, and its answer, there and back.
-    fn far<T: Send + 'static>(
-        &self,
-        command: NodeFuture<Result<T, NodeError>>,
-    ) -> NodeFuture<Result<T, NodeError>> {
+    fn far<T: Send + 'static>(&self, command: Reply<T>) -> Reply<T> {
         let (way, closed) = (self.way, Arc::clone(&self.closed));
         Box::pin(async move {
             if closed.load(Ordering::Acquire) {
@@ -81,48 +75,34 @@ impl Remote {
     }
 }
 
-impl Node for Remote {
-    fn name(&self) -> &str {
-        self.node.name()
+impl Between for Remote {
+    type Node = MemoryNode;
+
+    fn node(&self) -> &MemoryNode {
+        &self.node
     }
 
-    fn start(&self, context: NodeContext) {
-        self.node.start(context);
+    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
+        match call {
+            // What concerns the right to vote comes at once.
+            Call::CheckIn | Call::Promote => reply,
+            Call::Release | Call::Complete => {
+                self.pass_gate();
+                self.far(reply)
+            }
+            Call::Close => {
+                let closed = Arc::clone(&self.closed);
+                Box::pin(async move {
+                    closed.store(true, Ordering::Release);
+                    reply.await
+                })
+            }
+            _ => self.far(reply),
+        }
     }
 
-    fn state(&self) -> NodeState {
-        self.node.state()
-    }
-
-    fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
-        self.far(self.node.ready())
-    }
-
-    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.far(self.node.acquire(request))
-    }
-
-    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
-        self.far(self.node.extend(requests))
-    }
-
-    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        self.pass_gate();
-        self.far(self.node.release(request))
-    }
-
-    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.far(self.node.recall(request))
-    }
-
-    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
-        self.pass_gate();
-        self.far(self.node.complete(request))
-    }
-
-    fn close(&self) -> NodeFuture<()> {
-        let closed = Arc::clone(&self.closed);
-        Box::pin(async move { closed.store(true, Ordering::Release) })
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        None
     }
 }
 
@@ -151,7 +131,7 @@ impl Far {
     }
 
     pub(super) fn builder(&self) -> LockManagerBuilder {
-        let builder = LockManager::builder().nodes(self.remotes.iter().cloned());
+        let builder = LockManager::builder().nodes(self.remotes.iter().cloned().map(Wrapped));
         let builder = builder.ttl(TTL).restart_guard(RestartGuard::OFF);
         if self.gate.is_some() {
             // Threads that are held up do not follow tokio's clock.

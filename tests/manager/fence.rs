@@ -8,12 +8,11 @@ use tower_redlock::clock::{Clock, Moment, TokioClock};
 use tower_redlock::config::{Fencing, RestartGuard};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest,
-    Fence, Namespace, Node, NodeContext, NodeError, NodeFuture, NodeState, OwnerToken,
-    PromoteRequest, ReleaseReply, ReleaseRequest,
+    AcquireRequest, Fence, Namespace, Node, NodeError, NodeErrorKind, OwnerToken, ReleaseRequest,
 };
 use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager};
 
+use super::wrapper::{Between, Call, Reply, Wrapped};
 use super::{Nodes, TTL, wait_for};
 
 /// Tokio's time, and a date that the test sets.
@@ -142,52 +141,28 @@ async fn nodes_that_agree_take_one_round_and_others_a_second() {
 #[derive(Debug)]
 struct Stubborn(MemoryNode);
 
-impl Node for Stubborn {
-    fn name(&self) -> &str {
-        self.0.name()
+impl Between for Stubborn {
+    type Node = MemoryNode;
+
+    fn node(&self) -> &MemoryNode {
+        &self.0
     }
 
-    fn start(&self, context: NodeContext) {
-        self.0.start(context);
-    }
-
-    fn state(&self) -> NodeState {
-        self.0.state()
-    }
-
-    fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
-        self.0.ready()
-    }
-
-    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.0.acquire(request)
-    }
-
-    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
-        self.0.extend(requests)
-    }
-
-    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        self.0.release(request)
-    }
-
-    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
-        self.0.check_in(request)
-    }
-
-    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
-        self.0.promote(request)
-    }
-
-    fn close(&self) -> NodeFuture<()> {
-        self.0.close()
+    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
+        match call {
+            Call::Raise => Box::pin(async {
+                let refusal = "it does not count fencing tokens";
+                Err(NodeError::new(NodeErrorKind::Rejected, refusal))
+            }),
+            _ => reply,
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_number_that_cannot_be_written_back_is_not_handed_out() {
     let nodes = Nodes::five();
-    let stubborn = nodes.0.iter().cloned().map(Stubborn);
+    let stubborn = nodes.0.iter().cloned().map(Stubborn).map(Wrapped);
     let builder = LockManager::builder().nodes(stubborn);
     let locks = builder.clock(TokioClock::new()).lazy().unwrap();
     assert!(fence(&locks, "order:1").await > 0, "agreed upon at once");

@@ -14,14 +14,10 @@ use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeErrorKind, NodeFuture,
-    NodeState, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
-    ReleaseRequest,
-};
+use tower_redlock::node::{NodeError, NodeErrorKind, Notifier};
 
 use super::idempotent::{DAY, with_record};
+use super::wrapper::{Between, Call, Reply, Wrapped};
 use super::{MS, Nodes};
 
 const TTL: Duration = Duration::from_millis(100);
@@ -69,16 +65,8 @@ struct Remote {
 impl Remote {
     /// What is sent arrives some time or never, whether or not anybody waits for the answer; the worse the more often
     /// not.
-    fn send<T: Send + 'static>(
-        &self,
-        bad: u64,
-        command: impl FnOnce(&MemoryNode) -> NodeFuture<Result<T, NodeError>> + Send + 'static,
-    ) -> NodeFuture<Result<T, NodeError>> {
-        let Self {
-            node,
-            dice,
-            crashed,
-        } = self.clone();
+    fn send<T: Send + 'static>(&self, bad: u64, command: Reply<T>) -> Reply<T> {
+        let (dice, crashed) = (Arc::clone(&self.dice), Arc::clone(&self.crashed));
         Box::pin(async move {
             if crashed.load(Ordering::SeqCst) {
                 let error = NodeError::new(NodeErrorKind::Unavailable, "crashed");
@@ -92,7 +80,7 @@ impl Remote {
             let out = out.ok_or_else(lost)?;
             let arrival = tokio::spawn(async move {
                 sleep(out).await;
-                command(&node).await
+                command.await
             });
             let answer = arrival.await.unwrap();
             sleep(back.ok_or_else(lost)?).await;
@@ -101,57 +89,25 @@ impl Remote {
     }
 }
 
-impl Node for Remote {
-    fn name(&self) -> &str {
-        self.node.name()
+impl Between for Remote {
+    type Node = MemoryNode;
+
+    fn node(&self) -> &MemoryNode {
+        &self.node
     }
 
-    fn start(&self, context: NodeContext) {
-        self.node.start(context);
+    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
+        match call {
+            Call::Ready | Call::CheckIn | Call::Promote | Call::Close => reply,
+            Call::Release => self.send(2, reply),
+            Call::Extend => self.send(3, reply),
+            Call::Complete => self.send(5, reply),
+            _ => self.send(1, reply),
+        }
     }
 
-    fn state(&self) -> NodeState {
-        self.node.state()
-    }
-
-    fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
-        self.node.ready()
-    }
-
-    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.send(1, |node| node.acquire(request))
-    }
-
-    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
-        self.send(3, |node| node.extend(requests))
-    }
-
-    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        self.send(2, |node| node.release(request))
-    }
-
-    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
-        self.send(1, |node| node.raise(request))
-    }
-
-    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.send(1, |node| node.recall(request))
-    }
-
-    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
-        self.send(5, |node| node.complete(request))
-    }
-
-    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
-        self.node.check_in(request)
-    }
-
-    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
-        self.node.promote(request)
-    }
-
-    fn close(&self) -> NodeFuture<()> {
-        self.node.close()
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        None
     }
 }
 
@@ -176,7 +132,7 @@ async fn processes(nodes: Vec<MemoryNode>, mut dice: Dice, name: u64, seen: Rc<R
         };
         let remotes: Vec<Remote> = nodes.iter().enumerate().map(remote).collect();
         let builder = LockManager::builder()
-            .nodes(remotes)
+            .nodes(remotes.into_iter().map(Wrapped))
             .clock(TokioClock::new());
         let builder = builder.ttl(TTL).node_timeout(TTL / 4).max_wait(TTL * 4);
         let locks = builder.lazy().unwrap();

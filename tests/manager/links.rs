@@ -7,13 +7,10 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeErrorKind,
-    NodeFuture, NodeState, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
-    ReleaseRequest, VerifyReply, VerifyRequest,
-};
+use tower_redlock::node::{Node, NodeError, NodeErrorKind, NodeState, Notifier};
 use tower_redlock::{LockManager, LockManagerBuilder};
+
+use super::wrapper::{Between, Call, Reply, Wrapped};
 
 /// The way of one process to one node.
 #[derive(Clone, Debug)]
@@ -59,10 +56,7 @@ impl Link {
         self.way.late.store(late, Ordering::SeqCst);
     }
 
-    fn send<T: Send + 'static>(
-        &self,
-        command: NodeFuture<Result<T, NodeError>>,
-    ) -> NodeFuture<Result<T, NodeError>> {
+    fn send<T: Send + 'static>(&self, command: Reply<T>) -> Reply<T> {
         let way = Arc::clone(&self.way);
         Box::pin(async move {
             if way.cut.load(Ordering::SeqCst) {
@@ -76,10 +70,7 @@ impl Link {
         })
     }
 
-    fn introduce<T: Send + 'static>(
-        &self,
-        command: NodeFuture<Result<T, NodeError>>,
-    ) -> NodeFuture<Result<T, NodeError>> {
+    fn introduce<T: Send + 'static>(&self, command: Reply<T>) -> Reply<T> {
         let way = Arc::clone(&self.way);
         Box::pin(async move {
             if way.cut.load(Ordering::SeqCst) || way.unheard.load(Ordering::SeqCst) {
@@ -94,13 +85,28 @@ fn gone() -> NodeError {
     NodeError::new(NodeErrorKind::Unavailable, "the link is cut")
 }
 
-impl Node for Link {
-    fn name(&self) -> &str {
-        self.node.name()
+impl Between for Link {
+    type Node = MemoryNode;
+
+    fn node(&self) -> &MemoryNode {
+        &self.node
     }
 
-    fn start(&self, context: NodeContext) {
-        self.node.start(context);
+    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
+        match call {
+            Call::Close => reply,
+            Call::CheckIn | Call::Promote => self.introduce(reply),
+            Call::Ready => {
+                let way = Arc::clone(&self.way);
+                Box::pin(async move {
+                    while way.cut.load(Ordering::SeqCst) {
+                        sleep(Duration::from_millis(10)).await;
+                    }
+                    reply.await
+                })
+            }
+            _ => self.send(reply),
+        }
     }
 
     fn state(&self) -> NodeState {
@@ -110,58 +116,8 @@ impl Node for Link {
         self.node.state()
     }
 
-    fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
-        let (way, node) = (Arc::clone(&self.way), self.node.clone());
-        Box::pin(async move {
-            while way.cut.load(Ordering::SeqCst) {
-                sleep(Duration::from_millis(10)).await;
-            }
-            node.ready().await
-        })
-    }
-
-    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.send(self.node.acquire(request))
-    }
-
-    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
-        self.send(self.node.extend(requests))
-    }
-
-    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        self.send(self.node.release(request))
-    }
-
-    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
-        self.send(self.node.raise(request))
-    }
-
-    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.send(self.node.recall(request))
-    }
-
-    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
-        self.send(self.node.complete(request))
-    }
-
-    fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
-        self.send(self.node.verify(request))
-    }
-
-    fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
-        self.send(self.node.end_claim(request))
-    }
-
-    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
-        self.introduce(self.node.check_in(request))
-    }
-
-    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
-        self.introduce(self.node.promote(request))
-    }
-
-    fn close(&self) -> NodeFuture<()> {
-        self.node.close()
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        None
     }
 }
 
@@ -181,7 +137,7 @@ impl Process {
     /// A builder of its manager.
     pub(super) fn builder(&self) -> LockManagerBuilder {
         LockManager::builder()
-            .nodes(self.0.iter().cloned())
+            .nodes(self.0.iter().cloned().map(Wrapped))
             .clock(TokioClock::new())
     }
 }

@@ -38,6 +38,8 @@ mod slow;
 mod snapshot;
 mod ttls;
 mod waiting;
+#[path = "../support/wrapper.rs"]
+mod wrapper;
 
 use std::time::Duration;
 

@@ -17,11 +17,8 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A manager so far from the nodes.
 pub(super) fn far(nodes: &Nodes, each_way: Duration) -> LockManager {
-    let nodes = nodes.0.iter().map(|node| Slow {
-        node: node.clone(),
-        there: each_way,
-        back: each_way,
-    });
+    let nodes = nodes.0.iter();
+    let nodes = nodes.map(|node| Slow::node(node, each_way, each_way));
     let builder = LockManager::builder().nodes(nodes);
     builder.clock(TokioClock::new()).lazy().unwrap()
 }

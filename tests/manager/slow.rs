@@ -1,97 +1,65 @@
 //! Nodes that are slow rather than gone: everything they are asked is done, and the answer comes late.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest, Node,
-    NodeContext, NodeError, NodeFuture, NodeState, Notifier, PromoteRequest, ReleaseReply,
-    ReleaseRequest,
-};
 
+use super::wrapper::{Between, Call, Reply, Wrapped};
 use super::{MS, Nodes};
 
-/// A memory node that commands reach after a delay, and whose answers, also to `close`, come after another. Its
-/// notices come at once, and so does what concerns its right to vote.
+/// What commands to a memory node, also `close`, take there, and their answers back. Notices come at once, and so does
+/// what concerns the node's right to vote.
 #[derive(Debug)]
 pub(super) struct Slow {
-    pub(super) node: MemoryNode,
-    pub(super) there: Duration,
-    pub(super) back: Duration,
+    node: MemoryNode,
+    there: Duration,
+    back: Duration,
 }
 
 impl Slow {
-    fn later<T: Send + 'static>(&self, answer: NodeFuture<T>) -> NodeFuture<T> {
+    /// `node`, so far away.
+    pub(super) fn node(node: &MemoryNode, there: Duration, back: Duration) -> Wrapped<Self> {
+        Wrapped(Self {
+            node: node.clone(),
+            there,
+            back,
+        })
+    }
+}
+
+impl Between for Slow {
+    type Node = MemoryNode;
+
+    fn node(&self) -> &MemoryNode {
+        &self.node
+    }
+
+    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
+        if matches!(call, Call::Ready | Call::CheckIn | Call::Promote) {
+            return reply;
+        }
         let (there, back) = (self.there, self.back);
         Box::pin(async move {
             sleep(there).await;
-            let answer = answer.await;
+            let answer = reply.await;
             sleep(back).await;
             answer
         })
     }
 }
 
-impl Node for Slow {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
-
-    fn start(&self, context: NodeContext) {
-        self.node.start(context);
-    }
-
-    fn state(&self) -> NodeState {
-        self.node.state()
-    }
-
-    fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
-        self.node.ready()
-    }
-
-    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.later(self.node.acquire(request))
-    }
-
-    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
-        self.later(self.node.extend(requests))
-    }
-
-    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        self.later(self.node.release(request))
-    }
-
-    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
-        self.node.check_in(request)
-    }
-
-    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
-        self.node.promote(request)
-    }
-
-    fn close(&self) -> NodeFuture<()> {
-        self.later(self.node.close())
-    }
-
-    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
-        self.node.notifier()
-    }
-}
-
 /// A manager over `nodes`, of which those in `slow` answer after `delay`.
 fn manager(nodes: &Nodes, slow: std::ops::Range<usize>, delay: Duration) -> LockManager {
-    let each = nodes.0.iter().enumerate().map(|(index, node)| Slow {
-        node: node.clone(),
-        there: Duration::ZERO,
-        back: if slow.contains(&index) {
+    let each = nodes.0.iter().enumerate().map(|(index, node)| {
+        let back = if slow.contains(&index) {
             delay
         } else {
             Duration::ZERO
-        },
+        };
+        Slow::node(node, Duration::ZERO, back)
     });
     let builder = LockManager::builder().nodes(each).clock(TokioClock::new());
     builder.lazy().unwrap()

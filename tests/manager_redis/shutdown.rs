@@ -9,17 +9,14 @@ use tokio::sync::Barrier;
 use tokio::time::sleep;
 use tower_redlock::config::RestartGuard;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, ExtendReplies, ExtendRequest,
-    Node, NodeContext, NodeError, NodeFuture, NodeState, RaiseReply, RaiseRequest, RecallRequest,
-    ReleaseReply, ReleaseRequest,
-};
 use tower_redlock::snapshot::NodeStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 
 use crate::support::eventually;
 use crate::support::server::{Kind, Server};
+use crate::support::wrapper::{Between, Call, Reply, Wrapped};
 use crate::{Cluster, LONG, MS, all_up, connected};
 
 /// Far more than any of it takes.
@@ -33,62 +30,29 @@ struct Held {
     late: Duration,
 }
 
-impl Held {
-    fn later<T: Send + 'static>(&self, answer: NodeFuture<T>) -> NodeFuture<T> {
-        let late = self.late;
-        Box::pin(async move {
-            let answer = answer.await;
-            sleep(late).await;
-            answer
-        })
-    }
-}
+impl Between for Held {
+    type Node = RedisNode;
 
-impl Node for Held {
-    fn name(&self) -> &str {
-        self.node.name()
+    fn node(&self) -> &RedisNode {
+        &self.node
     }
 
-    fn start(&self, context: NodeContext) {
-        self.node.start(context);
-    }
-
-    fn state(&self) -> NodeState {
-        self.node.state()
-    }
-
-    fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
-        self.node.ready()
-    }
-
-    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.later(self.node.acquire(request))
-    }
-
-    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
-        self.node.extend(requests)
-    }
-
-    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        thread::yield_now();
-        self.node.release(request)
-    }
-
-    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
-        self.node.raise(request)
-    }
-
-    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.later(self.node.recall(request))
-    }
-
-    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
-        thread::yield_now();
-        self.node.complete(request)
-    }
-
-    fn close(&self) -> NodeFuture<()> {
-        self.node.close()
+    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
+        match call {
+            Call::Acquire | Call::Recall => {
+                let late = self.late;
+                Box::pin(async move {
+                    let answer = reply.await;
+                    sleep(late).await;
+                    answer
+                })
+            }
+            Call::Release | Call::Complete => {
+                thread::yield_now();
+                reply
+            }
+            _ => reply,
+        }
     }
 }
 
@@ -120,9 +84,9 @@ impl Drop for Busy {
 /// A manager on servers that are heard of so `late`.
 async fn manager(cluster: &Cluster, late: Duration) -> LockManager {
     let urls = cluster.urls().into_iter();
-    let nodes = urls.map(|url| Held {
-        node: RedisNode::new(&url).unwrap(),
-        late,
+    let nodes = urls.map(|url| {
+        let node = RedisNode::new(&url).unwrap();
+        Wrapped(Held { node, late })
     });
     let builder = LockManager::builder().restart_guard(RestartGuard::OFF);
     let builder = builder.nodes(nodes).ttl(LONG).node_timeout(1_000 * MS);

@@ -12,6 +12,7 @@ pub mod preload;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
+pub mod wrapper;
 
 use std::time::Duration;
 

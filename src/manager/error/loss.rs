@@ -14,7 +14,7 @@ pub enum LossReason {
     Lender,
     /// It was held for as long as the manager's `max_hold` allows.
     MaxHold,
-    /// The manager was shut down.
+    /// The manager was shut down, or the runtime on which it was built has ended.
     Shutdown,
     /// The guard has released it. Only a handle that outlives its guard sees this.
     Released,

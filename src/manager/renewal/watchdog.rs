@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::clock::Clock as _;
+use crate::manager::error::loss::LossReason;
 use crate::manager::lease::held::HeldLease;
 use crate::manager::lease::registry::Registry;
 use crate::manager::nodes::effect::NodeEffect;
@@ -13,14 +14,41 @@ use crate::moment::Moment;
 use crate::node::ExtendRequest;
 use crate::token::{Owner, OwnerToken};
 
-/// Looks after the locks of a manager until it is gone.
-pub(crate) async fn watch(shared: Weak<Shared>, registry: Arc<Registry>) {
-    let now = || shared.upgrade().map(|shared| shared.clock.now());
-    while registry.wait(now).await {
-        let Some(shared) = shared.upgrade() else {
-            return;
-        };
-        renew_due(&shared);
+/// Looks after the locks of a manager until it is gone. Dropped before, which its runtime does when it ends, it ends the
+/// manager: callers on other runtimes would wait in vain to be told of a loss.
+pub(crate) fn watch(
+    shared: Weak<Shared>,
+    registry: Arc<Registry>,
+) -> impl Future<Output = ()> + Send {
+    // Made here: it may be dropped before it is polled.
+    let mut cut_off = CutOff(Weak::clone(&shared));
+    async move {
+        let now = || shared.upgrade().map(|shared| shared.clock.now());
+        while registry.wait(now).await {
+            let Some(shared) = shared.upgrade() else {
+                break;
+            };
+            renew_due(&shared);
+        }
+        cut_off.call_off();
+    }
+}
+
+/// Ends a manager when it is dropped.
+struct CutOff(Weak<Shared>);
+
+impl CutOff {
+    fn call_off(&mut self) {
+        self.0 = Weak::new();
+    }
+}
+
+impl Drop for CutOff {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.grant_no_more();
+            shared.registry.lose_all(LossReason::Shutdown);
+        }
     }
 }
 

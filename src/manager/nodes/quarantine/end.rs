@@ -12,11 +12,14 @@ use crate::node::PromoteRequest;
 use crate::token::FencingToken;
 
 /// Promotes a node whose quarantine is over, together with others where none votes. Returns when to ask again.
+///
+/// The others are asked at once if the plan `is_new`; not again, for nodes that cannot be promoted would be asked without
+/// a pause.
 pub(crate) async fn try_promote(
     set: &NodeSet,
     index: usize,
     quarantine: Quarantine,
-    plan: Plan,
+    (plan, is_new): (Plan, bool),
     now: Moment,
 ) -> Duration {
     set.voting
@@ -31,7 +34,7 @@ pub(crate) async fn try_promote(
         if together && now.since(plan.asked) < IDLE {
             return SOON;
         }
-        if now == plan.asked {
+        if is_new {
             set.voting.recheck_all();
         }
     }

@@ -34,7 +34,7 @@ pub(crate) async fn observe(set: &NodeSet, index: usize, found: Found) -> Durati
     let is_trusted = set.voting.is_trusted(index, &quarantine);
     let holds = |plan: &Plan| now.since(plan.asked) <= lasting && (is_trusted || !plan.trusting);
     if let Some(plan) = plan.filter(holds) {
-        return try_promote(set, index, quarantine, plan, now).await;
+        return try_promote(set, index, quarantine, (plan, false), now).await;
     }
     let others = census(set, index).await;
     let known = others.known.max(found.max_lease).max(set.config.max_lease);
@@ -58,7 +58,7 @@ pub(crate) async fn observe(set: &NodeSet, index: usize, found: Found) -> Durati
         trusting: !over && !welcome,
     });
     if let Some(plan) = quarantine.plan {
-        return try_promote(set, index, quarantine, plan, now).await;
+        return try_promote(set, index, quarantine, (plan, true), now).await;
     }
     let left = quarantine.end.moment().map(|end| end.since(now));
     // At the first check-in of a node the others may not have been asked yet.

@@ -1,0 +1,279 @@
+//! The end of locks, loans, and idempotent runs.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::sleep;
+use tower_redlock::key::LockKeys;
+use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::node::{
+    CompleteRequest, Namespace, Node as _, NoticeReceiver, OwnerToken, Record, ReleaseRequest,
+};
+use tower_redlock::{FencingToken, LockGuard, LockManager, LockScope};
+
+use super::scene::{ALL, KEY, MS, RUN, Returned, SECOND, Scene, TTL, key};
+use super::sweep::{Operation, Work, by, end, work};
+
+/// A lock of the manager whose operations are dropped.
+async fn held(scene: &Scene) -> LockGuard {
+    scene.met().await.try_acquire(KEY).await.unwrap()
+}
+
+async fn run(locks: &LockManager) -> RunGuard {
+    match locks.begin_idempotent(RUN, TTL, Duration::ZERO).await {
+        Ok(IdempotentRun::Execute(run)) => run,
+        other => panic!("nobody has begun it: {other:?}"),
+    }
+}
+
+/// Locks and loans.
+pub(crate) fn operations() -> Vec<Operation> {
+    let mut operations = releases();
+    operations.extend(loans());
+    operations
+}
+
+fn releases() -> Vec<Operation> {
+    vec![
+        Operation::new(
+            "release",
+            &["manager LockGuard::release"],
+            by!(release_alone),
+        ),
+        Operation::new(
+            "release of a lock that another caller waits for",
+            &["manager LockGuard::release"],
+            by!(release_of_a_lock_that_another_caller_waits_for),
+        ),
+        Operation::new(
+            "release of a lock that is shared",
+            &["manager LockGuard::release"],
+            by!(release_of_a_lock_that_is_shared),
+        ),
+        Operation::new("lost", &["manager Future for Lost"], by!(lost_alone)),
+        Operation::new(
+            "changed, of notices",
+            &["node NoticeReceiver::changed"],
+            by!(changed_of_notices),
+        ),
+    ]
+}
+
+fn loans() -> Vec<Operation> {
+    vec![
+        Operation::new(
+            "run under a loan, without a response",
+            &["manager Loan::run"],
+            by!(run_under_a_loan_without_a_response),
+        )
+        .may_leave_a_lock(),
+        Operation::new(
+            "borrow_keys",
+            &["manager LockManager::borrow_keys"],
+            by!(borrow_keys_alone),
+        ),
+        Operation::new(
+            "release of a borrowed lock after a while",
+            &["manager LockGuard::release"],
+            by!(release_of_a_borrowed_lock_after_a_while),
+        ),
+    ]
+}
+
+/// Idempotent runs.
+pub(crate) fn runs() -> Vec<Operation> {
+    let mut operations = begun();
+    operations.extend(ended());
+    operations
+}
+
+const BEGIN: &[&str] = &["manager LockManager::begin_idempotent"];
+
+fn begun() -> Vec<Operation> {
+    vec![
+        Operation::new("begin_idempotent", BEGIN, by!(begin_idempotent_alone)),
+        Operation::new(
+            "begin_idempotent, of what is done",
+            BEGIN,
+            by!(begin_idempotent_of_what_is_done),
+        ),
+        Operation::new(
+            "begin_idempotent, of what another process does",
+            BEGIN,
+            by!(begin_idempotent_of_what_another_process_does),
+        ),
+        Operation::new(
+            "begin_idempotent, of what one node alone knows",
+            BEGIN,
+            by!(begin_idempotent_of_what_one_node_alone_knows),
+        ),
+    ]
+}
+
+/// In milliseconds since 1970.
+const IN_2100: u64 = 4_102_444_800_000;
+
+fn ended() -> Vec<Operation> {
+    vec![
+        Operation::new(
+            "complete",
+            &["manager RunGuard::complete"],
+            by!(complete_alone),
+        )
+        .stores_its_result(),
+        Operation::new(
+            "complete, while another caller waits for it",
+            &["manager RunGuard::complete"],
+            by!(complete_while_another_caller_waits_for_it),
+        )
+        .stores_its_result(),
+        Operation::new(
+            "abandon",
+            &["manager RunGuard::abandon"],
+            by!(abandon_alone),
+        ),
+    ]
+}
+
+async fn release_alone(scene: Rc<Scene>) -> Work {
+    let guard = held(&scene).await;
+    work(async move { end(guard.release().await) })
+}
+
+/// It passes to that one.
+async fn release_of_a_lock_that_another_caller_waits_for(scene: Rc<Scene>) -> Work {
+    let guard = held(&scene).await;
+    let locks = scene.locks.clone();
+    scene.beside(async move {
+        let guard = locks.acquire(KEY).await;
+        sleep(5 * MS).await;
+        drop(guard);
+    });
+    tokio::task::yield_now().await;
+    work(async move { end(guard.release().await) })
+}
+
+async fn release_of_a_lock_that_is_shared(scene: Rc<Scene>) -> Work {
+    let (locks, scope) = (scene.met().await, LockScope::new());
+    let one = locks.acquire_in(&scope, key(KEY).into(), SECOND).await;
+    let all = ALL.map(key);
+    let all = LockKeys::new(all).unwrap();
+    let guard = locks.acquire_in(&scope, all, SECOND).await.unwrap();
+    scene.keep(one.unwrap());
+    work(async move { end(guard.release().await) })
+}
+
+/// Until the lock has been held for as long as it may be.
+async fn lost_alone(scene: Rc<Scene>) -> Work {
+    let guard = held(&scene).await;
+    let lost = guard.lost();
+    scene.keep(guard);
+    work(async move { end(lost.await) })
+}
+
+async fn changed_of_notices(scene: Rc<Scene>) -> Work {
+    let other = scene.other().await;
+    let guard = other.try_acquire(KEY).await.unwrap();
+    scene.beside(async move {
+        sleep(5 * MS).await;
+        drop(guard);
+    });
+    let (node, receiver) = (scene.nodes[0].clone(), NoticeReceiver::new(1));
+    work(async move {
+        let name = Namespace::default().node_key(&key(KEY));
+        let notifier = node.notifier().unwrap();
+        let _heard = notifier.subscribe(&name, receiver.sender(0));
+        while receiver.notices().released == 0 {
+            receiver.changed().await;
+        }
+    })
+}
+
+async fn run_under_a_loan_without_a_response(scene: Rc<Scene>) -> Work {
+    let guard = held(&scene).await;
+    let loan = guard.lend().unwrap();
+    scene.keep(guard);
+    let call = async {
+        sleep(5 * MS).await;
+        Err::<(), _>("the connection broke")
+    };
+    work(async move { end(loan.run(call).await) })
+}
+
+async fn borrow_keys_alone(scene: Rc<Scene>) -> Work {
+    let (locks, lender) = (scene.met().await, scene.other().await);
+    let guard = lender.try_acquire(KEY).await.unwrap();
+    let loan = guard.lend().unwrap();
+    let proof = loan.proof();
+    scene.keep((Returned(Some(loan)), guard));
+    work(async move { end(locks.borrow_keys(key(KEY).into(), &proof).await) })
+}
+
+/// The nodes are asked again and again whether the lender still has it.
+async fn release_of_a_borrowed_lock_after_a_while(scene: Rc<Scene>) -> Work {
+    let (locks, lender) = (scene.met().await, scene.other().await);
+    let guard = lender.try_acquire(KEY).await.unwrap();
+    let loan = guard.lend().unwrap();
+    let borrowed = locks.borrow_keys(key(KEY).into(), &loan.proof()).await;
+    let borrowed = borrowed.unwrap();
+    scene.keep((Returned(Some(loan)), guard));
+    work(async move {
+        sleep(12 * SECOND).await;
+        end(borrowed.release().await);
+    })
+}
+
+async fn begin_idempotent_alone(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    work(async move { end(locks.begin_idempotent(RUN, TTL, SECOND).await) })
+}
+
+async fn begin_idempotent_of_what_is_done(scene: Rc<Scene>) -> Work {
+    let (locks, other) = (scene.met().await, scene.other().await);
+    run(&other).await.complete("sent").await.unwrap();
+    work(async move { end(locks.begin_idempotent(RUN, TTL, SECOND).await) })
+}
+
+async fn begin_idempotent_of_what_another_process_does(scene: Rc<Scene>) -> Work {
+    let (locks, other) = (scene.met().await, scene.other().await);
+    let run = run(&other).await;
+    scene.beside(async move {
+        sleep(30 * MS).await;
+        end(run.complete("sent").await);
+    });
+    work(async move { end(locks.begin_idempotent(RUN, TTL, SECOND).await) })
+}
+
+/// Its result must come to a quorum before anybody gets it.
+async fn begin_idempotent_of_what_one_node_alone_knows(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    let place = Namespace::default().idempotency().node_key(&key(RUN));
+    let owner = OwnerToken::from_entropy([7; OwnerToken::ENTROPY_LEN]);
+    let ballot = FencingToken::new(1).unwrap();
+    let record = Record::new(ballot, Bytes::from("sent"), IN_2100);
+    let release = ReleaseRequest::new(place, owner, false);
+    let request = CompleteRequest::new(release, Some(record));
+    scene.nodes[0].complete(request).await.unwrap();
+    work(async move { end(locks.begin_idempotent(RUN, TTL, SECOND).await) })
+}
+
+async fn complete_alone(scene: Rc<Scene>) -> Work {
+    let run = run(&scene.met().await).await;
+    work(async move { end(run.complete("sent").await) })
+}
+
+async fn complete_while_another_caller_waits_for_it(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    let run = run(&locks).await;
+    scene.beside(async move {
+        end(locks.begin_idempotent(RUN, TTL, SECOND).await);
+    });
+    tokio::task::yield_now().await;
+    work(async move { end(run.complete("sent").await) })
+}
+
+async fn abandon_alone(scene: Rc<Scene>) -> Work {
+    let run = run(&scene.met().await).await;
+    work(async move { end(run.abandon().await) })
+}

@@ -1,0 +1,229 @@
+//! Calls for a lock.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tower_redlock::key::LockKeys;
+use tower_redlock::{LockGuard, LockManager, LockScope};
+
+use super::scene::{ALL, KEY, MS, SECOND, Scene, key};
+use super::sweep::{Operation, Work, by, end, work};
+
+fn all() -> LockKeys {
+    LockKeys::new(ALL).unwrap()
+}
+
+/// A guard that is dropped after so long, whatever becomes of the operation.
+fn goes_after(scene: &Rc<Scene>, pause: Duration, guard: LockGuard) {
+    scene.beside(async move {
+        sleep(pause).await;
+        drop(guard);
+    });
+}
+
+/// Somebody who waits for `name` with the same manager, and holds it for a moment.
+async fn rival(scene: &Rc<Scene>, locks: &LockManager, name: &'static str) {
+    let locks = locks.clone();
+    scene.beside(async move {
+        let guard = locks.acquire(name).await;
+        sleep(5 * MS).await;
+        drop(guard);
+    });
+    tokio::task::yield_now().await;
+}
+
+/// Where nobody else wants the lock.
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::new(
+            "try_acquire",
+            &["manager LockManager::try_acquire"],
+            by!(try_acquire_alone),
+        ),
+        Operation::new(
+            "try_acquire, the first call of a manager",
+            &["manager LockManager::try_acquire"],
+            by!(try_acquire_the_first_call_of_a_manager),
+        ),
+        Operation::new(
+            "acquire_all of free keys",
+            &["manager LockManager::acquire_all"],
+            by!(acquire_all_of_free_keys),
+        ),
+        Operation::new(
+            "run for half a ttl",
+            &["manager LockManager::run"],
+            by!(run_for_half_a_ttl),
+        ),
+        Operation::new(
+            "run for a moment",
+            &["manager LockManager::run"],
+            by!(run_for_a_moment),
+        ),
+        Operation::new(
+            "acquire_in a scope that holds a part",
+            &["manager LockManager::acquire_in"],
+            by!(acquire_in_a_scope_that_holds_a_part),
+        ),
+    ]
+}
+
+/// Where others have it, or want it, too.
+pub(crate) fn crowded() -> Vec<Operation> {
+    vec![
+        Operation::new(
+            "acquire what another process holds",
+            &["manager LockManager::acquire"],
+            by!(acquire_what_another_process_holds),
+        ),
+        Operation::new(
+            "acquire what another process releases",
+            &["manager LockManager::acquire"],
+            by!(acquire_what_another_process_releases),
+        ),
+        Operation::new(
+            "acquire_within, behind another caller",
+            &[
+                "manager LockManager::acquire_within",
+                "manager Future for LockSeat",
+                "manager Future for Seat",
+            ],
+            by!(acquire_within_behind_another_caller),
+        ),
+        Operation::new(
+            "acquire between two other callers",
+            &[
+                "manager LockManager::acquire",
+                "manager Future for LockSeat",
+                "manager Future for Seat",
+            ],
+            by!(acquire_between_two_other_callers),
+        ),
+        Operation::new(
+            "acquire_keys of which another process holds one",
+            &["manager LockManager::acquire_keys"],
+            by!(acquire_keys_of_which_another_process_holds_one),
+        ),
+        Operation::new(
+            "acquire_all of which another caller holds one",
+            &["manager LockManager::acquire_all"],
+            by!(acquire_all_of_which_another_caller_holds_one),
+        ),
+        Operation::new(
+            "acquire_in beside another part",
+            &["manager LockManager::acquire_in"],
+            by!(acquire_in_beside_another_part),
+        ),
+    ]
+}
+
+/// As [`rival`], which comes a little later.
+fn rival_after(scene: &Rc<Scene>, locks: &LockManager) {
+    let locks = locks.clone();
+    scene.beside(async move {
+        sleep(10 * MS).await;
+        let guard = locks.acquire(KEY).await;
+        sleep(5 * MS).await;
+        drop(guard);
+    });
+}
+
+async fn try_acquire_alone(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    work(async move { end(locks.try_acquire(KEY).await) })
+}
+
+/// It waits until the manager has asked the nodes whether they vote.
+async fn try_acquire_the_first_call_of_a_manager(scene: Rc<Scene>) -> Work {
+    let locks = scene.locks.clone();
+    work(async move { end(locks.try_acquire(KEY).await) })
+}
+
+async fn acquire_all_of_free_keys(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    work(async move { end(locks.acquire_all(ALL).await) })
+}
+
+/// Long enough for its lock to be extended.
+async fn run_for_half_a_ttl(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    work(async move { end(locks.run(KEY, |_| sleep(15 * SECOND)).await) })
+}
+
+async fn run_for_a_moment(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    work(async move { end(locks.run(KEY, |_| sleep(5 * MS)).await) })
+}
+
+/// Of three keys the work holds the first.
+async fn acquire_in_a_scope_that_holds_a_part(scene: Rc<Scene>) -> Work {
+    let (locks, scope) = (scene.met().await, LockScope::new());
+    let one = locks.acquire_in(&scope, key(KEY).into(), SECOND).await;
+    scene.keep(one.unwrap());
+    work(async move { end(locks.acquire_in(&scope, all(), SECOND).await) })
+}
+
+async fn acquire_what_another_process_holds(scene: Rc<Scene>) -> Work {
+    let (locks, other) = (scene.met().await, scene.other().await);
+    scene.keep(other.try_acquire(KEY).await.unwrap());
+    work(async move { end(locks.acquire(KEY).await) })
+}
+
+async fn acquire_what_another_process_releases(scene: Rc<Scene>) -> Work {
+    let (locks, other) = (scene.met().await, scene.other().await);
+    let guard = other.try_acquire(KEY).await.unwrap();
+    goes_after(&scene, 30 * MS, guard);
+    work(async move { end(locks.acquire(KEY).await) })
+}
+
+async fn acquire_within_behind_another_caller(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    scene.keep(locks.try_acquire(KEY).await.unwrap());
+    let wait = 100 * MS;
+    work(async move { end(locks.acquire_within(KEY, wait).await) })
+}
+
+/// The lock passes to it, and from it to the next, or past it.
+async fn acquire_between_two_other_callers(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    let guard = locks.try_acquire(KEY).await.unwrap();
+    goes_after(&scene, 20 * MS, guard);
+    rival(&scene, &locks, KEY).await;
+    let ours = locks.clone();
+    let ours = async move { end(ours.acquire(KEY).await) };
+    rival_after(&scene, &locks);
+    work(ours)
+}
+
+async fn acquire_keys_of_which_another_process_holds_one(scene: Rc<Scene>) -> Work {
+    let (locks, other) = (scene.met().await, scene.other().await);
+    let guard = other.try_acquire(ALL[1]).await.unwrap();
+    goes_after(&scene, 40 * MS, guard);
+    rival(&scene, &locks, ALL[2]).await;
+    work(async move { end(locks.acquire_keys(all(), SECOND).await) })
+}
+
+async fn acquire_all_of_which_another_caller_holds_one(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    let guard = locks.try_acquire(ALL[1]).await.unwrap();
+    goes_after(&scene, 20 * MS, guard);
+    rival(&scene, &locks, ALL[1]).await;
+    work(async move { end(locks.acquire_all(ALL).await) })
+}
+
+/// Parts of one piece of work acquire one after the other.
+async fn acquire_in_beside_another_part(scene: Rc<Scene>) -> Work {
+    let (locks, other) = (scene.met().await, scene.other().await);
+    let guard = other.try_acquire(ALL[0]).await.unwrap();
+    goes_after(&scene, 30 * MS, guard);
+    let scope = LockScope::new();
+    let (first, within) = (locks.clone(), scope.clone());
+    scene.beside(async move {
+        let one = first.acquire_in(&within, key(ALL[0]).into(), SECOND).await;
+        sleep(5 * MS).await;
+        drop(one);
+    });
+    tokio::task::yield_now().await;
+    work(async move { end(locks.acquire_in(&scope, all(), SECOND).await) })
+}

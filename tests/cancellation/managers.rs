@@ -1,0 +1,151 @@
+//! How a manager begins and ends, and what it asks of all nodes.
+
+use std::rc::Rc;
+
+use tokio::time::sleep;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{LockConfig, LockManager};
+
+use super::scene::{KEY, MS, Scene};
+use super::sweep::{Operation, Work, by, end, work};
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let mut operations = begins();
+    operations.extend(ends());
+    operations
+}
+
+fn begins() -> Vec<Operation> {
+    vec![
+        Operation::new(
+            "connect",
+            &["builder LockManagerBuilder::connect"],
+            by!(connect_alone),
+        ),
+        Operation::new(
+            "connect, which trusts new nodes meanwhile",
+            &["builder LockManagerBuilder::connect"],
+            by!(connect_which_trusts_new_nodes_meanwhile),
+        ),
+        Operation::new(
+            "from_config",
+            &["config LockManager::from_config"],
+            by!(from_config_alone),
+        ),
+        Operation::new(
+            "bootstrap",
+            &["manager LockManager::bootstrap"],
+            by!(bootstrap_alone),
+        ),
+        Operation::new(
+            "bootstrap of nodes that forgot",
+            &["manager LockManager::bootstrap"],
+            by!(bootstrap_of_nodes_that_forgot),
+        )
+        .may_leave_a_quarantine(),
+        Operation::new(
+            "adopt_nodes",
+            &["manager LockManager::adopt_nodes"],
+            by!(adopt_nodes_alone),
+        )
+        .may_leave_a_quarantine(),
+    ]
+}
+
+const SHUTDOWN: &[&str] = &[
+    "manager LockManager::shutdown",
+    "manager Future for Counted",
+];
+
+fn ends() -> Vec<Operation> {
+    vec![
+        Operation::new("shutdown", SHUTDOWN, by!(shutdown_alone)),
+        Operation::new(
+            "shutdown, while a lock is held",
+            SHUTDOWN,
+            by!(shutdown_while_a_lock_is_held),
+        ),
+        Operation::new(
+            "shutdown, while calls are under way",
+            SHUTDOWN,
+            by!(shutdown_while_calls_are_under_way),
+        ),
+        Operation::new(
+            "shutdown, while a lock is released",
+            SHUTDOWN,
+            by!(shutdown_while_a_lock_is_released),
+        ),
+    ]
+}
+
+async fn connect_alone(scene: Rc<Scene>) -> Work {
+    let builder = scene.builder();
+    work(async move { end(builder.connect().await) })
+}
+
+async fn connect_which_trusts_new_nodes_meanwhile(scene: Rc<Scene>) -> Work {
+    let builder = scene.builder().bootstrap(true);
+    work(async move { end(builder.connect().await) })
+}
+
+async fn from_config_alone(_: Rc<Scene>) -> Work {
+    let mut config = LockConfig::default();
+    config.memory = Some(3);
+    work(async move { end(LockManager::from_config(&config).await) })
+}
+
+async fn bootstrap_alone(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    work(async move { end(locks.bootstrap().await) })
+}
+
+/// All nodes are in quarantine for it, as they may have forgotten.
+async fn bootstrap_of_nodes_that_forgot(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    // It sees them through their quarantine if the operation is dropped.
+    scene.other().await;
+    scene.nodes.iter().for_each(MemoryNode::forget);
+    work(async move { end(locks.bootstrap().await) })
+}
+
+async fn adopt_nodes_alone(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    scene.other().await;
+    work(async move { end(locks.adopt_nodes().await) })
+}
+
+async fn shutdown_alone(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    work(async move { end(locks.shutdown(20 * MS).await) })
+}
+
+async fn shutdown_while_a_lock_is_held(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    let guard = locks.try_acquire(KEY).await.unwrap();
+    scene.beside(async move {
+        guard.lost().await;
+        drop(guard);
+    });
+    work(async move { end(locks.shutdown(20 * MS).await) })
+}
+
+async fn shutdown_while_calls_are_under_way(scene: Rc<Scene>) -> Work {
+    let (locks, other) = (scene.met().await, scene.other().await);
+    scene.keep(other.try_acquire(KEY).await.unwrap());
+    for _ in 0..2 {
+        let locks = locks.clone();
+        scene.beside(async move { end(locks.acquire(KEY).await) });
+    }
+    tokio::task::yield_now().await;
+    work(async move { end(locks.shutdown(20 * MS).await) })
+}
+
+async fn shutdown_while_a_lock_is_released(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    let guard = locks.try_acquire(KEY).await.unwrap();
+    scene.beside(async move {
+        sleep(5 * MS).await;
+        end(guard.release().await);
+    });
+    work(async move { end(locks.shutdown(20 * MS).await) })
+}

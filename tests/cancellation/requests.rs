@@ -1,0 +1,274 @@
+//! Requests: the lock layer, the idempotency layer, and their bodies.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use futures_util::stream::{Stream, unfold};
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
+use tokio::time::sleep;
+use tower::{ServiceBuilder, ServiceExt as _, service_fn};
+use tower_redlock::idempotency::caller::{self, Caller, CallerError, CallerSource};
+use tower_redlock::idempotency::{OnDisconnect, OnLost};
+use tower_redlock::middleware::{HoldUntil, ReleaseMode, loan_header};
+use tower_redlock::{IdempotencyLayer, LockKey, LockManager, RedlockLayer};
+
+use super::scene::{KEY, MS, Returned, SECOND, Scene, key};
+use super::sweep::{Operation, Work, by, end, work};
+
+/// A body that comes little by little.
+type Drip = StreamBody<Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>>;
+
+fn drip() -> Drip {
+    let frames = unfold(0, |sent| async move {
+        sleep(3 * MS).await;
+        let frame = Frame::data(Bytes::from_static(b"drop"));
+        (sent < 2).then_some((Ok(frame), sent + 1))
+    });
+    StreamBody::new(Box::pin(frames))
+}
+
+/// A handler that takes its time.
+async fn handle<B>(_: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
+    sleep(5 * MS).await;
+    Ok(Response::new(Full::from("paid")))
+}
+
+/// The same, with a body that takes its time, too.
+async fn stream<B>(_: Request<B>) -> Result<Response<Drip>, Infallible> {
+    sleep(5 * MS).await;
+    Ok(Response::new(drip()))
+}
+
+type FixedKey = fn(&Parts) -> LockKey;
+
+/// A layer that locks [`KEY`].
+fn layer(locks: &LockManager) -> RedlockLayer<FixedKey> {
+    RedlockLayer::new(locks.clone(), fixed as FixedKey)
+}
+
+pub(crate) fn fixed(_: &Parts) -> LockKey {
+    key(KEY)
+}
+
+fn post() -> Request<Empty<Bytes>> {
+    Request::post("/").body(Empty::new()).unwrap()
+}
+
+const CALL: &[&str] = &[
+    "middleware Service for RedlockService",
+    "middleware Future for ResponseFuture",
+];
+
+/// Requests under a lock.
+pub(crate) fn operations() -> Vec<Operation> {
+    let mut operations = calls();
+    operations.extend(outliving());
+    operations
+}
+
+fn calls() -> Vec<Operation> {
+    vec![
+        Operation::new("a request", CALL, by!(a_request)),
+        Operation::new(
+            "a request whose release is not awaited",
+            CALL,
+            by!(a_request_whose_release_is_not_awaited),
+        ),
+        Operation::new(
+            "a request that waits for another process",
+            CALL,
+            by!(a_request_that_waits_for_another_process),
+        ),
+        Operation::new(
+            "a request under a borrowed lock",
+            CALL,
+            by!(a_request_under_a_borrowed_lock),
+        ),
+    ]
+}
+
+fn outliving() -> Vec<Operation> {
+    vec![
+        Operation::new(
+            "a response whose body has the lock",
+            &["middleware Body for ResponseBody"],
+            by!(a_response_whose_body_has_the_lock),
+        ),
+        Operation::new(
+            "a request that runs to its end",
+            &[
+                "middleware Service for RunToEndService",
+                "middleware Future for RunToEndFuture",
+                "detach Future for Detached",
+            ],
+            by!(a_request_that_runs_to_its_end),
+        ),
+        Operation::new(
+            "a request that runs to its end whatever becomes of its lock",
+            &[
+                "middleware Service for RunToEndService",
+                "middleware Future for RunToEndFuture",
+            ],
+            by!(a_request_that_runs_to_its_end_whatever_becomes_of_its_lock),
+        ),
+    ]
+}
+
+/// The first request with an idempotency key.
+fn first() -> Request<Drip> {
+    let request = Request::post("/pay").header("idempotency-key", "a");
+    request.header("x-shop", "7").body(drip()).unwrap()
+}
+
+/// A source of callers that takes its time.
+struct Late;
+
+impl CallerSource for Late {
+    async fn caller(&self, _: &mut Parts) -> Result<Caller, CallerError> {
+        sleep(2 * MS).await;
+        Ok(Caller::nobody())
+    }
+}
+
+const ONCE: &[&str] = &[
+    "idempotency Service for IdempotencyService",
+    "idempotency Future for ResponseFuture",
+    "idempotency Body for $body",
+    "detach Future for Detached",
+];
+
+/// Requests with an idempotency key.
+pub(crate) fn once() -> Vec<Operation> {
+    vec![
+        Operation::new(
+            "a request with an idempotency key",
+            ONCE,
+            by!(a_request_with_an_idempotency_key),
+        ),
+        Operation::new(
+            "a request with an idempotency key that is cut",
+            &["idempotency CallerSource for BoxCallerSource"],
+            by!(a_request_with_an_idempotency_key_that_is_cut),
+        ),
+        Operation::new(
+            "a request that is sent again",
+            ONCE,
+            by!(a_request_that_is_sent_again),
+        ),
+        Operation::new(
+            "a request with a key and a lock",
+            ONCE,
+            by!(a_request_with_a_key_and_a_lock),
+        ),
+    ]
+}
+
+async fn a_request(scene: Rc<Scene>) -> Work {
+    let layer = layer(&scene.met().await);
+    let service = ServiceBuilder::new().layer(layer);
+    let service = service.service(service_fn(handle::<Empty<Bytes>>));
+    work(async move { end(service.oneshot(post()).await) })
+}
+
+async fn a_request_whose_release_is_not_awaited(scene: Rc<Scene>) -> Work {
+    let layer = layer(&scene.met().await).release(ReleaseMode::Detached);
+    let service = ServiceBuilder::new().layer(layer);
+    let service = service.service(service_fn(handle::<Empty<Bytes>>));
+    work(async move { end(service.oneshot(post()).await) })
+}
+
+async fn a_request_that_waits_for_another_process(scene: Rc<Scene>) -> Work {
+    let (locks, other) = (scene.met().await, scene.other().await);
+    let guard = other.try_acquire(KEY).await.unwrap();
+    scene.beside(async move {
+        sleep(20 * MS).await;
+        drop(guard);
+    });
+    let service = ServiceBuilder::new().layer(layer(&locks).max_wait(SECOND));
+    let service = service.service(service_fn(handle::<Empty<Bytes>>));
+    work(async move { end(service.oneshot(post()).await) })
+}
+
+async fn a_request_under_a_borrowed_lock(scene: Rc<Scene>) -> Work {
+    let (locks, lender) = (scene.met().await, scene.other().await);
+    let guard = lender.try_acquire(KEY).await.unwrap();
+    let loan = guard.lend().unwrap();
+    let mut request = post();
+    let (name, value) = loan_header(&loan);
+    request.headers_mut().insert(name, value);
+    scene.keep((Returned(Some(loan)), guard));
+    let service = ServiceBuilder::new().layer(layer(&locks).borrow_from(|_| true));
+    let service = service.service(service_fn(handle::<Empty<Bytes>>));
+    work(async move { end(service.oneshot(request).await) })
+}
+
+async fn a_response_whose_body_has_the_lock(scene: Rc<Scene>) -> Work {
+    let layer = layer(&scene.met().await).hold_until(HoldUntil::BodyEnd);
+    let service = ServiceBuilder::new().layer(layer);
+    let service = service.service(service_fn(stream::<Empty<Bytes>>));
+    work(async move {
+        let response = service.oneshot(post()).await.unwrap();
+        end(response.into_body().collect().await);
+    })
+}
+
+async fn a_request_that_runs_to_its_end(scene: Rc<Scene>) -> Work {
+    let layer = layer(&scene.met().await);
+    let layer = layer.on_disconnect(OnDisconnect::RunToEnd);
+    let service = ServiceBuilder::new().layer(layer);
+    let service = service.service(service_fn(handle::<Empty<Bytes>>));
+    work(async move { end(service.oneshot(post()).await) })
+}
+
+async fn a_request_that_runs_to_its_end_whatever_becomes_of_its_lock(scene: Rc<Scene>) -> Work {
+    let layer = layer(&scene.met().await).on_lost(OnLost::Continue);
+    let layer = layer.on_disconnect(OnDisconnect::RunToEnd);
+    let service = ServiceBuilder::new().layer(layer);
+    let service = service.service(service_fn(handle::<Empty<Bytes>>));
+    work(async move { end(service.oneshot(post()).await) })
+}
+
+async fn a_request_with_an_idempotency_key(scene: Rc<Scene>) -> Work {
+    let layer = IdempotencyLayer::new(scene.met().await, caller::header("x-shop"));
+    let service = ServiceBuilder::new().layer(layer).service_fn(handle);
+    work(async move {
+        let response = service.oneshot(first()).await.unwrap();
+        end(response.into_body().collect().await);
+    })
+}
+
+async fn a_request_with_an_idempotency_key_that_is_cut(scene: Rc<Scene>) -> Work {
+    let layer = IdempotencyLayer::new(scene.met().await, Late).boxed();
+    let layer = layer.on_disconnect(OnDisconnect::Cancel);
+    let service = ServiceBuilder::new().layer(layer).service_fn(stream);
+    work(async move {
+        let response = service.oneshot(first()).await.unwrap();
+        end(response.into_body().collect().await);
+    })
+}
+
+async fn a_request_that_is_sent_again(scene: Rc<Scene>) -> Work {
+    let layer = IdempotencyLayer::new(scene.met().await, caller::header("x-shop"));
+    let service = ServiceBuilder::new().layer(layer).service_fn(handle);
+    end(service.clone().oneshot(first()).await);
+    work(async move {
+        let response = service.oneshot(first()).await.unwrap();
+        end(response.into_body().collect().await);
+    })
+}
+
+async fn a_request_with_a_key_and_a_lock(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    let lock = layer(&locks).max_wait(SECOND);
+    let layer = IdempotencyLayer::new(locks, caller::nobody()).with_lock(lock);
+    let service = ServiceBuilder::new().layer(layer).service_fn(handle);
+    work(async move {
+        let response = service.oneshot(first()).await.unwrap();
+        end(response.into_body().collect().await);
+    })
+}

@@ -1,0 +1,238 @@
+//! One manager behind gates, what else there is beside it, and what may be left of either.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tower_redlock::clock::TokioClock;
+use tower_redlock::key::LockKeys;
+use tower_redlock::lock::Loan;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::snapshot::VotingStatus;
+use tower_redlock::{LockKey, LockManager, LockManagerBuilder};
+
+use super::gates::Gates;
+use super::wrapper::Wrapped;
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// Far longer than all that is to be gone before it is over.
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+pub(crate) const NODES: usize = 3;
+/// The lock that most operations are about.
+pub(crate) const KEY: &str = "order:1";
+/// The locks of those that are about several.
+pub(crate) const ALL: [&str; 3] = ["order:1", "order:2", "order:3"];
+/// The idempotency key of the runs.
+pub(crate) const RUN: &str = "invoice:1";
+
+/// One manager behind gates, and what else there is.
+pub(crate) struct Scene {
+    pub(crate) nodes: Vec<MemoryNode>,
+    pub(crate) gates: Gates,
+    /// The manager whose operations are dropped.
+    pub(crate) locks: LockManager,
+    // Locks that others hold, and the like, until the operation has ended.
+    kept: RefCell<Vec<Box<dyn Any>>>,
+    // Other processes.
+    others: RefCell<Vec<LockManager>>,
+    // How many tasks all these managers have for good.
+    tasks: Cell<usize>,
+}
+
+impl Scene {
+    pub(crate) fn new() -> Rc<Self> {
+        let nodes: Vec<_> = (0..NODES)
+            .map(|n| MemoryNode::new(format!("n{n}")))
+            .collect();
+        let gates = Gates::new();
+        let locks = behind(&nodes, &gates).lazy().unwrap();
+        Rc::new(Self {
+            nodes,
+            gates,
+            locks,
+            kept: RefCell::default(),
+            others: RefCell::default(),
+            tasks: Cell::new(alive()),
+        })
+    }
+
+    /// A builder of one more manager behind the gates.
+    pub(crate) fn builder(&self) -> LockManagerBuilder {
+        behind(&self.nodes, &self.gates)
+    }
+
+    /// The manager, once it knows that the nodes vote.
+    pub(crate) async fn met(&self) -> LockManager {
+        meet(&self.locks).await;
+        self.locks.clone()
+    }
+
+    /// The manager of another process, which reaches all nodes.
+    pub(crate) async fn other(&self) -> LockManager {
+        let before = alive();
+        let builder = settings(LockManager::builder().nodes(self.nodes.iter().cloned()));
+        let locks = builder.lazy().unwrap();
+        self.tasks.set(self.tasks.get() + alive() - before);
+        self.others.borrow_mut().push(locks.clone());
+        meet(&locks).await;
+        locks
+    }
+
+    /// Keeps `it` until the operation has ended.
+    pub(crate) fn keep(&self, it: impl Any) {
+        self.kept.borrow_mut().push(Box::new(it));
+    }
+
+    /// Runs `work` beside the operation, until that has ended.
+    pub(crate) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.keep(Aborted(tokio::spawn(work)));
+    }
+
+    /// Drops all that was kept.
+    pub(crate) fn let_go(&self) {
+        // What is dropped may look at the scene.
+        let kept = self.kept.take();
+        drop(kept);
+    }
+
+    /// How many callers of the manager wait, and how many subscriptions the nodes have.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let subscriptions = self.nodes.iter().map(MemoryNode::subscriptions);
+        (self.locks.snapshot().waiting, subscriptions.sum())
+    }
+
+    /// What is left of the manager's callers and of its work.
+    pub(crate) fn left(&self) -> Option<String> {
+        let keys: Vec<_> = self.nodes.iter().map(MemoryNode::keys).collect();
+        let snapshot = self.locks.snapshot();
+        let (tasks, usual) = (alive(), self.tasks.get());
+        let is_idle = (snapshot.held, snapshot.keys, snapshot.waiting) == (0, 0, 0);
+        let is_clean = keys.iter().all(Vec::is_empty)
+            && is_idle
+            && snapshot.queues.is_empty()
+            && self.waiting().1 == 0
+            && tasks <= usual;
+        (!is_clean).then(|| {
+            format!(
+                "keys {keys:?}, held {}, in use {}, waiting {}, queues {:?}, subscriptions {}, tasks {tasks} instead of \
+                 {usual}",
+                snapshot.held,
+                snapshot.keys,
+                snapshot.waiting,
+                snapshot.queues,
+                self.waiting().1
+            )
+        })
+    }
+
+    /// What keeps another process, which has just begun, from having all the locks at once.
+    pub(crate) async fn in_the_way(&self) -> Option<String> {
+        let next = self.other().await;
+        let began = Instant::now();
+        let all = LockKeys::new(ALL).unwrap();
+        if let Err(error) = next.acquire_keys(all, Duration::ZERO).await {
+            return Some(format!("the next process is refused: {error}"));
+        }
+        let run = next.begin_idempotent(RUN, TTL, Duration::ZERO).await;
+        if let Err(error) = run {
+            return Some(format!("the next run is refused: {error}"));
+        }
+        let took = began.elapsed();
+        (!took.is_zero()).then(|| format!("the next process has waited for {took:?}"))
+    }
+
+    /// Shuts the manager down; what it says that it left.
+    pub(crate) async fn shut_down(&self) -> Option<String> {
+        let report = self.locks.shutdown(SECOND).await;
+        let is_clean = report.is_all_released() && report.lost == 0;
+        (!is_clean).then(|| format!("{report:?}"))
+    }
+}
+
+/// Tasks that are alive on this runtime.
+pub(crate) fn alive() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+fn behind(nodes: &[MemoryNode], gates: &Gates) -> LockManagerBuilder {
+    let nodes = nodes.iter().enumerate();
+    let nodes = nodes.map(|(index, node)| Wrapped(gates.before(node, index)));
+    settings(LockManager::builder().nodes(nodes))
+}
+
+fn settings(builder: LockManagerBuilder) -> LockManagerBuilder {
+    builder
+        .clock(TokioClock::new())
+        .ttl(TTL)
+        .node_timeout(50 * MS)
+        .max_wait(300 * MS)
+        .connect_timeout(200 * MS)
+}
+
+/// Lets a manager find that its nodes vote, without any time passing.
+pub(crate) async fn meet(locks: &LockManager) {
+    for _ in 0..1_000 {
+        let nodes = locks.nodes();
+        if nodes.iter().all(|node| node.voting == VotingStatus::Voting) {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("they do not vote: {:?}", locks.nodes());
+}
+
+/// Waits until nothing is `left`, for `limit` at most; says what is.
+pub(crate) async fn within(
+    limit: Duration,
+    left: impl Fn() -> Option<String>,
+) -> Result<(), String> {
+    // First without any time passing.
+    for _ in 0..8 {
+        if left().is_none() {
+            return Ok(());
+        }
+        for _ in 0..4 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let end = Instant::now() + limit;
+    let mut pause = 5 * MS;
+    while let Some(left) = left() {
+        if Instant::now() >= end {
+            return Err(format!("after {limit:?}: {left}"));
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(SECOND);
+    }
+    Ok(())
+}
+
+/// One lock key.
+pub(crate) fn key(name: &str) -> LockKey {
+    LockKey::new(name).unwrap()
+}
+
+/// A task that ends when this is dropped.
+struct Aborted(JoinHandle<()>);
+
+impl Drop for Aborted {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A loan that is returned when this is dropped.
+pub(crate) struct Returned(pub(crate) Option<Loan>);
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        if let Some(loan) = self.0.take() {
+            loan.returned();
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What is read out of requests and out of the manager: keys, callers, extractors, and the page for operators. Those
+//! that find a lock release it; the others own nothing.
+
+use std::rc::Rc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Path};
+use axum::routing::post;
+use bytes::Bytes;
+use http::Request;
+use http::request::Parts;
+use http_body_util::{BodyExt as _, Empty};
+use tokio::time::sleep;
+use tower::ServiceExt as _;
+use tower_redlock::error::KeyError;
+use tower_redlock::extract::AsLockKeys;
+use tower_redlock::idempotency::Idempotent;
+use tower_redlock::idempotency::caller::{self, CallerSource as _};
+use tower_redlock::inspect::InspectService;
+use tower_redlock::key::{self, LockKeys};
+use tower_redlock::middleware::KeyExtractor as _;
+use tower_redlock::{Held, IdempotencyLayer, LockKey, LockScope, Locked, RedlockLayer};
+
+use super::requests::fixed;
+use super::scene::{ALL, MS, Scene};
+use super::sweep::{Operation, Work, by, end, work};
+
+/// An extractor that takes its time.
+struct Late;
+
+impl<S: Send + Sync> FromRequestParts<S> for Late {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(_: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        sleep(2 * MS).await;
+        Ok(Self)
+    }
+}
+
+/// An order, as the path names it. Its key sorts after that of the layer.
+struct Order(u64);
+
+impl<S: Send + Sync> FromRequestParts<S> for Order {
+    type Rejection = axum::extract::rejection::PathRejection;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let Path(id) = Path::from_request_parts(parts, state).await?;
+        Ok(Self(id))
+    }
+}
+
+impl AsLockKeys for Order {
+    fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+        Ok(LockKey::join(["payment", &self.0.to_string()])?.into())
+    }
+}
+
+fn order() -> Request<Body> {
+    let request = Request::post("/orders/5?part=3").header("x-part", "left");
+    let request = request.header("idempotency-key", "a");
+    request.body(Body::empty()).unwrap()
+}
+
+fn head() -> Parts {
+    let mut parts = order().into_parts().0;
+    parts.extensions.insert("7");
+    parts
+}
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let mut operations = handlers();
+    operations.extend(readers());
+    operations
+}
+
+fn handlers() -> Vec<Operation> {
+    vec![
+        Operation::new(
+            "a handler that extracts locks",
+            HANDLER,
+            by!(a_handler_that_extracts_locks),
+        ),
+        Operation::new(
+            "a handler that extracts its idempotency key",
+            &[
+                "extract FromRequestParts for Idempotent",
+                "extract OptionalFromRequestParts for Idempotent",
+            ],
+            by!(a_handler_that_extracts_its_idempotency_key),
+        ),
+        Operation::new(
+            "the page for operators",
+            &[
+                "inspect Service for InspectService",
+                "inspect Body for InspectBody",
+            ],
+            by!(the_page_for_operators),
+        ),
+    ]
+}
+
+const HANDLER: &[&str] = &[
+    "extract FromRequestParts for Held",
+    "extract OptionalFromRequestParts for Held",
+    "extract FromRequestParts for LockScope",
+    "extract FromRequestParts for Locked",
+    "extract KeySource for Extracted",
+    "extract KeySource for RoutePath",
+    "extract KeyValue for PathParam",
+    "middleware KeyExtractor for BoxKeyExtractor",
+];
+
+fn readers() -> Vec<Operation> {
+    vec![
+        Operation::new("a key of everything", KEYS, by!(a_key_of_everything)),
+        Operation::new(
+            "the caller of a request",
+            CALLERS,
+            by!(the_caller_of_a_request),
+        ),
+    ]
+}
+
+const KEYS: &[&str] = &[
+    "middleware KeyExtractor for Also",
+    "middleware KeyExtractor for F",
+    "middleware KeyExtractor for Key",
+    "middleware KeySource for And",
+    "middleware KeySource for FromFn",
+    "middleware KeySource for Method",
+    "middleware KeySource for Optional",
+    "middleware KeySource for Parsed",
+    "middleware KeySource for Prefix",
+    "middleware KeySource for S",
+    "middleware KeySource for When",
+    "middleware KeyValue for Header",
+    "middleware KeyValue for Query",
+];
+
+const CALLERS: &[&str] = &[
+    "idempotency CallerSource for Extension",
+    "idempotency CallerSource for FromFn",
+    "idempotency CallerSource for Header",
+    "idempotency CallerSource for Nobody",
+];
+
+async fn a_handler_that_extracts_locks(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    let key = key::from_extractor::<Late>(|_| "shop".to_owned())
+        .and(key::matched_path())
+        .and(key::path("id").parse::<u64>())
+        .prefix("order");
+    let layer = RedlockLayer::new(locks.clone(), key).boxed();
+    let handler = |_: Held, _: Option<Held>, _: LockScope, order: Locked<Order>| async move {
+        sleep(2 * MS).await;
+        drop(order);
+    };
+    let app = Router::new().route("/orders/{id}", post(handler).route_layer(layer));
+    let app: Router = app.with_state(locks);
+    work(async move { end(app.oneshot(order()).await) })
+}
+
+async fn a_handler_that_extracts_its_idempotency_key(scene: Rc<Scene>) -> Work {
+    let layer = IdempotencyLayer::new(scene.met().await, caller::nobody());
+    let handler = |_: Idempotent, _: Option<Idempotent>| sleep(2 * MS);
+    let app = Router::new().route("/orders/{id}", post(handler));
+    let app: Router = app.layer(layer);
+    work(async move { end(app.oneshot(order()).await) })
+}
+
+async fn the_page_for_operators(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    scene.keep(locks.try_acquire(ALL[0]).await.unwrap());
+    let page = InspectService::new(locks);
+    let request = Request::new(Empty::<Bytes>::new());
+    work(async move {
+        let response = page.oneshot(request).await.unwrap();
+        end(response.into_body().collect().await);
+    })
+}
+
+async fn a_key_of_everything(_: Rc<Scene>) -> Work {
+    let mut parts = head();
+    let key = key::from_extractor::<Late>(|_| "shop".to_owned())
+        .and(key::header("x-part"))
+        .and(key::query("part"))
+        .and(key::query("part").parse::<u64>())
+        .and(key::method())
+        .and(key::from_fn(|_: &Parts| "fixed"))
+        .when(|_: &Parts| true)
+        .optional()
+        .prefix("order")
+        .also(fixed as fn(&Parts) -> LockKey);
+    work(async move {
+        let keys = key.extract(&mut parts).await.unwrap().unwrap();
+        assert_eq!(keys.as_slice().len(), 2);
+    })
+}
+
+async fn the_caller_of_a_request(_: Rc<Scene>) -> Work {
+    let mut parts = head();
+    let of_header = caller::header("x-part");
+    let of_extension = caller::extension(|shop: &&'static str| (*shop).to_owned());
+    let of_path = caller::from_fn(|parts: &Parts| Some(parts.uri.path().to_owned()));
+    work(async move {
+        of_header.caller(&mut parts).await.unwrap();
+        of_extension.caller(&mut parts).await.unwrap();
+        of_path.caller(&mut parts).await.unwrap();
+        caller::nobody().caller(&mut parts).await.unwrap();
+    })
+}
