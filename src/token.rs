@@ -388,7 +388,16 @@ mod tests {
         let text = serde_json::to_string(&token).unwrap();
         assert_eq!(text, "\"1843200000000000000\"");
         assert_eq!(serde_json::from_str::<FencingToken>(&text).unwrap(), token);
-        for bad in ["", "0", "-1", "+1", "01", "9223372036854775808", "1e3", " 1"] {
+        for bad in [
+            "",
+            "0",
+            "-1",
+            "+1",
+            "01",
+            "9223372036854775808",
+            "1e3",
+            " 1",
+        ] {
             assert!(bad.parse::<FencingToken>().is_err(), "{bad:?}");
         }
     }

@@ -49,13 +49,19 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
 
 /// The files of the packages inside of this one, which cargo does not tell of.
 fn programs(files: &BTreeMap<String, String>) -> BTreeSet<String> {
-    let manifests = files.iter().filter(|(path, _)| path.ends_with("/Cargo.toml"));
+    let manifests = files
+        .iter()
+        .filter(|(path, _)| path.ends_with("/Cargo.toml"));
     let roots = manifests.flat_map(|(path, manifest)| {
         let dir = path.trim_end_matches("/Cargo.toml");
-        let paths = manifest.lines().filter_map(|line| line.strip_prefix("path = \""));
+        let paths = manifest
+            .lines()
+            .filter_map(|line| line.strip_prefix("path = \""));
         paths.map(move |root| format!("{dir}/{}", root.trim_end_matches('"')))
     });
-    roots.flat_map(|root| reach(&root, files).into_keys()).collect()
+    roots
+        .flat_map(|root| reach(&root, files).into_keys())
+        .collect()
 }
 
 /// The files that the module declarations of `root` lead to, each with whether only tests see it.

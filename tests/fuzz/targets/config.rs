@@ -82,16 +82,30 @@ fn assert_harmless(text: &str) {
 fn usable(config: &LockConfig) {
     let shown = format!("{config:?}");
     let public = [&config.user, &Some(config.namespace.clone())];
-    let public = public.into_iter().flatten().chain(config.nodes.iter().flat_map(|node| {
-        let paths = [&node.tls.root_certificate, &node.tls.client_certificate];
-        [&node.user, &node.name, &node.master].into_iter().chain(paths).flatten()
-    }));
-    let is_shown = config.nodes.iter().any(|node| node.url.iter().chain(&node.sentinels).any(|url| is_beside(url)));
+    let public = public
+        .into_iter()
+        .flatten()
+        .chain(config.nodes.iter().flat_map(|node| {
+            let paths = [&node.tls.root_certificate, &node.tls.client_certificate];
+            [&node.user, &node.name, &node.master]
+                .into_iter()
+                .chain(paths)
+                .flatten()
+        }));
+    let is_shown = config.nodes.iter().any(|node| {
+        node.url
+            .iter()
+            .chain(&node.sentinels)
+            .any(|url| is_beside(url))
+    });
     let is_public = is_shown || public.into_iter().any(|text| text.contains(SECRET));
     let none = TlsConfig::default();
     let reads_files = config.password_file.is_some()
         || config.tls != none
-        || config.nodes.iter().any(|node| node.password_file.is_some() || node.tls != none);
+        || config
+            .nodes
+            .iter()
+            .any(|node| node.password_file.is_some() || node.tls != none);
     if reads_files || is_public {
         return;
     }
@@ -119,7 +133,9 @@ fn usable(config: &LockConfig) {
 /// Whether the secret is in the URL but is not its password: a host, say.
 fn is_beside(url: &str) -> bool {
     match url.split_once(SECRET) {
-        Some((before, after)) => !(before.ends_with(':') && after.contains('@')) || after.contains(SECRET),
+        Some((before, after)) => {
+            !(before.ends_with(':') && after.contains('@')) || after.contains(SECRET)
+        }
         None => false,
     }
 }
@@ -134,7 +150,9 @@ fn three_forms(input: &mut Input<'_>) -> bool {
     match (&toml, &json) {
         (Ok(toml), Ok(json)) => assert_eq!(toml, json, "{table}"),
         // Not the same texts: TOML has tables at its end, and the first mistake is told.
-        (Err(toml), Err(json)) => [toml, json].into_iter().for_each(|text| assert_harmless(text)),
+        (Err(toml), Err(json)) => [toml, json]
+            .into_iter()
+            .for_each(|text| assert_harmless(text)),
         _ => panic!("{table}\n{toml:?}\n{json:?}"),
     }
     let Ok(config) = toml else {
@@ -153,9 +171,26 @@ fn settings(input: &mut Input<'_>) -> Table {
     let mut table = Table::new();
     while !input.is_empty() && table.len() < 8 {
         let names = [
-            "ttl", "max_ttl", "node_timeout", "connect_timeout", "max_hold", "max_wait", "memory", "mask_losses",
-            "max_waiters", "max_waiters_per_key", "bootstrap", "redact_keys", "drift_factor", "user", "password",
-            "namespace", "nodes", "hand_off", "fencing", "restart_guard",
+            "ttl",
+            "max_ttl",
+            "node_timeout",
+            "connect_timeout",
+            "max_hold",
+            "max_wait",
+            "memory",
+            "mask_losses",
+            "max_waiters",
+            "max_waiters_per_key",
+            "bootstrap",
+            "redact_keys",
+            "drift_factor",
+            "user",
+            "password",
+            "namespace",
+            "nodes",
+            "hand_off",
+            "fencing",
+            "restart_guard",
         ];
         let name = names[usize::from(input.below(20))];
         let value = match name {
@@ -187,7 +222,9 @@ fn integer(input: &mut Input<'_>) -> Value {
 fn duration(input: &mut Input<'_>) -> Value {
     let mut text = String::new();
     for _ in 0..=input.below(3) {
-        let units = ["ms", "s", "m", "h", "us", "ns", "d", "min", "y", "M", "w", ""];
+        let units = [
+            "ms", "s", "m", "h", "us", "ns", "d", "min", "y", "M", "w", "",
+        ];
         let unit = units[usize::from(input.below(12))];
         let _ = write!(text, "{}{unit}", input.number() >> input.below(64));
     }
@@ -204,7 +241,15 @@ fn node(input: &mut Input<'_>) -> Value {
     }
     let mut node = Table::new();
     node.insert("url".to_owned(), Value::String(url));
-    let names = ["user", "password", "name", "require", "database", "within", "connections"];
+    let names = [
+        "user",
+        "password",
+        "name",
+        "require",
+        "database",
+        "within",
+        "connections",
+    ];
     for _ in 0..input.below(3) {
         let name = names[usize::from(input.below(7))];
         let value = match name {
@@ -254,7 +299,11 @@ fn note(variables: &mut Vec<(String, String)>, name: &str, value: &Value) -> Opt
     let text = match value {
         Value::Table(inner) => {
             for (field, value) in inner {
-                note(variables, &format!("{name}_{}", field.to_uppercase()), value)?;
+                note(
+                    variables,
+                    &format!("{name}_{}", field.to_uppercase()),
+                    value,
+                )?;
             }
             return (!inner.is_empty()).then_some(());
         }

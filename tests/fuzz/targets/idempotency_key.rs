@@ -41,9 +41,15 @@ fn one(value: &[u8]) -> bool {
     // Bare or in quotes, it is what was sent: nothing was cut off, and nothing was left out.
     let quoted = format!("\"{}\"", text.replace('\\', r"\\").replace('"', "\\\""));
     let value = trim(value);
-    assert!(value == text.as_bytes() || value == quoted.as_bytes(), "{text:?}");
+    assert!(
+        value == text.as_bytes() || value == quoted.as_bytes(),
+        "{text:?}"
+    );
     // Each spelling is one key.
-    assert_eq!(IdempotencyKey::from_value(quoted.as_bytes()).as_ref(), Ok(&key));
+    assert_eq!(
+        IdempotencyKey::from_value(quoted.as_bytes()).as_ref(),
+        Ok(&key)
+    );
     let padded = [b" \t", value, b"\t "].concat();
     assert_eq!(IdempotencyKey::from_value(&padded), Ok(key));
     true

@@ -41,7 +41,7 @@ fn place(input: &mut Input<'_>) -> (Namespace, Parts) {
 }
 
 /// A key of parts is a key, is bounded, and is the same however it is put together.
-fn join(parts: &Parts) -> Result<LockKey, KeyError> {
+fn join(parts: &[Vec<u8>]) -> Result<LockKey, KeyError> {
     let joined = LockKey::join(parts);
     let mut one_by_one = KeyParts::new();
     let pushed = parts.iter().try_for_each(|part| one_by_one.push(part));

@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use tower_redlock::clock::TokioClock;
+use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
     EndClaim, ExtendReplies, ExtendReply, ExtendRequest, Holder, Node, NodeContext, NodeError,
     NodeErrorKind, NodeFuture, NodeState, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest,
     Record, ReleaseReply, ReleaseRequest, VerifyReply, VerifyRequest,
 };
-use tower_redlock::lock::IdempotentRun;
 use tower_redlock::{FencingToken, LockGuard, LockManager};
 
 use super::input::Input;
@@ -61,10 +61,12 @@ async fn scene(bytes: &[u8]) -> bool {
             Err(error) => assert!(error.to_string().len() < 4_000, "{error}"),
         }
     }
-    let run = timeout(BOUND, locks.begin_idempotent("request", BOUND)).await;
+    let run = timeout(BOUND, locks.begin_idempotent("request", BOUND, TTL)).await;
     if let Ok(IdempotentRun::Execute(guard)) = run.expect("a recall ends") {
         let body = Bytes::from_static(b"done");
-        let _ = timeout(BOUND, guard.complete(body)).await.expect("a completion ends");
+        let _ = timeout(BOUND, guard.complete(body))
+            .await
+            .expect("a completion ends");
     }
     let _ = format!("{:?}", locks.snapshot());
     let report = timeout(BOUND, locks.shutdown(TTL)).await;
@@ -81,7 +83,9 @@ async fn hold(guard: LockGuard) {
     tokio::time::sleep(TTL).await;
     assert!(guard.remaining() <= TTL);
     let before = Instant::now();
-    let _ = timeout(BOUND, guard.release()).await.expect("a release ends");
+    let _ = timeout(BOUND, guard.release())
+        .await
+        .expect("a release ends");
     assert!(before.elapsed() < BOUND);
 }
 
@@ -94,7 +98,11 @@ struct Liar {
 
 impl Liar {
     /// Has `reply` choose by the next bytes of the script. Sometimes there is an error instead, or nothing for ever.
-    fn say<T: Send + 'static>(&self, sound: T, reply: impl FnOnce(&mut Input<'_>) -> T) -> NodeFuture<Result<T, NodeError>> {
+    fn say<T: Send + 'static>(
+        &self,
+        sound: T,
+        reply: impl FnOnce(&mut Input<'_>) -> T,
+    ) -> NodeFuture<Result<T, NodeError>> {
         let mut script = self.script.lock().unwrap();
         let (bytes, at) = &mut *script;
         let rest = bytes.get(*at..).unwrap_or_default();
@@ -161,12 +169,18 @@ fn holder(input: &mut Input<'_>) -> Holder {
 
 fn record(input: &mut Input<'_>) -> Record {
     let ballot = token(input).unwrap_or(FencingToken::new(1).unwrap());
-    Record::new(ballot, Bytes::copy_from_slice(input.bytes(20)), input.number())
+    Record::new(
+        ballot,
+        Bytes::copy_from_slice(input.bytes(20)),
+        input.number(),
+    )
 }
 
 fn acquired(input: &mut Input<'_>) -> AcquireReply {
     match input.below(4) {
-        0 => AcquireReply::Granted { fence: token(input) },
+        0 => AcquireReply::Granted {
+            fence: token(input),
+        },
         1 => AcquireReply::Held(holder(input)),
         2 => AcquireReply::Recorded(record(input)),
         _ => AcquireReply::Promised {
@@ -242,11 +256,16 @@ impl Node for Liar {
     }
 
     fn release(&self, _: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        self.say(ReleaseReply::Released { listeners: 0 }, |input| match input.below(3) {
-            0 => ReleaseReply::Released { listeners: u32::MAX },
-            1 => ReleaseReply::NotOwner,
-            _ => ReleaseReply::Lent,
-        })
+        self.say(
+            ReleaseReply::Released { listeners: 0 },
+            |input| match input.below(3) {
+                0 => ReleaseReply::Released {
+                    listeners: u32::MAX,
+                },
+                1 => ReleaseReply::NotOwner,
+                _ => ReleaseReply::Lent,
+            },
+        )
     }
 
     fn raise(&self, _: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
@@ -266,7 +285,9 @@ impl Node for Liar {
 
     fn verify(&self, _: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
         self.say(VerifyReply::NotOwner, |input| match input.below(2) {
-            0 => VerifyReply::Owner { remaining: time(input) },
+            0 => VerifyReply::Owner {
+                remaining: time(input),
+            },
             _ => VerifyReply::Taken,
         })
     }

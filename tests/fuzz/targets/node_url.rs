@@ -24,7 +24,10 @@ fn any(url: &str) -> bool {
     if !name.starts_with('/') {
         let again = judged(RedisNode::new(&format!("redis://{name}")));
         assert_eq!(again.as_ref(), Some(&name), "{url}");
-        let shouted = judged(RedisNode::new(&format!("valkey://{}", name.to_ascii_uppercase())));
+        let shouted = judged(RedisNode::new(&format!(
+            "valkey://{}",
+            name.to_ascii_uppercase()
+        )));
         assert_eq!(shouted.as_ref(), Some(&name), "{url}");
     }
     let _ = judged(RedisNode::sentinel([url, "redis://another:26379"], "mymaster").build());
@@ -38,7 +41,9 @@ fn judged(built: Result<RedisNode, NodeUrlError>) -> Option<String> {
         Err(error) => {
             let text = error.to_string();
             assert_short(&text, 400);
-            let advises = ["use ", "must ", "give ", "start", "list ", "choose ", "enable "];
+            let advises = [
+                "use ", "must ", "give ", "start", "list ", "choose ", "enable ",
+            ];
             assert!(advises.iter().any(|word| text.contains(word)), "{text}");
             None
         }
@@ -52,7 +57,11 @@ fn encoded(input: &mut Input<'_>) {
     let (user, password) = (percent(&user), percent(&password));
     let url = format!("redis://{user}:{SECRET}{password}@Host.example:{port}/{database}");
     let node = RedisNode::new(&url).unwrap_or_else(|error| panic!("{url}: {error}"));
-    let suffix = if database == 0 { String::new() } else { format!("/{database}") };
+    let suffix = if database == 0 {
+        String::new()
+    } else {
+        format!("/{database}")
+    };
     assert_eq!(node.name(), format!("host.example:{port}{suffix}"));
     assert!(!format!("{node:?}").contains(SECRET));
 }
@@ -63,16 +72,43 @@ fn percent(text: &str) -> String {
 
 /// A URL of parts that may be wrong: its password is in no text.
 fn composed(input: &mut Input<'_>) -> bool {
-    let schemes = ["redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "http", ""];
+    let schemes = [
+        "redis",
+        "rediss",
+        "valkey",
+        "valkeys",
+        "unix",
+        "redis+unix",
+        "http",
+        "",
+    ];
     let scheme = schemes[usize::from(input.below(8))];
     let separators = ["://", ":///", ":", ":/"];
     let separator = separators[usize::from(input.below(8)).saturating_sub(4)];
     let ends = ["@", "", "@@", ":@"];
     let end = ends[usize::from(input.below(8)).saturating_sub(4)];
     let (user, password) = (input.text(8), input.text(8));
-    let places = ["h", "[::1]", "h:1", "h:port", "0.0.0.0", "", "run/r.sock", "h/-1"];
+    let places = [
+        "h",
+        "[::1]",
+        "h:1",
+        "h:port",
+        "0.0.0.0",
+        "",
+        "run/r.sock",
+        "h/-1",
+    ];
     let place = places[usize::from(input.below(8))];
-    let tails = ["", "/3", "?db=1", "?pass=pa55w0rd", "#insecure", "#pa55w0rd", "/?protocol=resp3", "/pa55w0rd"];
+    let tails = [
+        "",
+        "/3",
+        "?db=1",
+        "?pass=pa55w0rd",
+        "#insecure",
+        "#pa55w0rd",
+        "/?protocol=resp3",
+        "/pa55w0rd",
+    ];
     let tail = tails[usize::from(input.below(8))];
     let url = format!("{scheme}{separator}{user}:{SECRET}{password}{end}{place}{tail}");
     let builder = RedisNode::builder(&url).name("node");

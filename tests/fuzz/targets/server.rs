@@ -54,7 +54,11 @@ async fn scene(bytes: &[u8]) -> bool {
     let path = socket();
     let listener = UnixListener::bind(&path).unwrap();
     let serving = tokio::task::spawn_local(serve(listener, Rc::clone(&world)));
-    let url = format!("unix://{}?user=locks&pass={}", path.display(), secrets.password);
+    let url = format!(
+        "unix://{}?user=locks&pass={}",
+        path.display(),
+        secrets.password
+    );
     let node = RedisNode::builder(&url).name("node").build().unwrap();
     let receiver = NoticeReceiver::new(2);
     let notifier = node.notifier().unwrap();
@@ -74,7 +78,9 @@ async fn scene(bytes: &[u8]) -> bool {
     let shown = format!("{node:?}");
     assert!(!shown.contains(&secrets.password), "{shown}");
     drop(listening);
-    timeout(STUCK, node.close()).await.expect("it does not close");
+    timeout(STUCK, node.close())
+        .await
+        .expect("it does not close");
     assert_eq!(node.state(), NodeState::Closed);
     drop((node, notifier));
     serving.abort();
@@ -96,7 +102,11 @@ async fn nothing_is_left() {
 }
 
 fn socket() -> PathBuf {
-    let name = format!("redlock-fuzz-{}-{:?}", std::process::id(), std::thread::current().id());
+    let name = format!(
+        "redlock-fuzz-{}-{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    );
     let path = std::env::temp_dir().join(name.replace(['(', ')'], ""));
     let _ = std::fs::remove_file(&path);
     path
@@ -135,7 +145,10 @@ impl Secrets {
     }
 
     /// Waits for a reply, no longer than its caller would. Returns whether it makes sense.
-    async fn judge<T: std::fmt::Debug>(&self, reply: impl Future<Output = Result<T, NodeError>>) -> bool {
+    async fn judge<T: std::fmt::Debug>(
+        &self,
+        reply: impl Future<Output = Result<T, NodeError>>,
+    ) -> bool {
         match timeout(DEADLINE, reply).await {
             Ok(Ok(_)) => true,
             Ok(Err(error)) => {
@@ -156,26 +169,47 @@ async fn talk(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
     let mut sense = 0;
     let mut note = |makes_sense: bool| sense += usize::from(makes_sense);
 
-    world.sound.set("*4\r\n:1\r\n:60000\r\n$1\r\n5\r\n$0\r\n\r\n");
+    world
+        .sound
+        .set("*4\r\n:1\r\n:60000\r\n$1\r\n5\r\n$0\r\n\r\n");
     let mode = CheckInMode::Normal;
-    let check_in = CheckInRequest::new(Namespace::default(), Arc::clone(&config), "id".to_owned(), mode);
+    let check_in = CheckInRequest::new(
+        Namespace::default(),
+        Arc::clone(&config),
+        "id".to_owned(),
+        mode,
+    );
     note(secrets.judge(node.check_in(check_in)).await);
     world.sound.set(":1\r\n");
-    let promote = PromoteRequest::new(Namespace::default(), Arc::clone(&config), "id".to_owned(), None);
+    let promote = PromoteRequest::new(
+        Namespace::default(),
+        Arc::clone(&config),
+        "id".to_owned(),
+        None,
+    );
     note(secrets.judge(node.promote(promote)).await);
-    world.sound.set("*2\r\n:1\r\n$19\r\n1152921504606846976\r\n");
+    world
+        .sound
+        .set("*2\r\n:1\r\n$19\r\n1152921504606846976\r\n");
     let acquire = AcquireRequest::new(key(0), token, TTL).fenced(Some(fence));
     let acquire = acquire.under(Some(Arc::clone(&config)));
     note(secrets.judge(node.acquire(acquire.clone())).await);
     world.sound.set(":1\r\n");
-    note(secrets.judge(node.raise(RaiseRequest::new(key(0), token, fence))).await);
+    note(
+        secrets
+            .judge(node.raise(RaiseRequest::new(key(0), token, fence)))
+            .await,
+    );
     world.sound.set("*3\r\n:1\r\n:1\r\n:2\r\n");
     let locks = [0, 1].map(|number| ExtendRequest::new(key(number), token, TTL, true));
     let extended = timeout(DEADLINE, node.extend(Arc::from(locks))).await;
     match extended {
         Ok(Ok(replies)) => {
             assert_eq!(replies.len(), 2);
-            replies.iter().filter_map(|reply| reply.as_ref().err()).for_each(|error| secrets.check(error));
+            replies
+                .iter()
+                .filter_map(|reply| reply.as_ref().err())
+                .for_each(|error| secrets.check(error));
             note(replies.iter().any(Result::is_ok));
         }
         Ok(Err(error)) => secrets.check(&error),
@@ -185,15 +219,31 @@ async fn talk(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
     let verify = VerifyRequest::new(key(0), owner, None).claiming(claim);
     note(secrets.judge(node.verify(verify)).await);
     world.sound.set(":1\r\n");
-    note(secrets.judge(node.end_claim(EndClaim::new(key(0), owner, claim, true))).await);
+    note(
+        secrets
+            .judge(node.end_claim(EndClaim::new(key(0), owner, claim, true)))
+            .await,
+    );
     world.sound.set("*2\r\n:1\r\n:3\r\n");
     let release = ReleaseRequest::new(key(0), token, true);
     note(secrets.judge(node.release(release.clone())).await);
     world.sound.set("*3\r\n:3\r\n$1\r\n7\r\n:1700000000000\r\n");
-    note(secrets.judge(node.recall(RecallRequest::new(acquire, true, TTL))).await);
+    note(
+        secrets
+            .judge(node.recall(RecallRequest::new(acquire, true, TTL)))
+            .await,
+    );
     world.sound.set("*2\r\n:1\r\n:0\r\n");
-    let record = Record::new(FencingToken::new(7).unwrap(), "done".into(), 4_102_444_800_000);
-    note(secrets.judge(node.complete(CompleteRequest::new(release, Some(record)))).await);
+    let record = Record::new(
+        FencingToken::new(7).unwrap(),
+        "done".into(),
+        4_102_444_800_000,
+    );
+    note(
+        secrets
+            .judge(node.complete(CompleteRequest::new(release, Some(record))))
+            .await,
+    );
     sense > 0
 }
 
@@ -288,7 +338,10 @@ fn nonsense(input: &mut Input<'_>, words: &[String]) -> Vec<u8> {
         19 => "=15\r\ntxt:Some string\r\n".to_owned(),
         20 => "!21\r\nSYNTAX invalid syntax\r\n".to_owned(),
         // They quote what they were sent.
-        21 => format!("-ERR unknown command '{}', with args beginning with: {all}\r\n", words[0]),
+        21 => format!(
+            "-ERR unknown command '{}', with args beginning with: {all}\r\n",
+            words[0]
+        ),
         22 => format!("-WRONGPASS no such password: {all}\r\n"),
         _ => format!("${}\r\n{all}\r\n", all.len()),
     };
