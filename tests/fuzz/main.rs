@@ -1,5 +1,8 @@
 //! What fuzzers found, replayed: `corpus` has, for each target, inputs that lead everywhere in the code under test, and
 //! those that once broke something. `make fuzz` looks for more of them with the same functions.
+//!
+//! Then each target gets some inputs that are like those: `REDLOCK_FUZZ_RUNS` says how many. They follow from a seed,
+//! which a failure prints together with the input: `REDLOCK_FUZZ_SEED=7 cargo test --all-features --test fuzz`.
 #![cfg(unix)]
 #![allow(
     clippy::unwrap_used,
@@ -9,13 +12,16 @@
     reason = "a panic is how a test fails, in its helpers too; another program has the targets as well"
 )]
 
+mod mutation;
 mod targets;
 
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Once;
-use std::{fs, panic};
+use std::{env, fs, panic};
+
+use mutation::Dice;
 
 thread_local! {
     /// Panics of this thread. Tasks of a runtime panic without anybody's noticing.
@@ -33,7 +39,7 @@ fn count_panics() {
     });
 }
 
-/// Runs all inputs of a target, of which some must be accepted and some refused.
+/// Runs all inputs of a target, of which some must be accepted and some refused, and then others that are like them.
 fn replay(target: &str) {
     count_panics();
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
@@ -41,21 +47,41 @@ fn replay(target: &str) {
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     let mut verdicts = [0, 0];
+    let mut inputs = Vec::new();
     for path in &paths {
         let input = fs::read(path).unwrap();
         assert!(input.len() <= 4_096, "{}: make it smaller", path.display());
-        let run = AssertUnwindSafe(|| targets::run(target, &input));
-        let verdict = panic::catch_unwind(run);
-        assert!(
-            verdict.is_ok() && PANICS.get() == 0,
-            "{} breaks `{target}`",
-            path.display()
-        );
-        verdicts[usize::from(verdict.unwrap())] += 1;
+        let verdict = run(target, &input, &path.display().to_string());
+        verdicts[usize::from(verdict)] += 1;
+        inputs.push(input);
     }
     let [refused, accepted] = verdicts;
-    println!("{target}: {accepted} accepted, {refused} refused");
     assert!(accepted > 0 && refused > 0, "the corpus proves little");
+
+    let number = |name: &str| env::var(name).ok().map(|text| text.parse().unwrap());
+    let seed = number("REDLOCK_FUZZ_SEED").unwrap_or_else(|| getrandom::u64().unwrap());
+    let runs = number("REDLOCK_FUZZ_RUNS").unwrap_or(500);
+    let mut dice = Dice(seed);
+    let mut like = 0;
+    for _ in 0..runs {
+        let input = dice.mutate(&inputs);
+        like += u64::from(run(target, &input, &format!("REDLOCK_FUZZ_SEED={seed}")));
+    }
+    println!(
+        "{target}: {accepted} accepted, {refused} refused; of {runs} like them {like} accepted"
+    );
+}
+
+/// Runs one input, which must break nothing.
+fn run(target: &str, input: &[u8], name: &str) -> bool {
+    let run = AssertUnwindSafe(|| targets::run(target, input));
+    let verdict = panic::catch_unwind(run);
+    assert!(
+        verdict.is_ok() && PANICS.get() == 0,
+        "{name} breaks `{target}`: {}",
+        input.escape_ascii()
+    );
+    verdict.unwrap()
 }
 
 #[test]
