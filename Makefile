@@ -3,6 +3,8 @@
 #   make test     everything that can fail, on real servers
 #   make soak     servers that forget under load: ten minutes instead of one, 100 000 locks instead of 10 000, 500
 #                 duplicates of a request 20 times instead of once; prints what it counted
+#   make fuzz     a million inputs for each target of tests/fuzz (RUNS=1000000, TARGETS="record reply"), by libFuzzer
+#   make corpus   takes what `make fuzz` found into the corpus of the tests
 #   make lint     formatting and clippy, for every feature alone too
 #   make powerset check every two features together
 #   make minimal-versions   the library with the oldest dependencies that the manifest allows
@@ -29,7 +31,8 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
-.PHONY: all help servers redis-server browser test soak lint powerset minimal-versions doc bench demo deny
+.PHONY: all help servers redis-server browser test soak fuzz corpus cargo-fuzz lint powerset minimal-versions doc bench \
+	demo deny
 all: lint doc test
 
 help:
@@ -88,6 +91,36 @@ soak: servers
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --profile soak --all-features; \
 	else set -x; \
 	$(CARGO) test --all-features --test chaos --test fencing --test idempotency_redis -- --nocapture --test-threads 1; fi
+
+# cargo-fuzz wants the unstable compiler for its sanitizers alone, which find nothing where no code is unsafe. An input
+# may take ten seconds and half a gigabyte.
+FUZZ := tests/fuzz/libfuzzer
+RUNS ?= 1000000
+TARGETS ?= $(shell sed -n 's/^name = "\([a-z_]*\)"$$/\1/p' $(FUZZ)/Cargo.toml)
+FUZZED := target/fuzz/corpus
+CARGO_FUZZ := $(CARGO) fuzz run --fuzz-dir $(FUZZ) --target-dir target/fuzz -s none
+
+fuzz corpus: export PATH := $(CURDIR)/target/tools/bin:$(PATH)
+fuzz: cargo-fuzz
+	@for target in $(TARGETS); do \
+		mkdir -p $(FUZZED)/$$target target/fuzz/log; \
+		echo "== $$target"; \
+		$(CARGO_FUZZ) $$target $(FUZZED)/$$target tests/fuzz/corpus/$$target -- -runs=$(RUNS) -timeout=10 \
+			-rss_limit_mb=512 -malloc_limit_mb=64 -print_final_stats=1 >target/fuzz/log/$$target 2>&1 \
+			|| { tail -n 60 target/fuzz/log/$$target; exit 1; }; \
+		grep -E '^Done |^stat::(average_exec_per_sec|peak_rss_mb)' target/fuzz/log/$$target; \
+	done
+
+# The fewest inputs that lead everywhere where those lead that were found.
+corpus: cargo-fuzz
+	@for target in $(TARGETS); do \
+		$(CARGO_FUZZ) $$target tests/fuzz/corpus/$$target $(FUZZED)/$$target -- -set_cover_merge=1 2>&1 | tail -n 1; \
+	done
+
+cargo-fuzz:
+	@if ! PATH="$(CURDIR)/target/tools/bin:$$PATH" $(CARGO) fuzz --version >/dev/null 2>&1; then \
+		$(CARGO) install --locked --root target/tools --target-dir target/tools/build cargo-fuzz; \
+	fi
 
 # Each feature by itself, because features only add and nobody tries them alone.
 lint:

@@ -135,8 +135,11 @@ impl<'de> serde::Deserialize<'de> for FencingToken {
 impl FromStr for FencingToken {
     type Err = FencingTokenError;
 
+    /// Reads what [`Display`](fmt::Display) writes, and nothing else: two texts are two fencing tokens.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let value = text.parse().ok();
+        // `parse` would take a sign and zeros in front.
+        let is_plain = text.starts_with(|first: char| matches!(first, '1'..='9'));
+        let value = text.parse().ok().filter(|_| is_plain);
         value.and_then(Self::new).ok_or(FencingTokenError(()))
     }
 }
@@ -148,7 +151,7 @@ pub struct FencingTokenError(());
 impl fmt::Display for FencingTokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "a fencing token is a whole number from 1 to 9223372036854775807 in decimal digits",
+            "a fencing token is a whole number from 1 to 9223372036854775807 in decimal digits, without zeros in front",
         )
     }
 }
@@ -385,7 +388,16 @@ mod tests {
         let text = serde_json::to_string(&token).unwrap();
         assert_eq!(text, "\"1843200000000000000\"");
         assert_eq!(serde_json::from_str::<FencingToken>(&text).unwrap(), token);
-        for bad in ["", "0", "-1", "9223372036854775808", "1e3", " 1"] {
+        for bad in [
+            "",
+            "0",
+            "-1",
+            "+1",
+            "01",
+            "9223372036854775808",
+            "1e3",
+            " 1",
+        ] {
             assert!(bad.parse::<FencingToken>().is_err(), "{bad:?}");
         }
     }

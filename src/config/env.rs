@@ -26,6 +26,7 @@ pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigErr
             continue;
         }
         let Ok(value) = value.into_string() else {
+            let name = name.escape_debug();
             let text = format!("the environment variable {name} is not UTF-8");
             return Err(ConfigError::new(text));
         };
@@ -50,6 +51,9 @@ pub(super) fn read(
         let Some(name) = rest.and_then(|rest| rest.strip_prefix('_')) else {
             continue;
         };
+        if !is_name(name) {
+            return Err(ConfigError::new(format!("{prefix}_{NO_NAME}")));
+        }
         let lower = name.to_ascii_lowercase();
         let (node, field) = node_of(&lower);
         let (table, place) = match node {
@@ -78,6 +82,12 @@ pub(super) fn read(
         Some(name) => from_variable(error, &format!("{prefix}_{name}")),
         None => error,
     })
+}
+
+/// Whether it looks like the name of a setting. What does not is in the wrong place, and is repeated nowhere.
+fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    name.len() <= LONGEST_NAME && name.bytes().all(fits)
 }
 
 /// The node that a variable is about, and the rest of its name: `nodes_0_url`, or `nodes_0`, is the `url` of the first.
@@ -163,5 +173,10 @@ fn variable_for<'a>(names: &'a [String], field: Option<&str>) -> Option<&'a Stri
 }
 
 type Table = Vec<(String, Value)>;
+
+/// Names of settings are shorter, with the number of a node too.
+const LONGEST_NAME: usize = 80;
+
+const NO_NAME: &str = ".. is an environment variable whose name is none of a setting: it is too long, or has more than letters, digits and `_`; rename or remove it";
 
 const BAD_PREFIX: &str = "the prefix of the environment variables must be a name, as in `REDLOCK`; if there is a `_` at its end, leave it out, for it is put behind it anyway";

@@ -186,7 +186,7 @@ impl Input {
 
     fn headers(&mut self) -> Result<HeaderMap, StoredResponseError> {
         let count = self.len()?;
-        let mut headers = HeaderMap::new();
+        let (mut headers, mut last) = (HeaderMap::new(), None);
         for _ in 0..count {
             let name = HeaderName::from_lowercase(&self.bytes()?)
                 .map_err(|_| malformed("holds a header name that is none"))?;
@@ -194,6 +194,12 @@ impl Input {
             let mut value = HeaderValue::from_maybe_shared(self.bytes()?)
                 .map_err(|_| malformed("holds a header value that is none"))?;
             value.set_sensitive(sensitive);
+            // A map keeps the values of a name together, so this order is the only one in which headers are written.
+            let is_apart = last.as_ref() != Some(&name) && headers.contains_key(&name);
+            if is_apart {
+                return Err(malformed("holds headers out of their order"));
+            }
+            last = Some(name.clone());
             headers
                 .try_append(name, value)
                 .map_err(|_| malformed("holds more headers than there may be"))?;
@@ -290,5 +296,7 @@ const REPLAYABLE: u8 = 1;
 const NOT_REPLAYABLE: u8 = 2;
 const SUM_LEN: usize = 8;
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 #[cfg(test)]
 mod tests;

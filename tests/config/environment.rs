@@ -106,6 +106,16 @@ fn a_refusal_names_the_field_and_the_variable() {
 }
 
 #[test]
+fn a_name_that_is_none_is_repeated_nowhere() {
+    let long = "X".repeat(81);
+    for name in ["redis://:s3cret@h", "TTL\u{7}\n", "TTL\u{202e}", &long] {
+        let text = refused_variables(&[(name, "1s")]).to_string();
+        assert!(text.starts_with("APP_.. is an environment"), "{text}");
+        assert!(!text.contains(name) && !text.contains("s3cret"), "{text}");
+    }
+}
+
+#[test]
 fn a_prefix_is_needed() {
     let error = LockConfig::from_vars("", [("_TTL", "1s")]).unwrap_err();
     assert!(error.to_string().contains("as in `REDLOCK`"), "{error}");

@@ -25,6 +25,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
         }
         alive.extend(reached.into_keys());
     }
+    alive.extend(programs(&tree.files));
     let included = included(&alive, &tree.files);
     let (refused, lacking) = refused(&alive, &tree.files);
     complaints.extend(lacking);
@@ -44,6 +45,23 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
         }
     }
     complaints
+}
+
+/// The files of the packages inside of this one, which cargo does not tell of.
+fn programs(files: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let manifests = files
+        .iter()
+        .filter(|(path, _)| path.ends_with("/Cargo.toml"));
+    let roots = manifests.flat_map(|(path, manifest)| {
+        let dir = path.trim_end_matches("/Cargo.toml");
+        let paths = manifest
+            .lines()
+            .filter_map(|line| line.strip_prefix("path = \""));
+        paths.map(move |root| format!("{dir}/{}", root.trim_end_matches('"')))
+    });
+    roots
+        .flat_map(|root| reach(&root, files).into_keys())
+        .collect()
 }
 
 /// The files that the module declarations of `root` lead to, each with whether only tests see it.
@@ -235,6 +253,9 @@ mod tests {
                 ("src/lua/two.lua", ""),
                 ("tests/t.rs", "mod support; #[test] fn t() {}"),
                 ("tests/support/mod.rs", ""),
+                ("tests/inner/Cargo.toml", "[[bin]]\npath = \"main.rs\"\n"),
+                ("tests/inner/main.rs", "mod more;"),
+                ("tests/inner/more.rs", ""),
             ],
             &[("src/lib.rs", "lib", true), ("tests/t.rs", "test", true)],
         );

@@ -78,6 +78,8 @@ mod connect_failure;
 mod connection;
 mod connections;
 mod error;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
 mod info;
 mod listener;
 mod look;
@@ -96,4 +98,7 @@ mod url;
 
 pub use self::builder::RedisNodeBuilder;
 pub use self::error::NodeUrlError;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use self::fuzz::reply as fuzz_reply;
 pub use self::node::RedisNode;

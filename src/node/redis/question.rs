@@ -72,7 +72,7 @@ impl Sentinels {
 }
 
 /// Why a Sentinel does not say where the master is.
-enum AskError {
+pub(super) enum AskError {
     /// It knows no master of that name.
     Unknown,
     Failed(RedisError),
@@ -110,7 +110,8 @@ async fn ask(
     read_replies(connection.send_packed_commands(&questions, 0, 3).await?)
 }
 
-fn read_replies(replies: Vec<Value>) -> Result<Statement, AskError> {
+/// Reads the replies to the three questions.
+pub(super) fn read_replies(replies: Vec<Value>) -> Result<Statement, AskError> {
     let mut replies = replies.into_iter().map(Value::extract_error);
     let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
     let address: Option<Address> = redis::from_redis_value(next()?).map_err(RedisError::from)?;

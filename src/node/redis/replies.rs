@@ -64,8 +64,7 @@ fn promised(token: &Value, record: Option<Record>, now: &Value) -> Result<Acquir
 fn record(ballot: &Value, body: &mut Value, until: &Value) -> Result<Record, NodeError> {
     match (token_of(ballot, "a recall")?, body, until) {
         (Some(ballot), Value::BulkString(body), Value::BulkString(until)) => {
-            let until = std::str::from_utf8(until).unwrap_or_default();
-            let until = until.parse().map_err(|_| garbled("a recall"))?;
+            let until = whole(until).ok_or_else(|| garbled("a recall"))?;
             Ok(Record::new(
                 ballot,
                 Bytes::from(std::mem::take(body)),
@@ -278,6 +277,13 @@ fn token_of(value: &Value, command: &str) -> Result<Option<FencingToken>, NodeEr
     }
     let digits = std::str::from_utf8(digits).unwrap_or_default();
     digits.parse().map(Some).map_err(|_| garbled(command))
+}
+
+/// The whole number that is written as we write it: without a sign or zeros in front.
+fn whole(digits: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(digits).ok()?;
+    let is_plain = text == "0" || !text.starts_with(['+', '0']);
+    text.parse().ok().filter(|_| is_plain)
 }
 
 fn count(listeners: i64) -> u32 {

@@ -1,0 +1,59 @@
+//! What must hold for any bytes that a node returns as a record: `tests/fuzz` has the inputs.
+#![allow(unreachable_pub, reason = "only fuzzers reach it from outside")]
+
+use bytes::Bytes;
+
+use super::{Outcome, StoredResponse, checksum};
+
+/// Decodes `input`, which came from a node. Returns whether it is a record.
+pub fn record(input: &[u8]) -> bool {
+    // As it is, and, as few inputs have the right check sum by chance, with one behind it.
+    let sum = checksum(input);
+    let alone = is_record(input);
+    let summed = is_record(&[input, &sum].concat());
+    alone || summed
+}
+
+fn is_record(encoded: &[u8]) -> bool {
+    let stored = match StoredResponse::decode(Bytes::copy_from_slice(encoded)) {
+        Ok(stored) => stored,
+        Err(error) => {
+            let text = error.to_string();
+            let start = "the record of a response ";
+            assert!(text.starts_with(start) && text.len() < 120, "{text}");
+            return false;
+        }
+    };
+    // One text for one record: nothing was left out, and nothing can be written in two ways.
+    let again = stored.encode();
+    assert_eq!(again, encoded, "{stored:?}");
+    assert_eq!(StoredResponse::decode(again).as_ref(), Ok(&stored));
+    if let Outcome::Replayable(replay) = &stored.outcome {
+        let trailers = replay.trailers.as_ref().map_or(0, http::HeaderMap::len);
+        // Each takes three bytes at least.
+        let most = encoded.len() / 3;
+        assert!(replay.headers.len() + trailers <= most && replay.body.len() < encoded.len());
+        // A response is private to its client.
+        let shown = format!("{stored:?}");
+        assert!(shown.len() < 400, "{shown}");
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    #[test]
+    fn what_a_fuzzer_found_is_a_record_or_none() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz/corpus/record");
+        let mut verdicts = [0, 0];
+        for entry in fs::read_dir(corpus).unwrap() {
+            let path = entry.unwrap().path();
+            // Shown if it fails.
+            println!("{}", path.display());
+            verdicts[usize::from(super::record(&fs::read(path).unwrap()))] += 1;
+        }
+        assert!(verdicts.iter().all(|count| *count > 0), "{verdicts:?}");
+    }
+}

@@ -1,0 +1,165 @@
+//! What must hold for any reply of a server, or of a Sentinel: `tests/fuzz` has the inputs.
+#![allow(unreachable_pub, reason = "only fuzzers reach it from outside")]
+
+use std::fmt::Debug;
+
+use redis::Value;
+
+use super::confirmation::Confirmation;
+use super::info::{Allowed, Info};
+use super::question::{self, AskError};
+use super::replies::{
+    read_acquire, read_check_in, read_complete, read_end_claim, read_extend, read_promote,
+    read_raise, read_release, read_verify,
+};
+use crate::moment::Moment;
+use crate::node::{AcquireReply, CheckInReply, ClusterConfig, NodeError};
+use crate::token::FencingToken;
+
+/// How many locks the extend was for.
+const LOCKS: usize = 2;
+
+/// Reads the RESP value, or the three of a Sentinel, in `input` as the reply to every command. Returns whether it makes
+/// sense as a reply to any.
+pub fn reply(input: &[u8]) -> bool {
+    let Ok(value) = redis::parse_redis_value(input) else {
+        return false;
+    };
+    let config = ClusterConfig::new("ours", std::time::Duration::from_secs(60));
+    let mut sense = [
+        acquired(&value, &config),
+        extended(&value, &config),
+        judged(&value, read_complete(&value, Some(&config))),
+        judged(&value, read_raise(&value)),
+        judged(&value, read_release(&value)),
+        judged(&value, read_verify(&value, Some(&config))),
+        judged(&value, read_end_claim(&value)),
+        judged(&value, read_promote(&value)),
+        checked_in(&value),
+        server(&value),
+    ]
+    .contains(&true);
+    if let Value::Array(replies) = value {
+        sense |= sentinel(replies);
+    }
+    sense
+}
+
+/// A grant, a holder and a record are read as they are written, to the last digit.
+fn acquired(value: &Value, config: &ClusterConfig) -> bool {
+    let read = read_acquire(value.clone(), Some(config));
+    let Value::Array(items) = value else {
+        return judged(value, read);
+    };
+    match (&read, items.as_slice()) {
+        (Ok(AcquireReply::Granted { fence }), [Value::Int(1), token]) => {
+            assert_token(*fence, token);
+        }
+        (Ok(AcquireReply::Held(holder)), [Value::Int(0), ..]) => assert!(holder.key.is_some()),
+        (Ok(AcquireReply::Recorded(record)), [Value::Int(2), ballot, body, until]) => {
+            assert_token(Some(record.ballot), ballot);
+            assert_eq!(*body, Value::BulkString(record.body.to_vec()));
+            let written = record.until.to_string();
+            assert_eq!(*until, Value::BulkString(written.into_bytes()));
+        }
+        (Ok(AcquireReply::Promised { fence, .. }), [Value::Int(3), token, ..]) => {
+            assert_token(*fence, token);
+        }
+        (Ok(other), _) => panic!("{value:?} is no {other:?}"),
+        (Err(_), _) => {}
+    }
+    judged(value, read)
+}
+
+/// There is one reply for each lock, or an error for all.
+fn extended(value: &Value, config: &ClusterConfig) -> bool {
+    let read = read_extend(value, LOCKS, Some(config));
+    if let Ok(replies) = &read {
+        assert_eq!(replies.len(), LOCKS);
+        for error in replies.iter().filter_map(|reply| reply.as_ref().err()) {
+            assert_harmless(error);
+        }
+    }
+    judged(value, read)
+}
+
+/// A highest token is one from which can be counted on.
+fn checked_in(value: &Value) -> bool {
+    let read = read_check_in(value);
+    if let Ok(CheckInReply::Voting { high_water, .. }) = &read {
+        assert!(high_water.is_none_or(|mark| mark.get() <= FencingToken::LAST_COUNTED));
+    }
+    judged(value, read)
+}
+
+/// What a server says of itself.
+fn server(value: &Value) -> bool {
+    let Ok(text) = redis::from_redis_value::<String>(value.clone()) else {
+        return false;
+    };
+    let (info, allowed) = (Info::parse(&text), Allowed::default());
+    assert!(info.is_still(&info.identity()), "{text:?}");
+    judged(value, info.check(allowed))
+}
+
+/// What a Sentinel says of the master.
+fn sentinel(replies: Vec<Value>) -> bool {
+    let statement = match question::read_replies(replies) {
+        Ok(statement) => statement,
+        Err(AskError::Unknown | AskError::Failed(_)) => return false,
+    };
+    let mut known = Confirmation::new(1);
+    known.note(0, Moment::from_nanos(2), Ok(statement));
+    for since in [1, 3] {
+        let text = known.describe(Moment::from_nanos(since), ["the first"].into_iter());
+        assert_short(&text);
+    }
+    true
+}
+
+/// The token is the one in `value`, which is written as we write it.
+fn assert_token(token: Option<FencingToken>, value: &Value) {
+    let text = token.map(|token| token.to_string()).unwrap_or_default();
+    assert_eq!(*value, Value::BulkString(text.into_bytes()));
+}
+
+/// Whether `read` makes sense; if not, the error is harmless.
+fn judged<T: Debug>(value: &Value, read: Result<T, NodeError>) -> bool {
+    match read {
+        // What has no value cannot be an answer.
+        Ok(reply) => assert!(*value != Value::Nil, "{reply:?}"),
+        Err(error) => {
+            assert_harmless(&error);
+            return false;
+        }
+    }
+    true
+}
+
+fn assert_harmless(error: &NodeError) {
+    assert_short(&error.to_string());
+}
+
+/// One line of a log, and not a long one.
+fn assert_short(text: &str) {
+    let is_line = !text.chars().any(char::is_control);
+    assert!(is_line && text.chars().count() < 1_600, "{text:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    #[test]
+    fn what_a_fuzzer_found_is_a_reply_or_none() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz/corpus/reply");
+        let mut verdicts = [0, 0];
+        for entry in fs::read_dir(corpus).unwrap() {
+            let path = entry.unwrap().path();
+            // Shown if it fails.
+            println!("{}", path.display());
+            verdicts[usize::from(super::reply(&fs::read(path).unwrap()))] += 1;
+        }
+        assert!(verdicts.iter().all(|count| *count > 0), "{verdicts:?}");
+    }
+}

@@ -1,0 +1,319 @@
+//! Configurations: as TOML, as JSON and as environment variables.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use toml::{Table, Value};
+use tower_redlock::LockConfig;
+use tower_redlock::config::TlsConfig;
+
+use super::assert_short;
+use super::input::Input;
+
+const SECRET: &str = "s3cret";
+
+pub fn run(bytes: &[u8]) -> bool {
+    let mut input = Input::new(bytes);
+    let accepted = match input.below(4) {
+        0 => toml_text(&String::from_utf8_lossy(input.rest())),
+        1 => json_text(&String::from_utf8_lossy(input.rest())),
+        2 => variables(&String::from_utf8_lossy(input.rest())),
+        _ => None,
+    };
+    match accepted {
+        Some(config) => {
+            usable(&config);
+            true
+        }
+        None => three_forms(&mut input),
+    }
+}
+
+fn toml_text(text: &str) -> Option<LockConfig> {
+    // What is no TOML is quoted by TOML's own errors.
+    let is_toml = toml::from_str::<Table>(text).is_ok();
+    match toml::from_str::<LockConfig>(text) {
+        Ok(config) => Some(config),
+        Err(error) => {
+            if is_toml {
+                assert_harmless(error.message());
+            }
+            None
+        }
+    }
+}
+
+fn json_text(text: &str) -> Option<LockConfig> {
+    let is_json = serde_json::from_str::<serde_json::Value>(text).is_ok();
+    match serde_json::from_str::<LockConfig>(text) {
+        Ok(config) => Some(config),
+        Err(error) => {
+            if is_json {
+                assert_harmless(&error.to_string());
+            }
+            None
+        }
+    }
+}
+
+/// Lines of `NAME=value`.
+fn variables(text: &str) -> Option<LockConfig> {
+    let pairs = text.lines().filter_map(|line| line.split_once('='));
+    let pairs: Vec<_> = pairs.collect();
+    match LockConfig::from_vars("R", pairs.iter().copied()) {
+        Ok(config) => Some(config),
+        Err(error) => {
+            let names = pairs.iter().any(|(name, _)| name.contains(SECRET));
+            if !names {
+                assert_harmless(&format!("{error}"));
+            }
+            None
+        }
+    }
+}
+
+/// No secret, in one line.
+fn assert_harmless(text: &str) {
+    assert_short(text, 900);
+    assert!(!text.contains(SECRET), "{text}");
+}
+
+/// What was read is a builder, or an error that names the field and shows no secret.
+fn usable(config: &LockConfig) {
+    let shown = format!("{config:?}");
+    let public = [&config.user, &Some(config.namespace.clone())];
+    let public = public
+        .into_iter()
+        .flatten()
+        .chain(config.nodes.iter().flat_map(|node| {
+            let paths = [&node.tls.root_certificate, &node.tls.client_certificate];
+            [&node.user, &node.name, &node.master]
+                .into_iter()
+                .chain(paths)
+                .flatten()
+        }));
+    let is_shown = config.nodes.iter().any(|node| {
+        node.url
+            .iter()
+            .chain(&node.sentinels)
+            .any(|url| is_beside(url))
+    });
+    let is_public = is_shown || public.into_iter().any(|text| text.contains(SECRET));
+    let none = TlsConfig::default();
+    let reads_files = config.password_file.is_some()
+        || config.tls != none
+        || config
+            .nodes
+            .iter()
+            .any(|node| node.password_file.is_some() || node.tls != none);
+    if reads_files || is_public {
+        return;
+    }
+    assert!(!shown.contains(SECRET), "{shown}");
+    match config.builder() {
+        Ok(builder) => {
+            let shown = format!("{builder:?}");
+            assert!(!shown.contains(SECRET), "{shown}");
+            // What was accepted is within the bounds that the docs state.
+            assert!(config.ttl >= Duration::from_millis(10) && config.ttl <= config.max_ttl);
+            assert!(config.max_ttl <= Duration::from_secs(24 * 3_600));
+            assert!((0.0..=0.5).contains(&config.drift_factor));
+            assert!(config.nodes.len() <= 32 && config.memory.unwrap_or(1) <= 32);
+        }
+        Err(error) => {
+            let text = error.to_string();
+            assert!(!text.contains(SECRET), "{text}");
+            assert!(text.chars().count() < 2_000, "{text}");
+            let field = error.field().unwrap_or_default();
+            assert!(text.starts_with(field), "{text}: {field}");
+        }
+    }
+}
+
+/// Whether the secret is in the URL but is not its password: a host, say.
+fn is_beside(url: &str) -> bool {
+    match url.split_once(SECRET) {
+        Some((before, after)) => {
+            !(before.ends_with(':') && after.contains('@')) || after.contains(SECRET)
+        }
+        None => false,
+    }
+}
+
+/// The same settings in three forms are one configuration.
+fn three_forms(input: &mut Input<'_>) -> bool {
+    let table = settings(input);
+    let toml = table.to_string();
+    let toml = toml::from_str::<LockConfig>(&toml).map_err(|error| error.message().to_owned());
+    let json = serde_json::to_string(&table).unwrap();
+    let json = serde_json::from_str::<LockConfig>(&json).map_err(|error| error.to_string());
+    match (&toml, &json) {
+        (Ok(toml), Ok(json)) => assert_eq!(toml, json, "{table}"),
+        // Not the same texts: TOML has tables at its end, and the first mistake is told.
+        (Err(toml), Err(json)) => [toml, json]
+            .into_iter()
+            .for_each(|text| assert_harmless(text)),
+        _ => panic!("{table}\n{toml:?}\n{json:?}"),
+    }
+    let Ok(config) = toml else {
+        return false;
+    };
+    usable(&config);
+    if let Some(variables) = environment(&table) {
+        let read = LockConfig::from_vars("R", variables.clone());
+        assert_eq!(read.as_ref(), Ok(&config), "{variables:?}");
+    }
+    true
+}
+
+/// Some settings, most of them of the right types.
+fn settings(input: &mut Input<'_>) -> Table {
+    let mut table = Table::new();
+    while !input.is_empty() && table.len() < 8 {
+        let names = [
+            "ttl",
+            "max_ttl",
+            "node_timeout",
+            "connect_timeout",
+            "max_hold",
+            "max_wait",
+            "memory",
+            "mask_losses",
+            "max_waiters",
+            "max_waiters_per_key",
+            "bootstrap",
+            "redact_keys",
+            "drift_factor",
+            "user",
+            "password",
+            "namespace",
+            "nodes",
+            "hand_off",
+            "fencing",
+            "restart_guard",
+        ];
+        let name = names[usize::from(input.below(20))];
+        let value = match name {
+            "memory" | "mask_losses" | "max_waiters" | "max_waiters_per_key" => integer(input),
+            "bootstrap" | "redact_keys" => Value::Boolean(input.flag()),
+            "drift_factor" => Value::Float(f64::from(input.byte()) / 256.0),
+            "user" | "password" | "namespace" => Value::String(input.text(8)),
+            "nodes" => Value::Array((0..input.below(4)).map(|_| node(input)).collect()),
+            "hand_off" => inner(input, &["max_time", "max_passes"]),
+            "fencing" => inner(input, &["keep"]),
+            "restart_guard" => inner(input, &["max_clock_skew"]),
+            _ => duration(input),
+        };
+        let value = match input.below(16) {
+            0 => Value::String(input.text(6)),
+            1 => integer(input),
+            2 => Value::Array(vec![value]),
+            _ => value,
+        };
+        table.insert(name.to_owned(), value);
+    }
+    table
+}
+
+fn integer(input: &mut Input<'_>) -> Value {
+    Value::Integer(input.number().cast_signed())
+}
+
+fn duration(input: &mut Input<'_>) -> Value {
+    let mut text = String::new();
+    for _ in 0..=input.below(3) {
+        let units = [
+            "ms", "s", "m", "h", "us", "ns", "d", "min", "y", "M", "w", "",
+        ];
+        let unit = units[usize::from(input.below(12))];
+        let _ = write!(text, "{}{unit}", input.number() >> input.below(64));
+    }
+    Value::String(text)
+}
+
+fn node(input: &mut Input<'_>) -> Value {
+    let url = match input.below(4) {
+        0 => input.text(12),
+        _ => format!("redis://:{SECRET}@10.0.0.{}", input.below(4)),
+    };
+    if input.flag() {
+        return Value::String(url);
+    }
+    let mut node = Table::new();
+    node.insert("url".to_owned(), Value::String(url));
+    let names = [
+        "user",
+        "password",
+        "name",
+        "require",
+        "database",
+        "within",
+        "connections",
+    ];
+    for _ in 0..input.below(3) {
+        let name = names[usize::from(input.below(7))];
+        let value = match name {
+            "require" | "database" | "connections" => integer(input),
+            "within" => duration(input),
+            _ => Value::String(input.text(8)),
+        };
+        node.insert(name.to_owned(), value);
+    }
+    Value::Table(node)
+}
+
+fn inner(input: &mut Input<'_>, names: &[&str]) -> Value {
+    if input.flag() {
+        return Value::String("off".to_owned());
+    }
+    let mut table = Table::new();
+    for name in names {
+        let value = match *name {
+            "max_passes" => Value::Integer(i64::from(input.byte())),
+            _ => duration(input),
+        };
+        table.insert((*name).to_owned(), value);
+    }
+    Value::Table(table)
+}
+
+/// The settings as variables; `None` if they have something that variables cannot say.
+fn environment(table: &Table) -> Option<Vec<(String, String)>> {
+    let mut variables = Vec::new();
+    for (name, value) in table {
+        match value {
+            Value::Array(nodes) if name == "nodes" => {
+                // An empty list is none at all, and a plain one needs no numbers.
+                for (index, node) in nodes.iter().enumerate() {
+                    note(&mut variables, &format!("R_NODES_{index}"), node)?;
+                }
+                (!nodes.is_empty()).then_some(())?;
+            }
+            value => note(&mut variables, &format!("R_{}", name.to_uppercase()), value)?,
+        }
+    }
+    Some(variables)
+}
+
+fn note(variables: &mut Vec<(String, String)>, name: &str, value: &Value) -> Option<()> {
+    let text = match value {
+        Value::Table(inner) => {
+            for (field, value) in inner {
+                note(
+                    variables,
+                    &format!("{name}_{}", field.to_uppercase()),
+                    value,
+                )?;
+            }
+            return (!inner.is_empty()).then_some(());
+        }
+        Value::String(text) if text.is_empty() && name != "R_NAMESPACE" => return None,
+        Value::String(text) => text.clone(),
+        Value::Integer(number) => number.to_string(),
+        Value::Float(number) => number.to_string(),
+        Value::Boolean(flag) => flag.to_string(),
+        Value::Array(_) | Value::Datetime(_) => return None,
+    };
+    variables.push((name.to_owned(), text));
+    Some(())
+}

@@ -1,0 +1,37 @@
+//! What must hold for any input. Each target is a plain function of bytes, which panics if something does not hold, and
+//! returns whether the input was accepted as what the target reads: a corpus has both kinds.
+
+mod config;
+mod idempotency_key;
+mod input;
+mod loan;
+mod lock_key;
+mod node;
+mod node_url;
+mod prefer;
+mod server;
+
+/// All targets by name. `record` and `reply` are inside of the crate, whose own tests have their corpora.
+pub fn run(target: &str, input: &[u8]) -> bool {
+    match target {
+        "config" => config::run(input),
+        "idempotency_key" => idempotency_key::run(input),
+        "loan" => loan::run(input),
+        "lock_key" => lock_key::run(input),
+        "node" => node::run(input),
+        "node_url" => node_url::run(input),
+        "prefer" => prefer::run(input),
+        "server" => server::run(input),
+        #[cfg(fuzzing)]
+        "record" => tower_redlock::idempotency::fuzz_record(input),
+        #[cfg(fuzzing)]
+        "reply" => tower_redlock::node::redis::fuzz_reply(input),
+        other => panic!("there is no target `{other}`"),
+    }
+}
+
+/// An error text fit for a log or a response: one line, and not a long one.
+pub fn assert_short(text: &str, most: usize) {
+    let is_line = !text.chars().any(char::is_control);
+    assert!(is_line && text.chars().count() <= most, "{text:?}");
+}
