@@ -17,7 +17,14 @@ fn calls(server: &Server) -> BTreeMap<String, u32> {
         Some((name.to_owned(), calls.parse().unwrap()))
     });
     let resetting = named(server, "config|resetstat");
-    let overhead = ["ping", "info", "exists", "keys", "config|get", resetting.as_str()];
+    let overhead = [
+        "ping",
+        "info",
+        "exists",
+        "keys",
+        "config|get",
+        resetting.as_str(),
+    ];
     calls
         .filter(|(name, _)| !overhead.contains(&name.as_str()))
         .collect()
@@ -31,7 +38,10 @@ fn named(server: &Server, command: &str) -> String {
     if stats.contains("cmdstat_config|get:") {
         return command.to_owned();
     }
-    assert!(stats.contains("cmdstat_config:"), "it counts neither: {stats}");
+    assert!(
+        stats.contains("cmdstat_config:"),
+        "it counts neither: {stats}"
+    );
     command.split('|').next().unwrap().to_owned()
 }
 
