@@ -3,7 +3,7 @@
 #   make test     everything that can fail, on real servers
 #   make soak     servers that forget under load: ten minutes instead of one, 100 000 locks instead of 10 000, 500
 #                 duplicates of a request 20 times instead of once; prints what it counted. Then `make every-server`
-#   make every-server   the suites with servers, on each server that the README names; prints a table
+#   make every-server   the suites with servers, on Redis 6.2, 7.0, 8.0, 8.6 and Valkey 8.1, 9.1; prints a table
 #   make lint     formatting and clippy, for every feature alone too
 #   make powerset check every two features together
 #   make minimal-versions   the library with the oldest dependencies that the manifest allows

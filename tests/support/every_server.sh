@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the suites that talk to servers on every server that the README names, one server after the other, and prints a
+# Runs the suites that talk to servers on every server of `servers.sh`, one server after the other, and prints a
 # table of the results. Servers and suites may be named:
 #
 #   tests/support/every_server.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches the servers that the README names, each with the libraries that it was built for, into `target/servers`:
+# Fetches Redis 6.2, 7.0, 8.0, 8.6 and Valkey 8.1, 9.1, each with the libraries that it was built for, into `target/servers`:
 # `redis-6.2/redis-server`, `valkey-8.1/valkey-server` and so on. Nothing is installed.
 #
 #   tests/support/servers.sh          fetches those that are missing, and prints where each one is and its version
