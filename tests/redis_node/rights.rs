@@ -36,6 +36,17 @@ fn with_user(kind: Kind, more: &str) -> Server {
     server
 }
 
+/// A server with a user `locks`, of the documented rule without `right`. It is left out, because before Redis 7.0 a
+/// right to a subcommand cannot be taken away again.
+fn without_right(kind: Kind, right: &str) -> Server {
+    let server = Server::start(kind, &[]);
+    let documented = documented_rule().replace("PASSWORD", "pw");
+    let rule = documented.replace(&format!(" {right}"), "");
+    assert_ne!(rule, documented);
+    assert_eq!(server.run(&format!("ACL SETUSER {rule}")), "OK");
+    server
+}
+
 #[tokio::test]
 async fn the_documented_rights_are_enough() {
     for kind in Kind::ALL {
@@ -267,7 +278,7 @@ async fn a_user_who_may_not_publish_can_still_release() {
 #[tokio::test]
 async fn without_a_right_to_it_waiters_hear_less() {
     for kind in Kind::ALL {
-        let server = with_user(kind, " -pubsub|numsub");
+        let server = without_right(kind, "+pubsub|numsub");
         let node = ready(&server.url_as("locks", "pw")).await;
         let receiver = NoticeReceiver::new(1);
         let _listening = subscribe(&node, "k", &receiver);
