@@ -15,6 +15,8 @@ use crate::support::server::{Kind, Server};
 
 /// How many nodes may have forgotten and not yet vote again, where more would void what is promised.
 const FEW: usize = 2;
+/// For how long processes are cut off in the same way while nodes are waited for.
+const CUT: Duration = Duration::from_secs(1);
 
 /// What is left of a node's data, where the scene leaves a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,10 +189,16 @@ impl Cluster {
     }
 
     /// Waits until all nodes vote: what they forget next must not add up.
-    fn all_vote(&self) {
+    fn all_vote(&mut self) {
         let begin = Instant::now();
-        while !self.nodes.iter().all(|node| node.votes()) {
+        let mut cut = begin;
+        while !self.nodes.iter().all(Node::votes) {
             assert!(begin.elapsed() < 2 * PATIENCE, "they do not vote again");
+            if cut.elapsed() > CUT {
+                // It may be that no process reaches what it takes.
+                self.cut();
+                cut = Instant::now();
+            }
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -217,20 +225,22 @@ impl Cluster {
 
     /// Lets time pass, and has processes cut off meanwhile.
     fn wait(&mut self, pause: Duration, faults: &mut Faults) {
-        let end = Instant::now() + pause;
-        for ways in &self.ways {
-            // Each process is cut off from some of the nodes, another from others.
-            for way in ways {
-                let flow = match self.dice.below(6) {
-                    0 => Flow::Stalled,
-                    1 => Flow::Closed,
-                    _ => Flow::Open,
-                };
-                faults.cuts += usize::from(flow != Flow::Open);
-                way.set(flow);
+        faults.cuts += self.cut();
+        thread::sleep(pause);
+    }
+
+    /// Cuts each process off from some of the nodes, another from others. Returns how many ways are cut.
+    fn cut(&mut self) -> usize {
+        let mut cuts = 0;
+        for way in self.ways.iter().flatten() {
+            if self.dice.chance(1, 3) {
+                way.set(Flow::cut(&mut self.dice));
+                cuts += 1;
+            } else {
+                way.set(Flow::Open);
             }
         }
-        thread::sleep(end.saturating_duration_since(Instant::now()));
+        cuts
     }
 
     fn heal(&self) {

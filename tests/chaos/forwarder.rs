@@ -1,9 +1,11 @@
 //! An address that leads now to one server and now to another, and at times to none.
 
-use tokio::io::copy_bidirectional;
+use tokio::io::copy;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+use crate::dice::Dice;
 
 /// What becomes of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +23,34 @@ pub(crate) enum Flow {
     Open,
     /// Bytes stand, in both directions, and pass later: an old connection that drains late.
     Stalled,
+    /// Replies pass, requests stand.
+    OnlyReplies,
+    /// Requests pass, replies stand: what is asked is done, and the process does not know.
+    OnlyRequests,
     /// Connections are closed, those that are there and new ones.
     Closed,
+}
+
+impl Flow {
+    const CUTS: [Self; 4] = [
+        Self::Stalled,
+        Self::OnlyReplies,
+        Self::OnlyRequests,
+        Self::Closed,
+    ];
+
+    /// A cut of some kind.
+    pub(crate) fn cut(dice: &mut Dice) -> Self {
+        Self::CUTS[dice.below(Self::CUTS.len())]
+    }
+
+    const fn passes_requests(self) -> bool {
+        matches!(self, Self::Open | Self::OnlyRequests)
+    }
+
+    const fn passes_replies(self) -> bool {
+        matches!(self, Self::Open | Self::OnlyReplies)
+    }
 }
 
 /// Forwards connections to one port of this machine. Ends with this value.
@@ -78,13 +106,19 @@ async fn serve(listener: TcpListener, way: watch::Sender<Way>) {
 
 async fn forward(mut client: TcpStream, mut way: watch::Receiver<Way>) {
     let first = *way.borrow_and_update();
-    let passed = async {
-        let mut server = TcpStream::connect(("127.0.0.1", first.port)).await?;
-        client.set_nodelay(true)?;
-        server.set_nodelay(true)?;
-        copy_bidirectional(&mut client, &mut server).await
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", first.port)).await else {
+        return;
     };
-    tokio::pin!(passed);
+    for end in [&client, &server] {
+        if end.set_nodelay(true).is_err() {
+            return;
+        }
+    }
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = server.split();
+    let requests = copy(&mut from_client, &mut to_server);
+    let replies = copy(&mut from_server, &mut to_client);
+    tokio::pin!(requests, replies);
     let mut now = first;
     while now.number == first.number && now.flow != Flow::Closed {
         tokio::select! {
@@ -94,7 +128,8 @@ async fn forward(mut client: TcpStream, mut way: watch::Receiver<Way>) {
                 Err(_) => return,
             },
             // Whichever way it ended, both sides are closed.
-            _ = &mut passed, if now.flow == Flow::Open => return,
+            _ = &mut requests, if now.flow.passes_requests() => return,
+            _ = &mut replies, if now.flow.passes_replies() => return,
         }
     }
 }

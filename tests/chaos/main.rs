@@ -3,6 +3,10 @@
 //!
 //! Each scene runs twice. With the guard no two holders may ever overlap, and the work must go on. Without it overlaps
 //! must be found: that shows that the scene, the contenders and the checker can find what they look for.
+//!
+//! [`processes`] does the same to real processes and to clocks.
+//!
+//! `REDLOCK_SOAK_SECONDS` is how long all of it takes, roughly; `make soak` sets it.
 #![cfg(feature = "redis")]
 #![allow(
     clippy::unwrap_used,
@@ -21,6 +25,7 @@ mod dice;
 mod forwarder;
 #[path = "../fencing/checker.rs"]
 mod order;
+mod processes;
 mod run;
 mod scene;
 

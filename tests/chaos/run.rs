@@ -1,7 +1,7 @@
 //! One scene from the first grant to the verdict.
 
 use std::env;
-use std::fmt::Write as _;
+use std::fmt::Display;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -14,8 +14,9 @@ use crate::scene::Scene;
 
 /// For how long the whole binary torments servers, in seconds.
 const SECONDS: &str = "REDLOCK_SOAK_SECONDS";
-/// Eight scenes, each with the guard and without, one in which nothing happens, and two with two lists of nodes.
-const RUNS: u32 = 19;
+/// Eight scenes, each with the guard and without, one in which nothing happens, and two with two lists of nodes; and of
+/// the five scenes with processes those with the guard, and about one more for those without, which end soon.
+const RUNS: u32 = 25;
 /// How often a scene without the guard is tried if it does not show anything.
 const TRIES: u32 = 12;
 
@@ -32,8 +33,8 @@ struct Outcome {
 }
 
 /// How long one run takes.
-fn time() -> Duration {
-    let seconds = env::var(SECONDS).map_or(100, |text| {
+pub(crate) fn time() -> Duration {
+    let seconds = env::var(SECONDS).map_or(80, |text| {
         let seconds = text.parse();
         seconds.unwrap_or_else(|_| panic!("{SECONDS} is `{text}`, not a number of seconds"))
     });
@@ -41,7 +42,7 @@ fn time() -> Duration {
 }
 
 /// Two such runs at once would be in each other's way, and fewer overlaps found.
-static ALONE: Mutex<()> = Mutex::const_new(());
+pub(crate) static ALONE: Mutex<()> = Mutex::const_new(());
 
 async fn run(scene: Scene, mode: Mode, guarded: bool) -> Outcome {
     let _alone = ALONE.lock().await;
@@ -71,24 +72,25 @@ fn report(scene: Scene, mode: &str, outcome: &Outcome) -> String {
         majority,
         cuts,
     } = outcome.faults;
-    let mut text = format!(
-        "{scene:?}, {mode} the guard, {:.1} s: {} holds, {few} faults of one node or two, {majority} of a majority, {cuts} cuts, {} overlaps, {} fencing tokens out of order",
+    format!(
+        "{scene:?}, {mode} the guard, {:.1} s: {} holds, {few} faults of one node or two, {majority} of a majority, {cuts} cuts, {} overlaps, {} fencing tokens out of order{}{}",
         time().as_secs_f64(),
         outcome.holds,
         outcome.overlaps.len(),
-        outcome.disorder.len()
-    );
-    for overlap in outcome.overlaps.iter().take(5) {
-        write!(text, "\n  {overlap}").unwrap();
-    }
-    for violation in outcome.disorder.iter().take(5) {
-        write!(text, "\n  {violation}").unwrap();
-    }
-    text
+        outcome.disorder.len(),
+        lines(&outcome.overlaps),
+        lines(&outcome.disorder),
+    )
+}
+
+/// A line for each of the first.
+pub(crate) fn lines(all: &[impl Display]) -> String {
+    let first = all.iter().take(5);
+    first.map(|one| format!("\n  {one}")).collect()
 }
 
 /// How many locks are held in a run at least.
-fn least() -> usize {
+pub(crate) fn least() -> usize {
     4 * usize::try_from(time().as_secs()).unwrap()
 }
 

@@ -1,5 +1,5 @@
-/* A wall clock that a test can step: preloaded into a server, it adds the seconds that stand in the file named by
-   CLOCK_OFFSET to the real time. The monotonic clock goes on as it does. */
+/* Clocks that a test sets: preloaded into a program, it changes what its clocks show by what stands in the file that
+   CLOCKS names, which may change at any time. The raw monotonic clock and those of processor time stay as they are. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -10,29 +10,71 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile int64_t *offset;
+struct settings {
+    /* By how many nanoseconds the wall clock is ahead. */
+    int64_t ahead;
+    /* For how many nanoseconds the clock stood still that does not count suspend. */
+    int64_t stood_still;
+    /* By how many millionths all clocks run too fast, and since when by the true monotonic clock. */
+    int64_t rate;
+    int64_t since;
+};
+
+static const int64_t SECOND = 1000000000;
+static volatile struct settings *settings;
 
 __attribute__((constructor)) static void begin(void) {
-    const char *path = getenv("CLOCK_OFFSET");
+    const char *path = getenv("CLOCKS");
     int file = path ? open(path, O_RDONLY) : -1;
     if (file < 0) {
         return;
     }
-    void *page = mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
+    void *page = mmap(NULL, sizeof *settings, PROT_READ, MAP_SHARED, file, 0);
     close(file);
     if (page != MAP_FAILED) {
-        offset = page;
+        settings = page;
     }
 }
 
-static int64_t ahead(void) { return offset ? *offset : 0; }
+static int true_time(clockid_t clock, struct timespec *now) { return syscall(SYS_clock_gettime, clock, now); }
+
+static int64_t nanos(const struct timespec *time) { return time->tv_sec * SECOND + time->tv_nsec; }
+
+/* How far the clocks are ahead because they run too fast. */
+static int64_t gained(void) {
+    struct timespec now;
+    int64_t rate = settings->rate;
+    if (!rate || true_time(CLOCK_MONOTONIC, &now)) {
+        return 0;
+    }
+    return (nanos(&now) - settings->since) / 1000 * rate / 1000;
+}
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
-    int failed = syscall(SYS_clock_gettime, clock, now);
-    if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
-        now->tv_sec += ahead();
+    int failed = true_time(clock, now);
+    if (failed || !settings) {
+        return failed;
     }
-    return failed;
+    int64_t more;
+    switch (clock) {
+    case CLOCK_REALTIME:
+    case CLOCK_REALTIME_COARSE:
+        more = settings->ahead + gained();
+        break;
+    case CLOCK_MONOTONIC:
+    case CLOCK_MONOTONIC_COARSE:
+        more = gained() - settings->stood_still;
+        break;
+    case CLOCK_BOOTTIME:
+        more = gained();
+        break;
+    default:
+        return 0;
+    }
+    int64_t shown = nanos(now) + more;
+    now->tv_sec = shown / SECOND;
+    now->tv_nsec = shown % SECOND;
+    return 0;
 }
 
 int gettimeofday(struct timeval *restrict now, void *restrict zone) {

@@ -5,6 +5,7 @@
     reason = "every test binary uses a part of it"
 )]
 
+pub mod clocks;
 pub mod copies;
 pub mod fake;
 pub mod nodes;

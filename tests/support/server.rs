@@ -1,6 +1,5 @@
 //! Real servers, one process each, that the tests start, kill, freeze and restart.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,6 +8,7 @@ use std::{env, fs, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::clocks::Clocks;
 use super::resp::Raw;
 
 /// Which server.
@@ -52,16 +52,14 @@ pub struct Server {
     dir: PathBuf,
     args: Vec<String>,
     tls: bool,
+    clocks: Option<Clocks>,
     child: Option<Child>,
 }
-
-/// The file by which the clock of a server is stepped.
-const OFFSET: &str = "clock-offset";
 
 impl Server {
     /// Starts a server with further arguments, and waits until it answers.
     pub fn start(kind: Kind, args: &[&str]) -> Self {
-        Self::start_in(new_dir(), kind, args, false)
+        Self::start_in(new_dir(), kind, args, false, None)
     }
 
     /// Starts a server that speaks TLS only, with this certificate and key and, if given, one that asks its clients
@@ -79,21 +77,24 @@ impl Server {
         fs::write(dir.join("certificate"), certificate).unwrap();
         fs::write(dir.join("key"), key).unwrap();
         fs::write(dir.join("root"), clients.unwrap_or_default()).unwrap();
-        Self::start_in(dir, kind, &args, true)
+        Self::start_in(dir, kind, &args, true, None)
     }
 
-    /// Starts a server whose wall clock can be stepped.
+    /// Starts a server whose clocks can be set.
     pub fn start_clocked(kind: Kind) -> Self {
         let dir = new_dir();
-        fs::write(dir.join(OFFSET), 0_i64.to_ne_bytes()).unwrap();
-        Self::start_in(dir, kind, &[], false)
+        let clocks = Clocks::new(dir.join("clocks"), Clocks::library(&dir));
+        Self::start_in(dir, kind, &[], false, Some(clocks))
     }
 
-    /// Sets the wall clock of a server that was started for it so many seconds ahead.
+    /// The clocks of a server that was [started](Self::start_clocked) with its own.
+    pub fn clocks(&self) -> &Clocks {
+        self.clocks.as_ref().unwrap()
+    }
+
+    /// Sets the wall clock of such a server so many seconds ahead.
     pub fn step_clock(&self, seconds: i64) {
-        let path = self.dir.join(OFFSET);
-        let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
-        file.write_all(&seconds.to_ne_bytes()).unwrap();
+        self.clocks().step(seconds);
     }
 
     /// Starts a replica of `master` with further arguments, and waits until it follows.
@@ -161,13 +162,20 @@ impl Server {
         })
     }
 
-    fn start_in(dir: PathBuf, kind: Kind, args: &[&str], tls: bool) -> Self {
+    fn start_in(
+        dir: PathBuf,
+        kind: Kind,
+        args: &[&str],
+        tls: bool,
+        clocks: Option<Clocks>,
+    ) -> Self {
         let mut server = Self {
             kind,
             port: 0,
             dir,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
             tls,
+            clocks,
             child: None,
         };
         // A port that was free may be taken by the time the server binds it.
@@ -309,12 +317,8 @@ impl Server {
         if let Some(tls) = tls {
             command.args(["--tls-port", tls]);
         }
-        let offset = self.dir.join(OFFSET);
-        if offset.exists() {
-            let clock = include_str!("clock.c");
-            let clock = super::preload::library(&self.dir, "clock", clock, &[]);
-            command.env("LD_PRELOAD", clock);
-            command.env("CLOCK_OFFSET", offset);
+        if let Some(clocks) = &self.clocks {
+            command.envs(clocks.variables());
         }
         self.child = Some(command.args(&self.args).spawn().unwrap());
     }

@@ -1,0 +1,137 @@
+//! The part of a process that takes locks, and counts what it has done under them.
+
+use std::env;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tower_redlock::error::LossReason;
+use tower_redlock::{LockGuard, LockManager};
+
+use super::counters::{Counters, Holder};
+use super::part::{KEYS, PART, Part};
+use crate::dice::Dice;
+use crate::order::Acquisition;
+use crate::support::clocks::raw_now;
+
+/// Under which name the harness knows this part.
+pub(crate) const TEST: &str = "processes::contender::plays_its_part";
+/// What begins a line to the parent: the test harness writes to the standard output, too.
+pub(crate) const HELD: &str = "@held ";
+/// How many callers a process has.
+pub(crate) const TASKS: usize = 2;
+/// How often a holder looks whether it still holds.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Nothing, unless this process was started to take locks.
+#[tokio::test]
+async fn plays_its_part() {
+    let Ok(part) = env::var(PART) else {
+        return;
+    };
+    let part: Part = serde_json::from_str(&part).unwrap();
+    // Whatever it is cut off from, it begins.
+    let locks = part.settings.builder(&part.ways).lazy().unwrap();
+    let caller = Caller {
+        locks,
+        counters: Counters::open(&part.database),
+        part: Arc::new(part),
+        stop: Arc::default(),
+    };
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        tasks.spawn(caller.clone().contend(task));
+    }
+    // The parent has ended, or is done.
+    let ended = tokio::io::stdin().read_u8().await;
+    assert!(ended.is_err(), "nothing is to be told");
+    caller.stop.store(true, Ordering::SeqCst);
+    tasks.join_all().await;
+}
+
+#[derive(Clone)]
+struct Caller {
+    locks: LockManager,
+    counters: Counters,
+    part: Arc<Part>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Caller {
+    async fn contend(self, task: usize) {
+        let mut dice = Dice::new();
+        while !self.stop.load(Ordering::SeqCst) {
+            let key = KEYS[dice.below(KEYS.len())];
+            let outcome = if dice.chance(1, 4) {
+                self.locks.acquire_within(key, dice.millis(50, 500)).await
+            } else {
+                self.locks.try_acquire(key).await
+            };
+            // Whatever is wrong with the nodes, it is tried again.
+            if let Ok(guard) = outcome {
+                let held = self.count(&guard, key, &mut dice).await;
+                // What had ended before the first look was never held, and is in no order with others.
+                if held.start < held.end {
+                    println!("\n{HELD}{task} {held}");
+                }
+                // It may be late, or confirmed by too few while it is cut off.
+                let _ = guard.release().await;
+            }
+            sleep(dice.millis(10, 40)).await;
+        }
+    }
+
+    /// Counts one more under the lock.
+    async fn count(&self, guard: &LockGuard, key: &'static str, dice: &mut Dice) -> Acquisition {
+        let start = raw_now();
+        let holder = Holder::of(guard, key);
+        let seen = self.counters.read(&holder).await;
+        // Some hold it for longer than it lasts if it is not extended: those are there when it ends.
+        let time = if dice.chance(1, 2) {
+            dice.millis(0, 40)
+        } else {
+            dice.millis(300, 1_000)
+        };
+        let (end, held) = self.hold(guard, start, time).await;
+        // Some do not ask whether they still hold the lock.
+        if held || dice.chance(1, 3) {
+            // And nobody can tell what happens on the way to the database.
+            sleep(dice.millis(0, 20)).await;
+            self.counters.write(&holder, seen).await;
+        }
+        Acquisition {
+            key: key.to_owned(),
+            fence: guard.fence().unwrap().get(),
+            start,
+            end,
+            held,
+        }
+    }
+
+    /// Holds for `time`, or until the lock is lost. Answers until when it was held for certain, never a later time, and
+    /// whether it still is.
+    async fn hold(&self, guard: &LockGuard, start: u64, time: Duration) -> (u64, bool) {
+        let time = u64::try_from(time.as_nanos()).unwrap();
+        let (mut certain, mut promised) = (start, start);
+        loop {
+            let now = raw_now();
+            let left = guard.remaining();
+            if left.is_zero() {
+                // What was promised holds if nothing but time has ended it.
+                let end = match guard.lost().await {
+                    LossReason::Expired => promised.min(now),
+                    _ => certain,
+                };
+                return (end, false);
+            }
+            (certain, promised) = (now, now + self.part.true_span(left));
+            if now - start >= time {
+                return (certain, true);
+            }
+            sleep(LOOK).await;
+        }
+    }
+}

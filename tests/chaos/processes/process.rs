@@ -1,0 +1,61 @@
+//! One of the processes that take locks, as its parent sees it.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::ChildStdout;
+use tokio::task::JoinHandle;
+
+use super::contender::{HELD, TEST};
+use super::part::Part;
+use super::program::Program;
+use super::records::Records;
+use crate::support::clocks::Clocks;
+
+/// A process that takes locks. It ends with this value.
+pub(crate) struct Process {
+    number: usize,
+    part: Part,
+    pub(crate) clocks: Clocks,
+    records: Arc<Records>,
+    pub(crate) program: Program,
+    reader: JoinHandle<()>,
+}
+
+impl Process {
+    pub(crate) fn start(number: usize, part: Part, clocks: Clocks, records: Arc<Records>) -> Self {
+        let (program, output) = Program::start(TEST, &part, &clocks);
+        let reader = tokio::spawn(read(output, number, Arc::clone(&records)));
+        Self {
+            number,
+            part,
+            clocks,
+            records,
+            program,
+            reader,
+        }
+    }
+
+    /// Kills it, and starts another in its place, on the same ways.
+    pub(crate) async fn replace(&mut self) {
+        self.program.kill().await;
+        let (part, clocks) = (self.part.clone(), self.clocks.clone());
+        *self = Self::start(self.number, part, clocks, Arc::clone(&self.records));
+    }
+
+    /// Has it end by itself, and waits until all it has told is noted.
+    pub(crate) async fn end(self) {
+        self.program.end().await;
+        self.reader.await.unwrap();
+    }
+}
+
+async fn read(output: BufReader<ChildStdout>, number: usize, records: Arc<Records>) {
+    let mut lines = output.lines();
+    while let Some(line) = lines.next_line().await.unwrap() {
+        // The harness does not always end its lines.
+        if let Some((_, record)) = line.split_once(HELD) {
+            records.add(number, record);
+        }
+    }
+}

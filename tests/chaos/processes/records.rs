@@ -1,0 +1,67 @@
+//! Who held what when, as processes tell while they go on.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::contender::TASKS;
+use super::part::KEYS;
+use crate::checker::Interval;
+use crate::order::Acquisition;
+use crate::support::clocks::raw_now;
+
+/// What processes have told so far.
+#[derive(Debug)]
+pub(crate) struct Records {
+    intervals: Mutex<Vec<Interval>>,
+    /// The same moment by two clocks.
+    origin: (Instant, u64),
+}
+
+impl Records {
+    pub(crate) fn new() -> Self {
+        Self {
+            intervals: Mutex::default(),
+            origin: (Instant::now(), raw_now()),
+        }
+    }
+
+    /// Notes the line in which a process tells of one time that it held a lock: `task key fence start end held`.
+    pub(crate) fn add(&self, process: usize, line: &str) {
+        let (task, line) = line.split_once(' ').unwrap();
+        let Acquisition {
+            key,
+            fence,
+            start,
+            end,
+            ..
+        } = line.parse().unwrap();
+        let interval = Interval {
+            key: KEYS.into_iter().find(|known| *known == key).unwrap(),
+            client: process * TASKS + task.parse::<usize>().unwrap(),
+            fence,
+            start: self.instant(start),
+            end: self.instant(end),
+        };
+        self.intervals.lock().unwrap().push(interval);
+    }
+
+    fn instant(&self, nanos: u64) -> Instant {
+        let (instant, origin) = self.origin;
+        instant + Duration::from_nanos(nanos - origin)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Interval> {
+        self.intervals.lock().unwrap().clone()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.intervals.lock().unwrap().len()
+    }
+
+    /// Whether the process has got a lock after that.
+    pub(crate) fn is_later(&self, process: usize, than: Instant) -> bool {
+        let intervals = self.intervals.lock().unwrap();
+        let mut own = intervals.iter().filter(|one| one.client / TASKS == process);
+        own.any(|one| one.start > than)
+    }
+}
