@@ -1,5 +1,7 @@
 //! Replies without what differs from server to server by nature.
 
+use std::fmt;
+
 use crate::server::resp::Reply;
 
 use super::words::RUN_ID;
@@ -23,7 +25,7 @@ pub(super) enum Plain {
     Status(String),
     Error(String),
     Int(i64),
-    Bulk(Vec<u8>),
+    Bulk(Bytes),
     Nil,
     NilArray,
     Array(Vec<Self>),
@@ -32,6 +34,16 @@ pub(super) enum Plain {
     Verbatim(Vec<String>),
     /// The server has ended the connection.
     Ended,
+}
+
+/// Bytes that are shown as text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Bytes(Vec<u8>);
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
 }
 
 impl Plain {
@@ -47,22 +59,25 @@ impl Plain {
         match (asked.as_slice(), &mut plain) {
             (["CLIENT", "ID"], Self::Int(id)) => *id = 0,
             (["INFO", ..], Self::Bulk(text)) => {
-                plain = Self::Verbatim(lines(&String::from_utf8_lossy(text)));
+                plain = Self::Verbatim(lines(&String::from_utf8_lossy(&text.0)));
             }
             (["KEYS", ..] | ["PUBSUB", "CHANNELS"], Self::Array(items)) => items.sort(),
-            (["HGETALL", ..], Self::Map(pairs)) => pairs.sort(),
-            (["HGETALL", ..], Self::Array(items)) => {
-                let pairs = items
-                    .chunks_exact(2)
-                    .map(|pair| (pair[0].clone(), pair[1].clone()));
-                let mut pairs: Vec<_> = pairs.collect();
-                pairs.sort();
-                plain = Self::Map(pairs);
-            }
-            (["HELLO", ..], Self::Map(pairs)) => {
-                pairs.retain(|(name, _)| ![bulk("version"), bulk("id")].contains(name));
+            (["HGETALL" | "HELLO", ..], Self::Array(items)) => {
+                let pairs = items.chunks_exact(2);
+                let pairs = pairs.map(|pair| (pair[0].clone(), pair[1].clone()));
+                plain = Self::Map(pairs.collect());
             }
             _ => {}
+        }
+        if let Self::Map(pairs) = &mut plain {
+            match asked.first() {
+                Some(&"HGETALL") => pairs.sort(),
+                Some(&"HELLO") => {
+                    let differing = ["version", "id", "modules"].map(bulk);
+                    pairs.retain(|(name, _)| !differing.contains(name));
+                }
+                _ => {}
+            }
         }
         plain
     }
@@ -82,7 +97,7 @@ impl Plain {
             Reply::Status(status) => Self::Status(text(&status)),
             Reply::Error(error) => Self::Error(text(&error)),
             Reply::Int(number) => Self::Int(number),
-            Reply::Bulk(bytes) => Self::Bulk(replace(&bytes, run_id, RUN_ID)),
+            Reply::Bulk(bytes) => Self::Bulk(Bytes(replace(&bytes, run_id, RUN_ID))),
             Reply::Nil => Self::Nil,
             Reply::NilArray => Self::NilArray,
             Reply::Array(items) | Reply::Many(items) => Self::Array(all(items)),
@@ -97,7 +112,7 @@ impl Plain {
 }
 
 fn bulk(text: &str) -> Plain {
-    Plain::Bulk(text.into())
+    Plain::Bulk(Bytes(text.into()))
 }
 
 fn lines(info: &str) -> Vec<String> {
@@ -133,7 +148,7 @@ pub(super) fn strings(replies: &[Plain]) -> Vec<Vec<u8>> {
         panic!("no list: {replies:?}");
     };
     let texts = items.iter().map(|item| match item {
-        Plain::Bulk(text) => text.clone(),
+        Plain::Bulk(text) => text.0.clone(),
         other => panic!("no string: {other:?}"),
     });
     texts.collect()

@@ -88,7 +88,7 @@ pub(super) fn all() -> &'static [Script] {
 fn read(runs: &[Run]) -> Vec<Script> {
     let loads = runs
         .iter()
-        .filter(|run| run.words[..2] == texts(&["SCRIPT", "LOAD"]));
+        .filter(|run| run.words.starts_with(&texts(&["SCRIPT", "LOAD"])));
     let texts: Vec<String> = loads
         .map(|run| String::from_utf8(run.words[2].clone()).unwrap())
         .collect();
@@ -323,7 +323,8 @@ fn raise(words: &mut Words) -> Call {
 
 fn owner(words: &mut Words) -> Vec<u8> {
     sha1_smol::Sha1::from(words.token())
-        .digest().to_string()
+        .digest()
+        .to_string()
         .into_bytes()
 }
 

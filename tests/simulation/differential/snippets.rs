@@ -65,7 +65,6 @@ const SNIPPETS: &[&str] = &[
     "return redis.call('SET', 'x')",
     "return redis.call('HSET', KEYS[1], 'f')",
     "return redis.call('SUBSCRIBE', 'x')",
-    "return redis.pcall('WAIT', 0, 0)",
     "return redis.pcall('CLIENT', 'ID')",
     "return redis.pcall('CLIENT', 'NOSUCH')",
     "return redis.pcall('SCRIPT', 'LOAD', 'return 1')",

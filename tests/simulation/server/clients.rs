@@ -159,7 +159,12 @@ impl Server {
     fn answer(&mut self, call: &Call<'_>) -> Reply {
         let command = match commands::find(call.words) {
             Ok(command) => command,
-            Err(unknown) => return unknown,
+            // Older servers tell it to anybody.
+            Err(unknown) => {
+                let is_known = self.clients[&call.connection].authenticated;
+                let may_know = is_known || self.settings.flavor == Flavor::Redis;
+                return if may_know { unknown } else { NO_AUTHENTICATION };
+            }
         };
         match self.refusal(command, call.connection) {
             Some(refusal) => refusal,
@@ -203,7 +208,7 @@ impl Server {
         if command.is(NO_SCRIPT) {
             const TEXTS: [Reply; 2] = [
                 Reply::error("ERR This Redis command is not allowed from script"),
-                Reply::error("ERR This Valkey command is not allowed from script"),
+                Reply::error("ERR This command is not allowed from script"),
             ];
             return self.settings.flavor.pick(&TEXTS);
         }

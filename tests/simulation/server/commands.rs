@@ -248,11 +248,11 @@ pub(super) fn find(words: &[&[u8]]) -> Result<&'static Command, Reply> {
 pub(super) fn find_in_script(words: &[&[u8]], flavor: Flavor) -> Result<&'static Command, Reply> {
     const UNKNOWN: [Reply; 2] = [
         Reply::error("ERR Unknown Redis command called from script"),
-        Reply::error("ERR Unknown Valkey command called from script"),
+        Reply::error("ERR Unknown command called from script"),
     ];
     const ARITY: [Reply; 2] = [
         Reply::error("ERR Wrong number of args calling Redis command from script"),
-        Reply::error("ERR Wrong number of args calling Valkey command from script"),
+        Reply::error("ERR Wrong number of args calling command from script"),
     ];
     look_up(words).map_err(|wrong| match wrong {
         Wrong::Unknown | Wrong::UnknownSub => flavor.pick(&UNKNOWN),

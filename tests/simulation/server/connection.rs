@@ -119,9 +119,11 @@ pub(super) fn hello(server: &mut Server, call: &Call<'_>) -> Reply {
         return Reply::NOTHING;
     };
     if !client.authenticated {
-        return Reply::error(
-            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+        let protocol = server.settings.flavor.pick(&["", "<proto> "]);
+        let text = format!(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO {protocol}AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
         );
+        return Reply::Error(Cow::Owned(text.into_bytes()));
     }
     client.resp3 = resp3.unwrap_or(client.resp3);
     client.name = name.unwrap_or_else(|| client.name.clone());

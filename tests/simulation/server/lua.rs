@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use mlua::chunk::ChunkMode;
 use mlua::{
-    BorrowedBytes, Error, Function, Lua, LuaOptions, LuaString, StdLib, Table, Value,
-    Variadic,
+    BorrowedBytes, Error, Function, Lua, LuaOptions, LuaString, StdLib, Table, Value, Variadic,
 };
 
 use super::clients::ScriptRun;
@@ -112,7 +111,7 @@ pub(super) fn run(
         });
         match ran {
             Ok((true, value)) => interpreter.reply(&value),
-            Ok((false, why)) => interpreter.failure(&why, hash),
+            Ok((false, why)) => interpreter.failure(&why, hash, server.settings.flavor),
             Err(error) => {
                 let text = format!("ERR Error running script {hash}, {error}");
                 Reply::Error(Cow::Owned(text.into_bytes()))
@@ -133,7 +132,8 @@ impl Interpreter {
         let lua = Lua::new_with(libraries, LuaOptions::default())?;
         let (err, ok) = (lua.create_string("err")?, lua.create_string("ok")?);
         let redis = lua.create_table()?;
-        let hash = |_: &Lua, text: BorrowedBytes| Ok(sha1_smol::Sha1::from(&*text).digest().to_string());
+        let hash =
+            |_: &Lua, text: BorrowedBytes| Ok(sha1_smol::Sha1::from(&*text).digest().to_string());
         redis.raw_set("sha1hex", lua.create_function(hash)?)?;
         let status = |lua: &Lua, text: LuaString| {
             let table = lua.create_table()?;
@@ -169,13 +169,8 @@ impl Interpreter {
         if let Some(known) = self.compiled.borrow().get(hash) {
             return Ok(known.clone());
         }
-        let chunk = [b"return function() ", text, b"\nend"].concat();
-        let chunk = self
-            .lua
-            .load(chunk)
-            .set_name(SOURCE)
-            .set_mode(ChunkMode::Text);
-        let function: Function = chunk.call(())?;
+        let chunk = self.lua.load(text).set_name(SOURCE);
+        let function = chunk.set_mode(ChunkMode::Text).into_function()?;
         let mut compiled = self.compiled.borrow_mut();
         compiled.insert(hash.to_owned(), function.clone());
         Ok(function)
@@ -293,7 +288,7 @@ impl Interpreter {
     }
 
     /// The reply for an error that ended a script, of which [`explain`] made a table.
-    fn failure(&self, why: &Value, hash: &str) -> Reply {
+    fn failure(&self, why: &Value, hash: &str, flavor: Flavor) -> Reply {
         let Value::Table(table) = why else {
             return Reply::error("ERR the script failed without an error");
         };
@@ -302,7 +297,8 @@ impl Interpreter {
             _ => Vec::new(),
         };
         if let Ok(Value::Integer(line)) = table.raw_get("line") {
-            text.extend_from_slice(format!(" script: {hash}, on {SOURCE}:{line}.").as_bytes());
+            let script = flavor.pick(&[format!("{hash}, "), String::new()]);
+            text.extend_from_slice(format!(" script: {script}on {SOURCE}:{line}.").as_bytes());
         }
         Reply::Error(Cow::Owned(text))
     }
