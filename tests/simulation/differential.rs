@@ -178,7 +178,7 @@ impl Pair {
 
     /// The end of what was done.
     fn story(&self) -> String {
-        let from = self.log.len().saturating_sub(30);
+        let from = self.log.len().saturating_sub(120);
         format!("after:\n{}\n", self.log[from..].join("\n"))
     }
 

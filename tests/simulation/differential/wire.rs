@@ -17,7 +17,7 @@ pub(super) enum Event {
     Clock(u64),
     /// It has no memory left, or has some again.
     OutOfMemory(bool),
-    /// It evicts all keys.
+    /// It evicts all keys, and has memory again.
     Evict,
 }
 
@@ -165,7 +165,12 @@ impl Wire for Real {
 
     fn do_event(&mut self, event: Event) {
         match event {
-            Event::Clock(now) => self.server.set_clock(now),
+            Event::Clock(now) => {
+                self.server.set_clock(now);
+                // A server may look at its clock once for all that has arrived. The second command arrives later.
+                let mut raw = self.server.raw();
+                (0..2).for_each(|_| drop(raw.command(&["PING"]).unwrap()));
+            }
             Event::OutOfMemory(yes) => {
                 self.server
                     .run(&format!("CONFIG SET maxmemory {}", u8::from(yes)));
@@ -273,6 +278,7 @@ impl Wire for Simulated {
                 self.server.set_policy("allkeys-random");
                 self.server.evict(usize::MAX, self.now);
                 self.server.set_policy("noeviction");
+                self.server.trouble().out_of_memory = false;
             }
         }
     }

@@ -208,7 +208,7 @@ impl Server {
         if command.is(NO_SCRIPT) {
             const TEXTS: [Reply; 2] = [
                 Reply::error("ERR This Redis command is not allowed from script"),
-                Reply::error("ERR This command is not allowed from script"),
+                Reply::error("ERR This Valkey command is not allowed from script"),
             ];
             return self.settings.flavor.pick(&TEXTS);
         }

@@ -218,7 +218,7 @@ pub(super) fn find(words: &[&[u8]]) -> Result<&'static Command, Reply> {
         match wrong {
             Wrong::Unknown => {
                 text.extend_from_slice(b"ERR unknown command '");
-                text.extend(words[0].iter().take(128));
+                text.extend(shown(words[0], 128));
                 text.extend_from_slice(b"', with args beginning with: ");
                 let begin = text.len();
                 for word in &words[1..] {
@@ -227,21 +227,30 @@ pub(super) fn find(words: &[&[u8]]) -> Result<&'static Command, Reply> {
                         break;
                     }
                     text.push(b'\'');
-                    text.extend(word.iter().take(room));
+                    text.extend(shown(word, room));
                     text.extend_from_slice(b"' ");
                 }
             }
-            Wrong::UnknownSub => {
-                text.extend_from_slice(b"ERR unknown subcommand '");
-                text.extend(words[1].iter().take(128));
-                text.extend_from_slice(b"'. Try ");
-                text.extend(words[0].to_ascii_uppercase());
-                text.extend_from_slice(b" HELP.");
-            }
+            Wrong::UnknownSub => return unknown_subcommand(words),
             Wrong::Arity(name) => return wrong_arity(name),
         }
         Reply::Error(Cow::Owned(text))
     })
+}
+
+/// As much of a word as fits. Texts of C end at a zero.
+fn shown(word: &[u8], room: usize) -> &[u8] {
+    let end = word.iter().take(room).position(|byte| *byte == 0);
+    &word[..end.unwrap_or(word.len().min(room))]
+}
+
+pub(super) fn unknown_subcommand(words: &[&[u8]]) -> Reply {
+    let mut text = b"ERR unknown subcommand '".to_vec();
+    text.extend(shown(words[1], 128));
+    text.extend_from_slice(b"'. Try ");
+    text.extend(shown(&words[0].to_ascii_uppercase(), usize::MAX));
+    text.extend_from_slice(b" HELP.");
+    Reply::Error(Cow::Owned(text))
 }
 
 /// The command that a script means.
@@ -255,6 +264,7 @@ pub(super) fn find_in_script(words: &[&[u8]], flavor: Flavor) -> Result<&'static
         Reply::error("ERR Wrong number of args calling command from script"),
     ];
     look_up(words).map_err(|wrong| match wrong {
+        Wrong::UnknownSub if flavor == Flavor::Valkey => unknown_subcommand(words),
         Wrong::Unknown | Wrong::UnknownSub => flavor.pick(&UNKNOWN),
         Wrong::Arity(_) => flavor.pick(&ARITY),
     })

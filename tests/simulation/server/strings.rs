@@ -44,17 +44,24 @@ impl<'a> Options<'a> {
         let mut options = Self::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
-            let free = !options.keep && options.expiry.is_none();
-            let mut expiry = |unit, from_now| Some((*words.next()?, unit, from_now));
+            // The last of several of one kind counts.
+            let same = |unit, from_now| {
+                let other = |(_, other, now)| (other, now) != (unit, from_now);
+                !options.keep && !options.expiry.is_some_and(other)
+            };
+            let mut expiry = |unit, from_now| {
+                let fits = same(unit, from_now);
+                fits.then(|| Some((*words.next()?, unit, from_now)))?
+            };
             match word.to_ascii_lowercase().as_slice() {
                 b"nx" if !options.present => options.absent = true,
                 b"xx" if !options.absent => options.present = true,
                 b"get" => options.get = true,
                 b"keepttl" if options.expiry.is_none() => options.keep = true,
-                b"px" if free => options.expiry = Some(expiry(1, true)?),
-                b"ex" if free => options.expiry = Some(expiry(1_000, true)?),
-                b"pxat" if free => options.expiry = Some(expiry(1, false)?),
-                b"exat" if free => options.expiry = Some(expiry(1_000, false)?),
+                b"px" => options.expiry = Some(expiry(1, true)?),
+                b"ex" => options.expiry = Some(expiry(1_000, true)?),
+                b"pxat" => options.expiry = Some(expiry(1, false)?),
+                b"exat" => options.expiry = Some(expiry(1_000, false)?),
                 _ => return None,
             }
         }
