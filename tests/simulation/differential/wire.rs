@@ -167,9 +167,16 @@ impl Wire for Real {
         match event {
             Event::Clock(now) => {
                 self.server.set_clock(now);
-                // A server may look at its clock once for all that has arrived. The second command arrives later.
+                // A server looks at its clock now and then.
+                let begin = Instant::now();
                 let mut raw = self.server.raw();
-                (0..2).for_each(|_| drop(raw.command(&["PING"]).unwrap()));
+                let shown = format!("server_time_usec:{now}\r\n");
+                while !raw.command(&["INFO", "server"]).unwrap().contains(&shown) {
+                    assert!(
+                        begin.elapsed() < PATIENCE,
+                        "the real server's clock is not {now}"
+                    );
+                }
             }
             Event::OutOfMemory(yes) => {
                 self.server

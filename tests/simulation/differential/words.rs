@@ -3,7 +3,7 @@
 
 use crate::server::dice::Dice;
 
-/// Stands for the server's own run id, in words and in replies.
+/// Stands for the servers' run id.
 pub(super) const RUN_ID: &str = "<run id>";
 /// Stands for the id of the connection with the digit that follows.
 pub(super) const CLIENT_ID: &str = "<client id>";

@@ -223,6 +223,11 @@ impl Server {
         &self.run_id
     }
 
+    /// Gives the process another name: that of one with which it is compared.
+    pub(crate) fn set_run_id(&mut self, run_id: &str) {
+        run_id.clone_into(&mut self.run_id);
+    }
+
     /// What is wrong with it, to be changed at will.
     pub(crate) const fn trouble(&mut self) -> &mut Trouble {
         &mut self.trouble
