@@ -282,6 +282,8 @@ impl Wire for Simulated {
             }
             Event::OutOfMemory(yes) => self.server.trouble().out_of_memory = yes,
             Event::Evict => {
+                let outputs = self.server.tick(self.now);
+                self.take(outputs);
                 self.server.set_policy("allkeys-random");
                 self.server.evict(usize::MAX, self.now);
                 self.server.set_policy("noeviction");

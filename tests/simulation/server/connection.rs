@@ -211,15 +211,14 @@ pub(super) fn kill(server: &mut Server, call: &Call<'_>) -> Reply {
     if !words.is_empty() {
         return SYNTAX;
     }
-    let mut clients = server.clients.iter_mut();
+    // It skips the one that asks.
+    let mut clients = server.clients.iter();
     let found = clients.find(|(_, client)| Some(client.id) == wanted);
-    let Some((&connection, client)) = found else {
-        return Reply::Int(0);
-    };
-    if connection == call.connection {
-        client.closing = true;
-    } else {
-        server.close(connection);
+    match found.map(|(connection, _)| *connection) {
+        Some(connection) if connection != call.connection => {
+            server.close(connection);
+            Reply::Int(1)
+        }
+        _ => Reply::Int(0),
     }
-    Reply::Int(1)
 }
