@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::Server;
 use super::commands::{Call, NO_INTEGER, SYNTAX, WRONG_TYPE};
 use super::data::{Change, Value};
 use super::numbers::integer;
 use super::resp::Reply;
+use super::{Flavor, Server};
 
 pub(super) fn get(server: &mut Server, call: &Call<'_>) -> Reply {
     match server
@@ -97,6 +97,14 @@ pub(super) fn set(server: &mut Server, call: &Call<'_>) -> Reply {
     };
     if options.absent && found || options.present && !found {
         return old.unwrap_or(Reply::Nil);
+    }
+    let ended = until.is_some_and(|until| until <= server.millis());
+    if ended && server.settings.flavor == Flavor::Valkey {
+        // Older servers keep it for the rest of the millisecond.
+        if found {
+            server.remove(call.base, key);
+        }
+        return old.unwrap_or(Reply::OK);
     }
     server.change(Change::Set {
         base: call.base,
