@@ -170,7 +170,9 @@ impl Pair {
     fn call(&mut self, connection: usize, words: &[Vec<u8>]) -> Vec<Vec<Plain>> {
         let mut line = format!("{connection}:");
         for word in words {
-            write!(line, " {:?}", String::from_utf8_lossy(word)).unwrap();
+            // Of a script the begin is enough.
+            let begin = String::from_utf8_lossy(&word[..word.len().min(200)]);
+            write!(line, " {begin:?}").unwrap();
         }
         self.log.push(line);
         let real = self.real.call(connection, words);

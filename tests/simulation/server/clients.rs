@@ -157,7 +157,7 @@ impl Server {
 
     /// The reply to a command of a client.
     fn answer(&mut self, call: &Call<'_>) -> Reply {
-        let command = match commands::find(call.words) {
+        let command = match commands::find(call.words, self.settings.flavor) {
             Ok(command) => command,
             // Older servers tell it to anybody.
             Err(unknown) => {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::commands::{Call, NO_INTEGER, SYNTAX, unknown_subcommand, wrong_arity};
+use super::commands::{Call, NO_INTEGER, SYNTAX, wrong_arity};
 use super::numbers::integer;
 use super::resp::Reply;
 use super::{Flavor, Server};
@@ -174,11 +174,7 @@ pub(super) fn get_name(server: &mut Server, call: &Call<'_>) -> Reply {
     Reply::optional((!name.is_empty()).then_some(name))
 }
 
-/// Newer than Redis 7.0.
-pub(super) fn set_info(server: &mut Server, call: &Call<'_>) -> Reply {
-    if server.settings.flavor == Flavor::Redis {
-        return unknown_subcommand(call.words);
-    }
+pub(super) fn set_info(_: &mut Server, call: &Call<'_>) -> Reply {
     let attribute = call.words[2];
     if [b"lib-name", &b"lib-ver"[..]]
         .iter()

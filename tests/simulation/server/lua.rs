@@ -202,14 +202,14 @@ impl Interpreter {
             server.answer_script(&call, run)
         };
         self.lua.scope(|scope| {
-            let call = |_: &Lua, words: Variadic<Value>| match no_words(&words) {
+            let call = |_: &Lua, words: Variadic<Value>| match no_words(&words, flavor) {
                 Some(error) => Err(Error::external(Raised(error.to_vec()))),
                 None => match answer(&words) {
                     Reply::Error(text) => Err(Error::external(Raised(coded(&text)))),
                     reply => self.value(reply),
                 },
             };
-            let pcall = |_: &Lua, words: Variadic<Value>| match no_words(&words) {
+            let pcall = |_: &Lua, words: Variadic<Value>| match no_words(&words, flavor) {
                 Some(error) => self.error(error),
                 None => self.value(answer(&words)),
             };
@@ -367,9 +367,12 @@ fn coded(text: &[u8]) -> Vec<u8> {
     }
 }
 
-fn no_words(words: &[Value]) -> Option<&'static [u8]> {
-    const NO_WORDS: &str = "ERR Please specify at least one argument for this redis lib call";
-    words.is_empty().then_some(NO_WORDS.as_bytes())
+fn no_words(words: &[Value], flavor: Flavor) -> Option<&'static [u8]> {
+    const NO_WORDS: [&str; 2] = [
+        "ERR Please specify at least one argument for this redis lib call",
+        "ERR Please specify at least one argument for this call",
+    ];
+    words.is_empty().then(|| flavor.pick(&NO_WORDS).as_bytes())
 }
 
 const NO_TEXT: [Reply; 2] = [
