@@ -13,6 +13,7 @@
 
 mod calls;
 mod plain;
+mod replicas;
 mod scenes;
 mod scripts;
 mod snippets;
@@ -194,6 +195,7 @@ impl Pair {
         let mut words = Words {
             dice: Dice::new(seed),
             now: BEGIN + (seed % 1_000) * 10_000_000_000,
+            asks: true,
         };
         self.do_event(Event::OutOfMemory(false));
         self.do_event(Event::Clock(words.now));

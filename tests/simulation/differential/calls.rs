@@ -28,6 +28,15 @@ pub(super) fn call(words: &mut Words) -> (usize, Vec<Vec<u8>>) {
     (connection, call)
 }
 
+/// A random call that is about keys.
+pub(super) fn keyed(words: &mut Words) -> Vec<Vec<u8>> {
+    match words.dice.below(3) {
+        0 => string(words),
+        1 => time(words),
+        _ => hash(words),
+    }
+}
+
 fn with(name: &str, more: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
     let mut call = texts(&name.split(' ').collect::<Vec<_>>());
     call.extend(more);

@@ -111,7 +111,7 @@ impl Real {
         }
     }
 
-    fn wait_until_expired_keys_are_gone(&self) {
+    pub(super) fn wait_until_expired_keys_are_gone(&self) {
         let begin = Instant::now();
         let mut raw = self.server.raw();
         for base in ["0", "1", "15"] {
@@ -210,7 +210,13 @@ pub(super) struct Simulated {
 
 impl Simulated {
     pub(super) fn start(kind: Kind, now: u64) -> Self {
+        Self::start_as(kind, now, 0)
+    }
+
+    /// One of several, each of which has another number.
+    pub(super) fn start_as(kind: Kind, now: u64, number: u16) -> Self {
         let settings = ServerSettings {
+            port: 6379 + number,
             flavor: match kind {
                 Kind::Redis => Flavor::Redis,
                 Kind::Valkey => Flavor::Valkey,
@@ -218,12 +224,16 @@ impl Simulated {
             ..ServerSettings::default()
         };
         Self {
-            server: Server::new(settings, 1, now),
+            server: Server::new(settings, number.into(), now),
             now,
             numbers: BTreeMap::new(),
             next: 0,
             sent: BTreeMap::new(),
         }
+    }
+
+    pub(super) const fn now(&self) -> u64 {
+        self.now
     }
 
     /// Takes the bytes that were sent and not read yet.

@@ -28,6 +28,8 @@ pub(crate) mod resp;
 mod script;
 mod sentinel;
 mod strings;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use std::collections::BTreeMap;
