@@ -79,7 +79,7 @@ fn trim(digits: &str) -> &str {
 #[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
 pub(super) fn truncated(number: f64) -> i64 {
     // Both bounds are exact; the upper one is the first number that does not fit.
-    let bound = 9_223_372_036_854_775_808.0;
+    let bound = 2_f64.powi(63);
     if (-bound..bound).contains(&number) {
         number as i64
     } else {
