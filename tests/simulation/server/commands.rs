@@ -249,7 +249,7 @@ pub(super) fn find(words: &[&[u8]], flavor: Flavor) -> Result<&'static Command, 
 }
 
 /// As much of a word as fits. Texts of C end at a zero.
-fn shown(word: &[u8], room: usize) -> &[u8] {
+pub(super) fn shown(word: &[u8], room: usize) -> &[u8] {
     let end = word.iter().take(room).position(|byte| *byte == 0);
     &word[..end.unwrap_or(word.len().min(room))]
 }

@@ -35,8 +35,8 @@ pub(super) fn shortest(number: f64) -> String {
     if !number.is_finite() {
         return special(number);
     }
-    // All of these are exact.
-    if number.fract() == 0.0 && number.abs() < 9.2e18 {
+    // All of these are exact. Servers leave out the greater half.
+    if number.fract() == 0.0 && number.abs() <= 2_f64.powi(62) {
         return truncated(number).to_string();
     }
     let scientific = format!("{:e}", number.abs());
@@ -135,6 +135,7 @@ fn numbers_are_written_as_in_c() {
         (1e17, "100000000000000000"),
         (1.5e-7, "1.5e-7"),
         (1e300, "1e+300"),
+        (9e18, "9e+18"),
         (1.25e21, "1.25e+21"),
         (f64::NEG_INFINITY, "-inf"),
     ] {
