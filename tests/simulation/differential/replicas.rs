@@ -19,7 +19,8 @@ trait Couple {
     fn run_id(&self, number: usize) -> String;
 }
 
-struct RealCouple([Real; 2]);
+/// With their names.
+struct RealCouple([Real; 2], [String; 2]);
 
 impl RealCouple {
     fn start(kind: Kind) -> Self {
@@ -31,7 +32,8 @@ impl RealCouple {
             server.run("CONFIG SET repl-backlog-ttl 0");
         }
         follow(&couple[1], &couple[0]);
-        Self(couple)
+        let run_ids = [0, 1].map(|number: usize| couple[number].server.info("run_id"));
+        Self(couple, run_ids)
     }
 }
 
@@ -59,10 +61,11 @@ impl Couple for RealCouple {
         self.0[1].server.run("REPLICAOF NO ONE");
         follow(&self.0[0], &self.0[1]);
         self.0.swap(0, 1);
+        self.1.swap(0, 1);
     }
 
     fn run_id(&self, number: usize) -> String {
-        self.0[number].server.info("run_id")
+        self.1[number].clone()
     }
 }
 
