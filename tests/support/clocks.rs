@@ -23,6 +23,7 @@ enum Setting {
     StoodStill,
     Rate,
     Since,
+    Stopped,
 }
 
 impl Clocks {
@@ -34,7 +35,7 @@ impl Clocks {
     /// Clocks that are right, for a program that is started with this [`library`](Self::library). `file` says later what
     /// they show.
     pub fn new(file: PathBuf, library: PathBuf) -> Self {
-        fs::write(&file, [0; 32]).unwrap();
+        fs::write(&file, [0; 40]).unwrap();
         Self { file, library }
     }
 
@@ -58,6 +59,11 @@ impl Clocks {
     /// Has the clock that does not count suspend have stood still for so long in all.
     pub fn stood_still(&self, in_all: Duration) {
         self.set(Setting::StoodStill, nanos(in_all));
+    }
+
+    /// Has the wall clock show this, in microseconds since 1970, and stand still.
+    pub fn stop_at(&self, micros: u64) {
+        self.set(Setting::Stopped, i64::try_from(micros).unwrap());
     }
 
     fn set(&self, setting: Setting, value: i64) {
