@@ -26,7 +26,6 @@ pub(super) enum Kind {
     Evict,
     Full,
     Clients,
-    Scribble,
     Lag,
     Failback,
     Failover,
@@ -39,7 +38,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 28] = [
+    pub(super) const ALL: [Self; 27] = [
         Self::Slow,
         Self::Cut,
         Self::Partition,
@@ -58,7 +57,6 @@ impl Kind {
         Self::Evict,
         Self::Full,
         Self::Clients,
-        Self::Scribble,
         Self::Lag,
         Self::Failback,
         Self::Failover,
@@ -90,7 +88,6 @@ impl Kind {
             Self::Evict => "evict",
             Self::Full => "full",
             Self::Clients => "clients",
-            Self::Scribble => "scribble",
             Self::Lag => "lag",
             Self::Failback => "failover and back",
             Self::Failover => "failover",
@@ -112,7 +109,7 @@ impl Kind {
             Self::Crash | Self::Drain | Self::Duplicate | Self::Evict | Self::Clients => 3,
             Self::Rates | Self::Jitter | Self::Dates => 3,
             Self::StepBack | Self::StepAhead | Self::Full | Self::Lag => 2,
-            Self::Scribble | Self::Suspend | Self::Majority => 2,
+            Self::Suspend | Self::Majority => 2,
             // It goes on through the whole plan.
             Self::Flaky => 1,
         }
@@ -157,7 +154,7 @@ impl Kind {
             Self::Rates | Self::StepBack | Self::StepAhead | Self::Dates => {
                 clocks(self, shape, rolls, &mut made);
             }
-            Self::Evict | Self::Full | Self::Clients | Self::Scribble => {
+            Self::Evict | Self::Full | Self::Clients => {
                 server(self, shape, rolls, &mut made);
             }
             Self::Lag | Self::Failback | Self::Failover => {
@@ -458,20 +455,13 @@ fn server(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
                 Fault::OutOfMemory { host, on: false },
             );
         }
-        Kind::Clients => {
+        _ => {
             if rolls.percent(50) {
                 made.add(0, Fault::FlushScripts { host });
             } else {
                 made.add(0, Fault::KillClients { host });
             }
         }
-        _ => made.add(
-            0,
-            Fault::Scribble {
-                host,
-                seed: rolls.below(1 << 32),
-            },
-        ),
     }
 }
 

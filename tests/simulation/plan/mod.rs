@@ -14,8 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::world::{Fault, Topology};
 
-pub(crate) use self::rolls::Rolls;
-
 /// Everything that happens in one world.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {

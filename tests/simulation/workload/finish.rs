@@ -56,7 +56,7 @@ fn bound(scene: &Scene) -> u64 {
     let longest = all().map(|all| all.max_ttl).max().unwrap_or(0);
     let skew = all().filter_map(|all| all.skew).max().unwrap_or(0);
     let confirm = all().map(|all| all.confirm).max().unwrap_or(0);
-    let back: u64 = scene.plan.faults().map(super::faults::set_back).sum();
+    let back: u64 = scene.plan.faults().map(faults::set_back).sum();
     let quarantine = longest + 2 * skew + confirm;
     quarantine + quarantine / 50 + longest + back + 12_000
 }
