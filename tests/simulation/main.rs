@@ -13,7 +13,7 @@
 //! | `runner` | runs plans, and shows what went wrong |
 //!
 //! All but the first two need `--cfg simulation`, by which the crate takes its connections, its random numbers and its
-//! tasks from the world: `make sim` builds with it.
+//! tasks from the world: `make sim` builds with it. The comparison with real servers is for builds without.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,14 +26,16 @@
 
 #[cfg(simulation)]
 mod checkers;
+#[cfg(not(simulation))]
 mod differential;
 #[cfg(simulation)]
 mod plan;
 #[cfg(simulation)]
 mod runner;
-#[cfg_attr(
-    not(simulation),
-    allow(dead_code, reason = "worlds do more to servers than `differential`")
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "worlds do more to servers than `differential`, and less"
 )]
 mod server;
 #[cfg(simulation)]
@@ -43,5 +45,6 @@ mod workload;
 #[cfg(simulation)]
 mod world;
 
+#[cfg(not(simulation))]
 #[path = "../support/mod.rs"]
 mod support;

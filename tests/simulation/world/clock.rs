@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tower_redlock::clock::{Clock, Moment};
 
 /// What every clock shows at the start, if it is right: microseconds since 1970.
-pub(crate) const EPOCH: u64 = 1_800_000_000_000_000;
+const EPOCH: u64 = 1_800_000_000_000_000;
 
 /// A clock that follows the time of the world, right or wrong.
 #[derive(Clone, Copy, Debug)]

@@ -36,12 +36,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tower_redlock::simulation::{self, Boxed, Installed, Stream};
 
-pub(crate) use self::clock::{EPOCH, SimClock};
+pub(crate) use self::clock::SimClock;
 pub(crate) use self::dice::Dice;
 pub(crate) use self::fault::{Fault, Memory, Way};
 pub(crate) use self::hosts::StoredKey;
 pub(crate) use self::process::ProcessId;
-pub(crate) use self::topology::{Group, HostId, HostKind, MASTER_NAME, Topology};
+pub(crate) use self::topology::{Group, HostId, MASTER_NAME, Topology};
 
 use self::process::{InProcess, Program, Running};
 use self::state::State;
