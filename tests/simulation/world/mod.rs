@@ -37,7 +37,6 @@ use tokio::time::{Instant, sleep_until};
 use tower_redlock::simulation::{self, Boxed, Installed, Stream};
 
 pub(crate) use self::clock::SimClock;
-pub(crate) use self::dice::Dice;
 pub(crate) use self::fault::{Fault, Memory, Way};
 pub(crate) use self::hosts::StoredKey;
 pub(crate) use self::process::ProcessId;
@@ -145,11 +144,6 @@ impl World {
     /// Milliseconds since the world began.
     pub(crate) fn millis(&self) -> u64 {
         self.with(|state| state.now)
-    }
-
-    /// Random choices for a purpose, from the seed.
-    pub(crate) fn dice(&self, purpose: &str) -> Dice {
-        Dice::new(self.with(|state| state.seed), purpose)
     }
 
     pub(crate) fn topology(&self) -> &Topology {
@@ -314,7 +308,9 @@ impl simulation::World for World {
 
     fn wrap(&self, task: Boxed<()>) -> Boxed<()> {
         let task = self.belonging(Self::current(), task);
-        Box::pin(async move { drop(task.await) })
+        Box::pin(async move {
+            task.await;
+        })
     }
 }
 
