@@ -56,7 +56,8 @@ impl State {
             | Fault::OutOfMemory { .. }
             | Fault::Flush { .. }
             | Fault::KillClients { .. }
-            | Fault::FlushScripts { .. } => self.apply_to_host(fault),
+            | Fault::FlushScripts { .. }
+            | Fault::Scribble { .. } => self.apply_to_host(fault),
         }
     }
 
@@ -100,9 +101,8 @@ impl State {
                 (process, host)
             }
             Fault::Break { process, host } => {
-                let of_pair = self.connections_of(|known| {
-                    known.process.place == process && known.host == host
-                });
+                let of_pair = self
+                    .connections_of(|known| known.process.place == process && known.host == host);
                 of_pair.into_iter().for_each(|id| self.break_connection(id));
                 (process, host)
             }
@@ -127,7 +127,8 @@ impl State {
         | Fault::OutOfMemory { host, .. }
         | Fault::Flush { host }
         | Fault::KillClients { host }
-        | Fault::FlushScripts { host }) = *fault
+        | Fault::FlushScripts { host }
+        | Fault::Scribble { host, .. }) = *fault
         else {
             return;
         };
@@ -160,6 +161,7 @@ impl State {
                 self.emit(outputs);
             }
             Fault::FlushScripts { .. } => at.server().forget_scripts(),
+            Fault::Scribble { seed, .. } => at.scribble(seed),
             _ => {}
         }
         if self.host(host).is_server() {
@@ -175,7 +177,9 @@ impl State {
                 }
             }
             Fault::Resume { process } => {
-                let wakers = self.living_mut(process).map(super::process::Process::resume);
+                let wakers = self
+                    .living_mut(process)
+                    .map(super::process::Process::resume);
                 self.wakers.extend(wakers.into_iter().flatten());
             }
             Fault::Kill { process } => self.kill(process),

@@ -72,9 +72,9 @@ impl Host {
         let mut dice = Dice::new(seed, &format!("host {}", id.0));
         let name = topology.address(id);
         let service = match kind {
-            HostKind::Sentinel(_) => {
-                Service::Sentinel(Box::new(super::replicas::new_sentinel(topology, group, &mut dice)))
-            }
+            HostKind::Sentinel(_) => Service::Sentinel(Box::new(super::replicas::new_sentinel(
+                topology, group, &mut dice,
+            ))),
             HostKind::Master | HostKind::Replica(_) => {
                 let flavor = *dice.pick(&[Flavor::Redis, Flavor::Valkey]);
                 let settings = ServerSettings {
@@ -171,6 +171,39 @@ impl Host {
         let now = self.date();
         let text = self.server().field(key.as_bytes(), field.as_bytes(), now)?;
         Some(String::from_utf8_lossy(text).into_owned())
+    }
+
+    /// Another client overwrites a counter, if there is one.
+    pub(super) fn scribble(&mut self, seed: u64) {
+        let counters = self.keys().into_iter().map(|stored| stored.key);
+        let is_counter = |key: &Vec<u8>| String::from_utf8_lossy(key).contains("!fence:");
+        let counters: Vec<Vec<u8>> = counters.filter(is_counter).collect();
+        if counters.is_empty() {
+            return;
+        }
+        let mut dice = Dice::new(seed, "scribble");
+        let key = dice.pick(&counters).clone();
+        const NONSENSE: [&[u8]; 5] = [b"nonsense", b"9223372036854775807", b"-5", b"007", b""];
+        let text = *dice.pick(&NONSENSE);
+        self.command(&[b"DEL", &key]);
+        match dice.chance(1, 6) {
+            true => self.command(&[b"HSET", &key, b"field", text]),
+            false => self.command(&[b"SET", &key, text, b"EX", b"10"]),
+        }
+    }
+
+    /// A client that no process is runs a command.
+    fn command(&mut self, words: &[&[u8]]) {
+        const OTHER: u64 = u64::MAX;
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            bytes.extend_from_slice(word);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        self.connect(OTHER);
+        self.receive(OTHER, &bytes);
+        self.disconnect(OTHER);
     }
 
     /// What it will know after a crash.
