@@ -1,7 +1,7 @@
 //! Only the owner releases: a lock does not go from a node before its time, unless the node forgets or its holder has
 //! begun to release it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{History, Terms, Violation, losses, named};
 use crate::workload::history::{Event, Sample, What};
@@ -13,6 +13,8 @@ const GRAIN: i64 = 20;
 pub(super) fn check(history: &History, _: &Terms) -> Vec<Violation> {
     let losses: Vec<_> = losses(history).collect();
     let mut last: BTreeMap<usize, (u64, &Sample)> = BTreeMap::new();
+    // Whoever goes on under one of these, as borrowers do, was left by the owner.
+    let mut ended: BTreeSet<&String> = BTreeSet::new();
     let mut suspended = 0;
     let mut found = Vec::new();
     for Event { at, what } in &history.events {
@@ -23,11 +25,14 @@ pub(super) fn check(history: &History, _: &Terms) -> Vec<Violation> {
                 continue;
             }
             What::Ended { holder } => {
-                last.remove(holder);
+                ended.insert(&history.holders[*holder].owner);
                 continue;
             }
             _ => continue,
         };
+        if ended.contains(&history.holders[sample.holder].owner) {
+            continue;
+        }
         if let Some((before, earlier)) = last.insert(sample.holder, (*at, sample)) {
             if suspended >= before {
                 continue;

@@ -113,36 +113,7 @@ impl Work<'_> {
         let (wait, hold) = (self.wait(), self.hold());
         let key = self.key();
         match kind {
-            Kind::Lock => {
-                let drops = self.rolls.percent(30);
-                let keys = vec![key];
-                self.push(
-                    at,
-                    place,
-                    Action::Lock {
-                        keys,
-                        wait,
-                        hold,
-                        drops,
-                    },
-                );
-                // Some ask again and again: they are the first to find what a node has forgotten.
-                if self.rolls.percent(25) {
-                    let other = self.place();
-                    let gap = self.rolls.range(5, 60);
-                    for again in 1..self.rolls.range(2, 6) {
-                        let keys = vec![key];
-                        let (wait, drops) = (0, false);
-                        let action = Action::Lock {
-                            keys,
-                            wait,
-                            hold,
-                            drops,
-                        };
-                        self.push(at + again * gap, other, action);
-                    }
-                }
-            }
+            Kind::Lock => self.lock(at, place, key, wait, hold),
             Kind::Several => {
                 let (keys, drops) = (self.some_keys(), self.rolls.percent(30));
                 self.push(
@@ -176,6 +147,37 @@ impl Work<'_> {
             Kind::Stop => {
                 let (grace, back) = (self.rolls.wide(1, 2_000), self.rolls.wide(1, 2_000));
                 self.push(at.max(2_000), place, Action::Stop { grace, back });
+            }
+        }
+    }
+
+    fn lock(&mut self, at: u64, place: u32, key: u32, wait: u64, hold: u64) {
+        let drops = self.rolls.percent(30);
+        let keys = vec![key];
+        self.push(
+            at,
+            place,
+            Action::Lock {
+                keys,
+                wait,
+                hold,
+                drops,
+            },
+        );
+        // Some ask again and again: they are the first to find what a node has forgotten.
+        if self.rolls.percent(25) {
+            let other = self.place();
+            let gap = self.rolls.range(5, 60);
+            for again in 1..self.rolls.range(2, 6) {
+                let keys = vec![key];
+                let (wait, drops) = (0, false);
+                let action = Action::Lock {
+                    keys,
+                    wait,
+                    hold,
+                    drops,
+                };
+                self.push(at + again * gap, other, action);
             }
         }
     }

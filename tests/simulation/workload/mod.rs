@@ -1,4 +1,4 @@
-//! What happens in a world: processes start, clients call, faults come and go; then everything is healed, and everything
+//! What happens in a world: processes start, clients call, faults come and go; then all is healed, and everything
 //! must work, end, and leave nothing behind.
 
 mod calls;

@@ -137,6 +137,35 @@ impl Scene {
         self.tell(process, text, What::Answered { call, outcome });
     }
 
+    /// The holder of a lock that a client has just been told of.
+    fn holder(
+        &self,
+        here: (ProcessId, usize),
+        handle: &LockHandle,
+        kind: Kind,
+        loan: Option<u32>,
+    ) -> Holder {
+        let (process, call) = here;
+        let now = self.world.millis();
+        let lock = handle.lease();
+        let age = self.world.clock(process).now().since(lock.started);
+        let age = age.as_millis() as u64;
+        let prefix = kind.prefix(&self.settings(process).namespace);
+        let keys = handle.keys().iter().map(|key| format!("{prefix}{key}"));
+        Holder {
+            process,
+            call,
+            keys: keys.collect(),
+            owner: handle.owner_hash().as_str().to_owned(),
+            fence: handle.fence().map(tower_redlock::FencingToken::get),
+            loan,
+            granted: now,
+            // A moment earlier, for it was rounded.
+            started: now.saturating_sub(age + age / 100 + 1),
+            ttl: lock.ttl.as_millis() as u64,
+        }
+    }
+
     /// A client was told that it has a lock. `None` if it is one that it had already.
     pub(super) fn granted(
         &self,
@@ -146,44 +175,24 @@ impl Scene {
         kind: Kind,
         loan: Option<u32>,
     ) -> Option<usize> {
-        let now = self.world.millis();
+        let new = self.holder((process, call), handle, kind, loan);
         let settings = self.settings(process);
-        let lock = handle.lease();
-        let clock = self.world.clock(process);
-        let age = clock.now().since(lock.started).as_millis() as u64;
-        let owner = handle.owner_hash().as_str().to_owned();
-        let fence = handle.fence().map(tower_redlock::FencingToken::get);
-        let prefix = kind.prefix(&settings.namespace);
-        let keys: Vec<String> = handle
-            .keys()
-            .iter()
-            .map(|key| format!("{prefix}{key}"))
-            .collect();
         let mut state = self.state();
         let state = &mut *state;
         state.live.retain(|live| !live.handle.is_lost());
-        let holders = &state.history.holders;
-        let is_same = |live: &Live| {
-            let one = &holders[live.holder];
-            (one.process, one.fence, one.loan) == (process, fence, loan) && one.owner == owner
+        let holders = &mut state.history.holders;
+        let known = |live: &Live| &holders[live.holder];
+        let is_same = |one: &Holder| {
+            (one.process, one.fence, one.loan) == (process, new.fence, loan)
+                && one.owner == new.owner
         };
-        if state.live.iter().any(is_same) {
+        if state.live.iter().any(|live| is_same(known(live))) {
             return None;
         }
-        let holder = holders.len();
-        let shares = |live: &Live| {
-            holders[live.holder]
-                .keys
-                .iter()
-                .any(|key| keys.contains(key))
-        };
-        let mut valid: Vec<usize> = state
-            .live
-            .iter()
-            .filter(|live| shares(live))
-            .map(|live| live.holder)
-            .collect();
-        let (left, ttl) = (handle.remaining(), lock.ttl);
+        let shares = |one: &Holder| one.keys.iter().any(|key| new.keys.contains(key));
+        let sharing = state.live.iter().filter(|live| shares(known(live)));
+        let mut valid: Vec<usize> = sharing.map(|live| live.holder).collect();
+        let (holder, left) = (holders.len(), handle.remaining());
         if !left.is_zero() {
             valid.push(holder);
         }
@@ -192,31 +201,23 @@ impl Scene {
             handle: handle.clone(),
             quorum: settings.quorum(),
             groups: settings.nodes.clone(),
-            keys: keys.clone(),
+            keys: new.keys.clone(),
+            // What a borrower may rely on is told by the nodes, which know nothing of drift.
             drift: if loan.is_some() {
                 0
             } else {
-                ttl.as_micros() as u64 / 100 + 2_000
+                new.ttl * 10 + 2_000
             },
         });
+        let fence = new
+            .fence
+            .map_or_else(|| "none".to_owned(), |fence| fence.to_string());
+        let (keys, owner) = (new.keys.join("+"), &new.owner[..8]);
         let text = format!(
-            "(call {call}) holds {} for {left:?}, fencing token {}, owner {}",
-            keys.join("+"),
-            fence.map_or_else(|| "none".to_owned(), |fence| fence.to_string()),
-            &owner[..8]
+            "(call {call}) holds {keys} for {left:?}, fencing token {fence}, owner {owner}"
         );
-        state.history.holders.push(Holder {
-            process,
-            call,
-            keys,
-            owner,
-            fence,
-            loan,
-            granted: now,
-            // A moment earlier, for it was rounded.
-            started: now.saturating_sub(age + age / 100 + 1),
-            ttl: ttl.as_millis() as u64,
-        });
+        let now = new.granted;
+        holders.push(new);
         state.history.push(now, What::Granted { holder, valid });
         self.world.record(Some(process), text);
         Some(holder)
