@@ -12,8 +12,22 @@ use super::*;
 const KEY: &str = "order:1";
 const MS: Duration = Duration::from_millis(1);
 
-/// Runs a world in which every process has a manager and does `work`. Returns the trace.
+/// Runs a world in which nothing panics. Returns the trace.
 fn run<F>(seed: u64, topology: Topology, work: impl FnOnce(World) -> F) -> (u64, Vec<String>)
+where
+    F: Future<Output = ()>,
+{
+    let (trace, panics) = run_any(seed, topology, work);
+    assert_eq!(panics, [""; 0]);
+    trace
+}
+
+/// Runs a world. Returns the trace, and the panics of processes.
+fn run_any<F>(
+    seed: u64,
+    topology: Topology,
+    work: impl FnOnce(World) -> F,
+) -> ((u64, Vec<String>), Vec<String>)
 where
     F: Future<Output = ()>,
 {
@@ -29,15 +43,14 @@ where
         timeout(Duration::from_secs(600), work(world.clone()))
             .await
             .unwrap();
-        assert_eq!(world.panics(), [""; 0]);
     });
     let inside = runtime.enter();
-    let trace = (world.trace_hash(), world.trace());
+    let (trace, panics) = ((world.trace_hash(), world.trace()), world.panics());
     drop(inside);
     world.forget_program();
     drop(runtime);
     drop(installed);
-    trace
+    (trace, panics)
 }
 
 fn builder(world: &World, process: ProcessId) -> tower_redlock::LockManagerBuilder {
@@ -243,17 +256,15 @@ fn a_process_that_stands_still_goes_on_and_one_that_dies_does_not() {
 
 #[test]
 fn a_task_that_panics_is_noted_and_the_world_goes_on() {
-    let topology = Topology::plain(1);
-    let world = std::panic::catch_unwind(|| {
-        run(5, topology, async |world| {
-            world.set_program(|_, _| Box::pin(async {}));
-            let process = world.start(0);
-            let task = world.spawn_in(process, async { panic!("on purpose") });
-            assert_eq!(task.await.unwrap(), None::<()>);
-            assert_eq!(world.panics(), ["p0: on purpose"]);
-        });
+    let (_, panics) = run_any(5, Topology::plain(1), async |world| {
+        world.set_program(|_, _| Box::pin(async {}));
+        let process = world.start(0);
+        let task = world.spawn_in(process, async { panic!("on purpose") });
+        assert_eq!(task.await.unwrap(), None::<()>);
+        let task = world.spawn_in(process, async { World::current() });
+        assert_eq!(task.await.unwrap(), Some(process));
     });
-    assert!(world.is_err(), "`run` objects to it");
+    assert_eq!(panics, ["p0: on purpose"]);
 }
 
 #[test]
