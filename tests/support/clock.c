@@ -1,10 +1,16 @@
 /* A wall clock that a test can step or set: preloaded into a server, it adds the seconds that stand in the file named by
    CLOCK_OFFSET to the real time. If microseconds since 1970 stand behind them, that is the time, and it stands still.
-   The monotonic clock goes on as it does. */
+   The monotonic clock goes on as it does, but while the wall clock stands still only from one wait for events to the
+   next: some servers reckon the time of a command from both. They have to ask for it, which they do where they do not
+   find out how fast the processor's counter goes. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -32,8 +38,33 @@ static int64_t ahead(void) { return offset ? offset[0] : 0; }
 /* 0 if the clock goes. */
 static int64_t stopped(void) { return offset ? offset[1] : 0; }
 
+/* The monotonic clock at the last wait for events. */
+static struct timespec last;
+
+int epoll_wait(int queue, struct epoll_event *events, int most, int timeout) {
+    int count = syscall(SYS_epoll_pwait, queue, events, most, timeout, NULL, 0);
+    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &last);
+    return count;
+}
+
+static FILE *open_but_cpuinfo(const char *name, const char *path, const char *mode) {
+    FILE *(*open_file)(const char *, const char *) = dlsym(RTLD_NEXT, name);
+    return offset && !strcmp(path, "/proc/cpuinfo") ? NULL : open_file(path, mode);
+}
+
+FILE *fopen(const char *restrict path, const char *restrict mode) {
+    return open_but_cpuinfo("fopen", path, mode);
+}
+
+FILE *fopen64(const char *restrict path, const char *restrict mode) {
+    return open_but_cpuinfo("fopen64", path, mode);
+}
+
 int clock_gettime(clockid_t clock, struct timespec *now) {
     int failed = syscall(SYS_clock_gettime, clock, now);
+    if (!failed && clock == CLOCK_MONOTONIC && stopped() && last.tv_sec) {
+        *now = last;
+    }
     if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
         int64_t micros = stopped();
         if (micros) {

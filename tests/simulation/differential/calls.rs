@@ -18,8 +18,23 @@ pub(super) fn call(words: &mut Words) -> (usize, Vec<Vec<u8>>) {
     if words.chance(20) {
         call[0].make_ascii_lowercase();
     }
-    words.spoil(&mut call, 1);
+    // Without a name it ends all subscriptions, in any order.
+    let fixed = if call[0].eq_ignore_ascii_case(b"UNSUBSCRIBE") {
+        2
+    } else {
+        1
+    };
+    words.spoil(&mut call, fixed);
     (connection, call)
+}
+
+/// A random call that is about keys.
+pub(super) fn keyed(words: &mut Words) -> Vec<Vec<u8>> {
+    match words.dice.below(3) {
+        0 => string(words),
+        1 => time(words),
+        _ => hash(words),
+    }
 }
 
 fn with(name: &str, more: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
@@ -97,7 +112,6 @@ fn hash(words: &mut Words) -> Vec<Vec<u8>> {
 fn channel(words: &mut Words, connection: usize) -> Vec<Vec<u8>> {
     match words.dice.below(6) {
         0 | 1 if connection > 0 => with("SUBSCRIBE", some(words, 2, Words::channel)),
-        2 if connection > 0 && words.chance(30) => with("UNSUBSCRIBE", []),
         2 if connection > 0 => with("UNSUBSCRIBE", some(words, 2, Words::channel)),
         3 => with("PUBSUB CHANNELS", []),
         4 => with("PUBSUB NUMSUB", some(words, 3, Words::channel)),

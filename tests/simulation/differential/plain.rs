@@ -4,8 +4,6 @@ use std::fmt;
 
 use crate::server::resp::Reply;
 
-use super::words::RUN_ID;
-
 /// The lines of `INFO` that are compared.
 const LINES: [&str; 9] = [
     "role",
@@ -47,15 +45,15 @@ impl fmt::Debug for Bytes {
 }
 
 impl Plain {
-    /// The reply to the call of `asked`, from the server with that run id. Nothing was asked for a message.
-    pub(super) fn of(reply: Reply, asked: &[Vec<u8>], run_id: &str) -> Self {
+    /// The reply to the call of `asked`. Nothing was asked for a message.
+    pub(super) fn of(reply: Reply, asked: &[Vec<u8>]) -> Self {
         let asked: Vec<String> = asked
             .iter()
             .take(2)
             .map(|word| String::from_utf8_lossy(word).to_ascii_uppercase())
             .collect();
         let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
-        let mut plain = Self::read(reply, run_id);
+        let mut plain = Self::read(reply);
         match (asked.as_slice(), &mut plain) {
             (["CLIENT", "ID"], Self::Int(id)) => *id = 0,
             (["INFO", ..], Self::Bulk(text)) => {
@@ -82,28 +80,20 @@ impl Plain {
         plain
     }
 
-    fn read(reply: Reply, run_id: &str) -> Self {
-        let all = |items: Vec<Reply>| {
-            items
-                .into_iter()
-                .map(|item| Self::read(item, run_id))
-                .collect()
-        };
-        let text = |text: &[u8]| {
-            let text = replace(text, run_id, RUN_ID);
-            String::from_utf8_lossy(&text).into_owned()
-        };
+    fn read(reply: Reply) -> Self {
+        let all = |items: Vec<Reply>| items.into_iter().map(|item| Self::read(item)).collect();
+        let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
         match reply {
             Reply::Status(status) => Self::Status(text(&status)),
             Reply::Error(error) => Self::Error(text(&error)),
             Reply::Int(number) => Self::Int(number),
-            Reply::Bulk(bytes) => Self::Bulk(Bytes(replace(&bytes, run_id, RUN_ID))),
+            Reply::Bulk(bytes) => Self::Bulk(Bytes(bytes)),
             Reply::Nil => Self::Nil,
             Reply::NilArray => Self::NilArray,
             Reply::Array(items) | Reply::Many(items) => Self::Array(all(items)),
             Reply::Push(items) => Self::Push(all(items)),
             Reply::Map(pairs) => {
-                let pair = |(key, value)| (Self::read(key, run_id), Self::read(value, run_id));
+                let pair = |(key, value)| (Self::read(key), Self::read(value));
                 Self::Map(pairs.into_iter().map(pair).collect())
             }
             Reply::Verbatim(bytes) => Self::Verbatim(lines(&text(&bytes))),

@@ -28,7 +28,7 @@ fn send(wire: &mut dyn Wire, connection: usize, line: &str) {
 fn hear(wire: &mut dyn Wire, connection: usize, asked: &str) -> Option<Plain> {
     let asked: Vec<&str> = asked.split(' ').collect();
     let reply = wire.read(connection)?;
-    Some(Plain::of(reply, &texts(&asked), ""))
+    Some(Plain::of(reply, &texts(&asked)))
 }
 
 /// Makes calls one after the other, each of which has one reply.

@@ -17,7 +17,7 @@ pub(super) enum Event {
     Clock(u64),
     /// It has no memory left, or has some again.
     OutOfMemory(bool),
-    /// It evicts all keys.
+    /// It evicts all keys, and has memory again.
     Evict,
 }
 
@@ -111,7 +111,7 @@ impl Real {
         }
     }
 
-    fn wait_until_expired_keys_are_gone(&self) {
+    pub(super) fn wait_until_expired_keys_are_gone(&self) {
         let begin = Instant::now();
         let mut raw = self.server.raw();
         for base in ["0", "1", "15"] {
@@ -165,7 +165,19 @@ impl Wire for Real {
 
     fn do_event(&mut self, event: Event) {
         match event {
-            Event::Clock(now) => self.server.set_clock(now),
+            Event::Clock(now) => {
+                self.server.set_clock(now);
+                // A server looks at its clock now and then.
+                let begin = Instant::now();
+                let mut raw = self.server.raw();
+                let shown = format!("server_time_usec:{now}\r\n");
+                while !raw.command(&["INFO", "server"]).unwrap().contains(&shown) {
+                    assert!(
+                        begin.elapsed() < PATIENCE,
+                        "the real server's clock is not {now}"
+                    );
+                }
+            }
             Event::OutOfMemory(yes) => {
                 self.server
                     .run(&format!("CONFIG SET maxmemory {}", u8::from(yes)));
@@ -198,7 +210,13 @@ pub(super) struct Simulated {
 
 impl Simulated {
     pub(super) fn start(kind: Kind, now: u64) -> Self {
+        Self::start_as(kind, now, 0)
+    }
+
+    /// One of several, each of which has another number.
+    pub(super) fn start_as(kind: Kind, now: u64, number: u16) -> Self {
         let settings = ServerSettings {
+            port: 6379 + number,
             flavor: match kind {
                 Kind::Redis => Flavor::Redis,
                 Kind::Valkey => Flavor::Valkey,
@@ -206,12 +224,16 @@ impl Simulated {
             ..ServerSettings::default()
         };
         Self {
-            server: Server::new(settings, 1, now),
+            server: Server::new(settings, number.into(), now),
             now,
             numbers: BTreeMap::new(),
             next: 0,
             sent: BTreeMap::new(),
         }
+    }
+
+    pub(super) const fn now(&self) -> u64 {
+        self.now
     }
 
     /// Takes the bytes that were sent and not read yet.
@@ -270,9 +292,12 @@ impl Wire for Simulated {
             }
             Event::OutOfMemory(yes) => self.server.trouble().out_of_memory = yes,
             Event::Evict => {
+                let outputs = self.server.tick(self.now);
+                self.take(outputs);
                 self.server.set_policy("allkeys-random");
                 self.server.evict(usize::MAX, self.now);
                 self.server.set_policy("noeviction");
+                self.server.trouble().out_of_memory = false;
             }
         }
     }

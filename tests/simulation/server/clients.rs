@@ -157,7 +157,7 @@ impl Server {
 
     /// The reply to a command of a client.
     fn answer(&mut self, call: &Call<'_>) -> Reply {
-        let command = match commands::find(call.words) {
+        let command = match commands::find(call.words, self.settings.flavor) {
             Ok(command) => command,
             // Older servers tell it to anybody.
             Err(unknown) => {
@@ -208,7 +208,7 @@ impl Server {
         if command.is(NO_SCRIPT) {
             const TEXTS: [Reply; 2] = [
                 Reply::error("ERR This Redis command is not allowed from script"),
-                Reply::error("ERR This command is not allowed from script"),
+                Reply::error("ERR This Valkey command is not allowed from script"),
             ];
             return self.settings.flavor.pick(&TEXTS);
         }

@@ -17,6 +17,8 @@ pub(super) const NO_SCRIPT: u8 = 4;
 pub(super) const LOADING: u8 = 8;
 /// Runs before the client has authenticated.
 pub(super) const NO_AUTH: u8 = 16;
+/// Newer than Redis 7.0.
+const NEWER: u8 = 32;
 
 /// One call of a command.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +135,7 @@ static COMMANDS: &[Command] = &[
             command(
                 "client|setinfo",
                 4,
-                NO_SCRIPT | LOADING,
+                NO_SCRIPT | LOADING | NEWER,
                 connection::set_info,
             ),
             command("client|kill", -3, NO_SCRIPT | LOADING, connection::kill),
@@ -194,9 +196,10 @@ enum Wrong {
     Arity(&'static str),
 }
 
-fn look_up(words: &[&[u8]]) -> Result<&'static Command, Wrong> {
+fn look_up(words: &[&[u8]], flavor: Flavor) -> Result<&'static Command, Wrong> {
     let named = |commands: &'static [Command], word: &[u8]| {
-        let mut commands = commands.iter();
+        let is_there = |command: &&Command| flavor != Flavor::Redis || !command.is(NEWER);
+        let mut commands = commands.iter().filter(is_there);
         commands.find(|command| command.is_called(word))
     };
     let name = words.first().copied().unwrap_or_default();
@@ -212,13 +215,13 @@ fn look_up(words: &[&[u8]]) -> Result<&'static Command, Wrong> {
 }
 
 /// The command that a client means.
-pub(super) fn find(words: &[&[u8]]) -> Result<&'static Command, Reply> {
-    look_up(words).map_err(|wrong| {
+pub(super) fn find(words: &[&[u8]], flavor: Flavor) -> Result<&'static Command, Reply> {
+    look_up(words, flavor).map_err(|wrong| {
         let mut text = Vec::new();
         match wrong {
             Wrong::Unknown => {
                 text.extend_from_slice(b"ERR unknown command '");
-                text.extend(words[0].iter().take(128));
+                text.extend(shown(words[0], 128));
                 text.extend_from_slice(b"', with args beginning with: ");
                 let begin = text.len();
                 for word in &words[1..] {
@@ -227,21 +230,30 @@ pub(super) fn find(words: &[&[u8]]) -> Result<&'static Command, Reply> {
                         break;
                     }
                     text.push(b'\'');
-                    text.extend(word.iter().take(room));
+                    text.extend(shown(word, room));
                     text.extend_from_slice(b"' ");
                 }
             }
-            Wrong::UnknownSub => {
-                text.extend_from_slice(b"ERR unknown subcommand '");
-                text.extend(words[1].iter().take(128));
-                text.extend_from_slice(b"'. Try ");
-                text.extend(words[0].to_ascii_uppercase());
-                text.extend_from_slice(b" HELP.");
-            }
+            Wrong::UnknownSub => return unknown_subcommand(words),
             Wrong::Arity(name) => return wrong_arity(name),
         }
         Reply::Error(Cow::Owned(text))
     })
+}
+
+/// As much of a word as fits. Texts of C end at a zero.
+fn shown(word: &[u8], room: usize) -> &[u8] {
+    let end = word.iter().take(room).position(|byte| *byte == 0);
+    &word[..end.unwrap_or(word.len().min(room))]
+}
+
+pub(super) fn unknown_subcommand(words: &[&[u8]]) -> Reply {
+    let mut text = b"ERR unknown subcommand '".to_vec();
+    text.extend(shown(words[1], 128));
+    text.extend_from_slice(b"'. Try ");
+    text.extend(shown(&words[0].to_ascii_uppercase(), usize::MAX));
+    text.extend_from_slice(b" HELP.");
+    Reply::Error(Cow::Owned(text))
 }
 
 /// The command that a script means.
@@ -254,7 +266,8 @@ pub(super) fn find_in_script(words: &[&[u8]], flavor: Flavor) -> Result<&'static
         Reply::error("ERR Wrong number of args calling Redis command from script"),
         Reply::error("ERR Wrong number of args calling command from script"),
     ];
-    look_up(words).map_err(|wrong| match wrong {
+    look_up(words, flavor).map_err(|wrong| match wrong {
+        Wrong::UnknownSub if flavor == Flavor::Valkey => unknown_subcommand(words),
         Wrong::Unknown | Wrong::UnknownSub => flavor.pick(&UNKNOWN),
         Wrong::Arity(_) => flavor.pick(&ARITY),
     })

@@ -174,16 +174,7 @@ pub(super) fn get_name(server: &mut Server, call: &Call<'_>) -> Reply {
     Reply::optional((!name.is_empty()).then_some(name))
 }
 
-/// Newer than Redis 7.0.
-pub(super) fn set_info(server: &mut Server, call: &Call<'_>) -> Reply {
-    if server.settings.flavor == Flavor::Redis {
-        let text = [
-            b"ERR unknown subcommand '",
-            call.words[1],
-            b"'. Try CLIENT HELP.",
-        ];
-        return Reply::Error(Cow::Owned(text.concat()));
-    }
+pub(super) fn set_info(_: &mut Server, call: &Call<'_>) -> Reply {
     let attribute = call.words[2];
     if [b"lib-name", &b"lib-ver"[..]]
         .iter()
@@ -216,15 +207,14 @@ pub(super) fn kill(server: &mut Server, call: &Call<'_>) -> Reply {
     if !words.is_empty() {
         return SYNTAX;
     }
-    let mut clients = server.clients.iter_mut();
+    // It skips the one that asks.
+    let mut clients = server.clients.iter();
     let found = clients.find(|(_, client)| Some(client.id) == wanted);
-    let Some((&connection, client)) = found else {
-        return Reply::Int(0);
-    };
-    if connection == call.connection {
-        client.closing = true;
-    } else {
-        server.close(connection);
+    match found.map(|(connection, _)| *connection) {
+        Some(connection) if connection != call.connection => {
+            server.close(connection);
+            Reply::Int(1)
+        }
+        _ => Reply::Int(0),
     }
-    Reply::Int(1)
 }

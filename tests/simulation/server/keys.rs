@@ -170,7 +170,6 @@ pub(super) fn persist(server: &mut Server, call: &Call<'_>) -> Reply {
     Reply::Int(1)
 }
 
-/// Of patterns it knows `*` and `?`.
 pub(super) fn keys(server: &mut Server, call: &Call<'_>) -> Reply {
     let now = server.millis();
     let all = server.data.keys(call.base);
@@ -178,7 +177,8 @@ pub(super) fn keys(server: &mut Server, call: &Call<'_>) -> Reply {
     Reply::Array(wanted.map(|(key, _)| Reply::bulk(key)).collect())
 }
 
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
+/// Of what patterns may have it knows `*` and `?`.
+pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern, text) {
         ([], _) => text.is_empty(),
         ([b'*', rest @ ..], _) => (0..=text.len()).any(|skip| matches(rest, &text[skip..])),

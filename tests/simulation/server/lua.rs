@@ -27,15 +27,15 @@ const SOURCE: &str = "@user_script";
 /// What scripts find beside Lua's own functions. It gets them with functions of ours, and returns a function that runs
 /// a script.
 const SANDBOX: &str = r"
-local restore, explain = ...
+local text_of, explain = ...
 local pcall, xpcall, type, error, tostring = pcall, xpcall, type, error, tostring
 
--- Errors of ours are no tables while they are under way.
+-- Scripts get the texts of errors, not tables.
 local function checked(ok, ...)
-  if ok or type((...)) ~= 'userdata' then
+  if ok then
     return ok, ...
   end
-  return false, restore((...))
+  return false, text_of((...))
 end
 function _G.pcall(...)
   return checked(pcall(...))
@@ -152,7 +152,7 @@ impl Interpreter {
         let run = lua
             .load(SANDBOX)
             .set_name("=sandbox")
-            .call((lua.create_function(restore)?, lua.create_function(explain)?))?;
+            .call((lua.create_function(text_of)?, lua.create_function(explain)?))?;
         Ok(Self {
             lua,
             globals,
@@ -190,9 +190,7 @@ impl Interpreter {
             let words: Option<Vec<Word>> =
                 words.iter().map(|word| Word::of(word, flavor)).collect();
             let Some(words) = words else {
-                return Reply::error(
-                    "ERR Lua redis lib command arguments must be strings or integers",
-                );
+                return flavor.pick(&NO_TEXT);
             };
             let words: Vec<&[u8]> = words.iter().map(Deref::deref).collect();
             let call = Call {
@@ -204,15 +202,15 @@ impl Interpreter {
             server.answer_script(&call, run)
         };
         self.lua.scope(|scope| {
-            let call = |_: &Lua, words: Variadic<Value>| match no_words(&words, "call") {
-                Some(error) => Err(Error::external(Raised(error))),
+            let call = |_: &Lua, words: Variadic<Value>| match no_words(&words, flavor) {
+                Some(error) => Err(Error::external(Raised(error.to_vec()))),
                 None => match answer(&words) {
                     Reply::Error(text) => Err(Error::external(Raised(coded(&text)))),
                     reply => self.value(reply),
                 },
             };
-            let pcall = |_: &Lua, words: Variadic<Value>| match no_words(&words, "pcall") {
-                Some(error) => self.error(&error),
+            let pcall = |_: &Lua, words: Variadic<Value>| match no_words(&words, flavor) {
+                Some(error) => self.error(error),
                 None => self.value(answer(&words)),
             };
             self.redis.raw_set("call", scope.create_function(call)?)?;
@@ -304,28 +302,33 @@ impl Interpreter {
     }
 }
 
-/// Turns an error of ours into the table that scripts see.
-fn restore(lua: &Lua, error: Value) -> mlua::Result<Value> {
-    let Value::Error(raised) = &error else {
-        return Ok(error);
-    };
-    let text = match raised.downcast_ref::<Raised>() {
-        Some(Raised(text)) => text.clone(),
-        None => format!("ERR {raised}").into_bytes(),
-    };
-    let table = lua.create_table()?;
-    table.raw_set("err", lua.create_string(text)?)?;
-    Ok(Value::Table(table))
+/// The text of an error, if it has one.
+fn text_of(lua: &Lua, error: Value) -> mlua::Result<Value> {
+    match &error {
+        Value::Error(raised) => {
+            let text = match raised.downcast_ref::<Raised>() {
+                Some(Raised(text)) => text.clone(),
+                None => format!("ERR {raised}").into_bytes(),
+            };
+            Ok(Value::String(lua.create_string(text)?))
+        }
+        Value::Table(table) => match table.raw_get("err")? {
+            text @ Value::String(_) => Ok(text),
+            _ => Ok(error),
+        },
+        _ => Ok(error),
+    }
 }
 
 /// Turns whatever ended a script into a table with the text and the line of the script. Lua calls it where the error
 /// was raised.
-fn explain(lua: &Lua, error: Value) -> mlua::Result<Value> {
-    let table = match restore(lua, error)? {
+fn explain(lua: &Lua, error: Value) -> mlua::Result<Table> {
+    let raised = matches!(error, Value::Error(_));
+    let table = match error {
         Value::Table(table) => table,
-        other => {
-            let mut text = b"ERR ".to_vec();
-            match &other {
+        error => {
+            let mut text = if raised { Vec::new() } else { b"ERR ".to_vec() };
+            match text_of(lua, error)? {
                 Value::String(string) => text.extend_from_slice(&string.as_bytes()),
                 other => text.extend_from_slice(other.to_string()?.as_bytes()),
             }
@@ -335,7 +338,7 @@ fn explain(lua: &Lua, error: Value) -> mlua::Result<Value> {
         }
     };
     table.raw_set("line", line(lua))?;
-    Ok(Value::Table(table))
+    Ok(table)
 }
 
 /// The line of the script that is being run.
@@ -364,10 +367,18 @@ fn coded(text: &[u8]) -> Vec<u8> {
     }
 }
 
-fn no_words(words: &[Value], name: &str) -> Option<Vec<u8>> {
-    let text = || format!("ERR Please specify at least one argument for this redis.{name}() call");
-    words.is_empty().then(|| text().into_bytes())
+fn no_words(words: &[Value], flavor: Flavor) -> Option<&'static [u8]> {
+    const NO_WORDS: [&str; 2] = [
+        "ERR Please specify at least one argument for this redis lib call",
+        "ERR Please specify at least one argument for this call",
+    ];
+    words.is_empty().then(|| flavor.pick(&NO_WORDS).as_bytes())
 }
+
+const NO_TEXT: [Reply; 2] = [
+    Reply::error("ERR Lua redis lib command arguments must be strings or integers"),
+    Reply::error("ERR Command arguments must be strings or integers"),
+];
 
 /// An argument of a command.
 enum Word {

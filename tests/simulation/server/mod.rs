@@ -28,6 +28,8 @@ pub(crate) mod resp;
 mod script;
 mod sentinel;
 mod strings;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -221,6 +223,11 @@ impl Server {
     /// The name of the process, as `INFO` tells it.
     pub(crate) fn run_id(&self) -> &str {
         &self.run_id
+    }
+
+    /// Gives the process another name: that of one with which it is compared.
+    pub(crate) fn set_run_id(&mut self, run_id: &str) {
+        run_id.clone_into(&mut self.run_id);
     }
 
     /// What is wrong with it, to be changed at will.

@@ -1,7 +1,8 @@
 //! Channels: who listens to them, and what is said on them.
 
-use super::commands::Call;
+use super::commands::{Call, unknown_subcommand};
 use super::data::Change;
+use super::keys::matches;
 use super::resp::Reply;
 use super::{ConnectionId, Flavor, Server};
 
@@ -68,13 +69,18 @@ pub(super) fn numsub(server: &mut Server, call: &Call<'_>) -> Reply {
     Reply::Array(counts)
 }
 
-/// All of them: patterns are not known.
-pub(super) fn channels(server: &mut Server, _: &Call<'_>) -> Reply {
+pub(super) fn channels(server: &mut Server, call: &Call<'_>) -> Reply {
+    let pattern = match call.words[2..] {
+        [] => &b"*"[..],
+        [pattern] => pattern,
+        _ => return unknown_subcommand(call.words),
+    };
     let clients = server.clients.values();
-    let mut all: Vec<&Vec<u8>> = clients.flat_map(|client| &client.channels).collect();
-    all.sort_unstable();
-    all.dedup();
-    Reply::Array(all.into_iter().map(Reply::bulk).collect())
+    let all = clients.flat_map(|client| &client.channels);
+    let mut wanted: Vec<&Vec<u8>> = all.filter(|channel| matches(pattern, channel)).collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    Reply::Array(wanted.into_iter().map(Reply::bulk).collect())
 }
 
 impl Server {

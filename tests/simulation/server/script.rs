@@ -8,7 +8,10 @@ use super::numbers::integer;
 use super::resp::Reply;
 use super::{Server, lua};
 
-const NO_SCRIPT: Reply = Reply::error("NOSCRIPT No matching script. Please use EVAL.");
+const NO_SCRIPT: [Reply; 2] = [
+    Reply::error("NOSCRIPT No matching script. Please use EVAL."),
+    Reply::error("NOSCRIPT No matching script."),
+];
 
 pub(super) fn eval(server: &mut Server, call: &Call<'_>) -> Reply {
     let (keys, args) = match keys_and_args(call) {
@@ -24,7 +27,7 @@ pub(super) fn eval(server: &mut Server, call: &Call<'_>) -> Reply {
 pub(super) fn evalsha(server: &mut Server, call: &Call<'_>) -> Reply {
     let hash = call.words[1];
     if hash.len() != 40 {
-        return NO_SCRIPT;
+        return server.settings.flavor.pick(&NO_SCRIPT);
     }
     let (keys, args) = match keys_and_args(call) {
         Ok(both) => both,
@@ -32,7 +35,7 @@ pub(super) fn evalsha(server: &mut Server, call: &Call<'_>) -> Reply {
     };
     let hash = String::from_utf8_lossy(hash).to_ascii_lowercase();
     if !server.scripts.contains_key(&hash) {
-        return NO_SCRIPT;
+        return server.settings.flavor.pick(&NO_SCRIPT);
     }
     lua::run(server, call, &hash, keys, args)
 }

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::Server;
 use super::commands::{Call, NO_INTEGER, SYNTAX, WRONG_TYPE};
 use super::data::{Change, Value};
 use super::numbers::integer;
 use super::resp::Reply;
+use super::{Flavor, Server};
 
 pub(super) fn get(server: &mut Server, call: &Call<'_>) -> Reply {
     match server
@@ -44,17 +44,24 @@ impl<'a> Options<'a> {
         let mut options = Self::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
-            let free = !options.keep && options.expiry.is_none();
-            let mut expiry = |unit, from_now| Some((*words.next()?, unit, from_now));
+            // The last of several of one kind counts.
+            let same = |unit, from_now| {
+                let other = |(_, other, now)| (other, now) != (unit, from_now);
+                !options.keep && !options.expiry.is_some_and(other)
+            };
+            let mut expiry = |unit, from_now| {
+                let fits = same(unit, from_now);
+                fits.then(|| Some((*words.next()?, unit, from_now)))?
+            };
             match word.to_ascii_lowercase().as_slice() {
                 b"nx" if !options.present => options.absent = true,
                 b"xx" if !options.absent => options.present = true,
                 b"get" => options.get = true,
                 b"keepttl" if options.expiry.is_none() => options.keep = true,
-                b"px" if free => options.expiry = Some(expiry(1, true)?),
-                b"ex" if free => options.expiry = Some(expiry(1_000, true)?),
-                b"pxat" if free => options.expiry = Some(expiry(1, false)?),
-                b"exat" if free => options.expiry = Some(expiry(1_000, false)?),
+                b"px" => options.expiry = Some(expiry(1, true)?),
+                b"ex" => options.expiry = Some(expiry(1_000, true)?),
+                b"pxat" => options.expiry = Some(expiry(1, false)?),
+                b"exat" => options.expiry = Some(expiry(1_000, false)?),
                 _ => return None,
             }
         }
@@ -90,6 +97,14 @@ pub(super) fn set(server: &mut Server, call: &Call<'_>) -> Reply {
     };
     if options.absent && found || options.present && !found {
         return old.unwrap_or(Reply::Nil);
+    }
+    let ended = until.is_some_and(|until| until <= server.millis());
+    if ended && server.settings.flavor == Flavor::Valkey {
+        // Older servers keep it for the rest of the millisecond.
+        if found {
+            server.remove(call.base, key);
+        }
+        return old.unwrap_or(Reply::OK);
     }
     server.change(Change::Set {
         base: call.base,
