@@ -26,8 +26,8 @@ pub(super) fn calls(seed: u64, shape: &Shape, keys: u32) -> Vec<Call> {
         (25, Kind::Nested),
         (20, Kind::Run),
         (35, Kind::Lend),
-        (35, Kind::Once),
-        (45, Kind::Request),
+        (50, Kind::Once),
+        (50, Kind::Request),
         (25, Kind::Stop),
     ] {
         if rolls.percent(chance) {
@@ -37,6 +37,7 @@ pub(super) fn calls(seed: u64, shape: &Shape, keys: u32) -> Vec<Call> {
     let mut work = Work {
         shape,
         keys,
+        works: 0,
         holds: rolls.pick(&[60, 300, 1_500]),
         cuts: rolls.pick(&[0, 10, 30]),
         routes: rolls.some(&Route::ALL, 30),
@@ -60,6 +61,7 @@ pub(super) fn calls(seed: u64, shape: &Shape, keys: u32) -> Vec<Call> {
 struct Work<'a> {
     shape: &'a Shape,
     keys: u32,
+    works: u32,
     holds: u64,
     cuts: u64,
     routes: Vec<Route>,
@@ -79,6 +81,16 @@ impl Work<'_> {
     fn some_keys(&mut self) -> Vec<u32> {
         let all: Vec<u32> = (0..self.keys + 1).collect();
         self.rolls.some(&all, 60)
+    }
+
+    /// The number of some idempotent work: mostly one that there was not yet.
+    fn work(&mut self) -> u32 {
+        if self.rolls.percent(75) {
+            self.works += 1;
+        }
+        let before = self.rolls.below(3) as u32;
+        self.works
+            .saturating_sub(if self.rolls.percent(70) { 0 } else { before })
     }
 
     fn wait(&mut self) -> u64 {
@@ -207,9 +219,9 @@ impl Work<'_> {
 
     /// Work under one idempotency key, from several processes.
     fn once(&mut self, at: u64) {
-        let key = self.rolls.below(3) as u32;
-        let span = self.rolls.wide(10, 5_000);
-        for _ in 0..self.rolls.range(2, 5) {
+        let key = self.work();
+        let span = self.rolls.wide(10, 4_000);
+        for _ in 0..self.rolls.range(2, 7) {
             let place = self.place();
             let (wait, work) = (self.wait(), self.rolls.wide(1, 1_200));
             let end = self.rolls.weighted(&[
@@ -235,7 +247,7 @@ impl Work<'_> {
     /// A request, and its repeats in several processes.
     fn request(&mut self, at: u64) {
         let (route, key) = (self.rolls.pick(&self.routes.clone()), self.key());
-        let (once, caller) = (self.rolls.below(3) as u32, self.rolls.below(2) as u32);
+        let (once, caller) = (self.work(), self.rolls.below(2) as u32);
         let host = self.rolls.below(2) as u32;
         let span = self.rolls.wide(10, 5_000);
         for _ in 0..self.rolls.range(2, 5) {

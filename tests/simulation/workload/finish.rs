@@ -13,7 +13,7 @@ use super::faults;
 use super::history::{Stage, What};
 use super::scene::{Scene, Shop};
 use super::servers::{Stored, hash, is_lock, stored};
-use crate::plan::Action;
+use crate::plan::{Action, Call};
 use crate::world::{HostId, ProcessId};
 
 const fn ms(millis: u64) -> Duration {
@@ -268,7 +268,10 @@ fn inspect(scene: &Scene) {
         .iter()
         .filter(|call| matches!(call.action, Action::Lend { .. }))
         .count();
-    let works = scene.state().works.len();
+    // Each may have one of its own; a key is on the nodes even if it never came to a run.
+    let is_work =
+        |call: &&Call| matches!(call.action, Action::Once { .. } | Action::Request { .. });
+    let works = calls.iter().filter(is_work).count();
     let spaces: BTreeSet<&String> = scene
         .plan
         .all_settings()

@@ -38,8 +38,6 @@ pub(super) struct State {
     pub(super) left_out: BTreeSet<usize>,
     /// How many tasks of each call have not ended.
     pub(super) open: BTreeMap<usize, u32>,
-    /// The idempotent work there was.
-    pub(super) works: BTreeSet<String>,
     pub(super) paused: BTreeSet<u32>,
     runs: u64,
     loans: u32,
@@ -228,7 +226,6 @@ impl Scene {
         let run = {
             let mut state = self.state();
             state.runs += 1;
-            state.works.insert(work.to_owned());
             state.runs
         };
         let work = work.to_owned();

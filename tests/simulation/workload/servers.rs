@@ -38,7 +38,8 @@ pub(super) fn stored(scene: &Scene, host: HostId) -> Vec<Stored> {
     stored.collect()
 }
 
-/// For how many milliseconds each group keeps a holder's token on all of its keys. Groups that are down are left out.
+/// For how many milliseconds each group keeps a holder's token on all of its keys. Groups with a
+/// server that is down are left out.
 pub(super) fn backing(
     scene: &Scene,
     live: &Live,
@@ -58,7 +59,7 @@ pub(super) fn backing(
             let keys = seen.entry(host).or_insert_with(|| stored(scene, host));
             best = best.max(kept(keys, &live.keys, owner));
         }
-        if best.is_some() || is_known {
+        if is_known {
             nodes.insert(*group, best);
         }
     }
