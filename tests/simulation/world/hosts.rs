@@ -153,7 +153,7 @@ impl Host {
     }
 
     /// What clients would find now.
-    pub(super) fn keys(&mut self) -> Vec<StoredKey> {
+    pub(super) fn keys(&self) -> Vec<StoredKey> {
         let now = self.date();
         let Service::Server(server) = &self.service else {
             return Vec::new();

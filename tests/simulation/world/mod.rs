@@ -234,7 +234,12 @@ impl World {
 
     /// Runs `work` as the process: whatever belongs to a process is made and dropped there.
     pub(crate) fn inside<T>(&self, process: ProcessId, work: impl FnOnce() -> T) -> T {
+        assert!(self.is_known(process), "{process} was never started");
         process::inside(process, work)
+    }
+
+    fn is_known(&self, process: ProcessId) -> bool {
+        self.with(|state| state.process_mut(process).is_some())
     }
 
     /// The process whose code runs.
@@ -281,7 +286,7 @@ impl World {
 
     /// What a server has now, by its own clock.
     pub(crate) fn keys(&self, host: HostId) -> Vec<StoredKey> {
-        self.with(|state| state.host_mut(host).keys())
+        self.with(|state| state.host(host).keys())
     }
 
     /// What a field of a hash holds on a server now, by its own clock.

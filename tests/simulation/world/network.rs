@@ -265,7 +265,7 @@ impl State {
             return None;
         }
         let host = &self.hosts[connection.host.0 as usize];
-        if lane == THERE && !(host.is_up && !host.is_frozen) {
+        if lane == THERE && (!host.is_up || host.is_frozen) {
             return None;
         }
         let packets = &mut connection.lanes[lane].packets;

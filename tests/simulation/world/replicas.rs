@@ -332,10 +332,8 @@ impl State {
             Fault::ReplicaCut { host, on } => self.cut_replica(host, on),
             Fault::Promote { host } => self.promote(host),
             Fault::Demote { host, of } => self.follow(host, of),
-            Fault::FreeBacklog { host } => {
-                if self.runs(host) {
-                    self.host_mut(host).server().free_backlog();
-                }
+            Fault::FreeBacklog { host } if self.runs(host) => {
+                self.host_mut(host).server().free_backlog();
             }
             Fault::Opinion {
                 sentinel,

@@ -13,7 +13,7 @@ const KEY: &str = "order:1";
 const MS: Duration = Duration::from_millis(1);
 
 /// Runs a world in which nothing panics. Returns the trace.
-fn run<F>(seed: u64, topology: Topology, work: impl FnOnce(World) -> F) -> (u64, Vec<String>)
+fn run<F>(seed: u64, topology: &Topology, work: impl FnOnce(World) -> F) -> (u64, Vec<String>)
 where
     F: Future<Output = ()>,
 {
@@ -25,7 +25,7 @@ where
 /// Runs a world. Returns the trace, and the panics of processes.
 fn run_any<F>(
     seed: u64,
-    topology: Topology,
+    topology: &Topology,
     work: impl FnOnce(World) -> F,
 ) -> ((u64, Vec<String>), Vec<String>)
 where
@@ -36,7 +36,7 @@ where
     let builder = builder.enable_time().start_paused(true);
     let runtime = builder.rng_seed(seed_of_runtime).build().unwrap();
     let inside = runtime.enter();
-    let world = World::new(seed, &topology, true);
+    let world = World::new(seed, topology, true);
     let installed = world.begin();
     drop(inside);
     runtime.block_on(async {
@@ -120,7 +120,7 @@ fn kind(error: &AcquireError) -> &'static str {
 }
 
 fn one_lock(seed: u64) -> (u64, Vec<String>) {
-    run(seed, Topology::plain(3), async |world| {
+    run(seed, &Topology::plain(3), async |world| {
         let notes = Notes::default();
         holders(&world, &notes, 50 * MS);
         let process = world.start(0);
@@ -147,7 +147,7 @@ fn a_lock_is_acquired_and_released_the_same_way_each_time() {
 
 #[test]
 fn two_processes_exclude_each_other() {
-    run(1, Topology::plain(3), async |world| {
+    run(1, &Topology::plain(3), async |world| {
         let notes = Notes::default();
         holders(&world, &notes, 50 * MS);
         world.start(0);
@@ -169,7 +169,7 @@ fn two_processes_exclude_each_other() {
 
 #[test]
 fn what_is_held_up_arrives_when_the_pair_is_healed() {
-    run(2, Topology::plain(1), async |world| {
+    run(2, &Topology::plain(1), async |world| {
         let notes = Notes::default();
         holders(&world, &notes, 5_000 * MS);
         world.start(0);
@@ -197,7 +197,7 @@ fn what_is_held_up_arrives_when_the_pair_is_healed() {
 #[test]
 fn a_server_that_crashes_forgets_what_it_is_to_forget() {
     for (memory, keeps) in [(Memory::All, true), (Memory::None, false)] {
-        run(3, Topology::plain(3), async |world| {
+        run(3, &Topology::plain(3), async |world| {
             let notes = Notes::default();
             holders(&world, &notes, 400 * MS);
             world.start(0);
@@ -228,7 +228,7 @@ fn a_server_that_crashes_forgets_what_it_is_to_forget() {
 
 #[test]
 fn a_process_that_stands_still_goes_on_and_one_that_dies_does_not() {
-    run(4, Topology::plain(3), async |world| {
+    run(4, &Topology::plain(3), async |world| {
         let notes = Notes::default();
         holders(&world, &notes, 20 * MS);
         let first = world.start(0);
@@ -256,7 +256,7 @@ fn a_process_that_stands_still_goes_on_and_one_that_dies_does_not() {
 
 #[test]
 fn a_task_that_panics_is_noted_and_the_world_goes_on() {
-    let (_, panics) = run_any(5, Topology::plain(1), async |world| {
+    let (_, panics) = run_any(5, &Topology::plain(1), async |world| {
         world.set_program(|_, _| Box::pin(async {}));
         let process = world.start(0);
         let task = world.spawn_in(process, async { panic!("on purpose") });
@@ -270,7 +270,7 @@ fn a_task_that_panics_is_noted_and_the_world_goes_on() {
 #[test]
 fn what_is_doubled_arrives_twice() {
     let arrived = |fault: Option<Fault>| {
-        let (_, trace) = run(6, Topology::plain(1), async |world| {
+        let (_, trace) = run(6, &Topology::plain(1), async |world| {
             let notes = Notes::default();
             holders(&world, &notes, 20 * MS);
             world.start(0);
