@@ -38,7 +38,7 @@ pub(super) fn calls(seed: u64, shape: &Shape, keys: u32) -> Vec<Call> {
         shape,
         keys,
         works: 0,
-        holds: rolls.pick(&[60, 300, 1_500]),
+        holds: rolls.pick(&[100, 600, 2_000]),
         cuts: rolls.pick(&[0, 10, 30]),
         routes: rolls.some(&Route::ALL, 30),
         rolls,

@@ -78,8 +78,12 @@ fn episodes(seed: u64, shape: &Shape) -> Vec<Episode> {
         }
         episode.steps.sort_by_key(|(at, _)| *at);
     }
-    if !shape.common.is_empty() && rolls.percent(50) {
-        late_ones = super::episodes::late(shape, &mut rolls);
+    if !shape.common.is_empty() {
+        late_ones = match rolls.below(3) {
+            0 => super::episodes::late(shape, &mut rolls),
+            1 => super::episodes::common(shape, &mut rolls),
+            _ => Vec::new(),
+        };
     }
     all.retain(|episode| shape.class == Class::Beyond || shape.covers(episode));
     all.extend(late_ones);

@@ -41,7 +41,7 @@ pub(super) fn shape(seed: u64, class: Class, length: u64) -> Shape {
         (2, Nodes::Plain(7)),
         (8, Nodes::Masking(4)),
         (2, Nodes::Masking(6)),
-        (12, Nodes::Replicas),
+        (14, Nodes::Replicas),
         (16, Nodes::Sentinels),
         (9, Nodes::Overlapping),
     ]);
@@ -155,8 +155,11 @@ fn one_place(place: u32, nodes: Nodes, first: &Settings, rolls: &mut Rolls) -> P
         let from = if place % 2 == 0 { 0 } else { count - 3 };
         own.nodes = (from..from + 3).collect();
         own.lazy = rolls.percent(40);
+        // One that lists have in common may forget once, if this is so.
+        own.skew = own.skew.map(|skew| skew.max(1_000));
     }
-    if rolls.percent(40) {
+    let is_mixed = nodes != Nodes::Overlapping;
+    if is_mixed && rolls.percent(40) {
         own.ttl = rolls.pick(&[300, own.ttl, own.max_ttl]);
     }
     let start = if rolls.percent(85) {
@@ -170,7 +173,7 @@ fn one_place(place: u32, nodes: Nodes, first: &Settings, rolls: &mut Rolls) -> P
     // A new version of the program has other settings.
     let mut next = own;
     next.bootstrap = false;
-    if rolls.percent(30) {
+    if is_mixed && rolls.percent(30) {
         next.ttl = rolls.pick(&[300, 700, next.max_ttl]);
         next.max_hold = rolls.pick(&[2_000, 10_000]).max(next.ttl);
     }

@@ -10,7 +10,7 @@ use super::history::{Sample, What};
 use super::scene::{Live, Lost, Scene};
 use super::servers::{Stored, backing, hash, is_lock, stored};
 use crate::checkers::Terms;
-use crate::plan::Action;
+use crate::plan::{Action, Replicas};
 use crate::world::{Fault, HostId};
 
 /// How often.
@@ -43,7 +43,8 @@ fn look_at_holders(scene: &Scene) {
             drift,
             ..
         } = *live;
-        let owner = &state.history.holders[holder].owner;
+        let about = &state.history.holders[holder];
+        let (owner, replicas) = (&about.owner, scene.settings(about.process).replicas);
         let nodes = backing(scene, live, owner, &mut seen);
         let left = live.handle.remaining().as_micros() as u64;
         // Those that are down count as if they had it.
@@ -53,6 +54,7 @@ fn look_at_holders(scene: &Scene) {
             left,
             quorum,
             nodes,
+            waits: replicas == Replicas::Required,
             drift,
         };
         state.history.push(at, What::Sample(sample));

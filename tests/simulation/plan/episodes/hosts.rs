@@ -166,3 +166,16 @@ pub(super) fn majority(shape: &Shape, rolls: &mut Rolls, at: u64) -> Vec<Episode
     };
     groups.into_iter().map(one).collect()
 }
+
+/// A node that two lists have in common forgets once, while all who use it reach it: it may take the other list then,
+/// and both lists stop.
+pub(in crate::plan) fn common(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> {
+    let Some(group) = shape.common.first().copied() else {
+        return Vec::new();
+    };
+    let mut made = Made::new("common", rolls.range(3_000, 7_000));
+    let host = shape.topology.master(group as usize);
+    made.add(0, Fault::Flush { host });
+    made.loses(group, Seen::Yes);
+    vec![made.done()]
+}

@@ -10,6 +10,7 @@ use super::settings::Shape;
 use super::{Class, Episode, Seen};
 use crate::world::Fault;
 
+pub(super) use self::hosts::common;
 pub(super) use self::network::late;
 
 /// A kind of fault.
@@ -115,7 +116,8 @@ impl Kind {
         match self {
             Self::Cut | Self::Partition => 8,
             Self::Slow | Self::Forget | Self::OldData | Self::Freeze | Self::Pause => 5,
-            Self::Break | Self::Flush | Self::Failback | Self::Failover | Self::Kill => 4,
+            Self::Failback | Self::Failover => 6,
+            Self::Break | Self::Flush | Self::Kill => 4,
             Self::Crash | Self::Drain | Self::Duplicate | Self::Evict | Self::Clients => 3,
             Self::Rates | Self::Jitter | Self::Dates => 3,
             Self::StepBack | Self::StepAhead | Self::Full | Self::Lag => 2,
