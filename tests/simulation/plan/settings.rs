@@ -203,14 +203,13 @@ fn disagree(places: &mut [Place], class: Class, rolls: &mut Rolls) {
     for settings in &mut lives[from..] {
         settings.bootstrap = false;
         match what {
-            0 => settings.skew = None,
+            0 | 6 => settings.skew = None,
             1 => settings.keep = None,
             2 => settings.max_ttl += 1_000,
             3 => settings.namespace = "other".to_owned(),
             4 if settings.nodes.len() > 3 => settings.mask = 1 - settings.mask.min(1),
             4 => settings.ttl = settings.max_ttl + 1_000,
             5 => settings.watchers = 1,
-            6 => settings.skew = None,
             _ => settings.replicas = Replicas::Plain,
         }
     }

@@ -115,15 +115,13 @@ impl Kind {
     pub(super) const fn most(self) -> u64 {
         match self {
             Self::Cut | Self::Partition => 8,
-            Self::Slow | Self::Forget | Self::OldData | Self::Freeze | Self::Pause => 5,
             Self::Failback | Self::Failover => 6,
+            Self::Slow | Self::Forget | Self::OldData | Self::Freeze | Self::Pause => 5,
             Self::Break | Self::Flush | Self::Kill => 4,
             Self::Crash | Self::Drain | Self::Duplicate | Self::Evict | Self::Clients => 3,
-            Self::Rates | Self::Jitter | Self::Dates => 3,
-            Self::StepBack | Self::StepAhead | Self::Full | Self::Lag => 2,
-            Self::Scribble | Self::Suspend | Self::Majority => 2,
             // It goes on through the whole plan.
             Self::Flaky => 1,
+            _ => 2,
         }
     }
 
@@ -131,8 +129,7 @@ impl Kind {
     pub(super) fn may_be(self, shape: &Shape) -> bool {
         let beyond = shape.class == Class::Beyond;
         match self {
-            Self::Forget | Self::OldData | Self::Flush => beyond || shape.spare > 0,
-            Self::Evict => beyond || shape.spare > 0,
+            Self::Forget | Self::OldData | Self::Flush | Self::Evict => beyond || shape.spare > 0,
             Self::Failback => !shape.with_replicas(false).is_empty(),
             Self::Failover => !shape.with_replicas(true).is_empty(),
             Self::Lag => shape.topology.groups.iter().any(|group| group.replicas > 0),
@@ -145,8 +142,7 @@ impl Kind {
     /// Whether plans of this shape are made for it.
     pub(super) fn is_important(self, shape: &Shape) -> bool {
         match self {
-            Self::Flaky | Self::Forget | Self::OldData => true,
-            Self::Failback | Self::Failover => true,
+            Self::Flaky | Self::Forget | Self::OldData | Self::Failback | Self::Failover => true,
             Self::StepAhead => shape.class == Class::Within,
             _ => false,
         }
