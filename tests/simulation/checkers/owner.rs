@@ -30,7 +30,7 @@ pub(super) fn check(history: &History, _: &Terms) -> Vec<Violation> {
             }
             _ => continue,
         };
-        if sample.waits || ended.contains(&history.holders[sample.holder].owner) {
+        if sample.may_go || ended.contains(&history.holders[sample.holder].owner) {
             continue;
         }
         if let Some((before, earlier)) = last.insert(sample.holder, (*at, sample)) {
@@ -73,7 +73,7 @@ mod tests {
             left: 500_000,
             quorum: 2,
             nodes: [(0, Some(900)), (1, kept)].into_iter().collect(),
-            waits: false,
+            may_go: false,
             drift: 0,
         })
     }

@@ -67,7 +67,7 @@ mod tests {
             left: 500_000,
             quorum: 2,
             nodes: nodes.iter().copied().collect(),
-            waits: false,
+            may_go: false,
             drift: 12_000,
         });
         let mut events = vec![(100, sample)];

@@ -35,6 +35,7 @@ fn look_at_holders(scene: &Scene) {
     let mut state = scene.state();
     let state = &mut *state;
     state.live.retain(|live| !live.handle.is_lost());
+    let may_go = replicas_differ(scene);
     let mut seen: BTreeMap<HostId, Vec<Stored>> = BTreeMap::new();
     for live in &state.live {
         let Live {
@@ -54,11 +55,18 @@ fn look_at_holders(scene: &Scene) {
             left,
             quorum,
             nodes,
-            waits: replicas == Replicas::Required,
+            may_go: may_go || replicas == Replicas::Required,
             drift,
         };
         state.history.push(at, What::Sample(sample));
     }
+}
+
+/// Whether a replica may count on another end of a lock than its master, whose clock was set.
+fn replicas_differ(scene: &Scene) -> bool {
+    let groups = &scene.world.topology().groups;
+    let is_set = |fault: &Fault| matches!(fault, Fault::HostStep { .. });
+    groups.iter().any(|group| group.replicas > 0) && scene.plan.faults().any(is_set)
 }
 
 /// Locks that nobody holds, each with its owner, and since when.
