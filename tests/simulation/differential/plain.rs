@@ -81,7 +81,7 @@ impl Plain {
     }
 
     fn read(reply: Reply) -> Self {
-        let all = |items: Vec<Reply>| items.into_iter().map(|item| Self::read(item)).collect();
+        let all = |items: Vec<Reply>| items.into_iter().map(Self::read).collect();
         let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
         match reply {
             Reply::Status(status) => Self::Status(text(&status)),

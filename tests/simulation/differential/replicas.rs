@@ -4,7 +4,7 @@
 
 use super::plain::{self, Plain};
 use super::wire::{Event, Real, Simulated, Wire, ask, packed};
-use super::words::{RUN_ID, Words, texts};
+use super::words::{KEYS, RUN_ID, Words, texts};
 use super::{BEGIN, SEQUENCE, calls, scripts, snippets};
 use crate::server::dice::Dice;
 use crate::support::server::Kind;
@@ -159,11 +159,10 @@ fn hear(couple: &mut dyn Couple, number: usize, words: &[Vec<u8>]) -> Plain {
 
 /// What is stored on a server: each key with what clients are told of it.
 fn stored(couple: &mut dyn Couple, number: usize) -> Vec<Plain> {
-    let keys = hear(couple, number, &texts(&["KEYS", "*"]));
-    let mut all = vec![keys.clone()];
-    for key in plain::strings(&[keys]) {
+    let mut all = vec![hear(couple, number, &texts(&["KEYS", "*"]))];
+    for key in KEYS {
         for about in ["TYPE", "GET", "HGETALL", "PTTL"] {
-            all.push(hear(couple, number, &[about.into(), key.clone()]));
+            all.push(hear(couple, number, &texts(&[about, key])));
         }
     }
     all
@@ -214,7 +213,7 @@ fn play(couple: &mut dyn Couple, seed: u64) -> Vec<(String, Vec<Plain>)> {
             .collect();
         heard.push((format!("{number}: {}", texts.join(" ")), vec![reply]));
         couple.settle();
-        if step % 20 == 0 || step == SEQUENCE / 2 {
+        if step % 10 == 0 || step == SEQUENCE / 2 {
             for number in 0..2 {
                 heard.push((format!("the keys of {number}"), stored(couple, number)));
                 let lines = standing(couple, number).join(", ");

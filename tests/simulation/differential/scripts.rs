@@ -19,8 +19,11 @@ pub(super) struct Script {
     pub(super) hash: String,
     /// A sentence of its text, by which it is known.
     pub(super) known_by: &'static str,
-    make: fn(&mut Words) -> Call,
+    make: Make,
 }
+
+/// Makes random keys and arguments of a script.
+type Make = fn(&mut Words) -> Call;
 
 /// What a script is called with.
 #[derive(Default)]
@@ -30,7 +33,7 @@ struct Call {
 }
 
 /// Each script by a sentence that no script before it has, in the order in which the crate loads them, and its calls.
-const KINDS: [(&str, fn(&mut Words) -> Call); 12] = [
+const KINDS: [(&str, Make); 12] = [
     ("-- Acquires a lock: all of its keys or none.", acquire),
     (
         "-- Sets the ttl of many locks again, each only if its owner still holds it.",
@@ -199,7 +202,7 @@ pub(super) fn call(words: &mut Words) -> Vec<Vec<u8>> {
     let script = &all()[words.dice.below(KINDS.len())];
     let mut made = (script.make)(words);
     // A spoilt number of keys would have the script that loops over locks loop for ever.
-    if !std::ptr::fn_addr_eq(script.make, extend as fn(&mut Words) -> Call) {
+    if !std::ptr::fn_addr_eq(script.make, extend as Make) {
         words.spoil(&mut made.keys, 0);
         words.spoil(&mut made.args, 0);
     }

@@ -184,8 +184,15 @@ impl Command {
 
     /// Whether this is its name, or its part after the bar.
     fn is_called(&self, word: &[u8]) -> bool {
-        let own = self.name.rsplit('|').next().unwrap_or_default();
-        own.as_bytes().eq_ignore_ascii_case(word)
+        let name = self.name.as_bytes();
+        let Some((before, own)) = name
+            .len()
+            .checked_sub(word.len())
+            .map(|at| name.split_at(at))
+        else {
+            return false;
+        };
+        matches!(before.last(), None | Some(b'|')) && own.eq_ignore_ascii_case(word)
     }
 }
 
@@ -242,7 +249,7 @@ pub(super) fn find(words: &[&[u8]], flavor: Flavor) -> Result<&'static Command, 
 }
 
 /// As much of a word as fits. Texts of C end at a zero.
-fn shown(word: &[u8], room: usize) -> &[u8] {
+pub(super) fn shown(word: &[u8], room: usize) -> &[u8] {
     let end = word.iter().take(room).position(|byte| *byte == 0);
     &word[..end.unwrap_or(word.len().min(room))]
 }

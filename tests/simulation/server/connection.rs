@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::commands::{Call, NO_INTEGER, SYNTAX, wrong_arity};
+use super::commands::{Call, NO_INTEGER, SYNTAX, shown, wrong_arity};
 use super::numbers::integer;
 use super::resp::Reply;
 use super::{Flavor, Server};
@@ -110,7 +110,12 @@ pub(super) fn hello(server: &mut Server, call: &Call<'_>) -> Reply {
                 rest
             }
             _ => {
-                let text = [b"ERR Syntax error in HELLO option '", *option, b"'"].concat();
+                let text = [
+                    b"ERR Syntax error in HELLO option '",
+                    shown(option, usize::MAX),
+                    b"'",
+                ]
+                .concat();
                 return Reply::Error(Cow::Owned(text));
             }
         };
@@ -182,7 +187,12 @@ pub(super) fn set_info(_: &mut Server, call: &Call<'_>) -> Reply {
     {
         Reply::OK
     } else {
-        let text = [b"ERR Unrecognized option '", attribute, b"'"].concat();
+        let text = [
+            b"ERR Unrecognized option '",
+            shown(attribute, usize::MAX),
+            b"'",
+        ]
+        .concat();
         Reply::Error(Cow::Owned(text))
     }
 }

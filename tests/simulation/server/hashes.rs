@@ -57,7 +57,7 @@ pub(super) fn hlen(server: &mut Server, call: &Call<'_>) -> Reply {
 }
 
 pub(super) fn hset(server: &mut Server, call: &Call<'_>) -> Reply {
-    if call.words.len() % 2 != 0 {
+    if !call.words.len().is_multiple_of(2) {
         return wrong_arity("hset");
     }
     let before = match hash(server, call) {

@@ -6,7 +6,10 @@ use super::commands::Call;
 use super::resp::Reply;
 use super::{Flavor, Server};
 
-const SECTIONS: [(&str, fn(&Server, &mut String)); 6] = [
+/// Appends a section.
+type Section = fn(&Server, &mut String);
+
+const SECTIONS: [(&str, Section); 6] = [
     ("server", server),
     ("memory", memory),
     ("stats", stats),

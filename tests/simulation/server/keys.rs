@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::Server;
-use super::commands::{Call, NO_INTEGER, SYNTAX};
+use super::commands::{Call, NO_INTEGER, SYNTAX, shown};
 use super::data::{Change, Value};
 use super::numbers::integer;
 use super::resp::Reply;
@@ -100,7 +100,7 @@ impl Conditions {
                 b"gt" => all.later = true,
                 b"lt" => all.earlier = true,
                 _ => {
-                    let text = [b"ERR Unsupported option ", *word].concat();
+                    let text = [b"ERR Unsupported option ", shown(word, usize::MAX)].concat();
                     return Err(Reply::Error(Cow::Owned(text)));
                 }
             }

@@ -35,8 +35,8 @@ pub(super) fn shortest(number: f64) -> String {
     if !number.is_finite() {
         return special(number);
     }
-    // All of these are exact.
-    if number.fract() == 0.0 && number.abs() < 9.2e18 {
+    // All of these are exact. Servers leave out the greater half.
+    if number.fract() == 0.0 && number.abs() <= 2_f64.powi(62) {
         return truncated(number).to_string();
     }
     let scientific = format!("{:e}", number.abs());
@@ -79,7 +79,7 @@ fn trim(digits: &str) -> &str {
 #[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
 pub(super) fn truncated(number: f64) -> i64 {
     // Both bounds are exact; the upper one is the first number that does not fit.
-    let bound = 9_223_372_036_854_775_808.0;
+    let bound = 2_f64.powi(63);
     if (-bound..bound).contains(&number) {
         number as i64
     } else {
@@ -135,6 +135,7 @@ fn numbers_are_written_as_in_c() {
         (1e17, "100000000000000000"),
         (1.5e-7, "1.5e-7"),
         (1e300, "1e+300"),
+        (9e18, "9e+18"),
         (1.25e21, "1.25e+21"),
         (f64::NEG_INFINITY, "-inf"),
     ] {
