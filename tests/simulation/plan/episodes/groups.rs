@@ -1,0 +1,135 @@
+//! Faults of servers with replicas: they lag, and one takes the place of another.
+
+use super::super::Seen;
+use super::super::rolls::Rolls;
+use super::super::settings::Shape;
+use super::network::apart;
+use super::{Kind, Made};
+use crate::world::{Fault, HostId};
+
+pub(super) fn replicas(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
+    let watched = kind == Kind::Failover;
+    let mut groups = shape.with_replicas(watched);
+    if kind == Kind::Lag {
+        groups.extend(shape.with_replicas(!watched));
+    }
+    let group = rolls.pick(&groups);
+    let servers = shape.topology.servers(group as usize);
+    match kind {
+        Kind::Lag => lag(&servers, rolls, made),
+        Kind::Failback => {
+            back_and_forth(&servers, rolls, made);
+            made.loses(group, Seen::Yes);
+        }
+        _ => {
+            fail_over(shape, group, &servers, rolls, made);
+            made.loses(group, Seen::Yes);
+        }
+    }
+}
+
+fn lag(servers: &[HostId], rolls: &mut Rolls, made: &mut Made) {
+    let replica = servers[1];
+    let time = rolls.range(300, 3_000);
+    if rolls.percent(50) {
+        made.add(
+            0,
+            Fault::ReplicaLag {
+                host: replica,
+                ms: rolls.wide(5, 500),
+            },
+        );
+        made.add(
+            time,
+            Fault::ReplicaLag {
+                host: replica,
+                ms: 0,
+            },
+        );
+    } else {
+        made.add(
+            0,
+            Fault::ReplicaCut {
+                host: replica,
+                on: true,
+            },
+        );
+        made.add(
+            time,
+            Fault::ReplicaCut {
+                host: replica,
+                on: false,
+            },
+        );
+    }
+}
+
+/// A replica takes the place of its master, whose data it replaces by its own, and gives it back.
+fn back_and_forth(servers: &[HostId], rolls: &mut Rolls, made: &mut Made) {
+    let (master, replica) = (servers[0], servers[1]);
+    let mut after = rolls.wide(10, 1_500);
+    if rolls.percent(70) {
+        made.add(
+            0,
+            Fault::ReplicaCut {
+                host: replica,
+                on: true,
+            },
+        );
+    }
+    made.add(after, Fault::Promote { host: replica });
+    after += rolls.wide(5, 1_500);
+    made.add(
+        after,
+        Fault::Demote {
+            host: master,
+            of: replica,
+        },
+    );
+    after += rolls.wide(5, 300);
+    made.add(after, Fault::Promote { host: master });
+    after += rolls.wide(5, 500);
+    made.add(
+        after,
+        Fault::Demote {
+            host: replica,
+            of: master,
+        },
+    );
+    made.add(
+        after,
+        Fault::ReplicaCut {
+            host: replica,
+            on: false,
+        },
+    );
+}
+
+/// The Sentinels of a group choose a master.
+fn fail_over(shape: &Shape, group: u32, servers: &[HostId], rolls: &mut Rolls, made: &mut Made) {
+    let to = rolls.pick(servers);
+    if rolls.percent(40) {
+        made.add(0, Fault::ReplicaCut { host: to, on: true });
+    }
+    let after = rolls.wide(5, 800);
+    // The number of a failover is higher than that of every one before.
+    let epoch = made.at;
+    let (learn_ms, demote_ms) = if rolls.percent(70) {
+        let time = after + rolls.range(500, 7_000);
+        apart(shape, rolls, made, (group, to), time);
+        // The old master learns of it when the network is whole again.
+        (rolls.wide(5, 1_000), time - after + rolls.wide(1, 500))
+    } else {
+        (rolls.wide(5, 3_000), rolls.wide(5, 6_000))
+    };
+    made.add(
+        after,
+        Fault::Failover {
+            group,
+            to,
+            epoch,
+            learn_ms,
+            demote_ms,
+        },
+    );
+}

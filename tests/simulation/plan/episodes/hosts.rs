@@ -1,0 +1,181 @@
+//! Faults of servers: what they forget, their clocks, and their room.
+
+use super::super::rolls::Rolls;
+use super::super::settings::Shape;
+use super::super::{Episode, Seen};
+use super::{Kind, Made};
+use crate::world::{Fault, Memory};
+
+pub(super) fn host(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
+    let group = rolls.pick(&shape.groups());
+    let master = shape.topology.master(group as usize);
+    let host = master;
+    let back_after_ms = rolls.wide(10, 3_000);
+    let silent = rolls.percent(40);
+    let crash = |memory| Fault::Crash {
+        host,
+        memory,
+        back_after_ms,
+        silent,
+    };
+    match kind {
+        Kind::Crash => {
+            let host = rolls.pick(&shape.hosts());
+            let memory = Memory::All;
+            made.add(
+                0,
+                Fault::Crash {
+                    host,
+                    memory,
+                    back_after_ms,
+                    silent,
+                },
+            );
+        }
+        Kind::Freeze => {
+            let host = rolls.pick(&shape.hosts());
+            made.add(0, Fault::Freeze { host });
+            made.add(rolls.wide(30, 4_000), Fault::Thaw { host });
+        }
+        Kind::Flush => {
+            made.add(0, Fault::Flush { host });
+            made.loses(group, Seen::Yes);
+        }
+        Kind::OldData => {
+            let age_ms = rolls.wide(50, 4_000);
+            let memory = if rolls.percent(75) {
+                Memory::Old { age_ms }
+            } else {
+                Memory::Cut { ms: age_ms }
+            };
+            made.add(0, crash(memory));
+            made.loses(group, Seen::Yes);
+        }
+        _ => {
+            let percent = rolls.range(10, 90) as u32;
+            let memory = if rolls.percent(70) {
+                Memory::None
+            } else {
+                Memory::Some { percent }
+            };
+            made.add(0, crash(memory));
+            made.loses(group, Seen::Yes);
+        }
+    }
+}
+
+/// No clock that leases depend on runs faster or slower than the drift allows for: together less than a hundredth.
+const MOST_PPM: u64 = 3_500;
+
+pub(super) fn clocks(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
+    let group = rolls.pick(&shape.groups());
+    let host = shape.topology.master(group as usize);
+    let process = rolls.pick(&shape.places());
+    match kind {
+        Kind::Rates => {
+            let ppm = rolls.below(2 * MOST_PPM) as i64 - MOST_PPM as i64;
+            if rolls.percent(50) {
+                made.add(0, Fault::HostRate { host, ppm });
+            } else {
+                made.add(0, Fault::ProcessRate { process, ppm });
+            }
+        }
+        Kind::StepBack => {
+            let ms = -(rolls.wide(1, 1_500) as i64);
+            made.add(0, Fault::HostStep { host, ms });
+        }
+        Kind::StepAhead => {
+            let group = rolls.pick(&shape.unseen);
+            let host = shape.topology.master(group as usize);
+            let ms = rolls.wide(100, 20_000) as i64;
+            made.add(0, Fault::HostStep { host, ms });
+            made.loses(group, Seen::No);
+        }
+        _ => {
+            let ms = rolls.range(1, 150) as i64;
+            made.add(
+                0,
+                Fault::ProcessStep {
+                    process,
+                    ms: if rolls.percent(50) { ms } else { -ms },
+                },
+            );
+        }
+    }
+}
+
+pub(super) fn server(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
+    let group = rolls.pick(&shape.groups());
+    let host = shape.topology.master(group as usize);
+    match kind {
+        Kind::Evict => {
+            let unseen = shape.unseen.contains(&group) && rolls.percent(50);
+            // By then each process that can reach it has seen that it may evict, and uses it no more.
+            let after = if unseen { 0 } else { 2_700 };
+            made.add(0, Fault::EvictionPolicy { host, on: true });
+            for _ in 0..rolls.range(1, 3) {
+                let keys = rolls.range(1, 20) as u32;
+                made.add(after + rolls.below(500), Fault::Evict { host, keys });
+            }
+            made.add(
+                after + rolls.range(501, 1_200),
+                Fault::EvictionPolicy { host, on: false },
+            );
+            made.loses(group, if unseen { Seen::No } else { Seen::Yes });
+        }
+        Kind::Full => {
+            made.add(0, Fault::OutOfMemory { host, on: true });
+            made.add(
+                rolls.wide(50, 4_000),
+                Fault::OutOfMemory { host, on: false },
+            );
+        }
+        Kind::Scribble => {
+            let seed = rolls.below(1 << 32);
+            made.add(0, Fault::Scribble { host, seed });
+        }
+        _ => {
+            if rolls.percent(50) {
+                made.add(0, Fault::FlushScripts { host });
+            } else {
+                made.add(0, Fault::KillClients { host });
+            }
+        }
+    }
+}
+
+/// Most nodes lose everything at once.
+pub(super) fn majority(shape: &Shape, rolls: &mut Rolls, at: u64) -> Vec<Episode> {
+    let groups = rolls.some(&shape.groups(), 80);
+    let one = |group: u32| {
+        let mut made = Made::new("majority", at + rolls.below(50));
+        let host = shape.topology.master(group as usize);
+        let memory = Memory::None;
+        let back_after_ms = rolls.wide(5, 500);
+        made.add(
+            0,
+            Fault::Crash {
+                host,
+                memory,
+                back_after_ms,
+                silent: false,
+            },
+        );
+        made.loses(group, Seen::Yes);
+        made.done()
+    };
+    groups.into_iter().map(one).collect()
+}
+
+/// A node that two lists have in common forgets once, while all who use it reach it: it may take the other list then,
+/// and both lists stop.
+pub(in crate::plan) fn common(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> {
+    let Some(group) = shape.common.first().copied() else {
+        return Vec::new();
+    };
+    let mut made = Made::new("common", rolls.range(3_000, 7_000));
+    let host = shape.topology.master(group as usize);
+    made.add(0, Fault::Flush { host });
+    made.loses(group, Seen::Yes);
+    vec![made.done()]
+}

@@ -1,0 +1,213 @@
+//! Faults of the network: cuts of all kinds, and what arrives late.
+
+use super::super::Episode;
+use super::super::generate::QUIET;
+use super::super::rolls::Rolls;
+use super::super::settings::Shape;
+use super::{Kind, Made};
+use crate::world::{Fault, HostId, Way};
+
+fn way(rolls: &mut Rolls) -> Way {
+    rolls.weighted(&[(3, Way::Both), (1, Way::There), (1, Way::Back)])
+}
+
+/// One process is cut off from one host, in one of the ways in which that happens.
+fn cut(process: u32, host: HostId, rolls: &mut Rolls) -> Vec<Fault> {
+    match rolls.below(4) {
+        0 => vec![Fault::Hold {
+            process,
+            host,
+            way: way(rolls),
+        }],
+        1 => vec![Fault::Lose {
+            process,
+            host,
+            way: way(rolls),
+        }],
+        2 => vec![
+            Fault::Refuse { process, host },
+            Fault::Break { process, host },
+        ],
+        _ => vec![Fault::Hold {
+            process,
+            host,
+            way: Way::Both,
+        }],
+    }
+}
+
+pub(super) fn network(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
+    let (places, hosts) = (shape.places(), shape.hosts());
+    let time = rolls.wide(100, 6_000);
+    match kind {
+        Kind::Slow => {
+            let max_ms = rolls.wide(3, 300);
+            for process in rolls.some(&places, 40) {
+                for host in rolls.some(&hosts, 40) {
+                    let min_ms = rolls.below(max_ms);
+                    made.add(
+                        0,
+                        Fault::Delay {
+                            process,
+                            host,
+                            min_ms,
+                            max_ms,
+                        },
+                    );
+                    made.add(time, Fault::Heal { process, host });
+                }
+            }
+        }
+        Kind::Cut => {
+            let (process, host) = (rolls.pick(&places), rolls.pick(&hosts));
+            for fault in cut(process, host, rolls) {
+                made.add(0, fault);
+            }
+            made.add(time, Fault::Heal { process, host });
+        }
+        Kind::Break => {
+            for host in rolls.some(&hosts, 30) {
+                for process in rolls.some(&places, 50) {
+                    made.add(0, Fault::Break { process, host });
+                }
+            }
+        }
+        _ => {
+            // Each process and each host is on one side; some hosts are on both.
+            let sides: Vec<bool> = places.iter().map(|_| rolls.percent(50)).collect();
+            for host in hosts {
+                let side = rolls.weighted(&[(35, Some(true)), (35, Some(false)), (30, None)]);
+                for (process, own) in places.iter().zip(&sides) {
+                    if side.is_none_or(|side| side == *own) {
+                        continue;
+                    }
+                    let process = *process;
+                    for fault in cut(process, host, rolls) {
+                        made.add(0, fault);
+                    }
+                    made.add(time, Fault::Heal { process, host });
+                }
+            }
+        }
+    }
+}
+
+/// What connections carried arrives late, or once more.
+pub(super) fn copies(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
+    let (process, host) = (rolls.pick(&shape.places()), rolls.pick(&shape.hosts()));
+    let late_ms = rolls.wide(20, 5_000);
+    if kind == Kind::Drain {
+        made.add(
+            0,
+            Fault::DrainLate {
+                process,
+                host,
+                late_ms,
+            },
+        );
+        let time = rolls.range(50, 1_500);
+        if rolls.percent(60) {
+            made.add(
+                time,
+                Fault::Hold {
+                    process,
+                    host,
+                    way: Way::Both,
+                },
+            );
+            made.add(
+                time + rolls.range(50, 1_000),
+                Fault::Break { process, host },
+            );
+        } else {
+            made.add(time, Fault::Break { process, host });
+        }
+        made.add(time + 2_000, Fault::Heal { process, host });
+    } else {
+        made.add(
+            0,
+            Fault::Duplicate {
+                process,
+                host,
+                late_ms,
+            },
+        );
+        made.add(rolls.range(100, 3_000), Fault::Heal { process, host });
+    }
+}
+
+/// The network is in two parts, with the new master of a group and most of its Sentinels on one side and its other
+/// servers on the other. That is why there is a new one.
+pub(super) fn apart(
+    shape: &Shape,
+    rolls: &mut Rolls,
+    made: &mut Made,
+    new: (u32, HostId),
+    time: u64,
+) {
+    let (group, to) = new;
+    let servers = shape.topology.servers(group as usize);
+    let places = shape.places();
+    let sides: Vec<bool> = places.iter().map(|_| rolls.percent(50)).collect();
+    let mut left_behind = rolls.below(4);
+    for host in shape.hosts() {
+        let side = if shape.group(host) != group {
+            rolls.weighted(&[(30, Some(true)), (30, Some(false)), (40, None)])
+        } else if servers.contains(&host) {
+            Some(host == to)
+        } else {
+            left_behind = left_behind.wrapping_sub(1);
+            Some(left_behind != 0)
+        };
+        for (process, own) in places.iter().zip(&sides) {
+            if side.is_some_and(|side| side != *own) {
+                let process = *process;
+                for fault in cut(process, host, rolls) {
+                    made.add(0, fault);
+                }
+                made.add(time, Fault::Heal { process, host });
+            }
+        }
+    }
+}
+
+/// Through the whole plan, each process is cut off now from these hosts, now from those.
+pub(super) fn flaky(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> {
+    let chance = rolls.pick(&[8, 15, 25]);
+    let longest = rolls.pick(&[700, 1_500, 4_000]);
+    let mut all = Vec::new();
+    for host in shape.hosts() {
+        for process in shape.places() {
+            let mut at = QUIET + rolls.below(longest);
+            while at < shape.length {
+                let time = rolls.range(100, longest);
+                if rolls.percent(chance) {
+                    let mut made = Made::new(Kind::Flaky.name(), at);
+                    for fault in cut(process, host, rolls) {
+                        made.add(0, fault);
+                    }
+                    made.add(time, Fault::Heal { process, host });
+                    all.push(made.done());
+                }
+                at += time + 1;
+            }
+        }
+    }
+    all
+}
+
+/// A node that two lists have in common is cut off from some processes before anything was granted.
+pub(in crate::plan) fn late(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> {
+    let mut made = Made::new("late", 0);
+    let time = rolls.wide(300, 5_000);
+    for group in &shape.common {
+        let host = shape.topology.master(*group as usize);
+        for process in rolls.some(&shape.places(), 70) {
+            for fault in cut(process, host, rolls) {
+                made.add(0, fault);
+            }
+            made.add(time, Fault::Heal { process, host });
+        }
+    }
+    vec![made.done()]
+}

@@ -1,0 +1,43 @@
+//! Faults of processes.
+
+use super::super::rolls::Rolls;
+use super::super::settings::Shape;
+use super::{Kind, Made};
+use crate::world::Fault;
+
+pub(super) fn processes(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
+    let process = rolls.pick(&shape.places());
+    match kind {
+        Kind::Pause => {
+            made.add(0, Fault::Pause { process });
+            made.add(rolls.wide(30, 5_000), Fault::Resume { process });
+        }
+        Kind::Kill => {
+            made.add(0, Fault::Kill { process });
+            made.add(rolls.wide(5, 3_000), Fault::Start { process });
+        }
+        Kind::Jitter => {
+            let (permille, max_ms) = (rolls.range(5, 100) as u32, rolls.wide(1, 20));
+            made.add(
+                0,
+                Fault::Jitter {
+                    process,
+                    permille,
+                    max_ms,
+                },
+            );
+            let quiet = Fault::Jitter {
+                process,
+                permille: 0,
+                max_ms: 0,
+            };
+            made.add(rolls.range(500, 4_000), quiet);
+        }
+        _ => made.add(
+            0,
+            Fault::Suspend {
+                ms: rolls.wide(20, 20_000),
+            },
+        ),
+    }
+}
