@@ -29,6 +29,8 @@ struct Way {
     unheard: AtomicBool,
     // Commands arrive so many milliseconds late.
     late: AtomicU64,
+    // For so many milliseconds others may count the server that the node had before.
+    settle: AtomicU64,
 }
 
 impl Link {
@@ -57,6 +59,12 @@ impl Link {
     pub(super) fn delay(&self, delay: Duration) {
         let late = u64::try_from(delay.as_millis()).unwrap();
         self.way.late.store(late, Ordering::SeqCst);
+    }
+
+    /// From now on other processes may count the server that the node had before for so long.
+    pub(super) fn settle(&self, settle: Duration) {
+        let settle = u64::try_from(settle.as_millis()).unwrap();
+        self.way.settle.store(settle, Ordering::SeqCst);
     }
 
     fn send<T: Send + 'static>(
@@ -158,6 +166,10 @@ impl Node for Link {
 
     fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         self.introduce(self.node.promote(request))
+    }
+
+    fn settle_time(&self) -> Duration {
+        Duration::from_millis(self.way.settle.load(Ordering::SeqCst))
     }
 
     fn close(&self) -> NodeFuture<()> {
