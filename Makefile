@@ -3,6 +3,7 @@
 #   make test     everything that can fail, on real servers
 #   make soak     servers that forget under load: ten minutes instead of one, 100 000 locks instead of 10 000, 500
 #                 duplicates of a request 20 times instead of once; prints what it counted
+#   make mutants  each known defect, switched on, with the test that finds it; REDLOCK_MUTANTS=all for slower tests, too
 #   make lint     formatting and clippy, for every feature alone too
 #   make powerset check every two features together
 #   make minimal-versions   the library with the oldest dependencies that the manifest allows
@@ -29,7 +30,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
-.PHONY: all help servers redis-server browser test soak lint powerset minimal-versions doc bench demo deny
+.PHONY: all help servers redis-server browser test soak mutants lint powerset minimal-versions doc bench demo deny
 all: lint doc test
 
 help:
@@ -88,6 +89,11 @@ soak: servers
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --profile soak --all-features; \
 	else set -x; \
 	$(CARGO) test --all-features --test chaos --test fencing --test idempotency_redis -- --nocapture --test-threads 1; fi
+
+# A build of its own: in no other does the code have the places where a defect can be switched on.
+mutants: export RUSTFLAGS := --cfg simulation --cfg tokio_unstable
+mutants: servers
+	$(CARGO) test --profile simulation --all-features --test mutants -- --nocapture --test-threads 1
 
 # Each feature by itself, because features only add and nobody tries them alone.
 lint:
