@@ -1,6 +1,7 @@
 # What a developer runs. `make test` needs nothing beforehand but Rust and, for servers and a browser, apt and Python.
 #
 #   make test     everything that can fail, on real servers
+#   make sim      SEEDS=500 fresh worlds of the simulator, or those from SEED=.. on; PLAN=file runs one plan again
 #   make soak     servers that forget under load: ten minutes instead of one, 100 000 locks instead of 10 000, 500
 #                 duplicates of a request 20 times instead of once; prints what it counted
 #   make mutants  each known defect, switched on, with the test that finds it; REDLOCK_MUTANTS=all for slower tests, too
@@ -30,7 +31,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
-.PHONY: all help servers redis-server browser test soak mutants lint powerset minimal-versions doc bench demo deny
+.PHONY: all help servers redis-server browser test sim soak mutants lint powerset minimal-versions doc bench demo deny
 all: lint doc test
 
 help:
@@ -80,7 +81,35 @@ test: servers browser
 	set -x; \
 	$(CARGO) $$run --all-features; \
 	$(CARGO) test --all-features --doc; \
-	$(CARGO) test --no-default-features --lib
+	$(CARGO) test --no-default-features --lib; \
+	$(MAKE) sim SEEDS=500 SIM_ONLY=
+
+# Of its own build, for what is compiled with these flags has a seam that the crate has not; so other artefacts, too.
+SIM_FLAGS := --cfg simulation --cfg tokio_unstable
+SIM_TARGET := $(or $(CARGO_TARGET_DIR),target/simulation)
+SEEDS ?= 500
+SEED ?=
+PLAN ?=
+SIM_ONLY ?= --exact runner::no_seed_breaks_a_promise
+sim: export RUSTFLAGS := $(RUSTFLAGS) $(SIM_FLAGS)
+sim: export CARGO_TARGET_DIR := $(SIM_TARGET)
+sim: export REDLOCK_SIM_SEEDS := $(SEEDS)
+sim:
+	@wrong() { \
+		echo "$$1" >&2; \
+		echo "usage: make sim [SEEDS=500] [SEED=first] | make sim PLAN=file; all but the file are numbers" >&2; \
+		exit 2; \
+	}; \
+	case "$(SEEDS)" in ''|*[!0-9]*|0) wrong "SEEDS=$(SEEDS) is not how many worlds to run";; esac; \
+	case "$(SEED)" in *[!0-9]*) wrong "SEED=$(SEED) is no seed";; esac; \
+	if [ -n "$(SEED)" ]; then export REDLOCK_SIM_SEED="$(SEED)"; fi; \
+	if [ -n "$(PLAN)" ]; then \
+		[ -r "$(PLAN)" ] || wrong "PLAN=$(PLAN) cannot be read"; \
+		export REDLOCK_SIM_PLAN="$$(realpath "$(PLAN)")"; \
+	fi; \
+	set -x; \
+	$(CARGO) test --profile simulation --all-features --test simulation -- \
+		--nocapture $(SIM_ONLY)
 
 soak: export REDLOCK_SOAK_SECONDS ?= 600
 soak: export REDLOCK_SOAK_ACQUISITIONS ?= 100000
@@ -90,8 +119,9 @@ soak: servers
 	else set -x; \
 	$(CARGO) test --all-features --test chaos --test fencing --test idempotency_redis -- --nocapture --test-threads 1; fi
 
-# A build of its own: in no other does the code have the places where a defect can be switched on.
-mutants: export RUSTFLAGS := --cfg simulation --cfg tokio_unstable
+# In the build of the simulator: in no other does the code have the places where a defect can be switched on.
+mutants: export RUSTFLAGS := $(RUSTFLAGS) $(SIM_FLAGS)
+mutants: export CARGO_TARGET_DIR := $(SIM_TARGET)
 mutants: servers
 	$(CARGO) test --profile simulation --all-features --test mutants -- --nocapture --test-threads 1
 

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
+use crate::task;
 use crate::trace::Caller;
 
 /// Work that runs in its caller's task, and continues in a task of its own once the caller has dropped it.
@@ -63,7 +64,7 @@ impl<T: 'static> Drop for Detached<T> {
     fn drop(&mut self) {
         if let (Some(work), true) = (self.work.take(), self.begun) {
             let rest = async move { drop(work.await) };
-            self.runtime.spawn(self.caller.around(rest));
+            task::spawn_on(&self.runtime, self.caller.around(rest));
         }
     }
 }

@@ -136,7 +136,12 @@ pub mod node;
 mod policy;
 mod problem;
 mod protocol;
+mod random;
 mod record;
+#[cfg(simulation)]
+#[doc(hidden)]
+pub mod simulation;
+mod task;
 mod token;
 mod trace;
 #[cfg_attr(

@@ -19,6 +19,7 @@ use crate::manager::shared::Shared;
 use crate::manager::tasks::TaskTracker;
 use crate::mutant::{self, Mutant};
 use crate::node::{Node, NodeContext, NodeError, NodeState, ServerRegistry};
+use crate::task;
 
 impl LockManager {
     /// Starts the nodes and the watchdog, without waiting for any reply.
@@ -45,23 +46,28 @@ impl LockManager {
         if bootstrap {
             shared.voting.trust_new(true);
             let voting = Arc::downgrade(&shared.voting);
-            runtime.spawn(async move {
+            let trust_no_longer = async move {
                 sleep(limit).await;
                 if let Some(voting) = voting.upgrade() {
                     voting.trust_new(false);
                 }
-            });
+            };
+            task::spawn_on(&runtime, trust_no_longer);
         }
-        runtime.spawn(watch(Arc::downgrade(&shared), Arc::clone(&shared.registry)));
+        let watchdog = watch(Arc::downgrade(&shared), Arc::clone(&shared.registry));
+        task::spawn_on(&runtime, watchdog);
         #[cfg(feature = "metrics")]
-        runtime.spawn(crate::manager::nodes::gauge::gauge(
-            Arc::downgrade(&shared.node_set),
-            Arc::clone(&shared.voting),
-        ));
+        task::spawn_on(
+            &runtime,
+            crate::manager::nodes::gauge::gauge(
+                Arc::downgrade(&shared.node_set),
+                Arc::clone(&shared.voting),
+            ),
+        );
         let bare = !shared.config.guarded && mutant::is(Mutant::UnguardedAgreesToNothing);
         for index in (0..shared.nodes.len()).filter(|_| !bare) {
             let set = Arc::downgrade(&shared.node_set);
-            runtime.spawn(monitor(set, Arc::clone(&shared.voting), index));
+            task::spawn_on(&runtime, monitor(set, Arc::clone(&shared.voting), index));
         }
         Ok(Self { shared })
     }

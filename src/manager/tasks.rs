@@ -10,6 +10,8 @@ use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 
+use crate::task;
+
 /// Spawns jobs on the runtime that the manager was built on, up to a bound.
 pub(crate) struct TaskTracker {
     runtime: Handle,
@@ -53,7 +55,7 @@ impl TaskTracker {
     /// Runs `job` as [`spawn`](Self::spawn) does, beside its limit: for jobs that may take long, and have a bound of
     /// their own.
     pub(crate) fn spawn_beside(&self, job: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(crate::trace::in_span(job));
+        task::spawn_on(&self.runtime, crate::trace::in_span(job));
     }
 
     /// How many jobs there are that count towards the limit.
@@ -62,8 +64,8 @@ impl TaskTracker {
     }
 
     fn spawn_counted(&self, token: Arc<()>, job: impl Future<Output = ()> + Send + 'static) {
-        self.runtime
-            .spawn(crate::trace::in_span(Counted { job, token }));
+        let job = crate::trace::in_span(Counted { job, token });
+        task::spawn_on(&self.runtime, job);
     }
 
     /// A timer of the runtime that this is called in; outside of any, of the manager's.

@@ -1,6 +1,6 @@
 //! Real servers, one process each, that the tests start, kill, freeze and restart.
 
-use std::io::Write as _;
+use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -85,7 +85,7 @@ impl Server {
     /// Starts a server whose wall clock can be stepped.
     pub fn start_clocked(kind: Kind) -> Self {
         let dir = new_dir();
-        fs::write(dir.join(OFFSET), 0_i64.to_ne_bytes()).unwrap();
+        fs::write(dir.join(OFFSET), [0; 16]).unwrap();
         Self::start_in(dir, kind, &[], false)
     }
 
@@ -94,6 +94,15 @@ impl Server {
         let path = self.dir.join(OFFSET);
         let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
         file.write_all(&seconds.to_ne_bytes()).unwrap();
+    }
+
+    /// Sets the wall clock of a server that was started for it, in microseconds since 1970. It stands still from then
+    /// on.
+    pub fn set_clock(&self, micros: u64) {
+        let path = self.dir.join(OFFSET);
+        let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.seek(SeekFrom::Start(8)).unwrap();
+        file.write_all(&micros.to_ne_bytes()).unwrap();
     }
 
     /// Starts a replica of `master` with further arguments, and waits until it follows.

@@ -72,7 +72,17 @@ fn banned_path(file: &str, path: &[String]) -> Option<&'static str> {
     }
     let named = |name: &str| path.iter().any(|segment| segment == name);
     if path.first().is_some_and(|first| first == "rand") || named("thread_rng") {
-        return Some("hidden randomness; take it from the caller, or from `getrandom`");
+        return Some("hidden randomness; take it from the caller, or from `random`");
+    }
+    let is_seam = matches!(
+        file,
+        "src/random.rs" | "src/simulation.rs" | "src/task.rs" | "src/node/redis/transport.rs"
+    );
+    if !is_seam && path.first().is_some_and(|first| first == "getrandom") {
+        return Some("randomness that a simulation does not know of; take it from `random`");
+    }
+    if !is_seam && from_tokio && path.last().is_some_and(|last| last == "spawn") {
+        return Some("a task that a simulation does not know of; use `task::spawn`");
     }
     None
 }
@@ -148,6 +158,10 @@ mod tests {
             "fn f() { rand::random() }",
             "use rand::Rng;",
             "fn f() { r::thread_rng() }",
+            "fn f() { getrandom::u64() }",
+            "fn f() { tokio::spawn(x) }",
+            "use tokio::task; fn f() { task::spawn(x) }",
+            "use tokio::spawn;",
         ] {
             assert_banned("src/x.rs", text);
         }

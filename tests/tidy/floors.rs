@@ -42,6 +42,7 @@ const PORTS: &[&str] = &[
     "src/node/request.rs",
 ];
 const POLICY: &[&str] = &["src/policy.rs", "src/problem.rs", "src/unprocessed.rs"];
+const SEAM: &[&str] = &["src/random.rs", "src/simulation.rs", "src/task.rs"];
 const TRACE: &[&str] = &["src/metrics.rs", "src/trace.rs"];
 const MEMORY: &[&str] = &["src/node/memory/"];
 const REDIS: &[&str] = &["src/node/redis/"];
@@ -90,6 +91,8 @@ const HOUSE: &[Room] = &[
         floor: 2, name: "ports", files: PORTS, crates: &["rustix", "serde", "sha1_smol", "tokio"],
         may_use: &[VALUES, REPLY],
     },
+    // What a simulation takes the place of.
+    Room { floor: 2, name: "seam", files: SEAM, may_use: &[], crates: &["getrandom", "tokio"] },
     Room { floor: 2, name: "trace", files: TRACE, may_use: &[], crates: &["metrics", "tracing"] },
     Room { floor: 2, name: "policy", files: POLICY, may_use: &[], crates: &["bytes", "http", "serde", "serde_json"] },
     Room {
@@ -97,14 +100,14 @@ const HOUSE: &[Room] = &[
         may_use: &[VALUES, REPLY, BACKOFF, PORTS, TRACE],
     },
     Room {
-        floor: 3, name: "redis node", files: REDIS, crates: &["bytes", "getrandom", "redis", "rustls", "tokio"],
-        may_use: &[VALUES, REPLY, BACKOFF, PORTS, TRACE],
+        floor: 3, name: "redis node", files: REDIS, crates: &["bytes", "redis", "rustls", "tokio"],
+        may_use: &[VALUES, REPLY, BACKOFF, PORTS, SEAM, TRACE],
     },
-    Room { floor: 3, name: "detached work", files: DETACH, crates: &["tokio"], may_use: &[TRACE] },
+    Room { floor: 3, name: "detached work", files: DETACH, crates: &["tokio"], may_use: &[SEAM, TRACE] },
     Room {
         floor: 4, name: "manager", files: MANAGER,
-        crates: &["bytes", "getrandom", "pin_project_lite", "serde", "tokio"],
-        may_use: &[VALUES, PROTOCOL, PORTS, TRACE],
+        crates: &["bytes", "pin_project_lite", "serde", "tokio"],
+        may_use: &[VALUES, PROTOCOL, PORTS, SEAM, TRACE],
     },
     Room {
         floor: 5, name: "middleware", files: MIDDLEWARE, crates: WEB,

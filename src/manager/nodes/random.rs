@@ -1,4 +1,4 @@
-//! Randomness from the operating system.
+//! Random owner tokens, and random numbers for pauses.
 
 use crate::manager::error::acquire::NoEntropy;
 use crate::token::OwnerToken;
@@ -6,7 +6,7 @@ use crate::token::OwnerToken;
 /// A fresh owner token.
 pub(crate) fn token() -> Result<OwnerToken, NoEntropy> {
     let mut entropy = [0; OwnerToken::ENTROPY_LEN];
-    getrandom::fill(&mut entropy).map_err(|error| NoEntropy {
+    crate::random::fill(&mut entropy).map_err(|error| NoEntropy {
         detail: error.to_string(),
     })?;
     Ok(OwnerToken::from_entropy(entropy))
@@ -14,5 +14,5 @@ pub(crate) fn token() -> Result<OwnerToken, NoEntropy> {
 
 /// A random number for jitter. Without entropy there is no jitter, which is slower but not wrong.
 pub(crate) fn random() -> u64 {
-    getrandom::u64().unwrap_or(u64::MAX / 2)
+    crate::random::u64().unwrap_or(u64::MAX / 2)
 }

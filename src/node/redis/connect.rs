@@ -1,6 +1,5 @@
 //! One attempt to connect: the handshake, and a look at the server.
 
-use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
 use tokio::sync::watch;
 
@@ -12,6 +11,7 @@ use crate::node::redis::look::Looks;
 use crate::node::redis::scripts;
 use crate::node::redis::sentinel::Route;
 use crate::node::redis::shared::Shared;
+use crate::node::redis::transport::{self, Multiplexed};
 
 /// How many commands wait in the client's channel before callers wait outside it.
 const QUEUE: usize = 1024;
@@ -76,7 +76,7 @@ pub(super) async fn open(
     shared: &Shared,
     route: &Route,
     hear: impl Fn(&PushInfo) + Send + Sync + 'static,
-) -> Result<(MultiplexedConnection, watch::Receiver<()>), ConnectFailure> {
+) -> Result<(Multiplexed, watch::Receiver<()>), ConnectFailure> {
     // If the client ends silently, it drops the sender, which the receiver notices, too.
     let (sender, lost) = watch::channel(());
     let config = AsyncConnectionConfig::new()
@@ -90,9 +90,7 @@ pub(super) async fn open(
             }
             Ok::<(), String>(())
         });
-    let connection = route
-        .client
-        .get_multiplexed_async_connection_with_config(&config)
+    let connection = transport::connect(&route.client, &config)
         .await
         .map_err(|error| shared.failure(&error, "connect (`HELLO`, `AUTH`, `SELECT`)"))?;
     Ok((connection, lost))
@@ -101,7 +99,7 @@ pub(super) async fn open(
 /// Loads the scripts, reads the server's `INFO`, and checks it.
 async fn look(
     shared: &Shared,
-    connection: &mut MultiplexedConnection,
+    connection: &mut Multiplexed,
 ) -> Result<(Info, Option<i64>), ConnectFailure> {
     let mut pipeline = redis::pipe();
     if shared.replicas.is_some() {
@@ -147,7 +145,7 @@ async fn look(
 /// The server may still read commands from the socket of a connection that we gave up, and run an acquire after the
 /// release that was sent on the new one. Once it has killed the connection, it runs nothing from it any more. This
 /// needs the right to run `CLIENT KILL`; without that, such a key lives for its ttl.
-async fn bury(connection: &mut MultiplexedConnection, client_id: i64) {
+async fn bury(connection: &mut Multiplexed, client_id: i64) {
     let mut kill = redis::cmd("CLIENT");
     kill.arg("KILL").arg("ID").arg(client_id);
     let _ = connection.send_packed_command(&kill).await;

@@ -34,7 +34,7 @@ impl ConnectFailure {
 /// A random number for pauses: processes that lost a server together must not come back together.
 pub(super) fn random() -> u64 {
     // Without a random source (which stops the manager elsewhere) the pause is the whole bound.
-    getrandom::u64().unwrap_or(u64::MAX)
+    crate::random::u64().unwrap_or(u64::MAX)
 }
 
 /// The failure for an error of the attempt to `act`. Its text does not contain the `secrets`.

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, ready};
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 
@@ -15,6 +14,8 @@ use crate::moment::Moment;
 use crate::node::NodeError;
 use crate::node::redis::error;
 use crate::node::redis::info::Info;
+use crate::node::redis::transport::Multiplexed;
+use crate::task;
 
 /// One connection that has passed the checks. Cheap to clone.
 ///
@@ -22,7 +23,7 @@ use crate::node::redis::info::Info;
 /// dropped acquire takes effect after it.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
-    multiplexed: MultiplexedConnection,
+    multiplexed: Multiplexed,
     signals: Arc<Signals>,
     seen: Arc<Seen>,
 }
@@ -65,7 +66,7 @@ pub(super) struct Signals {
 impl Connection {
     /// A connection to a server at which this was `seen`, there since `since`.
     pub(super) fn new(
-        multiplexed: MultiplexedConnection,
+        multiplexed: Multiplexed,
         seen: Seen,
         clock: Arc<dyn Clock>,
         since: Moment,
@@ -81,7 +82,7 @@ impl Connection {
     /// command that reaches its channel while the other end is being closed: it stays in there, without a reply, for as
     /// long as anything can send; and the caller that waits for the reply can.
     pub(super) fn end_with(&self, lost: watch::Receiver<()>) {
-        tokio::spawn(condemn_after(lost, Arc::clone(&self.signals)));
+        task::spawn(condemn_after(lost, Arc::clone(&self.signals)));
     }
 
     /// Notes, once, the number of the failover by which the server became the master, if its Sentinels tell it. It is

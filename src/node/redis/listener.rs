@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -18,6 +17,7 @@ use crate::node::redis::error::{is_not_ready, server_text};
 use crate::node::redis::shared::Shared;
 use crate::node::redis::subscriptions::{Batch, Subscriptions};
 use crate::node::redis::supervisor::NEW_BACKOFF;
+use crate::node::redis::transport::Multiplexed;
 
 /// How often a silent connection is tested.
 const TICK: Duration = Duration::from_secs(3);
@@ -73,9 +73,7 @@ async fn serve(shared: &Shared) {
     }
 }
 
-async fn connect(
-    shared: &Shared,
-) -> Result<(MultiplexedConnection, watch::Receiver<()>), ConnectFailure> {
+async fn connect(shared: &Shared) -> Result<(Multiplexed, watch::Receiver<()>), ConnectFailure> {
     let subscriptions = Arc::clone(&shared.subscriptions);
     let route = shared.route().await?;
     let hear = move |push: &PushInfo| hear(&subscriptions, push);
@@ -102,7 +100,7 @@ fn hear(subscriptions: &Subscriptions, push: &PushInfo) {
 /// Keeps the server's subscriptions as ours, until the connection ends.
 async fn bring(
     subscriptions: &Subscriptions,
-    connection: &mut MultiplexedConnection,
+    connection: &mut Multiplexed,
     lost: &mut watch::Receiver<()>,
     well: &mut (dyn FnMut() + Send),
 ) -> End {
@@ -159,14 +157,14 @@ async fn idle(subscriptions: &Subscriptions) {
     }
 }
 
-async fn join(connection: &mut MultiplexedConnection, batch: &Batch) -> Result<(), RedisError> {
+async fn join(connection: &mut Multiplexed, batch: &Batch) -> Result<(), RedisError> {
     match names(&batch.join) {
         names if names.is_empty() => Ok(()),
         names => connection.subscribe(&names).await,
     }
 }
 
-async fn leave(connection: &mut MultiplexedConnection, batch: &Batch) -> Result<(), RedisError> {
+async fn leave(connection: &mut Multiplexed, batch: &Batch) -> Result<(), RedisError> {
     match names(&batch.leave) {
         // Without names it would end all subscriptions.
         names if names.is_empty() => Ok(()),
@@ -182,6 +180,7 @@ fn names(batch: &[Arc<str>]) -> Vec<&str> {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use redis::aio::MultiplexedConnection;
     use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use tokio::time::Instant;

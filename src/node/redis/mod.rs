@@ -94,6 +94,7 @@ mod shared;
 mod subscriptions;
 mod supervisor;
 mod target;
+mod transport;
 mod url;
 
 pub use self::builder::RedisNodeBuilder;

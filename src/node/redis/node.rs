@@ -19,6 +19,7 @@ use crate::node::{
     NoticeSender, Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
     ReleaseRequest, Subscription, VerifyReply, VerifyRequest,
 };
+use crate::task;
 
 /// A Redis or Valkey server as a node. See the [module](super) for what the server must be.
 ///
@@ -60,11 +61,11 @@ impl Node for RedisNode {
             if let Some(replicas) = &shared.replicas {
                 replicas.begin(&context);
             }
-            tokio::spawn(listener::listen(Arc::clone(&shared)));
+            task::spawn(listener::listen(Arc::clone(&shared)));
             question::begin(&shared, &context);
             for index in 0..shared.connections.count() {
                 let shared = Arc::clone(&shared);
-                tokio::spawn(supervisor::supervise(shared, index, context.clone()));
+                task::spawn(supervisor::supervise(shared, index, context.clone()));
             }
         }
     }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Client, ErrorKind, RedisError, Value};
 use tokio::time::{sleep, timeout};
 
@@ -12,13 +11,15 @@ use crate::node::redis::confirmation::{Address, Confirmation, Place, Statement, 
 use crate::node::redis::error::{is_not_ready, server_text};
 use crate::node::redis::sentinel::{Sentinels, connection};
 use crate::node::redis::shared::Shared;
+use crate::node::redis::transport::Multiplexed;
+use crate::task;
 
 /// Starts a task for each Sentinel of a node, which ends when the node is closed.
 pub(super) fn begin(shared: &Arc<Shared>, context: &NodeContext) {
     if let Some(sentinels) = shared.target.way.sentinels() {
         sentinels.begin(context);
         for index in 0..sentinels.sentinels.len() {
-            tokio::spawn(follow(Arc::clone(shared), index));
+            task::spawn(follow(Arc::clone(shared), index));
         }
     }
 }
@@ -87,7 +88,7 @@ impl From<RedisError> for AskError {
 /// Asks one Sentinel where the master is, on a connection that is made where there is none or the last one broke.
 async fn ask(
     sentinel: &Client,
-    kept: &mut Option<MultiplexedConnection>,
+    kept: &mut Option<Multiplexed>,
     master: &str,
 ) -> Result<Statement, AskError> {
     let mut questions = redis::pipe();

@@ -3,11 +3,10 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo,
-    RedisError,
+    RedisError, Value,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -20,6 +19,7 @@ use crate::node::redis::connect_failure::{ConnectFailure, random};
 use crate::node::redis::connection::Connection;
 use crate::node::redis::error::unavailable;
 use crate::node::redis::info::Info;
+use crate::node::redis::transport::{self, Multiplexed};
 use crate::node::redis::url::{Certificates, client};
 use crate::node::{NodeContext, NodeError};
 use crate::protocol::backoff::jitter;
@@ -241,18 +241,17 @@ impl Sentinels {
 }
 
 /// A connection for single questions.
-pub(super) async fn connection(client: &Client) -> Result<MultiplexedConnection, RedisError> {
+pub(super) async fn connection(client: &Client) -> Result<Multiplexed, RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None);
-    client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
+    transport::connect(client, &config).await
 }
 
 /// The `INFO` of the server that `client` leads to.
 async fn info_of(client: &Client) -> Result<Info, RedisError> {
     let mut connection = connection(client).await?;
-    let text: String = redis::cmd("INFO").query_async(&mut connection).await?;
+    let text = connection.send_packed_command(&redis::cmd("INFO")).await;
+    let text: String = redis::from_redis_value(text.and_then(Value::extract_error)?)?;
     Ok(Info::parse(&text))
 }

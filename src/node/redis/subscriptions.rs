@@ -1,6 +1,6 @@
 //! [`Subscriptions`]: which channels of one node are listened to, and what the server knows of that. No I/O.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,11 +21,12 @@ pub(super) struct Subscriptions {
 
 #[derive(Default)]
 struct Channels {
-    by_name: HashMap<Arc<str>, Channel>,
+    // In order of their names, so that the order of commands and of notices is no matter of chance.
+    by_name: BTreeMap<Arc<str>, Channel>,
     // Channels whose state on the server is not the one we want. Two sets, so that a new listener never waits behind
     // all those that end.
-    to_join: HashSet<Arc<str>>,
-    to_leave: HashSet<Arc<str>>,
+    to_join: BTreeSet<Arc<str>>,
+    to_leave: BTreeSet<Arc<str>>,
     next: u64,
 }
 
@@ -220,8 +221,10 @@ impl Channels {
 }
 
 /// Takes out as many names as go into one command.
-fn take_chunk(names: &mut HashSet<Arc<str>>) -> Vec<Arc<str>> {
-    names.extract_if(|_| true).take(CHUNK).collect()
+fn take_chunk(names: &mut BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
+    std::iter::from_fn(|| names.pop_first())
+        .take(CHUNK)
+        .collect()
 }
 
 impl fmt::Debug for Subscriptions {

@@ -1,0 +1,22 @@
+//! Randomness from the operating system; in a simulation, from its seed.
+
+/// Fills `bytes` with random ones.
+pub(crate) fn fill(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
+    #[cfg(simulation)]
+    if let Some(world) = crate::simulation::world() {
+        world.fill_random(bytes);
+        return Ok(());
+    }
+    getrandom::fill(bytes)
+}
+
+/// A random number.
+pub(crate) fn u64() -> Result<u64, getrandom::Error> {
+    #[cfg(simulation)]
+    if let Some(world) = crate::simulation::world() {
+        let mut bytes = [0; 8];
+        world.fill_random(&mut bytes);
+        return Ok(u64::from_le_bytes(bytes));
+    }
+    getrandom::u64()
+}

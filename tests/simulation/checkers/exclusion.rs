@@ -1,0 +1,123 @@
+//! Exclusion: two holders of one key are never both within their validity.
+//!
+//! A holder's validity is one span from the moment it was told to the end: a lock that is lost never comes back. So two
+//! spans overlap only if at the moment when the later holder is told, the earlier one is still within its validity. It
+//! is enough to look at those moments.
+//!
+//! A lender and its borrowers are one holder; two borrowers by one loan are two. So are two to whom one lock was handed
+//! in turn: they have one owner token and two fencing tokens.
+
+use super::{History, Terms, Violation, both};
+use crate::workload::history::{Event, Holder, What};
+
+const PROMISE: &str = "one holder at a time";
+
+pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
+    if !terms.within {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for Event { at, what } in &history.events {
+        let What::Granted { holder, valid } = what else {
+            continue;
+        };
+        if !valid.contains(holder) {
+            continue;
+        }
+        let new = &history.holders[*holder];
+        for other in valid {
+            if other != holder && exclude(new, &history.holders[*other]) {
+                found.push(Violation {
+                    promise: PROMISE,
+                    at_ms: *at,
+                    text: both(history, *other, *holder),
+                });
+            }
+        }
+    }
+    found
+}
+
+/// Whether these two must not hold at the same time.
+fn exclude(one: &Holder, two: &Holder) -> bool {
+    if !one.keys.iter().any(|key| two.keys.contains(key)) {
+        return false;
+    }
+    if one.owner != two.owner {
+        return true;
+    }
+    match (one.loan, two.loan) {
+        (None, None) => one.fence != two.fence,
+        (Some(one), Some(two)) => one == two,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hand::{history, holder};
+    use super::*;
+
+    fn granted(holder: usize, valid: &[usize]) -> What {
+        let valid = valid.to_vec();
+        What::Granted { holder, valid }
+    }
+
+    fn count(holders: &[Holder], events: &[(u64, What)]) -> usize {
+        check(&history(holders, events), &Terms::strict()).len()
+    }
+
+    #[test]
+    fn a_second_holder_while_the_first_is_valid_is_found() {
+        let holders = [holder(0, "a", 1, 0), holder(1, "b", 2, 50)];
+        let overlap = [(0, granted(0, &[0])), (50, granted(1, &[0, 1]))];
+        assert_eq!(count(&holders, &overlap), 1);
+        let apart = [(0, granted(0, &[0])), (50, granted(1, &[1]))];
+        assert_eq!(count(&holders, &apart), 0);
+        // One that is told too late has nothing.
+        let late = [(0, granted(0, &[0])), (50, granted(1, &[0]))];
+        assert_eq!(count(&holders, &late), 0);
+    }
+
+    #[test]
+    fn a_lock_that_was_handed_on_has_one_holder() {
+        let holders = [holder(0, "a", 1, 0), holder(0, "a", 2, 50)];
+        let events = [(0, granted(0, &[0])), (50, granted(1, &[0, 1]))];
+        assert_eq!(count(&holders, &events), 1);
+    }
+
+    #[test]
+    fn two_borrowers_by_one_loan_are_two_and_a_lender_is_none() {
+        let borrowed = |place, loan| Holder {
+            loan: Some(loan),
+            ..holder(place, "a", 1, 10)
+        };
+        let events = [
+            (0, granted(0, &[0])),
+            (10, granted(1, &[0, 1])),
+            (20, granted(2, &[0, 1, 2])),
+        ];
+        let two = [holder(0, "a", 1, 0), borrowed(1, 7), borrowed(2, 7)];
+        assert_eq!(count(&two, &events), 1);
+        let loans = [holder(0, "a", 1, 0), borrowed(1, 7), borrowed(2, 8)];
+        assert_eq!(count(&loans, &events), 0);
+        // A third party beside a borrower whose lender has gone.
+        let third = [holder(0, "a", 1, 0), borrowed(1, 7), holder(2, "c", 9, 20)];
+        let events = [
+            (0, granted(0, &[0])),
+            (10, granted(1, &[0, 1])),
+            (20, granted(2, &[1, 2])),
+        ];
+        assert_eq!(count(&third, &events), 1);
+    }
+
+    #[test]
+    fn other_keys_are_another_matter() {
+        let mut holders = [holder(0, "a", 1, 0), holder(1, "b", 2, 50)];
+        let events = [(0, granted(0, &[0])), (50, granted(1, &[0, 1]))];
+        holders[1].keys = vec!["lk:order:2".to_owned()];
+        assert_eq!(count(&holders, &events), 0);
+        holders[1].keys.push("lk:order:1".to_owned());
+        assert_eq!(count(&holders, &events), 1);
+    }
+}

@@ -1,0 +1,150 @@
+//! Fencing tokens: those of a key grow strictly in the order of its grants, and no two grants have the same.
+//!
+//! One grant is before another if its holder was told before the other's winning round began: then it was decided
+//! before. Two that were decided at the same time, as seen from here, have no order. Of a lock that is handed on inside
+//! a process, the later holder is the one that was told later.
+//!
+//! Where so much is lost that nobody remembers how high the tokens have come, they go on from the dates of the
+//! processes. So these must agree as the processes were told; if they do not, the order is promised until something is
+//! lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{History, Terms, Violation, both, losses};
+use crate::workload::history::Holder;
+
+const PROMISE: &str = "fencing tokens grow";
+
+pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
+    if !terms.within && !terms.agreed {
+        return Vec::new();
+    }
+    let first_loss = losses(history).map(|(at, ..)| at).min();
+    let until = match first_loss {
+        Some(at) if !terms.ordered_dates => at,
+        _ => u64::MAX,
+    };
+    let mut keys: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, holder) in history.holders.iter().enumerate() {
+        if holder.loan.is_some() || holder.fence.is_none() || holder.granted >= until {
+            continue;
+        }
+        for key in &holder.keys {
+            keys.entry(key).or_default().push(index);
+        }
+    }
+    let mut found = Vec::new();
+    let mut named = BTreeSet::new();
+    for of_key in keys.values() {
+        for (later, earlier) in disorder(history, of_key) {
+            if named.insert((earlier, later)) {
+                found.push(Violation {
+                    promise: PROMISE,
+                    at_ms: history.holders[later].granted,
+                    text: both(history, earlier, later),
+                });
+            }
+        }
+    }
+    found
+}
+
+/// The holders of one key whose token is not above that of one before them, each with the worst of those.
+fn disorder(history: &History, of_key: &[usize]) -> Vec<(usize, usize)> {
+    let holder = |index: usize| &history.holders[index];
+    let mut found = Vec::new();
+    for later in of_key {
+        let before = of_key
+            .iter()
+            .filter(|one| is_before(holder(**one), holder(*later)));
+        let highest = before.max_by_key(|one| holder(**one).fence);
+        if let Some(highest) = highest
+            && holder(*highest).fence >= holder(*later).fence
+        {
+            found.push((*later, *highest));
+        }
+        let same = of_key.iter().find(|one| {
+            **one < *later
+                && holder(**one).fence == holder(*later).fence
+                && holder(**one).owner != holder(*later).owner
+        });
+        found.extend(same.map(|same| (*later, *same)));
+    }
+    found
+}
+
+/// Whether one grant was decided before another.
+fn is_before(one: &Holder, two: &Holder) -> bool {
+    if one.owner == two.owner {
+        return one.granted < two.granted && one.fence != two.fence;
+    }
+    one.granted < two.started
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hand::{history, holder};
+    use super::*;
+    use crate::workload::history::What;
+
+    fn count(holders: &[Holder], terms: &Terms) -> usize {
+        check(&history(holders, &[]), terms).len()
+    }
+
+    #[test]
+    fn a_token_that_falls_back_is_found() {
+        let terms = Terms::strict();
+        assert_eq!(
+            count(&[holder(0, "a", 5, 0), holder(1, "b", 6, 50)], &terms),
+            0
+        );
+        assert_eq!(
+            count(&[holder(0, "a", 5, 0), holder(1, "b", 4, 50)], &terms),
+            1
+        );
+        // Not only beside its neighbour.
+        let three = [
+            holder(0, "a", 9, 0),
+            holder(1, "b", 4, 50),
+            holder(0, "c", 6, 90),
+        ];
+        assert_eq!(count(&three, &terms), 2);
+    }
+
+    #[test]
+    fn a_token_that_two_have_is_found_whatever_their_order() {
+        let mut two = [holder(0, "a", 5, 0), holder(1, "b", 5, 50)];
+        two[1].started = 0;
+        assert_eq!(count(&two, &Terms::strict()), 1);
+        two[1].owner = "a".to_owned();
+        assert_eq!(count(&two, &Terms::strict()), 0);
+    }
+
+    #[test]
+    fn grants_at_the_same_time_have_no_order() {
+        let mut two = [holder(0, "a", 5, 20), holder(1, "b", 4, 50)];
+        two[1].started = 10;
+        assert_eq!(count(&two, &Terms::strict()), 0);
+    }
+
+    #[test]
+    fn whoever_is_handed_a_lock_later_has_the_higher_token() {
+        let two = [holder(0, "a", 5, 20), holder(0, "a", 4, 50)];
+        assert_eq!(count(&two, &Terms::strict()), 1);
+    }
+
+    #[test]
+    fn with_wild_dates_the_order_lasts_until_something_is_lost() {
+        let wild = Terms {
+            ordered_dates: false,
+            ..Terms::strict()
+        };
+        let two = [holder(0, "a", 5, 0), holder(1, "b", 4, 50)];
+        assert_eq!(count(&two, &wild), 1);
+        let forgot = What::Forgot {
+            group: 0,
+            seen: true,
+        };
+        assert_eq!(check(&history(&two, &[(20, forgot)]), &wild).len(), 0);
+    }
+}

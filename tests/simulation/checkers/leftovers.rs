@@ -1,0 +1,97 @@
+//! No key is left after an orderly end, none beyond its ttl otherwise, and none without an expiry but the marker.
+//!
+//! What was under way when a connection was given up may still arrive at the server, and old data brings back what was
+//! released: such a key lives for its ttl. So there is nothing to be found right after a shutdown only where neither
+//! can be.
+
+use super::{History, Terms, Violation};
+use crate::workload::history::{Event, Stage, What};
+
+const PROMISE: &str = "no key is left";
+
+pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for Event { at, what } in &history.events {
+        let (host, key, text) = match what {
+            What::Orphan {
+                host,
+                key,
+                age,
+                bound,
+            } if terms.tidy && terms.prompt && age > bound => (
+                host,
+                key,
+                "though nobody has held it for so long that it should have been released",
+            ),
+            What::Left {
+                when: Stage::Shutdown,
+                ..
+            } if !terms.tidy => continue,
+            What::Left { host, key, when } => (host, key, named(*when)),
+            _ => continue,
+        };
+        found.push(Violation {
+            promise: PROMISE,
+            at_ms: *at,
+            text: format!("host {host} has {key} {text}"),
+        });
+    }
+    found
+}
+
+const fn named(when: Stage) -> &'static str {
+    match when {
+        Stage::Shutdown => "after a shutdown that said that nothing is left",
+        Stage::Ttl => "after the longest ttl",
+        Stage::Forever => "without an expiry",
+        Stage::TooLong => "for longer than any process keeps counters",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hand::history;
+    use super::*;
+
+    fn count(when: Stage, terms: &Terms) -> usize {
+        let key = "lk:order:1".to_owned();
+        let left = What::Left { host: 0, key, when };
+        check(&history(&[], &[(10, left)]), terms).len()
+    }
+
+    #[test]
+    fn what_is_left_is_found() {
+        let strict = Terms::strict();
+        for when in [Stage::Shutdown, Stage::Ttl, Stage::Forever, Stage::TooLong] {
+            assert_eq!(count(when, &strict), 1);
+        }
+        let late = Terms {
+            tidy: false,
+            ..strict
+        };
+        assert_eq!(count(Stage::Shutdown, &late), 0);
+        assert_eq!(count(Stage::Ttl, &late), 1);
+    }
+
+    #[test]
+    fn a_lock_that_nobody_holds_is_found() {
+        let count = |age, terms: &Terms| {
+            let key = "lk:order:1".to_owned();
+            let orphan = What::Orphan {
+                host: 0,
+                key,
+                age,
+                bound: 100,
+            };
+            check(&history(&[], &[(10, orphan)]), terms).len()
+        };
+        let strict = Terms::strict();
+        assert_eq!(count(100, &strict), 0);
+        assert_eq!(count(101, &strict), 1);
+        let slow = Terms {
+            prompt: false,
+            ..strict
+        };
+        assert_eq!(count(101, &slow), 0);
+    }
+}

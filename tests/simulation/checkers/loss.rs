@@ -1,0 +1,77 @@
+//! A loss is told before validity ends: `lost` fires while some of it is left.
+//!
+//! That is, where the process runs: one that stands still is told nothing, and finds its lock lost afterwards. Nor is
+//! it promised where clocks do not run alike or tasks are put off. A lock that others have taken, or that a shutdown
+//! ends, is lost at once.
+
+use super::{History, Terms, Violation, named};
+use crate::workload::history::{Event, What};
+
+const PROMISE: &str = "a loss is told before validity ends";
+/// How long before it a pause may excuse a late notice, in milliseconds.
+const AFTER: u64 = 100;
+
+pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
+    if !terms.exact {
+        return Vec::new();
+    }
+    let mut stood_still: Vec<(Option<u32>, u64)> = Vec::new();
+    let mut found = Vec::new();
+    for Event { at, what } in &history.events {
+        match what {
+            What::Resumed { place } => stood_still.push((Some(*place), *at)),
+            What::Suspended { .. } => stood_still.push((None, *at)),
+            What::Told {
+                holder,
+                reason,
+                left: 0,
+            } => {
+                let place = history.holders[*holder].process.place;
+                let excused = stood_still.iter().any(|(which, until)| {
+                    which.is_none_or(|which| which == place) && *until + AFTER >= *at
+                });
+                let is_timed = reason == "Expired" || reason == "MaxHold";
+                if is_timed && !excused && !terms.jitter.contains(&place) {
+                    found.push(Violation {
+                        promise: PROMISE,
+                        at_ms: *at,
+                        text: named(history, *holder),
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hand::{history, holder};
+    use super::*;
+
+    fn count(events: &[(u64, What)], terms: &Terms) -> usize {
+        check(&history(&[holder(0, "a", 1, 10)], events), terms).len()
+    }
+
+    fn told(reason: &str, left: u64) -> What {
+        let reason = reason.to_owned();
+        What::Told {
+            holder: 0,
+            reason,
+            left,
+        }
+    }
+
+    #[test]
+    fn a_loss_that_is_told_too_late_is_found() {
+        let strict = Terms::strict();
+        assert_eq!(count(&[(90, told("Expired", 0))], &strict), 1);
+        assert_eq!(count(&[(90, told("Expired", 4_000))], &strict), 0);
+        assert_eq!(count(&[(90, told("Taken", 0))], &strict), 0);
+        let resumed = (80, What::Resumed { place: 0 });
+        assert_eq!(count(&[resumed, (90, told("Expired", 0))], &strict), 0);
+        let other = (80, What::Resumed { place: 1 });
+        assert_eq!(count(&[other, (90, told("Expired", 0))], &strict), 1);
+    }
+}

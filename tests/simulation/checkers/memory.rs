@@ -1,0 +1,63 @@
+//! Bounded memory: a process that has nothing to do keeps nothing, and a node has no more than a few keys for each lock
+//! and each idempotency key that is in use.
+
+use super::{History, Terms, Violation};
+use crate::workload::history::{Event, What};
+
+const PROMISE: &str = "bounded memory";
+
+pub(super) fn check(history: &History, _: &Terms) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for Event { at, what } in &history.events {
+        let text = match what {
+            What::Rest {
+                process,
+                held,
+                keys,
+                waiting,
+            } if held + keys + waiting > 0 => {
+                format!(
+                    "{process} at rest has {held} locks, {keys} keys in its queue and {waiting} waiters"
+                )
+            }
+            What::Size { host, keys, most } if keys > most => {
+                format!("host {host} has {keys} keys, at most {most} are in use")
+            }
+            _ => continue,
+        };
+        found.push(Violation {
+            promise: PROMISE,
+            at_ms: *at,
+            text,
+        });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hand::{history, process};
+    use super::*;
+
+    #[test]
+    fn whatever_is_kept_too_long_is_found() {
+        let count = |what| check(&history(&[], &[(10, what)]), &Terms::strict()).len();
+        let rest = |held, keys, waiting| What::Rest {
+            process: process(0),
+            held,
+            keys,
+            waiting,
+        };
+        assert_eq!(count(rest(0, 0, 0)), 0);
+        assert_eq!(count(rest(1, 0, 0)), 1);
+        assert_eq!(count(rest(0, 1, 0)), 1);
+        assert_eq!(count(rest(0, 0, 1)), 1);
+        let size = |keys| What::Size {
+            host: 0,
+            keys,
+            most: 9,
+        };
+        assert_eq!(count(size(9)), 0);
+        assert_eq!(count(size(10)), 1);
+    }
+}

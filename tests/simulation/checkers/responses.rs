@@ -1,0 +1,267 @@
+//! Idempotency: all clients that get the response of a run of some work get that of one and the same run, until its
+//! record ends, and nobody gets another's.
+//!
+//! Two responses may differ if, between the beginning of the earlier run and the later response, more nodes lost what
+//! they had than the quorum masks: until all nodes have the record, one loss may be one too many. And they may differ
+//! if the record had ended by some clock when the later run began. It is not replayed when it has ended by all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{History, Terms, Violation, losses};
+use crate::workload::history::{Event, Told, What};
+
+const PROMISE: &str = "one response per idempotency key and caller";
+/// How much later a record may be written than its end was decided, in milliseconds: what the nodes may take.
+const SLACK: u64 = 1_000;
+
+/// A response that a client saw.
+struct Seen<'a> {
+    at: u64,
+    told: &'a Told,
+    run: u64,
+    retention: u64,
+}
+
+pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
+    let mut began: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut works: BTreeMap<&str, Vec<Seen<'_>>> = BTreeMap::new();
+    let mut found = Vec::new();
+    for Event { at, what } in &history.events {
+        match what {
+            What::Ran { run, .. } => {
+                began.insert(*run, *at);
+            }
+            What::Saw {
+                work,
+                told,
+                retention,
+            } => {
+                if let Some(text) = misdirected(work, told) {
+                    found.push(violation(*at, text));
+                }
+                if let Some(run) = told.run {
+                    let (at, retention) = (*at, *retention);
+                    let seen = works.entry(work).or_default();
+                    seen.push(Seen {
+                        at,
+                        told,
+                        run,
+                        retention,
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+    // Two lists of nodes have two records.
+    if terms.within || terms.agreed {
+        let losses: Vec<_> = losses(history).collect();
+        for (work, seen) in &works {
+            found.extend(differ(work, seen, &began, &losses, terms));
+            found.extend(outlived(work, seen, terms));
+        }
+    }
+    found
+}
+
+fn violation(at_ms: u64, text: String) -> Violation {
+    Violation {
+        promise: PROMISE,
+        at_ms,
+        text,
+    }
+}
+
+/// What is wrong with a response by itself.
+fn misdirected(work: &str, told: &Told) -> Option<String> {
+    let Told { process, call, .. } = told;
+    if told.run.is_some() && told.addressee != work {
+        let other = &told.addressee;
+        return Some(format!(
+            "{process} (call {call}), {work}, got the response to {other}"
+        ));
+    }
+    let refused = told.run.is_none() && told.replayed;
+    refused.then(|| {
+        format!("{process} (call {call}), {work}, got a stored refusal of a request that never ran")
+    })
+}
+
+/// Clients that got the responses of different runs, where they should not.
+fn differ(
+    work: &str,
+    seen: &[Seen<'_>],
+    began: &BTreeMap<u64, u64>,
+    losses: &[(u64, u32, bool)],
+    terms: &Terms,
+) -> Vec<Violation> {
+    let start = |seen: &Seen<'_>| began.get(&seen.run).copied().unwrap_or(0);
+    let mut found = Vec::new();
+    for (index, later) in seen.iter().enumerate() {
+        let other = seen[..index].iter().find(|earlier| {
+            let (first, last) = (
+                start(earlier).min(start(later)),
+                start(earlier).max(start(later)),
+            );
+            let lost = losses
+                .iter()
+                .filter(|(at, ..)| (first..=later.at).contains(at));
+            let lost: BTreeSet<u32> = lost.map(|(_, group, _)| *group).collect();
+            let ends = (first + earlier.retention).saturating_sub(terms.spread + SLACK);
+            earlier.run != later.run && lost.len() <= terms.mask && last < ends
+        });
+        if let Some(earlier) = other {
+            found.push(violation(later.at, pair(work, earlier, later)));
+            break;
+        }
+    }
+    found
+}
+
+fn pair(work: &str, one: &Seen<'_>, two: &Seen<'_>) -> String {
+    let told = |seen: &Seen<'_>| {
+        let Told {
+            process,
+            call,
+            replayed,
+            ..
+        } = seen.told;
+        let how = if *replayed { ", replayed" } else { "" };
+        format!(
+            "{process} (call {call}) got that of run {}{how} at {} ms",
+            seen.run, seen.at
+        )
+    };
+    format!("{work}: {}; {}", told(one), told(two))
+}
+
+/// Responses that were replayed when their records had ended by all clocks.
+fn outlived(work: &str, seen: &[Seen<'_>], terms: &Terms) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for first in seen.iter().filter(|seen| !seen.told.replayed) {
+        let end = first.at + first.retention + terms.spread + SLACK;
+        let late = seen
+            .iter()
+            .find(|late| late.run == first.run && late.told.replayed && late.at > end);
+        if let Some(late) = late {
+            found.push(violation(
+                late.at,
+                format!("it ended at {end} ms; {}", pair(work, first, late)),
+            ));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hand::{history, process};
+    use super::*;
+
+    const RETENTION: u64 = 60_000;
+
+    fn ran(run: u64) -> What {
+        What::Ran {
+            work: "w".to_owned(),
+            run,
+        }
+    }
+
+    fn saw(run: u64, replayed: bool) -> What {
+        saw_of("w", run, replayed)
+    }
+
+    fn saw_of(addressee: &str, run: u64, replayed: bool) -> What {
+        let told = Told {
+            process: process(0),
+            call: 1,
+            run: (run > 0).then_some(run),
+            addressee: addressee.to_owned(),
+            replayed,
+        };
+        What::Saw {
+            work: "w".to_owned(),
+            told,
+            retention: RETENTION,
+        }
+    }
+
+    fn count(events: &[(u64, What)], terms: &Terms) -> usize {
+        check(&history(&[], events), terms).len()
+    }
+
+    #[test]
+    fn two_responses_to_one_key_are_found() {
+        let strict = Terms::strict();
+        let one = [(10, ran(1)), (20, saw(1, false)), (30, saw(1, true))];
+        assert_eq!(count(&one, &strict), 0);
+        let two = [
+            (10, ran(1)),
+            (20, saw(1, false)),
+            (30, ran(2)),
+            (40, saw(2, false)),
+        ];
+        assert_eq!(count(&two, &strict), 1);
+        // Nobody has seen the first.
+        let unseen = [(10, ran(1)), (30, ran(2)), (40, saw(2, false))];
+        assert_eq!(count(&unseen, &strict), 0);
+    }
+
+    #[test]
+    fn losses_meanwhile_excuse_that_and_others_do_not() {
+        let forgot = What::Forgot {
+            group: 1,
+            seen: true,
+        };
+        let two = |at| {
+            let mut events = vec![
+                (10, ran(1)),
+                (20, saw(1, false)),
+                (30, ran(2)),
+                (40, saw(2, false)),
+            ];
+            events.push((at, forgot.clone()));
+            events
+        };
+        let strict = Terms::strict();
+        assert_eq!(count(&two(15), &strict), 0);
+        assert_eq!(count(&two(5), &strict), 1);
+        let masking = Terms { mask: 1, ..strict };
+        assert_eq!(count(&two(15), &masking), 1);
+    }
+
+    #[test]
+    fn a_record_neither_ends_early_nor_outlives_its_end() {
+        let strict = Terms::strict();
+        let anew = |at| {
+            [
+                (10, ran(1)),
+                (20, saw(1, false)),
+                (at, ran(2)),
+                (at + 5, saw(2, false)),
+            ]
+        };
+        assert_eq!(count(&anew(RETENTION), &strict), 0);
+        assert_eq!(count(&anew(RETENTION - 5_000), &strict), 1);
+        let replay = |at| [(10, ran(1)), (20, saw(1, false)), (at, saw(1, true))];
+        assert_eq!(count(&replay(RETENTION), &strict), 0);
+        assert_eq!(count(&replay(RETENTION + 5_000), &strict), 1);
+        let apart = Terms {
+            spread: 10_000,
+            ..strict
+        };
+        assert_eq!(count(&replay(RETENTION + 5_000), &apart), 0);
+        assert_eq!(count(&anew(RETENTION - 5_000), &apart), 0);
+    }
+
+    #[test]
+    fn the_response_to_another_and_a_stored_refusal_are_found() {
+        let strict = Terms::strict();
+        assert_eq!(
+            count(&[(10, ran(1)), (20, saw_of("v", 1, true))], &strict),
+            1
+        );
+        assert_eq!(count(&[(20, saw(0, true))], &strict), 1);
+        assert_eq!(count(&[(20, saw(0, false))], &strict), 0);
+    }
+}

@@ -1,0 +1,357 @@
+//! What random calls do not do: handshakes, subscriptions in the older protocol, commands that wait, several commands
+//! at once, words that are no commands, a server that cannot save. Played on both kinds of servers.
+
+use super::BEGIN;
+use super::plain::Plain;
+use super::wire::{Event, Real, Simulated, Wire, packed};
+use super::words::texts;
+use crate::support::PATIENCE;
+use crate::support::server::Kind;
+
+/// What came on one connection, in order.
+type Heard = Vec<Option<Plain>>;
+
+/// Plays a scene on both sides, which must hear the same.
+fn play(scene: impl Fn(&mut dyn Wire) -> Heard) {
+    for kind in Kind::ALL {
+        let real = scene(&mut Real::start(kind, BEGIN));
+        let simulated = scene(&mut Simulated::start(kind, BEGIN));
+        assert_eq!(simulated, real, "{kind:?}: simulated, then real");
+    }
+}
+
+fn send(wire: &mut dyn Wire, connection: usize, line: &str) {
+    let words: Vec<&str> = line.split(' ').collect();
+    wire.write(connection, &packed(&texts(&words)));
+}
+
+fn hear(wire: &mut dyn Wire, connection: usize, asked: &str) -> Option<Plain> {
+    let asked: Vec<&str> = asked.split(' ').collect();
+    let reply = wire.read(connection)?;
+    Some(Plain::of(reply, &texts(&asked), ""))
+}
+
+/// Makes calls one after the other, each of which has one reply.
+fn calls(wire: &mut dyn Wire, connection: usize, lines: &[&str]) -> Heard {
+    let call = |line: &&str| {
+        send(wire, connection, line);
+        hear(wire, connection, line)
+    };
+    lines.iter().map(call).collect()
+}
+
+#[test]
+fn handshakes() {
+    play(|wire| {
+        wire.open(0);
+        calls(
+            wire,
+            0,
+            &[
+                "HELLO",
+                "HELLO 2",
+                "HELLO 3",
+                "GET nosuch",
+                "HGETALL nosuch",
+                "HELLO 4",
+                "HELLO 1",
+                "HELLO x",
+                "HELLO 3 AUTH default any",
+                "HELLO 3 AUTH nobody any",
+                "HELLO 3 AUTH default",
+                "HELLO 3 SETNAME me",
+                "CLIENT GETNAME",
+                "HELLO 3 NOSUCH",
+                "HELLO 3 AUTH default any SETNAME you",
+                "CLIENT GETNAME",
+                "CLIENT SETINFO LIB-NAME redis-rs",
+                "CLIENT SETINFO LIB-VER 1.8.1",
+                "AUTH any",
+                "AUTH default any",
+                "AUTH nobody any",
+                "AUTH a b c",
+                "SELECT 3",
+                "SELECT 16",
+                "SELECT -1",
+                "SELECT x",
+                "HELLO 2",
+                "HGETALL nosuch",
+                "QUIT",
+            ],
+        )
+    });
+}
+
+#[test]
+fn a_password() {
+    let lines = [
+        "PING",
+        "GET x",
+        "NOSUCH",
+        "HELLO",
+        "HELLO 3",
+        "HELLO 3 AUTH default wrong",
+        "AUTH wrong",
+        "AUTH default wrong",
+        "AUTH nobody secret",
+        "CLIENT ID",
+        "EVAL return 0",
+        "HELLO 3 AUTH default secret",
+        "GET x",
+        "AUTH wrong",
+        "GET x",
+        "AUTH secret",
+    ];
+    for kind in Kind::ALL {
+        let mut real = Real::start(kind, BEGIN);
+        real.server.run("CONFIG SET requirepass secret");
+        let mut simulated = Simulated::start(kind, BEGIN);
+        simulated.server.set_password("secret");
+        let sides: [&mut dyn Wire; 2] = [&mut simulated, &mut real];
+        let [simulated, real] = sides.map(|wire| {
+            wire.open(0);
+            calls(wire, 0, &lines)
+        });
+        assert_eq!(simulated, real, "{kind:?}: simulated, then real");
+    }
+}
+
+#[test]
+fn subscriptions_in_the_older_protocol() {
+    play(|wire| {
+        (0..2).for_each(|connection| wire.open(connection));
+        let mut heard = Vec::new();
+        send(wire, 0, "SUBSCRIBE a b a");
+        heard.extend((0..3).map(|_| hear(wire, 0, "")));
+        heard.extend(calls(
+            wire,
+            0,
+            &["GET x", "PING", "PING there", "EVAL x 0", "HELLO 3"],
+        ));
+        heard.extend(calls(
+            wire,
+            1,
+            &[
+                "PUBLISH a one",
+                "PUBLISH b two",
+                "PUBLISH c three",
+                "PUBSUB NUMSUB a c",
+            ],
+        ));
+        heard.extend((0..2).map(|_| hear(wire, 0, "")));
+        send(wire, 0, "UNSUBSCRIBE b a");
+        heard.extend((0..2).map(|_| hear(wire, 0, "")));
+        heard.extend(calls(wire, 0, &["UNSUBSCRIBE", "UNSUBSCRIBE a", "GET x"]));
+        heard
+    });
+}
+
+#[test]
+fn messages_to_oneself() {
+    play(|wire| {
+        wire.open(0);
+        let mut heard = calls(wire, 0, &["HELLO 3", "SUBSCRIBE a", "GET x"]);
+        send(wire, 0, "PUBLISH a one");
+        heard.extend((0..2).map(|_| hear(wire, 0, "")));
+        let script =
+            "EVAL return{redis.call('PUBLISH','a','two'),redis.call('PUBLISH','a','three')} 0";
+        send(wire, 0, script);
+        heard.extend((0..3).map(|_| hear(wire, 0, "")));
+        heard.extend(calls(wire, 0, &["UNSUBSCRIBE a", "UNSUBSCRIBE"]));
+        heard
+    });
+}
+
+#[test]
+fn commands_at_once_and_in_pieces() {
+    play(|wire| {
+        wire.open(0);
+        let lines = [
+            "SET a 1",
+            "GET a",
+            "PEXPIRE a 100",
+            "NOSUCH",
+            "PTTL a",
+            "PING",
+        ];
+        let all: Vec<u8> = lines
+            .iter()
+            .flat_map(|line| packed(&texts(&line.split(' ').collect::<Vec<_>>())))
+            .collect();
+        let (first, rest) = all.split_at(all.len() / 2);
+        wire.write(0, first);
+        wire.write(0, rest);
+        let mut heard: Heard = lines.iter().map(|line| hear(wire, 0, line)).collect();
+        wire.write(0, b"PING\r\n\r\nGET  a\r\n*0\r\n*-1\r\nECHO x\n");
+        heard.extend((0..3).map(|_| hear(wire, 0, "")));
+        heard
+    });
+}
+
+#[test]
+fn what_is_no_command_ends_the_connection() {
+    for bytes in [
+        &b"*1\r\n+PING\r\n"[..],
+        b"*x\r\n",
+        b"*1\r\n$x\r\n",
+        b"*1\r\n$-1\r\n",
+        b"*9999999999\r\n",
+        b"*2\r\n$1\r\na\r\n:1\r\n",
+    ] {
+        play(|wire| {
+            wire.open(0);
+            wire.write(0, bytes);
+            vec![hear(wire, 0, ""), hear(wire, 0, "")]
+        });
+    }
+}
+
+#[test]
+fn waiting_for_replicas_that_are_not_there() {
+    play(|wire| {
+        (0..2).for_each(|connection| wire.open(connection));
+        let mut heard = calls(
+            wire,
+            0,
+            &[
+                "WAIT 0 0",
+                "WAIT 0 5",
+                "WAIT -1 5",
+                "WAIT x 5",
+                "WAIT 1 x",
+                "WAIT 1 -1",
+                "WAIT 1",
+                "SET a 1",
+                "WAIT 0 1",
+            ],
+        );
+        // What is behind it waits, too; others do not.
+        for line in ["SET a 2", "WAIT 1 100", "SET a 3", "WAIT 2 50"] {
+            send(wire, 0, line);
+        }
+        heard.push(hear(wire, 0, ""));
+        heard.extend(calls(wire, 1, &["GET a"]));
+        wire.do_event(Event::Clock(BEGIN + 99_000));
+        heard.extend(calls(wire, 1, &["GET a"]));
+        wire.do_event(Event::Clock(BEGIN + 102_000));
+        heard.extend((0..2).map(|_| hear(wire, 0, "")));
+        heard.extend(calls(wire, 1, &["GET a"]));
+        wire.do_event(Event::Clock(BEGIN + 202_000));
+        heard.push(hear(wire, 0, ""));
+        heard
+    });
+}
+
+#[test]
+fn a_server_that_cannot_save() {
+    let lines = [
+        "SET a 1",
+        "DEL a",
+        "GET a",
+        "PING",
+        "PUBLISH a b",
+        "PEXPIRE a 100",
+        "FLUSHALL",
+        "ECHO x",
+        "TIME 1",
+        "EVAL return{redis.call('GET','a')} 0",
+        "EVAL return{redis.call('SET','a','2')} 0",
+        "EVAL return{redis.pcall('DEL','a')} 0",
+        "EVAL return{redis.pcall('PUBLISH','a','b')} 0",
+        "WAIT 0 0",
+        "SCRIPT LOAD x=1",
+    ];
+    for kind in Kind::ALL {
+        let mut real = Real::start(kind, BEGIN);
+        real.open(0);
+        // It cannot write into a directory that is not there any more.
+        let mut raw = real.server.raw();
+        raw.command(&["CONFIG", "SET", "save", "3600 1000000"])
+            .unwrap();
+        std::fs::remove_dir_all(real.server.dir()).unwrap();
+        let begin = std::time::Instant::now();
+        while !raw
+            .command(&["INFO", "persistence"])
+            .unwrap()
+            .contains("last_bgsave_status:err")
+        {
+            raw.command(&["BGSAVE"]).unwrap();
+            assert!(begin.elapsed() < PATIENCE, "it can save");
+        }
+        let mut simulated = Simulated::start(kind, BEGIN);
+        simulated.open(0);
+        simulated.server.trouble().cannot_save = true;
+        let real = calls(&mut real, 0, &lines);
+        assert_eq!(
+            calls(&mut simulated, 0, &lines),
+            real,
+            "{kind:?}: simulated, then real"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_is_loading_answers_hardly_anything() {
+    for kind in Kind::ALL {
+        let mut simulated = Simulated::start(kind, BEGIN);
+        simulated.open(0);
+        simulated.server.trouble().loading = true;
+        let lines = ["GET a", "PING", "EVALSHA x 0", "SCRIPT LOAD x", "WAIT 0 0"];
+        for heard in calls(&mut simulated, 0, &lines) {
+            let Some(Plain::Error(text)) = heard else {
+                panic!("{heard:?}");
+            };
+            assert!(text.starts_with("LOADING "), "{text}");
+        }
+        let answered = [
+            "INFO",
+            "TIME",
+            "PUBLISH a b",
+            "CLIENT ID",
+            "SELECT 1",
+            "HELLO 3",
+        ];
+        for heard in calls(&mut simulated, 0, &answered) {
+            assert!(!matches!(heard, Some(Plain::Error(_))), "{heard:?}");
+        }
+    }
+}
+
+#[test]
+fn all_that_was_written_is_read_again_in_both_protocols() {
+    // What the other scenes compare is read by one parser, so that parser and writer must not have the same mistake.
+    let mut simulated = Simulated::start(Kind::Redis, BEGIN);
+    simulated.open(0);
+    for (line, bytes) in [
+        ("HSET h f v", &b":1\r\n"[..]),
+        ("HGETALL h", b"*2\r\n$1\r\nf\r\n$1\r\nv\r\n"),
+        ("GET x", b"$-1\r\n"),
+        ("SUBSCRIBE c", b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"),
+        (
+            "UNSUBSCRIBE c",
+            b"*3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n",
+        ),
+        ("HELLO 3", b""),
+        ("HGETALL h", b"%1\r\n$1\r\nf\r\n$1\r\nv\r\n"),
+        ("GET x", b"_\r\n"),
+        ("SUBSCRIBE c", b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"),
+        (
+            "INFO cluster",
+            b"=34\r\ntxt:# Cluster\r\ncluster_enabled:0\r\n\r\n",
+        ),
+        (
+            "GET h",
+            b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
+        ),
+        ("SET x 1", b"+OK\r\n"),
+        ("PTTL nosuch", b":-2\r\n"),
+    ] {
+        send(&mut simulated, 0, line);
+        let sent = simulated.sent(0);
+        assert!(
+            bytes.is_empty() || sent == bytes,
+            "{line}: {}",
+            String::from_utf8_lossy(&sent)
+        );
+    }
+}

@@ -1,0 +1,433 @@
+//! The crate's own scripts, as it loads them, and random calls of them.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tower_redlock::node::{Node as _, NodeState};
+
+use super::words::{
+    BORROWERS, CHANNELS, COUNTERS, LOANS, LOCKS, MARKER, RECORD, RUN_ID, TOMBSTONES, Words, texts,
+};
+use crate::server::{Output, Run, Server, ServerSettings};
+use crate::support::nodes;
+
+/// A script of the crate.
+pub(super) struct Script {
+    pub(super) text: String,
+    pub(super) hash: String,
+    /// A sentence of its text, by which it is known.
+    pub(super) known_by: &'static str,
+    make: fn(&mut Words) -> Call,
+}
+
+/// What a script is called with.
+#[derive(Default)]
+struct Call {
+    keys: Vec<Vec<u8>>,
+    args: Vec<Vec<u8>>,
+}
+
+/// Each script by a sentence that no script before it has, in the order in which the crate loads them, and its calls.
+const KINDS: [(&str, fn(&mut Words) -> Call); 12] = [
+    ("-- Acquires a lock: all of its keys or none.", acquire),
+    (
+        "-- Sets the ttl of many locks again, each only if its owner still holds it.",
+        extend,
+    ),
+    (
+        "-- Releases a lock, as far as it is still ours, and announces that.",
+        release,
+    ),
+    (
+        "-- Comes before the release of a lock that was lent",
+        release_lent,
+    ),
+    (
+        "-- Writes the fencing token of a lock back, if the lock is still ours.",
+        raise,
+    ),
+    (
+        "-- Tells whether the given owner holds a lock, and notes a claim to a loan of it.",
+        verify,
+    ),
+    ("-- Ends a borrower's claim.", end_claim),
+    ("-- Tells whether the node may vote", check_in),
+    (
+        "-- Ends a quarantine, if the node is still in the one that is named.",
+        promote,
+    ),
+    (
+        "-- Acquires the lock of an idempotency key, or returns its record.",
+        recall,
+    ),
+    (
+        "-- Stores the record of an idempotency key and releases its lock.",
+        complete,
+    ),
+    (
+        "-- Tells whether the server has evicted keys since the last time.",
+        evictions,
+    ),
+];
+
+/// All of them.
+pub(super) fn all() -> &'static [Script] {
+    static SCRIPTS: OnceLock<Vec<Script>> = OnceLock::new();
+    SCRIPTS.get_or_init(|| {
+        // In a thread of its own: the caller may be a task.
+        let runs = std::thread::spawn(|| {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(runs_of_a_node())
+        });
+        read(&runs.join().unwrap())
+    })
+}
+
+fn read(runs: &[Run]) -> Vec<Script> {
+    let loads = runs
+        .iter()
+        .filter(|run| run.words.starts_with(&texts(&["SCRIPT", "LOAD"])));
+    let texts: Vec<String> = loads
+        .map(|run| String::from_utf8(run.words[2].clone()).unwrap())
+        .collect();
+    assert_eq!(
+        texts.len(),
+        KINDS.len(),
+        "the crate has other scripts than this test knows"
+    );
+    let scripts = texts.into_iter().zip(KINDS);
+    let scripts = scripts.map(|(text, (known_by, make))| {
+        assert!(text.contains(known_by), "not `{known_by}`, but: {text}");
+        Script {
+            hash: sha1_smol::Sha1::from(&text).digest().to_string(),
+            text,
+            known_by,
+            make,
+        }
+    });
+    scripts.collect()
+}
+
+/// What a node of the crate sends to a simulated server until it can be used, and for one lock.
+pub(super) async fn runs_of_a_node() -> Vec<Run> {
+    let settings = ServerSettings {
+        record: true,
+        ..ServerSettings::default()
+    };
+    let server = Server::new(settings, 1, nodes::unix_millis() * 1_000);
+    let (url, served) = serve(server).await;
+    let node = nodes::ready(&url).await;
+    assert_eq!(node.state(), NodeState::Up);
+    node.acquire(nodes::acquire("a", 1)).await.unwrap();
+    node.release(nodes::release("a", 1)).await.unwrap();
+    served.lock().unwrap().server.take_runs()
+}
+
+/// A simulated server with the ways to its clients.
+pub(super) struct Served {
+    pub(super) server: Server,
+    clients: Vec<Option<UnboundedSender<Vec<u8>>>>,
+}
+
+impl Served {
+    fn give(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
+                Output::Send(client, bytes) => {
+                    if let Some(client) = &self.clients[usize::try_from(client).unwrap()] {
+                        let _ = client.send(bytes);
+                    }
+                }
+                Output::Close(client) => self.clients[usize::try_from(client).unwrap()] = None,
+            }
+        }
+    }
+}
+
+/// Lets a simulated server listen at a port, with this machine's clock. Returns its URL.
+pub(super) async fn serve(server: Server) -> (String, Arc<Mutex<Served>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let served = Arc::new(Mutex::new(Served {
+        server,
+        clients: Vec::new(),
+    }));
+    let shared = Arc::clone(&served);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(talk(stream, Arc::clone(&shared)));
+        }
+    });
+    (url, served)
+}
+
+async fn talk(mut stream: TcpStream, served: Arc<Mutex<Served>>) {
+    let (sender, mut outgoing) = unbounded_channel();
+    let number = {
+        let mut served = served.lock().unwrap();
+        let number = served.clients.len() as u64;
+        served.clients.push(Some(sender));
+        served.server.connect(number);
+        number
+    };
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        tokio::select! {
+            biased;
+            sent = outgoing.recv() => match sent {
+                Some(sent) if stream.write_all(&sent).await.is_ok() => {}
+                _ => break,
+            },
+            read = stream.read(&mut bytes) => match read {
+                Ok(count @ 1..) => {
+                    let mut served = served.lock().unwrap();
+                    let now = nodes::unix_millis() * 1_000;
+                    let outputs = served.server.receive(number, &bytes[..count], now);
+                    served.give(outputs);
+                }
+                _ => break,
+            },
+        }
+    }
+    served.lock().unwrap().server.disconnect(number);
+}
+
+/// A random call of a random script.
+pub(super) fn call(words: &mut Words) -> Vec<Vec<u8>> {
+    let script = &all()[words.dice.below(KINDS.len())];
+    let mut made = (script.make)(words);
+    // A spoilt number of keys would have the script that loops over locks loop for ever.
+    if !std::ptr::fn_addr_eq(script.make, extend as fn(&mut Words) -> Call) {
+        words.spoil(&mut made.keys, 0);
+        words.spoil(&mut made.args, 0);
+    }
+    let mut call = texts(&["EVALSHA", &script.hash, &made.keys.len().to_string()]);
+    call.extend(made.keys);
+    call.extend(made.args);
+    call
+}
+
+fn standing(words: &mut Words) -> [Vec<u8>; 2] {
+    [words.identity(), words.digest()]
+}
+
+/// One to three locks, each with its counter.
+fn locks(words: &mut Words) -> Vec<usize> {
+    let mut locks = vec![0, 1, 2];
+    while locks.len() > 1 && words.chance(60) {
+        locks.remove(words.dice.below(locks.len()));
+    }
+    locks
+}
+
+fn tombstone(words: &mut Words) -> Vec<u8> {
+    words.pick(&TOMBSTONES).into()
+}
+
+fn take(words: &mut Words, locks: &[usize]) -> Call {
+    let mut call = Call {
+        keys: vec![MARKER.into(), tombstone(words)],
+        args: vec![words.token(), words.span()],
+    };
+    call.args.extend(standing(words));
+    for &lock in locks {
+        call.keys
+            .extend([LOCKS[lock].into(), COUNTERS[lock].into()]);
+    }
+    if words.chance(30) {
+        call.args.push(Vec::new());
+        return call;
+    }
+    let number = words.number();
+    let less = |by: u64| match std::str::from_utf8(&number).unwrap().parse::<u64>() {
+        Ok(number) => number.saturating_sub(by).to_string().into_bytes(),
+        Err(_) => Vec::new(),
+    };
+    let (step, hour) = (less(1_000), less(3_600_000_000_000));
+    let second = (words.now / 1_000_000).to_string();
+    let second = words.mostly(&[&second, "99999999999"]);
+    let keep = words.span();
+    call.args
+        .extend([number, step, hour, second, keep, b"1000".to_vec()]);
+    call
+}
+
+fn acquire(words: &mut Words) -> Call {
+    let locks = locks(words);
+    take(words, &locks)
+}
+
+fn extend(words: &mut Words) -> Call {
+    let mut call = Call {
+        keys: vec![MARKER.into()],
+        args: standing(words).into(),
+    };
+    for _ in 0..words.dice.below(4) {
+        let locks = locks(words);
+        call.keys.push(tombstone(words));
+        for &lock in &locks {
+            call.keys
+                .extend([LOCKS[lock].into(), COUNTERS[lock].into()]);
+        }
+        let (token, span, refill) = (words.token(), words.span(), words.flag());
+        call.args
+            .extend([locks.len().to_string().into_bytes(), token, span, refill]);
+        if words.chance(70) {
+            call.args.extend([words.number(), words.span()]);
+        } else {
+            call.args.extend([Vec::new(), Vec::new()]);
+        }
+    }
+    call
+}
+
+fn give_back(words: &mut Words, locks: &[usize]) -> Call {
+    let mut call = Call {
+        keys: vec![tombstone(words)],
+        args: vec![words.token()],
+    };
+    call.args.push(if words.chance(50) {
+        words.span()
+    } else {
+        Vec::new()
+    });
+    for &lock in locks {
+        call.keys.push(LOCKS[lock].into());
+        call.args
+            .push(words.pick(&["", CHANNELS[0], CHANNELS[1]]).into());
+    }
+    call
+}
+
+fn release(words: &mut Words) -> Call {
+    let locks = locks(words);
+    give_back(words, &locks)
+}
+
+fn release_lent(words: &mut Words) -> Call {
+    let mut call = release(words);
+    call.keys.extend([LOANS.into(), BORROWERS.into()]);
+    call
+}
+
+fn raise(words: &mut Words) -> Call {
+    let mut keys = vec![MARKER.into()];
+    for lock in locks(words) {
+        keys.extend([LOCKS[lock].into(), COUNTERS[lock].into()]);
+    }
+    let args = vec![words.token(), words.number(), words.span()];
+    Call { keys, args }
+}
+
+fn owner(words: &mut Words) -> Vec<u8> {
+    sha1_smol::Sha1::from(words.token())
+        .digest()
+        .to_string()
+        .into_bytes()
+}
+
+fn borrower(words: &mut Words) -> Vec<u8> {
+    words.pick(&["B1", "B2"]).into()
+}
+
+fn verify(words: &mut Words) -> Call {
+    let mut keys = vec![MARKER.into()];
+    keys.extend(locks(words).into_iter().map(|lock| LOCKS[lock].into()));
+    keys.extend([LOANS.into(), BORROWERS.into()]);
+    let mut args = Vec::from(standing(words));
+    args.push(owner(words));
+    if words.chance(60) {
+        args.extend([
+            words.pick(&["loan1", "loan2"]).into(),
+            borrower(words),
+            words.span(),
+        ]);
+    } else {
+        args.push(Vec::new());
+    }
+    Call { keys, args }
+}
+
+fn end_claim(words: &mut Words) -> Call {
+    let lock = words.pick(&LOCKS);
+    Call {
+        keys: texts(&[LOANS, BORROWERS, lock]),
+        args: vec![
+            words.pick(&["loan1", "loan2"]).into(),
+            borrower(words),
+            words.flag(),
+            owner(words),
+            words.span(),
+        ],
+    }
+}
+
+fn check_in(words: &mut Words) -> Call {
+    let [identity, digest] = standing(words);
+    Call {
+        keys: texts(&[MARKER]),
+        args: vec![
+            identity,
+            digest,
+            b"the config".to_vec(),
+            words.span(),
+            words.pick(&["q1", "q2"]).into(),
+            words.pick(&["0", "0", "1"]).into(),
+            b"1".to_vec(),
+        ],
+    }
+}
+
+fn promote(words: &mut Words) -> Call {
+    let [identity, digest] = standing(words);
+    let prefix = words.pick(&[RUN_ID, RUN_ID, RUN_ID, "7|<run id>", "other"]);
+    let name = words.pick(&["q1", "q2"]);
+    let floor = if words.chance(60) {
+        words.number()
+    } else {
+        Vec::new()
+    };
+    Call {
+        keys: texts(&[MARKER]),
+        args: vec![
+            identity,
+            digest,
+            format!("{prefix}:{name}").into_bytes(),
+            floor,
+            words.span(),
+        ],
+    }
+}
+
+fn recall(words: &mut Words) -> Call {
+    let lock = words.dice.below(LOCKS.len());
+    let mut call = take(words, &[lock]);
+    call.keys.push(RECORD.into());
+    call.args.resize(10, Vec::new());
+    call.args.extend([words.flag(), words.span(), words.flag()]);
+    call
+}
+
+fn complete(words: &mut Words) -> Call {
+    let lock = words.dice.below(LOCKS.len());
+    let mut call = give_back(words, &[lock]);
+    call.keys.extend([MARKER.into(), RECORD.into()]);
+    call.args.extend(standing(words));
+    if words.chance(80) {
+        call.args
+            .extend([words.number(), b"a body".to_vec(), words.moment()]);
+    } else {
+        call.args.extend([Vec::new(), Vec::new(), Vec::new()]);
+    }
+    call.args.extend([words.flag(), words.flag()]);
+    call
+}
+
+fn evictions(_: &mut Words) -> Call {
+    Call {
+        keys: texts(&[MARKER]),
+        args: Vec::new(),
+    }
+}

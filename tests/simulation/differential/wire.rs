@@ -1,0 +1,279 @@
+//! The two sides that are compared: a real server and a simulated one, behind the same few calls.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{BufRead, BufReader, ErrorKind, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use crate::server::resp::Reply;
+use crate::server::{Flavor, Output, Server, ServerSettings};
+use crate::support::PATIENCE;
+use crate::support::server::{Kind, Server as RealServer};
+
+/// What happens to a server beside the calls of its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// Its clock shows this, in microseconds since 1970, until it is set again.
+    Clock(u64),
+    /// It has no memory left, or has some again.
+    OutOfMemory(bool),
+    /// It evicts all keys.
+    Evict,
+}
+
+/// A server and connections to it, by their numbers.
+pub(super) trait Wire {
+    /// Opens a connection, in place of the one with this number.
+    fn open(&mut self, connection: usize);
+    /// Sends bytes. What cannot be sent any more is lost, which the next [`read`](Self::read) tells.
+    fn write(&mut self, connection: usize, bytes: &[u8]);
+    /// The next message; `None` if the server has ended the connection.
+    fn read(&mut self, connection: usize) -> Option<Reply>;
+    fn do_event(&mut self, event: Event);
+}
+
+/// The bytes of a call.
+pub(super) fn packed(words: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// Sends a call and reads one message.
+pub(super) fn ask(wire: &mut dyn Wire, connection: usize, words: &[&str]) -> Reply {
+    let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    wire.write(connection, &packed(&words));
+    wire.read(connection).unwrap()
+}
+
+/// Reads one message; `None` at the end.
+fn parse(from: &mut impl BufRead) -> Option<Reply> {
+    let mut line = Vec::new();
+    from.read_until(b'\n', &mut line).ok()?;
+    let line = line.strip_suffix(b"\r\n")?;
+    let (kind, text) = line.split_first()?;
+    let number = || std::str::from_utf8(text).unwrap().parse::<i64>().unwrap();
+    let mut items = |per: i64| {
+        (0..number() * per)
+            .map(|_| parse(from))
+            .collect::<Option<Vec<_>>>()
+    };
+    Some(match kind {
+        b'+' => Reply::Status(text.to_vec().into()),
+        b'-' => Reply::Error(text.to_vec().into()),
+        b':' => Reply::Int(number()),
+        b'_' => Reply::Nil,
+        b'$' if number() < 0 => Reply::Nil,
+        b'*' if number() < 0 => Reply::NilArray,
+        b'*' => Reply::Array(items(1)?),
+        b'>' => Reply::Push(items(1)?),
+        b'%' => {
+            let items = items(2)?;
+            let pairs = items
+                .chunks_exact(2)
+                .map(|pair| (pair[0].clone(), pair[1].clone()));
+            Reply::Map(pairs.collect())
+        }
+        b'$' | b'=' => {
+            let mut bytes = vec![0; usize::try_from(number()).unwrap() + 2];
+            from.read_exact(&mut bytes).ok()?;
+            bytes.truncate(bytes.len() - 2);
+            if *kind == b'=' {
+                Reply::Verbatim(bytes.split_off(4))
+            } else {
+                Reply::Bulk(bytes)
+            }
+        }
+        other => panic!("a message of the kind {}", char::from(*other)),
+    })
+}
+
+/// How long a server may take before it is nudged.
+const NUDGE: Duration = Duration::from_millis(100);
+
+/// A real server, whose clock stands still until it is set.
+pub(super) struct Real {
+    pub(super) server: RealServer,
+    connections: BTreeMap<usize, BufReader<UnixStream>>,
+}
+
+impl Real {
+    pub(super) fn start(kind: Kind, now: u64) -> Self {
+        let server = RealServer::start_clocked(kind);
+        server.set_clock(now);
+        Self {
+            server,
+            connections: BTreeMap::new(),
+        }
+    }
+
+    fn wait_until_expired_keys_are_gone(&self) {
+        let begin = Instant::now();
+        let mut raw = self.server.raw();
+        for base in ["0", "1", "15"] {
+            raw.command(&["SELECT", base]).unwrap();
+            loop {
+                let stored = raw.command(&["DBSIZE"]).unwrap();
+                let seen = raw
+                    .command(&["EVAL", "return #redis.call('KEYS', '*')", "0"])
+                    .unwrap();
+                if stored == seen {
+                    break;
+                }
+                assert!(
+                    begin.elapsed() < PATIENCE,
+                    "{stored} keys, of which {seen} have not expired"
+                );
+            }
+        }
+    }
+}
+
+impl Wire for Real {
+    fn open(&mut self, connection: usize) {
+        let stream = UnixStream::connect(self.server.socket()).unwrap();
+        self.connections.insert(connection, BufReader::new(stream));
+    }
+
+    fn write(&mut self, connection: usize, bytes: &[u8]) {
+        let stream = self.connections.get_mut(&connection).unwrap();
+        let _ = stream.get_mut().write_all(bytes);
+    }
+
+    fn read(&mut self, connection: usize) -> Option<Reply> {
+        let stream = self.connections.get_mut(&connection).unwrap();
+        let begin = Instant::now();
+        // A server that nobody talks to may not notice that its clock was set.
+        stream.get_ref().set_read_timeout(Some(NUDGE)).unwrap();
+        while stream
+            .fill_buf()
+            .is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        {
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "the real server has not answered"
+            );
+            self.server.run("PING");
+        }
+        stream.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
+        parse(stream)
+    }
+
+    fn do_event(&mut self, event: Event) {
+        match event {
+            Event::Clock(now) => self.server.set_clock(now),
+            Event::OutOfMemory(yes) => {
+                self.server
+                    .run(&format!("CONFIG SET maxmemory {}", u8::from(yes)));
+            }
+            Event::Evict => {
+                // Keys that have expired would be counted, if they are still there.
+                self.wait_until_expired_keys_are_gone();
+                self.server
+                    .run("CONFIG SET maxmemory-policy allkeys-random");
+                self.server.run("CONFIG SET maxmemory 1");
+                // Before each command it evicts for some time, and then goes on in the background.
+                while self.server.run("INFO keyspace").contains("db") {}
+                self.server.run("CONFIG SET maxmemory 0");
+                self.server.run("CONFIG SET maxmemory-policy noeviction");
+            }
+        }
+    }
+}
+
+/// A simulated server.
+pub(super) struct Simulated {
+    pub(super) server: Server,
+    now: u64,
+    /// The server's number of each connection.
+    numbers: BTreeMap<usize, u64>,
+    next: u64,
+    /// What was sent on each, and whether it has ended.
+    sent: BTreeMap<u64, (VecDeque<u8>, bool)>,
+}
+
+impl Simulated {
+    pub(super) fn start(kind: Kind, now: u64) -> Self {
+        let settings = ServerSettings {
+            flavor: match kind {
+                Kind::Redis => Flavor::Redis,
+                Kind::Valkey => Flavor::Valkey,
+            },
+            ..ServerSettings::default()
+        };
+        Self {
+            server: Server::new(settings, 1, now),
+            now,
+            numbers: BTreeMap::new(),
+            next: 0,
+            sent: BTreeMap::new(),
+        }
+    }
+
+    /// Takes the bytes that were sent and not read yet.
+    pub(super) fn sent(&mut self, connection: usize) -> Vec<u8> {
+        let (bytes, _) = self.sent.get_mut(&self.numbers[&connection]).unwrap();
+        bytes.drain(..).collect()
+    }
+
+    /// Takes what the server sends.
+    pub(super) fn take(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
+                Output::Send(number, bytes) => {
+                    self.sent.get_mut(&number).unwrap().0.extend(bytes);
+                }
+                Output::Close(number) => self.sent.get_mut(&number).unwrap().1 = true,
+            }
+        }
+    }
+}
+
+impl Wire for Simulated {
+    fn open(&mut self, connection: usize) {
+        let number = self.next;
+        self.next += 1;
+        if let Some(old) = self.numbers.insert(connection, number) {
+            self.server.disconnect(old);
+            self.sent.remove(&old);
+        }
+        self.sent.insert(number, (VecDeque::new(), false));
+        self.server.connect(number);
+    }
+
+    fn write(&mut self, connection: usize, bytes: &[u8]) {
+        let outputs = self
+            .server
+            .receive(self.numbers[&connection], bytes, self.now);
+        self.take(outputs);
+    }
+
+    fn read(&mut self, connection: usize) -> Option<Reply> {
+        let (bytes, ended) = self.sent.get_mut(&self.numbers[&connection]).unwrap();
+        assert!(
+            !bytes.is_empty() || *ended,
+            "the simulated server has not answered"
+        );
+        parse(bytes)
+    }
+
+    fn do_event(&mut self, event: Event) {
+        match event {
+            Event::Clock(now) => {
+                self.now = now;
+                let outputs = self.server.tick(now);
+                self.take(outputs);
+            }
+            Event::OutOfMemory(yes) => self.server.trouble().out_of_memory = yes,
+            Event::Evict => {
+                self.server.set_policy("allkeys-random");
+                self.server.evict(usize::MAX, self.now);
+                self.server.set_policy("noeviction");
+            }
+        }
+    }
+}

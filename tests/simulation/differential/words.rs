@@ -1,0 +1,191 @@
+//! Random words of calls. They come from small sets, so that calls meet each other's keys, times and owners; and some
+//! are nonsense.
+
+use crate::server::dice::Dice;
+
+/// Stands for the server's own run id, in words and in replies.
+pub(super) const RUN_ID: &str = "<run id>";
+/// Stands for the id of the connection with the digit that follows.
+pub(super) const CLIENT_ID: &str = "<client id>";
+
+pub(super) const MARKER: &str = "m";
+pub(super) const TOMBSTONES: [&str; 2] = ["t1", "t2"];
+pub(super) const LOCKS: [&str; 3] = ["k1", "k2", "k3"];
+pub(super) const COUNTERS: [&str; 3] = ["c1", "c2", "c3"];
+pub(super) const RECORD: &str = "r";
+pub(super) const LOANS: &str = "l";
+pub(super) const BORROWERS: &str = "b";
+pub(super) const CHANNELS: [&str; 2] = ["free:k1", "free:k2"];
+/// All of them.
+pub(super) const KEYS: [&str; 12] = [
+    MARKER, "t1", "t2", "k1", "k2", "k3", "c1", "c2", "c3", RECORD, LOANS, BORROWERS,
+];
+
+const TOKENS: [&str; 3] = ["A", "B", "C"];
+const SPANS: [&str; 6] = ["1", "50", "100", "1000", "60000", "100"];
+const ODD_NUMBERS: [&str; 18] = [
+    "0",
+    "-1",
+    "-9223372036854775808",
+    "9223372036854775807",
+    "9223372036854775808",
+    "9000000000000000000",
+    "1e300",
+    "",
+    "abc",
+    "1.5",
+    "1e3",
+    " 7",
+    "+7",
+    "007",
+    "0x10",
+    "nan",
+    "inf",
+    "-0",
+];
+const ODD_TEXTS: [&[u8]; 4] = [b"", b" ", b"\xff\0\r\n", b"-ERR\nx"];
+const NUMBERS: [&str; 8] = [
+    "1",
+    "999",
+    "1000",
+    "1000000",
+    "1763816000000000",
+    "1763816000000999",
+    "9223372036854773759",
+    "9223372036854773000",
+];
+const FIELDS: [&str; 12] = [
+    "identity",
+    "digest",
+    "max_lease",
+    "hwm",
+    "floor",
+    "quarantine",
+    "last",
+    "ballot",
+    "until",
+    "evicted",
+    "f",
+    "loan1",
+];
+
+pub(super) fn texts(words: &[&str]) -> Vec<Vec<u8>> {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// Random words.
+pub(super) struct Words {
+    pub(super) dice: Dice,
+    /// What the servers' clocks show, in microseconds since 1970.
+    pub(super) now: u64,
+}
+
+impl Words {
+    pub(super) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.dice.below(items.len())]
+    }
+
+    /// True `times` out of 100 times.
+    pub(super) fn chance(&mut self, times: usize) -> bool {
+        self.dice.below(100) < times
+    }
+
+    /// One of these; rarely an odd number.
+    pub(super) fn mostly(&mut self, usual: &[&str]) -> Vec<u8> {
+        let odd = self.chance(7);
+        let word = self.pick(if odd { &ODD_NUMBERS } else { usual });
+        word.as_bytes().to_vec()
+    }
+
+    pub(super) fn key(&mut self) -> Vec<u8> {
+        self.pick(&KEYS).into()
+    }
+
+    pub(super) fn token(&mut self) -> Vec<u8> {
+        if self.chance(3) {
+            return self.pick(&ODD_TEXTS).to_vec();
+        }
+        self.pick(&TOKENS).into()
+    }
+
+    /// Milliseconds for which something lasts.
+    pub(super) fn span(&mut self) -> Vec<u8> {
+        self.mostly(&SPANS)
+    }
+
+    /// A fencing token.
+    pub(super) fn number(&mut self) -> Vec<u8> {
+        self.mostly(&NUMBERS)
+    }
+
+    pub(super) fn field(&mut self) -> Vec<u8> {
+        self.pick(&FIELDS).into()
+    }
+
+    pub(super) fn channel(&mut self) -> Vec<u8> {
+        self.pick(&CHANNELS).into()
+    }
+
+    /// What fits into a field or a key.
+    pub(super) fn value(&mut self) -> Vec<u8> {
+        match self.dice.below(6) {
+            0 => self.identity(),
+            1 => self.number(),
+            2 => self.span(),
+            3 => self.digest(),
+            4 => self.moment(),
+            _ => self.token(),
+        }
+    }
+
+    /// A time near now in milliseconds since 1970.
+    pub(super) fn moment(&mut self) -> Vec<u8> {
+        let now = self.now / 1_000;
+        let near = [now - 60_000, now - 1, now, now + 1, now + 100, now + 60_000];
+        let near: Vec<String> = near.iter().map(u64::to_string).collect();
+        let near: Vec<&str> = near.iter().map(String::as_str).collect();
+        self.mostly(&near)
+    }
+
+    pub(super) fn identity(&mut self) -> Vec<u8> {
+        let usual = [
+            RUN_ID,
+            RUN_ID,
+            RUN_ID,
+            RUN_ID,
+            "any",
+            "",
+            "ask",
+            "7|ask",
+            "7|<run id>",
+            "<run id>/0f:42",
+            "other",
+        ];
+        self.pick(&usual).into()
+    }
+
+    pub(super) fn digest(&mut self) -> Vec<u8> {
+        self.pick(&["d1", "d1", "d1", "d2", ""]).into()
+    }
+
+    pub(super) fn flag(&mut self) -> Vec<u8> {
+        self.pick(&["", "1"]).into()
+    }
+
+    /// Spoils a call, now and then: leaves a word out, adds one, or has an odd one instead. The first `fixed` words
+    /// stay.
+    pub(super) fn spoil(&mut self, words: &mut Vec<Vec<u8>>, fixed: usize) {
+        if words.len() <= fixed || !self.chance(6) {
+            return;
+        }
+        let place = fixed + self.dice.below(words.len() - fixed);
+        match self.dice.below(4) {
+            0 => {
+                words.remove(place);
+            }
+            1 => words.insert(place, words[place].clone()),
+            2 => words[place] = self.pick(&ODD_NUMBERS).into(),
+            _ => words[place] = self.pick(&ODD_TEXTS).to_vec(),
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What the clients of a plan do.
+
+use super::rolls::Rolls;
+use super::settings::Shape;
+use super::{Action, Answer, Call, Cut, OnceEnd, Route};
+
+/// The kinds of work, of which a plan has a random subset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Lock,
+    Several,
+    Nested,
+    Run,
+    Lend,
+    Once,
+    Request,
+    Stop,
+}
+
+/// All calls of a plan.
+pub(super) fn calls(seed: u64, shape: &Shape, keys: u32) -> Vec<Call> {
+    let mut rolls = Rolls::new(seed, "calls");
+    let mut kinds = vec![Kind::Lock];
+    for (chance, kind) in [
+        (35, Kind::Several),
+        (25, Kind::Nested),
+        (20, Kind::Run),
+        (35, Kind::Lend),
+        (35, Kind::Once),
+        (45, Kind::Request),
+        (25, Kind::Stop),
+    ] {
+        if rolls.percent(chance) {
+            kinds.push(kind);
+        }
+    }
+    let mut work = Work {
+        shape,
+        keys,
+        holds: rolls.pick(&[60, 300, 1_500]),
+        cuts: rolls.pick(&[0, 10, 30]),
+        routes: rolls.some(&Route::ALL, 30),
+        rolls,
+        calls: Vec::new(),
+    };
+    let count = work.rolls.wide(25, 110) as usize;
+    while work.calls.len() < count {
+        // Locks are what it is about in the first place.
+        let kind = if work.rolls.percent(45) {
+            Kind::Lock
+        } else {
+            work.rolls.pick(&kinds)
+        };
+        let at = work.rolls.range(50, shape.length.saturating_sub(200));
+        work.add(kind, at);
+    }
+    work.calls
+}
+
+struct Work<'a> {
+    shape: &'a Shape,
+    keys: u32,
+    holds: u64,
+    cuts: u64,
+    routes: Vec<Route>,
+    rolls: Rolls,
+    calls: Vec<Call>,
+}
+
+impl Work<'_> {
+    fn place(&mut self) -> u32 {
+        self.rolls.below(self.shape.places.len() as u64) as u32
+    }
+
+    fn key(&mut self) -> u32 {
+        self.rolls.below(u64::from(self.keys)) as u32
+    }
+
+    fn some_keys(&mut self) -> Vec<u32> {
+        let all: Vec<u32> = (0..self.keys + 1).collect();
+        self.rolls.some(&all, 60)
+    }
+
+    fn wait(&mut self) -> u64 {
+        if self.rolls.percent(45) {
+            0
+        } else {
+            self.rolls.wide(20, 2_500)
+        }
+    }
+
+    fn hold(&mut self) -> u64 {
+        self.rolls.wide(1, self.holds)
+    }
+
+    fn push(&mut self, at: u64, place: u32, action: Action) {
+        let cut = match self.rolls.below(100) {
+            roll if roll >= self.cuts => Cut::Never,
+            roll if roll % 2 == 0 => Cut::After(self.rolls.wide(1, 800)),
+            _ => Cut::Polls(self.rolls.range(1, 9) as u32),
+        };
+        let calls = &mut self.calls;
+        calls.push(Call {
+            at,
+            place,
+            cut,
+            action,
+        });
+    }
+
+    fn add(&mut self, kind: Kind, at: u64) {
+        let place = self.place();
+        let (wait, hold) = (self.wait(), self.hold());
+        let key = self.key();
+        match kind {
+            Kind::Lock => {
+                let drops = self.rolls.percent(30);
+                let keys = vec![key];
+                self.push(
+                    at,
+                    place,
+                    Action::Lock {
+                        keys,
+                        wait,
+                        hold,
+                        drops,
+                    },
+                );
+                // Some ask again and again: they are the first to find what a node has forgotten.
+                if self.rolls.percent(25) {
+                    let other = self.place();
+                    let gap = self.rolls.range(5, 60);
+                    for again in 1..self.rolls.range(2, 6) {
+                        let keys = vec![key];
+                        let (wait, drops) = (0, false);
+                        let action = Action::Lock {
+                            keys,
+                            wait,
+                            hold,
+                            drops,
+                        };
+                        self.push(at + again * gap, other, action);
+                    }
+                }
+            }
+            Kind::Several => {
+                let (keys, drops) = (self.some_keys(), self.rolls.percent(30));
+                self.push(
+                    at,
+                    place,
+                    Action::Lock {
+                        keys,
+                        wait,
+                        hold,
+                        drops,
+                    },
+                );
+            }
+            Kind::Nested => {
+                let (keys, inner) = (self.some_keys(), self.some_keys());
+                self.push(
+                    at,
+                    place,
+                    Action::Nested {
+                        keys,
+                        inner,
+                        wait,
+                        hold,
+                    },
+                );
+            }
+            Kind::Run => self.push(at, place, Action::Run { key, hold }),
+            Kind::Lend => self.lend(at, place, key, wait),
+            Kind::Once => self.once(at),
+            Kind::Request => self.request(at),
+            Kind::Stop => {
+                let (grace, back) = (self.rolls.wide(1, 2_000), self.rolls.wide(1, 2_000));
+                self.push(at.max(2_000), place, Action::Stop { grace, back });
+            }
+        }
+    }
+
+    fn lend(&mut self, at: u64, place: u32, key: u32, wait: u64) {
+        let to = (0..self.rolls.weighted(&[(3, 1), (3, 2), (1, 3)])).map(|_| self.place());
+        let to = to.collect();
+        let gap = self.rolls.wide(1, 300);
+        let work = self.rolls.wide(5, 2_500);
+        let late = self.rolls.wide(5, 1_500);
+        let answer = self.rolls.pick(&[
+            Answer::First,
+            Answer::First,
+            Answer::All,
+            Answer::None(late),
+        ]);
+        let action = Action::Lend {
+            key,
+            wait,
+            to,
+            gap,
+            work,
+            answer,
+        };
+        self.push(at, place, action);
+    }
+
+    /// Work under one idempotency key, from several processes.
+    fn once(&mut self, at: u64) {
+        let key = self.rolls.below(3) as u32;
+        let span = self.rolls.wide(10, 5_000);
+        for _ in 0..self.rolls.range(2, 5) {
+            let place = self.place();
+            let (wait, work) = (self.wait(), self.rolls.wide(1, 1_200));
+            let end = self.rolls.weighted(&[
+                (8, OnceEnd::Complete),
+                (1, OnceEnd::Abandon),
+                (1, OnceEnd::Drop),
+                (1, OnceEnd::Lend),
+            ]);
+            let at = at + self.rolls.below(span);
+            self.push(
+                at,
+                place,
+                Action::Once {
+                    key,
+                    wait,
+                    work,
+                    end,
+                },
+            );
+        }
+    }
+
+    /// A request, and its repeats in several processes.
+    fn request(&mut self, at: u64) {
+        let (route, key) = (self.rolls.pick(&self.routes.clone()), self.key());
+        let (once, caller) = (self.rolls.below(3) as u32, self.rolls.below(2) as u32);
+        let host = self.rolls.below(2) as u32;
+        let span = self.rolls.wide(10, 5_000);
+        for _ in 0..self.rolls.range(2, 5) {
+            let place = self.place();
+            let work = self.rolls.wide(1, 800);
+            let at = at + self.rolls.below(span);
+            let action = Action::Request {
+                route,
+                key,
+                once,
+                caller,
+                host,
+                work,
+            };
+            self.push(at, place, action);
+        }
+    }
+}

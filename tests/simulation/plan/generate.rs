@@ -1,0 +1,88 @@
+//! A plan from a seed.
+
+use super::episodes::Kind;
+use super::rolls::Rolls;
+use super::settings::{Shape, shape};
+use super::{Call, Class, Episode, Plan};
+use crate::world::Fault;
+
+/// When faults may begin: by then the first processes have connected, and their word that no lock is held counts no
+/// more.
+pub(super) const QUIET: u64 = 1_500;
+
+impl Plan {
+    /// The plan of a seed.
+    pub(crate) fn generate(seed: u64) -> Self {
+        let mut rolls = Rolls::new(seed, "plan");
+        let class = rolls.weighted(&[(85, Class::Within), (15, Class::Beyond)]);
+        let length = rolls.range(8_000, 14_000);
+        let shape = shape(seed, class, length);
+        let episodes = episodes(seed, &shape);
+        let keys = Rolls::new(seed, "keys").weighted(&[(4, 1), (4, 2), (2, 3)]);
+        let mut calls: Vec<Call> = super::calls::calls(seed, &shape, keys);
+        calls.sort_by_key(|call| call.at);
+        Self {
+            seed,
+            class,
+            topology: shape.topology,
+            processes: shape.places,
+            episodes,
+            calls,
+            keys,
+            length,
+        }
+    }
+}
+
+/// The faults of a plan: of a random subset of all kinds, each some times.
+fn episodes(seed: u64, shape: &Shape) -> Vec<Episode> {
+    let mut rolls = Rolls::new(seed, "kinds");
+    let mut kinds = Vec::new();
+    // One plan in fifteen has no faults at all: then everything must be right to the letter.
+    if !rolls.percent(7) {
+        let share = rolls.pick(&[10, 20, 35]);
+        for kind in Kind::ALL {
+            let chance = if kind.is_important(shape) {
+                share * 2 + 10
+            } else {
+                share
+            };
+            if kind.may_be(shape) && rolls.percent(chance) {
+                kinds.push(kind);
+            }
+        }
+    }
+    let mut late_ones = Vec::new();
+    let mut all = shape.dates.clone();
+    for kind in kinds {
+        let mut rolls = Rolls::new(seed, kind.name());
+        for _ in 0..rolls.range(1, kind.most()) {
+            let at = rolls.range(QUIET, shape.length.saturating_sub(700));
+            all.extend(kind.episode(shape, &mut rolls, at));
+        }
+    }
+    for episode in &mut all {
+        // Everything ends with the plan.
+        for (at, fault) in &mut episode.steps {
+            *at = (*at).min(shape.length);
+            if let Fault::Failover {
+                learn_ms,
+                demote_ms,
+                ..
+            } = fault
+            {
+                let left = shape.length - *at;
+                *learn_ms = (*learn_ms).min(left);
+                *demote_ms = (*demote_ms).min(left);
+            }
+        }
+        episode.steps.sort_by_key(|(at, _)| *at);
+    }
+    if !shape.common.is_empty() && rolls.percent(50) {
+        late_ones = super::episodes::late(shape, &mut rolls);
+    }
+    all.retain(|episode| shape.class == Class::Beyond || shape.covers(episode));
+    all.extend(late_ones);
+    all.sort_by_key(|episode| episode.steps.first().map(|(at, _)| *at));
+    all
+}

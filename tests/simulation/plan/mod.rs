@@ -1,0 +1,344 @@
+//! [`Plan`]: everything that happens in one world, as a function of a seed: servers, processes, faults and calls.
+//!
+//! A plan is text that can be read, edited and run again (`text`). It is made by weighted choices (`generate`), each
+//! seed from a random subset of all kinds of faults, topologies and settings, so that rare combinations come up.
+
+mod calls;
+mod episodes;
+mod generate;
+mod rolls;
+mod settings;
+mod text;
+
+use serde::{Deserialize, Serialize};
+
+use crate::world::{Fault, Topology};
+
+/// Everything that happens in one world.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) class: Class,
+    pub(crate) topology: Topology,
+    pub(crate) processes: Vec<Place>,
+    pub(crate) episodes: Vec<Episode>,
+    pub(crate) calls: Vec<Call>,
+    /// How many locks the calls are about.
+    pub(crate) keys: u32,
+    /// When the faults end, in milliseconds.
+    pub(crate) length: u64,
+}
+
+/// What may be expected of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Class {
+    /// Nothing happens beyond what the promises cover: all of them are checked.
+    Within,
+    /// More is lost than the promises cover: that nothing hangs or panics, that it goes on afterwards, and whatever
+    /// else holds even then.
+    Beyond,
+}
+
+/// What one process after the other in one place is like.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// When the first of them starts, in milliseconds.
+    pub(crate) start: u64,
+    /// The settings of the first, the second and so on; the last are those of all that follow.
+    pub(crate) lives: Vec<Settings>,
+}
+
+impl Place {
+    /// The settings of the process that was started there after so many others.
+    pub(crate) fn settings(&self, life: u32) -> &Settings {
+        &self.lives[(life as usize).min(self.lives.len() - 1)]
+    }
+}
+
+/// The settings of one process, in milliseconds where they are times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    /// The groups of servers that are its nodes.
+    pub(crate) nodes: Vec<u32>,
+    pub(crate) namespace: String,
+    pub(crate) ttl: u64,
+    pub(crate) max_ttl: u64,
+    pub(crate) node_timeout: u64,
+    pub(crate) max_wait: u64,
+    pub(crate) max_hold: u64,
+    /// How many losses the quorum masks.
+    pub(crate) mask: u32,
+    /// `max_clock_skew` of the restart guard; none: it is off.
+    pub(crate) skew: Option<u64>,
+    /// How long fencing counters are kept; none: no fencing tokens.
+    pub(crate) keep: Option<u64>,
+    /// How often a lock is handed on, and for how long.
+    pub(crate) passes: u32,
+    pub(crate) pass_time: u64,
+    pub(crate) bootstrap: bool,
+    /// Made without waiting for any node.
+    pub(crate) lazy: bool,
+    pub(crate) replicas: Replicas,
+    /// `confirm_within` of nodes behind Sentinels.
+    pub(crate) confirm: u64,
+    /// How many of the Sentinels of each node it knows.
+    pub(crate) watchers: u32,
+    /// How long idempotent responses are stored.
+    pub(crate) retention: u64,
+    /// How many may wait for one key.
+    pub(crate) waiters: u32,
+}
+
+/// What a process makes of a server with replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Replicas {
+    /// There are none, or it does not know of them.
+    Plain,
+    Expected,
+    /// One must acknowledge.
+    Required,
+}
+
+/// Faults that belong together, each at its time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Episode {
+    pub(crate) name: String,
+    /// The group whose server forgets, and whether the restart guard can see that.
+    pub(crate) loses: Option<(u32, Seen)>,
+    pub(crate) steps: Vec<(u64, Fault)>,
+}
+
+/// Whether the restart guard sees that a server lost something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Seen {
+    Yes,
+    No,
+}
+
+/// Something that a client does in a process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Call {
+    /// When it begins, in milliseconds.
+    pub(crate) at: u64,
+    pub(crate) place: u32,
+    pub(crate) cut: Cut,
+    pub(crate) action: Action,
+}
+
+/// When a call is dropped, if it has not ended by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Cut {
+    Never,
+    /// After so many milliseconds.
+    After(u64),
+    /// When it has been polled so many times.
+    Polls(u32),
+}
+
+/// What a call is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Action {
+    /// Acquires some keys, holds them, and releases them or drops the guard.
+    Lock {
+        keys: Vec<u32>,
+        wait: u64,
+        hold: u64,
+        drops: bool,
+    },
+    /// The same in a scope, inside which some keys are acquired once more for some time.
+    Nested {
+        keys: Vec<u32>,
+        inner: Vec<u32>,
+        wait: u64,
+        hold: u64,
+    },
+    /// `LockManager::run`.
+    Run { key: u32, hold: u64 },
+    /// Acquires a key and lends it to copies of one call, in the processes of these places, one so long after the
+    /// other.
+    Lend {
+        key: u32,
+        wait: u64,
+        to: Vec<u32>,
+        gap: u64,
+        work: u64,
+        answer: Answer,
+    },
+    /// `LockManager::begin_idempotent`.
+    Once {
+        key: u32,
+        wait: u64,
+        work: u64,
+        end: OnceEnd,
+    },
+    /// A request through the layers.
+    Request {
+        route: Route,
+        key: u32,
+        once: u32,
+        caller: u32,
+        host: u32,
+        work: u64,
+    },
+    /// An orderly shutdown, after which the process ends and, so long after that, another takes its place.
+    Stop { grace: u64, back: u64 },
+}
+
+/// What the lender of a lock takes for the response to its call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// That of the first copy that responds.
+    First,
+    /// It waits for all copies.
+    All,
+    /// None: it gives up after so many milliseconds.
+    None(u64),
+}
+
+/// How idempotent work ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OnceEnd {
+    Complete,
+    Abandon,
+    Drop,
+    /// It is lent, if that is possible, the loan is dropped, and it is completed.
+    Lend,
+}
+
+/// Which layers a request goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Route {
+    /// The lock layer.
+    Lock,
+    /// The idempotency layer.
+    Once,
+    /// The idempotency layer and the lock layer directly inside.
+    OnceLock,
+    /// The lock layer, and the idempotency layer inside.
+    LockOnce,
+    /// The idempotency layer, a layer that has an effect, and the lock layer.
+    OnceChargeLock,
+    /// The idempotency layer around a handler that has an effect, calls a service with a lock, and passes its response
+    /// on.
+    OnceCalls,
+}
+
+impl Route {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Lock,
+        Self::Once,
+        Self::OnceLock,
+        Self::LockOnce,
+        Self::OnceChargeLock,
+        Self::OnceCalls,
+    ];
+
+    /// Its path.
+    pub(crate) const fn path(self) -> &'static str {
+        match self {
+            Self::Lock => "/lock",
+            Self::Once => "/once",
+            Self::OnceLock => "/once-lock",
+            Self::LockOnce => "/lock-once",
+            Self::OnceChargeLock => "/once-charge-lock",
+            Self::OnceCalls => "/once-calls",
+        }
+    }
+}
+
+impl Settings {
+    /// How many nodes must grant.
+    pub(crate) fn quorum(&self) -> usize {
+        (self.nodes.len() + self.mask as usize + 2) / 2
+    }
+
+    /// How many nodes a quorum can spare.
+    pub(crate) fn spare(&self) -> usize {
+        self.nodes.len() - self.quorum()
+    }
+}
+
+impl Plan {
+    /// All settings of all processes.
+    pub(crate) fn all_settings(&self) -> impl Iterator<Item = &Settings> {
+        self.processes.iter().flat_map(|place| &place.lives)
+    }
+
+    /// All faults.
+    pub(crate) fn faults(&self) -> impl Iterator<Item = &Fault> {
+        let steps = self.episodes.iter().flat_map(|episode| &episode.steps);
+        steps.map(|(_, fault)| fault)
+    }
+
+    /// Whether all processes agree on the nodes and on what else they must agree on.
+    pub(crate) fn agrees(&self) -> bool {
+        let groups = &self.topology.groups;
+        let declared = groups
+            .iter()
+            .any(|group| group.replicas > 0 && group.sentinels == 0);
+        let agreed = |settings| {
+            (
+                agreed(settings),
+                declared && settings.replicas == Replicas::Plain,
+            )
+        };
+        let mut all = self.all_settings().map(agreed);
+        let first = all.next();
+        all.all(|other| Some(other) == first)
+            && self.all_settings().all(|all| all.ttl <= all.max_ttl)
+    }
+
+    /// By how much the dates of two processes may differ at some time, in milliseconds.
+    pub(crate) fn skew(&self) -> u64 {
+        let count = self.processes.len();
+        let (mut lowest, mut highest) = (vec![0_i64; count], vec![0_i64; count]);
+        let mut now = vec![0_i64; count];
+        let mut steps: Vec<_> = self.episodes.iter().flat_map(|e| e.steps.iter()).collect();
+        steps.sort_by_key(|(at, _)| *at);
+        for (_, fault) in steps {
+            if let Fault::ProcessStep { process, ms } = fault {
+                let place = *process as usize;
+                now[place] += ms;
+                lowest[place] = lowest[place].min(now[place]);
+                highest[place] = highest[place].max(now[place]);
+            }
+        }
+        let most = highest.iter().max().copied().unwrap_or(0);
+        let least = lowest.iter().min().copied().unwrap_or(0);
+        // Rates, too: at most half a per cent either way.
+        (most - least).unsigned_abs() + self.length / 100
+    }
+
+    /// Whether dates differ by no more than all processes were told.
+    pub(crate) fn dates_agree(&self) -> bool {
+        let told = self
+            .all_settings()
+            .filter_map(|settings| settings.skew)
+            .min();
+        told.is_some_and(|told| self.skew() <= told)
+    }
+}
+
+/// What processes on the same nodes must have in common.
+fn agreed(settings: &Settings) -> impl PartialEq + use<> {
+    let mut nodes = settings.nodes.clone();
+    nodes.sort_unstable();
+    (
+        nodes,
+        settings.namespace.clone(),
+        settings.mask,
+        settings.max_ttl,
+        settings.skew.is_some(),
+        settings.keep.is_some(),
+        settings.confirm,
+        settings.watchers,
+    )
+}

@@ -1,0 +1,256 @@
+//! Runs plans: many seeds, one that failed, and the same one twice.
+
+use std::any::Any;
+use std::env;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::runtime::{Builder, RngSeed, Runtime};
+use tokio::time::timeout;
+
+use crate::checkers::Violation;
+use crate::plan::Plan;
+use crate::shrink;
+use crate::workload;
+use crate::world::World;
+
+/// What came of a plan.
+pub(crate) struct Outcome {
+    pub(crate) violations: Vec<Violation>,
+    /// What happened, in readable lines.
+    pub(crate) trace: Vec<String>,
+    /// Tells two runs apart, however little they differ.
+    pub(crate) hash: u64,
+}
+
+/// How much longer than its plan a world may last, in its own time.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+fn runtime(seed: u64) -> Runtime {
+    Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .rng_seed(RngSeed::from_bytes(&seed.to_le_bytes()))
+        .build()
+        .expect("a runtime without I/O needs nothing")
+}
+
+/// Runs a plan in a world of its own. If it is wordy, the trace shows all commands.
+pub(crate) fn run_plan(plan: &Plan, is_wordy: bool) -> Outcome {
+    let runtime = runtime(plan.seed);
+    let (world, installed) = {
+        let _inside = runtime.enter();
+        let world = World::new(plan.seed, &plan.topology, is_wordy);
+        let installed = world.begin();
+        (world, installed)
+    };
+    let limit = Duration::from_millis(plan.length) + PATIENCE;
+    let work = async { timeout(limit, workload::run(world.clone(), plan.clone())).await };
+    let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(work)));
+    let at_ms = {
+        let _inside = runtime.enter();
+        world.millis()
+    };
+    let violation = |promise, text: String| Violation {
+        promise,
+        at_ms,
+        text,
+    };
+    let mut violations = match ended {
+        Ok(Ok(violations)) => violations,
+        Ok(Err(_)) => vec![violation("everything ends", format!("not within {limit:?}"))],
+        Err(panic) => vec![violation("nothing panics", text_of(&*panic))],
+    };
+    let inside = runtime.enter();
+    for panic in world.panics() {
+        violations.push(violation("nothing panics", panic));
+    }
+    let outcome = Outcome {
+        violations,
+        trace: world.trace(),
+        hash: world.trace_hash(),
+    };
+    drop(inside);
+    world.forget_program();
+    drop(runtime);
+    drop(installed);
+    outcome
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "a panic without a text".to_owned())
+}
+
+/// What `make sim` was told, or the default.
+fn told<T: FromStr>(name: &str, default: T) -> T {
+    match env::var(name) {
+        Ok(text) => text.parse().ok().unwrap_or_else(|| panic!("{name}={text} is no such number")),
+        Err(_) => default,
+    }
+}
+
+/// A seed for people to type: of the clock, and of nine digits at most.
+fn fresh_seed() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_millis() as u64 % 1_000_000_000
+}
+
+/// Where the plans and traces of failing seeds are put.
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// Tells of a plan that failed, with fewer faults if that fails, too.
+fn report(plan: &Plan, violations: &[Violation]) -> String {
+    let seed = plan.seed;
+    let all = violations.iter().map(|violation| format!("  {violation}\n"));
+    let mut text = format!(
+        "\nseed {seed} breaks a promise:\n{}replay: make sim SEEDS=1 SEED={seed}\n",
+        all.collect::<String>()
+    );
+    if told("REDLOCK_SIM_SHRINK", 1) == 0 {
+        return text;
+    }
+    let promise = violations.first().map_or("", |first| first.promise);
+    let mut run = |plan: &Plan| run_plan(plan, false).violations;
+    let small = shrink::shrink(plan.clone(), promise, &mut run);
+    let (file, long) = (
+        folder().join(format!("{seed}.plan")),
+        folder().join(format!("{seed}.trace")),
+    );
+    let outcome = run_plan(&small, false);
+    let wordy = run_plan(&small, true);
+    let written = fs::write(&file, small.to_string())
+        .and_then(|()| fs::write(&long, wordy.trace.join("\n")));
+    if let Err(error) = written {
+        text.push_str(&format!("cannot write {}: {error}\n", file.display()));
+    }
+    let (file, long) = (file.display(), long.display());
+    text.push_str(&format!("shrunk to {} lines:\n{small}", small.to_string().lines().count()));
+    text.push_str(&format!("what happened:\n{}\n", outcome.trace.join("\n")));
+    for violation in &outcome.violations {
+        text.push_str(&format!("  {violation}\n"));
+    }
+    text.push_str(&format!("replay the shrunk plan: make sim PLAN={file}\n"));
+    text.push_str(&format!("with all commands: {long}\n"));
+    text
+}
+
+/// Runs seeds, on all cores; returns how many failed.
+fn run_seeds(first: u64, count: u64, most_failures: usize) -> usize {
+    let next = AtomicU64::new(0);
+    let failed: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+    let failures = || failed.lock().map_or(usize::MAX, |failed| failed.len());
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count || failures() >= most_failures {
+                return;
+            }
+            let plan = Plan::generate(first.wrapping_add(index));
+            let outcome = run_plan(&plan, false);
+            if !outcome.violations.is_empty() {
+                if let Ok(mut failed) = failed.lock() {
+                    failed.push(plan.seed);
+                }
+                println!("{}", report(&plan, &outcome.violations));
+            }
+        }
+    };
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    thread::scope(|scope| {
+        for _ in 0..told("REDLOCK_SIM_THREADS", cores) {
+            let thread = thread::Builder::new().stack_size(16 << 20);
+            thread.spawn_scoped(scope, work).expect("a thread");
+        }
+    });
+    failures()
+}
+
+#[test]
+fn no_seed_breaks_a_promise() {
+    if let Ok(path) = env::var("REDLOCK_SIM_PLAN") {
+        return replay(Path::new(&path));
+    }
+    let first = told("REDLOCK_SIM_SEED", fresh_seed());
+    let count = told("REDLOCK_SIM_SEEDS", 20);
+    println!("\nsimulation: {count} seeds from {first}");
+    let begin = Instant::now();
+    let failed = run_seeds(first, count, told("REDLOCK_SIM_FAILURES", 3));
+    let span = begin.elapsed().as_secs_f64();
+    let rate = count as f64 / span;
+    println!("simulation: {count} seeds from {first}, {failed} failed, {span:.1} s, {rate:.1} seeds per second");
+    assert_eq!(failed, 0, "seeds that break promises");
+}
+
+/// Runs a plan from a file, with all commands in the trace.
+fn replay(path: &Path) {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let plan: Plan = text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let outcome = run_plan(&plan, true);
+    println!("{}", outcome.trace.join("\n"));
+    let all = outcome.violations.iter().map(ToString::to_string);
+    let all: Vec<String> = all.collect();
+    assert_eq!(all, [""; 0], "the plan breaks promises");
+}
+
+/// Seeds that once broke a promise.
+const KEPT: &[u64] = &[];
+
+#[test]
+fn seeds_that_once_broke_a_promise_do_so_no_more() {
+    for seed in KEPT {
+        let outcome = run_plan(&Plan::generate(*seed), false);
+        let all: Vec<String> = outcome.violations.iter().map(ToString::to_string).collect();
+        assert_eq!(all, [""; 0], "seed {seed}");
+    }
+}
+
+/// How the first of two processes tells the second one the hash of a trace.
+const TELL: &str = "REDLOCK_SIM_TELL";
+
+/// Nothing, unless this process was started to tell the hash of a trace.
+#[test]
+fn tells_the_hash_of_a_trace() {
+    if let Ok(seed) = env::var(TELL) {
+        let seed = seed.parse().expect("a seed");
+        let hash = run_plan(&Plan::generate(seed), false).hash;
+        println!("\nhash {hash:016x}");
+    }
+}
+
+#[test]
+fn a_seed_has_the_same_trace_in_every_process() {
+    let first: u64 = told("REDLOCK_SIM_SEED", fresh_seed());
+    for seed in first..first + 3 {
+        let told = || {
+            let output = Command::new(env::current_exe().unwrap())
+                .args(["--exact", "runner::tells_the_hash_of_a_trace", "--nocapture"])
+                .env(TELL, seed.to_string())
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let line = text.lines().find(|line| line.starts_with("hash "));
+            line.unwrap_or_else(|| panic!("no hash: {text}")).to_owned()
+        };
+        let here = format!("hash {:016x}", run_plan(&Plan::generate(seed), false).hash);
+        // Twice, for hash maps of two processes may have the same order by chance.
+        assert_eq!([told(), told()], [here.clone(), here], "seed {seed}");
+    }
+}
+
+#[test]
+fn two_seeds_have_two_traces() {
+    let hash = |seed| run_plan(&Plan::generate(seed), false).hash;
+    assert_ne!(hash(1), hash(2));
+}

@@ -1,0 +1,256 @@
+//! Connections: what is read from them, the order in which their commands are run, and what is sent on them.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use super::commands::{self, Call, Command, DENY_OOM, LOADING, NO_AUTH, NO_SCRIPT, WRITE};
+use super::request::{self, Request};
+use super::resp::Reply;
+use super::wait::Waiting;
+use super::{ConnectionId, Flavor, Output, Run, Server};
+
+pub(super) const OUT_OF_MEMORY: Reply =
+    Reply::error("OOM command not allowed when used memory > 'maxmemory'.");
+pub(super) const READ_ONLY: Reply =
+    Reply::error("READONLY You can't write against a read only replica.");
+const NO_AUTHENTICATION: Reply = Reply::error("NOAUTH Authentication required.");
+const IS_LOADING: [Reply; 2] = [
+    Reply::error("LOADING Redis is loading the dataset in memory"),
+    Reply::error("LOADING Valkey is loading the dataset in memory"),
+];
+const CANNOT_SAVE: [Reply; 2] = [
+    Reply::error(
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+    ),
+    Reply::error(
+        "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey logs for details about the RDB error.",
+    ),
+];
+
+/// What a server knows of a connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    /// As `CLIENT ID` tells it.
+    pub(super) id: i64,
+    pub(super) name: Vec<u8>,
+    /// Whether it speaks version 3 of the protocol.
+    pub(super) resp3: bool,
+    pub(super) base: usize,
+    pub(super) authenticated: bool,
+    /// What was received and is not run yet.
+    pub(super) input: Vec<u8>,
+    pub(super) channels: BTreeSet<Vec<u8>>,
+    /// The offset after its last change.
+    pub(super) written: u64,
+    /// The `WAIT` that holds it up.
+    pub(super) waiting: Option<Waiting>,
+    /// Ends after the reply to the command that is being run.
+    pub(super) closing: bool,
+    /// Messages that go out after that reply.
+    pub(super) later: Vec<Reply>,
+}
+
+impl Client {
+    pub(super) const fn new(id: i64, authenticated: bool) -> Self {
+        Self {
+            id,
+            name: Vec::new(),
+            resp3: false,
+            base: 0,
+            authenticated,
+            input: Vec::new(),
+            channels: BTreeSet::new(),
+            written: 0,
+            waiting: None,
+            closing: false,
+            later: Vec::new(),
+        }
+    }
+}
+
+impl Flavor {
+    /// The one of two texts that this server has.
+    pub(super) fn pick<T: Clone>(self, [redis, valkey]: &[T; 2]) -> T {
+        match self {
+            Self::Redis => redis.clone(),
+            Self::Valkey => valkey.clone(),
+        }
+    }
+}
+
+impl Server {
+    /// Runs all whole commands of a connection, until one of them holds it up.
+    pub(super) fn run_input(&mut self, connection: ConnectionId) {
+        let Some(client) = self.clients.get_mut(&connection) else {
+            return;
+        };
+        let input = std::mem::take(&mut client.input);
+        let mut read = 0;
+        while self
+            .clients
+            .get(&connection)
+            .is_some_and(|client| client.waiting.is_none())
+        {
+            match request::read(&input[read..]) {
+                Request::Incomplete => break,
+                Request::Command(words, length) => {
+                    read += length;
+                    if !words.is_empty() {
+                        self.run(connection, &words);
+                    }
+                }
+                Request::Broken(why) => {
+                    let why = format!("ERR Protocol error: {why}").into_bytes();
+                    self.send(connection, &Reply::Error(Cow::Owned(why)));
+                    self.close(connection);
+                }
+            }
+        }
+        if let Some(client) = self.clients.get_mut(&connection) {
+            client.input = input;
+            client.input.drain(..read);
+        }
+    }
+
+    /// Runs one command and sends its reply.
+    fn run(&mut self, connection: ConnectionId, words: &[&[u8]]) {
+        let before = self.data.offset();
+        let base = self
+            .clients
+            .get(&connection)
+            .map_or(0, |client| client.base);
+        let reply = self.answer(&Call {
+            words,
+            connection,
+            base,
+        });
+        let after = self.data.offset();
+        let Some(client) = self.clients.get_mut(&connection) else {
+            return;
+        };
+        if after != before {
+            client.written = after;
+        }
+        let (closing, later) = (client.closing, std::mem::take(&mut client.later));
+        let waits = client.waiting.is_some();
+        self.send(connection, &reply);
+        later
+            .iter()
+            .for_each(|message| self.send(connection, message));
+        if self.settings.record && !waits {
+            self.record(connection, words, &reply);
+        }
+        if closing {
+            self.close(connection);
+        }
+    }
+
+    pub(super) fn record(&mut self, connection: ConnectionId, words: &[&[u8]], answer: &Reply) {
+        let mut reply = Vec::new();
+        answer.write(&mut reply, true);
+        self.runs.push(Run {
+            connection,
+            words: words.iter().map(|word| word.to_vec()).collect(),
+            reply,
+        });
+    }
+
+    /// The reply to a command of a client.
+    fn answer(&mut self, call: &Call<'_>) -> Reply {
+        let command = match commands::find(call.words) {
+            Ok(command) => command,
+            // Older servers tell it to anybody.
+            Err(unknown) => {
+                let is_known = self.clients[&call.connection].authenticated;
+                let may_know = is_known || self.settings.flavor == Flavor::Redis;
+                return if may_know { unknown } else { NO_AUTHENTICATION };
+            }
+        };
+        match self.refusal(command, call.connection) {
+            Some(refusal) => refusal,
+            None => command.run(self, call),
+        }
+    }
+
+    /// Why the server does not run a command now. In the order of real servers.
+    fn refusal(&self, command: &Command, connection: ConnectionId) -> Option<Reply> {
+        let client = self.clients.get(&connection)?;
+        let (flavor, trouble) = (self.settings.flavor, self.trouble);
+        if !client.authenticated && !command.is(NO_AUTH) {
+            return Some(NO_AUTHENTICATION);
+        }
+        if trouble.out_of_memory && command.is(DENY_OOM) {
+            return Some(OUT_OF_MEMORY);
+        }
+        if trouble.cannot_save && self.is_master() && (command.is(WRITE) || command.name == "ping")
+        {
+            return Some(flavor.pick(&CANNOT_SAVE));
+        }
+        if !self.is_master() && command.is(WRITE) {
+            return Some(READ_ONLY);
+        }
+        if !client.resp3 && !client.channels.is_empty() && !command.runs_beside_subscriptions() {
+            let name = command.name;
+            let text = format!(
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+            );
+            return Some(Reply::Error(Cow::Owned(text.into_bytes())));
+        }
+        (trouble.loading && !command.is(LOADING)).then(|| flavor.pick(&IS_LOADING))
+    }
+
+    /// The reply to a command of a script that `run` belongs to.
+    pub(super) fn answer_script(&mut self, call: &Call<'_>, run: &mut ScriptRun) -> Reply {
+        let command = match commands::find_in_script(call.words, self.settings.flavor) {
+            Ok(command) => command,
+            Err(unknown) => return unknown,
+        };
+        if command.is(NO_SCRIPT) {
+            const TEXTS: [Reply; 2] = [
+                Reply::error("ERR This Redis command is not allowed from script"),
+                Reply::error("ERR This command is not allowed from script"),
+            ];
+            return self.settings.flavor.pick(&TEXTS);
+        }
+        // A script that has written something is not stopped half-way.
+        if !run.wrote {
+            if command.is(WRITE) && !self.is_master() {
+                return READ_ONLY;
+            }
+            if command.is(WRITE) && self.trouble.cannot_save {
+                return self.settings.flavor.pick(&CANNOT_SAVE);
+            }
+            if command.is(DENY_OOM) && self.trouble.out_of_memory {
+                return OUT_OF_MEMORY;
+            }
+        }
+        run.wrote |= command.is(WRITE);
+        command.run(self, call)
+    }
+
+    /// Sends a reply or a message.
+    pub(super) fn send(&mut self, connection: ConnectionId, reply: &Reply) {
+        let Some(client) = self.clients.get(&connection) else {
+            return;
+        };
+        if *reply == Reply::NOTHING {
+            return;
+        }
+        if let Some(Output::Send(last, bytes)) = self.outbox.last_mut()
+            && *last == connection
+        {
+            reply.write(bytes, client.resp3);
+            return;
+        }
+        let mut bytes = Vec::with_capacity(64);
+        reply.write(&mut bytes, client.resp3);
+        self.outbox.push(Output::Send(connection, bytes));
+    }
+}
+
+/// What a server remembers during one run of a script.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ScriptRun {
+    /// Whether it has run a command that may write.
+    pub(super) wrote: bool,
+}

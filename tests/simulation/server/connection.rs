@@ -1,0 +1,230 @@
+//! Commands about the connection itself.
+
+use std::borrow::Cow;
+
+use super::commands::{Call, NO_INTEGER, SYNTAX, wrong_arity};
+use super::numbers::integer;
+use super::resp::Reply;
+use super::{Flavor, Server};
+
+const WRONG_PASSWORD: Reply =
+    Reply::error("WRONGPASS invalid username-password pair or user is disabled.");
+/// How many databases there are.
+const BASES: i64 = 16;
+
+pub(super) fn ping(server: &mut Server, call: &Call<'_>) -> Reply {
+    let message = call.words.get(1);
+    if call.words.len() > 2 {
+        return wrong_arity("ping");
+    }
+    let client = &server.clients[&call.connection];
+    if !client.resp3 && !client.channels.is_empty() {
+        let message = message.copied().unwrap_or_default();
+        return Reply::Array(vec![Reply::bulk("pong"), Reply::bulk(message)]);
+    }
+    message.map_or(Reply::Status(Cow::Borrowed(b"PONG")), Reply::bulk)
+}
+
+pub(super) fn echo(_: &mut Server, call: &Call<'_>) -> Reply {
+    Reply::bulk(call.words[1])
+}
+
+pub(super) fn time(server: &mut Server, _: &Call<'_>) -> Reply {
+    let (seconds, micros) = (server.now / 1_000_000, server.now % 1_000_000);
+    Reply::Array(vec![
+        Reply::bulk(seconds.to_string()),
+        Reply::bulk(micros.to_string()),
+    ])
+}
+
+pub(super) fn quit(server: &mut Server, call: &Call<'_>) -> Reply {
+    if let Some(client) = server.clients.get_mut(&call.connection) {
+        client.closing = true;
+    }
+    Reply::OK
+}
+
+pub(super) fn select(server: &mut Server, call: &Call<'_>) -> Reply {
+    match integer(call.words[1]).filter(|base| i32::try_from(*base).is_ok()) {
+        Some(base @ 0..BASES) => {
+            if let Some(client) = server.clients.get_mut(&call.connection) {
+                client.base = usize::try_from(base).unwrap();
+            }
+            Reply::OK
+        }
+        Some(_) => Reply::error("ERR DB index is out of range"),
+        None => NO_INTEGER,
+    }
+}
+
+/// Whether the user may come in, and then lets it in.
+fn let_in(server: &mut Server, call: &Call<'_>, user: &[u8], password: &[u8]) -> bool {
+    let wanted = server.settings.password.as_deref();
+    // Without a password, every password of the default user is right.
+    let right = user == b"default" && wanted.is_none_or(|wanted| wanted.as_bytes() == password);
+    if let (true, Some(client)) = (right, server.clients.get_mut(&call.connection)) {
+        client.authenticated = true;
+    }
+    right
+}
+
+pub(super) fn auth(server: &mut Server, call: &Call<'_>) -> Reply {
+    let (user, password) = match call.words[1..] {
+        [_] if server.settings.password.is_none() => {
+            return Reply::error(
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+            );
+        }
+        [password] => (&b"default"[..], password),
+        [user, password] => (user, password),
+        _ => return SYNTAX,
+    };
+    if let_in(server, call, user, password) {
+        Reply::OK
+    } else {
+        WRONG_PASSWORD
+    }
+}
+
+pub(super) fn hello(server: &mut Server, call: &Call<'_>) -> Reply {
+    let resp3 = match call.words.get(1) {
+        None => None,
+        Some(version) => match integer(version) {
+            None => return Reply::error("ERR Protocol version is not an integer or out of range"),
+            Some(version @ 2..=3) => Some(version == 3),
+            Some(_) => return Reply::error("NOPROTO unsupported protocol version"),
+        },
+    };
+    let mut words = call.words.get(2..).unwrap_or_default();
+    let mut name = None;
+    while let Some(option) = words.first() {
+        words = match (option.to_ascii_lowercase().as_slice(), words) {
+            (b"auth", [_, user, password, rest @ ..]) => {
+                if !let_in(server, call, user, password) {
+                    return WRONG_PASSWORD;
+                }
+                rest
+            }
+            (b"setname", [_, new, rest @ ..]) => {
+                name = Some(new.to_vec());
+                rest
+            }
+            _ => {
+                let text = [b"ERR Syntax error in HELLO option '", *option, b"'"].concat();
+                return Reply::Error(Cow::Owned(text));
+            }
+        };
+    }
+    let Some(client) = server.clients.get_mut(&call.connection) else {
+        return Reply::NOTHING;
+    };
+    if !client.authenticated {
+        let protocol = server.settings.flavor.pick(&["", "<proto> "]);
+        let text = format!(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO {protocol}AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
+        );
+        return Reply::Error(Cow::Owned(text.into_bytes()));
+    }
+    client.resp3 = resp3.unwrap_or(client.resp3);
+    client.name = name.unwrap_or_else(|| client.name.clone());
+    let (resp3, id) = (client.resp3, client.id);
+    let flavor = server.settings.flavor;
+    let role = if server.is_master() {
+        "master"
+    } else {
+        "replica"
+    };
+    let pair = |name: &str, value| (Reply::bulk(name), value);
+    Reply::Map(vec![
+        pair("server", Reply::bulk(flavor.pick(&["redis", "valkey"]))),
+        pair("version", Reply::bulk(flavor.version())),
+        pair("proto", Reply::Int(if resp3 { 3 } else { 2 })),
+        pair("id", Reply::Int(id)),
+        pair("mode", Reply::bulk("standalone")),
+        pair("role", Reply::bulk(role)),
+        pair("modules", Reply::Array(Vec::new())),
+    ])
+}
+
+impl Flavor {
+    pub(super) fn version(self) -> &'static str {
+        self.pick(&["7.0.15", "9.1.2"])
+    }
+}
+
+pub(super) fn id(server: &mut Server, call: &Call<'_>) -> Reply {
+    Reply::Int(server.clients[&call.connection].id)
+}
+
+pub(super) fn set_name(server: &mut Server, call: &Call<'_>) -> Reply {
+    let name = call.words[2];
+    if name.iter().any(|byte| !(b'!'..=b'~').contains(byte)) {
+        return Reply::error(
+            "ERR Client names cannot contain spaces, newlines or special characters.",
+        );
+    }
+    if let Some(client) = server.clients.get_mut(&call.connection) {
+        client.name = name.to_vec();
+    }
+    Reply::OK
+}
+
+pub(super) fn get_name(server: &mut Server, call: &Call<'_>) -> Reply {
+    let name = &server.clients[&call.connection].name;
+    Reply::optional((!name.is_empty()).then_some(name))
+}
+
+/// Newer than Redis 7.0.
+pub(super) fn set_info(server: &mut Server, call: &Call<'_>) -> Reply {
+    if server.settings.flavor == Flavor::Redis {
+        let text = [
+            b"ERR unknown subcommand '",
+            call.words[1],
+            b"'. Try CLIENT HELP.",
+        ];
+        return Reply::Error(Cow::Owned(text.concat()));
+    }
+    let attribute = call.words[2];
+    if [b"lib-name", &b"lib-ver"[..]]
+        .iter()
+        .any(|known| known.eq_ignore_ascii_case(attribute))
+    {
+        Reply::OK
+    } else {
+        let text = [b"ERR Unrecognized option '", attribute, b"'"].concat();
+        Reply::Error(Cow::Owned(text))
+    }
+}
+
+/// Of filters it knows `ID`.
+pub(super) fn kill(server: &mut Server, call: &Call<'_>) -> Reply {
+    let mut wanted = None;
+    let mut words = &call.words[2..];
+    if words.len() == 1 {
+        return Reply::error("ERR No such client");
+    }
+    while let [filter, value, rest @ ..] = words {
+        if !filter.eq_ignore_ascii_case(b"id") {
+            return SYNTAX;
+        }
+        wanted = integer(value).filter(|id| *id > 0);
+        if wanted.is_none() {
+            return Reply::error("ERR client-id should be greater than 0");
+        }
+        words = rest;
+    }
+    if !words.is_empty() {
+        return SYNTAX;
+    }
+    let mut clients = server.clients.iter_mut();
+    let found = clients.find(|(_, client)| Some(client.id) == wanted);
+    let Some((&connection, client)) = found else {
+        return Reply::Int(0);
+    };
+    if connection == call.connection {
+        client.closing = true;
+    } else {
+        server.close(connection);
+    }
+    Reply::Int(1)
+}

@@ -1,0 +1,225 @@
+//! The keys of a server, and the log of their changes.
+//!
+//! Nothing changes a key but a [`Change`]. So replicas get all of it, and the data of any earlier time can be told.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// How many changes a log has at most; the rest of them is only kept as data.
+const LONGEST_LOG: usize = 200_000;
+
+/// A key's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Text(Vec<u8>),
+    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+}
+
+/// A key's value and when it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) value: Value,
+    /// In milliseconds since 1970. At that time it is still there.
+    pub(crate) until: Option<i64>,
+}
+
+impl Entry {
+    pub(super) fn has_expired(&self, now: i64) -> bool {
+        self.until.is_some_and(|until| now > until)
+    }
+}
+
+/// The keys of each database.
+pub(crate) type Bases = BTreeMap<usize, BTreeMap<Vec<u8>, Entry>>;
+
+/// What happens to keys, with its time where that matters, as masters tell it to their replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Set {
+        base: usize,
+        key: Vec<u8>,
+        value: Vec<u8>,
+        until: Option<i64>,
+    },
+    SetFields {
+        base: usize,
+        key: Vec<u8>,
+        fields: Vec<(Vec<u8>, Vec<u8>)>,
+    },
+    /// A hash without fields ends.
+    RemoveFields {
+        base: usize,
+        key: Vec<u8>,
+        fields: Vec<Vec<u8>>,
+    },
+    Remove {
+        base: usize,
+        key: Vec<u8>,
+    },
+    Expire {
+        base: usize,
+        key: Vec<u8>,
+        until: Option<i64>,
+    },
+    RemoveAll,
+    /// No change of keys: replicas have subscribers, too.
+    Publish {
+        channel: Vec<u8>,
+        message: Vec<u8>,
+    },
+}
+
+impl Change {
+    /// About how many bytes tell it.
+    fn size(&self) -> usize {
+        let sum: usize = match self {
+            Self::Set { key, value, .. } => key.len() + value.len(),
+            Self::SetFields { key, fields, .. } => {
+                let lengths = fields
+                    .iter()
+                    .map(|(field, value)| field.len() + value.len());
+                key.len() + lengths.sum::<usize>()
+            }
+            Self::RemoveFields { key, fields, .. } => {
+                key.len() + fields.iter().map(Vec::len).sum::<usize>()
+            }
+            Self::Remove { key, .. } | Self::Expire { key, .. } => key.len(),
+            Self::RemoveAll => 0,
+            Self::Publish { channel, message } => channel.len() + message.len(),
+        };
+        30 + sum
+    }
+
+    fn apply(&self, bases: &mut Bases) {
+        match self {
+            Self::Set {
+                base,
+                key,
+                value,
+                until,
+            } => {
+                let entry = Entry {
+                    value: Value::Text(value.clone()),
+                    until: *until,
+                };
+                bases.entry(*base).or_default().insert(key.clone(), entry);
+            }
+            Self::SetFields { base, key, fields } => {
+                let keys = bases.entry(*base).or_default();
+                if !keys.contains_key(key) {
+                    let entry = Entry {
+                        value: Value::Hash(BTreeMap::new()),
+                        until: None,
+                    };
+                    keys.insert(key.clone(), entry);
+                }
+                if let Some(Value::Hash(hash)) = keys.get_mut(key).map(|entry| &mut entry.value) {
+                    hash.extend(fields.iter().cloned());
+                }
+            }
+            Self::RemoveFields { base, key, fields } => {
+                let keys = bases.entry(*base).or_default();
+                if let Some(Value::Hash(hash)) = keys.get_mut(key).map(|entry| &mut entry.value) {
+                    hash.retain(|field, _| !fields.contains(field));
+                    if hash.is_empty() {
+                        keys.remove(key);
+                    }
+                }
+            }
+            Self::Remove { base, key } => {
+                bases.entry(*base).or_default().remove(key);
+            }
+            Self::Expire { base, key, until } => {
+                if let Some(entry) = bases.entry(*base).or_default().get_mut(key) {
+                    entry.until = *until;
+                }
+            }
+            Self::RemoveAll => bases.clear(),
+            Self::Publish { .. } => {}
+        }
+    }
+}
+
+/// A change with its place in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Logged {
+    /// The offset after it.
+    pub(crate) end: u64,
+    /// When it was made, by the clock of the server that has this log.
+    pub(crate) at: u64,
+    pub(crate) change: Change,
+}
+
+/// The keys of a server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Data {
+    bases: Bases,
+    /// The data before the log, and their offset.
+    first: (Bases, u64),
+    log: VecDeque<Logged>,
+}
+
+impl Data {
+    /// Such data, with an empty log that begins at `offset`.
+    pub(super) fn new(bases: Bases, offset: u64) -> Self {
+        Self {
+            first: (bases.clone(), offset),
+            bases,
+            log: VecDeque::new(),
+        }
+    }
+
+    pub(super) const fn bases(&self) -> &Bases {
+        &self.bases
+    }
+
+    pub(super) fn get(&self, base: usize, key: &[u8]) -> Option<&Entry> {
+        self.bases.get(&base)?.get(key)
+    }
+
+    /// The keys of a database.
+    pub(super) fn keys(&self, base: usize) -> impl Iterator<Item = (&Vec<u8>, &Entry)> {
+        self.bases.get(&base).into_iter().flatten()
+    }
+
+    /// How much has been changed.
+    pub(super) fn offset(&self) -> u64 {
+        self.log.back().map_or(self.first.1, |last| last.end)
+    }
+
+    /// Makes a change at `at`.
+    pub(super) fn change(&mut self, change: Change, at: u64) {
+        let end = self.offset() + change.size() as u64;
+        self.append(Logged { end, at, change });
+    }
+
+    /// Makes a change that has its place in the log already.
+    pub(super) fn append(&mut self, logged: Logged) {
+        logged.change.apply(&mut self.bases);
+        self.log.push_back(logged);
+        if self.log.len() > LONGEST_LOG
+            && let Some(oldest) = self.log.pop_front()
+        {
+            oldest.change.apply(&mut self.first.0);
+            self.first.1 = oldest.end;
+        }
+    }
+
+    /// The changes after `offset`; `None` if the log does not go back so far, or is not there yet.
+    pub(super) fn changes_after(&self, offset: u64) -> Option<impl Iterator<Item = &Logged>> {
+        if offset < self.first.1 || offset > self.offset() {
+            return None;
+        }
+        let known = self.log.partition_point(|logged| logged.end <= offset);
+        Some(self.log.range(known..))
+    }
+
+    /// The data as they were before the first change that was made after `moment`, and their offset.
+    pub(super) fn before(&self, moment: u64) -> (Bases, u64) {
+        let (mut bases, mut offset) = self.first.clone();
+        for logged in self.log.iter().take_while(|logged| logged.at <= moment) {
+            logged.change.apply(&mut bases);
+            offset = logged.end;
+        }
+        (bases, offset)
+    }
+}

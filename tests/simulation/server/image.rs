@@ -1,0 +1,27 @@
+//! [`Image`]: the data of a server at some time, such as a file that it has written.
+
+use super::data::Bases;
+use super::replication::Position;
+
+/// The data of a server at some time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Image {
+    pub(super) bases: Bases,
+    /// Where in the history of changes that was, if the server told replicas of its changes.
+    pub(super) position: Option<Position>,
+}
+
+impl Image {
+    /// Without the keys that `lost` accepts.
+    pub(crate) fn without(mut self, mut lost: impl FnMut(&[u8]) -> bool) -> Self {
+        for keys in self.bases.values_mut() {
+            keys.retain(|key, _| !lost(key));
+        }
+        self
+    }
+
+    /// How many keys it has, expired or not.
+    pub(crate) fn len(&self) -> usize {
+        self.bases.values().map(|keys| keys.len()).sum()
+    }
+}

@@ -1,0 +1,158 @@
+//! What happens to the memory of a server: restarts, eviction, expiry. And what is in it, for those who check.
+
+use super::data::{Change, Data, Entry, Value};
+use super::image::Image;
+use super::replication::Replication;
+use super::{Output, Server, Trouble};
+
+impl Server {
+    /// The time in milliseconds since 1970.
+    pub(super) fn millis(&self) -> i64 {
+        i64::try_from(self.now / 1_000).unwrap()
+    }
+
+    /// The entry of a key, unless it has expired; then a master removes it.
+    pub(super) fn entry(&mut self, base: usize, key: &[u8]) -> Option<&Entry> {
+        let now = self.millis();
+        if self.data.get(base, key)?.has_expired(now) {
+            if self.is_master() {
+                self.remove(base, key);
+            }
+            return None;
+        }
+        self.data.get(base, key)
+    }
+
+    pub(super) fn change(&mut self, change: Change) {
+        self.data.change(change, self.now);
+    }
+
+    pub(super) fn remove(&mut self, base: usize, key: &[u8]) {
+        let key = key.to_vec();
+        self.change(Change::Remove { base, key });
+    }
+
+    /// Removes the keys that have expired. A replica waits for its master to do it.
+    pub(super) fn remove_expired(&mut self) {
+        let now = self.millis();
+        if !self.is_master() {
+            return;
+        }
+        for (base, key) in self.find(|entry| entry.has_expired(now)) {
+            self.remove(base, &key);
+        }
+    }
+
+    /// The keys with such entries.
+    fn find(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<(usize, Vec<u8>)> {
+        let mut found = Vec::new();
+        for (base, keys) in self.data.bases() {
+            let keys = keys.iter().filter(|(_, entry)| wanted(entry));
+            found.extend(keys.map(|(key, _)| (*base, key.clone())));
+        }
+        found
+    }
+
+    /// All data, and where in the history of changes that is.
+    pub(crate) fn image(&self) -> Image {
+        Image {
+            bases: self.data.bases().clone(),
+            position: self.replication.tells().then(|| self.position()),
+        }
+    }
+
+    /// The data as they were at `moment`, by this server's clock: before the first change that was made later.
+    pub(crate) fn image_before(&self, moment: u64) -> Image {
+        let (bases, offset) = self.data.before(moment);
+        let mut image = Image {
+            bases,
+            position: self.replication.tells().then(|| self.position()),
+        };
+        if let Some(position) = &mut image.position {
+            position.offset = offset;
+        }
+        image
+    }
+
+    /// Another process starts in place of this one: a master with these data or none, with a new name, no scripts, no
+    /// statistics, no trouble, no replicas and no connections, which the caller has to end.
+    pub(crate) fn restart(&mut self, image: Option<Image>, now: u64) {
+        let image = image.unwrap_or_default();
+        (self.now, self.started) = (now, now);
+        self.run_id = self.dice.name();
+        self.replication = Replication::new(self.dice.name());
+        let offset = self.replication.go_on_from(image.position);
+        self.data = Data::new(image.bases, offset);
+        self.trouble = Trouble::default();
+        self.evicted_keys = 0;
+        self.next_client_id = 3;
+        self.scripts.clear();
+        self.clients.clear();
+        self.outbox.clear();
+    }
+
+    /// Evicts up to `count` random keys, as far as the policy lets the server do so. Returns how many.
+    pub(crate) fn evict(&mut self, count: usize, now: u64) -> usize {
+        self.now = now;
+        let (policy, master) = (self.settings.policy.clone(), self.is_master());
+        let may = |entry: &Entry| {
+            policy.starts_with("allkeys-")
+                || policy.starts_with("volatile-") && entry.until.is_some()
+        };
+        // A replica has its master do it.
+        let mut keys = self.find(|entry| master && may(entry));
+        let count = count.min(keys.len());
+        for _ in 0..count {
+            let (base, key) = keys.swap_remove(self.dice.below(keys.len()));
+            self.remove(base, &key);
+        }
+        self.evicted_keys += count as u64;
+        count
+    }
+
+    /// Removes all keys, as `FLUSHALL` does.
+    pub(crate) fn remove_all(&mut self, now: u64) {
+        self.now = now;
+        self.change(Change::RemoveAll);
+    }
+
+    /// The keys that clients see at `now`, each with when it ends, in milliseconds since 1970. Of database 0.
+    pub(crate) fn keys(&self, now: u64) -> Vec<(Vec<u8>, Option<i64>)> {
+        let keys = self.data.keys(0);
+        let keys = keys.filter(|(_, entry)| !entry.has_expired(in_millis(now)));
+        keys.map(|(key, entry)| (key.clone(), entry.until))
+            .collect()
+    }
+
+    /// What the string at `key` holds at `now`. Of database 0.
+    pub(crate) fn text(&self, key: &[u8], now: u64) -> Option<&[u8]> {
+        match self.seen(key, now)? {
+            Value::Text(text) => Some(text),
+            Value::Hash(_) => None,
+        }
+    }
+
+    /// What a field of the hash at `key` holds at `now`. Of database 0.
+    pub(crate) fn field(&self, key: &[u8], field: &[u8], now: u64) -> Option<&[u8]> {
+        match self.seen(key, now)? {
+            Value::Text(_) => None,
+            Value::Hash(hash) => hash.get(field).map(Vec::as_slice),
+        }
+    }
+
+    fn seen(&self, key: &[u8], now: u64) -> Option<&Value> {
+        let entry = self.data.get(0, key)?;
+        (!entry.has_expired(in_millis(now))).then_some(&entry.value)
+    }
+
+    /// Ends a connection.
+    pub(super) fn close(&mut self, connection: super::ConnectionId) {
+        if self.clients.remove(&connection).is_some() {
+            self.outbox.push(Output::Close(connection));
+        }
+    }
+}
+
+fn in_millis(now: u64) -> i64 {
+    i64::try_from(now / 1_000).unwrap()
+}

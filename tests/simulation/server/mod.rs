@@ -1,0 +1,241 @@
+//! A server as a state machine: bytes of clients and the time go in, bytes come out. It does no I/O, has no clock and
+//! no randomness of its own, so that a run of a whole cluster can be repeated.
+//!
+//! It answers what the crate and its tests send, with the words of real servers, and runs the crate's scripts by the
+//! Lua that real servers have. `differential` compares it with them, call by call.
+//!
+//! What it lacks: transactions, modules, functions, access lists, persistence (the caller keeps an [`Image`]), the
+//! types besides strings and hashes, and time limits of scripts.
+//!
+//! One call of a method is one instant: a script sees one time from its begin to its end, as on real servers.
+
+mod clients;
+mod commands;
+mod connection;
+mod data;
+pub(crate) mod dice;
+mod hashes;
+mod image;
+mod info;
+mod keys;
+mod lua;
+mod memory;
+mod numbers;
+mod pubsub;
+mod replication;
+mod request;
+pub(crate) mod resp;
+mod script;
+mod sentinel;
+mod strings;
+mod wait;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clients::Client;
+use data::Data;
+use dice::Dice;
+use replication::Replication;
+
+pub(crate) use data::Change;
+pub(crate) use image::Image;
+pub(crate) use replication::{Logged, Position, Sync};
+pub(crate) use sentinel::{Opinion, Sentinel};
+
+/// A connection, as the caller numbers it. A number is used once.
+pub(crate) type ConnectionId = u64;
+
+/// Whose words and habits the server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flavor {
+    /// Redis 7.0.
+    Redis,
+    /// Valkey 9.1.
+    Valkey,
+}
+
+/// How a server is set up.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerSettings {
+    pub(crate) flavor: Flavor,
+    /// Its port, as `INFO` tells it.
+    pub(crate) port: u16,
+    /// The password of the default user, if one is needed.
+    pub(crate) password: Option<String>,
+    /// `maxmemory-policy`.
+    pub(crate) policy: String,
+    /// Whether [`Server::take_runs`] tells which commands were run.
+    pub(crate) record: bool,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            flavor: Flavor::Redis,
+            port: 6379,
+            password: None,
+            policy: "noeviction".to_owned(),
+            record: false,
+        }
+    }
+}
+
+/// What a server does after it was called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// Sends bytes on a connection.
+    Send(ConnectionId, Vec<u8>),
+    /// Ends a connection, after all that was sent on it. It is forgotten; what arrives on it later is ignored.
+    Close(ConnectionId),
+}
+
+/// A command that was run, with its reply. A `WAIT` is told when it is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) connection: ConnectionId,
+    pub(crate) words: Vec<Vec<u8>>,
+    /// In the protocol's bytes. Empty if there was none.
+    pub(crate) reply: Vec<u8>,
+}
+
+/// What is wrong with a server. All of it ends with a restart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    /// It has no memory left: commands that may need some are refused with `OOM`, in scripts only before their first
+    /// write.
+    pub(crate) out_of_memory: bool,
+    /// It cannot save: writes are refused with `MISCONF`.
+    pub(crate) cannot_save: bool,
+    /// It is reading its data: nearly everything is refused with `LOADING`.
+    pub(crate) loading: bool,
+}
+
+/// One server process.
+#[derive(Debug)]
+pub(crate) struct Server {
+    settings: ServerSettings,
+    dice: Dice,
+    trouble: Trouble,
+    /// Its clock: microseconds since 1970, as of the last call.
+    now: u64,
+    started: u64,
+    run_id: String,
+    evicted_keys: u64,
+    data: Data,
+    replication: Replication,
+    clients: BTreeMap<ConnectionId, Client>,
+    next_client_id: i64,
+    /// The texts of the scripts by their hashes.
+    scripts: BTreeMap<String, Arc<[u8]>>,
+    outbox: Vec<Output>,
+    runs: Vec<Run>,
+}
+
+impl Server {
+    /// A server without data that started at `now`, in microseconds since 1970 by its own clock. The seed decides its
+    /// random names.
+    pub(crate) fn new(settings: ServerSettings, seed: u64, now: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let (run_id, replication) = (dice.name(), Replication::new(dice.name()));
+        Self {
+            settings,
+            dice,
+            trouble: Trouble::default(),
+            now,
+            started: now,
+            run_id,
+            evicted_keys: 0,
+            data: Data::default(),
+            replication,
+            clients: BTreeMap::new(),
+            next_client_id: 3,
+            scripts: BTreeMap::new(),
+            outbox: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// Accepts a connection.
+    pub(crate) fn connect(&mut self, connection: ConnectionId) {
+        let authenticated = self.settings.password.is_none();
+        let client = Client::new(self.next_client_id, authenticated);
+        self.next_client_id += 1;
+        self.clients.insert(connection, client);
+    }
+
+    /// A connection has ended. What was received on it before was run.
+    pub(crate) fn disconnect(&mut self, connection: ConnectionId) {
+        self.clients.remove(&connection);
+    }
+
+    /// Bytes arrive on a connection; runs all commands that are complete. An unknown connection is ignored.
+    pub(crate) fn receive(
+        &mut self,
+        connection: ConnectionId,
+        bytes: &[u8],
+        now: u64,
+    ) -> Vec<Output> {
+        self.now = now;
+        if let Some(client) = self.clients.get_mut(&connection) {
+            client.input.extend_from_slice(bytes);
+            self.run_input(connection);
+        }
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// Time passes: answers each `WAIT` whose time is up, and removes keys that have expired, as servers do now and
+    /// then. Clients cannot tell whether it was called, but for `WAIT`; replicas can.
+    pub(crate) fn tick(&mut self, now: u64) -> Vec<Output> {
+        self.now = now;
+        self.remove_expired();
+        self.answer_waits();
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// When a `WAIT` is to be answered by [`tick`](Self::tick), by this server's clock. Clocks may be stepped: ask
+    /// again after each call.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        self.first_deadline()
+    }
+
+    /// The commands that were run since the last time, if that is recorded.
+    pub(crate) fn take_runs(&mut self) -> Vec<Run> {
+        std::mem::take(&mut self.runs)
+    }
+
+    pub(crate) fn settings(&self) -> &ServerSettings {
+        &self.settings
+    }
+
+    /// Sets the password of the default user, for connections from now on.
+    pub(crate) fn set_password(&mut self, password: &str) {
+        self.settings.password = Some(password.to_owned());
+    }
+
+    /// Sets `maxmemory-policy`.
+    pub(crate) fn set_policy(&mut self, policy: &str) {
+        policy.clone_into(&mut self.settings.policy);
+    }
+
+    /// The name of the process, as `INFO` tells it.
+    pub(crate) fn run_id(&self) -> &str {
+        &self.run_id
+    }
+
+    /// What is wrong with it, to be changed at will.
+    pub(crate) const fn trouble(&mut self) -> &mut Trouble {
+        &mut self.trouble
+    }
+
+    /// Forgets all scripts, as `SCRIPT FLUSH` does.
+    pub(crate) fn forget_scripts(&mut self) {
+        self.scripts.clear();
+    }
+
+    /// Ends all connections, as `CLIENT KILL` does.
+    pub(crate) fn close_all(&mut self) -> Vec<Output> {
+        let all = std::mem::take(&mut self.clients);
+        all.into_keys().map(Output::Close).collect()
+    }
+}

@@ -1,0 +1,145 @@
+//! Numbers as texts, as servers read and write them.
+
+/// Reads a whole number. There is one way to write it: no sign but a minus, no spaces, no zeros before it.
+pub(super) fn integer(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let canonical = match digits {
+        b"0" => text.len() == 1,
+        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    canonical
+        .then(|| std::str::from_utf8(text).ok()?.parse().ok())
+        .flatten()
+}
+
+/// A number of Lua as an argument of a command, as older servers write it: `%.17g` in C.
+pub(super) fn exact(number: f64) -> String {
+    const DIGITS: i32 = 17;
+    if !number.is_finite() {
+        return special(number);
+    }
+    let scientific = format!("{number:.16e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap();
+    let exponent: i32 = exponent.parse().unwrap();
+    if (-4..DIGITS).contains(&exponent) {
+        let decimals = usize::try_from(DIGITS - 1 - exponent).unwrap();
+        return trim(&format!("{number:.decimals$}")).to_owned();
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", trim(mantissa), exponent.abs())
+}
+
+/// A number of Lua as an argument of a command, as newer servers write it: with as few digits as it takes.
+pub(super) fn shortest(number: f64) -> String {
+    if !number.is_finite() {
+        return special(number);
+    }
+    // All of these are exact.
+    if number.fract() == 0.0 && number.abs() < 9.2e18 {
+        return truncated(number).to_string();
+    }
+    let scientific = format!("{:e}", number.abs());
+    let (mantissa, exponent) = scientific.split_once('e').unwrap();
+    let digits = mantissa.replace('.', "");
+    let exponent: i32 = exponent.parse().unwrap();
+    let count = i32::try_from(digits.len()).unwrap();
+    let minus = if number < 0.0 { "-" } else { "" };
+    // Where the last digit stands: after that many zeros, or decimals if negative.
+    let last = exponent - (count - 1);
+    if last >= 0 && exponent < count + 7 {
+        let zeros = "0".repeat(usize::try_from(last).unwrap());
+        return format!("{minus}{digits}{zeros}");
+    }
+    if last < 0 && (last > -7 || exponent.abs() < 4) {
+        return format!("{minus}{}", number.abs());
+    }
+    let (first, rest) = digits.split_at(1);
+    let point = if rest.is_empty() { "" } else { "." };
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{minus}{first}{point}{rest}e{sign}{}", exponent.abs())
+}
+
+fn special(number: f64) -> String {
+    let minus = if number.is_sign_negative() { "-" } else { "" };
+    let word = if number.is_nan() { "nan" } else { "inf" };
+    format!("{minus}{word}")
+}
+
+/// Without zeros at the end of the decimals.
+fn trim(digits: &str) -> &str {
+    if digits.contains('.') {
+        digits.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        digits
+    }
+}
+
+/// A number of Lua as a whole number: without its decimals, and the least one if it is too big.
+#[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
+pub(super) fn truncated(number: f64) -> i64 {
+    // Both bounds are exact; the upper one is the first number that does not fit.
+    let bound = 9_223_372_036_854_775_808.0;
+    if (-bound..bound).contains(&number) {
+        number as i64
+    } else {
+        i64::MIN
+    }
+}
+
+#[test]
+fn only_canonical_numbers_are_integers() {
+    for (text, number) in [
+        ("0", 0),
+        ("-1", -1),
+        ("9223372036854775807", i64::MAX),
+        ("-9223372036854775808", i64::MIN),
+    ] {
+        assert_eq!(integer(text.as_bytes()), Some(number));
+    }
+    let none = [
+        "",
+        "-",
+        "+1",
+        "-0",
+        "01",
+        " 1",
+        "1 ",
+        "1.0",
+        "9223372036854775808",
+        "x",
+    ];
+    for text in none {
+        assert_eq!(integer(text.as_bytes()), None, "{text}");
+    }
+}
+
+#[test]
+fn numbers_are_written_as_in_c() {
+    for (number, text) in [
+        (0.0, "0"),
+        (-0.0, "-0"),
+        (1.0, "1"),
+        (-12.5, "-12.5"),
+        (0.1, "0.10000000000000001"),
+        (1e16, "10000000000000000"),
+        (1e17, "1e+17"),
+        (1.5e-7, "1.4999999999999999e-07"),
+        (f64::INFINITY, "inf"),
+    ] {
+        assert_eq!(exact(number), text);
+    }
+    for (number, text) in [
+        (-12.5, "-12.5"),
+        (0.1, "0.1"),
+        (1e17, "100000000000000000"),
+        (1.5e-7, "1.5e-7"),
+        (1e300, "1e+300"),
+        (1.25e21, "1.25e+21"),
+        (f64::NEG_INFINITY, "-inf"),
+    ] {
+        assert_eq!(shortest(number), text);
+    }
+    assert_eq!(truncated(f64::INFINITY), i64::MIN);
+    assert_eq!((truncated(-1.9), truncated(1.9)), (-1, 1));
+}

@@ -1,0 +1,264 @@
+//! Masters and replicas. The caller is the network between them: it takes the changes from the one, and gives them to
+//! the other when it likes, in order.
+
+use std::collections::BTreeMap;
+
+use super::data::Data;
+use super::image::Image;
+use super::{Change, Output, Server};
+
+pub(crate) use super::data::Logged;
+
+/// A place in a history of changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// Which history: it gets another name where it may have parted from another one.
+    pub(crate) id: String,
+    pub(crate) offset: u64,
+}
+
+/// What a replica gets from its master first.
+#[derive(Clone, Debug)]
+pub(crate) enum Sync {
+    /// All data.
+    Full { image: Image, position: Position },
+    /// It has all changes up to its own offset, which are part of the history with this name.
+    Continue { id: String },
+}
+
+/// What a server knows of a replica.
+#[derive(Debug)]
+struct Replica {
+    acknowledged: u64,
+}
+
+/// The master of a replica.
+#[derive(Debug)]
+pub(super) struct Master {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Whether its changes arrive.
+    pub(super) up: bool,
+}
+
+/// The part of a server in replication.
+#[derive(Debug)]
+pub(super) struct Replication {
+    pub(super) id: String,
+    /// The history before the last promotion, and the first offset that is not part of it.
+    pub(super) former: Option<Position>,
+    /// Whether changes are kept for replicas, which begins with the first one.
+    pub(super) backlog: bool,
+    /// The master, if it is a replica.
+    pub(super) master: Option<Master>,
+    replicas: BTreeMap<(String, u16), Replica>,
+}
+
+impl Replication {
+    pub(super) const fn new(id: String) -> Self {
+        Self {
+            id,
+            former: None,
+            backlog: false,
+            master: None,
+            replicas: BTreeMap::new(),
+        }
+    }
+
+    /// Whether files of the server tell the position in its history.
+    pub(super) const fn tells(&self) -> bool {
+        self.backlog || self.master.is_some()
+    }
+
+    /// A new process goes on from a file that tells this position. Returns the offset at which it does.
+    pub(super) fn go_on_from(&mut self, position: Option<Position>) -> u64 {
+        let Some(position) = position else {
+            return 0;
+        };
+        let offset = position.offset;
+        self.former = Some(Position {
+            offset: offset + 1,
+            ..position
+        });
+        self.backlog = true;
+        offset
+    }
+
+    /// How many replicas have all changes up to `offset`.
+    pub(super) fn count_acknowledged(&self, offset: u64) -> i64 {
+        let replicas = self.replicas.values();
+        let have = replicas.filter(|replica| replica.acknowledged >= offset);
+        i64::try_from(have.count()).unwrap()
+    }
+
+    /// Each replica with its address and what it has acknowledged.
+    pub(super) fn replicas(&self) -> impl Iterator<Item = (&str, u16, u64)> {
+        let replicas = self.replicas.iter();
+        replicas.map(|((host, port), replica)| (host.as_str(), *port, replica.acknowledged))
+    }
+}
+
+impl Server {
+    pub(crate) const fn is_master(&self) -> bool {
+        self.replication.master.is_none()
+    }
+
+    /// Its place in its history of changes.
+    pub(crate) fn position(&self) -> Position {
+        Position {
+            id: self.replication.id.clone(),
+            offset: self.data.offset(),
+        }
+    }
+
+    /// A replica attaches that announces this address, and has what `has` tells. A backup attaches with port 0.
+    pub(crate) fn attach(&mut self, host: &str, port: u16, has: Option<&Position>) -> Sync {
+        let continues = has.is_some_and(|has| self.has_all_after(has));
+        let replication = &mut self.replication;
+        let acknowledged = has.filter(|_| continues).map_or(0, |has| has.offset);
+        let replica = Replica { acknowledged };
+        replication
+            .replicas
+            .insert((host.to_owned(), port), replica);
+        if continues {
+            let id = replication.id.clone();
+            return Sync::Continue { id };
+        }
+        if !replication.backlog && self.is_master() {
+            // Nobody can have a part of its history up to here.
+            self.replication.id = self.dice.name();
+            self.replication.former = None;
+        }
+        self.replication.backlog = true;
+        Sync::Full {
+            image: self.image(),
+            position: self.position(),
+        }
+    }
+
+    /// Whether a server at that place needs nothing but later changes of this one.
+    fn has_all_after(&self, has: &Position) -> bool {
+        let Replication {
+            id,
+            former,
+            backlog,
+            ..
+        } = &self.replication;
+        let shared = has.id == *id
+            || former
+                .as_ref()
+                .is_some_and(|former| has.id == former.id && has.offset < former.offset);
+        shared && *backlog && self.data.changes_after(has.offset).is_some()
+    }
+
+    /// A replica's connection has ended.
+    pub(crate) fn detach(&mut self, host: &str, port: u16) {
+        self.replication.replicas.remove(&(host.to_owned(), port));
+    }
+
+    /// Its changes after `offset`, for its replicas; `None` if it has only later ones.
+    pub(crate) fn changes_after(&self, offset: u64) -> Option<Vec<Logged>> {
+        Some(self.data.changes_after(offset)?.cloned().collect())
+    }
+
+    /// A replica says that it has all changes up to `offset`.
+    pub(crate) fn acknowledge(
+        &mut self,
+        host: &str,
+        port: u16,
+        offset: u64,
+        now: u64,
+    ) -> Vec<Output> {
+        self.now = now;
+        if let Some(replica) = self.replication.replicas.get_mut(&(host.to_owned(), port)) {
+            replica.acknowledged = replica.acknowledged.max(offset);
+        }
+        self.answer_waits();
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// Becomes a replica of that server, or stays a replica of another. It keeps its data until it is in
+    /// [sync](Self::synchronize). Connections stay, but for those that wait; its own replicas are detached.
+    pub(crate) fn follow(&mut self, host: &str, port: u16) -> Vec<Output> {
+        self.unblock_all();
+        self.replication.replicas.clear();
+        self.replication.master = Some(Master {
+            host: host.to_owned(),
+            port,
+            up: false,
+        });
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// The master's reply to this replica. Changes follow. Its own replicas are detached.
+    pub(crate) fn synchronize(&mut self, sync: Sync) {
+        let offset = self.data.offset();
+        let replication = &mut self.replication;
+        match sync {
+            Sync::Full { image, position } => {
+                replication.id = position.id;
+                replication.former = None;
+                self.data = Data::new(image.bases, position.offset);
+            }
+            Sync::Continue { id } => {
+                if id != replication.id {
+                    let id = std::mem::replace(&mut replication.id, id);
+                    let offset = offset + 1;
+                    replication.former = Some(Position { id, offset });
+                }
+            }
+        }
+        replication.backlog = true;
+        replication.replicas.clear();
+        if let Some(master) = &mut replication.master {
+            master.up = true;
+        }
+    }
+
+    /// A change arrives from the master. One that it has already is ignored.
+    pub(crate) fn apply(&mut self, logged: &Logged, now: u64) -> Vec<Output> {
+        self.now = now;
+        if !self.is_master() && logged.end > self.data.offset() {
+            self.data.append(Logged {
+                at: now,
+                ..logged.clone()
+            });
+            if let Change::Publish { channel, message } = &logged.change {
+                self.tell_listeners(channel, message, None);
+            }
+        }
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// The connection to its master has ended.
+    pub(crate) fn lose_master(&mut self) {
+        if let Some(master) = &mut self.replication.master {
+            master.up = false;
+        }
+    }
+
+    /// Becomes a master. Its replicas are detached.
+    pub(crate) fn promote(&mut self) {
+        if self.is_master() {
+            return;
+        }
+        let offset = self.data.offset() + 1;
+        let replication = &mut self.replication;
+        replication.master = None;
+        let id = std::mem::replace(&mut replication.id, self.dice.name());
+        replication.former = Some(Position { id, offset });
+        replication.replicas.clear();
+        replication.backlog = true;
+    }
+
+    /// Forgets what it kept for replicas, as a master does an hour after it has lost the last one. Its past promotion
+    /// is forgotten, too. A server that has replicas keeps all.
+    pub(crate) fn free_backlog(&mut self) {
+        let replication = &mut self.replication;
+        if replication.backlog && replication.master.is_none() && replication.replicas.is_empty() {
+            replication.backlog = false;
+            replication.former = None;
+            replication.id = self.dice.name();
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! `EVAL`, `EVALSHA` and `SCRIPT`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::commands::{Call, NO_INTEGER};
+use super::numbers::integer;
+use super::resp::Reply;
+use super::{Server, lua};
+
+const NO_SCRIPT: Reply = Reply::error("NOSCRIPT No matching script. Please use EVAL.");
+
+pub(super) fn eval(server: &mut Server, call: &Call<'_>) -> Reply {
+    let (keys, args) = match keys_and_args(call) {
+        Ok(both) => both,
+        Err(error) => return error,
+    };
+    match learn(server, call.words[1]) {
+        Ok(hash) => lua::run(server, call, &hash, keys, args),
+        Err(error) => error,
+    }
+}
+
+pub(super) fn evalsha(server: &mut Server, call: &Call<'_>) -> Reply {
+    let hash = call.words[1];
+    if hash.len() != 40 {
+        return NO_SCRIPT;
+    }
+    let (keys, args) = match keys_and_args(call) {
+        Ok(both) => both,
+        Err(error) => return error,
+    };
+    let hash = String::from_utf8_lossy(hash).to_ascii_lowercase();
+    if !server.scripts.contains_key(&hash) {
+        return NO_SCRIPT;
+    }
+    lua::run(server, call, &hash, keys, args)
+}
+
+type Words<'a> = &'a [&'a [u8]];
+
+fn keys_and_args<'a>(call: &Call<'a>) -> Result<(Words<'a>, Words<'a>), Reply> {
+    let words = &call.words[3..];
+    let Some(count) = integer(call.words[2]) else {
+        return Err(NO_INTEGER);
+    };
+    let Ok(count) = usize::try_from(count) else {
+        return Err(Reply::error("ERR Number of keys can't be negative"));
+    };
+    words.split_at_checked(count).ok_or(Reply::error(
+        "ERR Number of keys can't be greater than number of args",
+    ))
+}
+
+/// Keeps a script. Returns its hash.
+fn learn(server: &mut Server, text: &[u8]) -> Result<String, Reply> {
+    let hash = sha1_smol::Sha1::from(text).digest().to_string();
+    if !server.scripts.contains_key(&hash) {
+        let text: Arc<[u8]> = text.into();
+        lua::compile(&hash, &text).map_err(|why| {
+            let text = format!("ERR Error compiling script (new function): {why}");
+            Reply::Error(Cow::Owned(text.into_bytes()))
+        })?;
+        server.scripts.insert(hash.clone(), text);
+    }
+    Ok(hash)
+}
+
+pub(super) fn load(server: &mut Server, call: &Call<'_>) -> Reply {
+    learn(server, call.words[2]).map_or_else(|error| error, Reply::bulk)
+}
+
+pub(super) fn exists(server: &mut Server, call: &Call<'_>) -> Reply {
+    let known = |hash: &&[u8]| {
+        let hash = String::from_utf8_lossy(hash).to_ascii_lowercase();
+        Reply::Int(i64::from(server.scripts.contains_key(&hash)))
+    };
+    Reply::Array(call.words[2..].iter().map(known).collect())
+}
+
+pub(super) fn flush(server: &mut Server, call: &Call<'_>) -> Reply {
+    let modes = [&b"sync"[..], b"async"];
+    match call.words[2..] {
+        [] => {}
+        [mode] if modes.iter().any(|known| known.eq_ignore_ascii_case(mode)) => {}
+        _ => return Reply::error("ERR SCRIPT FLUSH only support SYNC|ASYNC option"),
+    }
+    server.forget_scripts();
+    Reply::OK
+}

@@ -1,0 +1,142 @@
+//! [`Sentinel`]: answers where a master is, as it was told.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::dice::Dice;
+use super::request::{self, Request};
+use super::resp::Reply;
+use super::{ConnectionId, Output};
+
+/// Where a Sentinel thinks that a master is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Opinion {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// The number of the failover by which it became the master.
+    pub(crate) epoch: u64,
+}
+
+/// One Sentinel. It has opinions of its own, which its caller sets, and does nothing by itself.
+#[derive(Debug)]
+pub(crate) struct Sentinel {
+    id: String,
+    masters: BTreeMap<String, Opinion>,
+    connections: BTreeMap<ConnectionId, Connection>,
+}
+
+#[derive(Debug, Default)]
+struct Connection {
+    input: Vec<u8>,
+    resp3: bool,
+}
+
+impl Sentinel {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            id: Dice::new(seed).name(),
+            masters: BTreeMap::new(),
+            connections: BTreeMap::new(),
+        }
+    }
+
+    /// Sets its opinion of a master; `None` if it knows none of that name.
+    pub(crate) fn set(&mut self, master: &str, opinion: Option<Opinion>) {
+        match opinion {
+            Some(opinion) => self.masters.insert(master.to_owned(), opinion),
+            None => self.masters.remove(master),
+        };
+    }
+
+    pub(crate) fn opinion(&self, master: &str) -> Option<&Opinion> {
+        self.masters.get(master)
+    }
+
+    /// Accepts a connection.
+    pub(crate) fn connect(&mut self, connection: ConnectionId) {
+        self.connections.insert(connection, Connection::default());
+    }
+
+    /// A connection has ended.
+    pub(crate) fn disconnect(&mut self, connection: ConnectionId) {
+        self.connections.remove(&connection);
+    }
+
+    /// Bytes arrive on a connection; answers all commands that are complete.
+    pub(crate) fn receive(&mut self, connection: ConnectionId, bytes: &[u8]) -> Vec<Output> {
+        let Some(mut state) = self.connections.remove(&connection) else {
+            return Vec::new();
+        };
+        state.input.extend_from_slice(bytes);
+        let (mut read, mut sent, mut broken) = (0, Vec::new(), false);
+        loop {
+            match request::read(&state.input[read..]) {
+                Request::Incomplete => break,
+                Request::Command(words, length) => {
+                    read += length;
+                    let words: Vec<Cow<'_, str>> =
+                        words.into_iter().map(String::from_utf8_lossy).collect();
+                    let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+                    if let ["HELLO", version, ..] = words[..] {
+                        state.resp3 = version == "3";
+                    }
+                    self.answer(&words).write(&mut sent, state.resp3);
+                }
+                Request::Broken(_) => {
+                    broken = true;
+                    break;
+                }
+            }
+        }
+        let mut outputs = Vec::new();
+        if !sent.is_empty() {
+            outputs.push(Output::Send(connection, sent));
+        }
+        if broken {
+            outputs.push(Output::Close(connection));
+        } else {
+            state.input.drain(..read);
+            self.connections.insert(connection, state);
+        }
+        outputs
+    }
+
+    fn answer(&self, words: &[&str]) -> Reply {
+        let capitals: Vec<String> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
+        let capitals: Vec<&str> = capitals.iter().map(String::as_str).collect();
+        match capitals[..] {
+            [] => Reply::NOTHING,
+            ["PING"] => Reply::Status(Cow::Borrowed(b"PONG")),
+            ["HELLO", ..] => Reply::Map(vec![(Reply::bulk("mode"), Reply::bulk("sentinel"))]),
+            ["CLIENT", "SETNAME" | "SETINFO", ..] => Reply::OK,
+            ["SENTINEL", "MYID"] => Reply::bulk(&self.id),
+            ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", _] => match self.masters.get(words[2]) {
+                Some(Opinion { host, port, .. }) => {
+                    Reply::Array(vec![Reply::bulk(host), Reply::bulk(port.to_string())])
+                }
+                None => Reply::NilArray,
+            },
+            ["SENTINEL", "MASTER", _] => match self.masters.get(words[2]) {
+                Some(opinion) => describe(words[2], opinion),
+                None => Reply::error("ERR No such master with that name"),
+            },
+            _ => {
+                let text = format!("ERR unknown command '{}'", words[0]);
+                Reply::Error(Cow::Owned(text.into_bytes()))
+            }
+        }
+    }
+}
+
+/// The fields of a master.
+fn describe(name: &str, Opinion { host, port, epoch }: &Opinion) -> Reply {
+    let fields = [
+        ("name", name.to_owned()),
+        ("ip", host.clone()),
+        ("port", port.to_string()),
+        ("flags", "master".to_owned()),
+        ("config-epoch", epoch.to_string()),
+    ];
+    let pair = |(name, value): (&str, String)| (Reply::bulk(name), Reply::bulk(value));
+    Reply::Map(fields.map(pair).into())
+}

@@ -1,0 +1,106 @@
+//! Commands on strings.
+
+use std::borrow::Cow;
+
+use super::Server;
+use super::commands::{Call, NO_INTEGER, SYNTAX, WRONG_TYPE};
+use super::data::{Change, Value};
+use super::numbers::integer;
+use super::resp::Reply;
+
+pub(super) fn get(server: &mut Server, call: &Call<'_>) -> Reply {
+    match server
+        .entry(call.base, call.words[1])
+        .map(|entry| &entry.value)
+    {
+        Some(Value::Text(text)) => Reply::bulk(text),
+        Some(Value::Hash(_)) => WRONG_TYPE,
+        None => Reply::Nil,
+    }
+}
+
+/// A key of another type looks absent.
+pub(super) fn mget(server: &mut Server, call: &Call<'_>) -> Reply {
+    let value = |key: &&[u8]| match server.entry(call.base, key).map(|entry| &entry.value) {
+        Some(Value::Text(text)) => Reply::bulk(text),
+        Some(Value::Hash(_)) | None => Reply::Nil,
+    };
+    Reply::Array(call.words[1..].iter().map(value).collect())
+}
+
+/// The options of `SET`.
+#[derive(Default)]
+struct Options<'a> {
+    absent: bool,
+    present: bool,
+    get: bool,
+    keep: bool,
+    /// The number, how many milliseconds it counts, and whether it counts from now.
+    expiry: Option<(&'a [u8], i64, bool)>,
+}
+
+impl<'a> Options<'a> {
+    fn read(words: &[&'a [u8]]) -> Option<Self> {
+        let mut options = Self::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let free = !options.keep && options.expiry.is_none();
+            let mut expiry = |unit, from_now| Some((*words.next()?, unit, from_now));
+            match word.to_ascii_lowercase().as_slice() {
+                b"nx" if !options.present => options.absent = true,
+                b"xx" if !options.absent => options.present = true,
+                b"get" => options.get = true,
+                b"keepttl" if options.expiry.is_none() => options.keep = true,
+                b"px" if free => options.expiry = Some(expiry(1, true)?),
+                b"ex" if free => options.expiry = Some(expiry(1_000, true)?),
+                b"pxat" if free => options.expiry = Some(expiry(1, false)?),
+                b"exat" if free => options.expiry = Some(expiry(1_000, false)?),
+                _ => return None,
+            }
+        }
+        Some(options)
+    }
+}
+
+pub(super) fn set(server: &mut Server, call: &Call<'_>) -> Reply {
+    let (key, value) = (call.words[1], call.words[2]);
+    let Some(options) = Options::read(&call.words[3..]) else {
+        return SYNTAX;
+    };
+    let mut until = None;
+    if let Some((text, unit, from_now)) = options.expiry {
+        let Some(number) = integer(text) else {
+            return NO_INTEGER;
+        };
+        let begin = if from_now { server.millis() } else { 0 };
+        let end = number
+            .checked_mul(unit)
+            .and_then(|millis| millis.checked_add(begin));
+        until = end.filter(|end| number > 0 && *end > 0);
+        if until.is_none() {
+            return invalid_expire("set");
+        }
+    }
+    let before = server.entry(call.base, key);
+    let (found, old_until) = (before.is_some(), before.and_then(|entry| entry.until));
+    let old = match before.map(|entry| &entry.value) {
+        Some(Value::Text(text)) => options.get.then(|| Reply::bulk(text)),
+        Some(Value::Hash(_)) if options.get => return WRONG_TYPE,
+        _ => options.get.then_some(Reply::Nil),
+    };
+    if options.absent && found || options.present && !found {
+        return old.unwrap_or(Reply::Nil);
+    }
+    server.change(Change::Set {
+        base: call.base,
+        key: key.to_vec(),
+        value: value.to_vec(),
+        until: if options.keep { old_until } else { until },
+    });
+    old.unwrap_or(Reply::OK)
+}
+
+pub(super) fn invalid_expire(name: &str) -> Reply {
+    let text = format!("ERR invalid expire time in '{name}' command");
+    Reply::Error(Cow::Owned(text.into_bytes()))
+}

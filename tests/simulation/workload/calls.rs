@@ -1,0 +1,485 @@
+//! What clients do: each call of a plan is one task of its process.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tower_redlock::error::LossReason;
+use tower_redlock::key::LockKeys;
+use tower_redlock::lock::LoanProof;
+use tower_redlock::{LockGuard, LockHandle, LockKey, LockScope};
+
+use super::faults;
+use super::history::What;
+use super::scene::{Kind, Scene, Shop};
+use super::{finish, http, once};
+use crate::plan::{Action, Answer, Call, Cut};
+use crate::world::{Fault, ProcessId};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Begins a call of the plan, if a process lives in its place that has connected.
+pub(super) fn begin(scene: &Arc<Scene>, index: usize) {
+    let call = scene.plan.calls[index].clone();
+    let Some(process) = scene.world.living(call.place) else {
+        return;
+    };
+    let Some(shop) = scene.shop(process) else {
+        return;
+    };
+    let here = Here {
+        scene: Arc::clone(scene),
+        process,
+        call: index,
+        shop,
+    };
+    if let Action::Stop { grace, back } = call.action {
+        tokio::spawn(stop(here, ms(grace), ms(back)));
+        return;
+    }
+    let open = Open::new(scene, index);
+    drop(scene.world.spawn_in(process, async move {
+        here.make(call).await;
+        drop(open);
+    }));
+}
+
+/// Where a call is made.
+pub(super) struct Here {
+    pub(super) scene: Arc<Scene>,
+    pub(super) process: ProcessId,
+    pub(super) call: usize,
+    pub(super) shop: Shop,
+}
+
+/// A task of a call that has not ended.
+pub(super) struct Open {
+    scene: Arc<Scene>,
+    call: usize,
+}
+
+impl Open {
+    fn new(scene: &Arc<Scene>, call: usize) -> Self {
+        *scene.state().open.entry(call).or_default() += 1;
+        let scene = Arc::clone(scene);
+        Self { scene, call }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(count) = self.scene.state().open.get_mut(&self.call) {
+            *count -= 1;
+        }
+    }
+}
+
+/// The keys of these numbers, as clients name them.
+pub(super) fn names(keys: &[u32]) -> LockKeys {
+    let names = keys.iter().map(|key| format!("order:{key}"));
+    LockKeys::new(names).unwrap_or_else(|error| panic!("a plan with keys that are none: {error}"))
+}
+
+pub(super) fn name(key: u32) -> LockKey {
+    names(&[key]).first().clone()
+}
+
+/// Drops a future when it has been polled so many times.
+struct Polls<F> {
+    left: u32,
+    work: Pin<Box<F>>,
+}
+
+impl<F: Future<Output = ()>> Future for Polls<F> {
+    type Output = bool;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
+        if self.left == 0 {
+            return Poll::Ready(false);
+        }
+        self.left -= 1;
+        match self.work.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(true),
+            Poll::Pending if self.left == 0 => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Here {
+    /// Makes the call, and drops it when its time has come.
+    async fn make(self, call: Call) {
+        let done = {
+            let work = self.act(&call.action);
+            match call.cut {
+                Cut::Never => {
+                    work.await;
+                    true
+                }
+                Cut::After(span) => timeout(ms(span), work).await.is_ok(),
+                Cut::Polls(left) => {
+                    let work = Box::pin(work);
+                    Polls { left, work }.await
+                }
+            }
+        };
+        if !done {
+            self.scene.answered(self.process, self.call, "dropped");
+        }
+    }
+
+    async fn act(&self, action: &Action) {
+        match action {
+            Action::Lock {
+                keys,
+                wait,
+                hold,
+                drops,
+            } => self.lock(keys, *wait, *hold, *drops).await,
+            Action::Nested {
+                keys,
+                inner,
+                wait,
+                hold,
+            } => {
+                self.nested(keys, inner, *wait, *hold).await;
+            }
+            Action::Run { key, hold } => self.run(*key, *hold).await,
+            Action::Lend {
+                key,
+                wait,
+                to,
+                gap,
+                work,
+                answer,
+            } => {
+                let lend = Lend {
+                    to,
+                    gap: *gap,
+                    work: *work,
+                    answer: *answer,
+                };
+                self.lend(*key, *wait, &lend).await;
+            }
+            Action::Once {
+                key,
+                wait,
+                work,
+                end,
+            } => once::once(self, *key, *wait, *work, *end).await,
+            Action::Request {
+                route,
+                key,
+                once,
+                caller,
+                host,
+                work,
+            } => {
+                let request = http::Asked {
+                    key: *key,
+                    once: *once,
+                    caller: *caller,
+                    host: *host,
+                    work: *work,
+                };
+                http::request(self, *route, &request).await;
+            }
+            Action::Stop { .. } => {}
+        }
+    }
+
+    /// Asks for a lock; notes both question and answer.
+    async fn asks<E: std::fmt::Display>(
+        &self,
+        text: &str,
+        wait: u64,
+        question: impl Future<Output = Result<LockGuard, E>>,
+    ) -> Option<LockGuard> {
+        let (scene, process, call) = (&self.scene, self.process, self.call);
+        scene.called(process, call, text, ms(wait));
+        match question.await {
+            Ok(guard) => {
+                scene.answered(process, call, "granted");
+                Some(guard)
+            }
+            Err(error) => {
+                scene.answered(process, call, error);
+                None
+            }
+        }
+    }
+
+    pub(super) fn granted(
+        &self,
+        handle: &LockHandle,
+        kind: Kind,
+        loan: Option<u32>,
+    ) -> Option<usize> {
+        self.scene
+            .granted(self.process, self.call, handle, kind, loan)
+    }
+
+    /// Holds a lock for some time, or until it is lost.
+    async fn hold(&self, holder: Option<usize>, handle: &LockHandle, span: u64) {
+        let mut time = pin!(sleep(ms(span)));
+        tokio::select! {
+            biased;
+            () = &mut time => {}
+            reason = handle.lost() => self.told(holder, handle, reason),
+        }
+    }
+
+    /// The holder was told that its lock is lost.
+    pub(super) fn told(&self, holder: Option<usize>, handle: &LockHandle, reason: LossReason) {
+        if let Some(holder) = holder
+            && reason != LossReason::Released
+        {
+            let left = handle.remaining().as_micros() as u64;
+            let text = format!(
+                "(call {}) is told that its lock is lost: {reason}",
+                self.call
+            );
+            let reason = format!("{reason:?}");
+            self.scene.tell(
+                self.process,
+                text,
+                What::Told {
+                    holder,
+                    reason,
+                    left,
+                },
+            );
+        }
+    }
+
+    /// A holder begins to release.
+    fn ends(&self, holder: Option<usize>) -> Ending<'_> {
+        Ending { here: self, holder }
+    }
+
+    async fn lock(&self, keys: &[u32], wait: u64, hold: u64, drops: bool) {
+        let text = format!("{keys:?} within {wait} ms");
+        let question = self.shop.locks.acquire_keys(names(keys), ms(wait));
+        let Some(guard) = self.asks(&text, wait, question).await else {
+            return;
+        };
+        let handle = guard.handle();
+        let holder = self.granted(&handle, Kind::Lock, None);
+        let ending = self.ends(holder);
+        self.hold(holder, &handle, hold).await;
+        drop(ending);
+        if drops {
+            drop(guard);
+        } else {
+            let _ = guard.release().await;
+        }
+    }
+
+    async fn nested(&self, keys: &[u32], inner: &[u32], wait: u64, hold: u64) {
+        let scope = LockScope::new();
+        let text = format!("{keys:?} within {wait} ms in a scope");
+        let question = self.shop.locks.acquire_in(&scope, names(keys), ms(wait));
+        let Some(outer) = self.asks(&text, wait, question).await else {
+            return;
+        };
+        let handle = outer.handle();
+        let holder = self.granted(&handle, Kind::Lock, None);
+        self.hold(holder, &handle, hold / 3).await;
+        let text = format!("{inner:?} within {wait} ms inside");
+        let question = self.shop.locks.acquire_in(&scope, names(inner), ms(wait));
+        let Some(guard) = self.asks(&text, wait, question).await else {
+            let _ = outer.release().await;
+            return;
+        };
+        let handle = guard.handle();
+        let holder = self.granted(&handle, Kind::Lock, None);
+        self.hold(holder, &handle, hold / 3).await;
+        // What is shared lives on.
+        let _ = outer.release().await;
+        self.hold(None, &handle, hold / 3).await;
+        drop(guard);
+    }
+
+    async fn run(&self, key: u32, hold: u64) {
+        let (scene, process, call) = (&self.scene, self.process, self.call);
+        let wait = scene.settings(process).max_wait;
+        scene.called(process, call, &format!("a run under {key}"), ms(wait));
+        let outcome = self
+            .shop
+            .locks
+            .run(name(key), |handle| async move {
+                scene.answered(process, call, "granted");
+                self.granted(&handle, Kind::Lock, None);
+                sleep(ms(hold)).await;
+            })
+            .await;
+        if let Err(error) = outcome {
+            scene.answered(process, call, error);
+        }
+    }
+
+    async fn lend(&self, key: u32, wait: u64, lend: &Lend<'_>) {
+        let text = format!("[{key}] within {wait} ms, to lend it");
+        let question = self.shop.locks.acquire_keys(names(&[key]), ms(wait));
+        let Some(guard) = self.asks(&text, wait, question).await else {
+            return;
+        };
+        let handle = guard.handle();
+        let holder = self.granted(&handle, Kind::Lock, None);
+        let ending = self.ends(holder);
+        let Ok(loan) = guard.lend() else {
+            return;
+        };
+        let (number, proof) = (self.scene.loan(), loan.proof().expose());
+        let (sender, mut answers) = mpsc::unbounded_channel();
+        for (index, place) in lend.to.iter().enumerate() {
+            let copy = Copy {
+                key,
+                loan: number,
+                proof: proof.clone(),
+                after: lend.gap * index as u64,
+                work: lend.work,
+                answer: sender.clone(),
+            };
+            copy.send(&self.scene, *place, self.call);
+        }
+        drop(sender);
+        let is_returned = match lend.answer {
+            Answer::First => answers.recv().await.is_some(),
+            Answer::All => {
+                let mut count = 0;
+                while answers.recv().await.is_some() {
+                    count += 1;
+                }
+                count == lend.to.len()
+            }
+            Answer::None(span) => {
+                sleep(ms(span)).await;
+                false
+            }
+        };
+        if is_returned {
+            loan.returned();
+        } else {
+            drop(loan);
+        }
+        drop(ending);
+        let _ = guard.release().await;
+    }
+}
+
+/// To whom a lock is lent, and for how long.
+struct Lend<'a> {
+    to: &'a [u32],
+    gap: u64,
+    work: u64,
+    answer: Answer,
+}
+
+/// One copy of a call under a loan.
+struct Copy {
+    key: u32,
+    loan: u32,
+    proof: String,
+    after: u64,
+    work: u64,
+    answer: mpsc::UnboundedSender<()>,
+}
+
+impl Copy {
+    /// Sends it to the process in a place.
+    fn send(self, scene: &Arc<Scene>, place: u32, call: usize) {
+        let Some(process) = scene.world.living(place) else {
+            return;
+        };
+        let Some(shop) = scene.shop(process) else {
+            return;
+        };
+        let open = Open::new(scene, call);
+        let here = Here {
+            scene: Arc::clone(scene),
+            process,
+            call,
+            shop,
+        };
+        drop(scene.world.spawn_in(process, async move {
+            sleep(ms(self.after)).await;
+            self.run(&here).await;
+            drop(open);
+        }));
+    }
+
+    async fn run(self, here: &Here) {
+        let proof: Result<LoanProof, _> = self.proof.parse();
+        let proof = proof.unwrap_or_else(|error| panic!("a proof that is none: {error}"));
+        let keys = names(&[self.key]);
+        match here.shop.locks.borrow_keys(keys, &proof).await {
+            Ok(guard) => {
+                let handle = guard.handle();
+                let holder = here.granted(&handle, Kind::Lock, Some(self.loan));
+                here.hold(holder, &handle, self.work).await;
+                drop(guard);
+            }
+            Err(error) => {
+                let text = format_args!("(call {}) cannot borrow: {error}", here.call);
+                here.scene.world.record(Some(here.process), text);
+            }
+        }
+        // A response of any status.
+        let _ = self.answer.send(());
+    }
+}
+
+/// Notes that a holder releases its lock, when it does or is dropped.
+struct Ending<'a> {
+    here: &'a Here,
+    holder: Option<usize>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if let Some(holder) = self.holder {
+            let Here {
+                scene,
+                process,
+                call,
+                ..
+            } = self.here;
+            scene.tell(
+                *process,
+                format_args!("(call {call}) lets go"),
+                What::Ended { holder },
+            );
+        }
+    }
+}
+
+/// An orderly shutdown of a process, and a new one in its place.
+async fn stop(here: Here, grace: Duration, back: Duration) {
+    let Here {
+        scene,
+        process,
+        shop,
+        ..
+    } = here;
+    let place = process.place;
+    finish::shut(&scene, process, shop, grace).await;
+    if scene.is_over() || scene.world.living(place) != Some(process) {
+        return;
+    }
+    faults::kill(&scene, place);
+    sleep(back).await;
+    if !scene.is_over() {
+        scene.world.apply(&Fault::Start { process: place });
+    }
+}
+
+/// How long something took.
+pub(super) fn millis_since(start: Instant) -> u64 {
+    start.elapsed().as_millis() as u64
+}

@@ -1,0 +1,301 @@
+//! The end of a world: all is healed, every process makes progress, comes to rest, and is shut down; then nothing is
+//! left.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::calls::{millis_since, names};
+use super::faults;
+use super::history::{Stage, What};
+use super::scene::{Scene, Shop};
+use super::servers::{hash, is_lock, stored};
+use crate::plan::Action;
+use crate::world::{HostId, ProcessId};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(super) async fn finish(scene: &Arc<Scene>) {
+    faults::heal(scene);
+    let places = 0..scene.plan.processes.len() as u32;
+    for place in places.clone() {
+        faults::start(scene, place);
+    }
+    progress(scene).await;
+    let hanging = ended(scene).await;
+    for call in hanging {
+        scene.note(What::Hangs { call });
+    }
+    rest(scene).await;
+    scene.end();
+    shut_all(scene).await;
+    for place in places {
+        faults::kill(scene, place);
+    }
+    // What arrives late arrives by then, and clocks that were set back have caught up.
+    let longest = scene
+        .plan
+        .all_settings()
+        .map(|all| all.max_ttl)
+        .max()
+        .unwrap_or(0);
+    sleep(ms(longest + 15_000)).await;
+    inspect(scene);
+}
+
+/// How long it may take until a process acquires a lock when everything works again: connections that failed are tried
+/// again after 2 s at most, and may time out once more; nodes are asked every second; then the longest quarantine, the
+/// rest of a lock that somebody left, and the time until clocks that were set back have caught up.
+fn bound(scene: &Scene) -> u64 {
+    let all = || scene.plan.all_settings();
+    let longest = all().map(|all| all.max_ttl).max().unwrap_or(0);
+    let skew = all().filter_map(|all| all.skew).max().unwrap_or(0);
+    let confirm = all().map(|all| all.confirm).max().unwrap_or(0);
+    let back: u64 = scene.plan.faults().map(faults::set_back).sum();
+    let quarantine = longest + 2 * skew + confirm;
+    quarantine + quarantine / 50 + longest + back + 12_000
+}
+
+/// Every process acquires every key.
+async fn progress(scene: &Arc<Scene>) {
+    let (start, bound) = (Instant::now(), bound(scene));
+    let mut tasks = JoinSet::new();
+    for place in 0..scene.plan.processes.len() as u32 {
+        let scene = Arc::clone(scene);
+        tasks.spawn(async move {
+            for key in 0..scene.plan.keys {
+                acquires(&scene, place, key, start, bound).await;
+            }
+        });
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn acquires(scene: &Arc<Scene>, place: u32, key: u32, start: Instant, bound: u64) {
+    let mut took = None;
+    // Processes that are at odds never will.
+    let patience = if scene.plan.agrees() {
+        bound + 2_000
+    } else {
+        3_000
+    };
+    while took.is_none() && millis_since(start) < patience {
+        let Some(process) = scene.world.living(place) else {
+            faults::start(scene, place);
+            sleep(ms(50)).await;
+            continue;
+        };
+        let Some(shop) = scene.shop(process) else {
+            sleep(ms(50)).await;
+            continue;
+        };
+        let own = Arc::clone(scene);
+        let attempt = scene.world.spawn_in(process, async move {
+            let Ok(guard) = shop.locks.acquire_keys(names(&[key]), ms(1_000)).await else {
+                return false;
+            };
+            own.world
+                .record(Some(process), format_args!("acquires {key} in the end"));
+            let _ = guard.release().await;
+            true
+        });
+        match attempt.await {
+            Ok(Some(true)) => took = Some(millis_since(start)),
+            _ => sleep(ms(50)).await,
+        }
+    }
+    let process = scene
+        .world
+        .living(place)
+        .unwrap_or(ProcessId { place, life: 0 });
+    let key = format!("order:{key}");
+    scene.note(What::Progress {
+        process,
+        key,
+        took,
+        bound,
+    });
+}
+
+/// Waits until all calls have ended. Which have not?
+async fn ended(scene: &Scene) -> Vec<usize> {
+    let start = Instant::now();
+    loop {
+        let open: Vec<usize> = {
+            let state = scene.state();
+            let open = state.open.iter().filter(|(_, count)| **count > 0);
+            open.map(|(call, _)| *call).collect()
+        };
+        if open.is_empty() || millis_since(start) > 30_000 {
+            return open;
+        }
+        sleep(ms(50)).await;
+    }
+}
+
+/// Looks at what processes have that have nothing to do.
+async fn rest(scene: &Scene) {
+    // Cooldowns, late replies and releases that are tried again.
+    let longest = scene
+        .plan
+        .all_settings()
+        .map(|all| all.max_ttl)
+        .max()
+        .unwrap_or(0);
+    sleep(ms(longest + 500)).await;
+    let shops: Vec<(ProcessId, Shop)> = {
+        let state = scene.state();
+        state
+            .shops
+            .iter()
+            .map(|(id, shop)| (*id, shop.clone()))
+            .collect()
+    };
+    for (process, shop) in shops {
+        if scene.world.is_alive(process) {
+            let snapshot = shop.locks.snapshot();
+            let (held, keys, waiting) = (snapshot.held, snapshot.keys, snapshot.waiting);
+            scene.note(What::Rest {
+                process,
+                held,
+                keys,
+                waiting,
+            });
+        }
+        scene.world.inside(process, || drop(shop));
+    }
+}
+
+async fn shut_all(scene: &Arc<Scene>) {
+    let shops: Vec<(ProcessId, Shop)> = {
+        let state = scene.state();
+        state
+            .shops
+            .iter()
+            .map(|(id, shop)| (*id, shop.clone()))
+            .collect()
+    };
+    let mut tasks = JoinSet::new();
+    for (process, shop) in shops {
+        let scene = Arc::clone(scene);
+        tasks.spawn(async move { shut(&scene, process, shop, ms(1_000)).await });
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Shuts a process down in an orderly way, and looks at what it left.
+pub(super) async fn shut(scene: &Arc<Scene>, process: ProcessId, shop: Shop, grace: Duration) {
+    let start = Instant::now();
+    scene.world.record(
+        Some(process),
+        format_args!("is to shut down within {grace:?}"),
+    );
+    let report = scene
+        .world
+        .spawn_in(process, async move { shop.locks.shutdown(grace).await });
+    let Ok(Some(report)) = report.await else {
+        return;
+    };
+    let took = millis_since(start);
+    let settings = scene.settings(process);
+    let last = (2 * settings.node_timeout).max(250);
+    let grace = grace.as_millis() as u64;
+    let bound = grace + grace / 50 + last + 500 + 50;
+    let clean = report.is_all_released();
+    let text = format!("is shut down: {report:?}");
+    scene.tell(
+        process,
+        text,
+        What::Shut {
+            process,
+            took,
+            bound,
+            clean,
+        },
+    );
+    if clean {
+        look_for_owned(scene, process);
+    }
+}
+
+/// Whether servers have locks of a process that says that it has none.
+fn look_for_owned(scene: &Scene, process: ProcessId) {
+    let owners: BTreeSet<String> = {
+        let state = scene.state();
+        let holders = state.history.holders.iter();
+        let own = holders.filter(|holder| holder.process == process && holder.loan.is_none());
+        own.map(|holder| holder.owner.clone()).collect()
+    };
+    // Of a process that was alone, every lock is its own.
+    let is_last = scene.is_over() && scene.state().shops.len() == 1;
+    for (host, ..) in scene.world.topology().hosts() {
+        if !scene.world.is_up(host) {
+            continue;
+        }
+        for key in stored(scene, host)
+            .into_iter()
+            .filter(|stored| is_lock(&stored.key))
+        {
+            let owner = key.text.as_deref().map(hash).unwrap_or_default();
+            if is_last || owners.contains(&owner) {
+                left(scene, host, key.key, Stage::Shutdown);
+            }
+        }
+    }
+}
+
+fn left(scene: &Scene, host: HostId, key: String, when: Stage) {
+    let text = format_args!("host {} has {key}: {when:?}", host.0);
+    scene.world.record(None, text);
+    let host = host.0;
+    scene.note(What::Left { host, key, when });
+}
+
+/// Looks at what servers have when all locks have ended.
+fn inspect(scene: &Scene) {
+    let calls = &scene.plan.calls;
+    let lent = calls
+        .iter()
+        .filter(|call| matches!(call.action, Action::Lend { .. }))
+        .count();
+    let works = scene.state().works.len();
+    let spaces: BTreeSet<&String> = scene
+        .plan
+        .all_settings()
+        .map(|all| &all.namespace)
+        .collect();
+    // Of each key its counter and its record, of each lent lock its loans, of each namespace its marker.
+    let keys = scene.plan.keys as usize + 1;
+    let most = spaces.len() * (keys + 1) + 4 * works + 2 * lent + 4;
+    let longest = scene
+        .plan
+        .all_settings()
+        .filter_map(|all| all.keep)
+        .max()
+        .unwrap_or(0) as i64;
+    for (host, ..) in scene.world.topology().hosts() {
+        let all = stored(scene, host);
+        let keys = all.len();
+        scene.note(What::Size {
+            host: host.0,
+            keys,
+            most,
+        });
+        for stored in all {
+            if is_lock(&stored.key) {
+                left(scene, host, stored.key, Stage::Ttl);
+            } else if stored.key.contains("!fence:")
+                && stored.ends.is_some_and(|ends| ends > longest)
+            {
+                left(scene, host, stored.key, Stage::TooLong);
+            } else if stored.ends.is_none() && !stored.key.ends_with("!node") {
+                left(scene, host, stored.key, Stage::Forever);
+            }
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Requests through both layers, in every order, and handlers that pass refusals on.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use http::header::HOST;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use tokio::time::sleep;
+use tower::util::{BoxCloneSyncService, MapRequest};
+use tower::{Layer as _, ServiceExt as _, service_fn};
+use tower_redlock::error::KeyError;
+use tower_redlock::idempotency::caller::{self, Header};
+use tower_redlock::idempotency::{
+    IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Idempotent, OnDisconnect, RequestBody,
+};
+use tower_redlock::middleware::KeyExtractor;
+use tower_redlock::{Held, IdempotencyLayer, LockKey, LockManager, RedlockLayer};
+
+use super::calls::{Here, name};
+use super::history::{Told, What};
+use super::scene::{Kind, Scene};
+use crate::plan::{Route, Settings};
+use crate::world::World;
+
+/// The lock that a request needs.
+const LOCK: &str = "x-lock";
+/// For how long its handler works, in milliseconds.
+const WORK: &str = "x-work";
+/// The call that it is, for the trace.
+const CALL: &str = "x-call";
+/// Who sends it.
+const CALLER: &str = "x-caller";
+/// The run that a response is of.
+const RUN: &str = "x-run";
+/// For whom it was made.
+const FOR: &str = "x-for";
+/// How long requests wait for a lock, in milliseconds.
+const PATIENCE: u64 = 100;
+
+/// A service without its type.
+type Service = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
+
+/// The services of a process.
+#[derive(Clone)]
+pub(super) struct Services(Arc<BTreeMap<Route, Service>>);
+
+/// The number of a run, given before the handler.
+#[derive(Clone, Copy)]
+struct Run(u64);
+
+impl Services {
+    pub(super) fn new(scene: &Arc<Scene>, locks: &LockManager, settings: &Settings) -> Self {
+        let all = Route::ALL.map(|route| (route, service(scene, locks, settings, route)));
+        Self(Arc::new(all.into_iter().collect()))
+    }
+
+    fn at(&self, route: Route) -> Service {
+        self.0[&route].clone()
+    }
+}
+
+fn service(scene: &Arc<Scene>, locks: &LockManager, settings: &Settings, route: Route) -> Service {
+    let handler = handler(scene);
+    let once = once(locks, settings);
+    match route {
+        Route::Lock => locked(locks, handler),
+        Route::Once => keyed(&once, handler),
+        Route::OnceLock => {
+            let layers = once.with_lock(lock(locks));
+            let service = layers.layer(widened(handler));
+            BoxCloneSyncService::new(service.map_response(|response| response.map(Body::new)))
+        }
+        Route::LockOnce => {
+            let once = once.on_disconnect(OnDisconnect::Cancel);
+            locked(locks, keyed(&once, handler))
+        }
+        // The lock is not directly inside: something has happened before it.
+        Route::OnceChargeLock => keyed(&once, charging(scene, locked(locks, handler))),
+        Route::OnceCalls => keyed(&once, calling(scene, locked(locks, handler))),
+    }
+}
+
+fn lock(locks: &LockManager) -> RedlockLayer<impl KeyExtractor + use<>> {
+    let key =
+        |parts: &Parts| -> Result<LockKey, KeyError> { LockKey::new(text(&parts.headers, LOCK)) };
+    RedlockLayer::new(locks.clone(), key).max_wait(Duration::from_millis(PATIENCE))
+}
+
+fn once(locks: &LockManager, settings: &Settings) -> IdempotencyLayer<Header> {
+    IdempotencyLayer::new(locks.clone(), caller::header(CALLER))
+        .retention(Duration::from_millis(settings.retention))
+        .max_wait(Duration::from_millis(PATIENCE))
+}
+
+/// A service behind the lock layer.
+fn locked(locks: &LockManager, inner: Service) -> Service {
+    let service = lock(locks).layer(inner);
+    BoxCloneSyncService::new(service.map_response(|response| response.map(Body::new)))
+}
+
+/// A service behind the idempotency layer.
+fn keyed(once: &IdempotencyLayer<Header>, inner: Service) -> Service {
+    let service = once.layer(widened(inner));
+    BoxCloneSyncService::new(service.map_response(|response| response.map(Body::new)))
+}
+
+type Widen = fn(Request<RequestBody<Body>>) -> Request<Body>;
+
+/// A service that takes what the idempotency layer hands it.
+fn widened(inner: Service) -> MapRequest<Service, Widen> {
+    MapRequest::new(inner, |request| request.map(Body::new))
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+}
+
+fn number(headers: &HeaderMap, name: &str) -> u64 {
+    text(headers, name).parse().unwrap_or(0)
+}
+
+/// What a request is about: the same for all its repeats.
+fn work_of(scene: &Scene, parts: &Parts) -> String {
+    let settings = scene.settings(World::current());
+    let (headers, path) = (&parts.headers, parts.uri.path());
+    let (host, caller) = (text(headers, HOST.as_str()), text(headers, CALLER));
+    let key = text(headers, IDEMPOTENCY_KEY.as_str());
+    format!("{}{path}/{host}/{caller}/{key}", settings.namespace)
+}
+
+/// Signs a response as that of a run.
+fn signed(mut response: Response<Body>, run: u64, work: &str) -> Response<Body> {
+    let headers = response.headers_mut();
+    headers.insert(RUN, HeaderValue::from(run));
+    if let Ok(work) = HeaderValue::from_str(work) {
+        headers.insert(FOR, work);
+    }
+    response
+}
+
+/// Does its work under whatever locks it has.
+fn handler(scene: &Arc<Scene>) -> Service {
+    let scene = Arc::clone(scene);
+    BoxCloneSyncService::new(service_fn(move |request: Request<Body>| {
+        let scene = Arc::clone(&scene);
+        async move {
+            let (parts, _) = request.into_parts();
+            let (process, call) = (World::current(), number(&parts.headers, CALL) as usize);
+            if let Ok(held) = Held::of(&parts.extensions) {
+                scene.granted(process, call, &held, Kind::Lock, None);
+            }
+            if let Some(run) = Idempotent::of(&parts.extensions) {
+                scene.granted(process, call, run.handle(), Kind::Work, None);
+            }
+            let work = work_of(&scene, &parts);
+            let run = match parts.extensions.get::<Run>() {
+                Some(Run(run)) => *run,
+                None => scene.run(process, &work),
+            };
+            sleep(Duration::from_millis(number(&parts.headers, WORK))).await;
+            Ok(signed(Response::new(Body::from("done")), run, &work))
+        }
+    }))
+}
+
+/// Has an effect, and passes the request on.
+fn charging(scene: &Arc<Scene>, inner: Service) -> Service {
+    let scene = Arc::clone(scene);
+    BoxCloneSyncService::new(service_fn(move |request: Request<Body>| {
+        let (scene, inner) = (Arc::clone(&scene), inner.clone());
+        async move {
+            let (mut parts, body) = request.into_parts();
+            let work = work_of(&scene, &parts);
+            let run = scene.run(World::current(), &work);
+            parts.extensions.insert(Run(run));
+            let response = inner.oneshot(Request::from_parts(parts, body)).await?;
+            Ok(signed(response, run, &work))
+        }
+    }))
+}
+
+/// Has an effect, calls another service by a request of its own, and passes its response on.
+fn calling(scene: &Arc<Scene>, inner: Service) -> Service {
+    let scene = Arc::clone(scene);
+    BoxCloneSyncService::new(service_fn(move |request: Request<Body>| {
+        let (scene, inner) = (Arc::clone(&scene), inner.clone());
+        async move {
+            let (parts, _) = request.into_parts();
+            let work = work_of(&scene, &parts);
+            let run = scene.run(World::current(), &work);
+            let mut own = Request::new(Body::empty());
+            *own.method_mut() = http::Method::POST;
+            *own.headers_mut() = parts.headers;
+            own.extensions_mut().insert(Run(run));
+            let response = inner.oneshot(own).await?;
+            Ok(signed(response, run, &work))
+        }
+    }))
+}
+
+/// What a request asks for.
+pub(super) struct Asked {
+    pub(super) key: u32,
+    pub(super) once: u32,
+    pub(super) caller: u32,
+    pub(super) host: u32,
+    pub(super) work: u64,
+}
+
+/// Sends a request, and notes what its client gets.
+pub(super) async fn request(here: &Here, route: Route, asked: &Asked) {
+    let Here {
+        scene,
+        process,
+        call,
+        shop,
+    } = here;
+    let Asked {
+        key,
+        once,
+        caller,
+        host,
+        work,
+    } = asked;
+    let request = Request::post(route.path())
+        .header(HOST, format!("host{host}.example"))
+        .header(IDEMPOTENCY_KEY, format!("key-{once}"))
+        .header(CALLER, format!("caller-{caller}"))
+        .header(LOCK, name(*key).as_str())
+        .header(WORK, work.to_string())
+        .header(CALL, call.to_string())
+        .body(Body::from("the same"));
+    let request = request.unwrap_or_else(|error| panic!("a request that is none: {error}"));
+    let (parts, body) = request.into_parts();
+    let about = work_of(scene, &parts);
+    scene.world.record(
+        Some(*process),
+        format_args!("(call {call}) requests {about}"),
+    );
+    let answer = shop
+        .services
+        .at(route)
+        .oneshot(Request::from_parts(parts, body))
+        .await;
+    let Ok(response) = answer;
+    let (status, headers) = (response.status().as_u16(), response.headers());
+    let run = headers.get(RUN).map(|_| number(headers, RUN));
+    let replayed = headers.contains_key(IDEMPOTENT_REPLAYED);
+    let addressee = text(headers, FOR).to_owned();
+    let text = format!("(call {call}) gets {status}, run {run:?}, replayed {replayed}");
+    // What the layer does not store is no last word. Nor is what a layer outside of it says.
+    let is_stored = status < 500 && ![408, 425, 429].contains(&status);
+    if route == Route::Lock || !is_stored || run.is_none() && !replayed {
+        scene.world.record(Some(*process), text);
+        return;
+    }
+    let told = Told {
+        process: *process,
+        call: *call,
+        run,
+        addressee,
+        replayed,
+    };
+    let retention = scene.settings(*process).retention;
+    scene.tell(
+        *process,
+        text,
+        What::Saw {
+            work: about,
+            told,
+            retention,
+        },
+    );
+}

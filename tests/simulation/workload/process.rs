@@ -1,0 +1,117 @@
+//! What a process does from its start on: it connects, and serves.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tower_redlock::config::{Fencing, HandOff, RestartGuard};
+use tower_redlock::error::ConnectError;
+use tower_redlock::node::redis::{NodeUrlError, RedisNode};
+use tower_redlock::{LockManager, LockManagerBuilder};
+
+use super::http::Services;
+use super::scene::{Scene, Shop};
+use crate::plan::{Replicas, Settings};
+use crate::world::{MASTER_NAME, ProcessId, Topology};
+
+/// By then the word that no lock is held must have been given.
+const BEGINNING: u64 = 1_000;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The life of a process.
+pub(super) async fn program(scene: Arc<Scene>, id: ProcessId) {
+    let clock = scene.world.clock(id);
+    let date = scene.state().dates.get(&id.place).copied().unwrap_or(0);
+    clock.step(date);
+    let locks = connect(&scene, id).await;
+    scene.world.record(Some(id), "is connected");
+    let services = Services::new(&scene, &locks, scene.settings(id));
+    scene.state().shops.insert(id, Shop { locks, services });
+    pending::<()>().await;
+}
+
+/// Tries until it is connected.
+async fn connect(scene: &Scene, id: ProcessId) -> LockManager {
+    let settings = scene.settings(id);
+    loop {
+        let is_first = scene.world.millis() < BEGINNING;
+        let builder = builder(scene.world.topology(), settings)
+            .clock(scene.world.clock(id))
+            .bootstrap(settings.bootstrap && is_first);
+        let made = if settings.lazy {
+            builder.lazy().map_err(ConnectError::Config)
+        } else {
+            builder.connect().await
+        };
+        match made {
+            Ok(locks) => return locks,
+            Err(ConnectError::Config(error)) => {
+                scene
+                    .world
+                    .record(Some(id), format_args!("is refused: {error}"));
+                pending::<()>().await;
+            }
+            Err(error) => scene
+                .world
+                .record(Some(id), format_args!("cannot connect: {error}")),
+        }
+        sleep(ms(150)).await;
+    }
+}
+
+fn builder(topology: &Topology, settings: &Settings) -> LockManagerBuilder {
+    let nodes = settings
+        .nodes
+        .iter()
+        .map(|group| node(topology, *group as usize, settings));
+    let nodes: Result<Vec<RedisNode>, NodeUrlError> = nodes.collect();
+    let nodes = nodes.unwrap_or_else(|error| panic!("a plan with nodes that are none: {error}"));
+    let guard = settings.skew.map_or(RestartGuard::OFF, |skew| {
+        RestartGuard::max_clock_skew(ms(skew))
+    });
+    let fencing = settings
+        .keep
+        .map_or(Fencing::OFF, |keep| Fencing::keep(ms(keep)));
+    LockManager::builder()
+        .redis_nodes(nodes)
+        .namespace(&settings.namespace)
+        .ttl(ms(settings.ttl))
+        .max_ttl(ms(settings.max_ttl))
+        .node_timeout(ms(settings.node_timeout))
+        .max_wait(ms(settings.max_wait))
+        .max_hold(ms(settings.max_hold))
+        .mask_losses(settings.mask as usize)
+        .max_waiters_per_key(settings.waiters as usize)
+        .hand_off(HandOff::new(
+            settings.passes,
+            ms(settings.pass_time.min(settings.max_hold)),
+        ))
+        .restart_guard(guard)
+        .fencing(fencing)
+        .connect_timeout(ms(BEGINNING - 200))
+}
+
+fn node(topology: &Topology, group: usize, settings: &Settings) -> Result<RedisNode, NodeUrlError> {
+    let about = topology.groups[group];
+    let name = format!("g{group}");
+    if about.sentinels > 0 {
+        let mut urls = topology.sentinel_urls(group);
+        urls.truncate(settings.watchers as usize);
+        let node = RedisNode::sentinel(urls, MASTER_NAME).confirm_within(ms(settings.confirm));
+        return node.name(name).connect_timeout(ms(400)).build();
+    }
+    let node = RedisNode::builder(&topology.url(group))
+        .name(name)
+        .connect_timeout(ms(400));
+    match settings.replicas {
+        Replicas::Plain => node,
+        Replicas::Required if about.replicas == 0 => node.expect_replicas(true),
+        Replicas::Expected => node.expect_replicas(true),
+        Replicas::Required => node.require(1).within(ms(settings.node_timeout / 2)),
+    }
+    .build()
+}

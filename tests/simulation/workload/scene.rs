@@ -1,0 +1,279 @@
+//! [`Scene`]: what all parts of a workload share, and what they note.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tower_redlock::clock::Clock as _;
+use tower_redlock::{LockHandle, LockManager};
+
+use super::history::{History, Holder, What};
+use super::http::Services;
+use crate::plan::{Plan, Settings};
+use crate::world::{HostId, ProcessId, World};
+
+/// What all parts of a workload share.
+pub(super) struct Scene {
+    pub(super) world: World,
+    pub(super) plan: Plan,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) history: History,
+    /// The locks of holders that may be within their validity.
+    pub(super) live: Vec<Live>,
+    pub(super) shops: BTreeMap<ProcessId, Shop>,
+    /// How far the dates of the processes of each place have been set.
+    pub(super) dates: BTreeMap<u32, i64>,
+    /// Servers that lost something and do not vote yet.
+    pub(super) lost: BTreeMap<u32, Lost>,
+    /// The present master of each group.
+    pub(super) mains: BTreeMap<u32, HostId>,
+    /// The episodes that have begun, of those that lose something.
+    pub(super) begun: BTreeSet<usize>,
+    /// The episodes that were left out, because more must not be lost.
+    pub(super) left_out: BTreeSet<usize>,
+    /// How many tasks of each call have not ended.
+    pub(super) open: BTreeMap<usize, u32>,
+    /// The idempotent work there was.
+    pub(super) works: BTreeSet<String>,
+    pub(super) paused: BTreeSet<u32>,
+    runs: u64,
+    loans: u32,
+    is_over: bool,
+}
+
+/// What a process that has connected works with.
+#[derive(Clone)]
+pub(super) struct Shop {
+    pub(super) locks: LockManager,
+    pub(super) services: Services,
+}
+
+/// The lock of a holder.
+pub(super) struct Live {
+    pub(super) holder: usize,
+    pub(super) handle: LockHandle,
+    pub(super) quorum: usize,
+    pub(super) groups: Vec<u32>,
+    /// The keys on the nodes.
+    pub(super) keys: Vec<String>,
+    pub(super) drift: u64,
+}
+
+/// A server that lost something.
+#[derive(Clone, Debug)]
+pub(super) struct Lost {
+    /// Its marker when it had lost it: not known before it is up.
+    pub(super) marker: Option<Option<String>>,
+    /// The marker had no identity since.
+    pub(super) was_bare: bool,
+    /// It has happened. Before, it is only foreseen.
+    pub(super) is_lost: bool,
+}
+
+impl Scene {
+    pub(super) fn new(world: World, plan: Plan) -> Self {
+        let state = State::default();
+        let scene = Self {
+            world,
+            plan,
+            state: Mutex::new(state),
+        };
+        let topology = scene.world.topology();
+        let mains = (0..topology.groups.len()).map(|group| (group as u32, topology.master(group)));
+        scene.state().mains = mains.collect();
+        scene
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn settings(&self, process: ProcessId) -> &Settings {
+        self.plan.processes[process.place as usize].settings(process.life)
+    }
+
+    /// What a process works with, if it has connected.
+    pub(super) fn shop(&self, process: ProcessId) -> Option<Shop> {
+        self.state().shops.get(&process).cloned()
+    }
+
+    /// Notes something.
+    pub(super) fn note(&self, what: What) {
+        let at = self.world.millis();
+        self.state().history.push(at, what);
+    }
+
+    /// Notes something, also for people.
+    pub(super) fn tell(&self, process: ProcessId, text: impl fmt::Display, what: What) {
+        self.world.record(Some(process), text);
+        self.note(what);
+    }
+
+    /// A client asks for a lock.
+    pub(super) fn called(&self, process: ProcessId, call: usize, text: &str, wait: Duration) {
+        let settings = self.settings(process);
+        let wait = (wait.as_millis() as u64).min(settings.max_wait);
+        let bound = wait + wait / 50 + 6 * settings.node_timeout + 150;
+        let text = format!("(call {call}) asks for {text}");
+        self.tell(
+            process,
+            text,
+            What::Called {
+                call,
+                process,
+                bound,
+            },
+        );
+    }
+
+    pub(super) fn answered(&self, process: ProcessId, call: usize, outcome: impl fmt::Display) {
+        let outcome = outcome.to_string();
+        let text = format!("(call {call}) is told: {outcome}");
+        self.tell(process, text, What::Answered { call, outcome });
+    }
+
+    /// A client was told that it has a lock. `None` if it is one that it had already.
+    pub(super) fn granted(
+        &self,
+        process: ProcessId,
+        call: usize,
+        handle: &LockHandle,
+        kind: Kind,
+        loan: Option<u32>,
+    ) -> Option<usize> {
+        let now = self.world.millis();
+        let settings = self.settings(process);
+        let lock = handle.lease();
+        let clock = self.world.clock(process);
+        let age = clock.now().since(lock.started).as_millis() as u64;
+        let owner = handle.owner_hash().as_str().to_owned();
+        let fence = handle.fence().map(tower_redlock::FencingToken::get);
+        let prefix = kind.prefix(&settings.namespace);
+        let keys: Vec<String> = handle
+            .keys()
+            .iter()
+            .map(|key| format!("{prefix}{key}"))
+            .collect();
+        let mut state = self.state();
+        let state = &mut *state;
+        state.live.retain(|live| !live.handle.is_lost());
+        let holders = &state.history.holders;
+        let is_same = |live: &Live| {
+            let one = &holders[live.holder];
+            (one.process, one.fence, one.loan) == (process, fence, loan) && one.owner == owner
+        };
+        if state.live.iter().any(is_same) {
+            return None;
+        }
+        let holder = holders.len();
+        let shares = |live: &Live| {
+            holders[live.holder]
+                .keys
+                .iter()
+                .any(|key| keys.contains(key))
+        };
+        let mut valid: Vec<usize> = state
+            .live
+            .iter()
+            .filter(|live| shares(live))
+            .map(|live| live.holder)
+            .collect();
+        let (left, ttl) = (handle.remaining(), lock.ttl);
+        if !left.is_zero() {
+            valid.push(holder);
+        }
+        state.live.push(Live {
+            holder,
+            handle: handle.clone(),
+            quorum: settings.quorum(),
+            groups: settings.nodes.clone(),
+            keys: keys.clone(),
+            drift: if loan.is_some() {
+                0
+            } else {
+                ttl.as_micros() as u64 / 100 + 2_000
+            },
+        });
+        let text = format!(
+            "(call {call}) holds {} for {left:?}, fencing token {}, owner {}",
+            keys.join("+"),
+            fence.map_or_else(|| "none".to_owned(), |fence| fence.to_string()),
+            &owner[..8]
+        );
+        state.history.holders.push(Holder {
+            process,
+            call,
+            keys,
+            owner,
+            fence,
+            loan,
+            granted: now,
+            // A moment earlier, for it was rounded.
+            started: now.saturating_sub(age + age / 100 + 1),
+            ttl: ttl.as_millis() as u64,
+        });
+        state.history.push(now, What::Granted { holder, valid });
+        self.world.record(Some(process), text);
+        Some(holder)
+    }
+
+    /// The number of a new run of some work.
+    pub(super) fn run(&self, process: ProcessId, work: &str) -> u64 {
+        let run = {
+            let mut state = self.state();
+            state.runs += 1;
+            state.works.insert(work.to_owned());
+            state.runs
+        };
+        let work = work.to_owned();
+        self.tell(
+            process,
+            format!("run {run} of {work}"),
+            What::Ran { work, run },
+        );
+        run
+    }
+
+    /// The number of a new loan.
+    pub(super) fn loan(&self) -> u32 {
+        let mut state = self.state();
+        state.loans += 1;
+        state.loans
+    }
+
+    /// Whether everything has ended, and nothing new begins.
+    pub(super) fn is_over(&self) -> bool {
+        self.state().is_over
+    }
+
+    pub(super) fn end(&self) {
+        self.state().is_over = true;
+    }
+
+    pub(super) fn take_history(&self) -> History {
+        std::mem::take(&mut self.state().history)
+    }
+}
+
+/// What a lock is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Lock,
+    /// That of an idempotency key.
+    Work,
+}
+
+impl Kind {
+    /// What stands before the lock's key on the nodes.
+    fn prefix(self, namespace: &str) -> String {
+        match self {
+            Self::Lock => format!("{namespace}:"),
+            Self::Work => format!("{namespace}!idem:"),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What servers have, for the checkers.
+
+use std::collections::BTreeMap;
+
+use super::scene::{Live, Scene};
+use crate::world::HostId;
+
+/// The hash of an owner token.
+pub(super) fn hash(token: &[u8]) -> String {
+    sha1_smol::Sha1::from(token).digest().to_string()
+}
+
+/// Whether a key is that of a lock, and not one of those beside it.
+pub(super) fn is_lock(key: &str) -> bool {
+    let Some((space, _)) = key.split_once(':') else {
+        return false;
+    };
+    match space.split_once('!') {
+        None => true,
+        Some((_, beside)) => beside == "idem",
+    }
+}
+
+/// A key of a server: its name, what it holds if that is a string, and in how many milliseconds it ends.
+pub(super) struct Stored {
+    pub(super) key: String,
+    pub(super) text: Option<Vec<u8>>,
+    pub(super) ends: Option<i64>,
+}
+
+pub(super) fn stored(scene: &Scene, host: HostId) -> Vec<Stored> {
+    let keys = scene.world.keys(host).into_iter();
+    let stored = keys.map(|stored| Stored {
+        key: String::from_utf8_lossy(&stored.key).into_owned(),
+        text: stored.text,
+        ends: stored.expires_in_ms,
+    });
+    stored.collect()
+}
+
+/// For how many milliseconds each group keeps a holder's token on all of its keys. Groups that are down are left out.
+pub(super) fn backing(
+    scene: &Scene,
+    live: &Live,
+    owner: &str,
+    seen: &mut BTreeMap<HostId, Vec<Stored>>,
+) -> BTreeMap<u32, Option<i64>> {
+    let mut nodes = BTreeMap::new();
+    for group in &live.groups {
+        let servers = scene.world.topology().servers(*group as usize);
+        let mut best = None;
+        let mut is_known = true;
+        for host in servers {
+            if !scene.world.is_up(host) {
+                is_known = false;
+                continue;
+            }
+            let keys = seen.entry(host).or_insert_with(|| stored(scene, host));
+            best = best.max(kept(keys, &live.keys, owner));
+        }
+        if best.is_some() || is_known {
+            nodes.insert(*group, best);
+        }
+    }
+    nodes
+}
+
+/// For how long a server keeps the token of `owner` on all of these keys.
+fn kept(all: &[Stored], keys: &[String], owner: &str) -> Option<i64> {
+    let mut least = i64::MAX;
+    for key in keys {
+        let found = all.iter().find(|stored| stored.key == *key)?;
+        if hash(found.text.as_ref()?) != owner {
+            return None;
+        }
+        least = least.min(found.ends.unwrap_or(i64::MAX));
+    }
+    Some(least)
+}

@@ -1,0 +1,155 @@
+//! Looks again and again at who holds what, and at which servers vote again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::history::{Sample, What};
+use super::scene::{Live, Lost, Scene};
+use super::servers::{Stored, backing, hash, is_lock, stored};
+use crate::checkers::Terms;
+use crate::plan::Action;
+use crate::world::{Fault, HostId};
+
+/// How often.
+const PAUSE: Duration = Duration::from_millis(25);
+
+pub(super) async fn watch(scene: Arc<Scene>) {
+    let terms = Terms::of(&scene.plan);
+    let is_tidy = terms.tidy && terms.prompt;
+    let mut orphans = BTreeMap::new();
+    while !scene.is_over() {
+        look_at_holders(&scene);
+        look_at_markers(&scene);
+        if is_tidy {
+            look_for_orphans(&scene, &mut orphans);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+fn look_at_holders(scene: &Scene) {
+    let at = scene.world.millis();
+    let mut state = scene.state();
+    let state = &mut *state;
+    state.live.retain(|live| !live.handle.is_lost());
+    let mut seen: BTreeMap<HostId, Vec<Stored>> = BTreeMap::new();
+    for live in &state.live {
+        let Live {
+            holder,
+            quorum,
+            drift,
+            ..
+        } = *live;
+        let owner = &state.history.holders[holder].owner;
+        let nodes = backing(scene, live, owner, &mut seen);
+        let left = live.handle.remaining().as_micros() as u64;
+        // Those that are down count as if they had it.
+        let quorum = quorum.saturating_sub(live.groups.len() - nodes.len());
+        let sample = Sample {
+            holder,
+            left,
+            quorum,
+            nodes,
+            drift,
+        };
+        state.history.push(at, What::Sample(sample));
+    }
+}
+
+/// Locks that nobody holds, each with its owner, and since when.
+type Orphans = BTreeMap<(HostId, String, String), u64>;
+
+/// Looks for locks on servers that no holder has. Those that were lent are left to expire at times.
+fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
+    let now = scene.world.millis();
+    let held: BTreeSet<String> = {
+        let state = scene.state();
+        let holders = &state.history.holders;
+        let live = state.live.iter().filter(|live| !live.handle.is_lost());
+        let live = live.map(|live| holders[live.holder].owner.clone());
+        let is_lent = |call: usize| matches!(scene.plan.calls[call].action, Action::Lend { .. });
+        let lent = holders.iter().filter(|holder| is_lent(holder.call));
+        live.chain(lent.map(|holder| holder.owner.clone()))
+            .collect()
+    };
+    let mut seen = Orphans::new();
+    for (host, ..) in scene.world.topology().hosts() {
+        for lock in stored(scene, host)
+            .into_iter()
+            .filter(|stored| is_lock(&stored.key))
+        {
+            let owner = hash(lock.text.as_deref().unwrap_or_default());
+            if !held.contains(&owner) {
+                let lock = (host, lock.key, owner);
+                let since = orphans.get(&lock).copied().unwrap_or(now);
+                seen.insert(lock, since);
+            }
+        }
+    }
+    let bound = release_bound(scene);
+    for ((host, key, _), since) in &seen {
+        let age = now - since;
+        if age > bound && age <= bound + PAUSE.as_millis() as u64 {
+            let (host, key) = (host.0, key.clone());
+            scene
+                .world
+                .record(None, format_args!("nobody holds {key} on host {host}"));
+            scene.note(What::Orphan {
+                host,
+                key,
+                age,
+                bound,
+            });
+        }
+    }
+    *orphans = seen;
+}
+
+/// How long it may take until a lock that nobody holds is released: the attempt that it is of has to end, its replies
+/// to arrive, and the release to arrive after them.
+fn release_bound(scene: &Scene) -> u64 {
+    let delays = scene.plan.faults().map(|fault| match fault {
+        Fault::Delay { max_ms, .. } => *max_ms,
+        _ => 0,
+    });
+    let timeouts = scene.plan.all_settings().map(|all| all.node_timeout);
+    3 * delays.max().unwrap_or(0) + 6 * timeouts.max().unwrap_or(0) + 300
+}
+
+/// What the marker of a group's master says of its identity.
+pub(super) fn marker(scene: &Scene, host: HostId) -> Option<String> {
+    let namespace = &scene.plan.processes[0].lives[0].namespace;
+    scene
+        .world
+        .field(host, &format!("{namespace}!node"), "identity")
+}
+
+fn look_at_markers(scene: &Scene) {
+    let lost: Vec<(u32, HostId, Lost)> = {
+        let state = scene.state();
+        let lost = state.lost.iter().filter(|(_, lost)| lost.is_lost);
+        lost.map(|(group, lost)| (*group, state.mains[group], lost.clone()))
+            .collect()
+    };
+    for (group, host, mut lost) in lost {
+        if !scene.world.is_up(host) {
+            continue;
+        }
+        let now = marker(scene, host);
+        let before = lost.marker.get_or_insert_with(|| now.clone()).clone();
+        lost.was_bare |= now.is_none();
+        let votes = now.is_some() && (now != before || lost.was_bare);
+        if votes {
+            scene
+                .world
+                .record(None, format_args!("g{group} votes again"));
+            scene.state().lost.remove(&group);
+            scene.note(What::Votes { group });
+        } else if let Some(known) = scene.state().lost.get_mut(&group) {
+            *known = lost;
+        }
+    }
+}

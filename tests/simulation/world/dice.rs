@@ -1,0 +1,114 @@
+//! [`Dice`]: the random choices of a world, all from its seed.
+
+/// A stream of numbers that look random.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    /// The stream of a seed for one purpose. Other purposes have other streams, so that one more choice for one of them
+    /// changes nothing for the rest.
+    pub(crate) fn new(seed: u64, purpose: &str) -> Self {
+        let mut hash = Hash::default();
+        hash.add(&seed.to_le_bytes());
+        hash.add(purpose.as_bytes());
+        Self(mixed(hash.value()))
+    }
+
+    /// The next number.
+    pub(crate) fn roll(&mut self) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mixed(self.0)
+    }
+
+    /// A number from 0 to one less than `count`.
+    pub(crate) fn below(&mut self, count: u64) -> u64 {
+        let product = u128::from(self.roll()) * u128::from(count);
+        (product >> 64) as u64
+    }
+
+    /// A number from `least` to `most`.
+    pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
+        least + self.below(most.saturating_sub(least) + 1)
+    }
+
+    /// True `times` out of `of` times.
+    pub(crate) fn chance(&mut self, times: u64, of: u64) -> bool {
+        self.below(of) < times
+    }
+
+    /// One of `items`, which are not none.
+    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.below(items.len() as u64) as usize]
+    }
+
+    /// Fills `bytes`.
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            let roll = self.roll().to_le_bytes();
+            chunk.copy_from_slice(&roll[..chunk.len()]);
+        }
+    }
+}
+
+const fn mixed(value: u64) -> u64 {
+    let mixed = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+/// FNV-1a: the same in every run, and on every machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hash(u64);
+
+impl Default for Hash {
+    fn default() -> Self {
+        Self(0xCBF2_9CE4_8422_2325)
+    }
+}
+
+impl Hash {
+    /// Adds bytes, and where they end.
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        let mut words = bytes.chunks_exact(8);
+        for word in &mut words {
+            let word = word.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+            self.step(word);
+        }
+        for byte in words.remainder() {
+            self.step(u64::from(*byte));
+        }
+        self.step(bytes.len() as u64 ^ 0xFF00);
+    }
+
+    const fn step(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x0100_0000_01B3).rotate_left(23);
+    }
+
+    /// The hash of all that was added.
+    pub(crate) const fn value(self) -> u64 {
+        mixed(self.0)
+    }
+}
+
+#[test]
+fn streams_of_one_seed_are_the_same_in_every_run_and_differ_by_purpose() {
+    let rolls = |purpose| {
+        let mut dice = Dice::new(7, purpose);
+        [dice.roll(), dice.roll(), dice.between(3, 5)]
+    };
+    assert_eq!(rolls("a"), rolls("a"));
+    assert_ne!(rolls("a"), rolls("b"));
+    assert!((3..=5).contains(&rolls("a")[2]));
+}
+
+#[test]
+fn the_hash_knows_where_a_part_ends() {
+    let hash = |parts: &[&str]| {
+        let mut hash = Hash::default();
+        parts.iter().for_each(|part| hash.add(part.as_bytes()));
+        hash.value()
+    };
+    assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
+    assert_ne!(hash(&["12345678"]), hash(&["12345679"]));
+}

@@ -1,0 +1,383 @@
+//! Masters with their replicas and Sentinels: what is told whom, how late, and who becomes what.
+
+use std::collections::VecDeque;
+
+use super::agenda::Event;
+use super::dice::Dice;
+use super::fault::Fault;
+use super::hosts::Service;
+use super::state::State;
+use super::topology::{Group, HostId, HostKind, MASTER_NAME, Topology};
+use crate::server::{Opinion, Sentinel};
+
+/// A replica's way to its master.
+#[derive(Debug)]
+pub(super) struct Link {
+    master: HostId,
+    /// How late changes arrive, in milliseconds.
+    lag: u64,
+    /// Nothing arrives until it is healed.
+    is_cut: bool,
+    /// It knows its place in the master's history, and gets the changes from there on.
+    is_in_sync: bool,
+    /// Up to which offset it was sent the master's changes.
+    told: u64,
+    /// What is on its way: when it arrives, and up to which offset that is.
+    under_way: VecDeque<(u64, u64)>,
+}
+
+impl Link {
+    const fn to(master: HostId) -> Self {
+        Self {
+            master,
+            lag: LAG_MS,
+            is_cut: false,
+            is_in_sync: false,
+            told: 0,
+            under_way: VecDeque::new(),
+        }
+    }
+}
+
+/// How late changes arrive if nothing is wrong.
+const LAG_MS: u64 = 1;
+/// After how long a replica tries again to reach its master.
+const AGAIN_MS: u64 = 200;
+/// How often masters remove keys that have expired.
+const CLEAN_MS: u64 = 100;
+
+/// A Sentinel that knows the master of its group.
+pub(super) fn new_sentinel(topology: &Topology, group: usize, dice: &mut Dice) -> Sentinel {
+    let (host, port) = topology.address(topology.master(group));
+    let opinion = Opinion {
+        host,
+        port,
+        epoch: 0,
+    };
+    let mut sentinel = Sentinel::new(dice.roll());
+    sentinel.set(MASTER_NAME, Some(opinion));
+    sentinel
+}
+
+impl State {
+    /// Attaches all replicas to their masters.
+    pub(super) fn begin_hosts(&mut self) {
+        for (id, group, kind) in self.topology.hosts() {
+            if let HostKind::Replica(_) = kind {
+                let master = self.topology.master(group);
+                self.follow(id, master);
+            }
+            let Group { replicas, .. } = self.topology.groups[group];
+            if replicas > 0 && !matches!(kind, HostKind::Sentinel(_)) {
+                self.plan(CLEAN_MS, Event::Clean(id));
+            }
+        }
+    }
+
+    /// A server removes what has expired, and replicas learn of it.
+    pub(super) fn clean(&mut self, id: HostId) {
+        self.plan(self.now + CLEAN_MS, Event::Clean(id));
+        if self.runs(id) {
+            let host = self.host_mut(id);
+            let date = host.date();
+            let outputs = host.server().tick(date);
+            self.emit(outputs);
+            self.follow_up(id);
+        }
+    }
+
+    /// Whether the host does anything.
+    pub(super) fn runs(&self, id: HostId) -> bool {
+        self.host(id).is_up && !self.host(id).is_frozen
+    }
+
+    /// A server becomes a replica of another, or will be one when it is back.
+    fn follow(&mut self, id: HostId, master: HostId) {
+        let mut above = Some(master);
+        while let Some(host) = above {
+            if host == id {
+                // It would follow itself.
+                return;
+            }
+            above = self.host(host).link.as_ref().map(|link| link.master);
+        }
+        self.leave_master(id);
+        self.host_mut(id).link = Some(Link::to(master));
+        if !self.host(id).is_up {
+            return;
+        }
+        let (name, port) = self.host(master).name.clone();
+        let outputs = self.host_mut(id).server().follow(&name, port);
+        self.emit(outputs);
+        self.join(id);
+        // Those that followed it ask it anew.
+        self.replicas_of(id).into_iter().for_each(|replica| self.join(replica));
+    }
+
+    /// A replica is none any more, or gets another master.
+    fn leave_master(&mut self, id: HostId) {
+        let Some(link) = self.host_mut(id).link.take() else {
+            return;
+        };
+        // A master that cannot be reached goes on waiting for it.
+        if !link.is_cut && self.host(link.master).is_up {
+            let (name, port) = self.host(id).name.clone();
+            self.host_mut(link.master).server().detach(&name, port);
+        }
+    }
+
+    fn replicas_of(&self, master: HostId) -> Vec<HostId> {
+        let hosts = self.hosts.iter();
+        let of = hosts.filter(|host| host.link.as_ref().is_some_and(|link| link.master == master));
+        of.map(|host| host.id).collect()
+    }
+
+    /// A replica asks its master for all that it does not have, as soon as it can.
+    pub(super) fn join(&mut self, id: HostId) {
+        let host = self.host(id);
+        let Some(link) = &host.link else {
+            return;
+        };
+        let (master, is_cut) = (link.master, link.is_cut);
+        if is_cut || !self.runs(id) || !self.runs(master) {
+            if let Some(link) = &mut self.host_mut(id).link {
+                link.is_in_sync = false;
+            }
+            if self.host(id).is_up {
+                self.plan(self.now + AGAIN_MS, Event::Join(id));
+            }
+            return;
+        }
+        let (name, port) = self.host(id).name.clone();
+        let has = self.host_mut(id).server().position();
+        let sync = self.host_mut(master).server().attach(&name, port, Some(&has));
+        self.host_mut(id).server().synchronize(sync);
+        let has = self.host_mut(id).server().position();
+        if let Some(link) = &mut self.host_mut(id).link {
+            link.is_in_sync = true;
+            link.told = has.offset;
+            link.under_way.clear();
+        }
+        // Its own replicas were detached by that.
+        self.replicas_of(id).into_iter().for_each(|replica| self.join(replica));
+        self.tell_replicas(master);
+        self.acknowledge(id);
+    }
+
+    /// A replica tries again, if it has to.
+    pub(super) fn join_if_needed(&mut self, id: HostId) {
+        let link = self.host(id).link.as_ref();
+        if link.is_some_and(|link| !link.is_in_sync) {
+            self.join(id);
+        }
+    }
+
+    /// Sends what a server has changed to its replicas.
+    pub(super) fn tell_replicas(&mut self, master: HostId) {
+        if self.topology.groups[self.host(master).group].replicas == 0 {
+            return;
+        }
+        let Service::Server(server) = &self.host(master).service else {
+            return;
+        };
+        let (now, offset) = (self.now, server.position().offset);
+        for id in self.replicas_of(master) {
+            let Some(link) = &mut self.host_mut(id).link else {
+                continue;
+            };
+            if !link.is_in_sync || link.told >= offset {
+                continue;
+            }
+            link.told = offset;
+            let last = link.under_way.back().map_or(0, |(due, _)| *due);
+            let due = last.max(now + link.lag);
+            link.under_way.push_back((due, offset));
+            self.plan(due, Event::Replicate(id));
+        }
+    }
+
+    /// What a master has changed may arrive at a replica.
+    pub(super) fn replicate(&mut self, id: HostId) {
+        let (now, runs) = (self.now, self.runs(id));
+        let Some(link) = &mut self.host_mut(id).link else {
+            return;
+        };
+        if link.is_cut || !runs || !link.is_in_sync {
+            return;
+        }
+        let master = link.master;
+        let mut until = None;
+        while let Some((due, offset)) = link.under_way.front().copied()
+            && due <= now
+        {
+            link.under_way.pop_front();
+            until = Some(offset);
+        }
+        let Some(until) = until else {
+            return;
+        };
+        let host = self.host_mut(id);
+        let (date, has) = (host.date(), host.server().position().offset);
+        let Some(changes) = self.host_mut(master).server().changes_after(has) else {
+            return self.join(id);
+        };
+        for change in changes.iter().filter(|change| change.end <= until) {
+            let outputs = self.host_mut(id).server().apply(change, date);
+            self.emit(outputs);
+        }
+        self.tell_replicas(id);
+        self.acknowledge(id);
+    }
+
+    /// A replica tells its master how far it has come.
+    fn acknowledge(&mut self, id: HostId) {
+        let host = self.host_mut(id);
+        let offset = host.server().position().offset;
+        let lag = host.link.as_ref().map_or(0, |link| link.lag);
+        self.plan(self.now + lag, Event::Acknowledge(id, offset));
+    }
+
+    /// A master learns how far a replica has come.
+    pub(super) fn acknowledged(&mut self, id: HostId, offset: u64) {
+        let Some(link) = &self.host(id).link else {
+            return;
+        };
+        let (master, arrives) = (link.master, !link.is_cut && link.is_in_sync);
+        if !arrives || !self.runs(master) {
+            return;
+        }
+        let (name, port) = self.host(id).name.clone();
+        let host = self.host_mut(master);
+        let date = host.date();
+        let outputs = host.server().acknowledge(&name, port, offset, date);
+        self.emit(outputs);
+        self.follow_up(master);
+    }
+
+    /// A server has died: its replicas notice that, and its master.
+    pub(super) fn lose_replicas(&mut self, id: HostId) {
+        if !self.host(id).is_server() {
+            return;
+        }
+        for replica in self.replicas_of(id) {
+            let host = self.host_mut(replica);
+            if let Some(link) = &mut host.link {
+                link.is_in_sync = false;
+                link.under_way.clear();
+            }
+            if host.is_up {
+                host.server().lose_master();
+                self.plan(self.now + AGAIN_MS, Event::Join(replica));
+            }
+        }
+        if let Some(link) = self.host_mut(id).link.take() {
+            let master = link.master;
+            if !link.is_cut && self.host(master).is_up {
+                let (name, port) = self.host(id).name.clone();
+                self.host_mut(master).server().detach(&name, port);
+            }
+            self.host_mut(id).link = Some(Link {
+                is_in_sync: false,
+                under_way: VecDeque::new(),
+                ..link
+            });
+        }
+    }
+
+    /// A server that died is back: it is what it was.
+    pub(super) fn join_again(&mut self, id: HostId) {
+        if let Some(link) = &self.host(id).link {
+            let (name, port) = self.host(link.master).name.clone();
+            let outputs = self.host_mut(id).server().follow(&name, port);
+            self.emit(outputs);
+            self.join(id);
+        }
+        self.replicas_of(id).into_iter().for_each(|replica| self.join(replica));
+    }
+
+    /// The way to its master works again, and is as fast as ever.
+    pub(super) fn heal_replica(&mut self, id: HostId) {
+        if let Some(link) = &mut self.host_mut(id).link {
+            link.lag = LAG_MS;
+            self.cut_replica(id, false);
+        }
+    }
+
+    fn cut_replica(&mut self, id: HostId, on: bool) {
+        if let Some(link) = &mut self.host_mut(id).link {
+            link.is_cut = on;
+            if !on {
+                self.plan(self.now, Event::Replicate(id));
+                self.plan(self.now, Event::Join(id));
+            }
+        }
+    }
+
+    pub(super) fn apply_to_group(&mut self, fault: &Fault) {
+        match *fault {
+            Fault::ReplicaLag { host, ms } => {
+                if let Some(link) = &mut self.host_mut(host).link {
+                    link.lag = ms.max(LAG_MS);
+                }
+            }
+            Fault::ReplicaCut { host, on } => self.cut_replica(host, on),
+            Fault::Promote { host } => self.promote(host),
+            Fault::Demote { host, of } => self.follow(host, of),
+            Fault::FreeBacklog { host } => {
+                if self.runs(host) {
+                    self.host_mut(host).server().free_backlog();
+                }
+            }
+            Fault::Opinion {
+                sentinel,
+                master,
+                epoch,
+            } => {
+                let (host, port) = self.host(master).name.clone();
+                if let Service::Sentinel(sentinel) = &mut self.host_mut(sentinel).service {
+                    sentinel.set(MASTER_NAME, Some(Opinion { host, port, epoch }));
+                }
+            }
+            Fault::Failover {
+                group,
+                to,
+                epoch,
+                learn_ms,
+                demote_ms,
+            } => self.fail_over(group as usize, to, epoch, (learn_ms, demote_ms)),
+            Fault::Redirect { address, to } => {
+                self.host_mut(address).leads_to = to;
+                self.has_changed = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn promote(&mut self, id: HostId) {
+        if !self.host(id).is_up {
+            return;
+        }
+        self.leave_master(id);
+        self.host_mut(id).server().promote();
+        self.replicas_of(id).into_iter().for_each(|replica| self.join(replica));
+    }
+
+    fn fail_over(&mut self, group: usize, to: HostId, epoch: u64, (learn, demote): (u64, u64)) {
+        self.promote(to);
+        let mut dice = Dice::new(self.seed, &format!("failover {group} {epoch}"));
+        for sentinel in 0..self.topology.groups[group].sentinels {
+            let sentinel = self.topology.sentinel(group, sentinel);
+            let opinion = Fault::Opinion {
+                sentinel,
+                master: to,
+                epoch,
+            };
+            self.then(dice.between(0, learn), opinion);
+        }
+        for host in self.topology.servers(group) {
+            if host != to {
+                self.then(demote, Fault::Demote { host, of: to });
+            }
+        }
+    }
+}
