@@ -1,0 +1,111 @@
+//! Running the checker, and judging what it has found.
+
+use std::fmt::{Debug, Write as _};
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
+
+use crate::moment::Moment;
+
+/// Visits every state of `model`: what must always hold does, and what must be possible is.
+pub(crate) fn assert_holds<M>(name: &str, model: M)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq + Send + Sync,
+{
+    let began = Instant::now();
+    let checker = model.checker().threads(1).spawn_bfs().join();
+    let (states, steps) = (checker.unique_state_count(), checker.state_count());
+    let (depth, time) = (checker.max_depth(), began.elapsed());
+    println!("{name}: {states} states, {steps} steps, depth {depth}, {time:.1?}");
+    let mut found = checker.discoveries();
+    for property in checker.model().properties() {
+        match (property.expectation, found.remove(property.name)) {
+            (Expectation::Sometimes, None) => panic!("{name}: never reached: {}", property.name),
+            (Expectation::Always, Some(path)) => {
+                panic!("{name}: not so: {}{}", property.name, history(path))
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Searches `model`, from which one rule was left out, until `promise` is broken.
+pub(crate) fn assert_refuted<M>(name: &str, model: M, promise: &'static str)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq + Send + Sync,
+{
+    let began = Instant::now();
+    let checker = model.checker().threads(1);
+    let checker = checker.finish_when(HasDiscoveries::AnyOf([promise].into()));
+    let checker = checker.spawn_bfs().join();
+    let (states, time) = (checker.unique_state_count(), began.elapsed());
+    let Some(path) = checker.discoveries().remove(promise) else {
+        panic!("{name}: {states} states, and nothing wrong with: {promise}");
+    };
+    let history = history(path);
+    let steps = history.lines().count() - 1;
+    println!("{name}: refuted in {steps} steps after {states} states, {time:.1?}{history}");
+}
+
+/// The steps that lead to a state, each in a line of its own.
+fn history<S, A: Debug>(path: Path<S, A>) -> String
+where
+    S: Clone + PartialEq,
+    A: Clone + PartialEq,
+{
+    let steps = path.into_actions();
+    steps.iter().fold(String::new(), |mut text, step| {
+        let _ = write!(text, "\n    {step:?}");
+        text
+    })
+}
+
+/// Whether `goal` is reached from `state` within so many steps if all goes well from here on: of the steps that are
+/// possible, the one with the least `rank` is taken each time, and those without a rank never.
+pub(crate) fn leads_to<M: Model>(
+    model: &M,
+    state: M::State,
+    steps: usize,
+    rank: impl Fn(&M::State, &M::Action) -> Option<u8>,
+    goal: impl Fn(&M::State) -> bool,
+) -> bool {
+    let mut state = state;
+    for _ in 0..steps {
+        if goal(&state) {
+            return true;
+        }
+        let mut actions = Vec::new();
+        model.actions(&state, &mut actions);
+        let ranked = actions.into_iter().filter_map(|action| {
+            let rank = rank(&state, &action)?;
+            Some((rank, action))
+        });
+        let next = ranked.min_by_key(|(rank, _)| *rank);
+        match next.and_then(|(_, action)| model.next_state(&state, action)) {
+            Some(next) => state = next,
+            None => return false,
+        }
+    }
+    goal(&state)
+}
+
+/// The present of every model: its states hold ages and remaining times, so that there is no end of time.
+pub(crate) const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
+
+/// One step of time.
+pub(crate) const TICK: Duration = Duration::from_secs(1);
+
+/// So many ticks before now.
+pub(crate) fn ago(ticks: u8) -> Moment {
+    NOW.saturating_sub(TICK * u32::from(ticks))
+}
+
+/// So many ticks.
+pub(crate) fn ticks(ticks: u8) -> Duration {
+    TICK * u32::from(ticks)
+}

@@ -1,0 +1,383 @@
+//! The records of one idempotency key, as single-decree Paxos.
+//!
+//! A caller asks three nodes for the lock or for the record. Of the replies that have come by any moment the library
+//! judges what they mean: the response is there; or the lock is granted, and the caller runs the request; or some nodes
+//! have a record and it is open whether a quorum has, and the caller asks once more, for the lock in any case, and
+//! brings the record of the highest ballot to a quorum. A node stores a record by the rules of its script. A caller may
+//! die between any two steps, and a lock may end on any node at any moment.
+//!
+//! A record ends by the clock of each node, and these clocks run as they like. The response may change only when some
+//! node has reached the end of the former one (more nodes than may forget unseen); whoever begins after the change gets
+//! the new one; and a record keeps the end that was decided once.
+//!
+//! Bounds: three nodes; three callers without time, or two with clocks from 0 to 2 and records kept for one; a third of
+//! them where a node forgets and the quorum masks that. Abstracted: replies arrive when the command ran, or not at all;
+//! commands that were given up do not run later ([`lease`](crate::lease) has those); a token is written back in the
+//! step in which the round is judged ([`fence`](crate::fence) has the steps); a node remembers its last grant for ever.
+//! Not covered: nodes in quarantine, the fingerprint of requests.
+
+mod steps;
+
+use stateright::{Model, Property};
+
+use crate::check::{assert_holds, assert_refuted, leads_to};
+
+const NODES: usize = 3;
+const CALLERS: usize = 3;
+/// For how long a record is kept, in ticks of the nodes' clocks.
+const KEEP: u8 = 1;
+
+/// A rule that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mutant {
+    RecordOfAMinority,
+    AnswerBeforeAQuorum,
+    OvertakenRunIsStored,
+    /// A record replaces one of a higher ballot.
+    BallotNotCompared,
+    /// Of several records the one with the lowest ballot is brought to a quorum.
+    LowestBallotAdopted,
+    RecordLivesAnew,
+    /// The quorum is a plain majority though nodes forget.
+    LossesNotMasked,
+}
+
+#[derive(Clone, Debug)]
+struct Records {
+    callers: usize,
+    /// The latest time that clocks show.
+    clocks: u8,
+    /// How many nodes forget, which the quorum masks.
+    losses: u8,
+    mutant: Option<Mutant>,
+    /// Whether each state is followed until the last caller has a response.
+    recovers: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+struct Record {
+    ballot: u8,
+    /// The caller that ran the request, from 1.
+    body: u8,
+    until: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+struct Node {
+    clock: u8,
+    /// The round whose token it has, and the one to which it granted the lock last; 0: none.
+    owner: u8,
+    last: u8,
+    count: u8,
+    record: Option<Record>,
+    links: [Link; CALLERS],
+}
+
+/// What a caller has asked of a node, and what came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+enum Link {
+    #[default]
+    None,
+    Asked,
+    Refused,
+    Recorded(Record),
+    Granted {
+        count: u8,
+        clock: u8,
+        record: Option<Record>,
+    },
+    /// It is sent the record.
+    Store,
+    Stored,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+enum Phase {
+    #[default]
+    Idle,
+    Asking,
+    /// It has run the request, or adopted a record.
+    Storing(Record),
+    /// It has responded; other nodes may be given the record.
+    Answered(Record),
+    Failed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+struct Caller {
+    phase: Phase,
+    adopts: bool,
+    /// It ran the request itself.
+    ran: bool,
+    /// The responses that had been replaced when it began, as bits.
+    past: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+struct State {
+    nodes: [Node; NODES],
+    callers: [Caller; CALLERS],
+    /// When the record of each caller ends, as it was decided.
+    ends: [u8; CALLERS],
+    /// The response that was given last, from 1, and those that it replaced, as bits.
+    current: u8,
+    past: u8,
+    losses: u8,
+    is_wrong: bool,
+}
+
+/// A step of a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Start(usize),
+    Run(usize, usize),
+    /// Whether it waits for no more replies.
+    Decide(usize, bool),
+    Store(usize, usize),
+    Answer(usize),
+    Spread(usize, usize),
+    Expire(usize),
+    Tick(usize),
+    Forget(usize),
+}
+
+impl Model for Records {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::default()]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if self.is_over(state) {
+            return;
+        }
+        // They differ in their clocks only, so they start in order.
+        let idle = |it: &usize| state.callers[*it].phase == Phase::Idle;
+        actions.extend((0..self.callers).find(idle).map(Action::Start));
+        for caller in 0..self.callers {
+            self.of_caller(state, caller, actions);
+        }
+        for (number, node) in state.nodes.iter().enumerate() {
+            if node.owner != 0 {
+                actions.push(Action::Expire(number));
+            }
+            if node.clock < self.clocks {
+                actions.push(Action::Tick(number));
+            }
+            if state.losses < self.losses && node.last != 0 {
+                actions.push(Action::Forget(number));
+            }
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = *last;
+        match action {
+            Action::Start(caller) => {
+                state.callers[caller].phase = Phase::Asking;
+                state.callers[caller].past = state.past;
+                for node in &mut state.nodes {
+                    node.links[caller] = Link::Asked;
+                }
+            }
+            Action::Run(caller, node) => {
+                let it = &state.callers[caller];
+                let (round, adopts) = (it.round(caller), it.adopts);
+                let node = &mut state.nodes[node];
+                node.links[caller] = node.recall(round, adopts);
+            }
+            Action::Decide(caller, is_late) => self.decide(&mut state, caller, is_late),
+            Action::Store(caller, node) => self.store(&mut state, caller, node),
+            Action::Answer(caller) => {
+                if let Phase::Storing(record) = state.callers[caller].phase {
+                    self.answer(&mut state, caller, record);
+                }
+            }
+            Action::Spread(caller, node) => {
+                if let Phase::Answered(record) = state.callers[caller].phase {
+                    state.nodes[node].record = Some(record);
+                }
+            }
+            Action::Expire(node) => state.nodes[node].owner = 0,
+            Action::Tick(node) => state.nodes[node].clock += 1,
+            Action::Forget(node) => {
+                state.losses += 1;
+                let node = &mut state.nodes[node];
+                *node = Node {
+                    clock: node.clock,
+                    links: node.links,
+                    ..Node::default()
+                };
+            }
+        }
+        // Nodes are alike.
+        state.nodes.sort_unstable();
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::<Self>::always(ONE_RESPONSE, |_, state| !state.is_wrong),
+            Property::<Self>::always(ONE_END, |_, state| {
+                let records = state.nodes.iter().filter_map(|node| node.record);
+                let mut ends = records.map(|it| (it.until, state.ends[usize::from(it.body) - 1]));
+                ends.all(|(until, decided)| until == decided)
+            }),
+            Property::<Self>::sometimes("all callers have a response", |model, state| {
+                let answered = |it: &Caller| matches!(it.phase, Phase::Answered(_));
+                state.callers[..model.callers].iter().all(answered)
+            }),
+            Property::<Self>::sometimes("the request ran twice", |_, state| {
+                state.callers.iter().filter(|it| it.ran).count() > 1
+            }),
+            Property::<Self>::sometimes("a record is adopted", |_, state| {
+                let adopted = |it: &Caller| matches!(it.phase, Phase::Answered(_)) && it.adopts;
+                state.callers.iter().any(|it| adopted(it) && !it.ran)
+            }),
+        ];
+        if self.clocks > 0 {
+            properties.push(Property::<Self>::sometimes(
+                "the response changes",
+                |_, state| state.past != 0,
+            ));
+        }
+        if self.losses > 0 {
+            properties.push(Property::<Self>::sometimes(
+                "a node forgets a response",
+                |_, state| state.losses > 0 && state.current != 0,
+            ));
+        }
+        if self.recovers {
+            properties.push(Property::<Self>::always(ANSWERED, |model, state| {
+                model.is_answered(state)
+            }));
+        }
+        properties
+    }
+}
+
+impl Records {
+    /// Whether the last caller gets a response if all nodes reply and the locks of the others have ended.
+    fn is_answered(&self, state: &State) -> bool {
+        let last = self.callers - 1;
+        if self.is_over(state) || state.callers[last].phase != Phase::Idle {
+            return true;
+        }
+        let rank = |_: &State, action: &Action| match action {
+            Action::Start(caller) if *caller != last => Some(0),
+            Action::Run(caller, _) if *caller == last => Some(1),
+            Action::Start(_) => Some(2),
+            Action::Decide(caller, _) if *caller == last => Some(3),
+            Action::Store(caller, _) | Action::Answer(caller) if *caller == last => Some(4),
+            _ => None,
+        };
+        let answered = |state: &State| matches!(state.callers[last].phase, Phase::Answered(_));
+        let mut state = *state;
+        state.nodes.iter_mut().for_each(|node| node.owner = 0);
+        leads_to(self, state, 60, rank, answered)
+    }
+}
+
+const ONE_RESPONSE: &str = "all get one response until it ends";
+const ONE_END: &str = "a record has one end";
+const ANSWERED: &str = "a response can be had again";
+
+/// Without time.
+const TIMELESS: Records = Records {
+    callers: 3,
+    clocks: 0,
+    losses: 0,
+    mutant: None,
+    recovers: false,
+};
+
+/// With clocks that differ.
+const ENDING: Records = Records {
+    callers: 2,
+    clocks: 2,
+    ..TIMELESS
+};
+
+/// With a node that forgets.
+const FORGETFUL: Records = Records {
+    callers: 2,
+    losses: 1,
+    ..TIMELESS
+};
+
+fn assert_needed(mutant: Mutant, model: &Records, promise: &'static str) {
+    let mutant = Records {
+        mutant: Some(mutant),
+        ..model.clone()
+    };
+    assert_refuted(
+        &format!("idempotency, {:?}", mutant.mutant),
+        mutant,
+        promise,
+    );
+}
+
+#[test]
+fn all_get_one_response_whatever_the_timing() {
+    assert_holds("idempotency", TIMELESS);
+}
+
+#[test]
+fn all_get_one_response_until_it_ends() {
+    assert_holds("idempotency, with an end", ENDING);
+}
+
+#[test]
+fn all_get_one_response_though_a_node_forgets() {
+    assert_holds("idempotency, one forgets", FORGETFUL);
+}
+
+#[test]
+fn a_response_can_be_had_again() {
+    let model = Records {
+        recovers: true,
+        ..ENDING
+    };
+    assert_holds("idempotency, recovery", model);
+}
+
+#[test]
+fn a_record_of_a_minority_is_no_response() {
+    assert_needed(Mutant::RecordOfAMinority, &TIMELESS, ONE_RESPONSE);
+}
+
+#[test]
+fn a_response_must_be_stored_by_a_quorum_first() {
+    assert_needed(Mutant::AnswerBeforeAQuorum, &TIMELESS, ONE_RESPONSE);
+}
+
+#[test]
+fn an_overtaken_run_must_not_be_stored() {
+    assert_needed(Mutant::OvertakenRunIsStored, &TIMELESS, ONE_RESPONSE);
+}
+
+#[test]
+fn a_record_must_not_replace_one_of_a_higher_ballot() {
+    let model = Records {
+        callers: 3,
+        ..ENDING
+    };
+    assert_needed(Mutant::BallotNotCompared, &model, ONE_RESPONSE);
+}
+
+#[test]
+fn the_record_with_the_highest_ballot_must_be_adopted() {
+    assert_needed(Mutant::LowestBallotAdopted, &TIMELESS, ONE_RESPONSE);
+}
+
+#[test]
+fn a_record_must_not_live_anew() {
+    assert_needed(Mutant::RecordLivesAnew, &ENDING, ONE_END);
+}
+
+#[test]
+fn losses_must_be_masked() {
+    assert_needed(Mutant::LossesNotMasked, &FORGETFUL, ONE_RESPONSE);
+}

@@ -1,0 +1,319 @@
+//! What the callers decide, and what the nodes store.
+
+use std::cmp::Reverse;
+
+use super::{Action, Caller, KEEP, Link, Mutant, NODES, Node, Phase, Record, Records, State};
+use crate::protocol::fence::{FenceVerdict, agree};
+use crate::protocol::quorum::Quorum;
+use crate::protocol::reply::Holder;
+use crate::protocol::retention::{Life, life, time_by};
+use crate::protocol::round::{Round, Verdict, Vote};
+use crate::token::FencingToken;
+
+/// It is not known whether a record has ended.
+#[derive(Debug)]
+struct Open;
+
+impl Node {
+    /// The record, unless it has ended.
+    fn live(&self) -> Option<Record> {
+        self.record.filter(|it| it.until > self.clock)
+    }
+
+    /// Grants the lock to a round, or tells why not.
+    pub(super) fn recall(&mut self, round: u8, adopts: bool) -> Link {
+        let record = self.live();
+        if let (Some(record), false) = (record, adopts) {
+            return Link::Recorded(record);
+        }
+        if self.owner != 0 && self.owner != round {
+            return Link::Refused;
+        }
+        self.record = record;
+        (self.owner, self.last, self.count) = (round, round, self.count + 1);
+        Link::Granted {
+            count: self.count,
+            clock: self.clock,
+            record,
+        }
+    }
+}
+
+impl Caller {
+    /// The owner token of the round that it makes now.
+    pub(super) fn round(&self, number: usize) -> u8 {
+        2 * number as u8 + 1 + u8::from(self.adopts)
+    }
+}
+
+impl Records {
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    fn masked(&self) -> usize {
+        if self.is(Mutant::LossesNotMasked) {
+            return 0;
+        }
+        usize::from(self.losses)
+    }
+
+    fn quorum(&self) -> Quorum {
+        Quorum::masking(NODES, self.masked()).unwrap()
+    }
+
+    fn verdict(&self, state: &State, caller: usize, is_late: bool) -> Option<Verdict> {
+        let mut round = Round::new(self.quorum());
+        for (number, node) in state.nodes.iter().enumerate() {
+            match node.links[caller] {
+                Link::Granted { count, .. } => {
+                    round.record(number, Vote::Granted(Some(token(count))));
+                }
+                Link::Recorded(record) if self.is(Mutant::RecordOfAMinority) => {
+                    let ballot = token(record.ballot);
+                    return Some(Verdict::Replay { ballot });
+                }
+                Link::Recorded(record) => {
+                    round.record(number, Vote::Recorded(token(record.ballot)));
+                }
+                Link::Refused => round.record(number, Vote::Refused(Holder::new(0, None))),
+                _ => {}
+            }
+        }
+        if is_late {
+            round.time_out();
+        }
+        round.verdict()
+    }
+
+    /// The record that is to be brought to a quorum, if there is one.
+    fn adoptable(&self, state: &State, caller: usize) -> Result<Option<Record>, Open> {
+        let (mut records, mut clocks) = (Vec::new(), Vec::new());
+        for node in &state.nodes {
+            if let Link::Granted { clock, record, .. } = node.links[caller] {
+                clocks.push(u64::from(clock));
+                records.extend(record);
+            }
+        }
+        records.sort_by_key(|record| Reverse(record.ballot));
+        if self.is(Mutant::LowestBallotAdopted) {
+            records.reverse();
+        }
+        let lives = records.into_iter();
+        let mut lives = lives.map(|it| (it, life(u64::from(it.until), &clocks, self.quorum())));
+        match lives.find(|(_, life)| *life != Life::Over) {
+            None => Ok(None),
+            Some((record, Life::Kept)) => Ok(Some(record)),
+            Some(_) => Err(Open),
+        }
+    }
+
+    /// Whether the replies that have come tell what to do.
+    fn decides(&self, state: &State, caller: usize, is_late: bool) -> bool {
+        match self.verdict(state, caller, is_late) {
+            Some(Verdict::Replay { .. }) => true,
+            Some(Verdict::Adopt) => !state.callers[caller].adopts,
+            Some(Verdict::Granted) => self.adoptable(state, caller).is_ok(),
+            _ => false,
+        }
+    }
+
+    pub(super) fn decide(&self, state: &mut State, caller: usize, is_late: bool) {
+        match self.verdict(state, caller, is_late) {
+            Some(Verdict::Replay { ballot }) => {
+                let links = state.nodes.iter().map(|node| node.links[caller]);
+                let mut records = links.filter_map(|link| match link {
+                    Link::Recorded(record) if token(record.ballot) == ballot => Some(record),
+                    _ => None,
+                });
+                let record = records.next().unwrap();
+                self.answer(state, caller, record);
+            }
+            Some(Verdict::Adopt) => {
+                let round = state.callers[caller].round(caller);
+                state.callers[caller].adopts = true;
+                for node in &mut state.nodes {
+                    node.links[caller] = Link::Asked;
+                    if node.owner == round {
+                        node.owner = 0;
+                    }
+                }
+            }
+            _ => self.run_or_adopt(state, caller),
+        }
+    }
+
+    /// The lock is granted: settles its token, and runs the request if there is no record.
+    fn run_or_adopt(&self, state: &mut State, caller: usize) {
+        let adopted = self.adoptable(state, caller).unwrap();
+        let round = state.callers[caller].round(caller);
+        let (mut counts, mut clocks) = (Vec::new(), vec![self.own_clock(caller)]);
+        for node in &state.nodes {
+            if let Link::Granted { count, clock, .. } = node.links[caller] {
+                counts.push(token(count));
+                clocks.push(u64::from(clock));
+            }
+        }
+        let needed = self.quorum().needed();
+        let (FenceVerdict::Agreed(ballot) | FenceVerdict::Open(ballot)) = agree(&counts, needed)
+        else {
+            unreachable!("all who granted have told");
+        };
+        let (ballot, mut have) = (u8::try_from(ballot.get()).unwrap(), 0);
+        for node in &mut state.nodes {
+            let link = &mut node.links[caller];
+            let Link::Granted { count, .. } = *link else {
+                *link = Link::None;
+                continue;
+            };
+            let raised = count < ballot && node.owner == round;
+            if raised {
+                node.count = node.count.max(ballot);
+            }
+            have += usize::from(raised || count >= ballot);
+            *link = Link::Store;
+        }
+        if have < needed {
+            fail(state, caller);
+            return;
+        }
+        let fresh = u8::try_from(time_by(clocks)).unwrap() + KEEP;
+        let (body, until) = match adopted {
+            Some(record) if self.is(Mutant::RecordLivesAnew) => (record.body, fresh),
+            Some(record) => (record.body, record.until),
+            None => {
+                state.ends[caller] = fresh;
+                state.callers[caller].ran = true;
+                (caller as u8 + 1, fresh)
+            }
+        };
+        state.callers[caller].phase = Phase::Storing(Record {
+            ballot,
+            body,
+            until,
+        });
+    }
+
+    /// The clocks of the callers are as wrong as can be, one way or the other.
+    fn own_clock(&self, caller: usize) -> u64 {
+        if caller % 2 == 0 {
+            0
+        } else {
+            u64::from(self.clocks)
+        }
+    }
+
+    /// Whether a node stores a record; `chosen`: a quorum has it.
+    fn may_store(&self, node: &Node, record: Record, round: u8, chosen: bool) -> bool {
+        let known = node.live();
+        if record.until <= node.clock {
+            return false;
+        }
+        let lower = known.is_some_and(|known| record.ballot < known.ballot);
+        if lower && !self.is(Mutant::BallotNotCompared) {
+            return false;
+        }
+        let same = known.is_some_and(|known| record.ballot == known.ballot);
+        let granted = match node.last {
+            0 => node.owner == round,
+            last => last == round,
+        };
+        same || granted || chosen || self.is(Mutant::OvertakenRunIsStored)
+    }
+
+    pub(super) fn store(&self, state: &mut State, caller: usize, node: usize) {
+        let Phase::Storing(record) = state.callers[caller].phase else {
+            unreachable!("nothing else is stored");
+        };
+        let round = state.callers[caller].round(caller);
+        let node = &mut state.nodes[node];
+        let stores = self.may_store(node, record, round, false);
+        node.links[caller] = if stores { Link::Stored } else { Link::None };
+        if stores {
+            node.record = Some(record);
+        }
+        if node.owner == round {
+            node.owner = 0;
+        }
+    }
+
+    /// A caller responds.
+    pub(super) fn answer(&self, state: &mut State, caller: usize, record: Record) {
+        let it = &mut state.callers[caller];
+        it.phase = Phase::Answered(record);
+        state.is_wrong |= it.past & (1 << record.body) != 0;
+        // Replies may have been under way for long: who began before the change may get either.
+        if record.body != state.current && state.past & (1 << record.body) == 0 {
+            if state.current != 0 {
+                let end = state.ends[usize::from(state.current) - 1];
+                let ended = state.nodes.iter().filter(|node| node.clock >= end);
+                state.is_wrong |= ended.count() <= self.masked();
+                state.past |= 1 << state.current;
+            }
+            state.current = record.body;
+        }
+        for node in &mut state.nodes {
+            node.links[caller] = Link::None;
+        }
+    }
+
+    pub(super) fn of_caller(&self, state: &State, caller: usize, actions: &mut Vec<Action>) {
+        let links = || {
+            state
+                .nodes
+                .iter()
+                .map(|node| node.links[caller])
+                .enumerate()
+        };
+        match state.callers[caller].phase {
+            Phase::Asking => {
+                let asked = links().filter(|(_, link)| *link == Link::Asked);
+                actions.extend(asked.map(|(node, _)| Action::Run(caller, node)));
+                // If the time would change nothing, it need not be over.
+                let is_late = !self.decides(state, caller, false);
+                if self.decides(state, caller, is_late) {
+                    actions.push(Action::Decide(caller, is_late));
+                }
+            }
+            Phase::Storing(_) => {
+                let stores = links().filter(|(_, link)| *link == Link::Store);
+                actions.extend(stores.map(|(node, _)| Action::Store(caller, node)));
+                let stored = links().filter(|(_, link)| *link == Link::Stored).count();
+                let is_enough = match self.is(Mutant::AnswerBeforeAQuorum) {
+                    true => stored > 0,
+                    false => stored >= self.quorum().needed(),
+                };
+                if is_enough {
+                    actions.push(Action::Answer(caller));
+                }
+            }
+            Phase::Answered(record) => {
+                let lacks = |node: &Node| {
+                    let chosen = self.may_store(node, record, 0, true);
+                    chosen && node.record != Some(record)
+                };
+                let nodes = state.nodes.iter().enumerate();
+                let lacking = nodes.filter(|(_, node)| self.clocks > 0 && lacks(node));
+                actions.extend(lacking.map(|(node, _)| Action::Spread(caller, node)));
+            }
+            Phase::Idle | Phase::Failed => {}
+        }
+    }
+
+    /// Whether nobody can respond any more.
+    pub(super) fn is_over(&self, state: &State) -> bool {
+        let ends = |it: &Caller| matches!(it.phase, Phase::Answered(_) | Phase::Failed);
+        state.is_wrong || state.callers[..self.callers].iter().all(ends)
+    }
+}
+
+fn fail(state: &mut State, caller: usize) {
+    state.callers[caller].phase = Phase::Failed;
+    for node in &mut state.nodes {
+        node.links[caller] = Link::None;
+    }
+}
+
+fn token(count: u8) -> FencingToken {
+    FencingToken::new(u64::from(count)).unwrap()
+}

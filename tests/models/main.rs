@@ -1,0 +1,60 @@
+//! Models of the protocols, checked in every order of events for small bounds.
+//!
+//! A model is a state machine of nodes, processes and what is between them, whose every step may come at any moment at
+//! which it is possible: a command runs, a reply arrives or never does, a clock ticks, a node forgets. The checker
+//! visits every state that can be reached. What the processes decide is decided by the very functions of the library
+//! (`src/protocol`, and the majority of Sentinels), which are mounted here; what the nodes decide follows their scripts.
+//!
+//! | model | what it shows |
+//! |---|---|
+//! | [`lease`] | one holder at a time, with drift, renewal, hand-off, releases, late commands and tombstones |
+//! | [`fence`] | fencing tokens grow from holder to holder, at any timing, with nodes that come back with old data |
+//! | [`quarantine`] | one holder at a time while nodes forget, with ttls that differ between processes |
+//! | [`sentinel`] | one holder at a time while Sentinels disagree about who the master is |
+//! | [`members`] | of two lists of nodes that overlap, one grants |
+//! | [`idempotency`] | all get one response until it ends, with minority records and nodes that forget |
+//!
+//! Beside each model stand its *mutants*: the same model with one rule left out. The checker must find what is wrong
+//! with each of them; a rule that can be left out unnoticed is not shown to be needed, or the model does not see it.
+//! And each model must reach the situations that it is about: one in which nothing is ever granted has no flaw either.
+//!
+//! What no model covers: more nodes and callers than each says, values of messages that a fault has changed, and the
+//! code around the rules (connections, tasks, queues). For that there are the other suites.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and tells how many states it has seen"
+)]
+
+#[path = "../../src/moment.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the models need a part of it")]
+mod moment;
+#[path = "../../src/record.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the models need a part of it")]
+mod record;
+#[path = "../../src/token.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unnameable_types,
+    reason = "the models need a part of it"
+)]
+mod token;
+
+#[path = "../../src/protocol/mod.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the models need a part of it")]
+mod protocol;
+
+#[path = "../../src/node/redis/confirmation.rs"]
+#[allow(dead_code, reason = "the models need a part of it")]
+mod confirmation;
+
+mod check;
+mod fence;
+mod idempotency;
+mod lease;
+mod members;
+mod quarantine;
+mod sentinel;

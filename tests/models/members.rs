@@ -1,0 +1,491 @@
+//! Two lists of nodes that have one in common.
+//!
+//! Five nodes. The processes of the first list know three of them, those of the second list three with one in common;
+//! one process stands for all of a list. A node belongs to whoever comes first. A process takes its list for complete
+//! once each of its nodes has accepted it, and not before that begins the wait after which it promotes them; a node
+//! that has voted under the list, or votes, proves that. A process that finds one of its nodes to belong to others
+//! grants and extends nothing while it does.
+//!
+//! Any process may be cut off from any of its nodes, all the time. Two runs: in one, no node forgets, and the node in
+//! common can be among those cut off. In the other it can be reached, is asked in every tick, and forgets once whom it
+//! belonged to: so the second list can take it over while the first has locks.
+//!
+//! Bounds: one lock; a ttl of two ticks; clocks may differ by one tick, as much as may pass between two questions to a
+//! node. Abstracted: a command runs and is answered in one step; there is no drift; what a process reads of the other
+//! nodes and the promotion after it are one step. Not covered: lists that are put in place of others by an operator,
+//! more than two lists, nodes that forget and are not in common ([`quarantine`](crate::quarantine)).
+
+use stateright::{Model, Property};
+
+use crate::check::{assert_holds, assert_refuted, leads_to, ticks};
+use crate::protocol::quarantine::{Census, Rule};
+use crate::protocol::quorum::Quorum;
+use crate::protocol::validity::Drift;
+
+const NODES: usize = 5;
+/// The nodes of each list, which are as many for both.
+const LISTS: [[usize; 3]; 2] = [[0, 1, 2], [2, 3, 4]];
+/// The node in common.
+const COMMON: usize = 2;
+/// Its place in each list.
+const COMMON_PLACES: [usize; 2] = [2, 0];
+/// In ticks.
+const TTL: u8 = 2;
+/// By how much clocks may differ, in ticks: as much as there may be between two questions to a node.
+const SKEW: u8 = 1;
+/// The longest wait.
+const LONGEST: u8 = TTL + 2 * SKEW;
+
+/// A rule that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mutant {
+    /// A quorum that has accepted the list is enough.
+    ListNeedsNoAcceptance,
+    ForeignNodeCostsAVote,
+    /// The wait counts from when a node was seen, though others had not accepted the list by then.
+    WaitsBeforeAllAccept,
+}
+
+#[derive(Clone, Debug)]
+struct Lists {
+    /// Whether the node in common may be cut off; if not, it forgets once.
+    cut: bool,
+    mutant: Option<Mutant>,
+    /// Whether each state is followed until a list grants the lock.
+    recovers: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+struct Node {
+    /// The list that it serves, from 1; 0: none.
+    list: u8,
+    votes: bool,
+    /// It has voted for this list.
+    accepted: bool,
+    /// The list whose token it has, from 1; 0: none.
+    owner: u8,
+    left: u8,
+}
+
+/// What one process knows of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+enum Known {
+    #[default]
+    Nothing,
+    Foreign,
+    Votes,
+    /// For how long it has seen the quarantine.
+    Waits(u8),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+struct Process {
+    known: [Known; 3],
+    /// The nodes that it cannot reach, as bits of its list.
+    cut: u8,
+    /// For how long its list has been complete.
+    complete: Option<u8>,
+    votes: [u8; 3],
+    holds: bool,
+    /// It has asked the node in common in this tick.
+    asked: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+struct State {
+    nodes: [Node; NODES],
+    processes: [Process; 2],
+    forgot: bool,
+}
+
+/// A step of a process, at the node of that place in its list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Tick,
+    CheckIn(usize, usize),
+    Promote(usize, usize),
+    Grant(usize, usize),
+    Hold(usize),
+    Extend(usize, usize),
+    Leave(usize),
+    Forget,
+}
+
+fn quorum() -> Quorum {
+    Quorum::masking(3, 0).unwrap()
+}
+
+impl Process {
+    fn reaches(&self, place: usize) -> bool {
+        self.cut & (1 << place) == 0
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.known.contains(&Known::Foreign)
+    }
+
+    fn voted(&self) -> usize {
+        self.votes.iter().filter(|it| **it > 0).count()
+    }
+}
+
+impl Lists {
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    fn is_blocked(&self, process: &Process) -> bool {
+        process.is_blocked() && !self.is(Mutant::ForeignNodeCostsAVote)
+    }
+
+    /// Stores what a node said of itself, and judges the list as a whole.
+    fn learn(&self, process: &mut Process, place: usize, known: Known) {
+        process.known[place] = known;
+        let accepts = |it: &&Known| matches!(it, Known::Votes | Known::Waits(_));
+        let accepted = process.known.iter().filter(accepts).count();
+        let enough = if self.is(Mutant::ListNeedsNoAcceptance) {
+            quorum().needed()
+        } else {
+            process.known.len()
+        };
+        if accepted < enough {
+            process.complete = None;
+        } else {
+            process.complete.get_or_insert(0);
+        }
+    }
+
+    fn check_in(&self, state: &mut State, which: usize, place: usize) {
+        let list = which as u8 + 1;
+        let node = &mut state.nodes[LISTS[which][place]];
+        let process = &mut state.processes[which];
+        if LISTS[which][place] == COMMON {
+            process.asked = true;
+        }
+        if node.list == 0 {
+            node.list = list;
+        }
+        let known = match process.known[place] {
+            _ if node.list != list => Known::Foreign,
+            _ if node.votes => Known::Votes,
+            Known::Waits(waited) => Known::Waits(waited),
+            _ => Known::Waits(0),
+        };
+        self.learn(process, place, known);
+    }
+
+    /// How long a quarantine must be, by what the other nodes reply, and whether one of them votes.
+    fn wait(state: &State, which: usize, place: usize) -> Option<(u8, bool)> {
+        let process = &state.processes[which];
+        let mut census = Census {
+            intact: 0,
+            answered: 1,
+            known: ticks(TTL),
+        };
+        for other in (0..3).filter(|it| *it != place && process.reaches(*it)) {
+            let node = &state.nodes[LISTS[which][other]];
+            let ours = usize::from(node.list) == which + 1;
+            census.answered += usize::from(ours);
+            census.intact += usize::from(ours && node.votes);
+        }
+        let rule = Rule {
+            quorum: quorum(),
+            max_ttl: ticks(TTL),
+            drift: Drift::new(0.0).unwrap(),
+            skew: ticks(SKEW),
+        };
+        // Whole ticks: without the two milliseconds of drift.
+        let wait = rule.wait(census)?.time.as_secs() as u8;
+        Some((wait, census.intact > 0))
+    }
+
+    fn promotes(&self, state: &State, which: usize, place: usize) -> bool {
+        let process = &state.processes[which];
+        let node = &state.nodes[LISTS[which][place]];
+        let Known::Waits(waited) = process.known[place] else {
+            return false;
+        };
+        let ours = usize::from(node.list) == which + 1 && !node.votes;
+        let Some((wait, votes)) = Self::wait(state, which, place) else {
+            return false;
+        };
+        let since = match process.complete {
+            _ if node.accepted || votes => waited,
+            None => return false,
+            Some(_) if self.is(Mutant::WaitsBeforeAllAccept) => waited,
+            Some(complete) => complete.min(waited),
+        };
+        ours && process.reaches(place) && !self.is_blocked(process) && since >= wait
+    }
+
+    fn of_process(&self, state: &State, which: usize, actions: &mut Vec<Action>) {
+        let process = &state.processes[which];
+        let open = !self.is_blocked(process);
+        if process.voted() > 0 {
+            actions.push(Action::Leave(which));
+        }
+        if !process.holds && open && process.voted() >= quorum().needed() {
+            actions.push(Action::Hold(which));
+        }
+        for place in (0..3).filter(|it| process.reaches(*it)) {
+            actions.push(Action::CheckIn(which, place));
+            if self.promotes(state, which, place) {
+                actions.push(Action::Promote(which, place));
+            }
+            let node = &state.nodes[LISTS[which][place]];
+            let votes = usize::from(node.list) == which + 1 && node.votes && open;
+            let free = node.owner == 0 || usize::from(node.owner) == which + 1;
+            if votes && free && !process.holds && process.votes[place] == 0 {
+                actions.push(Action::Grant(which, place));
+            }
+            if votes && free && process.holds && process.votes[place] < TTL {
+                actions.push(Action::Extend(which, place));
+            }
+        }
+    }
+
+    /// The attempt or the hold of a process is over.
+    fn end(state: &mut State, which: usize) {
+        state.processes[which].holds = false;
+        state.processes[which].votes = [0; 3];
+        for node in &mut state.nodes {
+            if usize::from(node.owner) == which + 1 {
+                (node.owner, node.left) = (0, 0);
+            }
+        }
+    }
+
+    fn tick(state: &mut State) {
+        for node in &mut state.nodes {
+            node.left = node.left.saturating_sub(1);
+            if node.left == 0 {
+                node.owner = 0;
+            }
+        }
+        for which in 0..2 {
+            let process = &mut state.processes[which];
+            process.votes = process.votes.map(|it| it.saturating_sub(1));
+            process.asked = false;
+            for known in &mut process.known {
+                if let Known::Waits(waited) = known {
+                    *waited = (*waited + 1).min(LONGEST);
+                }
+            }
+            process.complete = process.complete.map(|it| (it + 1).min(LONGEST));
+            // Votes do not count in a later tick, and a lock is lost without a quorum.
+            if !process.holds || process.voted() < quorum().needed() {
+                Self::end(state, which);
+            }
+        }
+    }
+
+    /// Whether time may go on: where the node in common can be reached, it is asked in every tick.
+    fn may_tick(&self, state: &State) -> bool {
+        self.cut || state.processes.iter().all(|it| it.asked)
+    }
+}
+
+/// Of each list, the nodes that are not in common are alike.
+fn sort(state: &mut State) {
+    for (which, others) in [(0, [0, 1]), (1, [1, 2])] {
+        let [one, other] = others;
+        let (a, b) = (LISTS[which][one], LISTS[which][other]);
+        let nodes = &state.nodes;
+        let process = &state.processes[which];
+        let key = |node: usize, place: usize| {
+            let cut = process.cut & (1 << place) != 0;
+            (nodes[node], process.known[place], process.votes[place], cut)
+        };
+        if key(a, one) > key(b, other) {
+            state.nodes.swap(a, b);
+            let process = &mut state.processes[which];
+            process.known.swap(one, other);
+            process.votes.swap(one, other);
+            let (low, high) = (process.cut >> one & 1, process.cut >> other & 1);
+            process.cut &= !(1 << one | 1 << other);
+            process.cut |= high << one | low << other;
+        }
+    }
+}
+
+impl Model for Lists {
+    type State = State;
+    type Action = Action;
+
+    /// Each process may be cut off from one of its nodes, which leaves it a quorum.
+    fn init_states(&self) -> Vec<State> {
+        let mut states = Vec::new();
+        for first in [0, 0b001, 0b100] {
+            for second in [0, 0b100, 0b001] {
+                let mut state = State::default();
+                (state.processes[0].cut, state.processes[1].cut) = (first, second);
+                let cuts_common = first == 0b100 || second == 0b001;
+                if self.cut || !cuts_common {
+                    sort(&mut state);
+                    states.push(state);
+                }
+            }
+        }
+        states
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if self.may_tick(state) {
+            actions.push(Action::Tick);
+        }
+        for which in 0..2 {
+            self.of_process(state, which, actions);
+        }
+        if !self.cut && !state.forgot && state.nodes[COMMON].list != 0 {
+            actions.push(Action::Forget);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = *last;
+        match action {
+            Action::Tick => Self::tick(&mut state),
+            Action::CheckIn(which, place) => self.check_in(&mut state, which, place),
+            Action::Promote(which, place) => {
+                let node = &mut state.nodes[LISTS[which][place]];
+                (node.votes, node.accepted) = (true, true);
+                self.learn(&mut state.processes[which], place, Known::Votes);
+            }
+            Action::Grant(which, place) | Action::Extend(which, place) => {
+                let node = &mut state.nodes[LISTS[which][place]];
+                (node.owner, node.left) = (which as u8 + 1, TTL);
+                state.processes[which].votes[place] = TTL;
+            }
+            Action::Hold(which) => state.processes[which].holds = true,
+            Action::Leave(which) => Self::end(&mut state, which),
+            Action::Forget => {
+                state.forgot = true;
+                state.nodes[COMMON] = Node::default();
+                // Whoever asks next sees another quarantine, and waits anew.
+                for (process, place) in state.processes.iter_mut().zip(COMMON_PLACES) {
+                    if matches!(process.known[place], Known::Waits(_)) {
+                        process.known[place] = Known::Votes;
+                    }
+                }
+            }
+        }
+        sort(&mut state);
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::<Self>::always(ONE_HOLDER, |_, state| {
+                !state.processes.iter().all(|it| it.holds)
+            }),
+            Property::<Self>::sometimes("the first list grants", |_, state| {
+                state.processes[0].holds
+            }),
+            Property::<Self>::sometimes("the second list grants", |_, state| {
+                state.processes[1].holds
+            }),
+            Property::<Self>::sometimes("a list is refused for the other", |_, state| {
+                state.processes[0].holds && state.processes[1].is_blocked()
+            }),
+        ];
+        if !self.cut {
+            properties.push(Property::<Self>::sometimes(
+                "the other list takes over",
+                |_, state| {
+                    state.processes[1].holds && state.processes[0].is_blocked() && state.forgot
+                },
+            ));
+        }
+        if self.recovers {
+            properties.push(Property::<Self>::always(GRANTED_AGAIN, |model, state| {
+                model.is_granted_again(state)
+            }));
+        }
+        properties
+    }
+}
+
+impl Lists {
+    /// Whether a list grants the lock once all of its nodes can be reached and the other list was given up.
+    fn is_granted_again(&self, state: &State) -> bool {
+        let mut healed = *state;
+        Self::end(&mut healed, 1);
+        healed.processes[0].cut = 0;
+        for node in &mut healed.nodes {
+            if node.list == 2 {
+                *node = Node::default();
+            }
+        }
+        let rank = |state: &State, action: &Action| match action {
+            Action::CheckIn(0, place) => {
+                let known = state.processes[0].known[*place];
+                let node = &state.nodes[LISTS[0][*place]];
+                let is_news = !matches!(known, Known::Votes | Known::Waits(_))
+                    || node.list == 0
+                    || (known == Known::Votes) != node.votes;
+                is_news.then_some(0)
+            }
+            Action::Promote(0, _) => Some(2),
+            Action::Hold(0) => Some(3),
+            Action::Grant(0, _) => Some(4),
+            Action::Tick => Some(5),
+            _ => None,
+        };
+        leads_to(self, healed, 60, rank, |state| state.processes[0].holds)
+    }
+}
+
+const ONE_HOLDER: &str = "one list grants at a time";
+const GRANTED_AGAIN: &str = "a list grants again once the other was given up";
+
+/// Either process may be cut off from the node in common.
+const CUT: Lists = Lists {
+    cut: true,
+    mutant: None,
+    recovers: false,
+};
+
+/// The node in common can be reached, and forgets.
+const FORGETFUL: Lists = Lists { cut: false, ..CUT };
+
+fn assert_needed(mutant: Mutant, model: &Lists) {
+    let mutant = Lists {
+        mutant: Some(mutant),
+        ..model.clone()
+    };
+    assert_refuted(&format!("members, {:?}", mutant.mutant), mutant, ONE_HOLDER);
+}
+
+#[test]
+fn one_list_grants_at_a_time() {
+    assert_holds("members, cut off", CUT);
+}
+
+#[test]
+fn one_list_grants_at_a_time_though_the_node_in_common_forgets() {
+    assert_holds("members, forgetful", FORGETFUL);
+}
+
+#[test]
+fn a_list_grants_again_once_the_other_was_given_up() {
+    let model = Lists {
+        recovers: true,
+        ..CUT
+    };
+    assert_holds("members, recovery", model);
+}
+
+#[test]
+fn a_list_must_be_accepted_by_all_of_its_nodes() {
+    assert_needed(Mutant::ListNeedsNoAcceptance, &CUT);
+}
+
+#[test]
+fn a_node_of_others_must_stop_all_grants() {
+    assert_needed(Mutant::ForeignNodeCostsAVote, &FORGETFUL);
+}
+
+#[test]
+fn the_wait_must_not_count_before_all_have_accepted() {
+    assert_needed(Mutant::WaitsBeforeAllAccept, &FORGETFUL);
+}
