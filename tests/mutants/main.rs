@@ -78,6 +78,15 @@ fn every_test_of_the_table_exists() {
 }
 
 #[test]
+fn every_model_of_the_table_has_the_rule() {
+    for Killer { suite, test } in Row::all().into_iter().filter_map(|row| row.model) {
+        let model = fs::read_to_string(file(&format!("tests/models/{suite}.rs"))).unwrap();
+        let has_it = model.contains(&format!("Mutant::{test}"));
+        assert!(has_it, "{suite} knows nothing of {test}");
+    }
+}
+
+#[test]
 fn where_the_simulator_does_not_find_a_defect_the_table_says_why() {
     for row in Row::all() {
         let (name, simulator) = (row.defect.name, row.simulator);

@@ -66,6 +66,8 @@ pub(crate) struct Row {
     pub(crate) test: Killer,
     /// One on real servers, if there is another.
     pub(crate) on_servers: Option<Killer>,
+    /// The model that is wrong without the rule, and the rule's name in it.
+    pub(crate) model: Option<Killer>,
     /// After how many seeds the simulator finds it, or why it does not.
     pub(crate) simulator: String,
 }
@@ -80,7 +82,7 @@ impl Row {
     fn read(line: &str) -> Option<Self> {
         let cells = line.strip_prefix("| `")?.strip_suffix(" |")?;
         let cells: Vec<&str> = cells.split(" | ").collect();
-        let [name, sentence, until, test, on_servers, simulator] = cells[..] else {
+        let [name, sentence, until, test, on_servers, model, simulator] = cells[..] else {
             panic!("not a row: {line}");
         };
         Some(Self {
@@ -91,6 +93,7 @@ impl Row {
             },
             test: killer(test).unwrap_or_else(|| panic!("no test finds it: {line}")),
             on_servers: killer(on_servers),
+            model: killer(model),
             simulator: simulator.to_owned(),
         })
     }

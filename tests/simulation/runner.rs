@@ -66,7 +66,10 @@ pub(crate) fn run_plan(plan: &Plan, is_wordy: bool) -> Outcome {
     };
     let mut violations = match ended {
         Ok(Ok(violations)) => violations,
-        Ok(Err(_)) => vec![violation("everything ends", format!("not within {limit:?}"))],
+        Ok(Err(_)) => vec![violation(
+            "everything ends",
+            format!("not within {limit:?}"),
+        )],
         Err(panic) => vec![violation("nothing panics", text_of(&*panic))],
     };
     let inside = runtime.enter();
@@ -94,7 +97,10 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
 /// What `make sim` was told, or the default.
 fn told<T: FromStr>(name: &str, default: T) -> T {
     match env::var(name) {
-        Ok(text) => text.parse().ok().unwrap_or_else(|| panic!("{name}={text} is no such number")),
+        Ok(text) => text
+            .parse()
+            .ok()
+            .unwrap_or_else(|| panic!("{name}={text} is no such number")),
         Err(_) => default,
     }
 }
@@ -113,7 +119,9 @@ fn folder() -> PathBuf {
 /// Tells of a plan that failed, with fewer faults if that fails, too.
 fn report(plan: &Plan, violations: &[Violation]) -> String {
     let seed = plan.seed;
-    let all = violations.iter().map(|violation| format!("  {violation}\n"));
+    let all = violations
+        .iter()
+        .map(|violation| format!("  {violation}\n"));
     let mut text = format!(
         "\nseed {seed} breaks a promise:\n{}replay: make sim SEEDS=1 SEED={seed}\n",
         all.collect::<String>()
@@ -130,13 +138,16 @@ fn report(plan: &Plan, violations: &[Violation]) -> String {
     );
     let outcome = run_plan(&small, false);
     let wordy = run_plan(&small, true);
-    let written = fs::write(&file, small.to_string())
-        .and_then(|()| fs::write(&long, wordy.trace.join("\n")));
+    let written =
+        fs::write(&file, small.to_string()).and_then(|()| fs::write(&long, wordy.trace.join("\n")));
     if let Err(error) = written {
         text.push_str(&format!("cannot write {}: {error}\n", file.display()));
     }
     let (file, long) = (file.display(), long.display());
-    text.push_str(&format!("shrunk to {} lines:\n{small}", small.to_string().lines().count()));
+    text.push_str(&format!(
+        "shrunk to {} lines:\n{small}",
+        small.to_string().lines().count()
+    ));
     text.push_str(&format!("what happened:\n{}\n", outcome.trace.join("\n")));
     for violation in &outcome.violations {
         text.push_str(&format!("  {violation}\n"));
@@ -189,14 +200,19 @@ fn no_seed_breaks_a_promise() {
     let failed = run_seeds(first, count, told("REDLOCK_SIM_FAILURES", 3));
     let span = begin.elapsed().as_secs_f64();
     let rate = count as f64 / span;
-    println!("simulation: {count} seeds from {first}, {failed} failed, {span:.1} s, {rate:.1} seeds per second");
+    println!(
+        "simulation: {count} seeds from {first}, {failed} failed, {span:.1} s, {rate:.1} seeds per second"
+    );
     assert_eq!(failed, 0, "seeds that break promises");
 }
 
 /// Runs a plan from a file, with all commands in the trace.
 fn replay(path: &Path) {
-    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let plan: Plan = text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text =
+        fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let plan: Plan = text
+        .parse()
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let outcome = run_plan(&plan, true);
     println!("{}", outcome.trace.join("\n"));
     let all = outcome.violations.iter().map(ToString::to_string);
@@ -235,7 +251,11 @@ fn a_seed_has_the_same_trace_in_every_process() {
     for seed in first..first + 3 {
         let told = || {
             let output = Command::new(env::current_exe().unwrap())
-                .args(["--exact", "runner::tells_the_hash_of_a_trace", "--nocapture"])
+                .args([
+                    "--exact",
+                    "runner::tells_the_hash_of_a_trace",
+                    "--nocapture",
+                ])
                 .env(TELL, seed.to_string())
                 .output()
                 .unwrap();

@@ -72,7 +72,10 @@ impl Hash {
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         let mut words = bytes.chunks_exact(8);
         for word in &mut words {
-            let word = word.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+            let word = word
+                .iter()
+                .rev()
+                .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
             self.step(word);
         }
         for byte in words.remainder() {
@@ -82,7 +85,9 @@ impl Hash {
     }
 
     const fn step(&mut self, word: u64) {
-        self.0 = (self.0 ^ word).wrapping_mul(0x0100_0000_01B3).rotate_left(23);
+        self.0 = (self.0 ^ word)
+            .wrapping_mul(0x0100_0000_01B3)
+            .rotate_left(23);
     }
 
     /// The hash of all that was added.

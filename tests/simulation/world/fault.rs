@@ -49,14 +49,28 @@ pub(crate) enum Fault {
     },
     /// Messages wait, and are delivered when the pair is healed. New connections wait, too, if the way is `There` or
     /// `Both`.
-    Hold { process: u32, host: HostId, way: Way },
+    Hold {
+        process: u32,
+        host: HostId,
+        way: Way,
+    },
     /// Messages vanish, and with them all that follow on the same connection: such a connection carries nothing any
     /// more in that direction, also after the pair is healed, and breaks at last.
-    Lose { process: u32, host: HostId, way: Way },
+    Lose {
+        process: u32,
+        host: HostId,
+        way: Way,
+    },
     /// New connections are refused at once; those that exist go on.
-    Refuse { process: u32, host: HostId },
+    Refuse {
+        process: u32,
+        host: HostId,
+    },
     /// Connections that exist break at once, on both sides.
-    Break { process: u32, host: HostId },
+    Break {
+        process: u32,
+        host: HostId,
+    },
     /// What a client wrote before it gave up a connection arrives so much later, from now on.
     DrainLate {
         process: u32,
@@ -71,7 +85,10 @@ pub(crate) enum Fault {
         late_ms: u64,
     },
     /// Ends all of the above for the pair.
-    Heal { process: u32, host: HostId },
+    Heal {
+        process: u32,
+        host: HostId,
+    },
 
     // A host.
     /// It dies and is back after a time. Its clients see their connections break, unless it falls `silent`: then they
@@ -83,35 +100,73 @@ pub(crate) enum Fault {
         silent: bool,
     },
     /// It stands still; what is sent to it waits.
-    Freeze { host: HostId },
-    Thaw { host: HostId },
+    Freeze {
+        host: HostId,
+    },
+    Thaw {
+        host: HostId,
+    },
     /// Its clock runs so many parts per million too fast, or too slow.
-    HostRate { host: HostId, ppm: i64 },
+    HostRate {
+        host: HostId,
+        ppm: i64,
+    },
     /// Its clock jumps.
-    HostStep { host: HostId, ms: i64 },
+    HostStep {
+        host: HostId,
+        ms: i64,
+    },
     /// It throws away so many random keys, if its policy allows that.
-    Evict { host: HostId, keys: u32 },
+    Evict {
+        host: HostId,
+        keys: u32,
+    },
     /// Its eviction policy becomes `allkeys-random`, or `noeviction` again.
-    EvictionPolicy { host: HostId, on: bool },
-    OutOfMemory { host: HostId, on: bool },
+    EvictionPolicy {
+        host: HostId,
+        on: bool,
+    },
+    OutOfMemory {
+        host: HostId,
+        on: bool,
+    },
     /// `FLUSHALL`.
-    Flush { host: HostId },
+    Flush {
+        host: HostId,
+    },
     /// `CLIENT KILL` of every client.
-    KillClients { host: HostId },
+    KillClients {
+        host: HostId,
+    },
     /// `SCRIPT FLUSH`.
-    FlushScripts { host: HostId },
+    FlushScripts {
+        host: HostId,
+    },
 
     // Replicas and Sentinels.
     /// What the master of the host writes reaches it so much later, from now on.
-    ReplicaLag { host: HostId, ms: u64 },
+    ReplicaLag {
+        host: HostId,
+        ms: u64,
+    },
     /// The link from its master to it is cut, or healed.
-    ReplicaCut { host: HostId, on: bool },
+    ReplicaCut {
+        host: HostId,
+        on: bool,
+    },
     /// It becomes a master.
-    Promote { host: HostId },
+    Promote {
+        host: HostId,
+    },
     /// It becomes a replica of another host of its group, and takes over that one's data.
-    Demote { host: HostId, of: HostId },
+    Demote {
+        host: HostId,
+        of: HostId,
+    },
     /// It forgets what it kept for replicas, and its last promotion, if no replica is attached to it.
-    FreeBacklog { host: HostId },
+    FreeBacklog {
+        host: HostId,
+    },
     /// A Sentinel comes to the opinion that a host is the master, by the failover of this number.
     Opinion {
         sentinel: HostId,
@@ -128,20 +183,37 @@ pub(crate) enum Fault {
         demote_ms: u64,
     },
     /// The address of one host leads to another one.
-    Redirect { address: HostId, to: HostId },
+    Redirect {
+        address: HostId,
+        to: HostId,
+    },
 
     // A process.
     /// It stands still; its clock goes on.
-    Pause { process: u32 },
-    Resume { process: u32 },
+    Pause {
+        process: u32,
+    },
+    Resume {
+        process: u32,
+    },
     /// It dies at once, with everything in it. What it sent may still arrive.
-    Kill { process: u32 },
+    Kill {
+        process: u32,
+    },
     /// A new process takes the place of one that died. No effect if one lives there.
-    Start { process: u32 },
+    Start {
+        process: u32,
+    },
     /// Its clock, by which it measures leases, runs so many parts per million too fast or too slow.
-    ProcessRate { process: u32, ppm: i64 },
+    ProcessRate {
+        process: u32,
+        ppm: i64,
+    },
     /// Its clock, by which it tells the date, jumps.
-    ProcessStep { process: u32, ms: i64 },
+    ProcessStep {
+        process: u32,
+        ms: i64,
+    },
     /// Each step of its tasks is put off, with this chance in thousand, by up to `max_ms`.
     Jitter {
         process: u32,
@@ -151,7 +223,9 @@ pub(crate) enum Fault {
 
     // All.
     /// All machines are suspended at once: every clock goes on by so much, and nothing happens meanwhile.
-    Suspend { ms: u64 },
+    Suspend {
+        ms: u64,
+    },
     /// Everything works again: pairs are healed, hosts are back and thawed and have their memory, processes resumed
     /// (not started), clocks run right. Failovers, redirects and dates stay as they are.
     HealAll,

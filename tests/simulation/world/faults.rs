@@ -100,9 +100,8 @@ impl State {
                 (process, host)
             }
             Fault::Break { process, host } => {
-                let of_pair = self.connections_of(|known| {
-                    known.process.place == process && known.host == host
-                });
+                let of_pair = self
+                    .connections_of(|known| known.process.place == process && known.host == host);
                 of_pair.into_iter().for_each(|id| self.break_connection(id));
                 (process, host)
             }
@@ -175,7 +174,9 @@ impl State {
                 }
             }
             Fault::Resume { process } => {
-                let wakers = self.living_mut(process).map(super::process::Process::resume);
+                let wakers = self
+                    .living_mut(process)
+                    .map(super::process::Process::resume);
                 self.wakers.extend(wakers.into_iter().flatten());
             }
             Fault::Kill { process } => self.kill(process),

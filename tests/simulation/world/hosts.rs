@@ -72,9 +72,9 @@ impl Host {
         let mut dice = Dice::new(seed, &format!("host {}", id.0));
         let name = topology.address(id);
         let service = match kind {
-            HostKind::Sentinel(_) => {
-                Service::Sentinel(Box::new(super::replicas::new_sentinel(topology, group, &mut dice)))
-            }
+            HostKind::Sentinel(_) => Service::Sentinel(Box::new(super::replicas::new_sentinel(
+                topology, group, &mut dice,
+            ))),
             HostKind::Master | HostKind::Replica(_) => {
                 let flavor = *dice.pick(&[Flavor::Redis, Flavor::Valkey]);
                 let settings = ServerSettings {

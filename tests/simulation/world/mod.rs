@@ -87,7 +87,9 @@ impl World {
         loop {
             let next = self.with(|state| {
                 state.do_all_due();
-                state.next_event_at().map(|at| state.start + Duration::from_millis(at))
+                state
+                    .next_event_at()
+                    .map(|at| state.start + Duration::from_millis(at))
             });
             let far = || Instant::now() + Duration::from_secs(86_400);
             tokio::select! {
@@ -100,7 +102,11 @@ impl World {
 
     /// Does something with the state, then wakes whom that concerns.
     pub(in crate::world) fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self
+            .inner
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         state.look_at_time();
         let first = state.next_event_at();
         let result = work(&mut state);
@@ -133,7 +139,9 @@ impl World {
 
     pub(in crate::world) fn note_panic(&self, process: ProcessId, text: &str) {
         self.with(|state| {
-            state.trace.note(Some(process), format_args!("panics: {text}"));
+            state
+                .trace
+                .note(Some(process), format_args!("panics: {text}"));
             state.panics.push(format!("{process}: {text}"));
         });
     }
@@ -162,7 +170,10 @@ impl World {
     }
 
     fn program(&self) -> MutexGuard<'_, Option<Arc<Program>>> {
-        self.inner.program.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .program
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets go of the program, which may know the world: otherwise both would stay for ever.

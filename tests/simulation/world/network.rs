@@ -146,7 +146,9 @@ impl State {
         let Some(connection) = self.connections.get_mut(&id) else {
             return 0;
         };
-        let pair = self.pairs.entry((connection.process.place, connection.host));
+        let pair = self
+            .pairs
+            .entry((connection.process.place, connection.host));
         let (least, most) = pair.or_default().delay;
         connection.dice.between(least, most)
     }
@@ -174,7 +176,8 @@ impl State {
             };
         }
         let id = self.open(process, host, true);
-        self.trace.note(Some(process), format_args!("connects to {host} as #{id}"));
+        self.trace
+            .note(Some(process), format_args!("connects to {host} as #{id}"));
         Attempt::Made(id)
     }
 
@@ -222,7 +225,9 @@ impl State {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
-        let pair = self.pairs.entry((connection.process.place, connection.host));
+        let pair = self
+            .pairs
+            .entry((connection.process.place, connection.host));
         let loses = pair.or_default().lossy[lane];
         let (dice, on) = (&mut connection.dice, &mut connection.lanes[lane]);
         if on.lost || loses {
@@ -310,7 +315,10 @@ impl State {
             Packet::End => connection.ended = Some(Ended::Closed),
             Packet::Reset => connection.ended = Some(Ended::Reset),
         }
-        let reader = self.connections.get_mut(&id).and_then(|known| known.reader.take());
+        let reader = self
+            .connections
+            .get_mut(&id)
+            .and_then(|known| known.reader.take());
         self.wakers.extend(reader);
     }
 
@@ -406,7 +414,9 @@ impl State {
     /// The connections for which this is true, in order.
     pub(super) fn connections_of(&self, of: impl Fn(&Connection) -> bool) -> Vec<u64> {
         let all = self.connections.iter();
-        all.filter(|(_, connection)| of(connection)).map(|(id, _)| *id).collect()
+        all.filter(|(_, connection)| of(connection))
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     /// Something changed for a host or one of its pairs: what waited may arrive now.

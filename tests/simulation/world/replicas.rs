@@ -111,7 +111,9 @@ impl State {
         self.emit(outputs);
         self.join(id);
         // Those that followed it ask it anew.
-        self.replicas_of(id).into_iter().for_each(|replica| self.join(replica));
+        self.replicas_of(id)
+            .into_iter()
+            .for_each(|replica| self.join(replica));
     }
 
     /// A replica is none any more, or gets another master.
@@ -150,7 +152,10 @@ impl State {
         }
         let (name, port) = self.host(id).name.clone();
         let has = self.host_mut(id).server().position();
-        let sync = self.host_mut(master).server().attach(&name, port, Some(&has));
+        let sync = self
+            .host_mut(master)
+            .server()
+            .attach(&name, port, Some(&has));
         self.host_mut(id).server().synchronize(sync);
         let has = self.host_mut(id).server().position();
         if let Some(link) = &mut self.host_mut(id).link {
@@ -159,7 +164,9 @@ impl State {
             link.under_way.clear();
         }
         // Its own replicas were detached by that.
-        self.replicas_of(id).into_iter().for_each(|replica| self.join(replica));
+        self.replicas_of(id)
+            .into_iter()
+            .for_each(|replica| self.join(replica));
         self.tell_replicas(master);
         self.acknowledge(id);
     }
@@ -292,7 +299,9 @@ impl State {
             self.emit(outputs);
             self.join(id);
         }
-        self.replicas_of(id).into_iter().for_each(|replica| self.join(replica));
+        self.replicas_of(id)
+            .into_iter()
+            .for_each(|replica| self.join(replica));
     }
 
     /// The way to its master works again, and is as fast as ever.
@@ -359,7 +368,9 @@ impl State {
         }
         self.leave_master(id);
         self.host_mut(id).server().promote();
-        self.replicas_of(id).into_iter().for_each(|replica| self.join(replica));
+        self.replicas_of(id)
+            .into_iter()
+            .for_each(|replica| self.join(replica));
     }
 
     fn fail_over(&mut self, group: usize, to: HostId, epoch: u64, (learn, demote): (u64, u64)) {

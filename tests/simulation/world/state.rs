@@ -49,7 +49,8 @@ impl State {
     pub(super) fn new(seed: u64, topology: &Topology, is_wordy: bool) -> Self {
         let start = Instant::now();
         let hosts = topology.hosts().into_iter();
-        let hosts = hosts.map(|(id, group, kind)| Host::new(seed, topology, id, group, kind, start));
+        let hosts =
+            hosts.map(|(id, group, kind)| Host::new(seed, topology, id, group, kind, start));
         let mut state = Self {
             seed,
             start,
@@ -87,7 +88,8 @@ impl State {
         }
         self.steps.1 += 1;
         if self.steps.1 == MOST_STEPS {
-            self.panics.push(format!("tasks run in a circle at {} ms", self.now));
+            self.panics
+                .push(format!("tasks run in a circle at {} ms", self.now));
         }
         self.steps.1 < MOST_STEPS
     }
@@ -99,7 +101,10 @@ impl State {
     /// The process that lives in a place.
     pub(super) fn living(&self, place: u32) -> Option<&Process> {
         let from = ProcessId { place, life: 0 };
-        let until = ProcessId { place, life: u32::MAX };
+        let until = ProcessId {
+            place,
+            life: u32::MAX,
+        };
         let last = self.processes.range(from..=until).next_back()?.1;
         (last.running != Running::Dead).then_some(last)
     }
@@ -119,7 +124,8 @@ impl State {
         let id = ProcessId { place, life };
         let uptime = Duration::from_secs(1_000 * (u64::from(place) + 1));
         let clock = Arc::new(SimClock::new(self.start, uptime));
-        self.processes.insert(id, Process::new(id, self.seed, clock));
+        self.processes
+            .insert(id, Process::new(id, self.seed, clock));
         self.trace.note(Some(id), "starts");
         Some(id)
     }

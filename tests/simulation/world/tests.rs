@@ -26,7 +26,9 @@ where
     let installed = world.begin();
     drop(inside);
     runtime.block_on(async {
-        timeout(Duration::from_secs(600), work(world.clone())).await.unwrap();
+        timeout(Duration::from_secs(600), work(world.clone()))
+            .await
+            .unwrap();
         assert_eq!(world.panics(), [""; 0]);
     });
     let inside = runtime.enter();
@@ -40,7 +42,9 @@ where
 
 fn builder(world: &World, process: ProcessId) -> tower_redlock::LockManagerBuilder {
     let topology = world.topology();
-    let urls: Vec<String> = (0..topology.groups.len()).map(|group| topology.url(group)).collect();
+    let urls: Vec<String> = (0..topology.groups.len())
+        .map(|group| topology.url(group))
+        .collect();
     LockManager::builder()
         .redis(urls)
         .clock(world.clock(process))
@@ -112,7 +116,11 @@ fn one_lock(seed: u64) -> (u64, Vec<String>) {
         assert!(texts.len() > 4, "{texts:?}");
         assert_eq!(texts[..2], ["holds", "released true, lost false"]);
         assert!(world.is_running(process));
-        let keys: Vec<Vec<u8>> = world.keys(HostId(0)).into_iter().map(|stored| stored.key).collect();
+        let keys: Vec<Vec<u8>> = world
+            .keys(HostId(0))
+            .into_iter()
+            .map(|stored| stored.key)
+            .collect();
         assert!(keys.contains(&b"lk!node".to_vec()), "{keys:?}");
     })
 }
@@ -156,7 +164,9 @@ fn what_is_held_up_arrives_when_the_pair_is_healed() {
         assert_eq!(notes.texts(), ["holds"]);
         let ttl = |world: &World| {
             let keys = world.keys(HostId(0));
-            keys.into_iter().find(|stored| stored.key == b"lk:order:1")?.expires_in_ms
+            keys.into_iter()
+                .find(|stored| stored.key == b"lk:order:1")?
+                .expires_in_ms
         };
         sleep(1_500 * MS).await;
         assert!(ttl(&world).is_some(), "it is extended");
@@ -181,13 +191,21 @@ fn a_server_that_crashes_forgets_what_it_is_to_forget() {
             sleep(300 * MS).await;
             let (host, back_after_ms) = (HostId(1), 100);
             let silent = false;
-            world.apply(&Fault::Crash { host, memory, back_after_ms, silent });
+            world.apply(&Fault::Crash {
+                host,
+                memory,
+                back_after_ms,
+                silent,
+            });
             assert!(!world.is_up(host));
             sleep(99 * MS).await;
             assert!(!world.is_up(host));
             sleep(2 * MS).await;
             assert!(world.is_up(host));
-            let has = world.keys(host).iter().any(|stored| stored.key == b"lk:order:1");
+            let has = world
+                .keys(host)
+                .iter()
+                .any(|stored| stored.key == b"lk:order:1");
             assert_eq!(has, keeps);
             sleep(2_000 * MS).await;
             assert!(world.connections(None) >= 3, "it is connected again");
@@ -255,7 +273,11 @@ fn what_is_doubled_arrives_twice() {
         trace.iter().filter(|line| line.contains("-> h0")).count()
     };
     let (process, host, late_ms) = (0, HostId(0), 100);
-    let doubled = arrived(Some(Fault::Duplicate { process, host, late_ms }));
+    let doubled = arrived(Some(Fault::Duplicate {
+        process,
+        host,
+        late_ms,
+    }));
     let once = arrived(None);
     assert!(doubled > once + 10, "{doubled} and {once}");
 }

@@ -92,7 +92,9 @@ impl Topology {
     pub(crate) fn servers(&self, group: usize) -> Vec<HostId> {
         let replicas = self.groups[group].replicas;
         let replicas = (0..replicas).map(|replica| self.replica(group, replica));
-        std::iter::once(self.master(group)).chain(replicas).collect()
+        std::iter::once(self.master(group))
+            .chain(replicas)
+            .collect()
     }
 
     /// The URL of the server that is the group's master at the start.

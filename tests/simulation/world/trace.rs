@@ -72,7 +72,11 @@ fn words(bytes: &[u8]) -> String {
         if line.is_empty() || line.starts_with(['*', '$', '%', '>']) || line.starts_with("INFO") {
             continue;
         }
-        let short: String = line.chars().take(60).flat_map(char::escape_default).collect();
+        let short: String = line
+            .chars()
+            .take(60)
+            .flat_map(char::escape_default)
+            .collect();
         words.push_str(&short);
         words.push(' ');
         if words.len() > MOST {
