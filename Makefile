@@ -82,7 +82,8 @@ test: servers browser
 	$(CARGO) $$run --all-features; \
 	$(CARGO) test --all-features --doc; \
 	$(CARGO) test --no-default-features --lib; \
-	$(MAKE) sim SEEDS=500 SIM_ONLY=
+	$(MAKE) sim SEEDS=500 SIM_ONLY=; \
+	$(MAKE) mutants
 
 # Of its own build, for what is compiled with these flags has a seam that the crate has not; so other artefacts, too.
 SIM_FLAGS := --cfg simulation --cfg tokio_unstable
