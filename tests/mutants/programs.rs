@@ -26,6 +26,11 @@ pub(crate) fn build<'a>(suites: impl IntoIterator<Item = &'a str>) -> BTreeMap<S
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stderr(Stdio::inherit());
+    // What cargo told this program of its package would have the build scripts of others run again.
+    let told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in env::vars().filter(|(name, _)| told(name)) {
+        build.env_remove(name);
+    }
     for suite in suites {
         match suite {
             "lib" => build.arg("--lib"),
