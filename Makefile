@@ -2,6 +2,7 @@
 #
 #   make test     everything that can fail, on real servers
 #   make sim      SEEDS=500 fresh worlds of the simulator, or those from SEED=.. on; PLAN=file runs one plan again
+#   make mutants  each known defect, switched on, with the test that finds it; REDLOCK_MUTANTS=all for slower tests, too
 #   make soak     faults under load: chaos for thirty minutes instead of two, 100 000 locks instead of 10 000, 500
 #                 duplicates of a request 20 times instead of once; prints what it counted. Then `make every-server`
 #   make every-server   the suites with servers, on Redis 6.2, 7.0, 8.0, 8.6 and Valkey 8.1, 9.1; prints a table
@@ -34,7 +35,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
 .PHONY: all help servers redis-server browser test soak fuzz corpus cargo-fuzz lint powerset minimal-versions \
-	doc bench demo deny usual-servers every-server sim
+	doc bench demo deny usual-servers every-server sim mutants
 all: lint doc test
 
 help:
@@ -88,7 +89,8 @@ test: usual-servers browser
 	$(CARGO) $$run --all-features; \
 	$(CARGO) test --all-features --doc; \
 	$(CARGO) test --no-default-features --lib; \
-	$(MAKE) sim SEEDS=500 SIM_ONLY=
+	$(MAKE) sim SEEDS=500 SIM_ONLY=; \
+	$(MAKE) mutants
 
 # Of its own build, for what is compiled with these flags has a seam that the crate has not; so other artefacts, too.
 SIM_FLAGS := --cfg simulation --cfg tokio_unstable
@@ -158,6 +160,12 @@ cargo-fuzz:
 	@if ! PATH="$(CURDIR)/target/tools/bin:$$PATH" $(CARGO) fuzz --version >/dev/null 2>&1; then \
 		$(CARGO) install --locked --root target/tools --target-dir target/tools/build cargo-fuzz; \
 	fi
+
+# In the build of the simulator: in no other does the code have the places where a defect can be switched on.
+mutants: export RUSTFLAGS := $(RUSTFLAGS) $(SIM_FLAGS)
+mutants: export CARGO_TARGET_DIR := $(SIM_TARGET)
+mutants: servers
+	$(CARGO) test --profile simulation --all-features --test mutants -- --nocapture --test-threads 1
 
 # Each feature by itself, because features only add and nobody tries them alone.
 lint:

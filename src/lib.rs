@@ -130,6 +130,7 @@ pub mod metrics;
 mod metrics;
 pub mod middleware;
 mod moment;
+mod mutant;
 mod namespace;
 pub mod node;
 mod policy;

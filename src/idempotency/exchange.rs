@@ -24,6 +24,7 @@ use crate::detach::Detached;
 use crate::manager::{IdempotentRun, RunGuard};
 use crate::metrics;
 use crate::middleware::{RequestState, Run, unless_lost};
+use crate::mutant::{self, Mutant};
 use crate::policy::OnDisconnect;
 use crate::problem::Refusal;
 use crate::trace;
@@ -81,7 +82,7 @@ impl<S, C> Exchange<S, C> {
             parts: &parts,
             route: route_of(&parts),
             caller: &caller,
-            any_host: options.any_host,
+            any_host: options.any_host || mutant::is(Mutant::HostNotInScope),
         };
         let name = match scope.lock_key(&key) {
             Ok(name) => name,
@@ -212,7 +213,11 @@ impl Execution {
             }
         };
         let (head, body) = response.into_parts();
-        if self.id.is_unprocessed(&head.extensions) || !self.options.policy.records(&head) {
+        let is_unprocessed = match head.extensions.get() {
+            Some(Refusal(_)) if mutant::is(Mutant::AnyRefusalIsBelieved) => true,
+            _ => self.id.is_unprocessed(&head.extensions),
+        };
+        if is_unprocessed || !self.options.policy.records(&head) {
             let _ = self.guard.abandon().await;
             return Ok(Response::from_parts(head, ResponseBody::untouched(body)));
         }

@@ -13,6 +13,7 @@ use crate::manager::lease::held::{HeldLease, Passed, PendingRelease, Tenancy};
 use crate::manager::lease::lost::Lost;
 use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
+use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
 
@@ -211,7 +212,9 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
     }
     let agreed = !shared.voting.is_blocked();
     if let Some(next) = agreed.then(|| held.succeed(&shared.hand_off)).flatten() {
-        shared.registry.hasten(held);
+        if !mutant::is(Mutant::HandOffKeepsTheOldEnd) {
+            shared.registry.hasten(held);
+        }
         let key = held.keys.first().as_str();
         if shared.queue.hand_over(key, Passed::Lock(next)).is_ok() {
             crate::metrics::released("handed-on");
@@ -230,7 +233,9 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
 
 /// Takes a lock from the watchdog and prepares its release.
 fn finish(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> (Release, Option<LossReason>) {
-    shared.registry.remove(held);
+    if !mutant::is(Mutant::RenewalAfterRelease) {
+        shared.registry.remove(held);
+    }
     let pending = held.let_go();
     let lost = pending.left.lost;
     (Release::of(shared, held, pending), lost)

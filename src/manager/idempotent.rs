@@ -18,6 +18,7 @@ use crate::manager::guard::{LockGuard, LockHandle};
 use crate::manager::lock_manager::LockManager;
 use crate::manager::release::completion::{End, complete};
 use crate::manager::target::LockTarget;
+use crate::mutant::{self, Mutant};
 use crate::token::FencingToken;
 
 /// The outcome of [`LockManager::begin_idempotent`].
@@ -197,10 +198,15 @@ impl LockManager {
             Acquired::Record(record) => Ok(IdempotentRun::Replay(record.body)),
             Acquired::Adopted(guard, record) => {
                 // Whether a quorum ever had it is not known; before a caller gets it, one must.
-                let (body, end) = (record.body, End::At(record.until));
+                let (body, end) = match mutant::is(Mutant::RecordLivesAnew) {
+                    true => (record.body, End::After(keep)),
+                    false => (record.body, End::At(record.until)),
+                };
                 let run = RunGuard::new(guard, keep)?;
                 let settled = run.end(Some((body.clone(), end))).await;
-                settled.map_err(|_| AcquireError::NoQuorum(shared.no_quorum(Vec::new())))?;
+                if settled.is_err() && !mutant::is(Mutant::AdoptedResultNotConfirmed) {
+                    return Err(AcquireError::NoQuorum(shared.no_quorum(Vec::new())));
+                }
                 Ok(IdempotentRun::Replay(body))
             }
         }
@@ -211,6 +217,7 @@ impl LockManager {
 impl LockManager {
     /// Whether `handle` observes a run of `key` by this manager that has not ended.
     pub(crate) fn is_run_of(&self, handle: &LockHandle, key: &LockKey) -> bool {
-        handle.is_of(&self.shared) && handle.key() == key && !handle.is_lost()
+        let is_over = handle.is_lost() && !mutant::is(Mutant::EndedRunLetsPast);
+        handle.is_of(&self.shared) && handle.key() == key && !is_over
     }
 }

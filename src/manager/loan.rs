@@ -8,6 +8,7 @@ use crate::manager::error::borrow::BorrowError;
 use crate::manager::error::loss::LossReason;
 use crate::manager::guard::{LockGuard, LockHandle};
 use crate::manager::lease::held::{HeldLease, Tenancy};
+use crate::mutant::{self, Mutant};
 use crate::token::LoanProof;
 
 impl LockHandle {
@@ -20,7 +21,7 @@ impl LockHandle {
     /// released together with the result of its work and can wait for no borrower.
     pub fn lend(&self) -> Result<Loan, LendError> {
         let Tenancy { lease, number } = self.tenancy();
-        if lease.is_of_a_run() {
+        if lease.is_of_a_run() && !mutant::is(Mutant::RunIsLent) {
             return Err(LendError::Run);
         }
         if self.is_borrowed() {

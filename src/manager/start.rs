@@ -17,6 +17,7 @@ use crate::manager::renewal::watchdog::watch;
 use crate::manager::settings::options::Options;
 use crate::manager::shared::Shared;
 use crate::manager::tasks::TaskTracker;
+use crate::mutant::{self, Mutant};
 use crate::node::{Node, NodeContext, NodeError, NodeState, ServerRegistry};
 use crate::task;
 
@@ -63,7 +64,8 @@ impl LockManager {
                 Arc::clone(&shared.voting),
             ),
         );
-        for index in 0..shared.nodes.len() {
+        let bare = !shared.config.guarded && mutant::is(Mutant::UnguardedAgreesToNothing);
+        for index in (0..shared.nodes.len()).filter(|_| !bare) {
             let set = Arc::downgrade(&shared.node_set);
             task::spawn_on(&runtime, monitor(set, Arc::clone(&shared.voting), index));
         }

@@ -6,6 +6,8 @@ use http::Extensions;
 
 use crate::manager::{LockHandle, LockManager, LockScope};
 #[cfg(feature = "idempotency")]
+use crate::mutant::{self, Mutant};
+#[cfg(feature = "idempotency")]
 use crate::token::FencingToken;
 use crate::unprocessed::RunId;
 
@@ -66,7 +68,9 @@ impl RequestState {
             LockState::Locked { handle, .. } => !handle.is_lost(),
             LockState::NoLayer | LockState::Unlocked(_) => false,
         };
-        of_layer || self.scope.as_ref().is_some_and(LockScope::holds)
+        let scope = self.scope.as_ref();
+        let scope = scope.filter(|_| !mutant::is(Mutant::OuterLockUnseen));
+        of_layer || scope.is_some_and(LockScope::holds)
     }
 
     /// The run whose layer called the service that has this request, taken out.

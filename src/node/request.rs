@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::moment::Moment;
+use crate::mutant::{self, Mutant};
 use crate::namespace::{Namespace, NodeKeys};
 use crate::token::{Claim, FencingToken, OwnerHash, OwnerToken};
 
@@ -31,7 +32,10 @@ impl ClusterConfig {
     /// The config with this text after the format. Nodes that may have lost data do not vote under it.
     #[must_use]
     pub fn new(agreed: &str, max_lease: Duration) -> Self {
-        let text = format!("format {}; {agreed}", Self::FORMAT);
+        let text = match mutant::is(Mutant::FormatNotAgreed) {
+            true => agreed.to_owned(),
+            false => format!("format {}; {agreed}", Self::FORMAT),
+        };
         let digest = sha1_smol::Sha1::from(&text).digest().to_string();
         Self {
             digest,

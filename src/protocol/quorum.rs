@@ -1,5 +1,7 @@
 //! How many nodes must agree.
 
+use crate::mutant::{self, Mutant};
+
 /// How many of how many nodes make a quorum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quorum {
@@ -27,13 +29,16 @@ impl Quorum {
     }
 
     /// How many must grant.
-    pub(crate) const fn needed(self) -> usize {
+    pub(crate) fn needed(self) -> usize {
+        if mutant::is(Mutant::HalfIsAQuorum) {
+            return (self.nodes / 2).max(1);
+        }
         self.needed
     }
 
     /// How many may be down while the lock still works.
-    pub(crate) const fn spare(self) -> usize {
-        self.nodes - self.needed
+    pub(crate) fn spare(self) -> usize {
+        self.nodes - self.needed()
     }
 }
 

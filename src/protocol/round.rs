@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::quorum::Quorum;
 use super::reply::Holder;
+use crate::mutant::{self, Mutant};
 use crate::token::FencingToken;
 
 /// What one node's reply means for the round.
@@ -93,7 +94,7 @@ impl Round {
         if recorded > 0 {
             let (ballot, same) = self.commonest_record()?;
             let silent = self.votes.iter().filter(|vote| vote.is_none()).count();
-            if same >= needed {
+            if same >= needed || mutant::is(Mutant::RecordOfAMinority) {
                 return Some(Verdict::Replay { ballot });
             } else if same + silent >= needed {
                 // There may be a quorum yet, and then nothing needs to be written.

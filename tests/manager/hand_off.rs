@@ -116,6 +116,23 @@ async fn it_does_not_pass_with_less_than_half_of_its_validity() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_that_passes_on_is_valid_for_as_long_as_the_nodes_keep_it() {
+    let nodes = Nodes::five();
+    let locks = passing(&nodes, 100, 6 * TTL);
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let waiter = wait_for(&locks, "order:1").await;
+    // So that nothing extends it.
+    nodes.each(0..5, MemoryNode::go_down);
+    tokio::time::sleep(4 * SECOND).await;
+    let left = guard.remaining();
+    drop(guard);
+    let next = waiter.await.unwrap().unwrap();
+    assert_eq!(next.remaining(), left);
+    tokio::time::sleep(left).await;
+    assert!(next.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_lock_does_not_pass() {
     let nodes = Nodes::five();
     let locks = passing(&nodes, 100, 6 * TTL);

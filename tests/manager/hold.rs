@@ -10,7 +10,7 @@ use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::error::{LossReason, ReleaseError, RunError};
 use tower_redlock::node::memory::MemoryNode;
 
-use super::{MS, Nodes, TTL};
+use super::{MS, Nodes, TTL, poll_once};
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_extended_until_it_is_released() {
@@ -254,6 +254,44 @@ async fn an_extension_counts_from_its_send() {
         })
         .await;
     assert!(guard.remaining() <= 9_850 * MS, "{:?}", guard.remaining());
+}
+
+/// The machine sleeps while replies are in the sockets: they are there when it wakes up, before any timer has fired.
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_is_read_late_counts_for_nothing() {
+    const LATE: Duration = Duration::from_secs(5);
+    let nodes = Nodes::five();
+    let clock = HandClock(Arc::new(AtomicU64::new(1_000_000_000)));
+    let (ttl, timeout) = (Duration::from_secs(20), 1_500 * MS);
+    let builder = nodes.unguarded().clock(clock.clone()).ttl(ttl);
+    let locks = builder.max_ttl(ttl).node_timeout(timeout).lazy().unwrap();
+    let pass = |time: Duration| {
+        let nanos = u64::try_from(time.as_nanos()).unwrap();
+        clock.0.fetch_add(nanos, Ordering::SeqCst);
+    };
+
+    nodes.each(0..5, MemoryNode::freeze);
+    let mut attempt = Box::pin(locks.try_acquire("order:1"));
+    assert!(poll_once(&mut attempt).await.is_none());
+    pass(LATE);
+    nodes.each(0..5, MemoryNode::thaw);
+    attempt.await.unwrap_err();
+    nodes.settle_free("order:1").await;
+
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    nodes.each(0..5, MemoryNode::freeze);
+    let before = Instant::now();
+    // A third of the ttl, and an extension is on its way.
+    pass(7 * Duration::from_secs(1));
+    tokio::time::sleep(7 * Duration::from_secs(1)).await;
+    let left = guard.remaining();
+    pass(LATE);
+    nodes.each(0..5, MemoryNode::thaw);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(before.elapsed(), Duration::from_secs(7));
+    assert_eq!(guard.remaining(), left - LATE);
 }
 
 #[tokio::test(start_paused = true)]

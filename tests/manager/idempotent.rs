@@ -13,6 +13,7 @@ use tower_redlock::node::{
 };
 use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager};
 
+use super::far::Far;
 use super::{MS, Nodes, TTL, assert_idle};
 
 /// The year 2100, which no test lives to see.
@@ -206,6 +207,26 @@ async fn what_a_minority_has_is_brought_to_a_quorum_before_it_is_told() {
     // For good: whatever other nodes are asked.
     nodes.each([1, 3], MemoryNode::go_down);
     assert_eq!(replay(&locks).await, "half");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_brought_to_a_quorum_is_told_to_nobody() {
+    let mut told = Vec::new();
+    for step in 0..10 {
+        let far = Far::new(20 * MS, None);
+        let locks = far.manager();
+        put(&far.nodes.0[2], 5, "half").await;
+        let asked = tokio::spawn(async move { begin(&locks, Duration::ZERO).await });
+        // While its commands, or the replies to them, are under way.
+        tokio::time::sleep(10 * MS + 20 * MS * step).await;
+        far.nodes.each([0, 1], MemoryNode::go_down);
+        let is_told = matches!(asked.await.unwrap(), Ok(IdempotentRun::Replay(_)));
+        far.nodes.each([0, 1], MemoryNode::come_up);
+        let count = with_record(&far.nodes).await;
+        assert!(!is_told || count >= 2, "step {step}: {count} nodes have it");
+        told.push(is_told);
+    }
+    assert!(told.contains(&true) && told.contains(&false), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,6 +26,8 @@ struct Way {
     unheard: AtomicBool,
     // Commands arrive so many milliseconds late.
     late: AtomicU64,
+    // For so many milliseconds others may count the server that the node had before.
+    settle: AtomicU64,
 }
 
 impl Link {
@@ -54,6 +56,12 @@ impl Link {
     pub(super) fn delay(&self, delay: Duration) {
         let late = u64::try_from(delay.as_millis()).unwrap();
         self.way.late.store(late, Ordering::SeqCst);
+    }
+
+    /// From now on other processes may count the server that the node had before for so long.
+    pub(super) fn settle(&self, settle: Duration) {
+        let settle = u64::try_from(settle.as_millis()).unwrap();
+        self.way.settle.store(settle, Ordering::SeqCst);
     }
 
     fn send<T: Send + 'static>(&self, command: Reply<T>) -> Reply<T> {
@@ -118,6 +126,10 @@ impl Between for Link {
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         None
+    }
+
+    fn settle_time(&self) -> Duration {
+        Duration::from_millis(self.way.settle.load(Ordering::SeqCst))
     }
 }
 

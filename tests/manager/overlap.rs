@@ -24,13 +24,13 @@ async fn never_both(old: &LockManager, new: &LockManager, time: Duration) {
     never_both_after(old, new, held, time).await;
 }
 
-/// The same where `old` has it already, or has not.
+/// The same where `old` has it already, or has not; returns the lock that it has at last.
 async fn never_both_after(
     old: &LockManager,
     new: &LockManager,
     mut held: Option<LockGuard>,
     time: Duration,
-) {
+) -> Option<LockGuard> {
     let began = Instant::now();
     while began.elapsed() < time {
         if held.as_ref().is_none_or(LockGuard::is_lost) {
@@ -43,6 +43,16 @@ async fn never_both_after(
         }
         sleep(37 * MS).await;
     }
+    held
+}
+
+/// The same where `old` has the lock `guard`, and keeps it.
+async fn never_both_beside(guard: LockGuard, old: &LockManager, new: &LockManager, time: Duration) {
+    let fence = guard.fence();
+    let held = never_both_after(old, new, Some(guard), time).await;
+    let held = held.filter(|held| !held.is_lost());
+    let kept = held.and_then(|held| held.fence());
+    assert_eq!(kept, fence, "nothing has happened to the old ones");
 }
 
 fn foreign(locks: &LockManager) -> Vec<String> {
@@ -77,8 +87,7 @@ async fn who_does_not_connect_first_finds_the_node_that_others_have_all_the_same
     let text = refusal(&new).await;
     assert!(text.contains(OLD) && text.contains(NEW), "{text}");
     assert_eq!(foreign(&new), ["n2"]);
-    never_both(&old, &new, 4 * TTL).await;
-    assert!(!guard.is_lost(), "nothing has happened to the old ones");
+    never_both_beside(guard, &old, &new, 4 * TTL).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,8 +98,7 @@ async fn a_list_one_node_of_which_was_never_reached_grants_nothing() {
     let guard = old.try_acquire("k").await.unwrap();
     new.0[0].cut();
     let locks = new.builder().lazy().unwrap();
-    never_both(&old, &locks, 8 * TTL).await;
-    assert!(!guard.is_lost());
+    never_both_beside(guard, &old, &locks, 8 * TTL).await;
     // And when it is reached at last, it is another's.
     new.0[0].mend();
     sleep(2 * SECOND).await;

@@ -130,3 +130,25 @@ async fn the_longest_ttl_of_old_is_forgotten_when_a_shorter_one_is_agreed_on() {
     let waited = began.elapsed();
     assert!(waited < 12 * SECOND, "a restart: {waited:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_with_a_new_server_waits_until_nobody_counts_the_one_before() {
+    let mut waited = Vec::new();
+    for settle in [Duration::ZERO, 5 * SECOND] {
+        let nodes = nodes(3);
+        let process = Process::on(&nodes);
+        process.0[0].settle(settle);
+        let builder = process.builder().ttl(SECOND).max_ttl(LONG);
+        let locks = builder.connect().await.unwrap();
+        nodes[0].forget();
+        let began = Instant::now();
+        // By then it is noticed, and not over.
+        sleep(2 * SECOND).await;
+        while locks.nodes()[0].voting != VotingStatus::Voting {
+            sleep(10 * MS).await;
+        }
+        waited.push(began.elapsed());
+    }
+    let longer = waited[1] - waited[0];
+    assert!(longer >= 5 * SECOND && longer < 7 * SECOND, "{waited:?}");
+}

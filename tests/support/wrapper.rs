@@ -52,6 +52,11 @@ pub(crate) trait Between: fmt::Debug + Send + Sync + 'static {
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         self.node().notifier()
     }
+
+    /// As of [`Node`].
+    fn settle_time(&self) -> Duration {
+        self.node().settle_time()
+    }
 }
 
 /// A node behind something.
@@ -72,7 +77,7 @@ impl<B: Between> Node for Wrapped<B> {
     }
 
     fn settle_time(&self) -> Duration {
-        self.0.node().settle_time()
+        self.0.settle_time()
     }
 
     fn state(&self) -> NodeState {

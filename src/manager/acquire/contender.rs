@@ -20,6 +20,7 @@ use crate::manager::target::LockTarget;
 use crate::manager::waiting::holder::Holder;
 use crate::manager::waiting::wait_times::Waiter;
 use crate::metrics;
+use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKey;
 use crate::protocol::round::Verdict;
 
@@ -210,7 +211,7 @@ impl<'a> Contender<'a> {
 
     /// Of several keys, passes the turns of all except the one in the way.
     fn narrow_turn(&mut self) {
-        if self.target.are_several() {
+        if self.target.are_several() && !mutant::is(Mutant::TurnKeptWhileWaiting) {
             let turn = self.turn.take().zip(self.blocking.as_ref());
             let turn = turn.and_then(|(turn, key)| turn.keep_only(key.as_str()));
             self.turn = turn.inspect(|turn| turn.set_leaving(false));

@@ -8,6 +8,7 @@ use crate::manager::guard::LockGuard;
 use crate::manager::lease::held::{Passed, Turn};
 use crate::manager::queue::{Seat, SentAway};
 use crate::manager::shared::Shared;
+use crate::mutant::{self, Mutant};
 
 /// The value that a waiter is called with. Dropped, it passes on or is released.
 pub(crate) enum Called {
@@ -46,7 +47,8 @@ impl Future for LockSeat<'_> {
 
 impl Drop for LockSeat<'_> {
     fn drop(&mut self) {
-        if let Some(passed) = self.inner.leave() {
+        let passed = self.inner.leave();
+        if let Some(passed) = passed.filter(|_| !mutant::is(Mutant::LockLostOnCancel)) {
             drop(Called::new(self.shared, passed));
         }
     }

@@ -20,6 +20,7 @@ use crate::manager::error::loss::LossReason;
 use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::settings::hand_off::HandOff;
 use crate::moment::Moment;
+use crate::mutant::{self, Mutant};
 use crate::protocol::renewal::{LeaseNodes, Step};
 
 /// What changes about a lock while it is held.
@@ -228,6 +229,7 @@ impl LeaseState {
                 effects.next = Some(self.deadline);
                 return effects;
             }
+            Phase::Released if mutant::is(Mutant::RenewalAfterRelease) => {}
             Phase::Lost(_) | Phase::Released => return effects,
         }
         let all = 0..self.nodes.nodes();
@@ -255,7 +257,10 @@ impl LeaseState {
     /// Takes in the result of a command to `node` that may have set our token.
     pub(super) fn reply(&mut self, node: usize, effect: NodeEffect, now: Moment) -> Effects {
         // Before the reply is looked at: a reply after the deadline moves nothing, because a loss is final.
-        let mut effects = self.check(now);
+        let mut effects = match mutant::is(Mutant::LossNotFinal) {
+            true => Effects::default(),
+            false => self.check(now),
+        };
         self.nodes.end(node);
         effect.apply(node, &mut self.nodes);
         match self.phase {
@@ -297,7 +302,10 @@ impl LeaseState {
         }
         let held_for = now.since(self.since);
         self.nodes.begin_anew(now);
-        self.deadline = self.nodes.deadline();
+        self.deadline = match mutant::is(Mutant::HandOffPastValidity) {
+            true => now + self.ttl,
+            false => self.nodes.deadline(),
+        };
         self.tenant += 1;
         self.guards = 1;
         self.since = now;

@@ -13,6 +13,7 @@ use crate::manager::nodes::fences::FenceCounts;
 use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::moment::Moment;
+use crate::mutant::{self, Mutant};
 use crate::namespace::Namespace;
 use crate::node::{
     AcquireReply, ClusterConfig, ExtendReply, Fence, Node, NodeError, NodeErrorKind, NodeFuture,
@@ -166,7 +167,7 @@ impl NodeSet {
 
     /// Whether a vote counts that comes now, in reply to a command sent at `sent`.
     pub(crate) fn in_time(&self, sent: Moment) -> bool {
-        self.clock.now().since(sent) <= self.latest_vote
+        self.clock.now().since(sent) <= self.latest_vote || mutant::is(Mutant::LateVoteCounts)
     }
 
     /// How long votes are waited for: later ones would not count.
@@ -246,7 +247,8 @@ impl NodeSet {
             let before = patient;
             patient = !self.voting.is_blocked() && self.until_votes().len() >= needed;
             // A caller that need not fail fast has waited for the nodes that are down by then.
-            if before && !patient && (fails_fast || timer.is_elapsed()) {
+            let anew = fails_fast || timer.is_elapsed() || mutant::is(Mutant::BootstrapNeverEnds);
+            if before && !patient && anew {
                 timer.as_mut().reset(Instant::now() + self.connect_timeout);
             }
             if timer.is_elapsed() && !patient {
@@ -308,6 +310,9 @@ impl NodeSet {
     ) -> NodeEffect {
         match reply {
             Ok(ExtendReply::Extended | ExtendReply::Refilled) => self.after_set(sent),
+            Ok(ExtendReply::Quarantined) if mutant::is(Mutant::QuarantinedExtensionCounts) => {
+                self.after_set(sent)
+            }
             Ok(ExtendReply::Quarantined) => {
                 // Our token is there, to be carried when the node votes again or knows of leases as long.
                 self.voting.recheck(node);
@@ -344,6 +349,10 @@ impl NodeSet {
     }
 
     fn after_set(&self, sent: Moment) -> NodeEffect {
+        if mutant::is(Mutant::ExtensionCountsFromTheReply) {
+            let sent = self.clock.now();
+            return NodeEffect::Confirmed { sent };
+        }
         if self.in_time(sent) {
             NodeEffect::Confirmed { sent }
         } else {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::mutant::{self, Mutant};
+
 /// Whether holders get fencing tokens, and how long the nodes keep the counters.
 ///
 /// Every grant brings a [`FencingToken`](crate::FencingToken), with which the resource behind the lock tells a late
@@ -56,5 +58,8 @@ impl Default for Fencing {
 
 /// How long counters are kept by default, under locks of this ttl; also where fencing is off.
 pub(crate) fn usual(ttl: Duration) -> Duration {
+    if mutant::is(Mutant::CountersKeptForADay) {
+        return USUAL * 288;
+    }
     USUAL.max(ttl)
 }

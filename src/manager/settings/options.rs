@@ -9,6 +9,7 @@ use crate::manager::queue::Bounds;
 use crate::manager::settings::fencing::{Fencing, usual};
 use crate::manager::settings::hand_off::HandOff;
 use crate::manager::settings::restart_guard::RestartGuard;
+use crate::mutant::{self, Mutant};
 use crate::namespace::Namespace;
 use crate::node::{ClusterConfig, Node};
 use crate::protocol::quarantine::latest_vote;
@@ -166,7 +167,8 @@ impl Settings {
         let millis = u64::try_from(self.max_ttl.as_millis()).unwrap_or(u64::MAX);
         let longest = Duration::from_millis(millis);
         check_range("max_ttl", longest, MIN_TTL..=MAX_TTL)?;
-        ensure(ttl <= longest, "ttl", || {
+        let is_agreed = ttl <= longest || mutant::is(Mutant::TtlBeyondAgreed);
+        ensure(is_agreed, "ttl", || {
             format!(
                 "ttl is {ttl:?}, and max_ttl, the longest that any process uses with these nodes, is {longest:?}; use a shorter ttl, or raise max_ttl in all processes as the members of the nodes are changed"
             )

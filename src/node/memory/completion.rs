@@ -1,5 +1,6 @@
 //! The commands for idempotency keys: a lock or a record, and the completion of a request.
 
+use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKey;
 use crate::node::memory::records::Now;
 use crate::node::memory::store::Store;
@@ -83,7 +84,7 @@ impl Store {
         let slot = self.data.records.live(key, now);
         let known = slot.and_then(|slot| slot.record(now));
         let known = known.map(|known| known.ballot);
-        if known > Some(record.ballot) {
+        if known > Some(record.ballot) && !mutant::is(Mutant::BallotNotCompared) {
             // The writer of that record was told of ours, if ours was chosen.
             return request.chosen;
         }
@@ -96,6 +97,7 @@ impl Store {
         // A grant from before the last promotion does not count: a later grant may have been lost.
         let floor = self.data.counters.floor(request.release.keys.namespace());
         let ours = ours && record.ballot.get() > floor;
+        let ours = ours || mutant::is(Mutant::OvertakenRunIsStored);
         let right = same || ours || request.chosen;
         if right {
             self.data.records.put(key, record.clone(), now);

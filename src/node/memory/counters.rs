@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::moment::Moment;
+use crate::mutant::{self, Mutant};
 use crate::namespace::{Namespace, NodeKey, NodeKeys};
 use crate::node::memory::records::Now;
 use crate::node::{Fence, NodeError, unmarked};
@@ -110,6 +111,9 @@ impl Counters {
         for value in [&mut mark.highest, &mut mark.floor] {
             let usable = Some(*value).filter(|value| *value <= FencingToken::LAST_COUNTED);
             *value = usable.unwrap_or(0).max(floor);
+        }
+        if mutant::is(Mutant::OldCounterCounts) {
+            mark.floor = 0;
         }
     }
 

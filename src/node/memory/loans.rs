@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::moment::Moment;
+use crate::mutant::{self, Mutant};
 use crate::namespace::{Namespace, NodeKeys};
 use crate::node::{EndClaim, ReleaseRequest, VerifyRequest};
 use crate::token::{Claim, OwnerHash, OwnerToken};
@@ -49,7 +50,7 @@ impl Loans {
             }
         };
         let borrower = lent.loans.entry(claim.loan).or_insert_with(fresh);
-        borrower.id == claim.borrower
+        borrower.id == claim.borrower || mutant::is(Mutant::LoanOfMany)
     }
 
     /// Ends a claim. `is_owned`: the owner still holds the lock.
@@ -76,7 +77,7 @@ impl Loans {
 
     /// Whether the lock of a release must stay, because a borrower is at work; if none is, its loans are forgotten.
     pub(super) fn is_borrowed(&mut self, request: &ReleaseRequest, now: Moment) -> bool {
-        if !request.lent {
+        if !request.lent || mutant::is(Mutant::ReleasedUnderBorrower) {
             return false;
         }
         let lock = &lock_of(&request.keys, OwnerHash::of(&request.token));

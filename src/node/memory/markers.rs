@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::mutant::{self, Mutant};
 use crate::namespace::Namespace;
 use crate::node::{
     CheckInMode, CheckInReply, CheckInRequest, ClusterConfig, NodeError, PromoteRequest,
@@ -107,7 +108,7 @@ impl Markers {
 
     /// The longest time for which a lock that is set under `config` counts.
     pub(super) fn longest(&self, namespace: &Namespace, config: &ClusterConfig) -> Duration {
-        if !config.guarded {
+        if !config.guarded || mutant::is(Mutant::LongerLeaseGranted) {
             return Duration::MAX;
         }
         let marker = self.markers.get(namespace.root());
@@ -173,6 +174,7 @@ impl Markers {
         };
         let meant =
             matches!(&marker.mode, Mode::Quarantined { id, .. } if *id == request.quarantine);
+        let meant = meant || mutant::is(Mutant::PromotionNotCompared);
         if !meant || marker.digest != request.config.digest {
             return false;
         }

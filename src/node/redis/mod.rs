@@ -84,6 +84,8 @@ mod info;
 mod listener;
 mod look;
 mod node;
+#[cfg(any(test, simulation))]
+mod patches;
 mod question;
 mod replicas;
 mod replies;

@@ -1,8 +1,13 @@
 //! The scripts: their pieces, and the hashes by which they are run.
 
+#[cfg(not(simulation))]
+use std::convert::identity as patched;
 use std::sync::OnceLock;
 
 use redis::Cmd;
+
+#[cfg(simulation)]
+use crate::node::redis::patches::patched;
 
 /// One script: its text and the hash it is run by.
 ///
@@ -136,19 +141,19 @@ impl Script {
         }
     }
 
+    fn text(&self) -> String {
+        patched(self.pieces.concat())
+    }
+
     fn hash(&self) -> &str {
-        let hash = || {
-            redis::Script::new(&self.pieces.concat())
-                .get_hash()
-                .to_owned()
-        };
+        let hash = || redis::Script::new(&self.text()).get_hash().to_owned();
         self.hash.get_or_init(hash)
     }
 
     /// The command that makes the script known to the server.
     pub(super) fn load(&self) -> Cmd {
         let mut cmd = redis::cmd("SCRIPT");
-        cmd.arg("LOAD").arg(self.pieces.concat());
+        cmd.arg("LOAD").arg(self.text());
         cmd
     }
 
@@ -163,7 +168,17 @@ impl Script {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::redis::patches::PATCHES;
     use crate::token::FencingToken;
+
+    #[test]
+    fn every_defect_of_a_script_has_one_place_in_it() {
+        let scripts = ALL.map(|script| script.pieces.concat());
+        for (mutant, right, _) in PATCHES {
+            let places = scripts.iter().map(|script| script.matches(right).count());
+            assert_eq!(places.max(), Some(1), "{mutant:?}: {right}");
+        }
+    }
 
     #[test]
     fn the_scripts_know_the_last_usable_fencing_token() {

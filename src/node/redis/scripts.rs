@@ -8,6 +8,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use crate::moment::Moment;
+use crate::mutant::{self, Mutant};
 use crate::namespace::Namespace;
 use crate::node::redis::replies::millis;
 pub(super) use crate::node::redis::script::{
@@ -170,7 +171,8 @@ fn give_back(
     }
     cmd.arg(beside);
     cmd.arg(request.token.expose());
-    if request.since.is_some_and(|since| since <= connected) {
+    let is_new = request.since.is_some_and(|since| since <= connected);
+    if is_new && !mutant::is(Mutant::NoTombstone) {
         cmd.arg(millis(TOMBSTONE));
     } else {
         cmd.arg("");

@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
 use crate::moment::Moment;
+use crate::mutant::{self, Mutant};
 use crate::node::redis::confirmation::{Address, Confirmation, Place};
 use crate::node::redis::connect_failure::{ConnectFailure, random};
 use crate::node::redis::connection::Connection;
@@ -157,6 +158,9 @@ impl Sentinels {
 
     /// Until when the server is confirmed; `None` if most Sentinels do not name it at all.
     fn until(&self, run_id: &str, epoch: &str) -> Option<Moment> {
+        if mutant::is(Mutant::SentinelsNeverConfirm) {
+            return Some(Moment::from_nanos(u64::MAX));
+        }
         let confirmed = self.confirmation.borrow().confirmed(run_id, epoch)?;
         Some(confirmed + self.within)
     }

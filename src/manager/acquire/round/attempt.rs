@@ -21,6 +21,7 @@ use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
 use crate::manager::target::LockTarget;
 use crate::moment::Moment;
+use crate::mutant::{self, Mutant};
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{
     AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest, ReleaseRequest,
@@ -95,8 +96,9 @@ impl Attempt {
             // stands in for it, is above the ballots of all records.
             Purpose::Idempotent { .. } => Some(shared.counters_kept),
         };
+        let bare = !shared.config.guarded && mutant::is(Mutant::UnguardedAgreesToNothing);
         let request = AcquireRequest::new(keys.clone(), token, shared.terms.ttl)
-            .under(Some(Arc::clone(&shared.config)))
+            .under((!bare).then(|| Arc::clone(&shared.config)))
             .fenced(keep_fence.and_then(|keep| shared.proposal(keep)));
         // Before anything can leave: validity counts from here, for every node.
         let sent = shared.clock.now();
@@ -200,12 +202,18 @@ impl Attempt {
     /// The token that each node is believed to hold now that the round is granted.
     fn lease_nodes(&self) -> LeaseNodes {
         let mut holding = LeaseNodes::new(self.shared.terms, self.sent);
+        let sent = match mutant::is(Mutant::GrantCountsFromTheReply) {
+            true => self.shared.clock.now(),
+            false => self.sent,
+        };
         for node in 0..self.shared.nodes.len() {
             match self.round.vote(node) {
-                Some(Vote::Granted(_)) => holding.confirm(node, self.sent),
+                Some(Vote::Granted(_)) => holding.confirm(node, sent),
                 Some(Vote::Refused(_)) => holding.foreign(node, self.sent),
                 Some(Vote::Failed { owed: true }) => holding.unknown(node),
                 Some(Vote::Failed { owed: false } | Vote::Recorded(_)) => {}
+                None if mutant::is(Mutant::UnreadReplyForgotten)
+                    && !self.fanout.pending().any(|other| other == node) => {}
                 // All nodes are asked: its reply has not come, or has not been read.
                 None => holding.begin(node),
             }

@@ -6,6 +6,7 @@ use tokio::time::sleep;
 
 use crate::manager::acquire::round::attempt::Attempt;
 use crate::manager::error::acquire::AcquireError;
+use crate::mutant::{self, Mutant};
 use crate::node::{Fence, NodeError, NodeErrorKind, RaiseReply, RaiseRequest};
 use crate::protocol::fence::{FenceVerdict, agree};
 use crate::token::FencingToken;
@@ -27,6 +28,10 @@ impl Attempt {
             FenceVerdict::Agreed(token) => {
                 self.fence = Some(token);
                 self.shared.fences.count(true);
+                Ok(())
+            }
+            FenceVerdict::Open(token) if mutant::is(Mutant::FenceNotWrittenBack) => {
+                self.fence = Some(token);
                 Ok(())
             }
             FenceVerdict::Open(token) => {

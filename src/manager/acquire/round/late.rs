@@ -12,6 +12,7 @@ use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::command::Command;
 use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
+use crate::mutant::{self, Mutant};
 use crate::node::{AcquireReply, NodeError};
 
 /// Settles a lost round: releases the keys that were granted, and those that are granted late.
@@ -33,6 +34,7 @@ pub(crate) async fn settle_lost(
     fanout.until(sleep(shared.node_timeout));
     while let Some((node, reply)) = fanout.next().await {
         match reply {
+            _ if mutant::is(Mutant::LateGrantForgotten) => {}
             Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }) => release(&[node]),
             Err(error) if error.outcome_unknown() => release(&[node]),
             Ok(_) | Err(_) => {}

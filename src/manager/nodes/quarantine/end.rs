@@ -8,6 +8,7 @@ use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::quarantine::check_in::{IDLE, SOON, refused, votes};
 use crate::manager::nodes::voting::state::{Plan, Quarantine, State};
 use crate::moment::Moment;
+use crate::mutant::{self, Mutant};
 use crate::node::PromoteRequest;
 use crate::token::FencingToken;
 
@@ -53,6 +54,7 @@ async fn promote(set: &NodeSet, index: usize, quarantine: Quarantine, plan: Plan
         // No node knows how high the fencing tokens have come.
         FencingToken::proposed_at(set.clock.unix_micros()).max(plan.high_water)
     };
+    let floor = floor.filter(|_| !mutant::is(Mutant::MarkNotLearnt));
     let promotion = PromoteRequest::new(
         set.namespace.clone(),
         Arc::clone(&set.config),

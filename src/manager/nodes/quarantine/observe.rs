@@ -9,6 +9,7 @@ use crate::manager::nodes::quarantine::check_in::IDLE;
 use crate::manager::nodes::quarantine::end::try_promote;
 use crate::manager::nodes::voting::state::{End, Plan, Quarantine, State};
 use crate::moment::Moment;
+use crate::mutant::{self, Mutant};
 use crate::protocol::quarantine::{Census, Rule, Wait};
 
 /// What a node in quarantine answers.
@@ -31,7 +32,8 @@ pub(crate) async fn observe(set: &NodeSet, index: usize, found: Found) -> Durati
     let lasting = 2 * IDLE + set.node_timeout;
     let plan = quarantine.plan;
     // Trust that has ended since counts no more.
-    let is_trusted = set.voting.is_trusted(index, &quarantine);
+    let is_trusted =
+        set.voting.is_trusted(index, &quarantine) || mutant::is(Mutant::PlanOutlivesTrust);
     let holds = |plan: &Plan| now.since(plan.asked) <= lasting && (is_trusted || !plan.trusting);
     if let Some(plan) = plan.filter(holds) {
         return try_promote(set, index, quarantine, (plan, false), now).await;
@@ -50,6 +52,7 @@ pub(crate) async fn observe(set: &NodeSet, index: usize, found: Found) -> Durati
     let welcome = quarantine.unused && (others.intact > 0 || set.voting.is_intact());
     let trusted = welcome || set.voting.is_trusted(index, &quarantine);
     let over = quarantine.end.moment().is_some_and(|end| now >= end);
+    let over = over || mutant::is(Mutant::NoQuarantine);
     quarantine.plan = (over || trusted && from.is_some()).then_some(Plan {
         asked: now,
         known,
@@ -78,7 +81,7 @@ fn started_at(
     quarantine: &Quarantine,
 ) -> Option<Moment> {
     // A node that votes, or has, under our config proves that all have accepted it once.
-    if found.accepted || others.intact > 0 {
+    if found.accepted || others.intact > 0 || mutant::is(Mutant::ListNeedsNoAcceptance) {
         return Some(quarantine.since);
     }
     // Otherwise it begins when they have: until then the last of them may have granted to processes with another list.
@@ -135,6 +138,7 @@ fn duration(
     // leases by it.
     let settle = set.nodes.get(index).map(|node| node.settle_time());
     let settle = settle.filter(|settle| !settle.is_zero());
+    let settle = settle.filter(|_| !mutant::is(Mutant::FailoverNotSettled));
     let settle = settle.map(|settle| settle.saturating_add(set.terms.drift.of(settle)));
     Some(Wait {
         time: wait.time.saturating_add(settle.unwrap_or_default()),

@@ -11,6 +11,7 @@ use crate::manager::nodes::voting::state::{Foreign, Quarantine, State};
 use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::notified::notified_until;
 use crate::moment::Moment;
+use crate::mutant::{self, Mutant};
 use crate::node::{NodeError, NodeErrorKind};
 
 /// What is known of the votes of all nodes.
@@ -358,7 +359,7 @@ impl VotingStatuses {
 
     /// Whether nothing may be granted or extended, because a node serves processes with another list.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked.load(Ordering::Acquire)
+        self.blocked.load(Ordering::Acquire) && !mutant::is(Mutant::ForeignNodeCostsAVote)
     }
 
     /// Since when all nodes are known to have accepted the list, or a quorum, if it is being put in place of another.
