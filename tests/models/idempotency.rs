@@ -17,7 +17,7 @@
 //! later ([`lease`](crate::lease) has those); a token is written back in the step in which the round is judged
 //! ([`fence`](crate::fence) has the steps); a node remembers its last grant for ever. Not covered: nodes in quarantine,
 //! the fingerprint of requests; and locks that end on a node before their time (its clock was set forward) where the
-//! quorum masks no loss: there the last test shows how responses may then differ.
+//! quorum masks no loss: one of the tests shows how responses may then differ.
 
 mod steps;
 
