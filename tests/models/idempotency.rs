@@ -12,12 +12,12 @@
 //! the new one; and a record keeps the end that was decided once.
 //!
 //! Bounds: three nodes; three callers, two of them at a time, without time; or two with clocks that go from 0 to 1 and
-//! records that are kept for one; or two and a node that forgets, which the quorum masks. Abstracted: replies arrive
-//! when the command ran, or not at all; commands that were given up do not run later ([`lease`](crate::lease) has
-//! those); a token is written back in the step in which the round is judged ([`fence`](crate::fence) has the steps); a
-//! node remembers its last grant for ever. Not covered: nodes in quarantine, the fingerprint of requests; and locks
-//! that end on a node before their time (its clock was set forward) where the quorum masks no loss: there the last test
-//! shows how responses may then differ.
+//! records that are kept for one, also after a first that has its response; or two and a node that forgets, which the
+//! quorum masks. Abstracted: replies arrive when the command ran, or not at all; commands that were given up do not run
+//! later ([`lease`](crate::lease) has those); a token is written back in the step in which the round is judged
+//! ([`fence`](crate::fence) has the steps); a node remembers its last grant for ever. Not covered: nodes in quarantine,
+//! the fingerprint of requests; and locks that end on a node before their time (its clock was set forward) where the
+//! quorum masks no loss: one of the tests shows how responses may then differ.
 
 mod steps;
 
