@@ -264,5 +264,6 @@ fn who_works_elsewhere_is_told_that_the_runtime_of_the_manager_has_ended() {
     drop(guard);
     assert_idle(&locks);
     let report = away.block_on(locks.shutdown(Duration::ZERO));
-    assert_eq!((report.held, report.expiring), (0, 2));
+    // What ran was released from where it ran; the guard had nobody left to release it.
+    assert_eq!((report.held, report.expiring), (0, 1));
 }
