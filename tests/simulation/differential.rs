@@ -262,7 +262,7 @@ fn number_from(variable: &str) -> Option<u64> {
 }
 
 fn compare(kind: Kind) {
-    let calls = number_from("REDLOCK_DIFFERENTIAL_CALLS").unwrap_or(8_000);
+    let calls = number_from("REDLOCK_DIFFERENTIAL_CALLS").unwrap_or(4_000);
     let first = number_from("REDLOCK_DIFFERENTIAL_SEED");
     let first = first.unwrap_or_else(|| getrandom::u64().unwrap() >> 20);
     println!("{kind:?}: REDLOCK_DIFFERENTIAL_SEED={first}");
