@@ -152,7 +152,11 @@ fn one_place(place: u32, nodes: Nodes, first: &Settings, rolls: &mut Rolls) -> P
     let mut own = first.clone();
     if nodes == Nodes::Overlapping {
         let count = first.nodes.len() as u32;
-        let from = if place % 2 == 0 { 0 } else { count - 3 };
+        let from = if place.is_multiple_of(2) {
+            0
+        } else {
+            count - 3
+        };
         own.nodes = (from..from + 3).collect();
         own.lazy = rolls.percent(40);
         // One that lists have in common may forget once, if this is so.

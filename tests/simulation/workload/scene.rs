@@ -66,6 +66,10 @@ pub(super) struct Live {
 #[derive(Clone, Debug)]
 pub(super) struct Lost {
     /// Its marker when it had lost it: not known before it is up.
+    #[expect(
+        clippy::option_option,
+        reason = "not known, and known to have none, are two"
+    )]
     pub(super) marker: Option<Option<String>>,
     /// The marker had no identity since.
     pub(super) was_bare: bool,

@@ -44,8 +44,7 @@ fn look_at_holders(scene: &Scene) {
             drift,
             ..
         } = *live;
-        let about = &state.history.holders[holder];
-        let (owner, replicas) = (&about.owner, scene.settings(about.process).replicas);
+        let owner = &state.history.holders[holder].owner;
         let nodes = backing(scene, live, owner, &mut seen);
         let left = live.handle.remaining().as_micros() as u64;
         // Those that are down count as if they had it.
@@ -55,18 +54,21 @@ fn look_at_holders(scene: &Scene) {
             left,
             quorum,
             nodes,
-            may_go: may_go || replicas == Replicas::Required,
+            may_go,
             drift,
         };
         state.history.push(at, What::Sample(sample));
     }
 }
 
-/// Whether a replica may count on another end of a lock than its master, whose clock was set.
+/// Whether some process, which may be that of a lender, has a lock only where a replica acknowledges it; or a replica may
+/// count on another end of a lock than its master, whose clock was set.
 fn replicas_differ(scene: &Scene) -> bool {
     let groups = &scene.world.topology().groups;
     let is_set = |fault: &Fault| matches!(fault, Fault::HostStep { .. });
-    groups.iter().any(|group| group.replicas > 0) && scene.plan.faults().any(is_set)
+    let mut all = scene.plan.all_settings();
+    let is_asked = all.any(|settings| settings.replicas == Replicas::Required);
+    is_asked || groups.iter().any(|group| group.replicas > 0) && scene.plan.faults().any(is_set)
 }
 
 /// Locks that nobody holds, each with its owner, and since when.
