@@ -26,8 +26,7 @@ struct Watch {
 
 impl Watch {
     fn suspend(&self, span: Duration) {
-        let span = u64::try_from(span.as_secs()).unwrap();
-        self.asleep.fetch_add(span, Ordering::SeqCst);
+        self.asleep.fetch_add(span.as_secs(), Ordering::SeqCst);
     }
 
     fn asleep(&self) -> Duration {

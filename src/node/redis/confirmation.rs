@@ -5,7 +5,6 @@
 //! some time or later, every process that hears another server from most of them hears it after that time.
 
 use crate::moment::Moment;
-use crate::node::redis::error::scrub;
 
 /// Where a Sentinel says that the master is.
 pub(super) type Address = (String, u16);
@@ -231,8 +230,6 @@ impl Confirmation {
                 (Some(_), None) if self.is_double(index) => DOUBLE.to_owned(),
                 (Some((asked, statement)), None) => {
                     let (host, port) = &statement.place.address;
-                    // The Sentinel's own text, which may be anything.
-                    let host = scrub(host);
                     match *asked > since {
                         true => format!("says {host}:{port}"),
                         false => format!("has not answered since it said {host}:{port}"),

@@ -52,7 +52,8 @@ fn acquired(value: &Value, config: &ClusterConfig) -> bool {
         return judged(value, read);
     };
     match (&read, items.as_slice()) {
-        (Ok(AcquireReply::Granted { fence }), [Value::Int(1), token]) => {
+        (Ok(AcquireReply::Granted { fence }), [Value::Int(1), token])
+        | (Ok(AcquireReply::Promised { fence, .. }), [Value::Int(3), token, ..]) => {
             assert_token(*fence, token);
         }
         (Ok(AcquireReply::Held(holder)), [Value::Int(0), ..]) => assert!(holder.key.is_some()),
@@ -61,9 +62,6 @@ fn acquired(value: &Value, config: &ClusterConfig) -> bool {
             assert_eq!(*body, Value::BulkString(record.body.to_vec()));
             let written = record.until.to_string();
             assert_eq!(*until, Value::BulkString(written.into_bytes()));
-        }
-        (Ok(AcquireReply::Promised { fence, .. }), [Value::Int(3), token, ..]) => {
-            assert_token(*fence, token);
         }
         (Ok(other), _) => panic!("{value:?} is no {other:?}"),
         (Err(_), _) => {}

@@ -14,6 +14,9 @@ use crate::node::redis::shared::Shared;
 use crate::node::redis::transport::Multiplexed;
 use crate::task;
 
+/// The longest name of a host that there is.
+const LONGEST_HOST: usize = 253;
+
 /// Starts a task for each Sentinel of a node, which ends when the node is closed.
 pub(super) fn begin(shared: &Arc<Shared>, context: &NodeContext) {
     if let Some(sentinels) = shared.target.way.sentinels() {
@@ -117,6 +120,13 @@ pub(super) fn read_replies(replies: Vec<Value>) -> Result<Statement, AskError> {
     let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
     let address: Option<Address> = redis::from_redis_value(next()?).map_err(RedisError::from)?;
     let (host, port) = address.ok_or(AskError::Unknown)?;
+    if host.len() > LONGEST_HOST || !host.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let garbled = (
+            ErrorKind::UnexpectedReturnType,
+            "the address that it told is none",
+        );
+        return Err(RedisError::from(garbled).into());
+    }
     let address = (host.to_ascii_lowercase(), port);
     let fields: HashMap<String, String> =
         redis::from_redis_value(next()?).map_err(RedisError::from)?;

@@ -54,10 +54,10 @@ fn first_wait(list: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn whole_seconds(value: &[u8]) -> Option<u64> {
-    let digits = match value {
-        [b'"', digits @ .., b'"'] => digits,
-        digits => digits,
-    };
+    let quoted = value
+        .strip_prefix(b"\"")
+        .and_then(|rest| rest.strip_suffix(b"\""));
+    let digits = quoted.unwrap_or(value);
     let mut seconds: Option<u64> = None;
     for digit in digits {
         let digit = char::from(*digit).to_digit(10)?;

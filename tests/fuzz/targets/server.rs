@@ -160,91 +160,93 @@ impl Secrets {
     }
 }
 
-/// Every command there is, each with the reply that would be sound.
+/// Every command there is, each with the reply that would be sound. Whether any made sense.
 async fn talk(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
-    let (token, config) = (secrets.token, Arc::new(ClusterConfig::new("ours", TTL)));
-    let fence = Fence::new(FencingToken::new(1 << 60).unwrap(), TTL);
-    let owner = OwnerHash::parse(b"63e83b92a1574efe6e48e80c871398bbd84aeecb").unwrap();
-    let claim = Claim::new(1, token, TTL);
-    let mut sense = 0;
-    let mut note = |makes_sense: bool| sense += usize::from(makes_sense);
+    let introduced = introduce(node, world, secrets).await;
+    let extended = extend(node, world, secrets).await;
+    let lent = lend(node, world, secrets).await;
+    introduced | extended | lent | keep(node, world, secrets).await
+}
 
+async fn introduce(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
     world
         .sound
         .set("*4\r\n:1\r\n:60000\r\n$1\r\n5\r\n$0\r\n\r\n");
-    let mode = CheckInMode::Normal;
-    let check_in = CheckInRequest::new(
-        Namespace::default(),
-        Arc::clone(&config),
-        "id".to_owned(),
-        mode,
-    );
-    note(secrets.judge(node.check_in(check_in)).await);
+    let (namespace, mode) = (Namespace::default(), CheckInMode::Normal);
+    let check_in = CheckInRequest::new(namespace, config(), "id".to_owned(), mode);
+    let known = secrets.judge(node.check_in(check_in)).await;
     world.sound.set(":1\r\n");
-    let promote = PromoteRequest::new(
-        Namespace::default(),
-        Arc::clone(&config),
-        "id".to_owned(),
-        None,
-    );
-    note(secrets.judge(node.promote(promote)).await);
+    let promote = PromoteRequest::new(Namespace::default(), config(), "id".to_owned(), None);
+    known | secrets.judge(node.promote(promote)).await
+}
+
+async fn extend(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
+    let token = secrets.token;
     world
         .sound
         .set("*2\r\n:1\r\n$19\r\n1152921504606846976\r\n");
-    let acquire = AcquireRequest::new(key(0), token, TTL).fenced(Some(fence));
-    let acquire = acquire.under(Some(Arc::clone(&config)));
-    note(secrets.judge(node.acquire(acquire.clone())).await);
+    let granted = secrets.judge(node.acquire(acquire(token))).await;
     world.sound.set(":1\r\n");
-    note(
-        secrets
-            .judge(node.raise(RaiseRequest::new(key(0), token, fence)))
-            .await,
-    );
+    let raise = RaiseRequest::new(key(0), token, fence());
+    let raised = secrets.judge(node.raise(raise)).await;
     world.sound.set("*3\r\n:1\r\n:1\r\n:2\r\n");
     let locks = [0, 1].map(|number| ExtendRequest::new(key(number), token, TTL, true));
-    let extended = timeout(DEADLINE, node.extend(Arc::from(locks))).await;
-    match extended {
+    let extended = match timeout(DEADLINE, node.extend(Arc::from(locks))).await {
         Ok(Ok(replies)) => {
             assert_eq!(replies.len(), 2);
             replies
                 .iter()
                 .filter_map(|reply| reply.as_ref().err())
                 .for_each(|error| secrets.check(error));
-            note(replies.iter().any(Result::is_ok));
+            replies.iter().any(Result::is_ok)
         }
-        Ok(Err(error)) => secrets.check(&error),
-        Err(_) => {}
-    }
+        Ok(Err(error)) => {
+            secrets.check(&error);
+            false
+        }
+        Err(_) => false,
+    };
+    granted | raised | extended
+}
+
+async fn lend(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
+    let owner = OwnerHash::parse(b"63e83b92a1574efe6e48e80c871398bbd84aeecb").unwrap();
+    let claim = Claim::new(1, secrets.token, TTL);
     world.sound.set("*2\r\n:1\r\n:5000\r\n");
     let verify = VerifyRequest::new(key(0), owner, None).claiming(claim);
-    note(secrets.judge(node.verify(verify)).await);
+    let verified = secrets.judge(node.verify(verify)).await;
     world.sound.set(":1\r\n");
-    note(
-        secrets
-            .judge(node.end_claim(EndClaim::new(key(0), owner, claim, true)))
-            .await,
-    );
+    let end = EndClaim::new(key(0), owner, claim, true);
+    verified | secrets.judge(node.end_claim(end)).await
+}
+
+async fn keep(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
+    let token = secrets.token;
     world.sound.set("*2\r\n:1\r\n:3\r\n");
     let release = ReleaseRequest::new(key(0), token, true);
-    note(secrets.judge(node.release(release.clone())).await);
+    let released = secrets.judge(node.release(release.clone())).await;
     world.sound.set("*3\r\n:3\r\n$1\r\n7\r\n:1700000000000\r\n");
-    note(
-        secrets
-            .judge(node.recall(RecallRequest::new(acquire, true, TTL)))
-            .await,
-    );
+    let recall = RecallRequest::new(acquire(token), true, TTL);
+    let recalled = secrets.judge(node.recall(recall)).await;
     world.sound.set("*2\r\n:1\r\n:0\r\n");
-    let record = Record::new(
-        FencingToken::new(7).unwrap(),
-        "done".into(),
-        4_102_444_800_000,
-    );
-    note(
-        secrets
-            .judge(node.complete(CompleteRequest::new(release, Some(record))))
-            .await,
-    );
-    sense > 0
+    let ballot = FencingToken::new(7).unwrap();
+    let record = Record::new(ballot, "done".into(), 4_102_444_800_000);
+    let complete = CompleteRequest::new(release, Some(record));
+    released | recalled | secrets.judge(node.complete(complete)).await
+}
+
+fn config() -> Arc<ClusterConfig> {
+    Arc::new(ClusterConfig::new("ours", TTL))
+}
+
+fn fence() -> Fence {
+    Fence::new(FencingToken::new(1 << 60).unwrap(), TTL)
+}
+
+fn acquire(token: OwnerToken) -> AcquireRequest {
+    AcquireRequest::new(key(0), token, TTL)
+        .fenced(Some(fence()))
+        .under(Some(config()))
 }
 
 /// What the server says: bytes of the input for each command, and the sound reply once they are used up.
