@@ -32,8 +32,8 @@ impl Clocks {
         preload::library(dir, "clock", include_str!("clock.c"), &[])
     }
 
-    /// Clocks that are right, for a program that is started with this [`library`](Self::library). `file` says later what
-    /// they show.
+    /// Clocks that are right, for a program that is started with this [`library`](Self::library). `file` says later
+    /// what they show.
     pub fn new(file: PathBuf, library: PathBuf) -> Self {
         fs::write(&file, [0; 40]).unwrap();
         Self { file, library }

@@ -14,8 +14,8 @@ use crate::moment::Moment;
 use crate::node::ExtendRequest;
 use crate::token::{Owner, OwnerToken};
 
-/// Looks after the locks of a manager until it is gone. Dropped before, which its runtime does when it ends, it ends the
-/// manager: callers on other runtimes would wait in vain to be told of a loss.
+/// Looks after the locks of a manager until it is gone. Dropped before, which its runtime does when it ends, it ends
+/// the manager: callers on other runtimes would wait in vain to be told of a loss.
 pub(crate) fn watch(
     shared: Weak<Shared>,
     registry: Arc<Registry>,

@@ -6,7 +6,7 @@ use crate::dice::Dice;
 /// What happens. In each of them processes are cut off from nodes, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scene {
-    /// Processes are stopped, most of the time for longer than their leases last, and some are killed and started again.
+    /// Processes are stopped, most of the time for longer than their leases last, and some are killed and started anew.
     Pauses,
     /// Processes are stopped as on a host that is suspended: a clock that does not count that stands still meanwhile.
     Suspends,

@@ -199,32 +199,70 @@ pub(super) fn set_info(_: &mut Server, call: &Call<'_>) -> Reply {
 
 /// Of filters it knows `ID`.
 pub(super) fn kill(server: &mut Server, call: &Call<'_>) -> Reply {
-    let mut wanted = None;
-    let mut words = &call.words[2..];
+    let words = &call.words[2..];
     if words.len() == 1 {
         return Reply::error("ERR No such client");
     }
+    let wanted = match server.settings.flavor {
+        Flavor::Redis => last_id(words),
+        Flavor::Valkey => all_ids(words),
+    };
+    let wanted = match wanted {
+        Ok(wanted) => wanted,
+        Err(error) => return error,
+    };
+    // It skips the one that asks.
+    let found: Vec<_> = server
+        .clients
+        .iter()
+        .filter(|(connection, client)| {
+            **connection != call.connection && wanted.contains(&client.id)
+        })
+        .map(|(connection, _)| *connection)
+        .collect();
+    let count = i64::try_from(found.len()).unwrap();
+    for connection in found {
+        server.close(connection);
+    }
+    Reply::Int(count)
+}
+
+const NO_ID: Reply = Reply::Error(Cow::Borrowed(b"ERR client-id should be greater than 0"));
+
+/// Each filter has one id, and the last one counts.
+fn last_id(mut words: &[&[u8]]) -> Result<Vec<i64>, Reply> {
+    let mut wanted = Vec::new();
     while let [filter, value, rest @ ..] = words {
         if !filter.eq_ignore_ascii_case(b"id") {
-            return SYNTAX;
+            return Err(SYNTAX);
         }
-        wanted = integer(value).filter(|id| *id > 0);
-        if wanted.is_none() {
-            return Reply::error("ERR client-id should be greater than 0");
-        }
+        wanted = vec![integer(value).filter(|id| *id > 0).ok_or(NO_ID)?];
         words = rest;
     }
-    if !words.is_empty() {
-        return SYNTAX;
+    if words.is_empty() {
+        Ok(wanted)
+    } else {
+        Err(SYNTAX)
     }
-    // It skips the one that asks.
-    let mut clients = server.clients.iter();
-    let found = clients.find(|(_, client)| Some(client.id) == wanted);
-    match found.map(|(connection, _)| *connection) {
-        Some(connection) if connection != call.connection => {
-            server.close(connection);
-            Reply::Int(1)
+}
+
+/// A filter has as many ids as there are numbers behind it, and all count.
+fn all_ids(mut words: &[&[u8]]) -> Result<Vec<i64>, Reply> {
+    let mut wanted = Vec::new();
+    while let [filter, rest @ ..] = words {
+        if !filter.eq_ignore_ascii_case(b"id") || rest.is_empty() {
+            return Err(SYNTAX);
         }
-        _ => Reply::Int(0),
+        words = rest;
+        while let [value, rest @ ..] = words
+            && let Some(id) = integer(value)
+        {
+            if id < 1 {
+                return Err(NO_ID);
+            }
+            wanted.push(id);
+            words = rest;
+        }
     }
+    Ok(wanted)
 }

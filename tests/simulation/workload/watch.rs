@@ -61,8 +61,8 @@ fn look_at_holders(scene: &Scene) {
     }
 }
 
-/// Whether some process, which may be that of a lender, has a lock only where a replica acknowledges it; or a replica may
-/// count on another end of a lock than its master, whose clock was set.
+/// Whether some process, which may be that of a lender, has a lock only where a replica acknowledges it; or a replica
+/// may count on another end of a lock than its master, whose clock was set.
 fn replicas_differ(scene: &Scene) -> bool {
     let groups = &scene.world.topology().groups;
     let is_set = |fault: &Fault| matches!(fault, Fault::HostStep { .. });

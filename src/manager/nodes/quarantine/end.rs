@@ -14,8 +14,8 @@ use crate::token::FencingToken;
 
 /// Promotes a node whose quarantine is over, together with others where none votes. Returns when to ask again.
 ///
-/// The others are asked at once if the plan `is_new`; not again, for nodes that cannot be promoted would be asked without
-/// a pause.
+/// The others are asked at once if the plan `is_new`; not again, for nodes that cannot be promoted would be asked
+/// without a pause.
 pub(crate) async fn try_promote(
     set: &NodeSet,
     index: usize,
