@@ -132,7 +132,7 @@ const EXPIRED: Duration = Duration::from_secs(2 * TTL.as_secs() + 4);
 /// By then nodes that may have forgotten locks vote again: the longest ttl of any process is over.
 const QUARANTINE: Duration = Duration::from_secs(70);
 /// More often than this nothing is polled.
-const MOST: usize = 2_000;
+const MOST: usize = 200;
 
 /// Drops each of `operations` at every moment and every gate.
 ///
