@@ -24,6 +24,7 @@ mod loans;
 mod members;
 mod old_data;
 mod overlap;
+mod promotion;
 mod queue;
 mod release;
 mod restart;

@@ -215,8 +215,8 @@ impl NodeSet {
     }
 
     /// Waits until a quorum of nodes votes, and all that were to be trusted or taken over are: for as long as
-    /// quarantines last, and otherwise until `end`, or for the connect time-out after a quarantine in the midst of
-    /// which too many nodes went down.
+    /// quarantines last, and otherwise until `end`, or for the connect time-out, and not less than it takes to end
+    /// them, after quarantines that are over or in the midst of which too many nodes went down.
     ///
     /// # Errors
     ///
@@ -245,11 +245,11 @@ impl NodeSet {
                 return Ok(());
             }
             let before = patient;
-            patient = !self.voting.is_blocked() && self.until_votes().len() >= needed;
+            patient = !self.voting.is_blocked() && self.quorum_in().is_some();
             // A caller that need not fail fast has waited for the nodes that are down by then.
             let anew = fails_fast || timer.is_elapsed() || mutant::is(Mutant::BootstrapNeverEnds);
             if before && !patient && anew {
-                timer.as_mut().reset(Instant::now() + self.connect_timeout);
+                timer.as_mut().reset(Instant::now() + self.grace());
             }
             if timer.is_elapsed() && !patient {
                 return Err(self.not_voting());
@@ -262,6 +262,15 @@ impl NodeSet {
                 () = sleep(LOOK) => {}
             }
         }
+    }
+
+    /// How much longer nodes are awaited that were to vote.
+    fn grace(&self) -> Duration {
+        if self.until_votes().len() < self.terms.quorum.needed() {
+            return self.connect_timeout;
+        }
+        // They are up, and their quarantines are over.
+        self.connect_timeout.max(ENDING + self.node_timeout)
     }
 
     /// The error that names all nodes which do not vote.
@@ -376,5 +385,8 @@ pub(crate) fn no_answer(limit: Duration) -> NodeError {
     )
 }
 
+/// How long nodes may take from the end of their quarantine to their vote: they are promoted together where none votes,
+/// which each is asked about once a second.
+const ENDING: Duration = Duration::from_secs(2);
 /// How often the connections are looked at while nodes are awaited.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);

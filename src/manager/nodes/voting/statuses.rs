@@ -425,6 +425,7 @@ impl VotingStatuses {
         let nodes = self.nodes().filter(|node| up(*node));
         let waits = nodes.filter_map(|node| match self.get(node) {
             State::Voting => Some(Duration::ZERO),
+            State::Quarantined(_) if self.is_exempt(node) => Some(Duration::ZERO),
             State::Quarantined(quarantine) => quarantine.end.moment().map(|end| end.since(now)),
             State::Unknown | State::Foreign(_) => None,
         });
