@@ -164,7 +164,7 @@ cargo-fuzz:
 # In the build of the simulator: in no other does the code have the places where a defect can be switched on.
 mutants: export RUSTFLAGS := $(RUSTFLAGS) $(SIM_FLAGS)
 mutants: export CARGO_TARGET_DIR := $(SIM_TARGET)
-mutants: servers
+mutants: usual-servers
 	$(CARGO) test --profile simulation --all-features --test mutants -- --nocapture --test-threads 1
 
 # Each feature by itself, because features only add and nobody tries them alone.
