@@ -24,6 +24,21 @@ pub(super) async fn connect(
     connection.await.map(Multiplexed::from)
 }
 
+/// A connection over `stream`, and its driver, for tests.
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+pub(super) async fn over(
+    stream: tokio::io::DuplexStream,
+    info: &redis::RedisConnectionInfo,
+    config: AsyncConnectionConfig,
+) -> (Multiplexed, impl Future<Output = ()>) {
+    let made = redis::aio::MultiplexedConnection::new_with_config(info, stream, config).await;
+    let (connection, driver) = made.unwrap();
+    #[cfg(simulation)]
+    let connection = Multiplexed::from(connection);
+    (connection, driver)
+}
+
 #[cfg(simulation)]
 mod simulated {
     use std::ops::{Deref, DerefMut};
