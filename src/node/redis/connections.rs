@@ -274,7 +274,7 @@ mod tests {
             .set_protocol(ProtocolVersion::RESP2)
             .set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new();
-        let (multiplexed, _driver) = over(ours, &info, config).await;
+        let multiplexed = over(ours, info, config).await;
         let seen = Seen {
             info: Info::default(),
             identity: None,

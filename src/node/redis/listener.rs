@@ -233,9 +233,7 @@ mod tests {
             .set_protocol(ProtocolVersion::RESP3)
             .set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let (connection, driver) = over(ours, &info, config).await;
-        tokio::spawn(driver);
-        (connection, pings)
+        (over(ours, info, config).await, pings)
     }
 
     #[tokio::test(start_paused = true)]
