@@ -423,6 +423,29 @@ async fn a_bootstrap_ends_in_time_while_a_node_comes_and_goes() {
     flaps.abort();
 }
 
+/// The same for one that forgets whenever it goes: it is about to vote, and then it does not answer, without end.
+#[tokio::test(start_paused = true)]
+async fn a_bootstrap_ends_in_time_while_a_node_comes_and_forgets() {
+    let (nodes, _before) = three().await;
+    nodes[2].go_down();
+    let builder = LockManager::builder().nodes(nodes.iter().cloned());
+    let locks = builder.clock(TokioClock::new()).ttl(TTL).lazy().unwrap();
+    let forgets = nodes[1].clone();
+    let flaps = tokio::spawn(async move {
+        loop {
+            forgets.go_down();
+            sleep(1_500 * MS).await;
+            forgets.come_up();
+            sleep(200 * MS).await;
+            forgets.forget();
+            sleep(1_300 * MS).await;
+        }
+    });
+    let ended = timeout(Duration::from_secs(20), locks.bootstrap()).await;
+    assert!(ended.is_ok(), "it trusts nodes for ever");
+    flaps.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_bootstrap_that_is_dropped_promotes_no_node_later() {
     let (nodes, locks) = three().await;
