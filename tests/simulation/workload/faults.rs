@@ -155,7 +155,11 @@ pub(super) fn start(scene: &Scene, place: u32) {
 
 /// Everything works again.
 pub(super) fn heal(scene: &Scene) {
+    let misled = scene.world.misled();
     scene.world.apply(&Fault::HealAll);
+    for group in misled {
+        scene.note(What::Forgot { group, seen: true });
+    }
     let paused = std::mem::take(&mut scene.state().paused);
     for place in paused {
         scene.note(What::Resumed { place });

@@ -145,6 +145,14 @@ fn signed(mut response: Response<Body>, run: u64, work: &str) -> Response<Body> 
     response
 }
 
+/// Notes the idempotency key that a request has, if it has one.
+fn runs(scene: &Scene, parts: &Parts) {
+    let (process, call) = (World::current(), number(&parts.headers, CALL) as usize);
+    if let Some(run) = Idempotent::of(&parts.extensions) {
+        scene.granted(process, call, run.handle(), Kind::Work, None);
+    }
+}
+
 /// Does its work under whatever locks it has.
 fn handler(scene: &Arc<Scene>) -> Service {
     let scene = Arc::clone(scene);
@@ -156,9 +164,7 @@ fn handler(scene: &Arc<Scene>) -> Service {
             if let Ok(held) = Held::of(&parts.extensions) {
                 scene.granted(process, call, &held, Kind::Lock, None);
             }
-            if let Some(run) = Idempotent::of(&parts.extensions) {
-                scene.granted(process, call, run.handle(), Kind::Work, None);
-            }
+            runs(&scene, &parts);
             let work = work_of(&scene, &parts);
             let run = match parts.extensions.get::<Run>() {
                 Some(Run(run)) => *run,
@@ -177,6 +183,7 @@ fn charging(scene: &Arc<Scene>, inner: Service) -> Service {
         let (scene, inner) = (Arc::clone(&scene), inner.clone());
         async move {
             let (mut parts, body) = request.into_parts();
+            runs(&scene, &parts);
             let work = work_of(&scene, &parts);
             let run = scene.run(World::current(), &work);
             parts.extensions.insert(Run(run));
@@ -193,6 +200,7 @@ fn calling(scene: &Arc<Scene>, inner: Service) -> Service {
         let (scene, inner) = (Arc::clone(&scene), inner.clone());
         async move {
             let (parts, _) = request.into_parts();
+            runs(&scene, &parts);
             let work = work_of(&scene, &parts);
             let run = scene.run(World::current(), &work);
             let mut own = Request::new(Body::empty());

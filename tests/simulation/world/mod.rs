@@ -299,6 +299,11 @@ impl World {
         self.with(|state| state.host(host).is_up && !state.host(host).is_frozen)
     }
 
+    /// The groups whose address leads to a replica, which no Sentinel says.
+    pub(crate) fn misled(&self) -> Vec<u32> {
+        self.with(|state| state.misled())
+    }
+
     /// How many connections hosts have, of one process or all.
     pub(crate) fn connections(&self, process: Option<ProcessId>) -> usize {
         let is_of = |known: &network::Connection| {
