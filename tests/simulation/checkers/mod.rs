@@ -19,7 +19,7 @@ use std::fmt;
 
 use crate::plan::{Class, Plan};
 use crate::workload::history::{Event, History, Holder, What};
-use crate::world::Fault;
+use crate::world::{Fault, Memory};
 
 /// What breaks a promise.
 #[derive(Clone, Debug)]
@@ -54,6 +54,8 @@ pub(crate) struct Terms {
     pub(crate) jitter: BTreeSet<u32>,
     /// Nothing that was sent can arrive after its sender has given it up, and no server gets old data back.
     pub(crate) tidy: bool,
+    /// Nothing arrives twice, and no server gets old data back or counts on another time.
+    pub(crate) once: bool,
     /// No process and no server stands still, dies, or refuses to write.
     pub(crate) prompt: bool,
     /// All processes agree on their nodes.
@@ -92,6 +94,7 @@ impl Terms {
             }),
             jitter: jitter.collect(),
             tidy: plan.faults().all(is_tidy),
+            once: plan.faults().all(is_once),
             prompt: plan.faults().all(is_prompt),
             agreed: plan.agrees(),
         }
@@ -108,6 +111,7 @@ impl Terms {
             exact: true,
             jitter: BTreeSet::new(),
             tidy: true,
+            once: true,
             prompt: true,
             agreed: true,
         }
@@ -145,6 +149,23 @@ fn is_tidy(fault: &Fault) -> bool {
             | Fault::Suspend { .. }
             | Fault::HealAll
     )
+}
+
+/// Whether what was released stays so: what is late is void, as long as the server remembers that.
+fn is_once(fault: &Fault) -> bool {
+    match fault {
+        Fault::Crash { memory, .. } => matches!(memory, Memory::All | Memory::None),
+        Fault::Duplicate { .. }
+        | Fault::HostStep { .. }
+        | Fault::ReplicaLag { .. }
+        | Fault::ReplicaCut { .. }
+        | Fault::Promote { .. }
+        | Fault::Demote { .. }
+        | Fault::Opinion { .. }
+        | Fault::Failover { .. }
+        | Fault::Redirect { .. } => false,
+        _ => true,
+    }
 }
 
 /// Whether everything goes on.

@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::world::{Fault, Topology};
 
+/// For how many milliseconds counters of fencing tokens are kept unless it is set.
+pub(crate) const USUAL_KEEP: u64 = 300_000;
+
 /// Everything that happens in one world.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
@@ -71,7 +74,7 @@ pub(crate) struct Settings {
     pub(crate) mask: u32,
     /// `max_clock_skew` of the restart guard; none: it is off.
     pub(crate) skew: Option<u64>,
-    /// How long fencing counters are kept; none: no fencing tokens.
+    /// How long fencing counters are kept, [`USUAL_KEEP`] without being set; none: no fencing tokens.
     pub(crate) keep: Option<u64>,
     /// How often a lock is handed on, and for how long.
     pub(crate) passes: u32,

@@ -114,7 +114,7 @@ pub(super) fn server(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Ma
             let after = if unseen { 0 } else { 2_700 };
             made.add(0, Fault::EvictionPolicy { host, on: true });
             for _ in 0..rolls.range(1, 3) {
-                let keys = rolls.range(1, 20) as u32;
+                let keys = rolls.wide(1, 200) as u32;
                 made.add(after + rolls.below(500), Fault::Evict { host, keys });
             }
             made.add(
@@ -132,7 +132,10 @@ pub(super) fn server(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Ma
         }
         Kind::Scribble => {
             let seed = rolls.below(1 << 32);
-            made.add(0, Fault::Scribble { host, seed });
+            for group in rolls.some(&shape.groups(), 50) {
+                let host = shape.topology.master(group as usize);
+                made.add(rolls.below(50), Fault::Scribble { host, seed });
+            }
         }
         _ => {
             if rolls.percent(50) {
