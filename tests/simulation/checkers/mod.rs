@@ -6,6 +6,7 @@
 mod answers;
 mod exclusion;
 mod fencing;
+mod free;
 mod leftovers;
 mod loss;
 mod memory;
@@ -56,6 +57,8 @@ pub(crate) struct Terms {
     pub(crate) tidy: bool,
     /// Nothing arrives twice, and no server gets old data back or counts on another time.
     pub(crate) once: bool,
+    /// No server, no process and no way between them has a fault.
+    pub(crate) calm: bool,
     /// No process and no server stands still, dies, or refuses to write.
     pub(crate) prompt: bool,
     /// All processes agree on their nodes.
@@ -95,6 +98,7 @@ impl Terms {
             jitter: jitter.collect(),
             tidy: plan.faults().all(is_tidy),
             once: plan.faults().all(is_once),
+            calm: plan.faults().all(is_calm),
             prompt: plan.faults().all(is_prompt),
             agreed: plan.agrees(),
         }
@@ -112,6 +116,7 @@ impl Terms {
             jitter: BTreeSet::new(),
             tidy: true,
             once: true,
+            calm: true,
             prompt: true,
             agreed: true,
         }
@@ -168,6 +173,18 @@ fn is_once(fault: &Fault) -> bool {
     }
 }
 
+/// Whether whoever asks for a lock that is free gets it soon.
+fn is_calm(fault: &Fault) -> bool {
+    matches!(
+        fault,
+        Fault::ProcessStep { .. }
+            | Fault::ProcessRate { .. }
+            | Fault::HostRate { .. }
+            | Fault::Heal { .. }
+            | Fault::Delay { max_ms: ..10, .. }
+    )
+}
+
 /// Whether everything goes on.
 fn is_prompt(fault: &Fault) -> bool {
     !matches!(
@@ -185,9 +202,10 @@ fn is_prompt(fault: &Fault) -> bool {
 
 /// Everything that a history breaks.
 pub(crate) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
-    let checkers: [fn(&History, &Terms) -> Vec<Violation>; 10] = [
+    let checkers: [fn(&History, &Terms) -> Vec<Violation>; 11] = [
         exclusion::check,
         fencing::check,
+        free::check,
         validity::check,
         owner::check,
         leftovers::check,

@@ -223,6 +223,8 @@ pub(crate) enum Route {
     Lock,
     /// The idempotency layer.
     Once,
+    /// The idempotency layer, and requests that carry what is left of an earlier one that has ended.
+    OnceAgain,
     /// The idempotency layer and the lock layer directly inside.
     OnceLock,
     /// The lock layer, and the idempotency layer inside.
@@ -235,9 +237,10 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Lock,
         Self::Once,
+        Self::OnceAgain,
         Self::OnceLock,
         Self::LockOnce,
         Self::OnceChargeLock,
@@ -249,6 +252,7 @@ impl Route {
         match self {
             Self::Lock => "/lock",
             Self::Once => "/once",
+            Self::OnceAgain => "/once-again",
             Self::OnceLock => "/once-lock",
             Self::LockOnce => "/lock-once",
             Self::OnceChargeLock => "/once-charge-lock",

@@ -43,7 +43,7 @@ pub(super) fn shape(seed: u64, class: Class, length: u64) -> Shape {
         (2, Nodes::Masking(6)),
         (14, Nodes::Replicas),
         (16, Nodes::Sentinels),
-        (9, Nodes::Overlapping),
+        (11, Nodes::Overlapping),
     ]);
     let topology = Topology {
         groups: groups(nodes, &mut rolls),

@@ -52,6 +52,14 @@ pub(crate) enum What {
         call: usize,
         outcome: String,
     },
+    /// A client waited for a key in vain, which no server had for the last so many milliseconds of that.
+    Refused {
+        call: usize,
+        process: ProcessId,
+        key: String,
+        free: u64,
+        bound: u64,
+    },
     /// The holder was told that it has its lock. `valid` are all holders that have a key in common with it, itself
     /// included, and are within their validity at this moment by the clocks of their processes.
     Granted {

@@ -42,6 +42,8 @@ pub(super) struct State {
     /// How many tasks of each call have not ended.
     pub(super) open: BTreeMap<usize, u32>,
     pub(super) paused: BTreeSet<u32>,
+    /// When each lock was last seen on a server.
+    pub(super) seen: BTreeMap<String, u64>,
     runs: u64,
     loans: u32,
     is_over: bool,

@@ -24,6 +24,9 @@ pub(super) async fn watch(scene: Arc<Scene>) {
     while !scene.is_over() {
         look_at_holders(&scene);
         look_at_markers(&scene);
+        if terms.calm {
+            look_at_locks(&scene);
+        }
         if is_tidy {
             look_for_orphans(&scene, &mut orphans);
         }
@@ -74,6 +77,16 @@ fn replicas_differ(scene: &Scene) -> bool {
     let mut all = scene.plan.all_settings();
     let is_asked = all.any(|settings| settings.replicas == Replicas::Required);
     is_asked || groups.iter().any(|group| group.replicas > 0) && scene.plan.faults().any(is_set)
+}
+
+/// Notes which locks servers have.
+fn look_at_locks(scene: &Scene) {
+    let at = scene.world.millis();
+    for (host, ..) in scene.world.topology().hosts() {
+        let locks = stored(scene, host).into_iter().map(|stored| stored.key);
+        let seen = locks.filter(|key| is_lock(key)).map(|key| (key, at));
+        scene.state().seen.extend(seen);
+    }
 }
 
 /// Locks that nobody holds, each with its owner, and since when.

@@ -261,9 +261,4 @@ impl State {
         }
         self.stir(|_| true);
     }
-
-    /// A step of what was planned follows.
-    pub(super) fn then(&mut self, after_ms: u64, fault: Fault) {
-        self.plan(self.now + after_ms, Event::Then(fault));
-    }
 }

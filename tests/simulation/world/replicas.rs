@@ -394,6 +394,7 @@ impl State {
 
     fn fail_over(&mut self, group: usize, to: HostId, epoch: u64, (learn, demote): (u64, u64)) {
         self.promote(to);
+        self.failovers.insert(group, epoch);
         let mut dice = Dice::new(self.seed, &format!("failover {group} {epoch}"));
         for sentinel in 0..self.topology.groups[group].sentinels {
             let sentinel = self.topology.sentinel(group, sentinel);
@@ -402,11 +403,13 @@ impl State {
                 master: to,
                 epoch,
             };
-            self.then(dice.between(0, learn), opinion);
+            let at = self.now + dice.between(0, learn);
+            self.plan(at, Event::Follow(group, epoch, opinion));
         }
         for host in self.topology.servers(group) {
             if host != to {
-                self.then(demote, Fault::Demote { host, of: to });
+                let demoted = Fault::Demote { host, of: to };
+                self.plan(self.now + demote, Event::Follow(group, epoch, demoted));
             }
         }
     }

@@ -232,7 +232,7 @@ pub(super) fn lopsided(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> {
 /// A node that two lists have in common is cut off from some processes before anything was granted.
 pub(in crate::plan) fn late(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> {
     let mut made = Made::new("late", 0);
-    let time = rolls.wide(300, 5_000);
+    let time = rolls.range(300, shape.length);
     for group in &shape.common {
         let host = shape.topology.master(*group as usize);
         for process in rolls.some(&shape.places(), 70) {
