@@ -447,6 +447,29 @@ async fn a_bootstrap_ends_in_time_while_a_node_comes_and_forgets() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_two_bootstraps_the_second_goes_on_when_the_first_is_dropped() {
+    let nodes = Nodes::five();
+    let locks = manager(&nodes).await;
+    nodes.each([0, 1, 2], MemoryNode::forget);
+    noticed(&locks, &[0, 1, 2]).await;
+    nodes.each(0..5, MemoryNode::freeze);
+    let mut first = Box::pin(locks.bootstrap());
+    let mut second = Box::pin(locks.bootstrap());
+    assert!(poll_once(&mut first).await.is_none());
+    assert!(poll_once(&mut second).await.is_none());
+    drop(first);
+    nodes.each(0..5, MemoryNode::thaw);
+    let before = Instant::now();
+    second.await.unwrap();
+    assert!(before.elapsed() < SECOND, "{:?}", before.elapsed());
+    assert_eq!(voting(&locks), 5);
+    // No more than what the two have said is believed.
+    nodes.each([0, 1, 2], MemoryNode::forget);
+    sleep(2 * SECOND).await;
+    assert_eq!(voting(&locks), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_bootstrap_that_is_dropped_promotes_no_node_later() {
     let (nodes, locks) = three().await;
     let _guard = locks.try_acquire("k").await.unwrap();
