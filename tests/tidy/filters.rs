@@ -73,10 +73,10 @@ fn wrong(alternative: &str, suites: &Suites) -> Option<String> {
     let has = |suite: &&String| {
         let tests = &suites[*suite];
         let has = |name: &&str| tests.iter().any(|test| test.contains(*name));
-        names.iter().all(|name| has(&name))
+        names.iter().all(has)
     };
     let alternative = alternative.trim();
-    match matching.iter().any(|suite| has(&suite)) {
+    match matching.iter().any(has) {
         true => None,
         false => Some(format!("`{alternative}` matches no test")),
     }

@@ -15,13 +15,12 @@ use super::records::Records;
 use super::scene::Scene;
 use crate::dice::Dice;
 use crate::forwarder::{Flow, Forwarder};
+use crate::run::BOUND;
 use crate::support::PATIENCE;
 use crate::support::clocks::Clocks;
 use crate::support::server::{Kind, Server};
 
 const PROCESSES: usize = 6;
-/// For how long a run goes on for what it has not seen yet, and each process waits for a lock.
-const BOUND: Duration = Duration::from_secs(40);
 /// How many locks others get at most before each process gets one.
 const PASSED: usize = 200;
 /// For how long processes are cut off in the same way while nodes are waited for.
