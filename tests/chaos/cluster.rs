@@ -170,6 +170,8 @@ impl Cluster {
                 faults.few += 1;
             }
             pause = match (is_majority, self.dice.chance(1, 6)) {
+                // Nothing has to recover.
+                _ if !guarded => self.dice.millis(100, 300),
                 (_, true) => self.dice.millis(50, 350),
                 (true, false) => self.dice.millis(700, 1_000),
                 (false, false) => self.dice.millis(400, 600),

@@ -43,7 +43,7 @@ pub(crate) fn time() -> Duration {
 }
 
 /// Two such runs at once would be in each other's way, and fewer overlaps found.
-pub(crate) static ALONE: Mutex<()> = Mutex::const_new(());
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// Runs a scene for that long, and longer until it `is_enough`.
 async fn run(

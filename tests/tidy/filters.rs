@@ -11,7 +11,7 @@ use crate::tree::Tree;
 /// Where the filters are.
 pub(crate) const FILE: &str = ".config/nextest.toml";
 
-/// The tests of each suite, by their names without modules.
+/// The tests of each suite, by their names with the modules that their files are.
 type Suites = BTreeMap<String, BTreeSet<String>>;
 
 /// Each name in a filter of `text` that no suite or no test has.
@@ -87,14 +87,26 @@ pub(crate) fn suites(tree: &Tree) -> Suites {
     let tested = tree.package.targets.iter().filter(|target| target.tested);
     let suites = tested.map(|target| {
         let files = reach(&target.path, &tree.files).into_keys();
+        let root = target.path.rsplit_once('/').map_or("", |(dir, _)| dir);
         let mut tests = BTreeSet::new();
         for file in files {
             let tokens = tree.files[&file].parse();
-            scan(tokens.expect("what was read before is Rust"), &mut tests);
+            let mut names = BTreeSet::new();
+            scan(tokens.expect("what was read before is Rust"), &mut names);
+            let modules = modules(root, &file);
+            tests.extend(names.iter().map(|name| format!("{modules}{name}")));
         }
         (target.name.clone(), tests)
     });
     suites.collect()
+}
+
+/// `a::b::` for `root/a/b.rs` and `root/a/b/mod.rs`.
+fn modules(root: &str, file: &str) -> String {
+    let inside = file.strip_prefix(root).unwrap_or_default();
+    let inside = inside.trim_end_matches(".rs").trim_end_matches("/mod");
+    let modules = inside.split('/').filter(|module| !module.is_empty());
+    modules.map(|module| format!("{module}::")).collect()
 }
 
 /// Takes the name of each function behind an attribute that ends in `test`, in macros, too.
@@ -176,6 +188,13 @@ mod tests {
     #[test]
     fn filters_that_match_are_accepted() {
         assert_eq!(check(FILTERS, &suites()), [""; 0]);
+    }
+
+    #[test]
+    fn files_are_modules() {
+        assert_eq!(modules("tests/a", "tests/a/b/mod.rs"), "b::");
+        assert_eq!(modules("tests/a", "tests/a/b/c.rs"), "b::c::");
+        assert_eq!(modules("tests", "tests/support/x.rs"), "support::x::");
     }
 
     #[test]
