@@ -1,5 +1,7 @@
 //! Nodes that forget: whom the restart guard keeps from voting, for how long, and what is said of it.
 
+use std::future::ready;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -7,9 +9,11 @@ use tower_redlock::clock::TokioClock;
 use tower_redlock::config::RestartGuard;
 use tower_redlock::error::{LossReason, NoQuorum};
 use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::{NodeError, NodeErrorKind};
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, LockManager};
 
+use super::wrapper::{Between, Call, Reply, Wrapped};
 use super::{MS, Nodes, TTL, poll_once};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -494,4 +498,38 @@ async fn a_bootstrap_that_is_dropped_promotes_no_node_later() {
     nodes[0].come_up();
     sleep(200 * MS).await;
     assert!(is_quarantined(), "{:?}", locks.nodes()[0].voting);
+}
+
+/// What says once that it is closed, which it is not.
+#[derive(Debug)]
+struct SaysClosed {
+    node: MemoryNode,
+    has_said: AtomicBool,
+}
+
+impl Between for SaysClosed {
+    type Node = MemoryNode;
+
+    fn node(&self) -> &MemoryNode {
+        &self.node
+    }
+
+    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
+        if call == Call::CheckIn && !self.has_said.swap(true, Ordering::SeqCst) {
+            let error = NodeError::new(NodeErrorKind::Closed, "or so it says");
+            return Box::pin(ready(Err(error)));
+        }
+        reply
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_says_that_it_is_closed_and_is_not_is_asked_again() {
+    let node = Wrapped(SaysClosed {
+        node: MemoryNode::new("a"),
+        has_said: AtomicBool::new(false),
+    });
+    let builder = LockManager::builder().nodes([node]);
+    let connected = builder.clock(TokioClock::new()).connect().await;
+    assert_eq!(voting(&connected.unwrap()), 1);
 }
