@@ -5,8 +5,8 @@
 //! have a record and it is open whether a quorum has, and the caller asks once more, for the lock in any case, and
 //! brings the record of the highest ballot to a quorum. A node stores a record by the rules of its script. A caller may
 //! die between any two steps, and a lock is never in the way, because the time of whoever has it may be over at any
-//! moment: then that caller's round fails, or it goes on too late if it has judged its round before. Or a lock ends on a
-//! node before its time, as where the clock is set forward: then two rounds are judged, and only what nodes promised
+//! moment: then that caller's round fails, or it goes on too late if it has judged its round before. Or a lock ends on
+//! a node before its time, as where the clock is set forward: then two rounds are judged, and only what nodes promised
 //! keeps them apart.
 //!
 //! A record ends by the clock of each node, and these clocks run as they like. The response may change only when some
@@ -15,8 +15,8 @@
 //!
 //! Bounds: three nodes; three callers, two of them at a time, without time; or two with clocks that go from 0 to 1 and
 //! records that are kept for one, also after a first that has its response; or two and a node that forgets, which the
-//! quorum masks; or three whose locks end early, of which the first may be granted the lock by a node when it has judged
-//! its round. Abstracted: other replies arrive when the command ran, or not at all; commands that were given up do not
+//! quorum masks; or three whose locks end early, of which the first may be granted the lock by a node when it has
+//! judged its round. Abstracted: other replies arrive when the command ran, or not at all; commands that were given up do not
 //! run later ([`lease`](crate::lease) has those); a token is written back in the step in which the round is judged
 //! ([`fence`](crate::fence) has the steps); a node remembers its last grant for ever. Not covered: nodes in quarantine,
 //! the fingerprint of requests.
