@@ -131,8 +131,8 @@ soak: servers
 every-server: servers
 	tests/support/every_server.sh
 
-# cargo-fuzz wants the unstable compiler for its sanitizers alone, which find nothing where no code is unsafe. An input
-# may take ten seconds and half a gigabyte.
+# cargo-fuzz wants the unstable compiler for its sanitizers alone, which find nothing where no code is unsafe: with
+# `-s none` the stable one does. An input may take ten seconds and half a gigabyte.
 FUZZ := tests/fuzz/libfuzzer
 RUNS ?= 1000000
 TARGETS ?= $(shell sed -n 's/^name = "\([a-z_]*\)"$$/\1/p' $(FUZZ)/Cargo.toml)
