@@ -111,7 +111,7 @@ pub(super) fn run(
         });
         match ran {
             Ok((true, value)) => interpreter.reply(&value),
-            Ok((false, why)) => interpreter.failure(&why, hash, server.settings.dialect),
+            Ok((false, why)) => failure(&why, hash, server.settings.dialect),
             Err(error) => {
                 let text = format!("ERR Error running script {hash}, {error}");
                 Reply::Error(Cow::Owned(text.into_bytes()))
@@ -289,43 +289,43 @@ impl Interpreter {
         });
         Reply::Array(items.collect())
     }
+}
 
-    /// The reply for an error that ended a script, of which [`explain`] made a table.
-    fn failure(&self, why: &Value, hash: &str, dialect: Dialect) -> Reply {
-        let Value::Table(table) = why else {
-            return Reply::error("ERR the script failed without an error");
-        };
-        let text = |name: &str| match table.raw_get(name) {
-            Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
-            _ => None,
-        };
-        let place = match table.raw_get("line") {
-            Ok(Value::Integer(line)) => format!("{SOURCE}:{line}"),
-            _ => String::new(),
-        };
-        if dialect == Dialect::Redis62 {
-            // It cannot explain tables.
-            let text = text("text").map_or(NO_TABLES.into(), |text| {
-                [
-                    place.as_bytes(),
-                    b": ",
-                    text.strip_suffix(b"\r\n").unwrap_or(&text),
-                ]
-                .concat()
-            });
-            let begin = format!("ERR Error running script (call to f_{hash}): ");
-            return Reply::Error(Cow::Owned([begin.into_bytes(), text].concat()));
-        }
-        let mut error = text("err").unwrap_or_default();
-        if !place.is_empty() {
-            let script = match dialect {
-                Dialect::Valkey91 => String::new(),
-                _ => format!("{hash}, "),
-            };
-            error.extend_from_slice(format!(" script: {script}on {place}.").as_bytes());
-        }
-        Reply::Error(Cow::Owned(error))
+/// The reply for an error that ended a script, of which [`explain`] made a table.
+fn failure(why: &Value, hash: &str, dialect: Dialect) -> Reply {
+    let Value::Table(table) = why else {
+        return Reply::error("ERR the script failed without an error");
+    };
+    let text = |name: &str| match table.raw_get(name) {
+        Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
+        _ => None,
+    };
+    let place = match table.raw_get("line") {
+        Ok(Value::Integer(line)) => format!("{SOURCE}:{line}"),
+        _ => String::new(),
+    };
+    if dialect == Dialect::Redis62 {
+        // It cannot explain tables.
+        let text = text("text").map_or(NO_TABLES.into(), |text| {
+            [
+                place.as_bytes(),
+                b": ",
+                text.strip_suffix(b"\r\n").unwrap_or(&text),
+            ]
+            .concat()
+        });
+        let begin = format!("ERR Error running script (call to f_{hash}): ");
+        return Reply::Error(Cow::Owned([begin.into_bytes(), text].concat()));
     }
+    let mut error = text("err").unwrap_or_default();
+    if !place.is_empty() {
+        let script = match dialect {
+            Dialect::Valkey91 => String::new(),
+            _ => format!("{hash}, "),
+        };
+        error.extend_from_slice(format!(" script: {script}on {place}.").as_bytes());
+    }
+    Reply::Error(Cow::Owned(error))
 }
 
 /// The text of an error, if it has one.
