@@ -141,14 +141,15 @@ CARGO_FUZZ := $(CARGO) fuzz run --fuzz-dir $(FUZZ) --target-dir target/fuzz -s n
 
 fuzz corpus: export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 fuzz: cargo-fuzz
-	@for target in $(TARGETS); do \
+	@wrong=; for target in $(TARGETS); do \
 		mkdir -p $(FUZZED)/$$target target/fuzz/log; \
 		echo "== $$target"; \
 		$(CARGO_FUZZ) $$target $(FUZZED)/$$target tests/fuzz/corpus/$$target -- -runs=$(RUNS) -timeout=10 \
 			-rss_limit_mb=512 -malloc_limit_mb=64 -print_final_stats=1 >target/fuzz/log/$$target 2>&1 \
-			|| { tail -n 60 target/fuzz/log/$$target; exit 1; }; \
-		grep -E '^Done |^stat::(average_exec_per_sec|peak_rss_mb)' target/fuzz/log/$$target; \
-	done
+			|| { wrong="$$wrong $$target"; tail -n 60 target/fuzz/log/$$target; }; \
+		grep -E '^Done |^stat::(average_exec_per_sec|peak_rss_mb)' target/fuzz/log/$$target || true; \
+	done; \
+	if [ -n "$$wrong" ]; then echo "broken:$$wrong; see target/fuzz/log" >&2; exit 1; fi
 
 # The fewest inputs that lead everywhere where those lead that were found.
 corpus: cargo-fuzz

@@ -246,8 +246,8 @@ impl LockManagerBuilder {
     /// # Errors
     ///
     /// [`ConnectError::Config`] for an invalid setting, [`ConnectError::Misconfigured`] if any node replies and
-    /// cannot serve, [`ConnectError::NoQuorum`] if too few reply within the connect time-out; the last two name
-    /// each node and its fault.
+    /// cannot serve, [`ConnectError::NoQuorum`] if too few reply within the connect time-out, or cannot be made to vote
+    /// once their quarantine is over; the last two name each node and its fault.
     ///
     /// # Cancel safety
     ///

@@ -8,9 +8,10 @@ use crate::token::FencingToken;
 
 /// The result of a request, stored by the nodes beside the lock of its idempotency key.
 ///
-/// The nodes agree on one record for each key as in single-decree Paxos: a grant is a promise, the
-/// [ballot](Self::ballot) is the fencing token of the lock under which the record was written, and a record that a
-/// quorum holds under one ballot is *chosen* and never changes. Source: L. Lamport, "Paxos Made Simple" (2001).
+/// The nodes agree on one record for each key as in single-decree Paxos: a grant is a promise to store nothing under a
+/// lower ballot, the [ballot](Self::ballot) is the fencing token of the lock under which the record was written, and a
+/// record that a quorum holds under one ballot is *chosen* and never changes. Source: L. Lamport, "Paxos Made Simple"
+/// (2001).
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Record {

@@ -375,6 +375,9 @@ impl LockHandle {
     /// that work can be stopped in time. From then on the lock is not extended any more. It also fires when the
     /// guard is released.
     ///
+    /// Timers stand still while the host is suspended. If the lock was lost meanwhile, this fires within a second of
+    /// the host going on, or at once if anybody asks [`is_lost`](Self::is_lost), which is exact.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing; a new one fires all the same.

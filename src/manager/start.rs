@@ -159,7 +159,8 @@ impl LockManager {
     ///
     /// If the future is dropped, nodes that do not vote by then stay quarantined for as long as they would have.
     pub async fn bootstrap(&self) -> Result<(), NoQuorum> {
-        let _trust = self.shared.voting.trust_all();
+        let shared = &self.shared;
+        let _trust = shared.voting.trust_all(shared.clock.now());
         self.settled().await
     }
 

@@ -32,6 +32,18 @@ pub(crate) fn agree(fences: &[FencingToken], needed: usize) -> FenceVerdict {
     }
 }
 
+/// The verdict where the fencing token is the ballot of a record: only the highest counts. A node stores nothing under
+/// a lower ballot than it has promised, so with another one some of those that granted could not store it.
+pub(crate) fn highest(fences: &[FencingToken], needed: usize) -> FenceVerdict {
+    let Some(highest) = fences.iter().copied().max() else {
+        return FenceVerdict::None;
+    };
+    match fences.iter().filter(|fence| **fence == highest).count() {
+        votes if votes >= needed => FenceVerdict::Agreed(highest),
+        _ => FenceVerdict::Open(highest),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,6 +55,16 @@ mod tests {
 
     fn of(values: &[u64]) -> FenceVerdict {
         agree(&tokens(values), 3)
+    }
+
+    #[test]
+    fn a_ballot_is_what_a_quorum_reports_as_the_highest() {
+        let token = |value| FencingToken::new(value).unwrap();
+        let of = |values: &[u64]| highest(&tokens(values), 3);
+        assert_eq!(of(&[5, 5, 5]), FenceVerdict::Agreed(token(5)));
+        assert_eq!(of(&[9, 5, 9, 9]), FenceVerdict::Agreed(token(9)));
+        assert_eq!(of(&[5, 9, 5, 5]), FenceVerdict::Open(token(9)));
+        assert_eq!(of(&[]), FenceVerdict::None);
     }
 
     #[test]

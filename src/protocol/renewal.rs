@@ -49,6 +49,9 @@ pub(crate) struct LeaseNodes {
     nodes: Vec<NodeLease>,
     // Commands under way that may set our token, per node.
     pending: Vec<u16>,
+    // The nodes at which such a command may run yet, though nobody waits for it any more: no later reply says that it
+    // will not.
+    doubtful: Vec<bool>,
     // When the last full round (the grant, then renewals) was sent.
     round: Moment,
     top_up: Option<Moment>,
@@ -91,6 +94,7 @@ impl LeaseNodes {
             terms,
             nodes: vec![NodeLease::Clear; nodes],
             pending: vec![0; nodes],
+            doubtful: vec![false; nodes],
             round: sent,
             top_up: None,
             cap: sent + terms.max_hold,
@@ -163,8 +167,11 @@ impl LeaseNodes {
         self.set(node, sent, NodeLease::Clear);
     }
 
-    /// A command to `node` that may have set our token was not answered.
+    /// A command to `node` that may have set our token, or may yet set it, was not answered.
     pub(crate) fn unknown(&mut self, node: usize) {
+        if let Some(doubtful) = self.doubtful.get_mut(node) {
+            *doubtful = true;
+        }
         if let Some(lease @ (NodeLease::Clear | NodeLease::Foreign)) = self.nodes.get_mut(node) {
             *lease = NodeLease::Unknown;
         }
@@ -219,12 +226,14 @@ impl LeaseNodes {
         self.count(|lease| *lease == NodeLease::Foreign) > self.terms.quorum.spare()
     }
 
-    /// Whether `node` holds our token, or may.
+    /// Whether `node` holds our token, or may, or may be given it yet.
     pub(crate) fn owes(&self, node: usize) -> bool {
-        matches!(
-            self.nodes.get(node),
-            Some(NodeLease::Held(_) | NodeLease::Unknown)
-        )
+        let known = self.nodes.get(node);
+        self.is_doubtful(node) || matches!(known, Some(NodeLease::Held(_) | NodeLease::Unknown))
+    }
+
+    fn is_doubtful(&self, node: usize) -> bool {
+        self.doubtful.get(node) == Some(&true)
     }
 
     /// How many nodes there are.
@@ -234,7 +243,8 @@ impl LeaseNodes {
 
     /// Whether `node` certainly lacks our token and, as far as is known, has no other owner's.
     pub(crate) fn is_clear(&self, node: usize) -> bool {
-        self.nodes.get(node) == Some(&NodeLease::Clear) && !self.busy(node)
+        let is_clear = self.nodes.get(node) == Some(&NodeLease::Clear);
+        is_clear && !self.busy(node) && !self.is_doubtful(node)
     }
 
     /// Whether a command that may set our token is under way to `node`.
@@ -395,6 +405,24 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_answered_is_owed_for_until_the_end() {
+        // It may run after whatever else the node has answered.
+        for answer in [LeaseNodes::foreign, LeaseNodes::absent] {
+            let mut lease = granted_on(0..4);
+            for node in [3, 4] {
+                lease.unknown(node);
+                answer(&mut lease, node, at(3_500));
+                assert!(lease.owes(node) && !lease.holds(node) && !lease.is_clear(node));
+            }
+            lease.confirm(4, at(3_600));
+            answer(&mut lease, 4, at(3_700));
+            assert!(lease.owes(4));
+            answer(&mut lease, 2, at(3_700));
+            assert!(!lease.owes(2));
+        }
+    }
+
+    #[test]
     fn the_loss_is_announced_early_and_then_final() {
         let mut lease = granted_on(0..3);
         assert_eq!(lease.step(at(9_800)), Step::Renew);
@@ -548,6 +576,7 @@ mod tests {
             let mut lease = granted_on(0..3);
             let mut last = [Some(0), Some(0), Some(0), None, None];
             let mut may_hold = [true, true, true, false, false];
+            let mut doubtful = [false; 5];
             for (node, kind, millis) in events {
                 match kind {
                     0 | 1 => {
@@ -571,7 +600,7 @@ mod tests {
                     }
                     _ => {
                         lease.unknown(node);
-                        may_hold[node] = true;
+                        doubtful[node] = true;
                     }
                 }
                 let end = lease.deadline();
@@ -583,7 +612,7 @@ mod tests {
                     prop_assert!(backing >= 3);
                 }
                 for (n, may_hold) in may_hold.iter().enumerate() {
-                    prop_assert_eq!(lease.owes(n), *may_hold);
+                    prop_assert_eq!(lease.owes(n), *may_hold || doubtful[n]);
                 }
             }
         }

@@ -127,6 +127,21 @@ async fn guards_see_their_loss_at_once_and_their_release_harms_nobody() {
     scene.assert_free().await;
 }
 
+/// Timers go on from where they were, and the next extension is due in ten seconds.
+#[tokio::test(start_paused = true)]
+async fn a_loss_in_the_night_is_told_within_a_second_to_whoever_waits_for_it() {
+    let scene = Scene::new().await;
+    let guard = scene.locks.try_acquire(KEY).await.unwrap();
+    let waiting = tokio::spawn(guard.lost());
+    settle().await;
+    let woke = Instant::now();
+    scene.watch.suspend(NIGHT);
+    assert_eq!(waiting.await.unwrap(), LossReason::Expired);
+    assert!(woke.elapsed() <= SECOND + MS, "{:?}", woke.elapsed());
+    drop(guard);
+    scene.assert_free().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_is_dropped_after_the_night_harms_nobody_either() {
     let scene = Scene::new().await;

@@ -1,8 +1,8 @@
 //! Contenders, each with a manager and connections of its own, as if it were a process. One process runs them all, so
 //! that one clock stamps what they see.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -31,14 +31,27 @@ const LOOK: Duration = Duration::from_millis(2);
 /// Contenders at work.
 pub(crate) struct Clients {
     work: Arc<Work>,
-    tasks: JoinSet<Vec<Interval>>,
+    tasks: JoinSet<()>,
 }
 
+/// What contenders do.
 #[derive(Default)]
-struct Work {
+pub(crate) struct Work {
     stop: AtomicBool,
+    /// When which locks were held that are no more.
+    intervals: Mutex<Vec<Interval>>,
+}
+
+impl Work {
+    /// Who held what when, as far as it has ended.
+    pub(crate) fn intervals(&self) -> Vec<Interval> {
+        self.intervals.lock().unwrap().clone()
+    }
+
     /// How many locks were held, and are no more.
-    holds: AtomicUsize,
+    pub(crate) fn holds(&self) -> usize {
+        self.intervals.lock().unwrap().len()
+    }
 }
 
 /// A clock whose wall time is ahead of that of the machine.
@@ -118,22 +131,21 @@ impl Clients {
         Self { work, tasks }
     }
 
-    /// Tells how many locks were held so far.
-    pub(crate) fn holds(&self) -> impl Fn() -> usize + Send + use<> {
-        let work = Arc::clone(&self.work);
-        move || work.holds.load(Ordering::SeqCst)
+    /// What they have done so far.
+    pub(crate) fn work(&self) -> Arc<Work> {
+        Arc::clone(&self.work)
     }
 
     /// Ends the work, and tells who held what when.
     pub(crate) async fn stop(self) -> Vec<Interval> {
         self.work.stop.store(true, Ordering::SeqCst);
-        self.tasks.join_all().await.concat()
+        self.tasks.join_all().await;
+        self.work.intervals()
     }
 }
 
-async fn contend(client: usize, locks: LockManager, work: Arc<Work>) -> Vec<Interval> {
+async fn contend(client: usize, locks: LockManager, work: Arc<Work>) {
     let mut dice = Dice::new();
-    let mut intervals = Vec::new();
     while !work.stop.load(Ordering::SeqCst) {
         let key = KEYS[dice.below(KEYS.len())];
         // Some wait their turn, some ask again and again: they are the first to find what a node has forgotten.
@@ -147,20 +159,19 @@ async fn contend(client: usize, locks: LockManager, work: Arc<Work>) -> Vec<Inte
             let start = Instant::now();
             let most = if dice.chance(1, 3) { 60 } else { 400 };
             let end = hold(&guard, dice.millis(0, most)).await;
-            intervals.push(Interval {
+            let interval = Interval {
                 key,
                 client,
                 fence: guard.fence().unwrap().get(),
                 start,
                 end,
-            });
-            work.holds.fetch_add(1, Ordering::SeqCst);
+            };
+            work.intervals.lock().unwrap().push(interval);
             // It is confirmed by too few while servers are away, and goes on in the background.
             let _ = guard.release().await;
         }
         sleep(dice.millis(2, 12)).await;
     }
-    intervals
 }
 
 /// Holds for `time`, or until the lock is lost. Answers until when it was held for certain, never a later time.

@@ -9,6 +9,7 @@ use tower_redlock::node::redis::RedisNode;
 
 use crate::dice::Dice;
 use crate::forwarder::{Flow, Forwarder};
+use crate::run::BOUND;
 use crate::scene::{NODES, Scene};
 use crate::support::PATIENCE;
 use crate::support::server::{Kind, Server};
@@ -17,6 +18,9 @@ use crate::support::server::{Kind, Server};
 const FEW: usize = 2;
 /// For how long processes are cut off in the same way while nodes are waited for.
 const CUT: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether it is enough.
+const STEP: Duration = Duration::from_millis(5);
 
 /// What is left of a node's data, where the scene leaves a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +126,7 @@ impl Cluster {
         list.map(node).collect()
     }
 
-    /// Makes nodes forget, again and again, for that long, or for longer until it `is_enough`. Blocks.
+    /// Makes nodes forget, again and again, for that long, or for longer, within a bound, until it `is_enough`. Blocks.
     ///
     /// One node at a time leaves a guard a majority that remembers. When three forget at once, nothing may be granted
     /// until no lease from before can be left. Most pauses are long enough for some work in between; some are so short
@@ -134,7 +138,7 @@ impl Cluster {
         is_enough: impl Fn() -> bool,
     ) -> Faults {
         let end = Instant::now() + time;
-        let latest = end + PATIENCE;
+        let latest = end + BOUND;
         let mut faults = Faults::default();
         self.prepare(guarded);
         let mut pause = self.dice.millis(400, 600);
@@ -148,7 +152,14 @@ impl Cluster {
             then < end || then < latest && !is_enough()
         };
         while faults.few + faults.majority < most && goes_on(pause) {
-            self.wait(pause, &mut faults);
+            faults.cuts += self.cut();
+            let then = Instant::now() + pause;
+            while Instant::now() < then && goes_on(Duration::ZERO) {
+                thread::sleep(STEP);
+            }
+            if !goes_on(Duration::ZERO) {
+                break;
+            }
             let is_majority = !self.is_about_few() && self.dice.chance(2, 3);
             if is_majority {
                 self.strike(NODES / 2 + 1);
@@ -159,6 +170,8 @@ impl Cluster {
                 faults.few += 1;
             }
             pause = match (is_majority, self.dice.chance(1, 6)) {
+                // Nothing has to recover.
+                _ if !guarded => self.dice.millis(100, 300),
                 (_, true) => self.dice.millis(50, 350),
                 (true, false) => self.dice.millis(700, 1_000),
                 (false, false) => self.dice.millis(400, 600),
@@ -167,7 +180,7 @@ impl Cluster {
         }
         thread::sleep(end.saturating_duration_since(Instant::now()));
         while goes_on(Duration::ZERO) {
-            thread::sleep(Duration::from_millis(5));
+            thread::sleep(STEP);
         }
         self.heal();
         faults
@@ -199,7 +212,7 @@ impl Cluster {
                 self.cut();
                 cut = Instant::now();
             }
-            thread::sleep(Duration::from_millis(5));
+            thread::sleep(STEP);
         }
     }
 
@@ -221,12 +234,6 @@ impl Cluster {
                 }
             }
         });
-    }
-
-    /// Lets time pass, and has processes cut off meanwhile.
-    fn wait(&mut self, pause: Duration, faults: &mut Faults) {
-        faults.cuts += self.cut();
-        thread::sleep(pause);
     }
 
     /// Cuts each process off from some of the nodes, another from others. Returns how many ways are cut.

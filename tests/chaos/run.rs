@@ -2,13 +2,13 @@
 
 use std::env;
 use std::fmt::Display;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 use tower_redlock::LockManagerBuilder;
 
 use crate::checker::{Overlap, disorder, overlaps};
-use crate::clients::{COUNT, Clients};
+use crate::clients::{COUNT, Clients, Work};
 use crate::cluster::{Cluster, Faults};
 use crate::scene::Scene;
 
@@ -17,14 +17,15 @@ const SECONDS: &str = "REDLOCK_SOAK_SECONDS";
 /// Eight scenes, each with the guard and without, one in which nothing happens, and two with two lists of nodes; and of
 /// the five scenes with processes those with the guard, and about one more for those without, which end soon.
 const RUNS: u32 = 25;
-/// How often a scene without the guard is tried if it does not show anything.
-const TRIES: u32 = 12;
+/// For how long a run goes on for what it has not seen yet.
+pub(crate) const BOUND: Duration = Duration::from_secs(40);
 
 /// What a contender is made with.
 type Mode = fn(LockManagerBuilder) -> LockManagerBuilder;
 
 /// What was seen.
 struct Outcome {
+    took: Duration,
     holds: usize,
     faults: Faults,
     overlaps: Vec<Overlap>,
@@ -42,22 +43,30 @@ pub(crate) fn time() -> Duration {
 }
 
 /// Two such runs at once would be in each other's way, and fewer overlaps found.
-pub(crate) static ALONE: Mutex<()> = Mutex::const_new(());
+static ALONE: Mutex<()> = Mutex::const_new(());
 
-async fn run(scene: Scene, mode: Mode, guarded: bool) -> Outcome {
+/// Runs a scene for that long, and longer until it `is_enough`.
+async fn run(
+    scene: Scene,
+    mode: Mode,
+    guarded: bool,
+    time: Duration,
+    is_enough: impl Fn(&Work) -> bool + Send + 'static,
+) -> Outcome {
     let _alone = ALONE.lock().await;
     let mut cluster = Cluster::start(scene, COUNT).await;
     let clients = Clients::start(&cluster, mode).await;
-    // A slow machine takes longer for the same work. Overlapping lists are stopped, so there they have enough at once.
-    let holds = clients.holds();
-    let is_enough = move || scene == Scene::OverlappingLists || holds() > least();
+    let work = clients.work();
+    let begin = Instant::now();
     let torment = tokio::task::spawn_blocking(move || {
-        let faults = cluster.torment(time(), guarded, is_enough);
+        let faults = cluster.torment(time, guarded, || is_enough(&work));
         (faults, cluster)
     });
     let (faults, _cluster) = torment.await.unwrap();
+    let took = begin.elapsed();
     let intervals = clients.stop().await;
     Outcome {
+        took,
         holds: intervals.len(),
         faults,
         overlaps: overlaps(&intervals),
@@ -74,7 +83,7 @@ fn report(scene: Scene, mode: &str, outcome: &Outcome) -> String {
     } = outcome.faults;
     format!(
         "{scene:?}, {mode} the guard, {:.1} s: {} holds, {few} faults of one node or two, {majority} of a majority, {cuts} cuts, {} overlaps, {} fencing tokens out of order{}{}",
-        time().as_secs_f64(),
+        outcome.took.as_secs_f64(),
         outcome.holds,
         outcome.overlaps.len(),
         outcome.disorder.len(),
@@ -94,39 +103,35 @@ pub(crate) fn least() -> usize {
     4 * usize::try_from(time().as_secs()).unwrap()
 }
 
-/// That the work goes on between the faults: a harness in which nobody holds anything finds nothing.
-fn assert_progress(outcome: &Outcome, report: &str) {
-    assert!(
-        outcome.holds > least(),
-        "hardly any work was done: {report}"
-    );
-}
-
 /// That nobody notices what the nodes forget.
 pub(crate) async fn assert_no_overlap(scene: Scene, mode: Mode) {
-    let outcome = run(scene, mode, true).await;
+    // A slow machine takes longer for the same work. Overlapping lists are stopped as soon as both are seen.
+    let is_stopped = scene == Scene::OverlappingLists;
+    let is_enough = move |work: &Work| is_stopped || work.holds() > least();
+    let outcome = run(scene, mode, true, time(), is_enough).await;
     let report = report(scene, "with", &outcome);
     println!("{report}");
-    if scene == Scene::OverlappingLists {
-        // Both lists are stopped as soon as both are seen.
+    if is_stopped {
         assert!(outcome.faults.few > 0, "nothing was done: {report}");
     } else {
-        assert_progress(&outcome, &report);
+        // A harness in which nobody holds anything finds nothing.
+        assert!(
+            outcome.holds > least(),
+            "hardly any work was done: {report}"
+        );
     }
     assert!(outcome.overlaps.is_empty(), "two holders at once: {report}");
     assert!(outcome.disorder.is_empty(), "out of order: {report}");
 }
 
-/// That what the nodes forget is noticed.
+/// That what the nodes forget is noticed. The run ends as soon as that is seen.
 pub(crate) async fn assert_overlaps_are_found(scene: Scene, mode: Mode) {
-    for _ in 0..TRIES {
-        let outcome = run(scene, mode, false).await;
-        let report = report(scene, "without", &outcome);
-        println!("{report}");
-        assert_progress(&outcome, &report);
-        if !outcome.overlaps.is_empty() {
-            return;
-        }
-    }
-    panic!("{scene:?} shows nothing without the guard, so it says nothing about the guard");
+    let is_enough = |work: &Work| !overlaps(&work.intervals()).is_empty();
+    let outcome = run(scene, mode, false, Duration::ZERO, is_enough).await;
+    let report = report(scene, "without", &outcome);
+    println!("{report}");
+    assert!(
+        !outcome.overlaps.is_empty(),
+        "shows nothing without the guard, so it says nothing about the guard: {report}"
+    );
 }

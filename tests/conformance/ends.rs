@@ -6,7 +6,8 @@ use tower_redlock::node::{AcquireReply, CompleteReply, CompleteRequest, Node};
 
 use crate::claims::{Bench, Remote, holder, released};
 use crate::records::{
-    NUMBER, STORED, adopt, ballot, begin, complete, completion, found, outlast, recall, request,
+    NUMBER, STORED, adopt, ballot, begin, begin_unnumbered, complete, completion, found, number,
+    outlast, recall, request,
 };
 use crate::support::nodes::{key, unix_millis};
 
@@ -32,7 +33,7 @@ pub(crate) async fn a_record_is_kept_until_its_end(bench: &impl Bench) {
     outlast(&*node, SPAN).await;
     assert_eq!(ballot(&*node, "k").await, None);
     // What is over is no obstacle: not to a lower ballot either.
-    recall(&*node, "k", 2, 1).await;
+    begin_unnumbered(&*node, "k", 2).await;
     let reply = complete(&*node, completion("k", 2, 7)).await;
     assert_eq!(reply, STORED);
     assert_eq!(ballot(&*node, "k").await, Some(7));
@@ -43,8 +44,8 @@ pub(crate) async fn a_record_keeps_its_end_whoever_writes_it_again(bench: &impl 
     let names = ["as it is", "adopted", "again", "chosen", "anew"];
     let mut requests = Vec::new();
     for name in names {
-        begin(&*node, name, 1).await;
-        let request = ending(completion(name, 1, NUMBER), SPAN);
+        let number = begin(&*node, name, 1).await;
+        let request = ending(completion(name, 1, number), SPAN);
         assert_eq!(complete(&*node, request.clone()).await, STORED);
         requests.push(request);
     }
@@ -56,7 +57,7 @@ pub(crate) async fn a_record_keeps_its_end_whoever_writes_it_again(bench: &impl 
                 let reply = adopt(&*node, name, 2, 1).await;
                 assert_eq!(found(&reply), request.record.as_ref());
                 if name == "anew" {
-                    let mut request = completion(name, 2, NUMBER + 1);
+                    let mut request = completion(name, 2, number(&reply));
                     request.record.as_mut().unwrap().until = end;
                     assert_eq!(complete(&*node, request).await, STORED);
                 }
@@ -75,7 +76,7 @@ pub(crate) async fn a_record_keeps_its_end_whoever_writes_it_again(bench: &impl 
 
 pub(crate) async fn a_record_that_has_ended_is_no_obstacle_to_a_lower_ballot(bench: &impl Bench) {
     let node = bench.node();
-    begin(&*node, "k", 1).await;
+    begin_unnumbered(&*node, "k", 1).await;
     // That of another caller, which ends before this one completes, and which nobody has looked for since.
     let other = ending(completion("k", 2, NUMBER).chosen(), SPAN);
     assert_eq!(complete(&*node, other).await, STORED);
@@ -143,7 +144,7 @@ pub(crate) async fn nothing_is_kept_that_has_ended(bench: &impl Bench) {
     let node = bench.node();
     for chosen in [false, true] {
         let name = format!("k{chosen}");
-        begin(&*node, &name, 1).await;
+        begin_unnumbered(&*node, &name, 1).await;
         let mut late = ending(completion(&name, 1, NUMBER), Duration::ZERO);
         late.chosen = chosen;
         assert_eq!(complete(&*node, late).await, CompleteReply::Refused);

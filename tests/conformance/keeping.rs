@@ -11,8 +11,8 @@ use tower_redlock::node::{
 
 use crate::claims::{Bench, Remote, extend_one, holder, listening, released};
 use crate::records::{
-    NUMBER, STORED, adopt, ballot, begin, complete, completion, granted, outlast, recall, record,
-    request,
+    NUMBER, STORED, adopt, ballot, begin, begin_unnumbered, complete, completion, granted, outlast,
+    record, request,
 };
 use crate::standing::{
     OURS, THEIRS, assert_shows_both, config, kind, ours, promote, quarantine, refill_under, theirs,
@@ -58,7 +58,7 @@ pub(crate) async fn a_completion_tells_its_listeners(bench: &impl Bench) {
             let name = format!("k{count}{}", body.is_some());
             let listeners: Vec<_> = (0..count).map(|_| bench.listen(&name)).collect();
             let _elsewhere = bench.listen("other");
-            recall(&*node, &name, 1, NUMBER).await;
+            begin_unnumbered(&*node, &name, 1).await;
             let request = CompleteRequest::new(release(&name, 1), body);
             let reply = complete(&*node, request.clone()).await;
             assert_eq!(reply, CompleteReply::Stored { listeners: count });
@@ -68,7 +68,7 @@ pub(crate) async fn a_completion_tells_its_listeners(bench: &impl Bench) {
         }
     }
     let (receiver, _subscription) = listening(&*node, "k").await;
-    recall(&*node, "k", 1, NUMBER).await;
+    begin_unnumbered(&*node, "k", 1).await;
     let mut silent = completion("k", 1, NUMBER);
     silent.release = ReleaseRequest::new(key("k"), token(1), false);
     assert_eq!(complete(&*node, silent).await, STORED);
@@ -153,11 +153,9 @@ pub(crate) async fn a_record_on_a_node_in_quarantine_is_not_told(bench: &impl Be
 
 pub(crate) async fn records_stay_within_their_config(bench: &impl Bench) {
     let node = voting(bench, ours()).await;
-    for name in ["k", "done"] {
-        let reply = node.recall(under(request(key(name), 1, NUMBER))).await;
-        granted(reply);
-    }
-    complete(&*node, completion("done", 1, NUMBER).under(Some(ours()))).await;
+    let begun = async |name| granted(node.recall(under(request(key(name), 1, NUMBER))).await);
+    let (number, done) = (begun("k").await, begun("done").await);
+    complete(&*node, completion("done", 1, done).under(Some(ours()))).await;
     for (name, owner) in [("k", 1), ("done", 2), ("free", 2)] {
         for adopt in [false, true] {
             let mut request = request(key(name), owner, NUMBER);
@@ -167,7 +165,7 @@ pub(crate) async fn records_stay_within_their_config(bench: &impl Bench) {
             assert_shows_both(&error, OURS, THEIRS);
         }
         for chosen in [false, true] {
-            let mut request = completion(name, owner, NUMBER + 1).under(Some(theirs()));
+            let mut request = completion(name, owner, done + 1).under(Some(theirs()));
             request.chosen = chosen;
             let error = node.complete(request).await.unwrap_err();
             assert_shows_both(&error, OURS, THEIRS);
@@ -176,11 +174,11 @@ pub(crate) async fn records_stay_within_their_config(bench: &impl Bench) {
         let error = node.complete(bare).await.unwrap_err();
         assert_shows_both(&error, OURS, THEIRS);
     }
-    assert_eq!(ballot(&*node, "done").await, Some(NUMBER));
+    assert_eq!(ballot(&*node, "done").await, Some(done));
     assert_eq!(ballot(&*node, "free").await, None);
     // The lock is still there and its grant not forgotten.
     assert!(released(&*node, "k", 1).await);
-    let reply = complete(&*node, completion("k", 1, NUMBER).under(Some(ours()))).await;
+    let reply = complete(&*node, completion("k", 1, number).under(Some(ours()))).await;
     assert_eq!(reply, STORED);
 }
 
@@ -305,7 +303,7 @@ pub(crate) async fn where_there_is_no_lock_nothing_is_recalled(bench: &impl Remo
 pub(crate) async fn without_memory_nothing_is_kept_and_the_lock_is_given_back(bench: &impl Remote) {
     let node = bench.node();
     for name in ["k", "bare", "done"] {
-        begin(&*node, name, 1).await;
+        begin_unnumbered(&*node, name, 1).await;
     }
     complete(&*node, completion("done", 1, NUMBER)).await;
     let listener = bench.listen("k");

@@ -206,6 +206,7 @@ macro_rules! all_claims {
                 an_overrun_lock_does_not_matter_while_nobody_came,
                 the_same_completion_twice_does_nothing_more,
                 of_two_ballots_the_higher_stays,
+                nothing_is_recorded_under_a_lower_ballot_than_was_promised,
                 a_chosen_record_is_kept_whoever_came,
                 without_a_record_the_key_is_free_again,
                 records_of_one_namespace_are_none_in_another,

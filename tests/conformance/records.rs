@@ -38,6 +38,26 @@ pub(crate) async fn adopt(node: &dyn Node, name: &str, owner: u32, number: u64) 
     node.recall(request).await.unwrap()
 }
 
+/// Takes the lock of `name` without a number, so that any ballot will do.
+pub(crate) async fn begin_unnumbered(node: &dyn Node, name: &str, owner: u32) {
+    let plain = AcquireRequest::new(key(name), token(owner), LONG);
+    let reply = node.recall(RecallRequest::new(plain, false, LONG)).await;
+    assert!(
+        matches!(reply, Ok(AcquireReply::Promised { fence: None, .. })),
+        "{reply:?}"
+    );
+}
+
+/// The number of a lock that was granted.
+pub(crate) fn number(reply: &AcquireReply) -> u64 {
+    match reply {
+        AcquireReply::Promised {
+            fence: Some(fence), ..
+        } => fence.get(),
+        other => panic!("not granted with a number: {other:?}"),
+    }
+}
+
 /// The number of the lock that was granted, where there is no record.
 pub(crate) fn granted(reply: Result<AcquireReply, NodeError>) -> u64 {
     match reply {
@@ -128,8 +148,7 @@ pub(crate) async fn what_was_recorded_is_told_to_the_byte(bench: &impl Bench) {
     let long = every.repeat(4_096);
     assert_eq!(long.len(), 1 << 20);
     for (name, body) in [("empty", vec![]), ("every", every), ("long", long)] {
-        begin(&*node, name, 1).await;
-        let record = record(NUMBER, body);
+        let record = record(begin(&*node, name, 1).await, body);
         let request = CompleteRequest::new(release(name, 1), Some(record.clone()));
         assert_eq!(complete(&*node, request).await, STORED, "{name}");
         assert_eq!(holder(&*node, name).await, None, "the lock is given back");
@@ -293,7 +312,8 @@ pub(crate) async fn of_two_ballots_the_higher_stays(bench: &impl Bench) {
                 true => completion(&name, 1, ballot).chosen(),
                 false => completion(&name, 1, ballot),
             };
-            recall(&*node, &name, 1, 1).await;
+            // Without a number, which no ballot may be below.
+            begin_unnumbered(&*node, &name, 1).await;
             assert_eq!(complete(&*node, request(lower)).await, STORED);
             assert_eq!(complete(&*node, request(higher)).await, STORED);
             assert_eq!(ballot(&*node, &name).await, Some(higher));
@@ -308,6 +328,42 @@ pub(crate) async fn of_two_ballots_the_higher_stays(bench: &impl Bench) {
             assert_eq!(ballot(&*node, &name).await, Some(higher));
         }
     }
+}
+
+pub(crate) async fn nothing_is_recorded_under_a_lower_ballot_than_was_promised(bench: &impl Bench) {
+    let node = bench.node();
+    let lower = NUMBER - 1;
+    for (name, adopts) in [("new", false), ("adopted", true)] {
+        let promised = if adopts {
+            let reply = adopt(&*node, name, 1, NUMBER).await;
+            granted(Ok(reply))
+        } else {
+            begin(&*node, name, 1).await
+        };
+        assert!(promised >= NUMBER);
+        let reply = complete(&*node, completion(name, 1, lower)).await;
+        assert_eq!(reply, CompleteReply::Refused, "{name}");
+        assert_eq!(holder(&*node, name).await, None, "the lock is given back");
+        // What a quorum has is right whatever was promised.
+        let chosen = completion(name, 1, lower).chosen();
+        assert_eq!(complete(&*node, chosen).await, STORED, "{name}");
+        assert_eq!(ballot(&*node, name).await, Some(lower));
+        // A record of a higher ballot may replace it, as ever.
+        let reply = complete(&*node, completion(name, 1, promised)).await;
+        assert_eq!(reply, STORED, "{name}");
+        assert_eq!(ballot(&*node, name).await, Some(promised));
+    }
+    // It is the last grant that counts.
+    let mut first = request(key("again"), 1, NUMBER + 5 * FencingToken::STEP);
+    first.lock.ttl = Duration::from_millis(20);
+    let high = granted(node.recall(first).await);
+    free(&*node, "again").await;
+    let higher = begin(&*node, "again", 2).await;
+    assert!(higher > high);
+    let reply = complete(&*node, completion("again", 2, high)).await;
+    assert_eq!(reply, CompleteReply::Refused);
+    let reply = complete(&*node, completion("again", 2, higher)).await;
+    assert_eq!(reply, STORED);
 }
 
 pub(crate) async fn a_chosen_record_is_kept_whoever_came(bench: &impl Bench) {
@@ -325,16 +381,16 @@ pub(crate) async fn a_chosen_record_is_kept_whoever_came(bench: &impl Bench) {
     }
     assert!(released(&*node, "k", 2).await, "the other's lock stays");
     // It takes the place of a lower ballot.
-    recall(&*node, "low", 3, 7).await;
+    begin_unnumbered(&*node, "low", 3).await;
     complete(&*node, completion("low", 3, 7)).await;
-    adopt(&*node, "low", 4, NUMBER).await;
+    let last = number(&adopt(&*node, "low", 4, NUMBER).await);
     let chosen = completion("low", 1, NUMBER).chosen();
     assert_eq!(complete(&*node, chosen).await, STORED);
     assert_eq!(ballot(&*node, "low").await, Some(NUMBER));
     // The other is still the last who was granted the lock.
-    let reply = complete(&*node, completion("low", 4, NUMBER + 1)).await;
+    let reply = complete(&*node, completion("low", 4, last)).await;
     assert_eq!(reply, STORED);
-    assert_eq!(ballot(&*node, "low").await, Some(NUMBER + 1));
+    assert_eq!(ballot(&*node, "low").await, Some(last));
 }
 
 pub(crate) async fn without_a_record_the_key_is_free_again(bench: &impl Bench) {
@@ -370,10 +426,10 @@ pub(crate) async fn records_of_one_namespace_are_none_in_another(bench: &impl Be
     let all = roots
         .iter()
         .flat_map(|root| [root.clone(), root.idempotency()]);
-    for (number, namespace) in (NUMBER..).zip(all) {
+    for namespace in all {
         let key = place(&namespace);
-        let reply = node.recall(request(key.clone(), 1, number)).await;
-        granted(reply);
+        let reply = node.recall(request(key.clone(), 1, NUMBER)).await;
+        let number = granted(reply);
         let record = record(number, namespace.as_str().to_owned());
         let release = ReleaseRequest::new(key.clone(), token(1), true);
         let done = CompleteRequest::new(release.clone(), Some(record.clone()));

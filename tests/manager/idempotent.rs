@@ -114,6 +114,39 @@ async fn what_is_done_is_not_done_again_and_everybody_is_told_the_same() {
     assert_idle(&there).await;
 }
 
+/// Has `node` grant the lock under `number` once.
+async fn count_up(node: &MemoryNode, number: u64) {
+    let fence = Fence::new(FencingToken::new(number).unwrap(), DAY);
+    let lock = AcquireRequest::new(place(), owner(2), TTL).fenced(Some(fence));
+    node.acquire(lock).await.unwrap();
+    let release = ReleaseRequest::new(place(), owner(2), false);
+    node.release(release).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_kept_by_those_that_granted_whatever_each_has_counted() {
+    let nodes = Nodes((0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect());
+    let locks = nodes.manager();
+    let before = run(&locks).await;
+    let high = before.handle().fence().unwrap().get() + (1 << 40);
+    before.abandon().await.unwrap();
+    count_up(&nodes.0[0], high).await;
+    let guard = run(&locks).await;
+    let ballot = guard.handle().fence().unwrap().get();
+    assert!(
+        ballot > high,
+        "{ballot} is no more than a node has promised"
+    );
+    // The two others can do it, and one of them has counted less.
+    nodes.0[1].go_down();
+    guard.complete("shipped").await.unwrap();
+    nodes.0[1].come_up();
+    assert_eq!(replay(&locks).await, "shipped");
+    nodes
+        .settle("no lock is left", |nodes| holding(nodes) == 0)
+        .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_round_trip_acquires_or_replays_and_another_completes() {
     let nodes = Nodes::five();

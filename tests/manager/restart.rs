@@ -1,5 +1,7 @@
 //! Nodes that forget: whom the restart guard keeps from voting, for how long, and what is said of it.
 
+use std::future::ready;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -7,9 +9,11 @@ use tower_redlock::clock::TokioClock;
 use tower_redlock::config::RestartGuard;
 use tower_redlock::error::{LossReason, NoQuorum};
 use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::{NodeError, NodeErrorKind};
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, LockManager};
 
+use super::wrapper::{Between, Call, Reply, Wrapped};
 use super::{MS, Nodes, TTL, poll_once};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -423,6 +427,52 @@ async fn a_bootstrap_ends_in_time_while_a_node_comes_and_goes() {
     flaps.abort();
 }
 
+/// The same for one that forgets whenever it goes: it is about to vote, and then it does not answer, without end.
+#[tokio::test(start_paused = true)]
+async fn a_bootstrap_ends_in_time_while_a_node_comes_and_forgets() {
+    let (nodes, _before) = three().await;
+    nodes[2].go_down();
+    let builder = LockManager::builder().nodes(nodes.iter().cloned());
+    let locks = builder.clock(TokioClock::new()).ttl(TTL).lazy().unwrap();
+    let forgets = nodes[1].clone();
+    let flaps = tokio::spawn(async move {
+        loop {
+            forgets.go_down();
+            sleep(1_500 * MS).await;
+            forgets.come_up();
+            sleep(200 * MS).await;
+            forgets.forget();
+            sleep(1_300 * MS).await;
+        }
+    });
+    let ended = timeout(Duration::from_secs(20), locks.bootstrap()).await;
+    assert!(ended.is_ok(), "it trusts nodes for ever");
+    flaps.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_bootstraps_the_second_goes_on_when_the_first_is_dropped() {
+    let nodes = Nodes::five();
+    let locks = manager(&nodes).await;
+    nodes.each([0, 1, 2], MemoryNode::forget);
+    noticed(&locks, &[0, 1, 2]).await;
+    nodes.each(0..5, MemoryNode::freeze);
+    let mut first = Box::pin(locks.bootstrap());
+    let mut second = Box::pin(locks.bootstrap());
+    assert!(poll_once(&mut first).await.is_none());
+    assert!(poll_once(&mut second).await.is_none());
+    drop(first);
+    nodes.each(0..5, MemoryNode::thaw);
+    let before = Instant::now();
+    second.await.unwrap();
+    assert!(before.elapsed() < SECOND, "{:?}", before.elapsed());
+    assert_eq!(voting(&locks), 5);
+    // No more than what the two have said is believed.
+    nodes.each([0, 1, 2], MemoryNode::forget);
+    sleep(2 * SECOND).await;
+    assert_eq!(voting(&locks), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_bootstrap_that_is_dropped_promotes_no_node_later() {
     let (nodes, locks) = three().await;
@@ -448,4 +498,38 @@ async fn a_bootstrap_that_is_dropped_promotes_no_node_later() {
     nodes[0].come_up();
     sleep(200 * MS).await;
     assert!(is_quarantined(), "{:?}", locks.nodes()[0].voting);
+}
+
+/// What says once that it is closed, which it is not.
+#[derive(Debug)]
+struct SaysClosed {
+    node: MemoryNode,
+    has_said: AtomicBool,
+}
+
+impl Between for SaysClosed {
+    type Node = MemoryNode;
+
+    fn node(&self) -> &MemoryNode {
+        &self.node
+    }
+
+    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
+        if call == Call::CheckIn && !self.has_said.swap(true, Ordering::SeqCst) {
+            let error = NodeError::new(NodeErrorKind::Closed, "or so it says");
+            return Box::pin(ready(Err(error)));
+        }
+        reply
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_says_that_it_is_closed_and_is_not_is_asked_again() {
+    let node = Wrapped(SaysClosed {
+        node: MemoryNode::new("a"),
+        has_said: AtomicBool::new(false),
+    });
+    let builder = LockManager::builder().nodes([node]);
+    let connected = builder.clock(TokioClock::new()).connect().await;
+    assert_eq!(voting(&connected.unwrap()), 1);
 }

@@ -7,7 +7,7 @@ use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{AcquireRequest, Namespace, Node as _, OwnerToken};
 use tower_redlock::{AcquireError, LockKey};
 
-use super::{MS, Nodes, assert_idle, poll_once, wait_for};
+use super::{MS, Nodes, assert_idle, meet, poll_once, wait_for};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -46,6 +46,32 @@ async fn a_waiter_stops_to_listen_when_its_wait_is_over_or_dropped() {
     drop(waiter);
     assert_eq!(nodes.subscriptions(), 0);
     assert_idle(&b).await;
+}
+
+/// None of the others has a quorum, and none of them goes away.
+#[tokio::test(start_paused = true)]
+async fn a_vote_that_stays_split_is_waited_out_and_not_hammered_at() {
+    let nodes = Nodes::five();
+    let locks = nodes.builder().max_wait(20 * SECOND).lazy().unwrap();
+    meet(&locks).await;
+    let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
+    for (node, ttl) in [(0, 9), (1, 9), (2, 6)] {
+        let token = OwnerToken::from_entropy([node; OwnerToken::ENTROPY_LEN]);
+        let request = AcquireRequest::new(key.clone(), token, ttl * SECOND);
+        nodes.0[usize::from(node)].acquire(request).await.unwrap();
+    }
+    let (began, before) = (Instant::now(), nodes.commands());
+    let guard = locks.acquire("order:1").await.unwrap();
+    let took = began.elapsed();
+    assert!(took >= 6 * SECOND, "{took:?}");
+    assert!(took <= 7 * SECOND + 10 * MS, "the next poll: {took:?}");
+    // Five acquires and two releases each.
+    let rounds = (nodes.commands() - before) / 7;
+    assert!((10..=60).contains(&rounds), "{rounds} rounds");
+    drop(guard);
+    nodes
+        .settle("only theirs are left", |n| n.holding("order:1") == 2)
+        .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -93,7 +93,7 @@ async fn a_waiter_in_another_process_is_woken_by_the_release() {
 async fn eight_thousand_waiters_for_a_thousand_keys_all_get_their_turn() {
     let cluster = Cluster::start();
     // They all come at once, and a busy machine is no dead node.
-    let builder = cluster.builder().max_wait(PATIENT);
+    let builder = cluster.builder().max_wait(3 * PATIENT);
     let locks = connected(builder.node_timeout(Duration::from_secs(6))).await;
     let inside: Arc<Vec<AtomicUsize>> = Arc::new((0..1_000).map(|_| AtomicUsize::new(0)).collect());
     let mut waiters = JoinSet::new();

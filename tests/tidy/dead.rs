@@ -214,6 +214,7 @@ mod tests {
             .iter()
             .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
         let targets = targets.iter().map(|(path, kind, tested)| Target {
+            name: String::new(),
             path: (*path).to_owned(),
             kind: (*kind).to_owned(),
             tested: *tested,

@@ -13,6 +13,7 @@ mod docs;
 mod errors;
 mod events;
 mod facts;
+mod filters;
 mod floors;
 mod imports;
 mod sizes;
@@ -105,6 +106,13 @@ fn the_guide_lists_every_event_with_its_fields() {
         complaints.extend(events::elsewhere(path, text));
     }
     assert_clean(&complaints);
+}
+
+#[test]
+fn the_runners_filters_name_tests_that_there_are() {
+    let tree = Tree::read();
+    let suites = filters::suites(&tree);
+    assert_clean(&filters::check(&tree.files[filters::FILE], &suites));
 }
 
 #[test]

@@ -51,6 +51,7 @@ pub(crate) struct Package {
 }
 
 pub(crate) struct Target {
+    pub(crate) name: String,
     pub(crate) path: String,
     pub(crate) kind: String,
     /// Whether `cargo test` runs it.
@@ -132,6 +133,7 @@ impl Package {
             targets: list(&json["targets"])
                 .iter()
                 .map(|target| Target {
+                    name: text(&target["name"]),
                     path: relative(&text(&target["src_path"])),
                     kind: text(&target["kind"][0]),
                     tested: target["test"].as_bool().unwrap_or(false),

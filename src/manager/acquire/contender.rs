@@ -114,8 +114,13 @@ impl<'a> Contender<'a> {
                         return Err(self.busy());
                     }
                     self.release(attempt).await;
-                    self.wait_after_split(contenders, remaining, round_trip)
-                        .await?;
+                    if self.splits >= MAX_SPLITS {
+                        // Those who share the nodes do not go out of each other's way, or are long gone.
+                        self.wait_for_release(remaining, round_trip).await?;
+                    } else {
+                        self.wait_after_split(contenders, remaining, round_trip)
+                            .await?;
+                    }
                 }
                 Verdict::Contended { remaining } => {
                     self.note(remaining);
@@ -345,7 +350,7 @@ const fn label(verdict: Verdict) -> &'static str {
     }
 }
 
-/// How many split votes in a row count as contention, for a caller that does not wait.
+/// How many split votes in a row count as contention.
 const MAX_SPLITS: u32 = 8;
 /// For how many node time-outs split votes are tried again at once, for a caller that does not wait.
 const SPLIT_TIMEOUTS: u32 = 2;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -135,7 +136,7 @@ impl Registry {
                     tokio::select! {
                         biased;
                         () = changed => {}
-                        () = sleep(due.since(now)) => {}
+                        () = sleep(due.since(now).min(LOOK)) => {}
                     }
                 }
                 None => changed.await,
@@ -170,3 +171,7 @@ impl Registry {
         }
     }
 }
+
+/// How long the watchdog sleeps at most while a lock is held: timers stand still while the host is suspended, so when it
+/// goes on, what is left of this has to pass before anybody looks at the clock.
+const LOOK: Duration = Duration::from_secs(1);

@@ -228,7 +228,7 @@ impl NodeSet {
         fails_fast: bool,
     ) -> Result<(), NoQuorum> {
         let needed = self.terms.quorum.needed();
-        let mut patient = false;
+        let (mut patient, mut extended) = (false, false);
         let timer = sleep_until(end);
         tokio::pin!(timer);
         loop {
@@ -246,10 +246,12 @@ impl NodeSet {
             }
             let before = patient;
             patient = !self.voting.is_blocked() && self.quorum_in().is_some();
-            // A caller that need not fail fast has waited for the nodes that are down by then.
-            let anew = fails_fast || timer.is_elapsed() || mutant::is(Mutant::BootstrapNeverEnds);
-            if before && !patient && anew {
+            // A caller that need not fail fast has waited for the nodes that are down by then. It trusts nodes
+            // meanwhile, so one that comes and goes must not keep it.
+            let anew = fails_fast || timer.is_elapsed() && !extended;
+            if before && !patient && (anew || mutant::is(Mutant::BootstrapNeverEnds)) {
                 timer.as_mut().reset(Instant::now() + self.grace());
+                extended = true;
             }
             if timer.is_elapsed() && !patient {
                 return Err(self.not_voting());

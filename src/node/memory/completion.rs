@@ -34,7 +34,7 @@ impl Store {
         };
         self.data
             .records
-            .grant(key, lock.token, request.linger, now);
+            .grant(key, (lock.token, fence), request.linger, now);
         Ok(AcquireReply::Promised {
             fence,
             record,
@@ -97,6 +97,10 @@ impl Store {
         // A grant from before the last promotion does not count: a later grant may have been lost.
         let floor = self.data.counters.floor(request.release.keys.namespace());
         let ours = ours && record.ballot.get() > floor;
+        // The grant promised that nothing is stored under a lower ballot than its number. An earlier owner may have a
+        // ballot between the two, and the owner of this grant one that other nodes agreed on.
+        let promised = slot.and_then(|slot| slot.promised);
+        let ours = ours && promised.is_none_or(|promised| promised <= record.ballot);
         let ours = ours || mutant::is(Mutant::OvertakenRunIsStored);
         let right = same || ours || request.chosen;
         if right {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
 use crate::record::Record;
-use crate::token::OwnerToken;
+use crate::token::{FencingToken, OwnerToken};
 
 /// The records of one node, and the last owner of each of their locks.
 #[derive(Clone, Default)]
@@ -19,6 +19,8 @@ pub(super) struct Records {
 #[derive(Clone)]
 pub(super) struct Slot {
     pub(super) last: Option<OwnerToken>,
+    // The number that it was granted the lock with: nothing is stored under a lower ballot.
+    pub(super) promised: Option<FencingToken>,
     record: Option<Record>,
     // Until when `last` is remembered at least. The record has its own end.
     expires: Moment,
@@ -45,6 +47,7 @@ impl Slot {
     const fn new(now: Now) -> Self {
         Self {
             last: None,
+            promised: None,
             record: None,
             expires: now.moment,
         }
@@ -82,9 +85,15 @@ impl Records {
     }
 
     /// Notes the owner that was granted the lock. A record that is there keeps its end.
-    pub(super) fn grant(&mut self, key: &NodeKey, token: OwnerToken, linger: Duration, now: Now) {
+    pub(super) fn grant(
+        &mut self,
+        key: &NodeKey,
+        (token, fence): (OwnerToken, Option<FencingToken>),
+        linger: Duration,
+        now: Now,
+    ) {
         let slot = self.slot(key, now);
-        slot.last = Some(token);
+        (slot.last, slot.promised) = (Some(token), fence);
         slot.expires = slot.expires.max(now.moment + linger);
         if slot.record(now).is_none() {
             slot.record = None;

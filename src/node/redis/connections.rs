@@ -194,7 +194,6 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use redis::aio::MultiplexedConnection;
     use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
     use tokio::time::timeout;
 
@@ -203,6 +202,7 @@ mod tests {
     use crate::moment::Moment;
     use crate::node::redis::connection::Seen;
     use crate::node::redis::info::Info;
+    use crate::node::redis::transport::over;
 
     fn down(why: &'static str) -> NodeState {
         NodeState::Down(NodeError::new(NodeErrorKind::Unavailable, why))
@@ -274,8 +274,7 @@ mod tests {
             .set_protocol(ProtocolVersion::RESP2)
             .set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new();
-        let made = MultiplexedConnection::new_with_config(&info, ours, config).await;
-        let (multiplexed, _driver) = made.unwrap();
+        let multiplexed = over(ours, info, config).await;
         let seen = Seen {
             info: Info::default(),
             identity: None,

@@ -180,7 +180,6 @@ fn names(batch: &[Arc<str>]) -> Vec<&str> {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use redis::aio::MultiplexedConnection;
     use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use tokio::time::Instant;
@@ -189,6 +188,7 @@ mod tests {
     use crate::lock_key::LockKey;
     use crate::namespace::{Namespace, NodeKey};
     use crate::node::NoticeReceiver;
+    use crate::node::redis::transport::over;
 
     /// Room for the longest command.
     const LONGEST: usize = 1 << 20;
@@ -225,7 +225,7 @@ mod tests {
     }
 
     /// A connection to such a server, which counts the PINGs.
-    async fn connected(answered: u32) -> (MultiplexedConnection, Arc<AtomicU32>) {
+    async fn connected(answered: u32) -> (Multiplexed, Arc<AtomicU32>) {
         let pings = Arc::new(AtomicU32::new(0));
         let (ours, theirs) = tokio::io::duplex(LONGEST);
         tokio::spawn(serve(theirs, Arc::clone(&pings), answered));
@@ -233,10 +233,7 @@ mod tests {
             .set_protocol(ProtocolVersion::RESP3)
             .set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let made = MultiplexedConnection::new_with_config(&info, ours, config).await;
-        let (connection, driver) = made.unwrap();
-        tokio::spawn(driver);
-        (connection, pings)
+        (over(ours, info, config).await, pings)
     }
 
     #[tokio::test(start_paused = true)]

@@ -180,6 +180,33 @@ mod tests {
         }
     }
 
+    /// Only this crate says how many keys a lock has. But a script that does not end stops the whole server.
+    #[test]
+    fn an_extend_ends_however_many_keys_a_lock_is_said_to_have() {
+        let server = "redis = {call = function() return {} end, pcall = function() return {} end,
+            sha1hex = function() return '' end, error_reply = function(text) return {err = text} end}
+            KEYS, ARGV = {'marker', 'tomb', 'key', 'counter'}, ";
+        for (count, right) in [
+            ("1", true),
+            ("-1", false),
+            ("-2", false),
+            ("-0.5", false),
+            ("0", false),
+            ("nan", false),
+            ("", false),
+        ] {
+            let lua = mlua::Lua::new();
+            let steps = mlua::HookTriggers::new().every_nth_instruction(100_000);
+            lua.set_hook(steps, |_, _| Err(mlua::Error::runtime("no end")))
+                .unwrap();
+            let args = format!("{{'', '', '{count}', 'token', '1000', '0', '', '1000'}}\n");
+            let reply = lua.load(server.to_owned() + &args + &EXTEND.text());
+            let reply: mlua::Table = reply.eval().unwrap();
+            let error: Option<String> = reply.get("err").unwrap();
+            assert_eq!(error.is_none(), right, "{count}: {error:?}");
+        }
+    }
+
     #[test]
     fn the_scripts_know_the_last_usable_fencing_token() {
         let last = format!("'{}'", FencingToken::LAST_COUNTED);

@@ -24,6 +24,22 @@ pub(super) async fn connect(
     connection.await.map(Multiplexed::from)
 }
 
+/// A connection over `stream`, for tests.
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+pub(super) async fn over(
+    stream: tokio::io::DuplexStream,
+    info: redis::RedisConnectionInfo,
+    config: AsyncConnectionConfig,
+) -> Multiplexed {
+    let made = redis::aio::MultiplexedConnection::new_with_config(&info, stream, config).await;
+    let (connection, driver) = made.unwrap();
+    tokio::spawn(driver);
+    #[cfg(simulation)]
+    let connection = Multiplexed::from(connection);
+    connection
+}
+
 #[cfg(simulation)]
 mod simulated {
     use std::ops::{Deref, DerefMut};

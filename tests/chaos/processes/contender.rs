@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tower_redlock::error::LossReason;
@@ -21,6 +21,10 @@ use crate::support::clocks::raw_now;
 pub(crate) const TEST: &str = "processes::contender::plays_its_part";
 /// What begins a line to the parent: the test harness writes to the standard output, too.
 pub(crate) const HELD: &str = "@held ";
+/// From then on, locks are held briefly.
+pub(crate) const BRIEF: &str = "brief";
+/// From then on, and at first, some of them are held for long.
+pub(crate) const LONG: &str = "long";
 /// How many callers a process has.
 pub(crate) const TASKS: usize = 2;
 /// How often a holder looks whether it still holds.
@@ -39,15 +43,19 @@ async fn plays_its_part() {
         locks,
         counters: Counters::open(&part.database),
         part: Arc::new(part),
+        brief: Arc::default(),
         stop: Arc::default(),
     };
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         tasks.spawn(caller.clone().contend(task));
     }
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = lines.next_line().await.unwrap() {
+        assert!([BRIEF, LONG].contains(&line.as_str()), "what is {line}?");
+        caller.brief.store(line == BRIEF, Ordering::SeqCst);
+    }
     // The parent has ended, or is done.
-    let ended = tokio::io::stdin().read_u8().await;
-    assert!(ended.is_err(), "nothing is to be told");
     caller.stop.store(true, Ordering::SeqCst);
     tasks.join_all().await;
 }
@@ -57,6 +65,7 @@ struct Caller {
     locks: LockManager,
     counters: Counters,
     part: Arc<Part>,
+    brief: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
 }
 
@@ -90,7 +99,7 @@ impl Caller {
         let holder = Holder::of(guard, key);
         let seen = self.counters.read(&holder).await;
         // Some hold it for longer than it lasts if it is not extended: those are there when it ends.
-        let time = if dice.chance(1, 2) {
+        let time = if self.brief.load(Ordering::SeqCst) || dice.chance(1, 2) {
             dice.millis(0, 40)
         } else {
             dice.millis(300, 1_000)

@@ -16,8 +16,14 @@ mod scene;
 mod site;
 mod suspended;
 
+use tokio::sync::Mutex;
+
 use run::{assert_no_overlap, assert_only_the_fence_stops_the_late, assert_overlaps_are_found};
 use scene::Scene;
+
+/// Two such runs at once would be in each other's way. Beside one there may be one without processes: both wait most of
+/// the time.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_holders_that_act_late_only_the_fence_is_not_deceived() {

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use super::ALONE;
 use super::counters::Count;
 use super::scene::Scene;
 use super::site::{Faults, Site};
 use crate::checker::{Overlap, disorder, overlaps};
-use crate::run::{ALONE, least, lines, time};
+use crate::run::{least, lines, time};
 
 /// What was seen.
 struct Outcome {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
+use super::contender::{BRIEF, LONG};
 use super::counters::Counters;
 use super::part::{KEYS, Part, TTL};
 use super::process::Process;
@@ -15,15 +16,14 @@ use super::records::Records;
 use super::scene::Scene;
 use crate::dice::Dice;
 use crate::forwarder::{Flow, Forwarder};
+use crate::run::BOUND;
 use crate::support::PATIENCE;
 use crate::support::clocks::Clocks;
 use crate::support::server::{Kind, Server};
 
 const PROCESSES: usize = 6;
-/// For how long a run goes on for what it has not seen yet, and each process waits for a lock.
-const BOUND: Duration = Duration::from_secs(40);
 /// How many locks others get at most before each process gets one.
-const PASSED: usize = 200;
+const PASSED: usize = 500;
 /// For how long processes are cut off in the same way while nodes are waited for.
 const CUT: Duration = Duration::from_secs(1);
 /// A server looks at its clock now and then, ten times a second at least.
@@ -83,6 +83,7 @@ impl Site {
             site.add(number, &database, clocks).await;
         }
         site.all_hold("each process holds a lock").await;
+        site.tell(LONG).await;
         site
     }
 
@@ -129,8 +130,17 @@ impl Site {
         self.all_hold("each process holds a lock again").await;
     }
 
-    /// Waits until each process has got a lock: it is not passed over again and again.
-    async fn all_hold(&self, what: &str) {
+    /// Tells all processes something.
+    async fn tell(&mut self, what: &str) {
+        for process in &mut self.processes {
+            process.program.tell(what).await;
+        }
+    }
+
+    /// Waits until each process has got a lock: it is not passed over again and again. From then on all of them hold
+    /// locks briefly.
+    async fn all_hold(&mut self, what: &str) {
+        self.tell(BRIEF).await;
         let (begin, before) = (Instant::now(), self.records.count());
         let mut lack: Vec<usize> = (0..PROCESSES).collect();
         while !lack.is_empty() {

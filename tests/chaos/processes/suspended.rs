@@ -10,10 +10,10 @@ use tokio::process::ChildStdout;
 use tokio::time::timeout;
 use tower_redlock::LockManager;
 
+use super::ALONE;
 use super::part::{KEYS, Measure, PART, Part, Settings};
 use super::program::Program;
 use super::scene::Scene;
-use crate::run::ALONE;
 use crate::scene::NODES;
 use crate::support::clocks::Clocks;
 use crate::support::server::{Kind, Server};

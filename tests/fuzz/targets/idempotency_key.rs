@@ -70,7 +70,9 @@ fn assert_harmless(text: &str, sent: &[u8]) {
     assert_short(text, 200);
     let sent = String::from_utf8_lossy(sent);
     let words = sent.split(|letter: char| !letter.is_ascii_alphanumeric());
-    for word in words.filter(|word| word.len() > 15) {
+    // A fuzzer that reads comparisons sends the names of our types, too.
+    let is_ours = |word: &str| "IdempotencyKeyError".contains(word);
+    for word in words.filter(|word| word.len() > 15 && !is_ours(word)) {
         assert!(!text.contains(word), "{text}: {word}");
     }
 }

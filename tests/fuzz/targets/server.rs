@@ -1,6 +1,6 @@
 //! A node at a server that talks nonsense: wrong types, errors anywhere, pushes that nobody asked for, half a reply,
-//! two replies, the same bytes one by one. Whatever it says, no call waits for ever, no text has a secret, and nothing is
-//! left when the node is closed.
+//! two replies, the same bytes one by one. Whatever it says, no call waits for ever, no text has a secret, and nothing
+//! is left when the node is closed.
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::{
     AT_A_TIME, Action, Caller, KEEP, Link, Mutant, NODES, Node, Phase, Record, Records, State,
 };
-use crate::protocol::fence::{FenceVerdict, agree};
+use crate::protocol::fence::{FenceVerdict, highest};
 use crate::protocol::quorum::Quorum;
 use crate::protocol::retention::{Life, life, time_by};
 use crate::protocol::round::{Round, Verdict, Vote};
@@ -29,6 +29,7 @@ impl Node {
         }
         self.record = record;
         (self.last, self.count) = (round, self.count + 1);
+        self.promised = self.count;
         Link::Granted {
             count: self.count,
             clock: self.clock,
@@ -158,18 +159,26 @@ impl Records {
             }
         }
         let needed = self.quorum().needed();
-        let (FenceVerdict::Agreed(ballot) | FenceVerdict::Open(ballot)) = agree(&counts, needed)
-        else {
-            unreachable!("all who granted have told");
+        let (ballot, is_open) = match highest(&counts, needed) {
+            FenceVerdict::Agreed(ballot) => (ballot, false),
+            FenceVerdict::Open(ballot) => (ballot, true),
+            FenceVerdict::None => unreachable!("all who granted have told"),
         };
         let (ballot, mut have) = (u8::try_from(ballot.get()).unwrap(), 0);
         for node in &mut state.nodes {
             let link = &mut node.links[caller];
-            let Link::Granted { count, .. } = *link else {
-                *link = Link::None;
-                continue;
+            let count = match *link {
+                Link::Granted { count, .. } => count,
+                Link::Asked if self.late && caller == 0 => {
+                    *link = Link::Late;
+                    continue;
+                }
+                _ => {
+                    *link = Link::None;
+                    continue;
+                }
             };
-            let raised = count < ballot && node.last == round;
+            let raised = is_open && count < ballot && node.last == round;
             if raised {
                 node.count = node.count.max(ballot);
             }
@@ -217,7 +226,8 @@ impl Records {
             return false;
         }
         let same = known.is_some_and(|known| record.ballot == known.ballot);
-        let granted = node.last == round;
+        let promised = record.ballot >= node.promised || self.is(Mutant::PromiseNotCompared);
+        let granted = node.last == round && promised;
         same || granted || chosen || self.is(Mutant::OvertakenRunIsStored)
     }
 
@@ -291,6 +301,8 @@ impl Records {
             Phase::Storing(_) => {
                 let stores = links().filter(|(_, link)| *link == Link::Store);
                 actions.extend(stores.map(|(node, _)| Action::Store(caller, node)));
+                let late = links().filter(|(_, link)| *link == Link::Late);
+                actions.extend(late.map(|(node, _)| Action::Run(caller, node)));
                 let stored = links().filter(|(_, link)| *link == Link::Stored).count();
                 let is_enough = match self.is(Mutant::AnswerBeforeAQuorum) {
                     true => stored > 0,

@@ -48,6 +48,9 @@ impl Leases {
     fn lease(&self, state: &State, attempt: usize) -> LeaseNodes {
         let mut lease = LeaseNodes::new(self.terms(), ago(state.attempts[attempt].age));
         for (node, it) in state.nodes[..self.nodes].iter().enumerate() {
+            if it.links[attempt].doubtful && !self.is(Mutant::DoubtForgotten) {
+                lease.unknown(node);
+            }
             match it.links[attempt].known {
                 Known::Clear => {}
                 Known::Unknown => lease.unknown(node),
@@ -200,16 +203,16 @@ impl Leases {
             Some(Reply::Dead) => {}
             None => lease.unknown(node),
         }
-        let known = &mut state.nodes[node].links[attempt].known;
-        *known = match (lease.holds(node), *known) {
-            (true, Known::Ours(before)) if reply == Some(Reply::Set) => {
-                Known::Ours(before.min(age))
-            }
-            (true, Known::Ours(before)) => Known::Ours(before),
-            (true, _) => Known::Ours(age),
-            (false, _) if lease.owes(node) => Known::Unknown,
-            (false, _) if lease.is_clear(node) => Known::Clear,
-            (false, _) => Known::Foreign,
+        let link = &mut state.nodes[node].links[attempt];
+        link.doubtful |= reply.is_none();
+        link.known = match (lease.holds(node), link.known, reply) {
+            (true, Known::Ours(before), Some(Reply::Set)) => Known::Ours(before.min(age)),
+            (true, Known::Ours(before), _) => Known::Ours(before),
+            (true, ..) => Known::Ours(age),
+            (false, _, Some(Reply::Held)) => Known::Foreign,
+            (false, _, Some(Reply::Absent)) => Known::Clear,
+            (false, _, None) => Known::Unknown,
+            (false, known, _) => known,
         };
         self.check(state, attempt);
         if lease.taken() && state.attempts[attempt].phase == Phase::Held {

@@ -1,8 +1,9 @@
 //! No key is left after an orderly end, none beyond its ttl otherwise, and none without an expiry but the marker.
 //!
-//! What was under way when a connection was given up may still arrive at the server, and old data brings back what was
-//! released: such a key lives for its ttl. So there is nothing to be found right after a shutdown only where neither
-//! can be.
+//! What arrives a second time, and old data, bring back what was released: such a key lives for its ttl. So there is
+//! nothing to be found right after a shutdown only where neither can be. What was under way when a connection was given
+//! up is void when it arrives, but may have been granted before that: a lock that nobody has is looked for only where
+//! that cannot be.
 
 use super::{History, Terms, Violation};
 use crate::workload::history::{Event, Stage, What};
@@ -26,7 +27,7 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
             What::Left {
                 when: Stage::Shutdown,
                 ..
-            } if !terms.tidy => continue,
+            } if !terms.once => continue,
             What::Left { host, key, when } => (host, key, named(*when)),
             _ => continue,
         };
@@ -66,7 +67,7 @@ mod tests {
             assert_eq!(count(when, &strict), 1);
         }
         let late = Terms {
-            tidy: false,
+            once: false,
             ..strict
         };
         assert_eq!(count(Stage::Shutdown, &late), 0);

@@ -5,7 +5,7 @@
 //! ends, is lost at once.
 
 use super::{History, Terms, Violation, named};
-use crate::workload::history::{Event, What};
+use crate::workload::history::{Event, Holder, What};
 
 const PROMISE: &str = "a loss is told before validity ends";
 /// How long before it a pause may excuse a late notice, in milliseconds.
@@ -26,9 +26,12 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
                 reason,
                 left: 0,
             } => {
-                let place = history.holders[*holder].process.place;
-                let excused = stood_still.iter().any(|(which, until)| {
-                    which.is_none_or(|which| which == place) && *until + AFTER >= *at
+                let Holder { process, ttl, .. } = &history.holders[*holder];
+                let place = process.place;
+                let excused = stood_still.iter().any(|(which, until)| match which {
+                    Some(which) => *which == place && *until + AFTER >= *at,
+                    // Timers do not count that, so they fire as late as without it.
+                    None => *until + ttl + AFTER >= *at,
                 });
                 let is_timed = reason == "Expired" || reason == "MaxHold";
                 if is_timed && !excused && !terms.jitter.contains(&place) {
@@ -71,6 +74,11 @@ mod tests {
         assert_eq!(count(&[(90, told("Taken", 0))], &strict), 0);
         let resumed = (80, What::Resumed { place: 0 });
         assert_eq!(count(&[resumed, (90, told("Expired", 0))], &strict), 0);
+        let resumed = (80, What::Resumed { place: 0 });
+        assert_eq!(count(&[resumed, (181, told("Expired", 0))], &strict), 1);
+        let suspended = || (80, What::Suspended { ms: 500 });
+        let late = |at| count(&[suspended(), (at, told("Expired", 0))], &strict);
+        assert_eq!((late(1_180), late(1_181)), (0, 1));
         let other = (80, What::Resumed { place: 1 });
         assert_eq!(count(&[other, (90, told("Expired", 0))], &strict), 1);
     }

@@ -6,6 +6,7 @@
 mod answers;
 mod exclusion;
 mod fencing;
+mod free;
 mod leftovers;
 mod loss;
 mod memory;
@@ -19,7 +20,7 @@ use std::fmt;
 
 use crate::plan::{Class, Plan};
 use crate::workload::history::{Event, History, Holder, What};
-use crate::world::Fault;
+use crate::world::{Fault, Memory};
 
 /// What breaks a promise.
 #[derive(Clone, Debug)]
@@ -54,6 +55,10 @@ pub(crate) struct Terms {
     pub(crate) jitter: BTreeSet<u32>,
     /// Nothing that was sent can arrive after its sender has given it up, and no server gets old data back.
     pub(crate) tidy: bool,
+    /// Nothing arrives twice, and no server gets old data back or counts on another time.
+    pub(crate) once: bool,
+    /// No server, no process and no way between them has a fault.
+    pub(crate) calm: bool,
     /// No process and no server stands still, dies, or refuses to write.
     pub(crate) prompt: bool,
     /// All processes agree on their nodes.
@@ -92,6 +97,8 @@ impl Terms {
             }),
             jitter: jitter.collect(),
             tidy: plan.faults().all(is_tidy),
+            once: plan.faults().all(is_once),
+            calm: plan.faults().all(is_calm),
             prompt: plan.faults().all(is_prompt),
             agreed: plan.agrees(),
         }
@@ -108,6 +115,8 @@ impl Terms {
             exact: true,
             jitter: BTreeSet::new(),
             tidy: true,
+            once: true,
+            calm: true,
             prompt: true,
             agreed: true,
         }
@@ -147,6 +156,35 @@ fn is_tidy(fault: &Fault) -> bool {
     )
 }
 
+/// Whether what was released stays so: what is late is void, as long as the server remembers that.
+fn is_once(fault: &Fault) -> bool {
+    match fault {
+        Fault::Crash { memory, .. } => matches!(memory, Memory::All | Memory::None),
+        Fault::Duplicate { .. }
+        | Fault::HostStep { .. }
+        | Fault::ReplicaLag { .. }
+        | Fault::ReplicaCut { .. }
+        | Fault::Promote { .. }
+        | Fault::Demote { .. }
+        | Fault::Opinion { .. }
+        | Fault::Failover { .. }
+        | Fault::Redirect { .. } => false,
+        _ => true,
+    }
+}
+
+/// Whether whoever asks for a lock that is free gets it soon.
+fn is_calm(fault: &Fault) -> bool {
+    matches!(
+        fault,
+        Fault::ProcessStep { .. }
+            | Fault::ProcessRate { .. }
+            | Fault::HostRate { .. }
+            | Fault::Heal { .. }
+            | Fault::Delay { max_ms: ..10, .. }
+    )
+}
+
 /// Whether everything goes on.
 fn is_prompt(fault: &Fault) -> bool {
     !matches!(
@@ -164,9 +202,10 @@ fn is_prompt(fault: &Fault) -> bool {
 
 /// Everything that a history breaks.
 pub(crate) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
-    let checkers: [fn(&History, &Terms) -> Vec<Violation>; 10] = [
+    let checkers: [fn(&History, &Terms) -> Vec<Violation>; 11] = [
         exclusion::check,
         fencing::check,
+        free::check,
         validity::check,
         owner::check,
         leftovers::check,

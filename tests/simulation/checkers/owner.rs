@@ -38,8 +38,13 @@ pub(super) fn check(history: &History, _: &Terms) -> Vec<Violation> {
                 continue;
             }
             for group in gone(earlier, sample, (*at - before) as i64) {
+                // From replicas, the loss of which is no other, it goes some time later.
+                let since = match sample.copied.contains(&group) {
+                    true => history.holders[sample.holder].granted,
+                    false => before,
+                };
                 let forgot = |(when, which, _): &(u64, u32, bool)| {
-                    *which == group && (before..=*at).contains(when)
+                    *which == group && (since..=*at).contains(when)
                 };
                 if !losses.iter().any(forgot) {
                     found.push(Violation {
@@ -68,12 +73,17 @@ mod tests {
     use super::*;
 
     fn sample(kept: Option<i64>) -> What {
+        sample_of(kept, &[])
+    }
+
+    fn sample_of(kept: Option<i64>, copied: &[u32]) -> What {
         What::Sample(Sample {
             holder: 0,
             left: 500_000,
             quorum: 2,
             nodes: [(0, Some(900)), (1, kept)].into_iter().collect(),
             may_go: false,
+            copied: copied.iter().copied().collect(),
             drift: 0,
         })
     }
@@ -88,6 +98,26 @@ mod tests {
         assert_eq!(count(&[(20, sample(Some(900))), (40, sample(None))]), 1);
         assert_eq!(count(&[(20, sample(Some(30))), (40, sample(None))]), 0);
         assert_eq!(count(&[(20, sample(None)), (40, sample(None))]), 0);
+    }
+
+    #[test]
+    fn what_a_master_forgets_goes_from_its_replicas_later() {
+        let lost = |copied: &[u32]| {
+            let forgot = What::Forgot {
+                group: 1,
+                seen: true,
+            };
+            let kept = sample_of(Some(900), copied);
+            let gone = sample_of(None, copied);
+            count(&[(20, forgot), (21, kept), (40, gone)])
+        };
+        assert_eq!(lost(&[1]), 0);
+        assert_eq!(lost(&[0]), 1);
+        let stolen = [
+            (21, sample_of(Some(900), &[1])),
+            (40, sample_of(None, &[1])),
+        ];
+        assert_eq!(count(&stolen), 1);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Two responses may differ if, between the beginning of the earlier run and the later response, more nodes lost what
 //! they had than the quorum masks: until all nodes have the record, one loss may be one too many. And they may differ
 //! if the record had ended by some clock when the later run began. It is not replayed when it has ended by all of them.
+//! Clocks go on while all machines are suspended, so the retention does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,19 +18,32 @@ const SLACK: u64 = 1_000;
 /// A response that a client saw.
 struct Seen<'a> {
     at: u64,
+    /// By clocks, which go on while machines are suspended.
+    date: u64,
     told: &'a Told,
     run: u64,
     retention: u64,
 }
 
+/// When a run began: in the order of events, and by clocks.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Began {
+    at: u64,
+    date: u64,
+}
+
 pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
-    let mut began: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut began: BTreeMap<u64, Began> = BTreeMap::new();
+    let mut suspends: Vec<(u64, u64)> = Vec::new();
     let mut works: BTreeMap<&str, Vec<Seen<'_>>> = BTreeMap::new();
     let mut found = Vec::new();
     for Event { at, what } in &history.events {
+        let date = |suspends: &[(u64, u64)]| at + suspends.iter().map(|(_, ms)| ms).sum::<u64>();
         match what {
+            What::Suspended { ms } => suspends.push((*at, *ms)),
             What::Ran { run, .. } => {
-                began.insert(*run, *at);
+                let date = date(&suspends);
+                began.insert(*run, Began { at: *at, date });
             }
             What::Saw {
                 work,
@@ -40,10 +54,11 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
                     found.push(violation(*at, text));
                 }
                 if let Some(run) = told.run {
-                    let (at, retention) = (*at, *retention);
+                    let (at, date, retention) = (*at, date(&suspends), *retention);
                     let seen = works.entry(work).or_default();
                     seen.push(Seen {
                         at,
+                        date,
                         told,
                         run,
                         retention,
@@ -58,7 +73,7 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
         let losses: Vec<_> = losses(history).collect();
         for (work, seen) in &works {
             found.extend(differ(work, seen, &began, &losses, terms));
-            found.extend(outlived(work, seen, terms));
+            found.extend(outlived(work, seen, &suspends, terms));
         }
     }
     found
@@ -91,11 +106,11 @@ fn misdirected(work: &str, told: &Told) -> Option<String> {
 fn differ(
     work: &str,
     seen: &[Seen<'_>],
-    began: &BTreeMap<u64, u64>,
+    began: &BTreeMap<u64, Began>,
     losses: &[(u64, u32, bool)],
     terms: &Terms,
 ) -> Vec<Violation> {
-    let start = |seen: &Seen<'_>| began.get(&seen.run).copied().unwrap_or(0);
+    let start = |seen: &Seen<'_>| began.get(&seen.run).copied().unwrap_or_default();
     let mut found = Vec::new();
     for (index, later) in seen.iter().enumerate() {
         let other = seen[..index].iter().find(|earlier| {
@@ -105,10 +120,10 @@ fn differ(
             );
             let lost = losses
                 .iter()
-                .filter(|(at, ..)| (first..=later.at).contains(at));
+                .filter(|(at, ..)| (first.at..=later.at).contains(at));
             let lost: BTreeSet<u32> = lost.map(|(_, group, _)| *group).collect();
-            let ends = (first + earlier.retention).saturating_sub(terms.spread + SLACK);
-            earlier.run != later.run && lost.len() <= terms.mask && last < ends
+            let ends = (first.date + earlier.retention).saturating_sub(terms.spread + SLACK);
+            earlier.run != later.run && lost.len() <= terms.mask && last.date < ends
         });
         if let Some(earlier) = other {
             found.push(violation(later.at, pair(work, earlier, later)));
@@ -136,13 +151,25 @@ fn pair(work: &str, one: &Seen<'_>, two: &Seen<'_>) -> String {
 }
 
 /// Responses that were replayed when their records had ended by all clocks.
-fn outlived(work: &str, seen: &[Seen<'_>], terms: &Terms) -> Vec<Violation> {
+fn outlived(
+    work: &str,
+    seen: &[Seen<'_>],
+    suspends: &[(u64, u64)],
+    terms: &Terms,
+) -> Vec<Violation> {
+    // A response that was on its way when machines were suspended is as old as before.
+    let slept = |at: u64| {
+        let lately = at.saturating_sub(SLACK)..=at;
+        let those = suspends.iter().filter(|(since, _)| lately.contains(since));
+        those.map(|(_, ms)| ms).sum::<u64>()
+    };
     let mut found = Vec::new();
     for first in seen.iter().filter(|seen| !seen.told.replayed) {
-        let end = first.at + first.retention + terms.spread + SLACK;
+        let end = first.date + first.retention + terms.spread + SLACK;
+        let is_late = |late: &&Seen<'_>| late.date - slept(late.at) > end;
         let late = seen
             .iter()
-            .find(|late| late.run == first.run && late.told.replayed && late.at > end);
+            .find(|late| late.run == first.run && late.told.replayed && is_late(late));
         if let Some(late) = late {
             found.push(violation(
                 late.at,
@@ -252,6 +279,34 @@ mod tests {
         };
         assert_eq!(count(&replay(RETENTION + 5_000), &apart), 0);
         assert_eq!(count(&anew(RETENTION - 5_000), &apart), 0);
+    }
+
+    #[test]
+    fn the_retention_goes_on_while_machines_are_suspended() {
+        let strict = Terms::strict();
+        let anew = |ms| {
+            [
+                (10, ran(1)),
+                (20, saw(1, false)),
+                (30, What::Suspended { ms }),
+                (40, ran(2)),
+                (50, saw(2, false)),
+            ]
+        };
+        assert_eq!(count(&anew(RETENTION), &strict), 0);
+        assert_eq!(count(&anew(RETENTION - 5_000), &strict), 1);
+        let replay = |ms, at| {
+            [
+                (10, ran(1)),
+                (20, saw(1, false)),
+                (30, What::Suspended { ms }),
+                (at, saw(1, true)),
+            ]
+        };
+        assert_eq!(count(&replay(RETENTION + 5_000, 2_000), &strict), 1);
+        assert_eq!(count(&replay(RETENTION - 5_000, 2_000), &strict), 0);
+        // It was on its way.
+        assert_eq!(count(&replay(RETENTION + 5_000, 40), &strict), 0);
     }
 
     #[test]

@@ -68,6 +68,7 @@ mod tests {
             quorum: 2,
             nodes: nodes.iter().copied().collect(),
             may_go: false,
+            copied: BTreeSet::new(),
             drift: 12_000,
         });
         let mut events = vec![(100, sample)];

@@ -101,6 +101,12 @@ impl Work<'_> {
         }
     }
 
+    /// How long the repeats of something go on.
+    fn span(&mut self, at: u64) -> u64 {
+        let left = self.shape.length.saturating_sub(at).max(100);
+        self.rolls.wide(10, 9_000).min(left)
+    }
+
     fn hold(&mut self) -> u64 {
         self.rolls.wide(1, self.holds)
     }
@@ -220,8 +226,8 @@ impl Work<'_> {
     /// Work under one idempotency key, from several processes.
     fn once(&mut self, at: u64) {
         let key = self.work();
-        let span = self.rolls.wide(10, 4_000);
-        for _ in 0..self.rolls.range(2, 7) {
+        let span = self.span(at);
+        for _ in 0..self.rolls.range(2, 8) {
             let place = self.place();
             let (wait, work) = (self.wait(), self.rolls.wide(1, 1_200));
             let end = self.rolls.weighted(&[
@@ -249,11 +255,22 @@ impl Work<'_> {
         let (route, key) = (self.rolls.pick(&self.routes.clone()), self.key());
         let (once, caller) = (self.work(), self.rolls.below(2) as u32);
         let host = self.rolls.below(2) as u32;
-        let span = self.rolls.wide(10, 5_000);
-        for _ in 0..self.rolls.range(2, 5) {
+        let span = self.span(at);
+        for _ in 0..self.rolls.range(2, 6) {
             let place = self.place();
             let work = self.rolls.wide(1, 800);
             let at = at + self.rolls.below(span);
+            // Another client or another host with the same key is another matter.
+            let caller = if self.rolls.percent(10) {
+                1 - caller
+            } else {
+                caller
+            };
+            let host = if self.rolls.percent(10) {
+                1 - host
+            } else {
+                host
+            };
             let action = Action::Request {
                 route,
                 key,

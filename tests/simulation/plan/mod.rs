@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::world::{Fault, Topology};
 
+/// For how many milliseconds counters of fencing tokens are kept unless it is set.
+pub(crate) const USUAL_KEEP: u64 = 300_000;
+
 /// Everything that happens in one world.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
@@ -71,7 +74,7 @@ pub(crate) struct Settings {
     pub(crate) mask: u32,
     /// `max_clock_skew` of the restart guard; none: it is off.
     pub(crate) skew: Option<u64>,
-    /// How long fencing counters are kept; none: no fencing tokens.
+    /// How long fencing counters are kept, [`USUAL_KEEP`] without being set; none: no fencing tokens.
     pub(crate) keep: Option<u64>,
     /// How often a lock is handed on, and for how long.
     pub(crate) passes: u32,
@@ -220,6 +223,8 @@ pub(crate) enum Route {
     Lock,
     /// The idempotency layer.
     Once,
+    /// The idempotency layer, and requests that carry what is left of an earlier one that has ended.
+    OnceAgain,
     /// The idempotency layer and the lock layer directly inside.
     OnceLock,
     /// The lock layer, and the idempotency layer inside.
@@ -232,9 +237,10 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Lock,
         Self::Once,
+        Self::OnceAgain,
         Self::OnceLock,
         Self::LockOnce,
         Self::OnceChargeLock,
@@ -246,6 +252,7 @@ impl Route {
         match self {
             Self::Lock => "/lock",
             Self::Once => "/once",
+            Self::OnceAgain => "/once-again",
             Self::OnceLock => "/once-lock",
             Self::LockOnce => "/lock-once",
             Self::OnceChargeLock => "/once-charge-lock",

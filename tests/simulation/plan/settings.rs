@@ -2,7 +2,7 @@
 
 use super::generate::QUIET;
 use super::rolls::Rolls;
-use super::{Class, Episode, Place, Replicas, Seen, Settings};
+use super::{Class, Episode, Place, Replicas, Seen, Settings, USUAL_KEEP};
 use crate::world::{Fault, Group, HostId, Topology};
 
 /// What a plan is about, without what happens in it.
@@ -43,7 +43,7 @@ pub(super) fn shape(seed: u64, class: Class, length: u64) -> Shape {
         (2, Nodes::Masking(6)),
         (14, Nodes::Replicas),
         (16, Nodes::Sentinels),
-        (9, Nodes::Overlapping),
+        (11, Nodes::Overlapping),
     ]);
     let topology = Topology {
         groups: groups(nodes, &mut rolls),
@@ -115,12 +115,12 @@ fn groups(nodes: Nodes, rolls: &mut Rolls) -> Vec<Group> {
 /// The settings that all processes begin with.
 fn first_settings(nodes: Nodes, topology: &Topology, mask: u32, rolls: &mut Rolls) -> Settings {
     let max_ttl = rolls.pick(&[1_000, 2_000, 2_000, 3_000]);
-    let ttl = rolls.pick(&[400, 700, 1_000]);
+    let ttl = rolls.weighted(&[(2, 400), (2, 700), (2, 1_000), (3, max_ttl)]);
     let replicas = match nodes {
         Nodes::Replicas => rolls.pick(&[Replicas::Expected, Replicas::Required]),
         _ => Replicas::Plain,
     };
-    let node_timeout = rolls.pick(&[25, 40, 60, 60, 200]);
+    let node_timeout = rolls.pick(&[25, 40, 60, 60, 200, 300]);
     Settings {
         nodes: (0..topology.groups.len() as u32).collect(),
         namespace: "lk".to_owned(),
@@ -134,8 +134,8 @@ fn first_settings(nodes: Nodes, topology: &Topology, mask: u32, rolls: &mut Roll
         max_wait: rolls.pick(&[500, 1_500, 3_000]),
         max_hold: rolls.pick(&[2_000, 10_000, 60_000]),
         mask,
-        skew: Some(rolls.weighted(&[(4, 200), (4, 1_000), (2, 4_000)])),
-        keep: Some(rolls.weighted(&[(6, 300_000), (2, 3_000)])),
+        skew: Some(rolls.weighted(&[(4, 200), (3, 1_000), (3, 4_000)])),
+        keep: Some(rolls.weighted(&[(6, USUAL_KEEP), (2, 3_000)])),
         passes: rolls.pick(&[0, 1, 8, 32]),
         pass_time: rolls.pick(&[50, 250, 1_000]),
         bootstrap: nodes != Nodes::Overlapping && rolls.percent(75),
@@ -143,7 +143,7 @@ fn first_settings(nodes: Nodes, topology: &Topology, mask: u32, rolls: &mut Roll
         replicas,
         confirm: rolls.pick(&[200, 500, 1_000]),
         watchers: 3,
-        retention: rolls.weighted(&[(3, 3_600_000), (1, 3_000)]),
+        retention: rolls.weighted(&[(3, 3_600_000), (1, 3_000), (1, 1_500)]),
         waiters: rolls.weighted(&[(4, 64), (1, 2)]),
     }
 }
@@ -248,8 +248,13 @@ fn dates(places: &mut [Place], told: u64, rolls: &mut Rolls) -> Vec<Episode> {
             3 * 3_600_000
         }
     };
+    // Those that are as far apart as they may be are the first to find what depends on dates.
     let steps = (0..places.len() as u32).map(|process| {
-        let ms = rolls.below(most as u64 + 1) as i64;
+        let ms = match rolls.below(4) {
+            0 => 0,
+            1 => most,
+            _ => rolls.below(most as u64 + 1) as i64,
+        };
         (0, Fault::ProcessStep { process, ms })
     });
     vec![Episode {

@@ -254,6 +254,12 @@ impl Server {
         replication.backlog = true;
     }
 
+    /// Its last promotion, as clients name it.
+    pub(crate) fn promotion(&self) -> Option<String> {
+        let former = self.replication.former.as_ref();
+        former.map(|former| format!("/{}:{}", former.id, former.offset))
+    }
+
     /// Forgets what it kept for replicas, as a master does an hour after it has lost the last one. Its past promotion
     /// is forgotten, too. A server that has replicas keeps all.
     pub(crate) fn free_backlog(&mut self) {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::error::LossReason;
 use tower_redlock::key::LockKeys;
 use tower_redlock::lock::LoanProof;
-use tower_redlock::{LockGuard, LockHandle, LockKey, LockScope};
+use tower_redlock::{AcquireError, LockGuard, LockHandle, LockKey, LockScope};
 
 use super::faults;
 use super::history::What;
@@ -262,9 +262,43 @@ impl Here {
         Ending { here: self, holder }
     }
 
+    /// Notes that a key was refused, if that was for others who have it or wait for it.
+    fn refused(&self, key: u32, since: u64, error: &AcquireError) {
+        if !matches!(error, AcquireError::WaitTimeout(_)) {
+            return;
+        }
+        let Here {
+            scene,
+            process,
+            call,
+            ..
+        } = self;
+        let (process, call) = (*process, *call);
+        let settings = scene.settings(process);
+        let key = format!("{}:{}", settings.namespace, name(key));
+        let seen = scene.state().seen.get(&key).copied().unwrap_or(0);
+        let free = scene.world.millis() - since.max(seen);
+        // An attempt that failed, the pause after it, and another one.
+        let bound = 2 * settings.node_timeout + 300;
+        scene.note(What::Refused {
+            call,
+            process,
+            key,
+            free,
+            bound,
+        });
+    }
+
     async fn lock(&self, keys: &[u32], wait: u64, hold: u64, drops: bool) {
         let text = format!("{keys:?} within {wait} ms");
-        let question = self.shop.locks.acquire_keys(names(keys), ms(wait));
+        let since = self.scene.world.millis();
+        let question = async {
+            let asked = self.shop.locks.acquire_keys(names(keys), ms(wait)).await;
+            if let (Err(error), [key]) = (&asked, keys) {
+                self.refused(*key, since, error);
+            }
+            asked
+        };
         let Some(guard) = self.asks(&text, wait, question).await else {
             return;
         };

@@ -6,63 +6,136 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::history::What;
-use super::scene::{Lost, Scene, Shop};
+use super::scene::{Lost, Scene, Shop, State};
 use super::watch::marker;
 use crate::plan::{Class, Seen};
 use crate::world::{Fault, Memory, ProcessId};
 
-/// A step of an episode, unless that is left out.
+/// A step of an episode, unless that is put off.
 pub(super) fn apply(scene: &Arc<Scene>, episode: usize, step: usize) {
-    let about = &scene.plan.episodes[episode];
-    if !may_happen(scene, episode) {
-        return;
-    }
-    let fault = &about.steps[step].1;
-    before(scene, fault);
-    scene.world.apply(fault);
-    if let Some((group, seen)) = about.loses
-        && loses(fault)
-    {
-        forgets(scene, group, seen == Seen::Yes, fault);
+    if may_happen(scene, episode) {
+        happens(scene, episode, step);
     }
 }
 
-/// Whether what an episode loses may be lost now: decided once, at its beginning.
+fn happens(scene: &Arc<Scene>, episode: usize, step: usize) {
+    let about = &scene.plan.episodes[episode];
+    let fault = as_late(scene, &about.steps[step].1);
+    before(scene, &fault);
+    let has = |scene: &Scene| match fault {
+        Fault::Evict { host, .. } => scene.world.keys(host).len(),
+        _ => 0,
+    };
+    let had = has(scene);
+    scene.world.apply(&fault);
+    let kept = has(scene);
+    if let Some((group, seen)) = about.loses
+        && loses(&fault)
+    {
+        let more = about.steps[step + 1..].iter();
+        let is_last = !more.clone().any(|(_, fault)| loses(fault));
+        if let Some(lost) = scene.state().lost.get_mut(&group) {
+            lost.evicted += had.saturating_sub(kept);
+        }
+        forgets(scene, group, seen == Seen::Yes, &fault, is_last);
+    }
+}
+
+/// A failover that was put off has the number of its time, and ends with the plan.
+fn as_late(scene: &Scene, fault: &Fault) -> Fault {
+    let mut fault = *fault;
+    if let Fault::Failover {
+        epoch,
+        learn_ms,
+        demote_ms,
+        ..
+    } = &mut fault
+    {
+        let now = scene.world.millis();
+        let left = scene.plan.length.saturating_sub(now);
+        (*epoch, *learn_ms, *demote_ms) = (now, left.min(*learn_ms), left.min(*demote_ms));
+    }
+    fault
+}
+
+/// Whether what an episode loses may be lost now: decided once, at its beginning. If not, it is put off.
 fn may_happen(scene: &Scene, episode: usize) -> bool {
     let about = &scene.plan.episodes[episode];
-    let mut state = scene.state();
-    if state.left_out.contains(&episode) {
-        return false;
-    }
     let Some((group, Seen::Yes)) = about.loses else {
         return true;
     };
-    if scene.plan.class == Class::Beyond || !state.begun.insert(episode) {
+    if scene.plan.class == Class::Beyond {
         return true;
     }
-    let settings = scene.plan.all_settings();
-    let spare = settings
-        .map(crate::plan::Settings::spare)
-        .min()
-        .unwrap_or(0);
-    if state.lost.contains_key(&group) || state.lost.len() >= spare {
-        state.left_out.insert(episode);
-        drop(state);
-        let text = format_args!(
-            "`{}` of g{group} is left out: too much is lost already",
-            about.name
-        );
-        scene.world.record(None, text);
+    let mut state = scene.state();
+    if state.put_off.contains(&episode) {
         return false;
     }
-    // From now on, so that nothing else is lost while this goes on.
-    let lost = Lost {
-        marker: None,
-        was_bare: false,
-        is_lost: false,
+    if !state.begun.insert(episode) {
+        return true;
+    }
+    if may_lose(&state, scene, group) {
+        state.lost.insert(group, Lost::default());
+        return true;
+    }
+    state.put_off.insert(episode);
+    state.waiting.push_back(episode);
+    drop(state);
+    let text = format_args!(
+        "`{}` of g{group} is put off: too much is lost already",
+        about.name
+    );
+    scene.world.record(None, text);
+    false
+}
+
+/// Whether a group may lose something beside those that have.
+fn may_lose(state: &State, scene: &Scene, group: u32) -> bool {
+    let settings = scene.plan.all_settings();
+    let spare = settings.map(crate::plan::Settings::spare).min();
+    !state.lost.contains_key(&group) && state.lost.len() < spare.unwrap_or(0)
+}
+
+/// A group votes again: what was put off may happen.
+pub(super) fn votes_again(scene: &Arc<Scene>, group: u32) {
+    scene
+        .world
+        .record(None, format_args!("g{group} votes again"));
+    let mut state = scene.state();
+    state.lost.remove(&group);
+    let at = scene.world.millis();
+    state.history.push(at, What::Votes { group });
+    let loses = |episode: usize| scene.plan.episodes[episode].loses;
+    let may = |episode: &usize| loses(*episode).is_some_and(|(of, _)| may_lose(&state, scene, of));
+    let Some(index) = state.waiting.iter().position(may) else {
+        return;
     };
-    state.lost.insert(group, lost);
-    true
+    let Some(episode) = state.waiting.remove(index) else {
+        return;
+    };
+    if let Some((of, _)) = loses(episode) {
+        // From now on, so that nothing else is lost before.
+        state.lost.insert(of, Lost::default());
+    }
+    drop(state);
+    let own = Arc::clone(scene);
+    tokio::spawn(async move {
+        let steps = &own.plan.episodes[episode].steps;
+        let planned = steps.first().map_or(0, |(at, _)| *at);
+        // Soon, but not always at once.
+        let begin = at + planned % 400;
+        for (step, (at, _)) in steps.iter().enumerate() {
+            let due = begin + at - planned;
+            sleep(Duration::from_millis(
+                due.saturating_sub(own.world.millis()),
+            ))
+            .await;
+            if own.world.millis() >= own.plan.length || own.state().is_healed {
+                return;
+            }
+            happens(&own, episode, step);
+        }
+    });
 }
 
 /// Whether a server loses something by it.
@@ -80,7 +153,7 @@ fn loses(fault: &Fault) -> bool {
 }
 
 /// A server has lost something.
-fn forgets(scene: &Arc<Scene>, group: u32, seen: bool, fault: &Fault) {
+fn forgets(scene: &Arc<Scene>, group: u32, seen: bool, fault: &Fault, is_last: bool) {
     scene.note(What::Forgot { group, seen });
     if let Fault::Failover { to, demote_ms, .. } = *fault {
         scene.state().mains.insert(group, to);
@@ -93,14 +166,12 @@ fn forgets(scene: &Arc<Scene>, group: u32, seen: bool, fault: &Fault) {
     }
     let main = scene.state().mains[&group];
     let known = scene.world.is_up(main).then(|| marker(scene, main));
-    let was_bare = known == Some(None);
     let mut state = scene.state();
     if let Some(lost) = state.lost.get_mut(&group) {
-        *lost = Lost {
-            marker: known,
-            was_bare,
-            is_lost: true,
-        };
+        lost.was_bare |= known == Some(None);
+        lost.marker = known;
+        lost.is_lost = is_last;
+        lost.evicts = matches!(fault, Fault::Evict { .. });
     }
 }
 
@@ -155,7 +226,12 @@ pub(super) fn start(scene: &Scene, place: u32) {
 
 /// Everything works again.
 pub(super) fn heal(scene: &Scene) {
+    scene.state().is_healed = true;
+    let misled = scene.world.misled();
     scene.world.apply(&Fault::HealAll);
+    for group in misled {
+        scene.note(What::Forgot { group, seen: true });
+    }
     let paused = std::mem::take(&mut scene.state().paused);
     for place in paused {
         scene.note(What::Resumed { place });

@@ -13,7 +13,7 @@ use super::faults;
 use super::history::{Stage, What};
 use super::scene::{Scene, Shop};
 use super::servers::{Stored, hash, is_lock, stored};
-use crate::plan::{Action, Call};
+use crate::plan::{Action, Call, USUAL_KEEP};
 use crate::world::{HostId, ProcessId};
 
 const fn ms(millis: u64) -> Duration {
@@ -280,12 +280,12 @@ fn inspect(scene: &Scene) {
     // Of each key its counter and its record, of each lent lock its loans, of each namespace its marker.
     let keys = scene.plan.keys as usize + 1;
     let most = spaces.len() * (keys + 1) + 4 * works + 2 * lent + 4;
-    let longest = scene
+    // Idempotency keys have counters even where locks have no fencing tokens.
+    let kept = scene
         .plan
         .all_settings()
-        .filter_map(|all| all.keep)
-        .max()
-        .unwrap_or(0) as i64;
+        .map(|all| all.keep.unwrap_or(USUAL_KEEP.max(all.ttl)));
+    let longest = kept.max().unwrap_or(0) as i64;
     for (host, ..) in scene.world.topology().hosts() {
         let all = stored(scene, host);
         // Tombstones go by themselves, a minute after a connection was given up.

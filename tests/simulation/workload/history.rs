@@ -1,7 +1,7 @@
 //! [`History`]: what happened in a world as far as clients, processes and servers could see it. The checkers read
 //! nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::world::ProcessId;
 
@@ -51,6 +51,14 @@ pub(crate) enum What {
     Answered {
         call: usize,
         outcome: String,
+    },
+    /// A client waited for a key in vain, which no server had for the last so many milliseconds of that.
+    Refused {
+        call: usize,
+        process: ProcessId,
+        key: String,
+        free: u64,
+        bound: u64,
     },
     /// The holder was told that it has its lock. `valid` are all holders that have a key in common with it, itself
     /// included, and are within their validity at this moment by the clocks of their processes.
@@ -191,6 +199,8 @@ pub(crate) struct Sample {
     /// The lock may go from a node before its end: where replicas do not acknowledge it in time, it was not granted
     /// and is released; or a replica, which is seen as well, counts on a later end.
     pub(crate) may_go: bool,
+    /// The groups with replicas: what the master loses goes from them later.
+    pub(crate) copied: BTreeSet<u32>,
     /// By how much longer than the holder's validity a node must keep it, in microseconds.
     pub(crate) drift: u64,
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
 use http::header::HOST;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use tokio::time::sleep;
 use tower::util::{BoxCloneSyncService, MapRequest};
 use tower::{Layer as _, ServiceExt as _, service_fn};
@@ -46,7 +46,38 @@ type Service = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 
 /// The services of a process.
 #[derive(Clone)]
-pub(super) struct Services(Arc<BTreeMap<Route, Service>>);
+pub(super) struct Services {
+    all: Arc<BTreeMap<Route, Service>>,
+    left: Left,
+}
+
+/// What is left of requests: by call while they run, and by what they are about when they have ended.
+#[derive(Clone, Default)]
+struct Left(Arc<Mutex<(BTreeMap<usize, Extensions>, BTreeMap<String, Extensions>)>>);
+
+impl Left {
+    /// A request runs.
+    fn runs(&self, call: usize, extensions: &Extensions) {
+        if let Ok(mut left) = self.0.lock() {
+            left.0.insert(call, extensions.clone());
+        }
+    }
+
+    /// Its client has the response.
+    fn ends(&self, call: usize, about: &str) {
+        if let Ok(mut left) = self.0.lock()
+            && let Some(extensions) = left.0.remove(&call)
+        {
+            left.1.insert(about.to_owned(), extensions);
+        }
+    }
+
+    /// What an earlier request about the same had.
+    fn of(&self, about: &str) -> Option<Extensions> {
+        let left = self.0.lock().ok()?;
+        left.1.get(about).cloned()
+    }
+}
 
 /// The number of a run, given before the handler.
 #[derive(Clone, Copy)]
@@ -54,21 +85,29 @@ struct Run(u64);
 
 impl Services {
     pub(super) fn new(scene: &Arc<Scene>, locks: &LockManager, settings: &Settings) -> Self {
-        let all = Route::ALL.map(|route| (route, service(scene, locks, settings, route)));
-        Self(Arc::new(all.into_iter().collect()))
+        let left = Left::default();
+        let all = Route::ALL.map(|route| (route, service(scene, locks, settings, (route, &left))));
+        let all = Arc::new(all.into_iter().collect());
+        Self { all, left }
     }
 
     fn at(&self, route: Route) -> Service {
-        self.0[&route].clone()
+        self.all[&route].clone()
     }
 }
 
-fn service(scene: &Arc<Scene>, locks: &LockManager, settings: &Settings, route: Route) -> Service {
+fn service(
+    scene: &Arc<Scene>,
+    locks: &LockManager,
+    settings: &Settings,
+    (route, left): (Route, &Left),
+) -> Service {
     let handler = handler(scene);
     let once = once(locks, settings);
     match route {
         Route::Lock => locked(locks, handler),
         Route::Once => keyed(&once, handler),
+        Route::OnceAgain => keyed(&once, leaving(left, handler)),
         Route::OnceLock => {
             let layers = once.with_lock(lock(locks));
             let service = layers.layer(widened(handler));
@@ -145,6 +184,14 @@ fn signed(mut response: Response<Body>, run: u64, work: &str) -> Response<Body> 
     response
 }
 
+/// Notes the idempotency key that a request has, if it has one.
+fn runs(scene: &Scene, parts: &Parts) {
+    let (process, call) = (World::current(), number(&parts.headers, CALL) as usize);
+    if let Some(run) = Idempotent::of(&parts.extensions) {
+        scene.granted(process, call, run.handle(), Kind::Work, None);
+    }
+}
+
 /// Does its work under whatever locks it has.
 fn handler(scene: &Arc<Scene>) -> Service {
     let scene = Arc::clone(scene);
@@ -156,9 +203,7 @@ fn handler(scene: &Arc<Scene>) -> Service {
             if let Ok(held) = Held::of(&parts.extensions) {
                 scene.granted(process, call, &held, Kind::Lock, None);
             }
-            if let Some(run) = Idempotent::of(&parts.extensions) {
-                scene.granted(process, call, run.handle(), Kind::Work, None);
-            }
+            runs(&scene, &parts);
             let work = work_of(&scene, &parts);
             let run = match parts.extensions.get::<Run>() {
                 Some(Run(run)) => *run,
@@ -170,6 +215,16 @@ fn handler(scene: &Arc<Scene>) -> Service {
     }))
 }
 
+/// Keeps what the request has, as a task that outlives it does.
+fn leaving(left: &Left, inner: Service) -> Service {
+    let left = left.clone();
+    BoxCloneSyncService::new(service_fn(move |request: Request<Body>| {
+        let call = number(request.headers(), CALL) as usize;
+        left.runs(call, request.extensions());
+        inner.clone().oneshot(request)
+    }))
+}
+
 /// Has an effect, and passes the request on.
 fn charging(scene: &Arc<Scene>, inner: Service) -> Service {
     let scene = Arc::clone(scene);
@@ -177,6 +232,7 @@ fn charging(scene: &Arc<Scene>, inner: Service) -> Service {
         let (scene, inner) = (Arc::clone(&scene), inner.clone());
         async move {
             let (mut parts, body) = request.into_parts();
+            runs(&scene, &parts);
             let work = work_of(&scene, &parts);
             let run = scene.run(World::current(), &work);
             parts.extensions.insert(Run(run));
@@ -193,6 +249,7 @@ fn calling(scene: &Arc<Scene>, inner: Service) -> Service {
         let (scene, inner) = (Arc::clone(&scene), inner.clone());
         async move {
             let (parts, _) = request.into_parts();
+            runs(&scene, &parts);
             let work = work_of(&scene, &parts);
             let run = scene.run(World::current(), &work);
             let mut own = Request::new(Body::empty());
@@ -238,8 +295,12 @@ pub(super) async fn request(here: &Here, route: Route, asked: &Asked) {
         .header(CALL, call.to_string())
         .body(Body::from("the same"));
     let request = request.unwrap_or_else(|error| panic!("a request that is none: {error}"));
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let about = work_of(scene, &parts);
+    let left = &shop.services.left;
+    if let Some(extensions) = left.of(&about).filter(|_| route == Route::OnceAgain) {
+        parts.extensions = extensions;
+    }
     scene.world.record(
         Some(*process),
         format_args!("(call {call}) requests {about}"),
@@ -255,6 +316,9 @@ pub(super) async fn request(here: &Here, route: Route, asked: &Asked) {
     let replayed = headers.contains_key(IDEMPOTENT_REPLAYED);
     let addressee = text(headers, FOR).to_owned();
     let text = format!("(call {call}) gets {status}, run {run:?}, replayed {replayed}");
+    if status == 200 {
+        left.ends(*call, &about);
+    }
     // What the layer does not store is no last word. Nor is what a layer outside of it says.
     let is_stored = status < 500 && ![408, 425, 429].contains(&status);
     if route == Route::Lock || !is_stored || run.is_none() && !replayed {

@@ -12,7 +12,7 @@ use tower_redlock::{LockManager, LockManagerBuilder};
 
 use super::http::Services;
 use super::scene::{Scene, Shop};
-use crate::plan::{Replicas, Settings};
+use crate::plan::{Replicas, Settings, USUAL_KEEP};
 use crate::world::{MASTER_NAME, ProcessId, Topology};
 
 /// By then the word that no lock is held must have been given.
@@ -73,10 +73,13 @@ fn builder(topology: &Topology, settings: &Settings) -> LockManagerBuilder {
     let guard = settings.skew.map_or(RestartGuard::OFF, |skew| {
         RestartGuard::max_clock_skew(ms(skew))
     });
-    let fencing = settings
-        .keep
-        .map_or(Fencing::OFF, |keep| Fencing::keep(ms(keep)));
-    LockManager::builder()
+    let builder = LockManager::builder();
+    let builder = match settings.keep {
+        Some(USUAL_KEEP) => builder,
+        Some(keep) => builder.fencing(Fencing::keep(ms(keep))),
+        None => builder.fencing(Fencing::OFF),
+    };
+    builder
         .redis_nodes(nodes)
         .namespace(&settings.namespace)
         .ttl(ms(settings.ttl))
@@ -91,7 +94,6 @@ fn builder(topology: &Topology, settings: &Settings) -> LockManagerBuilder {
             ms(settings.pass_time.min(settings.max_hold)),
         ))
         .restart_guard(guard)
-        .fencing(fencing)
         .connect_timeout(ms(BEGINNING - 200))
 }
 

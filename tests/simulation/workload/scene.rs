@@ -1,6 +1,6 @@
 //! [`Scene`]: what all parts of a workload share, and what they note.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,11 +34,16 @@ pub(super) struct State {
     pub(super) mains: BTreeMap<u32, HostId>,
     /// The episodes that have begun, of those that lose something.
     pub(super) begun: BTreeSet<usize>,
-    /// The episodes that were left out, because more must not be lost.
-    pub(super) left_out: BTreeSet<usize>,
+    /// The episodes that were put off, because more must not be lost, and those of them that have not begun.
+    pub(super) put_off: BTreeSet<usize>,
+    pub(super) waiting: VecDeque<usize>,
+    /// All faults have ended.
+    pub(super) is_healed: bool,
     /// How many tasks of each call have not ended.
     pub(super) open: BTreeMap<usize, u32>,
     pub(super) paused: BTreeSet<u32>,
+    /// When each lock was last seen on a server.
+    pub(super) seen: BTreeMap<String, u64>,
     runs: u64,
     loans: u32,
     is_over: bool,
@@ -63,7 +68,7 @@ pub(super) struct Live {
 }
 
 /// A server that lost something.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Lost {
     /// Its marker when it had lost it: not known before it is up.
     #[expect(
@@ -73,6 +78,9 @@ pub(super) struct Lost {
     pub(super) marker: Option<Option<String>>,
     /// The marker had no identity since.
     pub(super) was_bare: bool,
+    /// It evicts what it loses: so many keys.
+    pub(super) evicts: bool,
+    pub(super) evicted: usize,
     /// It has happened. Before, it is only foreseen.
     pub(super) is_lost: bool,
 }

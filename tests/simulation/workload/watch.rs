@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use super::faults::votes_again;
 use super::history::{Sample, What};
 use super::scene::{Live, Lost, Scene};
 use super::servers::{Stored, backing, hash, is_lock, stored};
@@ -23,6 +24,9 @@ pub(super) async fn watch(scene: Arc<Scene>) {
     while !scene.is_over() {
         look_at_holders(&scene);
         look_at_markers(&scene);
+        if terms.calm {
+            look_at_locks(&scene);
+        }
         if is_tidy {
             look_for_orphans(&scene, &mut orphans);
         }
@@ -36,6 +40,9 @@ fn look_at_holders(scene: &Scene) {
     let state = &mut *state;
     state.live.retain(|live| !live.handle.is_lost());
     let may_go = replicas_differ(scene);
+    let groups = scene.world.topology().groups.iter().enumerate();
+    let copied = groups.filter(|(_, group)| group.replicas > 0);
+    let copied: BTreeSet<u32> = copied.map(|(group, _)| group as u32).collect();
     let mut seen: BTreeMap<HostId, Vec<Stored>> = BTreeMap::new();
     for live in &state.live {
         let Live {
@@ -55,6 +62,7 @@ fn look_at_holders(scene: &Scene) {
             quorum,
             nodes,
             may_go,
+            copied: copied.clone(),
             drift,
         };
         state.history.push(at, What::Sample(sample));
@@ -69,6 +77,16 @@ fn replicas_differ(scene: &Scene) -> bool {
     let mut all = scene.plan.all_settings();
     let is_asked = all.any(|settings| settings.replicas == Replicas::Required);
     is_asked || groups.iter().any(|group| group.replicas > 0) && scene.plan.faults().any(is_set)
+}
+
+/// Notes which locks servers have.
+fn look_at_locks(scene: &Scene) {
+    let at = scene.world.millis();
+    for (host, ..) in scene.world.topology().hosts() {
+        let locks = stored(scene, host).into_iter().map(|stored| stored.key);
+        let seen = locks.filter(|key| is_lock(key)).map(|key| (key, at));
+        scene.state().seen.extend(seen);
+    }
 }
 
 /// Locks that nobody holds, each with its owner, and since when.
@@ -139,7 +157,7 @@ pub(super) fn marker(scene: &Scene, host: HostId) -> Option<String> {
         .field(host, &format!("{namespace}!node"), "identity")
 }
 
-fn look_at_markers(scene: &Scene) {
+fn look_at_markers(scene: &Arc<Scene>) {
     let lost: Vec<(u32, HostId, Lost)> = {
         let state = scene.state();
         let lost = state.lost.iter().filter(|(_, lost)| lost.is_lost);
@@ -153,15 +171,18 @@ fn look_at_markers(scene: &Scene) {
         let now = marker(scene, host);
         let before = lost.marker.get_or_insert_with(|| now.clone()).clone();
         lost.was_bare |= now.is_none();
-        let votes = now.is_some() && (now != before || lost.was_bare);
-        if votes {
-            scene
-                .world
-                .record(None, format_args!("g{group} votes again"));
-            scene.state().lost.remove(&group);
-            scene.note(What::Votes { group });
+        let is_new = now.is_some() && (now != before || lost.was_bare);
+        let is_known = match (&now, lost.evicts) {
+            // Nobody looks at how much was evicted but its processes.
+            (_, true) => lost.evicted == 0,
+            (Some(now), false) => scene.world.is_called(host, now),
+            (None, false) => false,
+        };
+        if is_new || is_known {
+            votes_again(scene, group);
         } else if let Some(known) = scene.state().lost.get_mut(&group) {
-            *known = lost;
+            known.was_bare = lost.was_bare;
+            known.marker = lost.marker;
         }
     }
 }

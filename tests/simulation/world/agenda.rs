@@ -22,8 +22,8 @@ pub(super) enum Event {
     Acknowledge(HostId, u64),
     /// A replica tries to reach its master.
     Join(HostId),
-    /// The second half of something that was done.
-    Then(Fault),
+    /// What follows from the failover of this number, unless there was another in its group since.
+    Follow(usize, u64, Fault),
 }
 
 impl State {
@@ -54,7 +54,11 @@ impl State {
                 Event::Replicate(host) => self.replicate(host),
                 Event::Acknowledge(host, offset) => self.acknowledged(host, offset),
                 Event::Join(host) => self.join_if_needed(host),
-                Event::Then(fault) => self.apply(&fault),
+                Event::Follow(group, epoch, fault) => {
+                    if self.failovers.get(&group) == Some(&epoch) {
+                        self.apply(&fault);
+                    }
+                }
             }
         }
     }

@@ -233,7 +233,9 @@ pub(crate) enum Fault {
         ms: u64,
     },
     /// Everything works again: pairs are healed, hosts are back and thawed and have their memory, processes resumed
-    /// (not started), clocks run right. Failovers, redirects and dates stay as they are.
+    /// (not started), clocks run right. Where a group without Sentinels has its master at another address than its
+    /// processes were given, the servers get their first roles back, as somebody would do. Failovers by Sentinels,
+    /// redirects and dates stay as they are.
     HealAll,
 }
 

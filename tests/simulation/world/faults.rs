@@ -247,6 +247,9 @@ impl State {
                 self.heal_replica(id);
             }
         }
+        for group in self.misled() {
+            self.restore_roles(group as usize);
+        }
         let places: Vec<u32> = self.processes.keys().map(|id| id.place).collect();
         for place in places {
             if let Some(process) = self.living_mut(place) {
@@ -257,10 +260,5 @@ impl State {
             }
         }
         self.stir(|_| true);
-    }
-
-    /// A step of what was planned follows.
-    pub(super) fn then(&mut self, after_ms: u64, fault: Fault) {
-        self.plan(self.now + after_ms, Event::Then(fault));
     }
 }

@@ -175,20 +175,24 @@ impl Host {
 
     /// Another client overwrites a counter, if there is one.
     pub(super) fn scribble(&mut self, seed: u64) {
-        let counters = self.keys().into_iter().map(|stored| stored.key);
-        let is_counter = |key: &Vec<u8>| String::from_utf8_lossy(key).contains("!fence:");
-        let counters: Vec<Vec<u8>> = counters.filter(is_counter).collect();
+        let is_counter =
+            |stored: &StoredKey| String::from_utf8_lossy(&stored.key).contains("!fence:");
+        let counters: Vec<StoredKey> = self.keys().into_iter().filter(is_counter).collect();
         if counters.is_empty() {
             return;
         }
         let mut dice = Dice::new(seed, "scribble");
-        let key = dice.pick(&counters).clone();
+        let StoredKey {
+            key, expires_in_ms, ..
+        } = dice.pick(&counters).clone();
+        // It stays for as long as what it replaces.
+        let time = expires_in_ms.unwrap_or(10_000).max(1).to_string();
         const NONSENSE: [&[u8]; 5] = [b"nonsense", b"9223372036854775807", b"-5", b"007", b""];
         let text = *dice.pick(&NONSENSE);
         self.command(&[b"DEL", &key]);
         match dice.chance(1, 6) {
             true => self.command(&[b"HSET", &key, b"field", text]),
-            false => self.command(&[b"SET", &key, text, b"EX", b"10"]),
+            false => self.command(&[b"SET", &key, text, b"PX", time.as_bytes()]),
         }
     }
 

@@ -299,6 +299,20 @@ impl World {
         self.with(|state| state.host(host).is_up && !state.host(host).is_frozen)
     }
 
+    /// Whether a server is the one that a marker names: its process, and its last promotion.
+    pub(crate) fn is_called(&self, host: HostId, name: &str) -> bool {
+        self.with(|state| {
+            let server = state.host_mut(host).server();
+            let promotion = server.promotion().unwrap_or_default();
+            server.is_master() && name == format!("{}{promotion}", server.run_id())
+        })
+    }
+
+    /// The groups whose address leads to a replica, which no Sentinel says.
+    pub(crate) fn misled(&self) -> Vec<u32> {
+        self.with(|state| state.misled())
+    }
+
     /// How many connections hosts have, of one process or all.
     pub(crate) fn connections(&self, process: Option<ProcessId>) -> usize {
         let is_of = |known: &network::Connection| {

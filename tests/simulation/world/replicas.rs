@@ -312,6 +312,27 @@ impl State {
         }
     }
 
+    /// Groups without Sentinels the address of which leads to a replica: nobody tells processes of the new master.
+    pub(super) fn misled(&self) -> Vec<u32> {
+        let groups = self.topology.groups.iter().enumerate();
+        let unwatched = groups.filter(|(_, group)| group.replicas > 0 && group.sentinels == 0);
+        let main = |group: usize| self.host(self.topology.master(group));
+        unwatched
+            .filter(|(group, _)| main(*group).link.is_some())
+            .map(|(group, _)| group as u32)
+            .collect()
+    }
+
+    /// The first master of a group is its master again.
+    pub(super) fn restore_roles(&mut self, group: usize) {
+        let servers = self.topology.servers(group);
+        let (main, others) = (servers[0], &servers[1..]);
+        self.promote(main);
+        for other in others {
+            self.follow(*other, main);
+        }
+    }
+
     fn cut_replica(&mut self, id: HostId, on: bool) {
         if let Some(link) = &mut self.host_mut(id).link {
             link.is_cut = on;
@@ -373,6 +394,7 @@ impl State {
 
     fn fail_over(&mut self, group: usize, to: HostId, epoch: u64, (learn, demote): (u64, u64)) {
         self.promote(to);
+        self.failovers.insert(group, epoch);
         let mut dice = Dice::new(self.seed, &format!("failover {group} {epoch}"));
         for sentinel in 0..self.topology.groups[group].sentinels {
             let sentinel = self.topology.sentinel(group, sentinel);
@@ -381,11 +403,13 @@ impl State {
                 master: to,
                 epoch,
             };
-            self.then(dice.between(0, learn), opinion);
+            let at = self.now + dice.between(0, learn);
+            self.plan(at, Event::Follow(group, epoch, opinion));
         }
         for host in self.topology.servers(group) {
             if host != to {
-                self.then(demote, Fault::Demote { host, of: to });
+                let demoted = Fault::Demote { host, of: to };
+                self.plan(self.now + demote, Event::Follow(group, epoch, demoted));
             }
         }
     }

@@ -30,6 +30,8 @@ pub(super) struct State {
     pub(super) hosts: Vec<Host>,
     pub(super) agenda: BTreeMap<(u64, u64), Event>,
     pub(super) next_event: u64,
+    /// The number of the last failover of each group.
+    pub(super) failovers: BTreeMap<usize, u64>,
     /// Who is to be woken once the lock is free.
     pub(super) wakers: Vec<Waker>,
     /// Places at which a process is to be started once the lock is free.
@@ -64,6 +66,7 @@ impl State {
             topology: topology.clone(),
             agenda: BTreeMap::new(),
             next_event: 0,
+            failovers: BTreeMap::new(),
             wakers: Vec::new(),
             to_start: Vec::new(),
             has_changed: false,

@@ -255,6 +255,29 @@ fn a_process_that_stands_still_goes_on_and_one_that_dies_does_not() {
 }
 
 #[test]
+fn a_master_at_another_address_gives_its_role_back_when_all_is_healed() {
+    let group = Group {
+        replicas: 1,
+        sentinels: 0,
+    };
+    let topology = Topology {
+        groups: vec![group],
+    };
+    run(7, &topology, async |world| {
+        let (first, second) = (HostId(0), HostId(1));
+        assert_eq!(world.misled(), [0_u32; 0]);
+        world.apply(&Fault::Promote { host: second });
+        world.apply(&Fault::Demote {
+            host: first,
+            of: second,
+        });
+        assert_eq!(world.misled(), [0]);
+        world.apply(&Fault::HealAll);
+        assert_eq!(world.misled(), [0_u32; 0]);
+    });
+}
+
+#[test]
 fn a_task_that_panics_is_noted_and_the_world_goes_on() {
     let (_, panics) = run_any(5, &Topology::plain(1), async |world| {
         world.set_program(|_, _| Box::pin(async {}));

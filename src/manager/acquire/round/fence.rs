@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use crate::manager::acquire::round::attempt::Attempt;
+use crate::manager::acquire::round::attempt::{Attempt, Purpose};
 use crate::manager::error::acquire::AcquireError;
 use crate::mutant::{self, Mutant};
 use crate::node::{Fence, NodeError, NodeErrorKind, RaiseReply, RaiseRequest};
-use crate::protocol::fence::{FenceVerdict, agree};
+use crate::protocol::fence::{FenceVerdict, agree, highest};
 use crate::token::FencingToken;
 
 impl Attempt {
@@ -24,7 +24,12 @@ impl Attempt {
         };
         let granted: Vec<(usize, FencingToken)> = self.round.fences().collect();
         let tokens: Vec<FencingToken> = granted.iter().map(|(_, token)| *token).collect();
-        match agree(&tokens, self.shared.terms.quorum.needed()) {
+        let needed = self.shared.terms.quorum.needed();
+        let verdict = match self.purpose {
+            Purpose::Lock => agree(&tokens, needed),
+            Purpose::Idempotent { .. } => highest(&tokens, needed),
+        };
+        match verdict {
             FenceVerdict::Agreed(token) => {
                 self.fence = Some(token);
                 self.shared.fences.count(true);

@@ -51,7 +51,8 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
             }
             apply(set, index, reply).await
         }
-        Err(error) if error.kind() == NodeErrorKind::Closed => return None,
+        // A node that says so and takes commands is not, and others may wait for its vote.
+        Err(error) if error.kind() == NodeErrorKind::Closed && !set.is_up(index) => return None,
         // It is down, slow, or refuses: what was known of it holds until it answers.
         Err(error) => {
             refused(set, index, CHECK_IN, &error);

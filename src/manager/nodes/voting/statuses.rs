@@ -40,6 +40,32 @@ struct List {
     complete: Option<Moment>,
     // Since when it is being put in place of another, and by how many calls.
     adopting: Option<(Moment, usize)>,
+    // How many calls trust its nodes to have nothing to forget.
+    trusting: usize,
+}
+
+impl List {
+    /// One of the calls begins that override what nodes say.
+    fn enter(&mut self, adopts: bool, now: Moment) {
+        if adopts {
+            let (since, calls) = self.adopting.unwrap_or((now, 0));
+            self.adopting = Some((since, calls + 1));
+        } else {
+            self.trusting += 1;
+        }
+    }
+
+    /// One of them ends. Returns whether it was the last.
+    fn leave(&mut self, adopts: bool) -> bool {
+        if adopts {
+            let others = self.adopting.filter(|(_, calls)| *calls > 1);
+            self.adopting = others.map(|(since, calls)| (since, calls - 1));
+            self.adopting.is_none()
+        } else {
+            self.trusting = self.trusting.saturating_sub(1);
+            self.trusting == 0
+        }
+    }
 }
 
 /// One node.
@@ -82,8 +108,8 @@ impl Known {
     }
 }
 
-/// While it lives, nodes are trusted to have nothing to forget, or are taken over from others. In the latter case the
-/// list counts as accepted once a quorum has accepted it.
+/// While it lives, or another that began meanwhile, nodes are trusted to have nothing to forget, or are taken over from
+/// others. In the latter case the list counts as accepted once a quorum has accepted it.
 #[must_use = "the override ends when this is dropped"]
 pub(crate) struct Override<'a> {
     voting: &'a VotingStatuses,
@@ -92,12 +118,10 @@ pub(crate) struct Override<'a> {
 
 impl Drop for Override<'_> {
     fn drop(&mut self) {
-        if self.adopts {
-            let mut list = self.voting.list();
-            list.adopting = match list.adopting {
-                Some((since, calls)) if calls > 1 => Some((since, calls - 1)),
-                _ => None,
-            };
+        let mut list = self.voting.list();
+        if !list.leave(self.adopts) {
+            // Another call waits for the nodes that have not been asked yet.
+            return;
         }
         for mut known in self.voting.all_known() {
             *known.override_flag(self.adopts) = false;
@@ -113,23 +137,22 @@ impl VotingStatuses {
     }
 
     /// Trusts all nodes to have nothing to forget, until this is dropped.
-    pub(crate) fn trust_all(&self) -> Override<'_> {
-        self.override_all(false)
+    pub(crate) fn trust_all(&self, now: Moment) -> Override<'_> {
+        self.override_all(false, now)
     }
 
     /// Takes all nodes that answer over from processes with another config, until this is dropped.
     pub(crate) fn adopt_all(&self, now: Moment) -> Override<'_> {
-        let mut list = self.list();
-        let (since, calls) = list.adopting.unwrap_or((now, 0));
-        list.adopting = Some((since, calls + 1));
-        drop(list);
-        self.override_all(true)
+        self.override_all(true, now)
     }
 
-    fn override_all(&self, adopts: bool) -> Override<'_> {
+    fn override_all(&self, adopts: bool, now: Moment) -> Override<'_> {
+        let mut list = self.list();
+        list.enter(adopts, now);
         for mut known in self.all_known() {
             *known.override_flag(adopts) = true;
         }
+        drop(list);
         self.recheck_all();
         let voting = self;
         Override { voting, adopts }

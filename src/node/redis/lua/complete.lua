@@ -16,7 +16,7 @@ local function store()
   if refusal and not chosen then
     return false
   end
-  local before = redis.call('HMGET', record, 'last', 'ballot', 'until')
+  local before = redis.call('HMGET', record, 'last', 'ballot', 'until', 'promised')
   if before[2] and tonumber(before[3] or 0) <= now then
     before[2] = false
   end
@@ -44,6 +44,9 @@ local function store()
   -- promotion does not count: the data may be older than a later grant that was lost.
   local floor = known[5]
   local granted = (before[1] or redis.pcall('GET', KEYS[2])) == token and not (floor and not less(floor, ballot))
+  -- The grant promised that nothing is stored under a lower ballot than its number. An earlier owner may have a ballot
+  -- between the two, and the owner of this grant one that other nodes agreed on.
+  granted = granted and not (before[4] and less(ballot, before[4]))
   if not (same or granted or chosen) then
     return false
   end

@@ -92,6 +92,10 @@ local answers = {refusal and 0 or 1}
 local key, arg = 2, 3
 while key <= #KEYS do
   local count = tonumber(ARGV[arg])
+  if not (count and count >= 1) then
+    -- With less it would not come to an end, and nothing else would run on the server.
+    return redis.error_reply('ERR a lock has one key at least')
+  end
   answers[#answers + 1] = extend(
     KEYS[key], key + 1, count, ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4], ARGV[arg + 5]
   )

@@ -1,5 +1,6 @@
--- Remembers the owner that the lock was granted to: no earlier owner may store a record from now on.
-redis.call('HSET', record, 'last', token)
+-- Remembers the owner that the lock was granted to, and its number: from now on no earlier owner may store a record,
+-- and this one none under a lower ballot.
+redis.call('HSET', record, 'last', token, 'promised', number)
 if ended then
   redis.call('HDEL', record, 'ballot', 'body', 'until')
 end

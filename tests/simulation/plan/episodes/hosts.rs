@@ -114,7 +114,7 @@ pub(super) fn server(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Ma
             let after = if unseen { 0 } else { 2_700 };
             made.add(0, Fault::EvictionPolicy { host, on: true });
             for _ in 0..rolls.range(1, 3) {
-                let keys = rolls.range(1, 20) as u32;
+                let keys = rolls.wide(1, 200) as u32;
                 made.add(after + rolls.below(500), Fault::Evict { host, keys });
             }
             made.add(
@@ -132,7 +132,10 @@ pub(super) fn server(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Ma
         }
         Kind::Scribble => {
             let seed = rolls.below(1 << 32);
-            made.add(0, Fault::Scribble { host, seed });
+            for group in rolls.some(&shape.groups(), 50) {
+                let host = shape.topology.master(group as usize);
+                made.add(rolls.below(50), Fault::Scribble { host, seed });
+            }
         }
         _ => {
             if rolls.percent(50) {
@@ -167,15 +170,22 @@ pub(super) fn majority(shape: &Shape, rolls: &mut Rolls, at: u64) -> Vec<Episode
     groups.into_iter().map(one).collect()
 }
 
-/// A node that two lists have in common forgets once, while all who use it reach it: it may take the other list then,
+/// A node that two lists have in common forgets now and then, while all who use it reach it: it may take the other list then,
 /// and both lists stop.
 pub(in crate::plan) fn common(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> {
     let Some(group) = shape.common.first().copied() else {
         return Vec::new();
     };
-    let mut made = Made::new("common", rolls.range(3_000, 7_000));
     let host = shape.topology.master(group as usize);
-    made.add(0, Fault::Flush { host });
-    made.loses(group, Seen::Yes);
-    vec![made.done()]
+    let one = |at| {
+        let mut made = Made::new("common", at);
+        made.add(0, Fault::Flush { host });
+        made.loses(group, Seen::Yes);
+        made.done()
+    };
+    let mut all = Vec::new();
+    for _ in 0..rolls.range(1, 4) {
+        all.push(one(rolls.range(3_000, shape.length.saturating_sub(700))));
+    }
+    all
 }

@@ -20,6 +20,7 @@ pub(super) enum Kind {
     Cut,
     Partition,
     Flaky,
+    Lopsided,
     Break,
     Drain,
     Duplicate,
@@ -47,11 +48,12 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 28] = [
+    pub(super) const ALL: [Self; 29] = [
         Self::Slow,
         Self::Cut,
         Self::Partition,
         Self::Flaky,
+        Self::Lopsided,
         Self::Break,
         Self::Drain,
         Self::Duplicate,
@@ -84,6 +86,7 @@ impl Kind {
             Self::Cut => "cut",
             Self::Partition => "partition",
             Self::Flaky => "flaky",
+            Self::Lopsided => "lopsided",
             Self::Break => "break",
             Self::Drain => "drain late",
             Self::Duplicate => "duplicate",
@@ -120,7 +123,7 @@ impl Kind {
             Self::Break | Self::Flush | Self::Kill => 4,
             Self::Crash | Self::Drain | Self::Duplicate | Self::Evict | Self::Clients => 3,
             // It goes on through the whole plan.
-            Self::Flaky => 1,
+            Self::Flaky | Self::Lopsided => 1,
             _ => 2,
         }
     }
@@ -130,6 +133,7 @@ impl Kind {
         let beyond = shape.class == Class::Beyond;
         match self {
             Self::Forget | Self::OldData | Self::Flush | Self::Evict => beyond || shape.spare > 0,
+            Self::Lopsided => shape.spare > 0,
             Self::Failback => !shape.with_replicas(false).is_empty(),
             Self::Failover => !shape.with_replicas(true).is_empty(),
             Self::Lag => shape.topology.groups.iter().any(|group| group.replicas > 0),
@@ -142,7 +146,13 @@ impl Kind {
     /// Whether plans of this shape are made for it.
     pub(super) fn is_important(self, shape: &Shape) -> bool {
         match self {
-            Self::Flaky | Self::Forget | Self::OldData | Self::Failback | Self::Failover => true,
+            Self::Flaky
+            | Self::Lopsided
+            | Self::Forget
+            | Self::OldData
+            | Self::Evict
+            | Self::Failback
+            | Self::Failover => true,
             Self::StepAhead => shape.class == Class::Within,
             _ => false,
         }
@@ -173,6 +183,7 @@ impl Kind {
             }
             Self::Majority => return hosts::majority(shape, rolls, at),
             Self::Flaky => return network::flaky(shape, rolls),
+            Self::Lopsided => return network::lopsided(shape, rolls),
         }
         vec![made.done()]
     }

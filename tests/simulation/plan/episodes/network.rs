@@ -150,9 +150,16 @@ pub(super) fn apart(
     let places = shape.places();
     let sides: Vec<bool> = places.iter().map(|_| rolls.percent(50)).collect();
     let mut left_behind = rolls.below(4);
+    let is_halved = rolls.percent(50);
     for host in shape.hosts() {
         let side = if shape.group(host) != group {
-            rolls.weighted(&[(30, Some(true)), (30, Some(false)), (40, None)])
+            match is_halved {
+                // Every other one of the rest.
+                true => Some(
+                    (shape.group(host) + u32::from(shape.group(host) < group)).is_multiple_of(2),
+                ),
+                false => rolls.weighted(&[(30, Some(true)), (30, Some(false)), (40, None)]),
+            }
         } else if servers.contains(&host) {
             Some(host == to)
         } else {
@@ -196,10 +203,36 @@ pub(super) fn flaky(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> {
     all
 }
 
+/// Each process has no more nodes than a quorum, now these and now those: what is granted has nothing to spare.
+pub(super) fn lopsided(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> {
+    let (shortest, longest) = rolls.pick(&[(300, 1_500), (1_000, 4_000), (3_000, 9_000)]);
+    let mut all = Vec::new();
+    for process in shape.places() {
+        let mut at = QUIET + rolls.below(500);
+        while at < shape.length {
+            let time = rolls.range(shortest, longest);
+            let mut left = shape.groups();
+            for _ in 0..shape.spare {
+                let group = left.swap_remove(rolls.below(left.len() as u64) as usize);
+                let mut made = Made::new(Kind::Lopsided.name(), at);
+                for host in shape.topology.servers(group as usize) {
+                    for fault in cut(process, host, rolls) {
+                        made.add(0, fault);
+                    }
+                    made.add(time, Fault::Heal { process, host });
+                }
+                all.push(made.done());
+            }
+            at += time + rolls.pick(&[1, 1, 50, 700]);
+        }
+    }
+    all
+}
+
 /// A node that two lists have in common is cut off from some processes before anything was granted.
 pub(in crate::plan) fn late(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> {
     let mut made = Made::new("late", 0);
-    let time = rolls.wide(300, 5_000);
+    let time = rolls.range(300, shape.length);
     for group in &shape.common {
         let host = shape.topology.master(*group as usize);
         for process in rolls.some(&shape.places(), 70) {
