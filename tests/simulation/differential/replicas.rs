@@ -5,7 +5,7 @@
 use super::plain::{self, Plain};
 use super::wire::{Event, Real, Simulated, Wire, ask, packed};
 use super::words::{KEYS, RUN_ID, Words, texts};
-use super::{BEGIN, SEQUENCE, calls, scripts, snippets};
+use super::{BEGIN, SEQUENCE, calls, number_from, scripts, snippets};
 use crate::server::Dialect;
 use crate::server::dice::Dice;
 use crate::support::server::Kind;
@@ -229,7 +229,8 @@ fn play(couple: &mut dyn Couple, seed: u64) -> Vec<(String, Vec<Plain>)> {
 }
 
 fn compare(kind: Kind) {
-    let seed = getrandom::u64().unwrap();
+    let seed = number_from("REDLOCK_DIFFERENTIAL_SEED");
+    let seed = seed.unwrap_or_else(|| getrandom::u64().unwrap());
     println!("seed {seed}");
     let mut real = RealCouple::start(kind);
     let dialect = real.0[0].dialect;

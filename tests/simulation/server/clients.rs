@@ -225,7 +225,10 @@ impl Server {
             });
         }
         run.wrote |= command.is(WRITE);
-        Ok(command.run(self, call))
+        self.in_script = true;
+        let reply = command.run(self, call);
+        self.in_script = false;
+        Ok(reply)
     }
 
     fn refusal_in_script(&self, command: &Command) -> Option<Reply> {

@@ -117,6 +117,8 @@ pub(crate) struct Server {
     started: u64,
     run_id: String,
     evicted_keys: u64,
+    /// Whether it runs a command of a script.
+    in_script: bool,
     data: Data,
     replication: Replication,
     clients: BTreeMap<ConnectionId, Client>,
@@ -141,6 +143,7 @@ impl Server {
             started: now,
             run_id,
             evicted_keys: 0,
+            in_script: false,
             data: Data::default(),
             replication,
             clients: BTreeMap::new(),
