@@ -9,9 +9,11 @@
 //! are sorted.
 //!
 //! `REDLOCK_DIFFERENTIAL_CALLS` says how many calls are made to each kind of server, `REDLOCK_DIFFERENTIAL_SEED` with
-//! which sequence to begin. Both kinds are looked for as everywhere (see `tests/support/server.rs`).
+//! which sequence to begin. Both kinds are looked for as everywhere (see `tests/support/server.rs`); the simulated
+//! servers take the dialects of those that are found, whichever they are.
 
 mod calls;
+mod dialects;
 mod plain;
 mod replicas;
 mod scenes;
@@ -151,7 +153,9 @@ struct Pair {
 impl Pair {
     fn start(kind: Kind) -> Self {
         let real = Side::new(Real::start(kind, BEGIN));
-        let mut simulated = Simulated::start(kind, BEGIN);
+        let dialect = real.wire.dialect;
+        println!("{kind:?}: {dialect:?}");
+        let mut simulated = Simulated::start(dialect, BEGIN);
         simulated.server.set_run_id(&real.run_id);
         Self {
             real,

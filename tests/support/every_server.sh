@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 CARGO=${CARGO:-cargo}
-SUITES=${SUITES:-conformance manager_redis redis_node idempotency_redis chaos}
+SUITES=${SUITES:-conformance manager_redis redis_node idempotency_redis simulation chaos}
 export REDLOCK_SOAK_SECONDS=${REDLOCK_SOAK_SECONDS:-60}
 LOGS=target/every-server
 

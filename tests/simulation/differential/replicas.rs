@@ -5,7 +5,8 @@
 use super::plain::{self, Plain};
 use super::wire::{Event, Real, Simulated, Wire, ask, packed};
 use super::words::{KEYS, RUN_ID, Words, texts};
-use super::{BEGIN, SEQUENCE, calls, scripts, snippets};
+use super::{BEGIN, SEQUENCE, calls, number_from, scripts, snippets};
+use crate::server::Dialect;
 use crate::server::dice::Dice;
 use crate::support::server::Kind;
 
@@ -75,8 +76,8 @@ const HOST: &str = "127.0.0.1";
 
 impl SimulatedCouple {
     /// With the names of real ones.
-    fn start(kind: Kind, real: &RealCouple) -> Self {
-        let mut couple = [0, 1].map(|number| Simulated::start_as(kind, BEGIN, number));
+    fn start(dialect: Dialect, real: &RealCouple) -> Self {
+        let mut couple = [0, 1].map(|number| Simulated::start_as(dialect, BEGIN, number));
         for (number, simulated) in (0..).zip(&mut couple) {
             simulated.server.set_run_id(&real.run_id(number));
         }
@@ -228,16 +229,18 @@ fn play(couple: &mut dyn Couple, seed: u64) -> Vec<(String, Vec<Plain>)> {
 }
 
 fn compare(kind: Kind) {
-    let seed = getrandom::u64().unwrap();
+    let seed = number_from("REDLOCK_DIFFERENTIAL_SEED");
+    let seed = seed.unwrap_or_else(|| getrandom::u64().unwrap());
     println!("seed {seed}");
     let mut real = RealCouple::start(kind);
-    let mut simulated = SimulatedCouple::start(kind, &real);
+    let dialect = real.0[0].dialect;
+    let mut simulated = SimulatedCouple::start(dialect, &real);
     let (all, simulated) = (play(&mut real, seed), play(&mut simulated, seed));
     for (at, (simulated, real)) in simulated.iter().zip(&all).enumerate() {
         let before = &all[at.saturating_sub(20)..at];
         assert_eq!(
             simulated, real,
-            "{kind:?}, seed {seed}: simulated, then real; after {before:?}"
+            "{dialect:?}, seed {seed}: simulated, then real; after {before:?}"
         );
     }
 }

@@ -1,10 +1,11 @@
 //! What random calls do not do: handshakes, subscriptions in the older protocol, commands that wait, several commands
-//! at once, words that are no commands, a server that cannot save. Played on both kinds of servers.
+//! at once, words that are no commands, a server that cannot save. Played on both servers.
 
 use super::BEGIN;
 use super::plain::Plain;
 use super::wire::{Event, Real, Simulated, Wire, packed};
 use super::words::texts;
+use crate::server::Dialect;
 use crate::support::PATIENCE;
 use crate::support::server::Kind;
 
@@ -14,9 +15,11 @@ type Heard = Vec<Option<Plain>>;
 /// Plays a scene on both sides, which must hear the same.
 fn play(scene: impl Fn(&mut dyn Wire) -> Heard) {
     for kind in Kind::ALL {
-        let real = scene(&mut Real::start(kind, BEGIN));
-        let simulated = scene(&mut Simulated::start(kind, BEGIN));
-        assert_eq!(simulated, real, "{kind:?}: simulated, then real");
+        let mut real = Real::start(kind, BEGIN);
+        let dialect = real.dialect;
+        let simulated = scene(&mut Simulated::start(dialect, BEGIN));
+        let real = scene(&mut real);
+        assert_eq!(simulated, real, "{dialect:?}: simulated, then real");
     }
 }
 
@@ -104,15 +107,16 @@ fn a_password() {
     ];
     for kind in Kind::ALL {
         let mut real = Real::start(kind, BEGIN);
+        let dialect = real.dialect;
         real.server.run("CONFIG SET requirepass secret");
-        let mut simulated = Simulated::start(kind, BEGIN);
+        let mut simulated = Simulated::start(dialect, BEGIN);
         simulated.server.set_password("secret");
         let sides: [&mut dyn Wire; 2] = [&mut simulated, &mut real];
         let [simulated, real] = sides.map(|wire| {
             wire.open(0);
             calls(wire, 0, &lines)
         });
-        assert_eq!(simulated, real, "{kind:?}: simulated, then real");
+        assert_eq!(simulated, real, "{dialect:?}: simulated, then real");
     }
 }
 
@@ -263,6 +267,7 @@ fn a_server_that_cannot_save() {
     ];
     for kind in Kind::ALL {
         let mut real = Real::start(kind, BEGIN);
+        let dialect = real.dialect;
         real.open(0);
         // It cannot write into a directory that is not there any more.
         let mut raw = real.server.raw();
@@ -278,22 +283,22 @@ fn a_server_that_cannot_save() {
             raw.command(&["BGSAVE"]).unwrap();
             assert!(begin.elapsed() < PATIENCE, "it can save");
         }
-        let mut simulated = Simulated::start(kind, BEGIN);
+        let mut simulated = Simulated::start(dialect, BEGIN);
         simulated.open(0);
         simulated.server.trouble().cannot_save = true;
         let real = calls(&mut real, 0, &lines);
         assert_eq!(
             calls(&mut simulated, 0, &lines),
             real,
-            "{kind:?}: simulated, then real"
+            "{dialect:?}: simulated, then real"
         );
     }
 }
 
 #[test]
 fn a_server_that_is_loading_answers_hardly_anything() {
-    for kind in Kind::ALL {
-        let mut simulated = Simulated::start(kind, BEGIN);
+    for dialect in Dialect::ALL {
+        let mut simulated = Simulated::start(dialect, BEGIN);
         simulated.open(0);
         simulated.server.trouble().loading = true;
         let lines = ["GET a", "PING", "EVALSHA x 0", "SCRIPT LOAD x", "WAIT 0 0"];
@@ -320,7 +325,7 @@ fn a_server_that_is_loading_answers_hardly_anything() {
 #[test]
 fn all_that_was_written_is_read_again_in_both_protocols() {
     // What the other scenes compare is read by one parser, so that parser and writer must not have the same mistake.
-    let mut simulated = Simulated::start(Kind::Redis, BEGIN);
+    let mut simulated = Simulated::start(Dialect::Redis70, BEGIN);
     simulated.open(0);
     for (line, bytes) in [
         ("HSET h f v", &b":1\r\n"[..]),

@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader, ErrorKind, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use super::dialects;
 use crate::server::resp::Reply;
-use crate::server::{Flavor, Output, Server, ServerSettings};
+use crate::server::{Dialect, Output, Server, ServerSettings};
 use crate::support::PATIENCE;
 use crate::support::server::{Kind, Server as RealServer};
 
@@ -98,6 +99,8 @@ const NUDGE: Duration = Duration::from_millis(100);
 /// A real server, whose clock stands still until it is set.
 pub(super) struct Real {
     pub(super) server: RealServer,
+    /// That of what the server says it is.
+    pub(super) dialect: Dialect,
     connections: BTreeMap<usize, BufReader<UnixStream>>,
 }
 
@@ -105,22 +108,31 @@ impl Real {
     pub(super) fn start(kind: Kind, now: u64) -> Self {
         let server = RealServer::start_clocked(kind);
         server.clocks().stop_at(now);
+        let (dialect, remark) = dialects::of(&server.run("INFO server"));
+        if let Some(remark) = remark {
+            println!("{remark}");
+        }
         Self {
             server,
+            dialect,
             connections: BTreeMap::new(),
         }
     }
 
     pub(super) fn wait_until_expired_keys_are_gone(&self) {
+        // Those in their last millisecond may go at any time.
+        let early = if self.dialect.removes_early() { 0 } else { -2 };
+        let seen = format!(
+            "local seen = 0 for _, key in ipairs(redis.call('KEYS', '*')) do \
+             if redis.call('PTTL', key) ~= {early} then seen = seen + 1 end end return seen"
+        );
         let begin = Instant::now();
         let mut raw = self.server.raw();
         for base in ["0", "1", "15"] {
             raw.command(&["SELECT", base]).unwrap();
             loop {
                 let stored = raw.command(&["DBSIZE"]).unwrap();
-                let seen = raw
-                    .command(&["EVAL", "return #redis.call('KEYS', '*')", "0"])
-                    .unwrap();
+                let seen = raw.command(&["EVAL", &seen, "0"]).unwrap();
                 if stored == seen {
                     break;
                 }
@@ -177,6 +189,9 @@ impl Wire for Real {
                         "the real server's clock is not {now}"
                     );
                 }
+                if self.dialect.removes_early() && self.server.info("role") == "master" {
+                    self.wait_until_expired_keys_are_gone();
+                }
             }
             Event::OutOfMemory(yes) => {
                 self.server
@@ -209,18 +224,15 @@ pub(super) struct Simulated {
 }
 
 impl Simulated {
-    pub(super) fn start(kind: Kind, now: u64) -> Self {
-        Self::start_as(kind, now, 0)
+    pub(super) fn start(dialect: Dialect, now: u64) -> Self {
+        Self::start_as(dialect, now, 0)
     }
 
     /// One of several, each of which has another number.
-    pub(super) fn start_as(kind: Kind, now: u64, number: u16) -> Self {
+    pub(super) fn start_as(dialect: Dialect, now: u64, number: u16) -> Self {
         let settings = ServerSettings {
             port: 6379 + number,
-            flavor: match kind {
-                Kind::Redis => Flavor::Redis,
-                Kind::Valkey => Flavor::Valkey,
-            },
+            dialect,
             ..ServerSettings::default()
         };
         Self {

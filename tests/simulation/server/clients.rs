@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::commands::{self, Call, Command, DENY_OOM, LOADING, NO_AUTH, NO_SCRIPT, WRITE};
+use super::commands::{self, Call, Command, LOADING, NO_AUTH, NO_SCRIPT, WRITE};
 use super::request::{self, Request};
 use super::resp::Reply;
 use super::wait::Waiting;
-use super::{ConnectionId, Flavor, Output, Run, Server};
+use super::{ConnectionId, Dialect, Output, Run, Server};
 
 pub(super) const OUT_OF_MEMORY: Reply =
     Reply::error("OOM command not allowed when used memory > 'maxmemory'.");
@@ -18,7 +18,10 @@ const IS_LOADING: [Reply; 2] = [
     Reply::error("LOADING Redis is loading the dataset in memory"),
     Reply::error("LOADING Valkey is loading the dataset in memory"),
 ];
-const CANNOT_SAVE: [Reply; 2] = [
+const CANNOT_SAVE: [Reply; 3] = [
+    Reply::error(
+        "MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+    ),
     Reply::error(
         "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
     ),
@@ -64,16 +67,6 @@ impl Client {
             waiting: None,
             closing: false,
             later: Vec::new(),
-        }
-    }
-}
-
-impl Flavor {
-    /// The one of two texts that this server has.
-    pub(super) fn pick<T: Clone>(self, [redis, valkey]: &[T; 2]) -> T {
-        match self {
-            Self::Redis => redis.clone(),
-            Self::Valkey => valkey.clone(),
         }
     }
 }
@@ -157,12 +150,12 @@ impl Server {
 
     /// The reply to a command of a client.
     fn answer(&mut self, call: &Call<'_>) -> Reply {
-        let command = match commands::find(call.words, self.settings.flavor) {
+        let command = match commands::find(call.words, self.settings.dialect) {
             Ok(command) => command,
             // Older servers tell it to anybody.
             Err(unknown) => {
                 let is_known = self.clients[&call.connection].authenticated;
-                let may_know = is_known || self.settings.flavor == Flavor::Redis;
+                let may_know = is_known || self.settings.dialect != Dialect::Valkey91;
                 return if may_know { unknown } else { NO_AUTHENTICATION };
             }
         };
@@ -175,57 +168,78 @@ impl Server {
     /// Why the server does not run a command now. In the order of real servers.
     fn refusal(&self, command: &Command, connection: ConnectionId) -> Option<Reply> {
         let client = self.clients.get(&connection)?;
-        let (flavor, trouble) = (self.settings.flavor, self.trouble);
+        let (dialect, trouble) = (self.settings.dialect, self.trouble);
         if !client.authenticated && !command.is(NO_AUTH) {
             return Some(NO_AUTHENTICATION);
         }
-        if trouble.out_of_memory && command.is(DENY_OOM) {
+        if trouble.out_of_memory && command.needs_memory(dialect) {
             return Some(OUT_OF_MEMORY);
         }
         if trouble.cannot_save && self.is_master() && (command.is(WRITE) || command.name == "ping")
         {
-            return Some(flavor.pick(&CANNOT_SAVE));
+            return Some(dialect.pick_of_three(&CANNOT_SAVE));
         }
         if !self.is_master() && command.is(WRITE) {
             return Some(READ_ONLY);
         }
         if !client.resp3 && !client.channels.is_empty() && !command.runs_beside_subscriptions() {
-            let name = command.name;
+            let (name, any) = match dialect {
+                Dialect::Redis62 => (command.group(), "P"),
+                _ => (command.name, "P|S"),
+            };
             let text = format!(
-                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+                "ERR Can't execute '{name}': only ({any})SUBSCRIBE / ({any})UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
             );
             return Some(Reply::Error(Cow::Owned(text.into_bytes())));
         }
-        (trouble.loading && !command.is(LOADING)).then(|| flavor.pick(&IS_LOADING))
+        (trouble.loading && !command.is(LOADING)).then(|| dialect.pick(&IS_LOADING))
     }
 
-    /// The reply to a command of a script that `run` belongs to.
-    pub(super) fn answer_script(&mut self, call: &Call<'_>, run: &mut ScriptRun) -> Reply {
-        let command = match commands::find_in_script(call.words, self.settings.flavor) {
-            Ok(command) => command,
-            Err(unknown) => return unknown,
-        };
+    /// The reply to a command of a script that `run` belongs to; an error if the server does not run it.
+    pub(super) fn answer_script(
+        &mut self,
+        call: &Call<'_>,
+        run: &mut ScriptRun,
+    ) -> Result<Reply, Reply> {
+        let dialect = self.settings.dialect;
+        let command = commands::find_in_script(call.words, dialect)?;
         if command.is(NO_SCRIPT) {
-            const TEXTS: [Reply; 2] = [
-                Reply::error("ERR This Redis command is not allowed from script"),
-                Reply::error("ERR This Valkey command is not allowed from script"),
-            ];
-            return self.settings.flavor.pick(&TEXTS);
+            return Err(match dialect {
+                Dialect::Redis62 => Reply::error("This Redis command is not allowed from scripts"),
+                Dialect::Valkey91 => {
+                    Reply::error("ERR This Valkey command is not allowed from script")
+                }
+                _ => Reply::error("ERR This Redis command is not allowed from script"),
+            });
         }
         // A script that has written something is not stopped half-way.
-        if !run.wrote {
-            if command.is(WRITE) && !self.is_master() {
-                return READ_ONLY;
-            }
-            if command.is(WRITE) && self.trouble.cannot_save {
-                return self.settings.flavor.pick(&CANNOT_SAVE);
-            }
-            if command.is(DENY_OOM) && self.trouble.out_of_memory {
-                return OUT_OF_MEMORY;
-            }
+        if !run.wrote
+            && let Some(refusal) = self.refusal_in_script(command)
+        {
+            return Err(match refusal {
+                Reply::Error(text) if dialect == Dialect::Redis62 => {
+                    // As it would be sent.
+                    Reply::Error([b"-", &*text, b"\r\n"].concat().into())
+                }
+                refusal => refusal,
+            });
         }
         run.wrote |= command.is(WRITE);
-        command.run(self, call)
+        self.in_script = true;
+        let reply = command.run(self, call);
+        self.in_script = false;
+        Ok(reply)
+    }
+
+    fn refusal_in_script(&self, command: &Command) -> Option<Reply> {
+        let dialect = self.settings.dialect;
+        if command.is(WRITE) && !self.is_master() {
+            return Some(READ_ONLY);
+        }
+        if command.is(WRITE) && self.trouble.cannot_save {
+            return Some(dialect.pick_of_three(&CANNOT_SAVE));
+        }
+        (command.needs_memory(dialect) && self.trouble.out_of_memory).then_some(OUT_OF_MEMORY)
     }
 
     /// Sends a reply or a message.

@@ -4,21 +4,26 @@ use std::borrow::Cow;
 
 use super::resp::Reply;
 use super::{
-    ConnectionId, Flavor, Server, connection, hashes, info, keys, pubsub, script, strings, wait,
+    ConnectionId, Dialect, Server, connection, hashes, info, keys, pubsub, script, strings, wait,
 };
 
 /// Changes keys. Refused by replicas, and by servers that cannot save.
-pub(super) const WRITE: u8 = 1;
+pub(super) const WRITE: u16 = 1;
 /// May need memory. Refused by servers that have none left.
-pub(super) const DENY_OOM: u8 = 2;
+const DENY_OOM: u16 = 2;
 /// Not for scripts.
-pub(super) const NO_SCRIPT: u8 = 4;
+pub(super) const NO_SCRIPT: u16 = 4;
 /// Runs while the server is loading.
-pub(super) const LOADING: u8 = 8;
+pub(super) const LOADING: u16 = 8;
 /// Runs before the client has authenticated.
-pub(super) const NO_AUTH: u8 = 16;
-/// Newer than Redis 7.0.
-const NEWER: u8 = 32;
+pub(super) const NO_AUTH: u16 = 16;
+/// Older servers do not know it.
+const SINCE_7_0: u16 = 32;
+const SINCE_7_2: u16 = 64;
+/// Older servers know no words behind those that it must have.
+const OPTIONS_SINCE_7_0: u16 = 128;
+/// May need memory in the newest Redis.
+const DENY_OOM_SINCE_8_6: u16 = 256;
 
 /// One call of a command.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +42,7 @@ pub(super) struct Command {
     pub(super) name: &'static str,
     /// How many words it has; if negative, that many at least.
     arity: isize,
-    flags: u8,
+    flags: u16,
     run: Action,
 }
 
@@ -50,7 +55,7 @@ enum Action {
 const fn command(
     name: &'static str,
     arity: isize,
-    flags: u8,
+    flags: u16,
     run: fn(&mut Server, &Call<'_>) -> Reply,
 ) -> Command {
     Command {
@@ -61,11 +66,11 @@ const fn command(
     }
 }
 
-const fn group(name: &'static str, subcommands: &'static [Command]) -> Command {
+const fn group(name: &'static str, flags: u16, subcommands: &'static [Command]) -> Command {
     Command {
         name,
         arity: -2,
-        flags: 0,
+        flags,
         run: Action::Sub(subcommands),
     }
 }
@@ -78,16 +83,17 @@ static COMMANDS: &[Command] = &[
     command("hmget", -3, 0, hashes::hmget),
     command("hset", -4, WRITE | DENY_OOM, hashes::hset),
     command("pttl", 2, 0, keys::pttl),
-    command("pexpire", -3, WRITE, keys::pexpire),
+    command("pexpire", -3, WRITE | OPTIONS_SINCE_7_0, keys::pexpire),
     command("del", -2, WRITE, keys::del),
     command("evalsha", -3, NO_SCRIPT, script::evalsha),
     command("time", 1, LOADING, connection::time),
     command("hdel", -3, WRITE, hashes::hdel),
     command("hget", 3, 0, hashes::hget),
-    command("pexpireat", -3, WRITE, keys::pexpireat),
+    command("pexpireat", -3, WRITE | OPTIONS_SINCE_7_0, keys::pexpireat),
     command("publish", 3, LOADING, pubsub::publish),
     group(
         "pubsub",
+        LOADING,
         &[
             command("pubsub|numsub", -2, LOADING, pubsub::numsub),
             command("pubsub|channels", -2, LOADING, pubsub::channels),
@@ -99,13 +105,19 @@ static COMMANDS: &[Command] = &[
     command("eval", -3, NO_SCRIPT, script::eval),
     group(
         "script",
+        NO_SCRIPT,
         &[
             command("script|load", 3, NO_SCRIPT, script::load),
             command("script|exists", -3, NO_SCRIPT, script::exists),
             command("script|flush", -2, NO_SCRIPT, script::flush),
         ],
     ),
-    command("subscribe", -2, NO_SCRIPT | LOADING, pubsub::subscribe),
+    command(
+        "subscribe",
+        -2,
+        NO_SCRIPT | LOADING | DENY_OOM_SINCE_8_6,
+        pubsub::subscribe,
+    ),
     command("unsubscribe", -1, NO_SCRIPT | LOADING, pubsub::unsubscribe),
     command(
         "hello",
@@ -118,6 +130,7 @@ static COMMANDS: &[Command] = &[
     command("select", 2, LOADING, connection::select),
     group(
         "client",
+        NO_SCRIPT | LOADING,
         &[
             command("client|id", 2, NO_SCRIPT | LOADING, connection::id),
             command(
@@ -135,7 +148,7 @@ static COMMANDS: &[Command] = &[
             command(
                 "client|setinfo",
                 4,
-                NO_SCRIPT | LOADING | NEWER,
+                NO_SCRIPT | LOADING | SINCE_7_2,
                 connection::set_info,
             ),
             command("client|kill", -3, NO_SCRIPT | LOADING, connection::kill),
@@ -145,9 +158,9 @@ static COMMANDS: &[Command] = &[
     command("exists", -2, 0, keys::exists),
     command("type", 2, 0, keys::kind),
     command("ttl", 2, 0, keys::ttl),
-    command("expire", -3, WRITE, keys::expire),
-    command("expireat", -3, WRITE, keys::expireat),
-    command("pexpiretime", 2, 0, keys::pexpiretime),
+    command("expire", -3, WRITE | OPTIONS_SINCE_7_0, keys::expire),
+    command("expireat", -3, WRITE | OPTIONS_SINCE_7_0, keys::expireat),
+    command("pexpiretime", 2, SINCE_7_0, keys::pexpiretime),
     command("persist", 2, WRITE, keys::persist),
     command("keys", 2, 0, keys::keys),
     command("dbsize", 1, 0, keys::dbsize),
@@ -157,15 +170,20 @@ static COMMANDS: &[Command] = &[
 ];
 
 impl Command {
-    pub(super) const fn is(&self, flag: u8) -> bool {
+    pub(super) const fn is(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 
     pub(super) fn run(&self, server: &mut Server, call: &Call<'_>) -> Reply {
         match self.run {
             Action::Run(run) => run(server, call),
-            Action::Sub(_) => unreachable!("a subcommand was found"),
+            Action::Sub(_) => no_such_subcommand(call.words),
         }
+    }
+
+    /// Whether servers that have no memory left refuse it.
+    pub(super) fn needs_memory(&self, dialect: Dialect) -> bool {
+        self.is(DENY_OOM) || dialect == Dialect::Redis86 && self.is(DENY_OOM_SINCE_8_6)
     }
 
     /// Whether a client of the older protocol that has subscriptions may send it.
@@ -173,9 +191,23 @@ impl Command {
         matches!(self.name, "ping" | "subscribe" | "unsubscribe" | "quit")
     }
 
-    fn takes(&self, words: usize) -> bool {
+    /// Its name, or that of the command that it is a part of.
+    pub(super) fn group(&self) -> &'static str {
+        self.name.split('|').next().unwrap_or(self.name)
+    }
+
+    fn is_known_to(&self, dialect: Dialect) -> bool {
+        match dialect {
+            Dialect::Redis62 => !self.is(SINCE_7_0 | SINCE_7_2),
+            Dialect::Redis70 => !self.is(SINCE_7_2),
+            _ => true,
+        }
+    }
+
+    fn takes(&self, words: usize, dialect: Dialect) -> bool {
         let least = self.arity.unsigned_abs();
-        if self.arity < 0 {
+        let has_options = dialect != Dialect::Redis62 || !self.is(OPTIONS_SINCE_7_0);
+        if self.arity < 0 && has_options {
             words >= least
         } else {
             words == least
@@ -203,18 +235,24 @@ enum Wrong {
     Arity(&'static str),
 }
 
-fn look_up(words: &[&[u8]], flavor: Flavor) -> Result<&'static Command, Wrong> {
+fn look_up(words: &[&[u8]], dialect: Dialect) -> Result<&'static Command, Wrong> {
     let named = |commands: &'static [Command], word: &[u8]| {
-        let is_there = |command: &&Command| flavor != Flavor::Redis || !command.is(NEWER);
-        let mut commands = commands.iter().filter(is_there);
-        commands.find(|command| command.is_called(word))
+        let mut commands = commands.iter();
+        commands.find(|command| command.is_known_to(dialect) && command.is_called(word))
     };
     let name = words.first().copied().unwrap_or_default();
     let mut command = named(COMMANDS, name).ok_or(Wrong::Unknown)?;
     if let (Action::Sub(subcommands), Some(sub)) = (&command.run, words.get(1)) {
-        command = named(subcommands, sub).ok_or(Wrong::UnknownSub)?;
+        let found = named(subcommands, sub);
+        if dialect == Dialect::Redis62 {
+            // All of them are one command, which looks at its words when it is run.
+            return Ok(found
+                .filter(|command| command.takes(words.len(), dialect))
+                .unwrap_or(command));
+        }
+        command = found.ok_or(Wrong::UnknownSub)?;
     }
-    if command.takes(words.len()) {
+    if command.takes(words.len(), dialect) {
         Ok(command)
     } else {
         Err(Wrong::Arity(command.name))
@@ -222,30 +260,37 @@ fn look_up(words: &[&[u8]], flavor: Flavor) -> Result<&'static Command, Wrong> {
 }
 
 /// The command that a client means.
-pub(super) fn find(words: &[&[u8]], flavor: Flavor) -> Result<&'static Command, Reply> {
-    look_up(words, flavor).map_err(|wrong| {
-        let mut text = Vec::new();
-        match wrong {
-            Wrong::Unknown => {
-                text.extend_from_slice(b"ERR unknown command '");
-                text.extend(shown(words[0], 128));
-                text.extend_from_slice(b"', with args beginning with: ");
-                let begin = text.len();
-                for word in &words[1..] {
-                    let room = 128_usize.saturating_sub(text.len() - begin);
-                    if room == 0 {
-                        break;
-                    }
-                    text.push(b'\'');
-                    text.extend(shown(word, room));
-                    text.extend_from_slice(b"' ");
-                }
-            }
-            Wrong::UnknownSub => return unknown_subcommand(words),
-            Wrong::Arity(name) => return wrong_arity(name),
-        }
-        Reply::Error(Cow::Owned(text))
+pub(super) fn find(words: &[&[u8]], dialect: Dialect) -> Result<&'static Command, Reply> {
+    look_up(words, dialect).map_err(|wrong| match wrong {
+        Wrong::Unknown => unknown_command(words, dialect),
+        Wrong::UnknownSub => unknown_subcommand(words),
+        Wrong::Arity(name) => wrong_arity(name),
     })
+}
+
+fn unknown_command(words: &[&[u8]], dialect: Dialect) -> Reply {
+    let (open, close, between) = match dialect {
+        Dialect::Redis62 => ("`", "`", ", "),
+        _ => ("'", "'", " "),
+    };
+    let mut text = [b"ERR unknown command ", open.as_bytes()].concat();
+    text.extend(shown(words[0], 128));
+    text.extend_from_slice(close.as_bytes());
+    if dialect != Dialect::Redis86 || words.len() > 1 {
+        text.extend_from_slice(b", with args beginning with: ");
+    }
+    let begin = text.len();
+    for word in &words[1..] {
+        let room = 128_usize.saturating_sub(text.len() - begin);
+        if room == 0 {
+            break;
+        }
+        text.extend_from_slice(open.as_bytes());
+        text.extend(shown(word, room));
+        text.extend_from_slice(close.as_bytes());
+        text.extend_from_slice(between.as_bytes());
+    }
+    Reply::Error(Cow::Owned(text))
 }
 
 /// As much of a word as fits. Texts of C end at a zero.
@@ -263,20 +308,32 @@ pub(super) fn unknown_subcommand(words: &[&[u8]]) -> Reply {
     Reply::Error(Cow::Owned(text))
 }
 
+/// In Redis 6.2.
+fn no_such_subcommand(words: &[&[u8]]) -> Reply {
+    let mut text = b"ERR Unknown subcommand or wrong number of arguments for '".to_vec();
+    text.extend(shown(words[1], 128));
+    text.extend_from_slice(b"'. Try ");
+    text.extend(shown(&words[0].to_ascii_uppercase(), usize::MAX));
+    text.extend_from_slice(b" HELP.");
+    Reply::Error(Cow::Owned(text))
+}
+
 /// The command that a script means.
-pub(super) fn find_in_script(words: &[&[u8]], flavor: Flavor) -> Result<&'static Command, Reply> {
-    const UNKNOWN: [Reply; 2] = [
+pub(super) fn find_in_script(words: &[&[u8]], dialect: Dialect) -> Result<&'static Command, Reply> {
+    const UNKNOWN: [Reply; 3] = [
+        Reply::error("Unknown Redis command called from Lua script"),
         Reply::error("ERR Unknown Redis command called from script"),
         Reply::error("ERR Unknown command called from script"),
     ];
-    const ARITY: [Reply; 2] = [
+    const ARITY: [Reply; 3] = [
+        Reply::error("Wrong number of args calling Redis command From Lua script"),
         Reply::error("ERR Wrong number of args calling Redis command from script"),
         Reply::error("ERR Wrong number of args calling command from script"),
     ];
-    look_up(words, flavor).map_err(|wrong| match wrong {
-        Wrong::UnknownSub if flavor == Flavor::Valkey => unknown_subcommand(words),
-        Wrong::Unknown | Wrong::UnknownSub => flavor.pick(&UNKNOWN),
-        Wrong::Arity(_) => flavor.pick(&ARITY),
+    look_up(words, dialect).map_err(|wrong| match wrong {
+        Wrong::UnknownSub if dialect == Dialect::Valkey91 => unknown_subcommand(words),
+        Wrong::Unknown | Wrong::UnknownSub => dialect.pick_of_three(&UNKNOWN),
+        Wrong::Arity(_) => dialect.pick_of_three(&ARITY),
     })
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::commands::{Call, NO_INTEGER, SYNTAX, shown, wrong_arity};
 use super::numbers::integer;
 use super::resp::Reply;
-use super::{Flavor, Server};
+use super::{Dialect, Server};
 
 const WRONG_PASSWORD: Reply =
     Reply::error("WRONGPASS invalid username-password pair or user is disabled.");
@@ -124,7 +124,8 @@ pub(super) fn hello(server: &mut Server, call: &Call<'_>) -> Reply {
         return Reply::NOTHING;
     };
     if !client.authenticated {
-        let protocol = server.settings.flavor.pick(&["", "<proto> "]);
+        let newer = server.settings.dialect > Dialect::Redis70;
+        let protocol = if newer { "<proto> " } else { "" };
         let text = format!(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO {protocol}AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
         );
@@ -133,7 +134,7 @@ pub(super) fn hello(server: &mut Server, call: &Call<'_>) -> Reply {
     client.resp3 = resp3.unwrap_or(client.resp3);
     client.name = name.unwrap_or_else(|| client.name.clone());
     let (resp3, id) = (client.resp3, client.id);
-    let flavor = server.settings.flavor;
+    let dialect = server.settings.dialect;
     let role = if server.is_master() {
         "master"
     } else {
@@ -141,20 +142,14 @@ pub(super) fn hello(server: &mut Server, call: &Call<'_>) -> Reply {
     };
     let pair = |name: &str, value| (Reply::bulk(name), value);
     Reply::Map(vec![
-        pair("server", Reply::bulk(flavor.pick(&["redis", "valkey"]))),
-        pair("version", Reply::bulk(flavor.version())),
+        pair("server", Reply::bulk(dialect.pick(&["redis", "valkey"]))),
+        pair("version", Reply::bulk(dialect.version())),
         pair("proto", Reply::Int(if resp3 { 3 } else { 2 })),
         pair("id", Reply::Int(id)),
         pair("mode", Reply::bulk("standalone")),
         pair("role", Reply::bulk(role)),
         pair("modules", Reply::Array(Vec::new())),
     ])
-}
-
-impl Flavor {
-    pub(super) fn version(self) -> &'static str {
-        self.pick(&["7.0.15", "9.1.2"])
-    }
 }
 
 pub(super) fn id(server: &mut Server, call: &Call<'_>) -> Reply {
@@ -203,9 +198,11 @@ pub(super) fn kill(server: &mut Server, call: &Call<'_>) -> Reply {
     if words.len() == 1 {
         return Reply::error("ERR No such client");
     }
-    let wanted = match server.settings.flavor {
-        Flavor::Redis => last_id(words),
-        Flavor::Valkey => all_ids(words),
+    let dialect = server.settings.dialect;
+    let wanted = if dialect.is_valkey() {
+        all_ids(words)
+    } else {
+        last_id(words, dialect)
     };
     let wanted = match wanted {
         Ok(wanted) => wanted,
@@ -230,13 +227,17 @@ pub(super) fn kill(server: &mut Server, call: &Call<'_>) -> Reply {
 const NO_ID: Reply = Reply::Error(Cow::Borrowed(b"ERR client-id should be greater than 0"));
 
 /// Each filter has one id, and the last one counts.
-fn last_id(mut words: &[&[u8]]) -> Result<Vec<i64>, Reply> {
+fn last_id(mut words: &[&[u8]], dialect: Dialect) -> Result<Vec<i64>, Reply> {
     let mut wanted = Vec::new();
     while let [filter, value, rest @ ..] = words {
         if !filter.eq_ignore_ascii_case(b"id") {
             return Err(SYNTAX);
         }
-        wanted = vec![integer(value).filter(|id| *id > 0).ok_or(NO_ID)?];
+        let id = match integer(value) {
+            None if dialect == Dialect::Redis62 => return Err(NO_INTEGER),
+            id => id.filter(|id| *id > 0).ok_or(NO_ID)?,
+        };
+        wanted = vec![id];
         words = rest;
     }
     if words.is_empty() {

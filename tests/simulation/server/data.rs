@@ -31,6 +31,17 @@ impl Entry {
 /// The keys of each database.
 pub(crate) type Bases = BTreeMap<usize, BTreeMap<Vec<u8>, Entry>>;
 
+/// How a master tells its replicas when a key ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// As a time.
+    Time,
+    /// As a span, which each of them counts from when it hears of it.
+    Span,
+    /// Not at all: it ends as before.
+    Kept,
+}
+
 /// What happens to keys, with its time where that matters, as masters tell it to their replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -39,6 +50,7 @@ pub(crate) enum Change {
         key: Vec<u8>,
         value: Vec<u8>,
         until: Option<i64>,
+        told: Told,
     },
     SetFields {
         base: usize,
@@ -59,6 +71,7 @@ pub(crate) enum Change {
         base: usize,
         key: Vec<u8>,
         until: Option<i64>,
+        told: Told,
     },
     RemoveAll,
     /// No change of keys: replicas have subscribers, too.
@@ -89,6 +102,16 @@ impl Change {
         30 + sum
     }
 
+    /// As a replica has it whose clock shows so many milliseconds more than that of its master did.
+    pub(super) fn later_by(mut self, millis: i64) -> Self {
+        if let Self::Set { until, told, .. } | Self::Expire { until, told, .. } = &mut self
+            && *told == Told::Span
+        {
+            *until = until.map(|until| until.saturating_add(millis));
+        }
+        self
+    }
+
     fn apply(&self, bases: &mut Bases) {
         match self {
             Self::Set {
@@ -96,12 +119,15 @@ impl Change {
                 key,
                 value,
                 until,
+                told,
             } => {
+                let keys = bases.entry(*base).or_default();
+                let before = keys.get(key).and_then(|entry| entry.until);
                 let entry = Entry {
                     value: Value::Text(value.clone()),
-                    until: *until,
+                    until: if *told == Told::Kept { before } else { *until },
                 };
-                bases.entry(*base).or_default().insert(key.clone(), entry);
+                keys.insert(key.clone(), entry);
             }
             Self::SetFields { base, key, fields } => {
                 let keys = bases.entry(*base).or_default();
@@ -128,7 +154,9 @@ impl Change {
             Self::Remove { base, key } => {
                 bases.entry(*base).or_default().remove(key);
             }
-            Self::Expire { base, key, until } => {
+            Self::Expire {
+                base, key, until, ..
+            } => {
                 if let Some(entry) = bases.entry(*base).or_default().get_mut(key) {
                     entry.until = *until;
                 }

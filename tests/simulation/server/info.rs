@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::commands::Call;
+use super::commands::{Call, SYNTAX};
 use super::resp::Reply;
-use super::{Flavor, Server};
+use super::{Dialect, Server};
 
 /// Appends a section.
 type Section = fn(&Server, &mut String);
@@ -20,6 +20,9 @@ const SECTIONS: [(&str, Section); 6] = [
 
 pub(super) fn info(server: &mut Server, call: &Call<'_>) -> Reply {
     let asked = &call.words[1..];
+    if asked.len() > 1 && server.settings.dialect == Dialect::Redis62 {
+        return SYNTAX;
+    }
     let named = |name: &str| {
         asked
             .iter()
@@ -48,13 +51,13 @@ macro_rules! lines {
 
 fn server(server: &Server, text: &mut String) {
     let uptime = server.now.saturating_sub(server.started) / 1_000_000;
-    let version = server.settings.flavor.pick(&["7.0.15", "7.2.4"]);
-    lines!(text, "Server", "redis_version" => version);
-    if server.settings.flavor == Flavor::Valkey {
+    let dialect = server.settings.dialect;
+    lines!(text, "Server", "redis_version" => dialect.redis_version());
+    if dialect.is_valkey() {
         write!(
             text,
             "server_name:valkey\r\nvalkey_version:{}\r\n",
-            Flavor::Valkey.version()
+            dialect.version()
         )
         .unwrap();
     }

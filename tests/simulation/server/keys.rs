@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::Server;
 use super::commands::{Call, NO_INTEGER, SYNTAX, shown};
-use super::data::{Change, Value};
+use super::data::{Change, Told, Value};
 use super::numbers::integer;
 use super::resp::Reply;
 use super::strings::invalid_expire;
@@ -139,7 +139,7 @@ fn set_end(server: &mut Server, call: &Call<'_>, name: &str, unit: i64, begin: i
         .checked_mul(unit)
         .and_then(|millis| millis.checked_add(begin));
     let Some(end) = end else {
-        return invalid_expire(name);
+        return invalid_expire(server, name);
     };
     let (base, key) = (call.base, call.words[1]);
     let Some(entry) = server.entry(base, key) else {
@@ -151,8 +151,16 @@ fn set_end(server: &mut Server, call: &Call<'_>, name: &str, unit: i64, begin: i
     if end <= server.millis() {
         server.remove(base, key);
     } else {
-        let (key, until) = (key.to_vec(), Some(end));
-        server.change(Change::Expire { base, key, until });
+        let told = match begin {
+            0 => Told::Time,
+            _ => server.settings.dialect.tells_spans(),
+        };
+        server.change(Change::Expire {
+            base,
+            key: key.to_vec(),
+            until: Some(end),
+            told,
+        });
     }
     Reply::Int(1)
 }
@@ -165,8 +173,12 @@ pub(super) fn persist(server: &mut Server, call: &Call<'_>) -> Reply {
     {
         return Reply::Int(0);
     }
-    let (key, until) = (key.to_vec(), None);
-    server.change(Change::Expire { base, key, until });
+    server.change(Change::Expire {
+        base,
+        key: key.to_vec(),
+        until: None,
+        told: Told::Time,
+    });
     Reply::Int(1)
 }
 

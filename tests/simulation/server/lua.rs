@@ -19,7 +19,7 @@ use super::clients::ScriptRun;
 use super::commands::Call;
 use super::numbers::{exact, shortest, truncated};
 use super::resp::Reply;
-use super::{Flavor, Server};
+use super::{Dialect, Server};
 
 /// The name of every script, in messages and places.
 const SOURCE: &str = "@user_script";
@@ -111,7 +111,7 @@ pub(super) fn run(
         });
         match ran {
             Ok((true, value)) => interpreter.reply(&value),
-            Ok((false, why)) => interpreter.failure(&why, hash, server.settings.flavor),
+            Ok((false, why)) => failure(&why, hash, server.settings.dialect),
             Err(error) => {
                 let text = format!("ERR Error running script {hash}, {error}");
                 Reply::Error(Cow::Owned(text.into_bytes()))
@@ -141,12 +141,6 @@ impl Interpreter {
             Ok(table)
         };
         redis.raw_set("status_reply", lua.create_function(status)?)?;
-        let error = |lua: &Lua, text: BorrowedBytes| {
-            let table = lua.create_table()?;
-            table.raw_set("err", lua.create_string(coded(&text))?)?;
-            Ok(table)
-        };
-        redis.raw_set("error_reply", lua.create_function(error)?)?;
         let globals = lua.globals();
         globals.raw_set("redis", &redis)?;
         let run = lua
@@ -185,36 +179,44 @@ impl Interpreter {
     ) -> mlua::Result<(bool, Value)> {
         let (connection, base) = (call.connection, call.base);
         let run = RefCell::new((server, ScriptRun::default()));
-        let flavor = run.borrow().0.settings.flavor;
-        let answer = |words: &[Value]| {
-            let words: Option<Vec<Word>> =
-                words.iter().map(|word| Word::of(word, flavor)).collect();
-            let Some(words) = words else {
-                return flavor.pick(&NO_TEXT);
+        let dialect = run.borrow().0.settings.dialect;
+        let answer = |lua: &Lua, words: &[Value]| {
+            let answered = if words.is_empty() {
+                Err(dialect.pick_of_three(&NO_WORDS))
+            } else {
+                let words = words.iter().map(|word| Word::of(word, dialect));
+                match words.collect::<Option<Vec<Word>>>() {
+                    None => Err(dialect.pick_of_three(&NO_TEXT)),
+                    Some(words) => {
+                        let words: Vec<&[u8]> = words.iter().map(Deref::deref).collect();
+                        let call = Call {
+                            words: &words,
+                            connection,
+                            base,
+                        };
+                        let (server, run) = &mut *run.borrow_mut();
+                        server.answer_script(&call, run)
+                    }
+                }
             };
-            let words: Vec<&[u8]> = words.iter().map(Deref::deref).collect();
-            let call = Call {
-                words: &words,
-                connection,
-                base,
-            };
-            let (server, run) = &mut *run.borrow_mut();
-            server.answer_script(&call, run)
+            answered.unwrap_or_else(|refusal| located(lua, refusal, dialect))
         };
         self.lua.scope(|scope| {
-            let call = |_: &Lua, words: Variadic<Value>| match no_words(&words, flavor) {
-                Some(error) => Err(Error::external(Raised(error.to_vec()))),
-                None => match answer(&words) {
-                    Reply::Error(text) => Err(Error::external(Raised(coded(&text)))),
-                    reply => self.value(reply),
-                },
+            let call = |lua: &Lua, words: Variadic<Value>| match answer(lua, &words) {
+                Reply::Error(text) => Err(Error::external(Raised(coded(&text, dialect)))),
+                reply => self.value(reply, dialect),
             };
-            let pcall = |_: &Lua, words: Variadic<Value>| match no_words(&words, flavor) {
-                Some(error) => self.error(error),
-                None => self.value(answer(&words)),
-            };
+            let pcall =
+                |lua: &Lua, words: Variadic<Value>| self.value(answer(lua, &words), dialect);
             self.redis.raw_set("call", scope.create_function(call)?)?;
             self.redis.raw_set("pcall", scope.create_function(pcall)?)?;
+            let error = |lua: &Lua, text: BorrowedBytes| {
+                let table = lua.create_table()?;
+                table.raw_set("err", lua.create_string(coded(&text, dialect))?)?;
+                Ok(table)
+            };
+            let error = scope.create_function(error)?;
+            self.redis.raw_set("error_reply", error)?;
             self.run.call(script)
         })
     }
@@ -226,7 +228,7 @@ impl Interpreter {
     }
 
     /// A reply as scripts see it.
-    fn value(&self, reply: Reply) -> mlua::Result<Value> {
+    fn value(&self, reply: Reply, dialect: Dialect) -> mlua::Result<Value> {
         Ok(match reply {
             #[expect(clippy::cast_precision_loss, reason = "Lua has no other numbers")]
             Reply::Int(number) => Value::Number(number as f64),
@@ -239,19 +241,21 @@ impl Interpreter {
                 table.raw_set(&self.ok, self.lua.create_string(&text)?)?;
                 Value::Table(table)
             }
-            Reply::Error(text) => self.error(&coded(&text))?,
-            Reply::Array(items) | Reply::Push(items) | Reply::Many(items) => self.values(items)?,
+            Reply::Error(text) => self.error(&coded(&text, dialect))?,
+            Reply::Array(items) | Reply::Push(items) | Reply::Many(items) => {
+                self.values(items, dialect)?
+            }
             Reply::Map(pairs) => {
                 let items = pairs.into_iter().flat_map(|(key, value)| [key, value]);
-                self.values(items.collect())?
+                self.values(items.collect(), dialect)?
             }
         })
     }
 
-    fn values(&self, items: Vec<Reply>) -> mlua::Result<Value> {
-        let items: mlua::Result<Vec<Value>> =
-            items.into_iter().map(|item| self.value(item)).collect();
-        Ok(Value::Table(self.lua.create_sequence_from(items?)?))
+    fn values(&self, items: Vec<Reply>, dialect: Dialect) -> mlua::Result<Value> {
+        let items = items.into_iter().map(|item| self.value(item, dialect));
+        let items: Vec<Value> = items.collect::<mlua::Result<_>>()?;
+        Ok(Value::Table(self.lua.create_sequence_from(items)?))
     }
 
     /// What a script returned, as a reply.
@@ -269,14 +273,15 @@ impl Interpreter {
     /// A table is an error, a status, or a list, which ends at its first nil.
     fn table_reply(&self, table: &Table) -> Reply {
         let text = |name: &LuaString| match table.raw_get(name) {
-            Ok(Value::String(text)) => Some(Cow::Owned(text.as_bytes().to_vec())),
+            Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
             _ => None,
         };
         if let Some(error) = text(&self.err) {
-            return Reply::Error(error);
+            let error = error.strip_suffix(b"\r\n").unwrap_or(&error);
+            return Reply::Error(Cow::Owned(error.to_vec()));
         }
         if let Some(status) = text(&self.ok) {
-            return Reply::Status(status);
+            return Reply::Status(Cow::Owned(status));
         }
         let items = (1..).map_while(|index| match table.raw_get(index) {
             Ok(Value::Nil) | Err(_) => None,
@@ -284,22 +289,43 @@ impl Interpreter {
         });
         Reply::Array(items.collect())
     }
+}
 
-    /// The reply for an error that ended a script, of which [`explain`] made a table.
-    fn failure(&self, why: &Value, hash: &str, flavor: Flavor) -> Reply {
-        let Value::Table(table) = why else {
-            return Reply::error("ERR the script failed without an error");
-        };
-        let mut text = match table.raw_get(&self.err) {
-            Ok(Value::String(text)) => text.as_bytes().to_vec(),
-            _ => Vec::new(),
-        };
-        if let Ok(Value::Integer(line)) = table.raw_get("line") {
-            let script = flavor.pick(&[format!("{hash}, "), String::new()]);
-            text.extend_from_slice(format!(" script: {script}on {SOURCE}:{line}.").as_bytes());
-        }
-        Reply::Error(Cow::Owned(text))
+/// The reply for an error that ended a script, of which [`explain`] made a table.
+fn failure(why: &Value, hash: &str, dialect: Dialect) -> Reply {
+    let Value::Table(table) = why else {
+        return Reply::error("ERR the script failed without an error");
+    };
+    let text = |name: &str| match table.raw_get(name) {
+        Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
+        _ => None,
+    };
+    let place = match table.raw_get("line") {
+        Ok(Value::Integer(line)) => format!("{SOURCE}:{line}"),
+        _ => String::new(),
+    };
+    if dialect == Dialect::Redis62 {
+        // It cannot explain tables.
+        let text = text("text").map_or(NO_TABLES.into(), |text| {
+            [
+                place.as_bytes(),
+                b": ",
+                text.strip_suffix(b"\r\n").unwrap_or(&text),
+            ]
+            .concat()
+        });
+        let begin = format!("ERR Error running script (call to f_{hash}): ");
+        return Reply::Error(Cow::Owned([begin.into_bytes(), text].concat()));
     }
+    let mut error = text("err").unwrap_or_default();
+    if !place.is_empty() {
+        let script = match dialect {
+            Dialect::Valkey91 => String::new(),
+            _ => format!("{hash}, "),
+        };
+        error.extend_from_slice(format!(" script: {script}on {place}.").as_bytes());
+    }
+    Reply::Error(Cow::Owned(error))
 }
 
 /// The text of an error, if it has one.
@@ -327,13 +353,14 @@ fn explain(lua: &Lua, error: Value) -> mlua::Result<Table> {
     let table = match error {
         Value::Table(table) => table,
         error => {
-            let mut text = if raised { Vec::new() } else { b"ERR ".to_vec() };
-            match text_of(lua, error)? {
-                Value::String(string) => text.extend_from_slice(&string.as_bytes()),
-                other => text.extend_from_slice(other.to_string()?.as_bytes()),
-            }
+            let text = match text_of(lua, error)? {
+                Value::String(string) => string.as_bytes().to_vec(),
+                other => other.to_string()?.into_bytes(),
+            };
+            let code: &[u8] = if raised { b"" } else { b"ERR " };
             let table = lua.create_table()?;
-            table.raw_set("err", lua.create_string(text)?)?;
+            table.raw_set("err", lua.create_string([code, &text].concat())?)?;
+            table.raw_set("text", lua.create_string(text)?)?;
             table
         }
     };
@@ -356,8 +383,22 @@ fn line(lua: &Lua) -> Option<usize> {
     }
 }
 
-/// An error with a code before its text: `ERR`, unless its first word is one.
-fn coded(text: &[u8]) -> Vec<u8> {
+/// The refusal of a command with the place of its call, in Redis 6.2.
+fn located(lua: &Lua, refusal: Reply, dialect: Dialect) -> Reply {
+    match (refusal, line(lua)) {
+        (Reply::Error(text), Some(line)) if dialect == Dialect::Redis62 => {
+            let place = format!("{SOURCE}: {line}: ");
+            Reply::Error(Cow::Owned([place.as_bytes(), &text].concat()))
+        }
+        (refusal, _) => refusal,
+    }
+}
+
+/// An error with a code before its text: `ERR`, unless its first word is one. Redis 6.2 adds none.
+fn coded(text: &[u8], dialect: Dialect) -> Vec<u8> {
+    if dialect == Dialect::Redis62 {
+        return text.to_vec();
+    }
     let text = text.strip_prefix(b"-").unwrap_or(text);
     let text = text.strip_suffix(b"\r\n").unwrap_or(text);
     if text.contains(&b' ') {
@@ -367,18 +408,21 @@ fn coded(text: &[u8]) -> Vec<u8> {
     }
 }
 
-fn no_words(words: &[Value], flavor: Flavor) -> Option<&'static [u8]> {
-    const NO_WORDS: [&str; 2] = [
-        "ERR Please specify at least one argument for this redis lib call",
-        "ERR Please specify at least one argument for this call",
-    ];
-    words.is_empty().then(|| flavor.pick(&NO_WORDS).as_bytes())
-}
+const NO_WORDS: [Reply; 3] = [
+    Reply::error("Please specify at least one argument for redis.call()"),
+    Reply::error("ERR Please specify at least one argument for this redis lib call"),
+    Reply::error("ERR Please specify at least one argument for this call"),
+];
 
-const NO_TEXT: [Reply; 2] = [
+const NO_TEXT: [Reply; 3] = [
+    Reply::error("Lua redis() command arguments must be strings or integers"),
     Reply::error("ERR Lua redis lib command arguments must be strings or integers"),
     Reply::error("ERR Command arguments must be strings or integers"),
 ];
+
+/// What Redis 6.2 tells of an error that is a table.
+const NO_TABLES: &str =
+    "@err_handler_def:9: err_handler_def:9: attempt to concatenate local 'err' (a table value)";
 
 /// An argument of a command.
 enum Word {
@@ -387,8 +431,12 @@ enum Word {
 }
 
 impl Word {
-    fn of(value: &Value, flavor: Flavor) -> Option<Self> {
-        let digits = flavor.pick(&[exact as fn(f64) -> String, shortest]);
+    fn of(value: &Value, dialect: Dialect) -> Option<Self> {
+        let digits = if dialect > Dialect::Redis70 {
+            shortest
+        } else {
+            exact
+        };
         match value {
             Value::String(text) => Some(Self::Text(text.as_bytes())),
             #[expect(clippy::cast_precision_loss, reason = "Lua has no other numbers")]

@@ -3,7 +3,7 @@
 use super::data::{Change, Data, Entry, Value};
 use super::image::Image;
 use super::replication::Replication;
-use super::{Output, Server, Trouble};
+use super::{Dialect, Output, Server, Trouble};
 
 impl Server {
     /// The time in milliseconds since 1970.
@@ -17,8 +17,12 @@ impl Server {
         if self.data.get(base, key)?.has_expired(now) {
             if self.is_master() {
                 self.remove(base, key);
+                return None;
             }
-            return None;
+            // There, scripts on replicas see what the master has not removed yet.
+            if !self.in_script || self.settings.dialect != Dialect::Redis62 {
+                return None;
+            }
         }
         self.data.get(base, key)
     }
@@ -34,7 +38,9 @@ impl Server {
 
     /// Removes the keys that have expired. A replica waits for its master to do it.
     pub(super) fn remove_expired(&mut self) {
-        let now = self.millis();
+        // Newer ones remove a key in its last millisecond, although who asks for it before that gets it.
+        let early = i64::from(self.settings.dialect.removes_early());
+        let now = self.millis() + early;
         if !self.is_master() {
             return;
         }

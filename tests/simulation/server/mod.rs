@@ -13,6 +13,7 @@ mod clients;
 mod commands;
 mod connection;
 mod data;
+mod dialect;
 pub(crate) mod dice;
 mod hashes;
 mod image;
@@ -41,6 +42,7 @@ use dice::Dice;
 use replication::Replication;
 
 pub(crate) use data::Change;
+pub(crate) use dialect::Dialect;
 pub(crate) use image::Image;
 pub(crate) use replication::{Logged, Position, Sync};
 pub(crate) use sentinel::{Opinion, Sentinel};
@@ -48,19 +50,10 @@ pub(crate) use sentinel::{Opinion, Sentinel};
 /// A connection, as the caller numbers it. A number is used once.
 pub(crate) type ConnectionId = u64;
 
-/// Whose words and habits the server has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flavor {
-    /// Redis 7.0.
-    Redis,
-    /// Valkey 9.1.
-    Valkey,
-}
-
 /// How a server is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSettings {
-    pub(crate) flavor: Flavor,
+    pub(crate) dialect: Dialect,
     /// Its port, as `INFO` tells it.
     pub(crate) port: u16,
     /// The password of the default user, if one is needed.
@@ -74,7 +67,7 @@ pub(crate) struct ServerSettings {
 impl Default for ServerSettings {
     fn default() -> Self {
         Self {
-            flavor: Flavor::Redis,
+            dialect: Dialect::Redis70,
             port: 6379,
             password: None,
             policy: "noeviction".to_owned(),
@@ -124,6 +117,8 @@ pub(crate) struct Server {
     started: u64,
     run_id: String,
     evicted_keys: u64,
+    /// Whether it runs a command of a script.
+    in_script: bool,
     data: Data,
     replication: Replication,
     clients: BTreeMap<ConnectionId, Client>,
@@ -148,6 +143,7 @@ impl Server {
             started: now,
             run_id,
             evicted_keys: 0,
+            in_script: false,
             data: Data::default(),
             replication,
             clients: BTreeMap::new(),
@@ -187,7 +183,8 @@ impl Server {
     }
 
     /// Time passes: answers each `WAIT` whose time is up, and removes keys that have expired, as servers do now and
-    /// then. Clients cannot tell whether it was called, but for `WAIT`; replicas can.
+    /// then. Clients cannot tell whether it was called, but for `WAIT` and, in Redis 8, in a key's last millisecond;
+    /// replicas can.
     pub(crate) fn tick(&mut self, now: u64) -> Vec<Output> {
         self.now = now;
         self.remove_expired();

@@ -4,7 +4,7 @@ use super::commands::{Call, unknown_subcommand};
 use super::data::Change;
 use super::keys::matches;
 use super::resp::Reply;
-use super::{ConnectionId, Flavor, Server};
+use super::{ConnectionId, Dialect, Server};
 
 pub(super) fn subscribe(server: &mut Server, call: &Call<'_>) -> Reply {
     let Some(client) = server.clients.get_mut(&call.connection) else {
@@ -101,7 +101,7 @@ impl Server {
                 Reply::bulk(message),
             ]);
             // Who publishes to itself gets the message before the reply from older servers.
-            let later = by == Some(*listener) && self.settings.flavor != Flavor::Redis;
+            let later = by == Some(*listener) && self.settings.dialect > Dialect::Redis70;
             match self.clients.get_mut(listener) {
                 Some(client) if later => client.later.push(text),
                 _ => self.send(*listener, &text),

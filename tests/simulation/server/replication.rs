@@ -219,9 +219,12 @@ impl Server {
     pub(crate) fn apply(&mut self, logged: &Logged, now: u64) -> Vec<Output> {
         self.now = now;
         if !self.is_master() && logged.end > self.data.offset() {
+            let millis = |micros: u64| i64::try_from(micros / 1_000).unwrap();
+            let later = millis(now) - millis(logged.at);
             self.data.append(Logged {
+                end: logged.end,
                 at: now,
-                ..logged.clone()
+                change: logged.change.clone().later_by(later),
             });
             if let Change::Publish { channel, message } = &logged.change {
                 self.tell_listeners(channel, message, None);

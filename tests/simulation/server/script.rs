@@ -27,7 +27,7 @@ pub(super) fn eval(server: &mut Server, call: &Call<'_>) -> Reply {
 pub(super) fn evalsha(server: &mut Server, call: &Call<'_>) -> Reply {
     let hash = call.words[1];
     if hash.len() != 40 {
-        return server.settings.flavor.pick(&NO_SCRIPT);
+        return server.settings.dialect.pick(&NO_SCRIPT);
     }
     let (keys, args) = match keys_and_args(call) {
         Ok(both) => both,
@@ -35,7 +35,7 @@ pub(super) fn evalsha(server: &mut Server, call: &Call<'_>) -> Reply {
     };
     let hash = String::from_utf8_lossy(hash).to_ascii_lowercase();
     if !server.scripts.contains_key(&hash) {
-        return server.settings.flavor.pick(&NO_SCRIPT);
+        return server.settings.dialect.pick(&NO_SCRIPT);
     }
     lua::run(server, call, &hash, keys, args)
 }

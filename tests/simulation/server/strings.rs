@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use super::commands::{Call, NO_INTEGER, SYNTAX, WRONG_TYPE};
-use super::data::{Change, Value};
+use super::data::{Change, Told, Value};
 use super::numbers::integer;
 use super::resp::Reply;
-use super::{Flavor, Server};
+use super::{Dialect, Server};
 
 pub(super) fn get(server: &mut Server, call: &Call<'_>) -> Reply {
     match server
@@ -40,7 +40,7 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    fn read(words: &[&'a [u8]]) -> Option<Self> {
+    fn read(words: &[&'a [u8]], dialect: Dialect) -> Option<Self> {
         let mut options = Self::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -65,13 +65,14 @@ impl<'a> Options<'a> {
                 _ => return None,
             }
         }
-        Some(options)
+        let both = dialect != Dialect::Redis62 || !options.get || !options.absent;
+        both.then_some(options)
     }
 }
 
 pub(super) fn set(server: &mut Server, call: &Call<'_>) -> Reply {
     let (key, value) = (call.words[1], call.words[2]);
-    let Some(options) = Options::read(&call.words[3..]) else {
+    let Some(options) = Options::read(&call.words[3..], server.settings.dialect) else {
         return SYNTAX;
     };
     let mut until = None;
@@ -85,7 +86,7 @@ pub(super) fn set(server: &mut Server, call: &Call<'_>) -> Reply {
             .and_then(|millis| millis.checked_add(begin));
         until = end.filter(|end| number > 0 && *end > 0);
         if until.is_none() {
-            return invalid_expire("set");
+            return invalid_expire(server, "set");
         }
     }
     let before = server.entry(call.base, key);
@@ -99,7 +100,8 @@ pub(super) fn set(server: &mut Server, call: &Call<'_>) -> Reply {
         return old.unwrap_or(Reply::Nil);
     }
     let ended = until.is_some_and(|until| until <= server.millis());
-    if ended && server.settings.flavor == Flavor::Valkey {
+    let dialect = server.settings.dialect;
+    if ended && dialect > Dialect::Redis70 {
         // Older servers keep it for the rest of the millisecond.
         if found {
             server.remove(call.base, key);
@@ -111,11 +113,19 @@ pub(super) fn set(server: &mut Server, call: &Call<'_>) -> Reply {
         key: key.to_vec(),
         value: value.to_vec(),
         until: if options.keep { old_until } else { until },
+        told: match options.expiry {
+            Some((_, _, true)) => dialect.tells_spans(),
+            _ if options.keep => Told::Kept,
+            _ => Told::Time,
+        },
     });
     old.unwrap_or(Reply::OK)
 }
 
-pub(super) fn invalid_expire(name: &str) -> Reply {
-    let text = format!("ERR invalid expire time in '{name}' command");
+pub(super) fn invalid_expire(server: &Server, name: &str) -> Reply {
+    let text = match server.settings.dialect {
+        Dialect::Redis62 => format!("ERR invalid expire time in {name}"),
+        _ => format!("ERR invalid expire time in '{name}' command"),
+    };
     Reply::Error(Cow::Owned(text.into_bytes()))
 }

@@ -14,7 +14,7 @@ use super::network::Packet;
 use super::replicas::Link;
 use super::state::State;
 use super::topology::{HostId, HostKind, Topology};
-use crate::server::{Flavor, Image, Output, Sentinel, Server, ServerSettings};
+use crate::server::{Dialect, Image, Output, Sentinel, Server, ServerSettings};
 
 /// What runs on a host.
 #[derive(Debug)]
@@ -76,9 +76,9 @@ impl Host {
                 topology, group, &mut dice,
             ))),
             HostKind::Master | HostKind::Replica(_) => {
-                let flavor = *dice.pick(&[Flavor::Redis, Flavor::Valkey]);
+                let dialect = *dice.pick(&Dialect::ALL);
                 let settings = ServerSettings {
-                    flavor,
+                    dialect,
                     port: name.1,
                     ..ServerSettings::default()
                 };
