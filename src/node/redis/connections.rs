@@ -203,6 +203,7 @@ mod tests {
     use crate::moment::Moment;
     use crate::node::redis::connection::Seen;
     use crate::node::redis::info::Info;
+    use crate::node::redis::transport::made;
 
     fn down(why: &'static str) -> NodeState {
         NodeState::Down(NodeError::new(NodeErrorKind::Unavailable, why))
@@ -274,15 +275,15 @@ mod tests {
             .set_protocol(ProtocolVersion::RESP2)
             .set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new();
-        let made = MultiplexedConnection::new_with_config(&info, ours, config).await;
-        let (multiplexed, _driver) = made.unwrap();
+        let new = MultiplexedConnection::new_with_config(&info, ours, config).await;
+        let (multiplexed, _driver) = new.unwrap();
         let seen = Seen {
             info: Info::default(),
             identity: None,
             until: Moment::ORIGIN,
         };
         let clock = Arc::new(SystemClock::new());
-        Connection::new(multiplexed, seen, clock, Moment::ORIGIN)
+        Connection::new(made(multiplexed), seen, clock, Moment::ORIGIN)
     }
 
     #[tokio::test]

@@ -189,6 +189,7 @@ mod tests {
     use crate::lock_key::LockKey;
     use crate::namespace::{Namespace, NodeKey};
     use crate::node::NoticeReceiver;
+    use crate::node::redis::transport::made;
 
     /// Room for the longest command.
     const LONGEST: usize = 1 << 20;
@@ -225,7 +226,7 @@ mod tests {
     }
 
     /// A connection to such a server, which counts the PINGs.
-    async fn connected(answered: u32) -> (MultiplexedConnection, Arc<AtomicU32>) {
+    async fn connected(answered: u32) -> (Multiplexed, Arc<AtomicU32>) {
         let pings = Arc::new(AtomicU32::new(0));
         let (ours, theirs) = tokio::io::duplex(LONGEST);
         tokio::spawn(serve(theirs, Arc::clone(&pings), answered));
@@ -233,10 +234,10 @@ mod tests {
             .set_protocol(ProtocolVersion::RESP3)
             .set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let made = MultiplexedConnection::new_with_config(&info, ours, config).await;
-        let (connection, driver) = made.unwrap();
+        let new = MultiplexedConnection::new_with_config(&info, ours, config).await;
+        let (connection, driver) = new.unwrap();
         tokio::spawn(driver);
-        (connection, pings)
+        (made(connection), pings)
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,6 +8,18 @@ pub(super) use redis::aio::MultiplexedConnection as Multiplexed;
 #[cfg(simulation)]
 pub(super) use self::simulated::Multiplexed;
 
+/// A connection that a test has made by itself.
+#[cfg(all(test, not(simulation)))]
+pub(super) const fn made(connection: Multiplexed) -> Multiplexed {
+    connection
+}
+
+/// A connection that a test has made by itself.
+#[cfg(all(test, simulation))]
+pub(super) fn made(connection: redis::aio::MultiplexedConnection) -> Multiplexed {
+    connection.into()
+}
+
 /// Connects to where `client` leads.
 pub(super) async fn connect(
     client: &Client,
