@@ -278,8 +278,8 @@ impl Here {
         let key = format!("{}:{}", settings.namespace, name(key));
         let seen = scene.state().seen.get(&key).copied().unwrap_or(0);
         let free = scene.world.millis() - since.max(seen);
-        // An attempt that failed, the pause after it, and another one.
-        let bound = 2 * settings.node_timeout + 300;
+        // An attempt that failed, the pause after it, and another one, all without time-outs.
+        let bound = 250;
         scene.note(What::Refused {
             call,
             process,

@@ -271,6 +271,28 @@ pub(super) struct Asked {
     pub(super) work: u64,
 }
 
+impl Asked {
+    /// The request for it.
+    fn request(&self, route: Route, call: usize) -> Request<Body> {
+        let Self {
+            key,
+            once,
+            caller,
+            host,
+            work,
+        } = self;
+        let request = Request::post(route.path())
+            .header(HOST, format!("host{host}.example"))
+            .header(IDEMPOTENCY_KEY, format!("key-{once}"))
+            .header(CALLER, format!("caller-{caller}"))
+            .header(LOCK, name(*key).as_str())
+            .header(WORK, work.to_string())
+            .header(CALL, call.to_string())
+            .body(Body::from("the same"));
+        request.unwrap_or_else(|error| panic!("a request that is none: {error}"))
+    }
+}
+
 /// Sends a request, and notes what its client gets.
 pub(super) async fn request(here: &Here, route: Route, asked: &Asked) {
     let Here {
@@ -279,23 +301,7 @@ pub(super) async fn request(here: &Here, route: Route, asked: &Asked) {
         call,
         shop,
     } = here;
-    let Asked {
-        key,
-        once,
-        caller,
-        host,
-        work,
-    } = asked;
-    let request = Request::post(route.path())
-        .header(HOST, format!("host{host}.example"))
-        .header(IDEMPOTENCY_KEY, format!("key-{once}"))
-        .header(CALLER, format!("caller-{caller}"))
-        .header(LOCK, name(*key).as_str())
-        .header(WORK, work.to_string())
-        .header(CALL, call.to_string())
-        .body(Body::from("the same"));
-    let request = request.unwrap_or_else(|error| panic!("a request that is none: {error}"));
-    let (mut parts, body) = request.into_parts();
+    let (mut parts, body) = asked.request(route, *call).into_parts();
     let about = work_of(scene, &parts);
     let left = &shop.services.left;
     if let Some(extensions) = left.of(&about).filter(|_| route == Route::OnceAgain) {

@@ -170,8 +170,8 @@ pub(super) fn majority(shape: &Shape, rolls: &mut Rolls, at: u64) -> Vec<Episode
     groups.into_iter().map(one).collect()
 }
 
-/// A node that two lists have in common forgets now and then, while all who use it reach it: it may take the other list then,
-/// and both lists stop.
+/// A node that two lists have in common forgets now and then, while all who use it reach it: it may take the other list
+/// then, and both lists stop.
 pub(in crate::plan) fn common(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> {
     let Some(group) = shape.common.first().copied() else {
         return Vec::new();
