@@ -93,7 +93,7 @@ test: usual-servers browser
 	$(MAKE) mutants
 
 # Of its own build, for what is compiled with these flags has a seam that the crate has not; so other artefacts, too.
-SIM_FLAGS := --cfg simulation --cfg tokio_unstable
+SIM_FLAGS := --cfg tower_redlock_simulation --cfg tokio_unstable
 SIM_TARGET := $(or $(CARGO_TARGET_DIR),target/simulation)
 SEEDS ?= 500
 SEED ?=

@@ -138,7 +138,7 @@ mod problem;
 mod protocol;
 mod random;
 mod record;
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 #[doc(hidden)]
 pub mod simulation;
 mod task;

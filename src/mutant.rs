@@ -1,11 +1,11 @@
 //! [`Mutant`]: known defects, of which one can be switched on to see which tests find it.
 //!
-//! Only in builds with `--cfg simulation`, by the environment variable `REDLOCK_MUTANT`. In all others [`is`] is the
+//! Only in builds with `--cfg tower_redlock_simulation`, by the environment variable `REDLOCK_MUTANT`. In all others [`is`] is the
 //! constant `false`, and nothing of this remains. Each place where the code asks [`is`] has the defect beside the
 //! right way; those of the Lua scripts are in `node/redis/patches.rs`. `tests/mutants` holds the table of which test
 //! finds which.
 
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 use std::sync::OnceLock;
 
 /// Declares the defects, and in builds that can have one, the list of them.
@@ -19,7 +19,7 @@ macro_rules! mutants {
             $($(#[$doc])+ $name,)+
         }
 
-        #[cfg(simulation)]
+        #[cfg(tower_redlock_simulation)]
         const ALL: &[Mutant] = &[$(Mutant::$name),+];
     };
 }
@@ -143,20 +143,20 @@ mutants! {
 }
 
 /// Whether this defect is switched on.
-#[cfg(not(simulation))]
+#[cfg(not(tower_redlock_simulation))]
 pub(crate) const fn is(_: Mutant) -> bool {
     false
 }
 
 /// Whether this defect is switched on.
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 pub(crate) fn is(mutant: Mutant) -> bool {
     static CHOSEN: OnceLock<Option<Mutant>> = OnceLock::new();
     *CHOSEN.get_or_init(chosen) == Some(mutant)
 }
 
 /// The defect that the environment names, if it names one.
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 fn chosen() -> Option<Mutant> {
     let name = std::env::var("REDLOCK_MUTANT").unwrap_or_default();
     let chosen = ALL.iter().find(|mutant| format!("{mutant:?}") == name);

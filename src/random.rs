@@ -2,7 +2,7 @@
 
 /// Fills `bytes` with random ones.
 pub(crate) fn fill(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
-    #[cfg(simulation)]
+    #[cfg(tower_redlock_simulation)]
     if let Some(world) = crate::simulation::world() {
         world.fill_random(bytes);
         return Ok(());
@@ -12,7 +12,7 @@ pub(crate) fn fill(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
 
 /// A random number.
 pub(crate) fn u64() -> Result<u64, getrandom::Error> {
-    #[cfg(simulation)]
+    #[cfg(tower_redlock_simulation)]
     if let Some(world) = crate::simulation::world() {
         let mut bytes = [0; 8];
         world.fill_random(&mut bytes);

@@ -1,5 +1,6 @@
 //! The seam for the simulator of `tests/simulation`: it takes the place of the network, of randomness and of the
-//! scheduler of tasks. Only built with `--cfg simulation`, and no part of the interface.
+//! scheduler of tasks. Only built with `--cfg tower_redlock_simulation`, and no part of the interface. The name is long
+//! so that nobody else's flag, which the compiler gives to all crates, is the same by chance.
 
 use std::cell::RefCell;
 use std::fmt;

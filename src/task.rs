@@ -16,7 +16,7 @@ pub(crate) fn spawn_on(
     runtime: &Handle,
     task: impl Future<Output = ()> + Send + 'static,
 ) -> JoinHandle<()> {
-    #[cfg(simulation)]
+    #[cfg(tower_redlock_simulation)]
     if let Some(world) = crate::simulation::world() {
         return runtime.spawn(world.wrap(Box::pin(task)));
     }

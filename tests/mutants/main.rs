@@ -1,6 +1,6 @@
 //! The table of known defects: each has a place in the code, and a test that finds it.
 //!
-//! In a build with `--cfg simulation` (`make mutants`) each defect is switched on, and its test must fail.
+//! In a build with `--cfg tower_redlock_simulation` (`make mutants`) each defect is switched on, and its test must fail.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -8,9 +8,9 @@
     reason = "a panic is how a test fails, in its helpers too; what finds what is shown"
 )]
 
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 mod programs;
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 mod runs;
 mod table;
 

@@ -12,7 +12,7 @@
 //! | `shrink` | a failing plan with fewer faults |
 //! | `runner` | runs plans, and shows what went wrong |
 //!
-//! All but the first two need `--cfg simulation`, by which the crate takes its connections, its random numbers and its
+//! All but the first two need `--cfg tower_redlock_simulation`, by which the crate takes its connections, its random numbers and its
 //! tasks from the world: `make sim` builds with it. The comparison with real servers is for builds without.
 
 #![allow(
@@ -24,13 +24,13 @@
     reason = "a test fails by panicking, and tells what it did"
 )]
 
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 mod checkers;
-#[cfg(not(simulation))]
+#[cfg(not(tower_redlock_simulation))]
 mod differential;
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 mod plan;
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 mod runner;
 #[allow(
     dead_code,
@@ -38,13 +38,13 @@ mod runner;
     reason = "worlds do more to servers than `differential`, and less"
 )]
 mod server;
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 mod shrink;
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 mod workload;
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 mod world;
 
-#[cfg(not(simulation))]
+#[cfg(not(tower_redlock_simulation))]
 #[path = "../support/mod.rs"]
 mod support;

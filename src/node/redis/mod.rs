@@ -84,7 +84,7 @@ mod info;
 mod listener;
 mod look;
 mod node;
-#[cfg(any(test, simulation))]
+#[cfg(any(test, tower_redlock_simulation))]
 mod patches;
 mod question;
 mod replicas;

@@ -78,7 +78,7 @@ pub(super) const PATCHES: &[(Mutant, &str, &str)] = &[
 ];
 
 /// The script with the defect that is switched on, if it is one of scripts.
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 pub(super) fn patched(script: String) -> String {
     let patches = PATCHES.iter();
     let patches = patches.filter(|(mutant, ..)| crate::mutant::is(*mutant));

@@ -1,12 +1,12 @@
 //! The scripts: their pieces, and the hashes by which they are run.
 
-#[cfg(not(simulation))]
+#[cfg(not(tower_redlock_simulation))]
 use std::convert::identity as patched;
 use std::sync::OnceLock;
 
 use redis::Cmd;
 
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 use crate::node::redis::patches::patched;
 
 /// One script: its text and the hash it is run by.

@@ -2,10 +2,10 @@
 
 use redis::{AsyncConnectionConfig, Client, RedisError};
 
-#[cfg(not(simulation))]
+#[cfg(not(tower_redlock_simulation))]
 pub(super) use redis::aio::MultiplexedConnection as Multiplexed;
 
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 pub(super) use self::simulated::Multiplexed;
 
 /// Connects to where `client` leads.
@@ -13,14 +13,14 @@ pub(super) async fn connect(
     client: &Client,
     config: &AsyncConnectionConfig,
 ) -> Result<Multiplexed, RedisError> {
-    #[cfg(simulation)]
+    #[cfg(tower_redlock_simulation)]
     if let Some(world) = crate::simulation::world() {
         return simulated::connect(&*world, client, config).await;
     }
     let connection = client.get_multiplexed_async_connection_with_config(config);
-    #[cfg(not(simulation))]
+    #[cfg(not(tower_redlock_simulation))]
     return connection.await;
-    #[cfg(simulation)]
+    #[cfg(tower_redlock_simulation)]
     connection.await.map(Multiplexed::from)
 }
 
@@ -35,12 +35,12 @@ pub(super) async fn over(
     let made = redis::aio::MultiplexedConnection::new_with_config(&info, stream, config).await;
     let (connection, driver) = made.unwrap();
     tokio::spawn(driver);
-    #[cfg(simulation)]
+    #[cfg(tower_redlock_simulation)]
     let connection = Multiplexed::from(connection);
     connection
 }
 
-#[cfg(simulation)]
+#[cfg(tower_redlock_simulation)]
 mod simulated {
     use std::ops::{Deref, DerefMut};
     use std::sync::Arc;
