@@ -1,6 +1,7 @@
 //! The table of known defects: each has a place in the code, and a test that finds it.
 //!
-//! In a build with `--cfg tower_redlock_simulation` (`make mutants`) each defect is switched on, and its test must fail.
+//! In a build with `--cfg tower_redlock_simulation` (`make mutants`) each defect is switched on, and its test must
+//! fail.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -12,8 +12,8 @@
 //! | `shrink` | a failing plan with fewer faults |
 //! | `runner` | runs plans, and shows what went wrong |
 //!
-//! All but the first two need `--cfg tower_redlock_simulation`, by which the crate takes its connections, its random numbers and its
-//! tasks from the world: `make sim` builds with it. The comparison with real servers is for builds without.
+//! All but the first two need `--cfg tower_redlock_simulation`, by which the crate takes its connections, its random
+//! numbers and its tasks from the world: `make sim` builds with it. The comparison with real servers is for builds without.
 
 #![allow(
     clippy::unwrap_used,
