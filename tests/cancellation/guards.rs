@@ -253,7 +253,7 @@ async fn begin_idempotent_of_what_one_node_alone_knows(scene: Rc<Scene>) -> Work
     let ballot = FencingToken::new(1).unwrap();
     let record = Record::new(ballot, Bytes::from("sent"), IN_2100);
     let release = ReleaseRequest::new(place, owner, false);
-    let request = CompleteRequest::new(release, Some(record));
+    let request = CompleteRequest::new(release, Some(record)).chosen();
     scene.nodes[0].complete(request).await.unwrap();
     work(async move { end(locks.begin_idempotent(RUN, TTL, SECOND).await) })
 }
