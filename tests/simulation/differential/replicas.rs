@@ -199,6 +199,8 @@ fn play(couple: &mut dyn Couple, seed: u64) -> Vec<(String, Vec<Plain>)> {
             couple.server(1).do_event(Event::Clock(now));
         }
         if step == SEQUENCE / 2 {
+            // What has expired by then might or might not be removed before.
+            couple.settle();
             couple.swap();
             // The answer would be where in its history that was.
             words.asks = false;

@@ -101,8 +101,8 @@ pub(super) fn set(server: &mut Server, call: &Call<'_>) -> Reply {
     }
     let ended = until.is_some_and(|until| until <= server.millis());
     let dialect = server.settings.dialect;
-    if ended && dialect > Dialect::Redis70 {
-        // Older servers keep it for the rest of the millisecond.
+    if ended && dialect.is_valkey() {
+        // Redis keeps it for the rest of the millisecond.
         if found {
             server.remove(call.base, key);
         }
