@@ -195,9 +195,11 @@ impl Cluster {
         if !self.scene.is_about_few() {
             return 1;
         }
-        if guarded {
-            self.all_vote();
+        if !guarded {
+            // There is no promise to keep: it is to be seen what forgetting does.
+            return NODES / 2 + 1;
         }
+        self.all_vote();
         1 + self.dice.below(FEW)
     }
 

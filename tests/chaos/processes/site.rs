@@ -217,11 +217,16 @@ impl Site {
         self.faults.steps += 1;
     }
 
-    /// Has one server restart with nothing.
+    /// Has one server restart with nothing, or, where there is no promise to keep, a majority.
     fn forget(&mut self) {
-        let server = self.weakest();
-        tokio::task::block_in_place(|| self.servers[server].restart());
-        self.faults.restarts += 1;
+        let (first, nodes) = (self.weakest(), self.servers.len());
+        let count = if self.guarded { 1 } else { nodes / 2 + 1 };
+        tokio::task::block_in_place(|| {
+            for number in first..first + count {
+                self.servers[number % nodes].restart();
+            }
+        });
+        self.faults.restarts += count;
     }
 
     /// One of the servers that hold a lock which is on as few of them as possible: where it hurts most.
