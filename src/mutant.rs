@@ -1,9 +1,9 @@
 //! [`Mutant`]: known defects, of which one can be switched on to see which tests find it.
 //!
 //! Only in builds with `--cfg tower_redlock_simulation`, by the environment variable `REDLOCK_MUTANT`. In all others
-//! [`is`] is the constant `false`, and nothing of this remains. Each place where the code asks [`is`] has the defect beside the
-//! right way; those of the Lua scripts are in `node/redis/patches.rs`. `tests/mutants` holds the table of which test
-//! finds which.
+//! [`is`] is the constant `false`, and nothing of this remains. Each place where the code asks [`is`] has the defect
+//! beside the right way; those of the Lua scripts are in `node/redis/patches.rs`. `tests/mutants` holds the table of
+//! which test finds which.
 
 #[cfg(tower_redlock_simulation)]
 use std::sync::OnceLock;

@@ -1,4 +1,5 @@
-//! Nodes that cannot be promoted: they say that they do not vote yet, and refuse or leave unanswered what would end that.
+//! Nodes that cannot be promoted: they say that they do not vote yet, and refuse what would end that, or leave it
+//! unanswered.
 
 use std::future::pending;
 use std::time::Duration;

@@ -13,7 +13,8 @@
 //! | `runner` | runs plans, and shows what went wrong |
 //!
 //! All but the first two need `--cfg tower_redlock_simulation`, by which the crate takes its connections, its random
-//! numbers and its tasks from the world: `make sim` builds with it. The comparison with real servers is for builds without.
+//! numbers and its tasks from the world: `make sim` builds with it. The comparison with real servers is for builds
+//! without.
 
 #![allow(
     clippy::unwrap_used,
