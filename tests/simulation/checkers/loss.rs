@@ -10,6 +10,9 @@ use crate::workload::history::{Event, Holder, What};
 const PROMISE: &str = "a loss is told before validity ends";
 /// How long before it a pause may excuse a late notice, in milliseconds.
 const AFTER: u64 = 100;
+/// How long timers may sleep after a host was suspended, in milliseconds: they do not count that time, and the watchdog
+/// looks at the clock once a second.
+const LOOK: u64 = 1_000;
 
 pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
     if !terms.exact {
@@ -26,12 +29,11 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
                 reason,
                 left: 0,
             } => {
-                let Holder { process, ttl, .. } = &history.holders[*holder];
+                let Holder { process, .. } = &history.holders[*holder];
                 let place = process.place;
                 let excused = stood_still.iter().any(|(which, until)| match which {
                     Some(which) => *which == place && *until + AFTER >= *at,
-                    // Timers do not count that, so they fire as late as without it.
-                    None => *until + ttl + AFTER >= *at,
+                    None => *until + LOOK + AFTER >= *at,
                 });
                 let is_timed = reason == "Expired" || reason == "MaxHold";
                 if is_timed && !excused && !terms.jitter.contains(&place) {

@@ -278,7 +278,6 @@ mod hand {
             loan: None,
             granted,
             started: granted,
-            ttl: 1_000,
         }
     }
 
