@@ -229,6 +229,8 @@ pub struct RaiseRequest {
     pub token: OwnerToken,
     /// The fencing token of the lock.
     pub fence: Fence,
+    /// As for an acquire: a node that may have lost data does not raise, for the lock may be one that it had before.
+    pub config: Option<Arc<ClusterConfig>>,
 }
 
 impl RaiseRequest {
@@ -239,7 +241,15 @@ impl RaiseRequest {
             keys: keys.into(),
             token,
             fence,
+            config: None,
         }
+    }
+
+    /// The same, to be refused by a node that may not vote under `config`.
+    #[must_use]
+    pub fn under(mut self, config: Option<Arc<ClusterConfig>>) -> Self {
+        self.config = config;
+        self
     }
 }
 

@@ -191,6 +191,7 @@ macro_rules! all_claims {
                 a_release_on_the_same_connection_is_no_farewell,
             ] marks: [
                 a_promotion_s_floor_counts_for_keys_with_lower_counters,
+                a_node_in_quarantine_raises_nothing,
                 a_promotion_to_where_no_number_is_left_is_refused,
                 where_no_number_is_left_nothing_is_granted,
             ] configs: [

@@ -60,6 +60,26 @@ pub(crate) async fn a_promotion_s_floor_counts_for_keys_with_lower_counters(benc
     granted(ours(), "last", FLOOR + step).await;
 }
 
+/// The lock that it has may be one that it had before it lost others that came after.
+pub(crate) async fn a_node_in_quarantine_raises_nothing(bench: &impl Bench) {
+    let node = voting(bench, ours()).await;
+    bench.forget();
+    let id = quarantine(&*node, ours(), "first").await;
+    extend_one(&*node, refill_under(ours(), "k", 1)).await;
+    assert!(holder(&*node, "k").await.is_some(), "it is there");
+    let raise = async || {
+        let fence = fence(HIGH).unwrap();
+        let request = RaiseRequest::new(key("k"), token(1), fence).under(Some(ours()));
+        node.raise(request).await.map_err(|error| error.kind())
+    };
+    assert_eq!(raise().await, Err(NodeErrorKind::Quarantined));
+    assert!(promote(&*node, ours(), &id, 0).await);
+    assert_eq!(raise().await, Ok(RaiseReply::Raised));
+    let foreign = RaiseRequest::new(key("k"), token(1), fence(HIGH).unwrap());
+    let foreign = node.raise(foreign.under(Some(theirs()))).await;
+    assert_eq!(foreign.unwrap_err().kind(), NodeErrorKind::Foreign);
+}
+
 pub(crate) async fn a_promotion_to_where_no_number_is_left_is_refused(bench: &impl Bench) {
     const FLOOR: u64 = HIGH + 123;
     let step = FencingToken::STEP;

@@ -11,7 +11,7 @@
 //! highest counter of each of the other nodes after that, and with that as its floor.
 //!
 //! Bounds: three attempts whose clocks propose anything from 0 to 1, or two with proposals up to 2 and one node that
-//! forgets, or comes back old. A step of the counters is 2, one hand-over 1. Abstracted: a promotion reads both other
+//! forgets, or comes back old, or three one after the other and one node that comes back old. A step of the counters is 2, one hand-over 1. Abstracted: a promotion reads both other
 //! nodes; where too few remember, the library goes on from the clock, which is not here. Not covered: proposals that
 //! are absurdly far ahead, nonsense in counters, counters that expire (with one key the mark equals them).
 
@@ -33,6 +33,7 @@ enum Mutant {
     FenceNotWrittenBack,
     FenceOnTooFewNodes,
     FenceOfOthersRaised,
+    RaisedInQuarantine,
     OldCounterCounts,
     NoQuarantine,
     MarkNotLearnt,
@@ -41,6 +42,8 @@ enum Mutant {
 #[derive(Clone, Debug)]
 struct Fences {
     attempts: usize,
+    /// How many of them may ask at a time.
+    at_once: usize,
     /// The highest proposal.
     proposals: u8,
     /// How many nodes may forget, one after the other.
@@ -257,6 +260,8 @@ impl Fences {
         let votes = it.quarantine.is_none();
         match it.links[attempt] {
             Link::Asked if votes => Some(Action::Grant(attempt, node)),
+            // A node that came back old may have a lock again that another had taken from us.
+            Link::Raise if !votes && !self.is(Mutant::RaisedInQuarantine) => None,
             Link::Raise if owner == attempt + 1 || self.is(Mutant::FenceOfOthersRaised) => {
                 Some(Action::Raise(attempt, node))
             }
@@ -364,7 +369,9 @@ impl Model for Fences {
         }
         // Attempts are alike, so they start in order.
         let idle = |it: &usize| state.attempts[*it].phase == Phase::Idle;
-        if let Some(attempt) = (0..self.attempts).find(idle) {
+        let asks = |it: &&Attempt| matches!(it.phase, Phase::Asking | Phase::Raising);
+        let has_room = state.attempts.iter().filter(asks).count() < self.at_once;
+        if let Some(attempt) = (0..self.attempts).find(idle).filter(|_| has_room) {
             actions.extend((0..=self.proposals).map(|it| Action::Start(attempt, it)));
         }
         for attempt in 0..self.attempts {
@@ -477,6 +484,7 @@ const GROWS: &str = "a token is above all that were there before";
 /// Nodes that remember.
 const INTACT: Fences = Fences {
     attempts: 3,
+    at_once: 3,
     proposals: 1,
     losses: 0,
     old: false,
@@ -496,6 +504,13 @@ const OLD: Fences = Fences {
     old: true,
     proposals: 0,
     ..FORGETFUL
+};
+
+/// The same with attempts one after the other, of which the last meets what the first left.
+const OLD_LATER: Fences = Fences {
+    attempts: 3,
+    at_once: 1,
+    ..OLD
 };
 
 fn assert_needed(mutant: Mutant, model: &Fences) {
@@ -519,6 +534,7 @@ fn tokens_grow_though_a_node_forgets() {
 #[test]
 fn tokens_grow_though_a_node_comes_back_with_old_counters() {
     assert_holds("fence, one comes back old", OLD);
+    assert_holds("fence, one comes back old later", OLD_LATER);
 }
 
 #[test]
@@ -537,8 +553,13 @@ fn a_token_must_be_written_back_under_the_lock() {
 }
 
 #[test]
+fn a_node_in_quarantine_must_not_write_a_token_back() {
+    assert_needed(Mutant::RaisedInQuarantine, &OLD);
+}
+
+#[test]
 fn old_counters_must_not_count() {
-    assert_needed(Mutant::OldCounterCounts, &OLD);
+    assert_needed(Mutant::OldCounterCounts, &OLD_LATER);
 }
 
 #[test]

@@ -154,6 +154,10 @@ impl Store {
         now: Moment,
     ) -> Result<RaiseReply, NodeError> {
         self.count_command();
+        if let Some(config) = &request.config {
+            let namespace = request.keys.namespace();
+            self.data.markers.admit(namespace, config, None)?;
+        }
         if !self.holds_all(&request.keys, &request.token, now) {
             return Ok(RaiseReply::NotOwner);
         }

@@ -30,7 +30,7 @@ pub fn reply(input: &[u8]) -> bool {
         acquired(&value, &config),
         extended(&value, &config),
         judged(&value, read_complete(&value, Some(&config))),
-        judged(&value, read_raise(&value)),
+        judged(&value, read_raise(&value, None)),
         judged(&value, read_release(&value)),
         judged(&value, read_verify(&value, Some(&config))),
         judged(&value, read_end_claim(&value)),

@@ -123,8 +123,10 @@ impl Node for RedisNode {
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
         let token = request.token;
         let choose = move |shared: &Shared| shared.connection(&token);
-        let cmd = move |_: &Connection| scripts::raise(&request);
-        self.command(choose, &scripts::RAISE, cmd, replies::read_raise)
+        let config = request.config.clone();
+        let cmd = move |connection: &Connection| scripts::raise(&request, connection.identity());
+        let read = move |value: &Value| replies::read_raise(value, config.as_deref());
+        self.command(choose, &scripts::RAISE, cmd, read)
     }
 
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {

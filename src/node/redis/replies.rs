@@ -90,11 +90,14 @@ pub(super) fn read_complete(
 }
 
 /// Reads the reply to a raise.
-pub(super) fn read_raise(reply: &Value) -> Result<RaiseReply, NodeError> {
+pub(super) fn read_raise(
+    reply: &Value,
+    ours: Option<&ClusterConfig>,
+) -> Result<RaiseReply, NodeError> {
     match reply {
         Value::Int(1) => Ok(RaiseReply::Raised),
         Value::Int(0) => Ok(RaiseReply::NotOwner),
-        _ => Err(garbled("a raise")),
+        other => Err(refusal(items(other), ours, "a raise")),
     }
 }
 
@@ -358,7 +361,7 @@ mod tests {
             assert_eq!(release.kind(), NodeErrorKind::Garbled, "{value:?}");
             let complete = read_complete(value, None);
             assert!(complete.is_err() || items(value).is_some_and(|items| items.len() == 2));
-            assert!(read_raise(value).is_err() || *value == Value::Int(1));
+            assert!(read_raise(value, None).is_err() || *value == Value::Int(1));
             assert!(read_promote(value).is_err() || *value == Value::Int(1));
             let verify = read_verify(value, None).unwrap_err();
             assert_eq!(verify.kind(), NodeErrorKind::Garbled, "{value:?}");

@@ -61,8 +61,10 @@ pub(super) static RELEASE_LENT: Script = Script::of(&[
 ]);
 pub(super) static END_CLAIM: Script = Script::of(&[include_str!("lua/end_claim.lua")]);
 pub(super) static RAISE: Script = Script::of(&[
-    "local marker, told, digest = KEYS[1], '', ''\n",
+    "local marker, told, digest = KEYS[1], ARGV[4], ARGV[5]\n",
+    IDENTITY,
     STANDING,
+    REFUSE,
     LESS,
     COUNTED,
     MARKED,

@@ -132,9 +132,9 @@ fn take(script: &Script, request: &AcquireRequest, beside: Option<&str>, identit
 }
 
 /// The command for a raise.
-pub(super) fn raise(request: &RaiseRequest) -> Cmd {
+pub(super) fn raise(request: &RaiseRequest, identity: &str) -> Cmd {
     let keys = request.keys.as_slice();
-    let mut cmd = RAISE.run(1 + 2 * keys.len(), 4 + 2 * keys.len());
+    let mut cmd = RAISE.run(1 + 2 * keys.len(), 6 + 2 * keys.len());
     cmd.arg(request.keys.namespace().marker());
     for key in keys {
         cmd.arg(key.as_str()).arg(key.counter());
@@ -142,6 +142,7 @@ pub(super) fn raise(request: &RaiseRequest) -> Cmd {
     cmd.arg(request.token.expose())
         .arg(request.fence.token.get())
         .arg(life(request.fence.keep));
+    config(&mut cmd, request.config.as_deref(), identity);
     cmd
 }
 

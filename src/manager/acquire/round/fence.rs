@@ -55,7 +55,8 @@ impl Attempt {
     ) -> Result<(), AcquireError> {
         let (shared, token) = (Arc::clone(&self.shared), fence.token);
         let needed = shared.terms.quorum.needed();
-        let request = RaiseRequest::new(self.keys.clone(), self.token, fence);
+        let request = RaiseRequest::new(self.keys.clone(), self.token, fence)
+            .under(Some(Arc::clone(&shared.config)));
         let lower = granted.iter().filter(|(_, number)| *number < token);
         let lower = lower.map(|(node, _)| *node);
         let mut raising = shared.send(lower, |node| node.raise(request.clone()));
