@@ -11,9 +11,10 @@
 //! highest counter of each of the other nodes after that, and with that as its floor.
 //!
 //! Bounds: three attempts whose clocks propose anything from 0 to 1, or two with proposals up to 2 and one node that
-//! forgets, or comes back old, or three one after the other and one node that comes back old. A step of the counters is 2, one hand-over 1. Abstracted: a promotion reads both other
-//! nodes; where too few remember, the library goes on from the clock, which is not here. Not covered: proposals that
-//! are absurdly far ahead, nonsense in counters, counters that expire (with one key the mark equals them).
+//! forgets, or comes back old, or three one after the other and one node that comes back old. A step of the counters is
+//! 2, one hand-over 1. Abstracted: a promotion reads both other nodes; where too few remember, the library goes on from
+//! the clock, which is not here. Not covered: proposals that are absurdly far ahead, nonsense in counters, counters that
+//! expire (with one key the mark equals them).
 
 use stateright::{Model, Property};
 

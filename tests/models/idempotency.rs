@@ -18,8 +18,8 @@
 //! quorum masks; or three whose locks end early, of which the first may be granted the lock by a node when it has
 //! judged its round. Abstracted: other replies arrive when the command ran, or not at all; commands that were given up
 //! do not run later ([`lease`](crate::lease) has those); a token is written back in the step in which the round is
-//! judged ([`fence`](crate::fence) has the steps); a node remembers its last grant for ever. Not covered: nodes in quarantine,
-//! the fingerprint of requests.
+//! judged ([`fence`](crate::fence) has the steps); a node remembers its last grant for ever. Not covered: nodes in
+//! quarantine, the fingerprint of requests.
 
 mod steps;
 
