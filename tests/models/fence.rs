@@ -13,8 +13,8 @@
 //! Bounds: three attempts whose clocks propose anything from 0 to 1, or two with proposals up to 2 and one node that
 //! forgets, or comes back old, or three one after the other and one node that comes back old. A step of the counters is
 //! 2, one hand-over 1. Abstracted: a promotion reads both other nodes; where too few remember, the library goes on from
-//! the clock, which is not here. Not covered: proposals that are absurdly far ahead, nonsense in counters, counters that
-//! expire (with one key the mark equals them).
+//! the clock, which is not here. Not covered: proposals that are absurdly far ahead, nonsense in counters, and those
+//! that expire (with one key the mark equals them).
 
 use stateright::{Model, Property};
 
