@@ -1,5 +1,4 @@
-//! Nodes that cannot be promoted: they say that they do not vote yet, and refuse what would end that, or leave it
-//! unanswered.
+//! Nodes that say that they do not vote yet, and refuse what would end that, leave it unanswered, or take their time.
 
 use std::future::pending;
 use std::time::Duration;
@@ -16,14 +15,25 @@ use super::{MS, TTL};
 
 /// How long a manager waits for its nodes.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How much longer nodes are awaited that need not wait.
+const MOMENT: Duration = Duration::from_millis(2_500);
 /// The longest wait of a node that forgot, what is waited for after it, and as much again.
 const BOUND: Duration = Duration::from_secs(40);
 
-/// A node that does all it is asked but end its quarantine.
+/// How a node takes what would end its quarantine.
+#[derive(Clone, Copy, Debug)]
+enum Promotion {
+    Refused,
+    Silent,
+    /// It and all check-ins take so long.
+    Slow(Duration),
+}
+
+/// A node that does all else at once.
 #[derive(Debug)]
 struct Stuck {
     node: MemoryNode,
-    answers: bool,
+    promotion: Promotion,
 }
 
 impl Between for Stuck {
@@ -34,23 +44,25 @@ impl Between for Stuck {
     }
 
     fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
-        match (call, self.answers) {
-            (Call::Promote, true) => {
+        match (call, self.promotion) {
+            (Call::Promote, Promotion::Refused) => {
                 let error = NodeError::new(NodeErrorKind::Rejected, "no permission to promote");
                 Box::pin(async move { Err(error) })
             }
-            (Call::Promote, false) => Box::pin(pending()),
+            (Call::Promote, Promotion::Silent) => Box::pin(pending()),
+            (Call::Promote | Call::CheckIn, Promotion::Slow(time)) => Box::pin(async move {
+                sleep(time).await;
+                reply.await
+            }),
             _ => reply,
         }
     }
 }
 
-fn manager(nodes: &[MemoryNode], answers: bool) -> LockManagerBuilder {
+fn manager(nodes: &[MemoryNode], promotion: Promotion) -> LockManagerBuilder {
     let stuck = nodes.iter().map(|node| {
-        Wrapped(Stuck {
-            node: node.clone(),
-            answers,
-        })
+        let node = node.clone();
+        Wrapped(Stuck { node, promotion })
     });
     let builder = LockManager::builder().nodes(stuck);
     builder
@@ -76,13 +88,18 @@ async fn assert_refused(builder: LockManagerBuilder, limit: Duration, reason: &s
 #[tokio::test(start_paused = true)]
 async fn connect_ends_where_new_nodes_refuse_to_be_promoted() {
     let nodes = three();
-    assert_refused(manager(&nodes, true), CONNECT + 200 * MS, "no permission").await;
+    assert_refused(
+        manager(&nodes, Promotion::Refused),
+        CONNECT + MOMENT,
+        "no permission",
+    )
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn connect_ends_where_new_nodes_do_not_answer_when_they_are_promoted() {
     let nodes = three();
-    assert_refused(manager(&nodes, false), CONNECT + 200 * MS, "n0").await;
+    assert_refused(manager(&nodes, Promotion::Silent), CONNECT + MOMENT, "n0").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,22 +110,57 @@ async fn connect_ends_where_nodes_that_forgot_refuse_to_be_promoted() {
     drop(usual.connect().await.unwrap());
     nodes.iter().for_each(MemoryNode::forget);
     // The longest lease that they may have forgotten, and the connect time-out.
-    let limit = 2 * TTL + CONNECT;
-    assert_refused(manager(&nodes, true), limit, "no permission").await;
+    let limit = 2 * TTL + CONNECT + MOMENT;
+    assert_refused(manager(&nodes, Promotion::Refused), limit, "no permission").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_bootstrap_ends_where_nodes_refuse_to_be_promoted() {
     let nodes = three();
-    let locks = manager(&nodes, true).lazy().unwrap();
+    let locks = manager(&nodes, Promotion::Refused).lazy().unwrap();
     sleep(MS).await;
     let began = Instant::now();
     let error = tokio::time::timeout(BOUND, locks.bootstrap()).await;
     let error = error.expect("it waits without end").unwrap_err();
     assert!(error.to_string().contains("no permission"), "{error}");
-    assert!(
-        began.elapsed() <= CONNECT + 200 * MS,
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() <= CONNECT + MOMENT, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn connect_waits_a_moment_for_new_nodes_that_are_about_to_vote() {
+    for forget in [false, true] {
+        let nodes = three();
+        if forget {
+            let usual = LockManager::builder().nodes(nodes.iter().cloned());
+            let usual = usual.clock(TokioClock::new()).ttl(TTL).bootstrap(true);
+            drop(usual.connect().await.unwrap());
+            nodes.iter().for_each(MemoryNode::forget);
+        }
+        let slow = manager(&nodes, Promotion::Slow(40 * MS));
+        slow.connect_timeout(100 * MS).connect().await.unwrap();
+    }
+}
+
+/// Each time there is a quorum that is about to vote.
+#[tokio::test(start_paused = true)]
+async fn nodes_are_taken_over_though_one_of_them_goes_away_for_a_moment_again_and_again() {
+    let nodes = three();
+    let usual = LockManager::builder().nodes(nodes.iter().cloned());
+    let usual = usual.clock(TokioClock::new()).ttl(TTL).bootstrap(true);
+    drop(usual.connect().await.unwrap());
+    nodes[2].go_down();
+    let other = LockManager::builder().nodes(nodes.iter().cloned());
+    let other = other.clock(TokioClock::new()).ttl(TTL).max_ttl(3 * TTL);
+    let other = other.lazy().unwrap();
+    let node = nodes[1].clone();
+    let blips = tokio::spawn(async move {
+        loop {
+            sleep(Duration::from_secs(7)).await;
+            node.go_down();
+            sleep(1_200 * MS).await;
+            node.come_up();
+        }
+    });
+    other.adopt_nodes().await.unwrap();
+    blips.abort();
 }

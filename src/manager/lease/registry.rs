@@ -172,6 +172,7 @@ impl Registry {
     }
 }
 
-/// How long the watchdog sleeps at most while a lock is held: timers stand still while the host is suspended, so when
-/// it goes on, what is left of this has to pass before anybody looks at the clock.
+/// How long the watchdog sleeps at most while a tick is planned, be it for a lock that has been released since: timers
+/// stand still while the host is suspended, so when it goes on, what is left of this has to pass before anybody looks
+/// at the clock.
 const LOOK: Duration = Duration::from_secs(1);

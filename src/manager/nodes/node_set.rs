@@ -215,8 +215,8 @@ impl NodeSet {
     }
 
     /// Waits until a quorum of nodes votes, and all that were to be trusted or taken over are: for as long as
-    /// quarantines last, and otherwise until `end`, or for the connect time-out, and not less than it takes to end
-    /// them, after quarantines that are over or in the midst of which too many nodes went down.
+    /// quarantines last, and otherwise until `end`, or for the connect time-out after a quarantine that is over or in
+    /// the midst of which too many nodes went down; and a moment longer for nodes that need not wait any more.
     ///
     /// # Errors
     ///
@@ -228,7 +228,7 @@ impl NodeSet {
         fails_fast: bool,
     ) -> Result<(), NoQuorum> {
         let needed = self.terms.quorum.needed();
-        let (mut patient, mut extended) = (false, false);
+        let (mut patient, mut extended, mut graced) = (false, false, false);
         let timer = sleep_until(end);
         tokio::pin!(timer);
         loop {
@@ -246,15 +246,21 @@ impl NodeSet {
             }
             let before = patient;
             patient = !self.voting.is_blocked() && self.quorum_in().is_some();
-            // A caller that need not fail fast has waited for the nodes that are down by then. It trusts nodes
-            // meanwhile, so one that comes and goes must not keep it.
-            let anew = fails_fast || timer.is_elapsed() && !extended;
+            // A caller that need not fail fast has waited for the nodes that are down by then. While it trusts nodes,
+            // one that comes and goes must not keep it.
+            let anew = fails_fast || timer.is_elapsed() && !(extended && self.voting.is_trusting());
             if before && !patient && (anew || mutant::is(Mutant::BootstrapNeverEnds)) {
-                timer.as_mut().reset(Instant::now() + self.grace());
+                timer.as_mut().reset(Instant::now() + self.connect_timeout);
                 extended = true;
             }
             if timer.is_elapsed() && !patient {
-                return Err(self.not_voting());
+                // A node may have come at the last moment, and votes at the next.
+                let grace = self
+                    .grace()
+                    .filter(|_| !graced)
+                    .ok_or_else(|| self.not_voting())?;
+                timer.as_mut().reset(Instant::now() + grace);
+                graced = true;
             }
             tokio::select! {
                 biased;
@@ -266,13 +272,10 @@ impl NodeSet {
         }
     }
 
-    /// How much longer nodes are awaited that were to vote.
-    fn grace(&self) -> Duration {
-        if self.until_votes().len() < self.terms.quorum.needed() {
-            return self.connect_timeout;
-        }
-        // They are up, and their quarantines are over.
-        self.connect_timeout.max(ENDING + self.node_timeout)
+    /// How much longer a quorum is awaited that is up and need not wait, if there is one.
+    fn grace(&self) -> Option<Duration> {
+        let is_quorum = self.until_votes().len() >= self.terms.quorum.needed();
+        is_quorum.then(|| ENDING + self.node_timeout)
     }
 
     /// The error that names all nodes which do not vote.

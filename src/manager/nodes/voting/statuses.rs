@@ -141,6 +141,11 @@ impl VotingStatuses {
         self.override_all(false, now)
     }
 
+    /// Whether any call trusts nodes to have nothing to forget.
+    pub(crate) fn is_trusting(&self) -> bool {
+        self.list().trusting > 0
+    }
+
     /// Takes all nodes that answer over from processes with another config, until this is dropped.
     pub(crate) fn adopt_all(&self, now: Moment) -> Override<'_> {
         self.override_all(true, now)
