@@ -278,6 +278,7 @@ mod hand {
             loan: None,
             granted,
             started: granted,
+            ttl: 1_000,
         }
     }
 

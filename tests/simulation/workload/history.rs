@@ -35,6 +35,7 @@ pub(crate) struct Holder {
     pub(crate) granted: u64,
     /// When the round that won was sent, or earlier.
     pub(crate) started: u64,
+    pub(crate) ttl: u64,
 }
 
 /// What can happen.

@@ -172,6 +172,7 @@ impl Scene {
             granted: now,
             // A moment earlier, for it was rounded.
             started: now.saturating_sub(age + age / 100 + 1),
+            ttl: lock.ttl.as_millis() as u64,
         }
     }
 
