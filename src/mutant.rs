@@ -104,6 +104,8 @@ mutants! {
     // Fencing tokens.
     /// A token that the nodes do not agree on is handed out before a quorum has it.
     FenceNotWrittenBack,
+    /// A node in quarantine has a token written back under a lock that may be one that was lost.
+    RaisedInQuarantine,
     /// A node that is promoted does not learn the highest token of the others.
     MarkNotLearnt,
     /// Counters from before a node lost data count as they are. (f509703)
@@ -130,6 +132,10 @@ mutants! {
     BallotNotCompared,
     /// A run stores its result though another run began since.
     OvertakenRunIsStored,
+    /// A run stores its result on a node that remembers no grant, if the lock is its own there.
+    ForgottenGrantCounts,
+    /// A node that has told a number stores results under lower ballots.
+    PromiseNotCompared,
     /// A record that is brought to a quorum is kept for the full time once more. (505f949)
     RecordLivesAnew,
     /// Any refusal says that nothing was done. (4d66eba)

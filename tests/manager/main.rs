@@ -19,6 +19,7 @@ mod hold;
 mod idempotent;
 mod idempotent_ends;
 mod idempotent_histories;
+mod idempotent_steps;
 mod links;
 mod loans;
 mod members;

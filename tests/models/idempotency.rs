@@ -16,10 +16,11 @@
 //! Bounds: three nodes; three callers, two of them at a time, without time; or two with clocks that go from 0 to 1 and
 //! records that are kept for one, also after a first that has its response; or two and a node that forgets, which the
 //! quorum masks; or three whose locks end early, of which the first may be granted the lock by a node when it has
-//! judged its round. Abstracted: other replies arrive when the command ran, or not at all; commands that were given up
+//! judged its round; or two such, and nodes that forget to whom they granted the lock, as where clocks are set far
+//! forward. Abstracted: other replies arrive when the command ran, or not at all; commands that were given up
 //! do not run later ([`lease`](crate::lease) has those); a token is written back in the step in which the round is
-//! judged ([`fence`](crate::fence) has the steps); a node remembers its last grant for ever. Not covered: nodes in
-//! quarantine, the fingerprint of requests.
+//! judged ([`fence`](crate::fence) has the steps); a lock that an extension may have set again is taken to be there
+//! where the node remembers no grant. Not covered: nodes in quarantine, the fingerprint of requests.
 
 mod steps;
 
@@ -40,6 +41,8 @@ enum Mutant {
     RecordOfAMinority,
     AnswerBeforeAQuorum,
     OvertakenRunIsStored,
+    /// Where a node remembers no grant, a record is stored if the lock is there.
+    ForgottenGrantCounts,
     /// A record replaces one of a higher ballot.
     BallotNotCompared,
     /// A record is stored under a lower ballot than the count that the node told.
@@ -58,6 +61,8 @@ struct Records {
     clocks: u8,
     /// How many nodes forget, which the quorum masks.
     losses: u8,
+    /// How many nodes forget to whom they granted the lock.
+    fading: u8,
     /// Whether a lock may end on a node while its caller counts on it.
     early: bool,
     /// Whether a node may grant the first caller the lock after its round was judged.
@@ -141,6 +146,7 @@ struct State {
     current: u8,
     past: u8,
     losses: u8,
+    faded: u8,
     is_wrong: bool,
 }
 
@@ -157,6 +163,7 @@ enum Action {
     Die(usize),
     Tick(usize),
     Forget(usize),
+    ForgetGrant(usize),
 }
 
 impl Model for Records {
@@ -201,6 +208,10 @@ impl Model for Records {
             }
             if state.losses < self.losses && node.last != 0 {
                 actions.push(Action::Forget(number));
+            }
+            // The grant is kept for as long as a record that is there.
+            if state.faded < self.fading && node.last != 0 && node.record.is_none() {
+                actions.push(Action::ForgetGrant(number));
             }
         }
     }
@@ -251,6 +262,10 @@ impl Model for Records {
                     ..Node::default()
                 };
             }
+            Action::ForgetGrant(node) => {
+                state.faded += 1;
+                (state.nodes[node].last, state.nodes[node].promised) = (0, 0);
+            }
         }
         // Nodes are alike.
         state.nodes.sort_unstable();
@@ -287,6 +302,12 @@ impl Model for Records {
             properties.push(Property::<Self>::sometimes(
                 "a node forgets a response",
                 |_, state| state.losses > 0 && state.current != 0,
+            ));
+        }
+        if self.fading > 0 {
+            properties.push(Property::<Self>::sometimes(
+                "a node forgets a grant before there is a response",
+                |_, state| state.faded > 0 && state.current != 0,
             ));
         }
         if self.recovers {
@@ -327,6 +348,7 @@ const TIMELESS: Records = Records {
     callers: 3,
     clocks: 0,
     losses: 0,
+    fading: 0,
     early: false,
     late: false,
     begun: false,
@@ -336,6 +358,15 @@ const TIMELESS: Records = Records {
 
 /// With locks that end on a node while their callers count on them.
 const EARLY: Records = Records {
+    early: true,
+    late: true,
+    ..TIMELESS
+};
+
+/// With nodes that forget to whom they granted the lock.
+const FADING: Records = Records {
+    callers: 2,
+    fading: 3,
     early: true,
     late: true,
     ..TIMELESS
@@ -444,6 +475,16 @@ fn all_get_one_response_though_locks_end_too_early() {
 #[test]
 fn a_node_must_keep_what_it_promised() {
     assert_needed(Mutant::PromiseNotCompared, &EARLY, ONE_RESPONSE);
+}
+
+#[test]
+fn all_get_one_response_though_nodes_forget_their_grants() {
+    assert_holds("idempotency, grants are forgotten", FADING);
+}
+
+#[test]
+fn where_no_grant_is_remembered_a_lock_proves_nothing() {
+    assert_needed(Mutant::ForgottenGrantCounts, &FADING, ONE_RESPONSE);
 }
 
 #[test]

@@ -89,10 +89,11 @@ impl Store {
             return request.chosen;
         }
         let same = known == Some(record.ballot);
-        let last = slot.and_then(|slot| slot.last.as_ref());
-        let ours = match last {
+        // That the lock is ours proves nothing if no grant is remembered: an extension may have set it again after a
+        // later owner's grant ended and was forgotten.
+        let ours = match slot.and_then(|slot| slot.last.as_ref()) {
             Some(last) => last == token,
-            None => self.holds(key, token, now.moment),
+            None => mutant::is(Mutant::ForgottenGrantCounts) && self.holds(key, token, now.moment),
         };
         // A grant from before the last promotion does not count: a later grant may have been lost.
         let floor = self.data.counters.floor(request.release.keys.namespace());
@@ -100,7 +101,8 @@ impl Store {
         // The grant promised that nothing is stored under a lower ballot than its number. An earlier owner may have a
         // ballot between the two, and the owner of this grant one that other nodes agreed on.
         let promised = slot.and_then(|slot| slot.promised);
-        let ours = ours && promised.is_none_or(|promised| promised <= record.ballot);
+        let kept = promised.is_none_or(|promised| promised <= record.ballot);
+        let ours = ours && (kept || mutant::is(Mutant::PromiseNotCompared));
         let ours = ours || mutant::is(Mutant::OvertakenRunIsStored);
         let right = same || ours || request.chosen;
         if right {

@@ -154,7 +154,9 @@ impl Store {
         now: Moment,
     ) -> Result<RaiseReply, NodeError> {
         self.count_command();
-        if let Some(config) = &request.config {
+        if let Some(config) = &request.config
+            && !mutant::is(Mutant::RaisedInQuarantine)
+        {
             let namespace = request.keys.namespace();
             self.data.markers.admit(namespace, config, None)?;
         }

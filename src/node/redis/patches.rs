@@ -75,6 +75,16 @@ pub(super) const PATCHES: &[(Mutant, &str, &str)] = &[
         "if not (same or granted or chosen) then",
         "if false then",
     ),
+    (
+        Mutant::ForgottenGrantCounts,
+        "local granted = before[1] == token",
+        "local granted = (before[1] or redis.pcall('GET', KEYS[2])) == token",
+    ),
+    (
+        Mutant::PromiseNotCompared,
+        "granted = granted and not (before[4] and less(ballot, before[4]))",
+        "",
+    ),
 ];
 
 /// The script with the defect that is switched on, if it is one of scripts.

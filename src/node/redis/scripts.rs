@@ -142,7 +142,12 @@ pub(super) fn raise(request: &RaiseRequest, identity: &str) -> Cmd {
     cmd.arg(request.token.expose())
         .arg(request.fence.token.get())
         .arg(life(request.fence.keep));
-    config(&mut cmd, request.config.as_deref(), identity);
+    let agreed = request.config.as_deref();
+    config(
+        &mut cmd,
+        agreed.filter(|_| !mutant::is(Mutant::RaisedInQuarantine)),
+        identity,
+    );
     cmd
 }
 

@@ -227,7 +227,8 @@ impl Records {
         }
         let same = known.is_some_and(|known| record.ballot == known.ballot);
         let promised = record.ballot >= node.promised || self.is(Mutant::PromiseNotCompared);
-        let granted = node.last == round && promised;
+        let forgotten = node.last == 0 && self.is(Mutant::ForgottenGrantCounts);
+        let granted = (node.last == round || forgotten) && promised;
         same || granted || chosen || self.is(Mutant::OvertakenRunIsStored)
     }
 

@@ -40,10 +40,11 @@ local function store()
     end
     return chosen
   end
-  -- A later holder of the lock may have looked for a record and found none. And a grant from before the node's last
-  -- promotion does not count: the data may be older than a later grant that was lost.
+  -- A later holder of the lock may have looked for a record and found none. That the lock is ours proves nothing if no
+  -- grant is remembered: an extension may have set it again after that holder's grant ended and was forgotten. And a
+  -- grant from before the node's last promotion does not count: the data may be older than a later grant that was lost.
   local floor = known[5]
-  local granted = (before[1] or redis.pcall('GET', KEYS[2])) == token and not (floor and not less(floor, ballot))
+  local granted = before[1] == token and not (floor and not less(floor, ballot))
   -- The grant promised that nothing is stored under a lower ballot than its number. An earlier owner may have a ballot
   -- between the two, and the owner of this grant one that other nodes agreed on.
   granted = granted and not (before[4] and less(ballot, before[4]))
