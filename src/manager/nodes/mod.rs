@@ -6,6 +6,7 @@ pub(crate) mod fences;
 #[cfg(feature = "metrics")]
 pub(crate) mod gauge;
 pub(crate) mod node_set;
+mod patience;
 pub(crate) mod quarantine;
 pub(crate) mod random;
 pub(crate) mod retry;

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock::Clock;
 use crate::manager::error::acquire::{NoQuorum, NodeFailure};
 use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::fences::FenceCounts;
+use crate::manager::nodes::patience::{Next, Patience, Sight};
 use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::moment::Moment;
@@ -227,10 +228,8 @@ impl NodeSet {
         end: Instant,
         fails_fast: bool,
     ) -> Result<(), NoQuorum> {
-        let needed = self.terms.quorum.needed();
-        let (mut patient, mut extended, mut graced) = (false, false, false);
-        let timer = sleep_until(end);
-        tokio::pin!(timer);
+        let grace = ENDING + self.node_timeout;
+        let mut patience = Patience::until(end, fails_fast, self.connect_timeout, grace);
         loop {
             let news = self.voting.news();
             // Before that it may not be known yet which configs ours has replaced.
@@ -240,42 +239,27 @@ impl NodeSet {
             {
                 return Err(error);
             }
-            let pending = self.voting.is_pending() && !timer.is_elapsed();
-            if !pending && self.voting.voting() >= needed {
-                return Ok(());
-            }
-            let before = patient;
-            patient = !self.voting.is_blocked() && self.quorum_in().is_some();
-            // A caller that need not fail fast has waited for the nodes that are down by then. While it trusts nodes,
-            // one that comes and goes must not keep it.
-            let anew = fails_fast || timer.is_elapsed() && !(extended && self.voting.is_trusting());
-            if before && !patient && (anew || mutant::is(Mutant::BootstrapNeverEnds)) {
-                timer.as_mut().reset(Instant::now() + self.connect_timeout);
-                extended = true;
-            }
-            if timer.is_elapsed() && !patient {
-                // A node may have come at the last moment, and votes at the next.
-                let grace = self
-                    .grace()
-                    .filter(|_| !graced)
-                    .ok_or_else(|| self.not_voting())?;
-                timer.as_mut().reset(Instant::now() + grace);
-                graced = true;
-            }
-            tokio::select! {
-                biased;
-                () = news => {}
-                () = &mut timer, if !timer.is_elapsed() => {}
-                // No news tells of a node that goes down.
-                () = sleep(LOOK) => {}
-            }
+            let end = match patience.look(Instant::now(), self.sight()) {
+                Next::Done => return Ok(()),
+                Next::GiveUp => return Err(self.not_voting()),
+                Next::Wait(end) => end,
+            };
+            // No news tells of a node that goes down.
+            let look = Instant::now() + LOOK;
+            let _news = timeout_at(end.unwrap_or(look).min(look), news).await;
         }
     }
 
-    /// How much longer a quorum is awaited that is up and need not wait, if there is one.
-    fn grace(&self) -> Option<Duration> {
-        let is_quorum = self.until_votes().len() >= self.terms.quorum.needed();
-        is_quorum.then(|| ENDING + self.node_timeout)
+    /// What is known of the nodes now.
+    fn sight(&self) -> Sight {
+        let needed = self.terms.quorum.needed();
+        Sight {
+            votes: self.voting.voting() >= needed,
+            pending: self.voting.is_pending(),
+            trusting: self.voting.is_trusting(),
+            recovers: !self.voting.is_blocked() && self.quorum_in().is_some(),
+            is_up: self.until_votes().len() >= needed,
+        }
     }
 
     /// The error that names all nodes which do not vote.

@@ -1,5 +1,6 @@
 //! Which nodes vote, as last observed.
 
+mod list;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod statuses;

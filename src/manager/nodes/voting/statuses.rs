@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::manager::nodes::voting::list::List;
 use crate::manager::nodes::voting::state::{Foreign, Quarantine, State};
 use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::notified::notified_until;
@@ -31,41 +32,6 @@ pub(crate) struct VotingStatuses {
     // A node serves processes with another list, which ours is not known to have replaced. Changed under the mutex of
     // `list` only.
     blocked: AtomicBool,
-}
-
-/// What is known of the list of nodes as a whole.
-#[derive(Debug, Default)]
-struct List {
-    // Since when all nodes are known to have accepted it.
-    complete: Option<Moment>,
-    // Since when it is being put in place of another, and by how many calls.
-    adopting: Option<(Moment, usize)>,
-    // How many calls trust its nodes to have nothing to forget.
-    trusting: usize,
-}
-
-impl List {
-    /// One of the calls begins that override what nodes say.
-    fn enter(&mut self, adopts: bool, now: Moment) {
-        if adopts {
-            let (since, calls) = self.adopting.unwrap_or((now, 0));
-            self.adopting = Some((since, calls + 1));
-        } else {
-            self.trusting += 1;
-        }
-    }
-
-    /// One of them ends. Returns whether it was the last.
-    fn leave(&mut self, adopts: bool) -> bool {
-        if adopts {
-            let others = self.adopting.filter(|(_, calls)| *calls > 1);
-            self.adopting = others.map(|(since, calls)| (since, calls - 1));
-            self.adopting.is_none()
-        } else {
-            self.trusting = self.trusting.saturating_sub(1);
-            self.trusting == 0
-        }
-    }
 }
 
 /// One node.
