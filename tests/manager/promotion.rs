@@ -1,6 +1,8 @@
 //! Nodes that say that they do not vote yet, and refuse what would end that, leave it unanswered, or take their time.
 
 use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -34,6 +36,8 @@ enum Promotion {
 struct Stuck {
     node: MemoryNode,
     promotion: Promotion,
+    /// How many promotions and check-ins it was sent.
+    asked: Arc<AtomicUsize>,
 }
 
 impl Between for Stuck {
@@ -44,6 +48,9 @@ impl Between for Stuck {
     }
 
     fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
+        if matches!(call, Call::Promote | Call::CheckIn) {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+        }
         match (call, self.promotion) {
             (Call::Promote, Promotion::Refused) => {
                 let error = NodeError::new(NodeErrorKind::Rejected, "no permission to promote");
@@ -60,9 +67,21 @@ impl Between for Stuck {
 }
 
 fn manager(nodes: &[MemoryNode], promotion: Promotion) -> LockManagerBuilder {
+    counted(nodes, promotion, &Arc::default())
+}
+
+/// The same, and how often its nodes are asked about their votes.
+fn counted(
+    nodes: &[MemoryNode],
+    promotion: Promotion,
+    asked: &Arc<AtomicUsize>,
+) -> LockManagerBuilder {
     let stuck = nodes.iter().map(|node| {
-        let node = node.clone();
-        Wrapped(Stuck { node, promotion })
+        Wrapped(Stuck {
+            node: node.clone(),
+            promotion,
+            asked: Arc::clone(asked),
+        })
     });
     let builder = LockManager::builder().nodes(stuck);
     builder
@@ -94,6 +113,17 @@ async fn connect_ends_where_new_nodes_refuse_to_be_promoted() {
         "no permission",
     )
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_refuse_to_be_promoted_are_asked_about_once_a_second() {
+    let (nodes, asked) = (three(), Arc::default());
+    let locks = counted(&nodes, Promotion::Refused, &asked).lazy().unwrap();
+    sleep(Duration::from_secs(10)).await;
+    let asked = asked.load(Ordering::SeqCst);
+    // Each is sent both.
+    assert!((30..=120).contains(&asked), "{asked}");
+    drop(locks);
 }
 
 #[tokio::test(start_paused = true)]

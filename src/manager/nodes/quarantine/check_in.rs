@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::random::random;
+use crate::manager::nodes::retry::is_retryable;
 use crate::manager::nodes::voting::state::State;
 use crate::node::{
     CheckInMode, CheckInReply, CheckInRequest, Node, NodeError, NodeErrorKind, NodeFuture,
@@ -25,14 +26,26 @@ pub(crate) fn check_in(
     ))
 }
 
-/// Stores and logs why a node refuses a command that it needs for its vote, if an operator has to repair that.
-pub(crate) fn refused(set: &NodeSet, index: usize, command: &'static str, error: &NodeError) {
+/// Stores and logs why a node refuses a command that it needs for its vote, if an operator has to repair that. Returns
+/// when to ask again.
+pub(crate) fn refused(
+    set: &NodeSet,
+    index: usize,
+    command: &'static str,
+    error: &NodeError,
+) -> Duration {
     let is_lasting = matches!(
         error.kind(),
         NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Garbled
     );
     if is_lasting && set.voting.note_refusal(index, command, error.clone()) {
         crate::trace::command_failed(set.name_of(index), command, error);
+    }
+    // What nobody repairs in the next moment need not be asked for again and again.
+    if is_retryable(error) && !is_lasting {
+        SOON
+    } else {
+        IDLE
     }
 }
 

@@ -73,10 +73,7 @@ async fn promote(set: &NodeSet, index: usize, quarantine: Quarantine, plan: Plan
         }
         // Another process has promoted it, or it has forgotten once more: the next check-in tells.
         Ok(false) => Duration::ZERO,
-        Err(error) => {
-            refused(set, index, PROMOTION, &error);
-            SOON
-        }
+        Err(error) => refused(set, index, PROMOTION, &error),
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::manager::nodes::node_set::NodeSet;
-use crate::manager::nodes::quarantine::check_in::{CHECK_IN, IDLE, SOON, check_in, refused, votes};
+use crate::manager::nodes::quarantine::check_in::{CHECK_IN, IDLE, check_in, refused, votes};
 use crate::manager::nodes::quarantine::observe::{Found, observe};
 use crate::manager::nodes::voting::state::{Foreign, State};
 use crate::manager::nodes::voting::statuses::VotingStatuses;
@@ -54,10 +54,7 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
         // A node that says so and takes commands is not, and others may wait for its vote.
         Err(error) if error.kind() == NodeErrorKind::Closed && !set.is_up(index) => return None,
         // It is down, slow, or refuses: what was known of it holds until it answers.
-        Err(error) => {
-            refused(set, index, CHECK_IN, &error);
-            SOON
-        }
+        Err(error) => refused(set, index, CHECK_IN, &error),
     };
     set.voting.checked_in(index, answered);
     Some(next)
