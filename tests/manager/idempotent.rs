@@ -353,6 +353,28 @@ async fn a_node_that_was_away_is_given_what_it_missed() {
     assert_eq!(replay(&locks).await, "kept");
 }
 
+/// Whichever two forget it unseen, and whichever two cannot be reached then.
+#[tokio::test(start_paused = true)]
+async fn what_all_nodes_have_as_many_may_forget_as_a_quorum_can_spare() {
+    for (forget, away) in [([0, 1], [2, 3]), ([0, 4], [1, 3]), ([3, 4], [0, 1])] {
+        let nodes = Nodes::five();
+        run(&nodes.forgetful())
+            .await
+            .complete("kept")
+            .await
+            .unwrap();
+        nodes
+            .settle("no lock is left", |nodes| holding(nodes) == 0)
+            .await;
+        assert_eq!(with_record(&nodes).await, 5);
+        nodes.each(forget, MemoryNode::forget);
+        nodes.each(away, MemoryNode::go_down);
+        assert_eq!(replay(&nodes.forgetful()).await, "kept");
+        nodes.each(away, MemoryNode::come_up);
+        assert_eq!(replay(&nodes.forgetful()).await, "kept");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn dropping_the_completion_half_way_completes_it() {
     let nodes = Nodes::five();
