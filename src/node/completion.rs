@@ -35,11 +35,11 @@ impl RecallRequest {
 /// A request to store a record and to release the lock of its key, in one step.
 ///
 /// A node stores the record if it has none of a higher ballot, and if it granted the lock to no other owner since it
-/// granted it to us: a later owner may have looked for a record and found none. So a node that remembers no grant
-/// stores nothing that a quorum is not known to have, even if the lock is ours there. Nor does it store a record of a
-/// lower ballot than the fencing token that it granted us the lock with: an owner before us may have a ballot between
-/// the two. A record that has [ended](Record::until) by the node's clock is not stored, and one that is there counts as
-/// absent. In any case the lock is released if it is ours.
+/// granted it to us: a later owner may have looked for a record and found none. Where it remembers no grant, it stores
+/// the record if the lock is ours there and the counter of the key is not above the ballot: every later owner has a
+/// higher one. Nor does it store a record of a lower ballot than the fencing token that it granted us the lock with: an
+/// owner before us may have a ballot between the two. A record that has [ended](Record::until) by the node's clock is
+/// not stored, and one that is there counts as absent. In any case the lock is released if it is ours.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CompleteRequest {

@@ -28,26 +28,40 @@ pub(crate) async fn a_grant_is_remembered_for_as_long_as_was_asked(bench: &impl 
     let briefly = async |name: &str, ttl, linger| {
         let mut request = request(key(name), 1, NUMBER);
         (request.lock.ttl, request.linger) = (ttl, linger);
-        granted(node.recall(request).await);
+        granted(node.recall(request).await)
     };
     briefly("both over", BRIEF, BRIEF).await;
-    briefly("held", LONG, BRIEF).await;
-    briefly("set again", BRIEF, BRIEF).await;
+    let held = briefly("held", LONG, BRIEF).await;
+    let set_again = briefly("set again", BRIEF, BRIEF).await;
+    let overtaken = briefly("overtaken", BRIEF, BRIEF).await;
     briefly("another's", BRIEF, BRIEF).await;
     outlast(&*node, BRIEF).await;
-    let reply = extend_one(&*node, refill("set again", 1)).await;
-    assert_eq!(reply, ExtendReply::Refilled);
+    let mut second = request(key("overtaken"), 2, NUMBER);
+    (second.lock.ttl, second.linger) = (BRIEF, BRIEF);
+    let higher = granted(node.recall(second).await);
+    outlast(&*node, BRIEF).await;
+    for name in ["set again", "overtaken"] {
+        let reply = extend_one(&*node, refill(name, 1)).await;
+        assert_eq!(reply, ExtendReply::Refilled);
+    }
     // It cannot know who came meanwhile.
     let reply = complete(&*node, completion("both over", 1, NUMBER)).await;
     assert_eq!(reply, CompleteReply::Refused);
-    // That the lock is there proves nothing: it may have been set again after another came and went.
-    for name in ["held", "set again"] {
-        let reply = complete(&*node, completion(name, 1, NUMBER)).await;
-        assert_eq!(reply, CompleteReply::Refused, "{name}");
-        assert_eq!(holder(&*node, name).await, None, "the lock is given back");
-        let chosen = completion(name, 1, NUMBER).chosen();
-        assert_eq!(complete(&*node, chosen).await, STORED, "{name}");
+    // Nobody came meanwhile, says the counter.
+    for (name, number) in [("held", held), ("set again", set_again)] {
+        let reply = complete(&*node, completion(name, 1, number)).await;
+        assert_eq!(reply, STORED, "{name}");
+        assert_eq!(ballot(&*node, name).await, Some(number));
     }
+    // Somebody did, however far the first has come with its lock.
+    for lower in [overtaken, higher - 1] {
+        extend_one(&*node, refill("overtaken", 1)).await;
+        let reply = complete(&*node, completion("overtaken", 1, lower)).await;
+        assert_eq!(reply, CompleteReply::Refused);
+        assert_eq!(holder(&*node, "overtaken").await, None, "it is given back");
+    }
+    let chosen = completion("overtaken", 1, overtaken).chosen();
+    assert_eq!(complete(&*node, chosen).await, STORED);
     let mut second = request(key("another's"), 2, NUMBER);
     second.linger = BRIEF;
     node.recall(second).await.unwrap();

@@ -1,7 +1,7 @@
 //! The numbers of holders.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tower_redlock::clock::{Clock, Moment, TokioClock};
@@ -230,4 +230,55 @@ async fn without_fencing_there_are_no_tokens() {
     let error = nodes.builder().fencing(Fencing::keep(Duration::ZERO));
     let error = error.lazy().unwrap_err().to_string();
     assert!(error.contains("at least 10s"), "{error}");
+}
+
+/// A node that may have lost the lock, and got it back, between its grant and the command that raises its counter.
+#[derive(Clone, Debug)]
+struct Restored {
+    node: MemoryNode,
+    /// The kinds of errors with which it refused to raise a counter.
+    refused: Arc<Mutex<Vec<NodeErrorKind>>>,
+}
+
+impl Between for Restored {
+    type Node = MemoryNode;
+
+    fn node(&self) -> &MemoryNode {
+        &self.node
+    }
+
+    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
+        if call != Call::Raise || self.node.name() != "a" {
+            return reply;
+        }
+        let Self { node, refused } = self.clone();
+        Box::pin(async move {
+            node.restore(&node.snapshot());
+            let reply = reply.await;
+            let kind = reply.as_ref().err().map(NodeError::kind);
+            refused.lock().unwrap().extend(kind);
+            reply
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_token_is_written_back_to_a_node_that_came_back_meanwhile() {
+    let refused = Arc::new(Mutex::new(Vec::new()));
+    let nodes = ["a", "b", "c"].map(|name| Restored {
+        node: MemoryNode::new(name),
+        refused: Arc::clone(&refused),
+    });
+    let [_, second, last] = nodes.clone();
+    let builder = LockManager::builder().nodes(nodes.map(Wrapped));
+    let builder = builder.clock(TokioClock::new()).ttl(TTL).bootstrap(true);
+    let locks = builder.connect().await.unwrap();
+    // Ahead of all clocks, and not so far that it would not count.
+    let ahead = fence(&locks, "order:1").await + (1 << 38);
+    count_up(&last.node, "order:1", ahead).await;
+    // The two that are left do not agree, and too few have the higher token.
+    second.node.go_down();
+    let error = locks.try_acquire("order:1").await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum(_)), "{error:?}");
+    assert_eq!(*refused.lock().unwrap(), [NodeErrorKind::Quarantined]);
 }

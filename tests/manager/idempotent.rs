@@ -305,6 +305,28 @@ async fn who_lost_the_lock_may_still_say_what_came_of_it_if_nobody_came_after() 
     assert_eq!(replay(&locks).await, "late");
 }
 
+/// A node remembers a grant for as long as it keeps responses, but for a minute at least.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_outlasts_what_nodes_remember_of_its_grant_is_stored() {
+    for (keep, work) in [(1, 61), (30, 90), (120, 200)] {
+        let (keep, work) = (Duration::from_secs(keep), Duration::from_secs(work));
+        let nodes = Nodes::five();
+        let locks = nodes.builder().max_hold(2 * work).lazy().unwrap();
+        let begin = async || locks.begin_idempotent("order", keep, TTL).await.unwrap();
+        let IdempotentRun::Execute(run) = begin().await else {
+            panic!("there is no response yet");
+        };
+        tokio::time::sleep(work).await;
+        assert!(!run.handle().is_lost());
+        run.complete("late").await.unwrap();
+        let again = begin().await;
+        assert!(
+            matches!(&again, IdempotentRun::Replay(body) if body == "late"),
+            "{again:?}"
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_came_after_decides() {
     let nodes = Nodes::five();

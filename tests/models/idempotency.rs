@@ -41,7 +41,7 @@ enum Mutant {
     RecordOfAMinority,
     AnswerBeforeAQuorum,
     OvertakenRunIsStored,
-    /// Where a node remembers no grant, a record is stored if the lock is there.
+    /// Where a node remembers no grant, a record is stored if the lock is there, whatever the counter says.
     ForgottenGrantCounts,
     /// A record replaces one of a higher ballot.
     BallotNotCompared,

@@ -89,11 +89,15 @@ impl Store {
             return request.chosen;
         }
         let same = known == Some(record.ballot);
-        // That the lock is ours proves nothing if no grant is remembered: an extension may have set it again after a
-        // later owner's grant ended and was forgotten.
         let ours = match slot.and_then(|slot| slot.last.as_ref()) {
             Some(last) => last == token,
-            None => mutant::is(Mutant::ForgottenGrantCounts) && self.holds(key, token, now.moment),
+            // That the lock is ours proves nothing by itself: an extension may have set it again after the grant of a
+            // later owner had ended.
+            None => {
+                let surpassed = self.data.counters.surpass(key, record.ballot, now.moment);
+                let forgotten = surpassed && !mutant::is(Mutant::ForgottenGrantCounts);
+                !forgotten && self.holds(key, token, now.moment)
+            }
         };
         // A grant from before the last promotion does not count: a later grant may have been lost.
         let floor = self.data.counters.floor(request.release.keys.namespace());

@@ -93,6 +93,15 @@ impl Counters {
         Ok(())
     }
 
+    /// Whether a lock on `key` may have been granted with a higher number than `token`.
+    pub(super) fn surpass(&self, key: &NodeKey, token: FencingToken, now: Moment) -> bool {
+        // A missing counter may have come as far as the mark.
+        let count = self.count(key, now);
+        let mark = self.countable(key.namespace());
+        let count = count.or_else(|| mark.map(|mark| mark.highest).ok());
+        count.is_none_or(|count| count > token.get())
+    }
+
     /// The highest value that any counter of `namespace` ever had.
     pub(super) fn mark(&self, namespace: &Namespace) -> Result<Option<FencingToken>, NodeError> {
         Ok(FencingToken::new(self.countable(namespace)?.highest))

@@ -77,8 +77,8 @@ pub(super) const PATCHES: &[(Mutant, &str, &str)] = &[
     ),
     (
         Mutant::ForgottenGrantCounts,
-        "local granted = before[1] == token",
-        "local granted = (before[1] or redis.pcall('GET', KEYS[2])) == token",
+        "return count and not less(number, count)",
+        "return true",
     ),
     (
         Mutant::PromiseNotCompared,

@@ -107,10 +107,12 @@ pub(super) static RECALL: Script = Script::of(&[
     include_str!("lua/promise.lua"),
 ]);
 pub(super) static COMPLETE: Script = Script::of(&[
-    "local told, digest, record, marker = ARGV[4], ARGV[5], table.remove(KEYS), table.remove(KEYS)\n",
+    "local told, digest, record = ARGV[4], ARGV[5], table.remove(KEYS)\n",
+    "local counter, marker = table.remove(KEYS), table.remove(KEYS)\n",
     IDENTITY,
     STANDING,
     LESS,
+    COUNTED,
     NOW,
     include_str!("lua/complete.lua"),
     GIVE_BACK,

@@ -75,7 +75,7 @@ pub(super) fn complete(
     replicated: bool,
 ) -> Cmd {
     let key = request.release.keys.first();
-    let beside = [key.namespace().marker(), key.record()];
+    let beside = [key.namespace().marker(), key.counter(), key.record()];
     let mut cmd = give_back(&COMPLETE, &request.release, &beside, connected);
     config(&mut cmd, request.config.as_deref(), identity);
     match &request.record {

@@ -227,7 +227,9 @@ impl Records {
         }
         let same = known.is_some_and(|known| record.ballot == known.ballot);
         let promised = record.ballot >= node.promised || self.is(Mutant::PromiseNotCompared);
-        let forgotten = node.last == 0 && self.is(Mutant::ForgottenGrantCounts);
+        // The lock may have been set again by an extension; the counter says whether anybody came since.
+        let surpassed = record.ballot < node.count && !self.is(Mutant::ForgottenGrantCounts);
+        let forgotten = node.last == 0 && self.fading > 0 && !surpassed;
         let granted = (node.last == round || forgotten) && promised;
         same || granted || chosen || self.is(Mutant::OvertakenRunIsStored)
     }

@@ -41,11 +41,11 @@ pub(crate) fn refused(
     if is_lasting && set.voting.note_refusal(index, command, error.clone()) {
         crate::trace::command_failed(set.name_of(index), command, error);
     }
-    // What nobody repairs in the next moment need not be asked for again and again.
+    // What somebody has to repair need not be asked for again and again.
     if is_retryable(error) && !is_lasting {
         SOON
     } else {
-        IDLE
+        REPAIRED
     }
 }
 
@@ -65,3 +65,5 @@ pub(crate) const IDLE: Duration = Duration::from_secs(1);
 pub(crate) const CHECK_IN: &str = "check-in";
 /// How soon a node that did not answer is asked again.
 pub(crate) const SOON: Duration = Duration::from_millis(50);
+/// How soon a node that refused is asked again: several times while a plan to promote it is good.
+const REPAIRED: Duration = Duration::from_millis(200);

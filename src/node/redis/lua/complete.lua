@@ -1,5 +1,5 @@
 -- Stores the record of an idempotency key and releases its lock. `release` follows this piece.
--- KEYS: as for a release of one key, then the `marker` and the `record`, which are removed from the list.
+-- KEYS: as for a release of one key, then the `marker`, the `counter` and the `record`, which are removed from the list.
 -- ARGV: as for a release, then 4 the server's identity ('any' or '' if it does not matter), 5 the digest of the config,
 -- 6 the ballot ('' if there is no record), 7 the body, 8 when it ends in milliseconds since 1970, 9 '' unless a quorum
 -- has it, 10 '' unless replicas are waited for.
@@ -9,6 +9,14 @@ if refusal and refusal[1] == -2 then
   return refusal
 end
 local token, ballot, chosen = ARGV[1], ARGV[6], ARGV[9] ~= ''
+
+-- Whether no lock was granted here with a higher number than the ballot. Where no grant is remembered, that the lock is
+-- ours proves nothing by itself: an extension may have set it again after the grant of a later holder had ended.
+local function unsurpassed(number)
+  -- A missing counter may have come as far as the mark.
+  local count = counted(redis.call('MGET', counter)[1]) or not known[4] and '0' or counted(known[4])
+  return count and not less(number, count)
+end
 
 -- Stores the record if it may be stored; without a record, forgets the grant. Returns whether that was done.
 local function store()
@@ -40,11 +48,11 @@ local function store()
     end
     return chosen
   end
-  -- A later holder of the lock may have looked for a record and found none. That the lock is ours proves nothing if no
-  -- grant is remembered: an extension may have set it again after that holder's grant ended and was forgotten. And a
-  -- grant from before the node's last promotion does not count: the data may be older than a later grant that was lost.
+  -- A later holder of the lock may have looked for a record and found none. And a grant from before the node's last
+  -- promotion does not count: the data may be older than a later grant that was lost.
   local floor = known[5]
-  local granted = before[1] == token and not (floor and not less(floor, ballot))
+  local granted = (before[1] or unsurpassed(ballot) and redis.pcall('GET', KEYS[2])) == token
+    and not (floor and not less(floor, ballot))
   -- The grant promised that nothing is stored under a lower ballot than its number. An earlier owner may have a ballot
   -- between the two, and the owner of this grant one that other nodes agreed on.
   granted = granted and not (before[4] and less(ballot, before[4]))
