@@ -150,8 +150,12 @@ impl State {
             Fault::Evict { keys, .. } => {
                 at.server().evict(keys as usize, date);
             }
-            Fault::EvictionPolicy { on, .. } => {
-                let policy = if on { "allkeys-random" } else { "noeviction" };
+            Fault::EvictionPolicy { on, volatile, .. } => {
+                let policy = match (on, volatile) {
+                    (true, false) => "allkeys-random",
+                    (true, true) => "volatile-random",
+                    (false, _) => "noeviction",
+                };
                 at.server().set_policy(policy);
             }
             Fault::OutOfMemory { on, .. } => at.server().trouble().out_of_memory = on,

@@ -115,7 +115,7 @@ fn fail_over(shape: &Shape, group: u32, servers: &[HostId], rolls: &mut Rolls, m
     // The number of a failover is higher than that of every one before.
     let epoch = made.at;
     let (learn_ms, demote_ms) = if rolls.percent(70) {
-        let time = after + rolls.range(500, 7_000);
+        let time = after + rolls.range(500, 10_000);
         apart(shape, rolls, made, (group, to), time);
         // The old master learns of it when the network is whole again.
         (rolls.wide(5, 1_000), time - after + rolls.wide(1, 500))
