@@ -120,8 +120,8 @@ impl Work<'_> {
     fn repeats(&mut self, at: u64, most: u64) -> Vec<u64> {
         let span = self.span(at);
         if self.rolls.percent(25) {
-            let gap = self.rolls.range(100, 800);
-            return (0..self.rolls.range(3, 14))
+            let gap = self.rolls.range(150, 900);
+            return (0..self.rolls.range(4, 25))
                 .map(|again| at + again * gap)
                 .take_while(|at| *at < self.shape.length)
                 .collect();

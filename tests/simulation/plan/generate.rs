@@ -43,10 +43,11 @@ fn episodes(seed: u64, shape: &Shape) -> Vec<Episode> {
     if !rolls.percent(11) {
         let share = rolls.pick(&[10, 20, 35]);
         for kind in Kind::ALL {
-            let chance = if kind.is_important(shape) {
-                share * 2 + 10
-            } else {
-                share
+            let chance = match kind {
+                // Without them such a shape is that of plain nodes.
+                Kind::Failback | Kind::Failover => 80,
+                _ if kind.is_important(shape) => share * 2 + 10,
+                _ => share,
             };
             if kind.may_be(shape) && rolls.percent(chance) {
                 kinds.push(kind);

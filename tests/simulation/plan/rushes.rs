@@ -50,8 +50,9 @@ fn rush(
     let time = rolls.range(500, 7_000).min(gap * most);
     let (short, long) = (rolls.range(1, 100), rolls.range(300, 4_000));
     let is_long = rolls.pick(&[0, 10, 40]);
+    let waits = rolls.pick(&[10, 40, 80]);
     let other = (key + 1) % (keys + 1);
-    let alone = rolls.pick(&[100, 60]);
+    let alone = rolls.pick(&[100, 50]);
     let mut places = rolls.some(&shape.places(), 80);
     places.push(rolls.pick(&shape.places()));
     for index in 0..time / gap {
@@ -60,9 +61,9 @@ fn rush(
             true => rolls.range(long / 2, long),
             false => rolls.range(1, short),
         };
-        let wait = match rolls.percent(60) {
-            true => 0,
-            false => rolls.wide(20, 2_500),
+        let wait = match rolls.percent(waits) {
+            true => rolls.wide(50, 2_500),
+            false => 0,
         };
         let those = match rolls.percent(alone) {
             true => vec![key],

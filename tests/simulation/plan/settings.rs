@@ -35,14 +35,14 @@ enum Nodes {
 pub(super) fn shape(seed: u64, class: Class, length: u64) -> Shape {
     let mut rolls = Rolls::new(seed, "shape");
     let nodes = rolls.weighted(&[
-        (30, Nodes::Plain(3)),
+        (26, Nodes::Plain(3)),
         (9, Nodes::Plain(5)),
         (5, Nodes::Plain(1)),
         (2, Nodes::Plain(7)),
         (6, Nodes::Masking(4)),
         (2, Nodes::Masking(6)),
-        (14, Nodes::Replicas),
-        (24, Nodes::Sentinels),
+        (17, Nodes::Replicas),
+        (26, Nodes::Sentinels),
         (14, Nodes::Overlapping),
     ]);
     let topology = Topology {
@@ -238,8 +238,8 @@ fn common(places: &[Place]) -> Vec<u32> {
 /// The dates of the processes: alike, apart as far as they were told, or wild.
 fn dates(places: &mut [Place], told: u64, rolls: &mut Rolls) -> Vec<Episode> {
     let most = match rolls.below(10) {
-        0..=3 => return Vec::new(),
-        4..=8 => told.saturating_sub(200) as i64,
+        0..=4 => return Vec::new(),
+        5..=8 => told.saturating_sub(200) as i64,
         _ => {
             // Records end by these clocks.
             for settings in places.iter_mut().flat_map(|place| &mut place.lives) {

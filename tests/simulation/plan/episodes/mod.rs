@@ -149,13 +149,7 @@ impl Kind {
     /// Whether plans of this shape are made for it.
     pub(super) fn is_important(self, shape: &Shape) -> bool {
         match self {
-            Self::Flaky
-            | Self::Lopsided
-            | Self::Forget
-            | Self::OldData
-            | Self::Evict
-            | Self::Failback
-            | Self::Failover => true,
+            Self::Flaky | Self::Lopsided | Self::Forget | Self::OldData | Self::Evict => true,
             Self::StepAhead => shape.class == Class::Within,
             _ => false,
         }
