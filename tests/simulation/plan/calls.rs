@@ -44,7 +44,12 @@ pub(super) fn calls(seed: u64, shape: &Shape, keys: u32) -> Vec<Call> {
         rolls,
         calls: Vec::new(),
     };
-    let count = work.rolls.wide(25, 110) as usize;
+    work.rolls = Rolls::new(seed, "repeats");
+    for _ in 0..work.rolls.weighted(&[(4, 0), (3, 1), (2, 2)]) {
+        work.come_back();
+    }
+    work.rolls = Rolls::new(seed, "work");
+    let count = work.calls.len() + work.rolls.wide(25, 110) as usize;
     while work.calls.len() < count {
         // Locks are what it is about in the first place.
         let kind = if work.rolls.percent(45) {
@@ -241,6 +246,37 @@ impl Work<'_> {
             answer,
         };
         self.push(at, place, action);
+    }
+
+    /// A client that comes back with one idempotency key, to whichever process, as long as the plan lasts.
+    fn come_back(&mut self) {
+        let key = self.work();
+        let lock = self.key();
+        let route = self.rolls.pick(&Route::ALL);
+        let is_request = self.rolls.percent(50);
+        let (gap, work) = (self.rolls.range(200, 900), self.rolls.wide(1, 300));
+        let mut at = self.rolls.range(300, self.shape.length / 2);
+        while at < self.shape.length {
+            let place = self.place();
+            let action = match is_request {
+                true => Action::Request {
+                    route,
+                    key: lock,
+                    once: key,
+                    caller: 0,
+                    host: 0,
+                    work,
+                },
+                false => Action::Once {
+                    key,
+                    wait: 0,
+                    work,
+                    end: OnceEnd::Complete,
+                },
+            };
+            self.push(at, place, action);
+            at += gap + self.rolls.below(gap);
+        }
     }
 
     /// Work under one idempotency key, from several processes.

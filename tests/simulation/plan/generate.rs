@@ -41,7 +41,8 @@ fn episodes(seed: u64, shape: &Shape) -> Vec<Episode> {
     let mut kinds = Vec::new();
     // One plan in nine has no faults at all: then everything must be right to the letter.
     if !rolls.percent(11) {
-        let share = rolls.pick(&[10, 20, 35]);
+        // Where everything goes wrong at once, nobody gets far enough to do harm.
+        let share = rolls.pick(&[2, 10, 20, 35]);
         for kind in Kind::ALL {
             let chance = match kind {
                 // Without them such a shape is that of plain nodes.

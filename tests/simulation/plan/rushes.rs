@@ -46,7 +46,7 @@ fn rush(
     from: u64,
     calls: &mut Vec<Call>,
 ) {
-    let (gap, most) = (rolls.wide(15, 250), rolls.range(10, 40));
+    let (gap, most) = (rolls.wide(15, 500), rolls.range(10, 40));
     let time = rolls.range(500, 7_000).min(gap * most);
     let (short, long) = (rolls.range(1, 100), rolls.range(300, 4_000));
     let is_long = rolls.pick(&[0, 10, 40]);

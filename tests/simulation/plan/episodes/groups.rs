@@ -107,7 +107,11 @@ fn back_and_forth(servers: &[HostId], rolls: &mut Rolls, made: &mut Made) {
 
 /// The Sentinels of a group choose a master.
 fn fail_over(shape: &Shape, group: u32, servers: &[HostId], rolls: &mut Rolls, made: &mut Made) {
-    let to = rolls.pick(servers);
+    // Mostly a replica, for the master is what failed.
+    let to = match rolls.percent(70) {
+        true => rolls.pick(&servers[1..]),
+        false => rolls.pick(servers),
+    };
     if rolls.percent(40) {
         made.add(0, Fault::ReplicaCut { host: to, on: true });
     }

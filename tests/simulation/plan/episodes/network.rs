@@ -154,7 +154,7 @@ pub(super) fn apart(
     sides[0] = turn;
     sides[1] = !turn;
     let mut left_behind = rolls.below(4);
-    let is_halved = rolls.percent(50);
+    let is_halved = rolls.percent(65);
     for host in shape.hosts() {
         let side = if shape.group(host) != group {
             match is_halved {
