@@ -220,6 +220,11 @@ pub(super) async fn shut(scene: &Arc<Scene>, process: ProcessId, shop: Shop, gra
     );
     if clean {
         look_for_owned(scene, process);
+    } else {
+        let all = scene.plan.all_settings();
+        let longest = all.map(|all| all.ttl.max(all.max_ttl)).max().unwrap_or(0);
+        let until = scene.world.millis() + longest + longest / 50 + 100;
+        scene.state().left_until = until;
     }
 }
 
