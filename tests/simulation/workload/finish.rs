@@ -238,7 +238,9 @@ fn look_for_owned(scene: &Scene, process: ProcessId) {
     };
     // Of a process that was alone, every lock is its own.
     let is_last = scene.is_over() && scene.state().shops.len() == 1;
-    for (host, ..) in scene.world.topology().hosts() {
+    // A replica learns of a release a moment after its master.
+    let mains: Vec<HostId> = scene.state().mains.values().copied().collect();
+    for host in mains {
         if !scene.world.is_up(host) {
             continue;
         }

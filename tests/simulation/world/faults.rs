@@ -38,6 +38,7 @@ impl State {
             | Fault::Failover { .. }
             | Fault::Redirect { .. } => self.apply_to_group(fault),
             Fault::Suspend { ms } => {
+                self.suspended += ms;
                 for process in self.processes.values() {
                     process.clock.jump(ms);
                 }
