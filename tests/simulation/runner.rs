@@ -116,6 +116,14 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
 }
 
+/// `make sim`, with the defect that is switched on, if one is.
+fn command(what: &str) -> String {
+    match env::var("REDLOCK_MUTANT") {
+        Ok(mutant) if !mutant.is_empty() => format!("REDLOCK_MUTANT={mutant} make sim {what}"),
+        _ => format!("make sim {what}"),
+    }
+}
+
 /// Tells of a plan that failed, with fewer faults if that fails, too.
 fn report(plan: &Plan, violations: &[Violation]) -> String {
     let seed = plan.seed;
@@ -123,8 +131,9 @@ fn report(plan: &Plan, violations: &[Violation]) -> String {
         .iter()
         .map(|violation| format!("  {violation}\n"));
     let mut text = format!(
-        "\nseed {seed} breaks a promise:\n{}replay: make sim SEEDS=1 SEED={seed}\n",
-        all.collect::<String>()
+        "\nseed {seed} breaks a promise:\n{}replay: {}\n",
+        all.collect::<String>(),
+        command(&format!("SEEDS=1 SEED={seed}"))
     );
     if told("REDLOCK_SIM_SHRINK", 1) == 0 {
         return text;
@@ -152,14 +161,15 @@ fn report(plan: &Plan, violations: &[Violation]) -> String {
     for violation in &outcome.violations {
         text.push_str(&format!("  {violation}\n"));
     }
-    text.push_str(&format!("replay the shrunk plan: make sim PLAN={file}\n"));
+    let replay = command(&format!("PLAN={file}"));
+    text.push_str(&format!("replay the shrunk plan: {replay}\n"));
     text.push_str(&format!("with all commands: {long}\n"));
     text
 }
 
-/// Runs seeds, on all cores; returns how many failed.
-fn run_seeds(first: u64, count: u64, most_failures: usize) -> usize {
-    let next = AtomicU64::new(0);
+/// Runs seeds, on all cores, until so many have failed; returns how many were run, and how many of them failed.
+fn run_seeds(first: u64, count: u64, most_failures: usize) -> (u64, usize) {
+    let (next, ran) = (AtomicU64::new(0), AtomicU64::new(0));
     let failed: Mutex<Vec<u64>> = Mutex::new(Vec::new());
     let is_wordy = told("REDLOCK_SIM_WORDY", 0) != 0;
     let failures = || failed.lock().map_or(usize::MAX, |failed| failed.len());
@@ -171,6 +181,7 @@ fn run_seeds(first: u64, count: u64, most_failures: usize) -> usize {
             }
             let plan = Plan::generate(first.wrapping_add(index));
             let outcome = run_plan(&plan, is_wordy);
+            ran.fetch_add(1, Ordering::Relaxed);
             if is_wordy {
                 println!("{plan}{}", outcome.trace.join("\n"));
             }
@@ -189,7 +200,7 @@ fn run_seeds(first: u64, count: u64, most_failures: usize) -> usize {
             thread.spawn_scoped(scope, work).expect("a thread");
         }
     });
-    failures()
+    (ran.load(Ordering::Relaxed), failures())
 }
 
 #[test]
@@ -201,11 +212,15 @@ fn no_seed_breaks_a_promise() {
     let count = told("REDLOCK_SIM_SEEDS", 20);
     println!("\nsimulation: {count} seeds from {first}");
     let begin = Instant::now();
-    let failed = run_seeds(first, count, told("REDLOCK_SIM_FAILURES", 3));
+    let (ran, failed) = run_seeds(first, count, told("REDLOCK_SIM_FAILURES", 3));
     let span = begin.elapsed().as_secs_f64();
-    let rate = count as f64 / span;
+    let rate = ran as f64 / span;
+    let of = match ran < count {
+        true => format!(" of {count}"),
+        false => String::new(),
+    };
     println!(
-        "simulation: {count} seeds from {first}, {failed} failed, {span:.1} s, {rate:.1} seeds per second"
+        "simulation: {ran}{of} seeds from {first}, {failed} failed, {span:.1} s, {rate:.1} seeds per second"
     );
     assert_eq!(failed, 0, "seeds that break promises");
 }

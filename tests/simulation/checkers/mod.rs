@@ -5,6 +5,7 @@
 
 mod answers;
 mod exclusion;
+mod extended;
 mod fencing;
 mod free;
 mod leftovers;
@@ -202,7 +203,7 @@ fn is_prompt(fault: &Fault) -> bool {
 
 /// Everything that a history breaks.
 pub(crate) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
-    let checkers: [fn(&History, &Terms) -> Vec<Violation>; 11] = [
+    let checkers: [fn(&History, &Terms) -> Vec<Violation>; 12] = [
         exclusion::check,
         fencing::check,
         free::check,
@@ -211,6 +212,7 @@ pub(crate) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
         leftovers::check,
         answers::check,
         loss::check,
+        extended::check,
         responses::check,
         progress::check,
         memory::check,

@@ -38,13 +38,18 @@ pub(super) fn calls(seed: u64, shape: &Shape, keys: u32) -> Vec<Call> {
         shape,
         keys,
         works: 0,
-        holds: rolls.pick(&[100, 600, 2_000]),
+        holds: rolls.pick(&[100, 600, 2_000, 6_000]),
         cuts: rolls.pick(&[0, 10, 30]),
         routes: rolls.some(&Route::ALL, 30),
         rolls,
         calls: Vec::new(),
     };
-    let count = work.rolls.wide(25, 110) as usize;
+    work.rolls = Rolls::new(seed, "repeats");
+    for _ in 0..work.rolls.weighted(&[(4, 0), (3, 1), (2, 2)]) {
+        work.come_back();
+    }
+    work.rolls = Rolls::new(seed, "work");
+    let count = work.calls.len() + work.rolls.wide(25, 110) as usize;
     while work.calls.len() < count {
         // Locks are what it is about in the first place.
         let kind = if work.rolls.percent(45) {
@@ -107,8 +112,28 @@ impl Work<'_> {
         self.rolls.wide(10, 9_000).min(left)
     }
 
+    /// Mostly short; but some work takes as long as it ever does.
     fn hold(&mut self) -> u64 {
-        self.rolls.wide(1, self.holds)
+        if self.rolls.percent(20) {
+            self.rolls.range(self.holds / 3, self.holds)
+        } else {
+            self.rolls.wide(1, self.holds)
+        }
+    }
+
+    /// When something is asked for again: now and then, or by a client that goes on asking.
+    fn repeats(&mut self, at: u64, most: u64) -> Vec<u64> {
+        let span = self.span(at);
+        if self.rolls.percent(25) {
+            let gap = self.rolls.range(150, 900);
+            return (0..self.rolls.range(4, 25))
+                .map(|again| at + again * gap)
+                .take_while(|at| *at < self.shape.length)
+                .collect();
+        }
+        (0..self.rolls.range(2, most))
+            .map(|_| at + self.rolls.below(span))
+            .collect()
     }
 
     fn push(&mut self, at: u64, place: u32, action: Action) {
@@ -223,11 +248,41 @@ impl Work<'_> {
         self.push(at, place, action);
     }
 
+    /// A client that comes back with one idempotency key, to whichever process, as long as the plan lasts.
+    fn come_back(&mut self) {
+        let key = self.work();
+        let lock = self.key();
+        let route = self.rolls.pick(&Route::ALL);
+        let is_request = self.rolls.percent(50);
+        let (gap, work) = (self.rolls.range(200, 900), self.rolls.wide(1, 300));
+        let mut at = self.rolls.range(300, self.shape.length / 2);
+        while at < self.shape.length {
+            let place = self.place();
+            let action = match is_request {
+                true => Action::Request {
+                    route,
+                    key: lock,
+                    once: key,
+                    caller: 0,
+                    host: 0,
+                    work,
+                },
+                false => Action::Once {
+                    key,
+                    wait: 0,
+                    work,
+                    end: OnceEnd::Complete,
+                },
+            };
+            self.push(at, place, action);
+            at += gap + self.rolls.below(gap);
+        }
+    }
+
     /// Work under one idempotency key, from several processes.
     fn once(&mut self, at: u64) {
         let key = self.work();
-        let span = self.span(at);
-        for _ in 0..self.rolls.range(2, 8) {
+        for at in self.repeats(at, 8) {
             let place = self.place();
             let (wait, work) = (self.wait(), self.rolls.wide(1, 1_200));
             let end = self.rolls.weighted(&[
@@ -236,7 +291,6 @@ impl Work<'_> {
                 (1, OnceEnd::Drop),
                 (1, OnceEnd::Lend),
             ]);
-            let at = at + self.rolls.below(span);
             self.push(
                 at,
                 place,
@@ -255,11 +309,9 @@ impl Work<'_> {
         let (route, key) = (self.rolls.pick(&self.routes.clone()), self.key());
         let (once, caller) = (self.work(), self.rolls.below(2) as u32);
         let host = self.rolls.below(2) as u32;
-        let span = self.span(at);
-        for _ in 0..self.rolls.range(2, 6) {
+        for at in self.repeats(at, 6) {
             let place = self.place();
             let work = self.rolls.wide(1, 800);
-            let at = at + self.rolls.below(span);
             // Another client or another host with the same key is another matter.
             let caller = if self.rolls.percent(10) {
                 1 - caller

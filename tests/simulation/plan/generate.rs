@@ -20,6 +20,7 @@ impl Plan {
         let episodes = episodes(seed, &shape);
         let keys = Rolls::new(seed, "keys").weighted(&[(4, 1), (4, 2), (2, 3)]);
         let mut calls: Vec<Call> = super::calls::calls(seed, &shape, keys);
+        calls.extend(super::rushes::rushes(seed, &shape, keys, &episodes));
         calls.sort_by_key(|call| call.at);
         Self {
             seed,
@@ -38,14 +39,16 @@ impl Plan {
 fn episodes(seed: u64, shape: &Shape) -> Vec<Episode> {
     let mut rolls = Rolls::new(seed, "kinds");
     let mut kinds = Vec::new();
-    // One plan in fifteen has no faults at all: then everything must be right to the letter.
-    if !rolls.percent(7) {
-        let share = rolls.pick(&[10, 20, 35]);
+    // One plan in nine has no faults at all: then everything must be right to the letter.
+    if !rolls.percent(11) {
+        // Where everything goes wrong at once, nobody gets far enough to do harm.
+        let share = rolls.pick(&[2, 10, 20, 35]);
         for kind in Kind::ALL {
-            let chance = if kind.is_important(shape) {
-                share * 2 + 10
-            } else {
-                share
+            let chance = match kind {
+                // Without them such a shape is that of plain nodes.
+                Kind::Failback | Kind::Failover => 80,
+                _ if kind.is_important(shape) => share * 2 + 10,
+                _ => share,
             };
             if kind.may_be(shape) && rolls.percent(chance) {
                 kinds.push(kind);
@@ -61,6 +64,8 @@ fn episodes(seed: u64, shape: &Shape) -> Vec<Episode> {
             all.extend(kind.episode(shape, &mut rolls, at));
         }
     }
+    let together = super::episodes::together(shape, &mut Rolls::new(seed, "together"), &all);
+    all.extend(together);
     for episode in &mut all {
         // Everything ends with the plan.
         for (at, fault) in &mut episode.steps {
@@ -79,9 +84,9 @@ fn episodes(seed: u64, shape: &Shape) -> Vec<Episode> {
         episode.steps.sort_by_key(|(at, _)| *at);
     }
     if !shape.common.is_empty() {
-        late_ones = match rolls.below(3) {
+        late_ones = match rolls.below(5) {
             0 => super::episodes::late(shape, &mut rolls),
-            1 => super::episodes::common(shape, &mut rolls),
+            1..=3 => super::episodes::common(shape, &mut rolls),
             _ => Vec::new(),
         };
     }

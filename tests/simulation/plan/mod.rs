@@ -7,6 +7,7 @@ mod calls;
 mod episodes;
 mod generate;
 mod rolls;
+mod rushes;
 mod settings;
 mod text;
 

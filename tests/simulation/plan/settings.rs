@@ -35,15 +35,15 @@ enum Nodes {
 pub(super) fn shape(seed: u64, class: Class, length: u64) -> Shape {
     let mut rolls = Rolls::new(seed, "shape");
     let nodes = rolls.weighted(&[
-        (34, Nodes::Plain(3)),
-        (12, Nodes::Plain(5)),
+        (26, Nodes::Plain(3)),
+        (9, Nodes::Plain(5)),
         (5, Nodes::Plain(1)),
         (2, Nodes::Plain(7)),
-        (8, Nodes::Masking(4)),
+        (6, Nodes::Masking(4)),
         (2, Nodes::Masking(6)),
-        (14, Nodes::Replicas),
-        (16, Nodes::Sentinels),
-        (11, Nodes::Overlapping),
+        (17, Nodes::Replicas),
+        (26, Nodes::Sentinels),
+        (14, Nodes::Overlapping),
     ]);
     let topology = Topology {
         groups: groups(nodes, &mut rolls),
@@ -134,16 +134,16 @@ fn first_settings(nodes: Nodes, topology: &Topology, mask: u32, rolls: &mut Roll
         max_wait: rolls.pick(&[500, 1_500, 3_000]),
         max_hold: rolls.pick(&[2_000, 10_000, 60_000]),
         mask,
-        skew: Some(rolls.weighted(&[(4, 200), (3, 1_000), (3, 4_000)])),
+        skew: Some(rolls.weighted(&[(5, 200), (3, 1_000), (2, 4_000)])),
         keep: Some(rolls.weighted(&[(6, USUAL_KEEP), (2, 3_000)])),
         passes: rolls.pick(&[0, 1, 8, 32]),
-        pass_time: rolls.pick(&[50, 250, 1_000]),
+        pass_time: rolls.pick(&[50, 250, 1_000, 5_000]),
         bootstrap: nodes != Nodes::Overlapping && rolls.percent(75),
         lazy: false,
         replicas,
-        confirm: rolls.pick(&[200, 500, 1_000]),
+        confirm: rolls.pick(&[200, 500, 1_000, 2_000]),
         watchers: 3,
-        retention: rolls.weighted(&[(3, 3_600_000), (1, 3_000), (1, 1_500)]),
+        retention: rolls.weighted(&[(3, 3_600_000), (2, 4_000), (2, 3_000), (1, 1_500)]),
         waiters: rolls.weighted(&[(4, 64), (1, 2)]),
     }
 }
@@ -177,7 +177,7 @@ fn one_place(place: u32, nodes: Nodes, first: &Settings, rolls: &mut Rolls) -> P
     // A new version of the program has other settings.
     let mut next = own;
     next.bootstrap = false;
-    if is_mixed && rolls.percent(30) {
+    if is_mixed && rolls.percent(40) {
         next.ttl = rolls.pick(&[300, 700, next.max_ttl]);
         next.max_hold = rolls.pick(&[2_000, 10_000]).max(next.ttl);
     }
@@ -238,8 +238,8 @@ fn common(places: &[Place]) -> Vec<u32> {
 /// The dates of the processes: alike, apart as far as they were told, or wild.
 fn dates(places: &mut [Place], told: u64, rolls: &mut Rolls) -> Vec<Episode> {
     let most = match rolls.below(10) {
-        0..=3 => return Vec::new(),
-        4..=8 => told.saturating_sub(200) as i64,
+        0..=4 => return Vec::new(),
+        5..=8 => told.saturating_sub(200) as i64,
         _ => {
             // Records end by these clocks.
             for settings in places.iter_mut().flat_map(|place| &mut place.lives) {

@@ -220,6 +220,11 @@ pub(super) async fn shut(scene: &Arc<Scene>, process: ProcessId, shop: Shop, gra
     );
     if clean {
         look_for_owned(scene, process);
+    } else {
+        let all = scene.plan.all_settings();
+        let longest = all.map(|all| all.ttl.max(all.max_ttl)).max().unwrap_or(0);
+        let until = scene.world.millis() + longest + longest / 50 + 100;
+        scene.state().left_until = until;
     }
 }
 
@@ -233,7 +238,9 @@ fn look_for_owned(scene: &Scene, process: ProcessId) {
     };
     // Of a process that was alone, every lock is its own.
     let is_last = scene.is_over() && scene.state().shops.len() == 1;
-    for (host, ..) in scene.world.topology().hosts() {
+    // A replica learns of a release a moment after its master.
+    let mains: Vec<HostId> = scene.state().mains.values().copied().collect();
+    for host in mains {
         if !scene.world.is_up(host) {
             continue;
         }

@@ -44,6 +44,8 @@ pub(super) struct State {
     pub(super) paused: BTreeSet<u32>,
     /// When each lock was last seen on a server.
     pub(super) seen: BTreeMap<String, u64>,
+    /// Until when servers may have locks of processes that said, when they were shut down, that they leave some.
+    pub(super) left_until: u64,
     runs: u64,
     loans: u32,
     is_over: bool,

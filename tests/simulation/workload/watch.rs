@@ -92,9 +92,14 @@ fn look_at_locks(scene: &Scene) {
 /// Locks that nobody holds, each with its owner, and since when.
 type Orphans = BTreeMap<(HostId, String, String), u64>;
 
-/// Looks for locks on servers that no holder has. Those that were lent are left to expire at times.
+/// Looks for locks on servers that no holder has. Those that were lent are left to expire at times, and those of a
+/// shutdown that could not wait for them.
 fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
     let now = scene.world.millis();
+    if now < scene.state().left_until {
+        orphans.clear();
+        return;
+    }
     let held: BTreeSet<String> = {
         let state = scene.state();
         let holders = &state.history.holders;

@@ -121,10 +121,13 @@ pub(crate) enum Fault {
         host: HostId,
         keys: u32,
     },
-    /// Its eviction policy becomes `allkeys-random`, or `noeviction` again.
+    /// Its eviction policy becomes `allkeys-random`, or `volatile-random`, or `noeviction` again.
     EvictionPolicy {
         host: HostId,
         on: bool,
+        /// What never expires is kept.
+        #[serde(default)]
+        volatile: bool,
     },
     OutOfMemory {
         host: HostId,

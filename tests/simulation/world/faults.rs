@@ -38,6 +38,7 @@ impl State {
             | Fault::Failover { .. }
             | Fault::Redirect { .. } => self.apply_to_group(fault),
             Fault::Suspend { ms } => {
+                self.suspended += ms;
                 for process in self.processes.values() {
                     process.clock.jump(ms);
                 }
@@ -150,8 +151,12 @@ impl State {
             Fault::Evict { keys, .. } => {
                 at.server().evict(keys as usize, date);
             }
-            Fault::EvictionPolicy { on, .. } => {
-                let policy = if on { "allkeys-random" } else { "noeviction" };
+            Fault::EvictionPolicy { on, volatile, .. } => {
+                let policy = match (on, volatile) {
+                    (true, false) => "allkeys-random",
+                    (true, true) => "volatile-random",
+                    (false, _) => "noeviction",
+                };
                 at.server().set_policy(policy);
             }
             Fault::OutOfMemory { on, .. } => at.server().trouble().out_of_memory = on,

@@ -39,6 +39,8 @@ pub(super) struct State {
     /// Those that wait for a host or a pair should look again.
     pub(super) has_changed: bool,
     pub(super) panics: Vec<String>,
+    /// For how many milliseconds all machines have been suspended.
+    pub(super) suspended: u64,
     /// How many steps tasks have done since the time last went on.
     steps: (u64, u32),
     pub(super) next_task: u64,
@@ -71,6 +73,7 @@ impl State {
             to_start: Vec::new(),
             has_changed: false,
             panics: Vec::new(),
+            suspended: 0,
             steps: (0, 0),
             next_task: 0,
         };
@@ -127,6 +130,7 @@ impl State {
         let id = ProcessId { place, life };
         let uptime = Duration::from_secs(1_000 * (u64::from(place) + 1));
         let clock = Arc::new(SimClock::new(self.start, uptime));
+        clock.jump(self.suspended);
         self.processes
             .insert(id, Process::new(id, self.seed, clock));
         self.trace.note(Some(id), "starts");

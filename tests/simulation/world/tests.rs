@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, RngSeed};
 use tokio::time::{sleep, timeout};
+use tower_redlock::clock::Clock as _;
 use tower_redlock::{AcquireError, LockManager};
 
 use super::*;
@@ -191,6 +192,19 @@ fn what_is_held_up_arrives_when_the_pair_is_healed() {
         sleep(5_000 * MS).await;
         assert_eq!(notes.texts()[1], "released false, lost true");
         assert!(notes.texts().iter().filter(|text| *text == "holds").count() > 1);
+    });
+}
+
+#[test]
+fn a_process_that_starts_after_a_suspension_has_the_date_of_the_others() {
+    run(2, &Topology::plain(1), async |world| {
+        let notes = Notes::default();
+        holders(&world, &notes, 100 * MS);
+        world.start(0);
+        world.apply(&Fault::Suspend { ms: 5_000 });
+        world.start(1);
+        let date = |place| world.clock(world.living(place).unwrap()).unix_micros();
+        assert_eq!(date(0), date(1));
     });
 }
 

@@ -107,7 +107,11 @@ fn back_and_forth(servers: &[HostId], rolls: &mut Rolls, made: &mut Made) {
 
 /// The Sentinels of a group choose a master.
 fn fail_over(shape: &Shape, group: u32, servers: &[HostId], rolls: &mut Rolls, made: &mut Made) {
-    let to = rolls.pick(servers);
+    // Mostly a replica, for the master is what failed.
+    let to = match rolls.percent(70) {
+        true => rolls.pick(&servers[1..]),
+        false => rolls.pick(servers),
+    };
     if rolls.percent(40) {
         made.add(0, Fault::ReplicaCut { host: to, on: true });
     }
@@ -115,7 +119,7 @@ fn fail_over(shape: &Shape, group: u32, servers: &[HostId], rolls: &mut Rolls, m
     // The number of a failover is higher than that of every one before.
     let epoch = made.at;
     let (learn_ms, demote_ms) = if rolls.percent(70) {
-        let time = after + rolls.range(500, 7_000);
+        let time = after + rolls.range(500, 10_000);
         apart(shape, rolls, made, (group, to), time);
         // The old master learns of it when the network is whole again.
         (rolls.wide(5, 1_000), time - after + rolls.wide(1, 500))

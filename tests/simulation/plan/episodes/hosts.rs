@@ -112,15 +112,16 @@ pub(super) fn server(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Ma
             let unseen = shape.unseen.contains(&group) && rolls.percent(50);
             // By then each process that can reach it has seen that it may evict, and uses it no more.
             let after = if unseen { 0 } else { 2_700 };
-            made.add(0, Fault::EvictionPolicy { host, on: true });
-            for _ in 0..rolls.range(1, 3) {
-                let keys = rolls.wide(1, 200) as u32;
-                made.add(after + rolls.below(500), Fault::Evict { host, keys });
+            let volatile = rolls.percent(50);
+            let policy = |on| Fault::EvictionPolicy { host, on, volatile };
+            made.add(0, policy(true));
+            let most = rolls.pick(&[3, 20, 100]);
+            let time = rolls.range(300, 1_500);
+            for _ in 0..rolls.range(1, 6) {
+                let keys = rolls.wide(1, most) as u32;
+                made.add(after + rolls.below(time), Fault::Evict { host, keys });
             }
-            made.add(
-                after + rolls.range(501, 1_200),
-                Fault::EvictionPolicy { host, on: false },
-            );
+            made.add(after + time + rolls.range(1, 700), policy(false));
             made.loses(group, if unseen { Seen::No } else { Seen::Yes });
         }
         Kind::Full => {
@@ -132,7 +133,8 @@ pub(super) fn server(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Ma
         }
         Kind::Scribble => {
             let seed = rolls.below(1 << 32);
-            for group in rolls.some(&shape.groups(), 50) {
+            let share = rolls.pick(&[40, 100]);
+            for group in rolls.some(&shape.groups(), share) {
                 let host = shape.topology.master(group as usize);
                 made.add(rolls.below(50), Fault::Scribble { host, seed });
             }
@@ -184,8 +186,8 @@ pub(in crate::plan) fn common(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> 
         made.done()
     };
     let mut all = Vec::new();
-    for _ in 0..rolls.range(1, 4) {
-        all.push(one(rolls.range(3_000, shape.length.saturating_sub(700))));
+    for _ in 0..rolls.range(1, 6) {
+        all.push(one(rolls.range(2_500, shape.length.saturating_sub(700))));
     }
     all
 }

@@ -11,7 +11,7 @@ use super::{Class, Episode, Seen};
 use crate::world::Fault;
 
 pub(super) use self::hosts::common;
-pub(super) use self::network::late;
+pub(super) use self::network::{late, together};
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,13 +42,14 @@ pub(super) enum Kind {
     Pause,
     Kill,
     Dates,
+    Rollout,
     Jitter,
     Suspend,
     Majority,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 29] = [
+    pub(super) const ALL: [Self; 30] = [
         Self::Slow,
         Self::Cut,
         Self::Partition,
@@ -75,6 +76,7 @@ impl Kind {
         Self::Pause,
         Self::Kill,
         Self::Dates,
+        Self::Rollout,
         Self::Jitter,
         Self::Suspend,
         Self::Majority,
@@ -108,6 +110,7 @@ impl Kind {
             Self::Pause => "pause",
             Self::Kill => "kill",
             Self::Dates => "date steps",
+            Self::Rollout => "rollout",
             Self::Jitter => "jitter",
             Self::Suspend => "suspend",
             Self::Majority => "majority",
@@ -146,13 +149,7 @@ impl Kind {
     /// Whether plans of this shape are made for it.
     pub(super) fn is_important(self, shape: &Shape) -> bool {
         match self {
-            Self::Flaky
-            | Self::Lopsided
-            | Self::Forget
-            | Self::OldData
-            | Self::Evict
-            | Self::Failback
-            | Self::Failover => true,
+            Self::Flaky | Self::Lopsided | Self::Forget | Self::OldData | Self::Evict => true,
             Self::StepAhead => shape.class == Class::Within,
             _ => false,
         }
@@ -178,7 +175,7 @@ impl Kind {
             Self::Lag | Self::Failback | Self::Failover => {
                 groups::replicas(self, shape, rolls, &mut made);
             }
-            Self::Pause | Self::Kill | Self::Jitter | Self::Suspend => {
+            Self::Pause | Self::Kill | Self::Rollout | Self::Jitter | Self::Suspend => {
                 places::processes(self, shape, rolls, &mut made);
             }
             Self::Majority => return hosts::majority(shape, rolls, at),

@@ -148,9 +148,13 @@ pub(super) fn apart(
     let (group, to) = new;
     let servers = shape.topology.servers(group as usize);
     let places = shape.places();
-    let sides: Vec<bool> = places.iter().map(|_| rolls.percent(50)).collect();
+    // There are processes on both sides.
+    let turn = rolls.percent(50);
+    let mut sides: Vec<bool> = places.iter().map(|_| rolls.percent(50)).collect();
+    sides[0] = turn;
+    sides[1] = !turn;
     let mut left_behind = rolls.below(4);
-    let is_halved = rolls.percent(50);
+    let is_halved = rolls.percent(65);
     for host in shape.hosts() {
         let side = if shape.group(host) != group {
             match is_halved {
@@ -176,6 +180,43 @@ pub(super) fn apart(
             }
         }
     }
+}
+
+/// What fails seldom fails alone: about when something else goes wrong, a process is cut off from some other host.
+pub(in crate::plan) fn together(
+    shape: &Shape,
+    rolls: &mut Rolls,
+    others: &[Episode],
+) -> Vec<Episode> {
+    let chance = rolls.pick(&[0, 20, 60]);
+    let hosts = shape.hosts();
+    let mut all = Vec::new();
+    for other in others.iter().filter(|other| other.loses.is_some()) {
+        if !rolls.percent(chance) {
+            continue;
+        }
+        let began = other.steps.first().map_or(QUIET, |(at, _)| *at);
+        let before = rolls.wide(1, 3_000);
+        for process in rolls.some(&shape.places(), 40) {
+            let elsewhere =
+                |host: &&HostId| other.loses.is_none_or(|(g, _)| shape.group(**host) != g);
+            let elsewhere: Vec<HostId> = hosts.iter().filter(elsewhere).copied().collect();
+            if elsewhere.is_empty() {
+                continue;
+            }
+            let host = rolls.pick(&elsewhere);
+            let mut made = Made::new("together", began.saturating_sub(before).max(QUIET));
+            for fault in cut(process, host, rolls) {
+                made.add(0, fault);
+            }
+            made.add(
+                before + rolls.wide(300, 7_000),
+                Fault::Heal { process, host },
+            );
+            all.push(made.done());
+        }
+    }
+    all
 }
 
 /// Through the whole plan, each process is cut off now from these hosts, now from those.

@@ -16,6 +16,15 @@ pub(super) fn processes(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut
             made.add(0, Fault::Kill { process });
             made.add(rolls.wide(5, 3_000), Fault::Start { process });
         }
+        Kind::Rollout => {
+            // A new version: one process after the other is replaced.
+            let gap = rolls.wide(100, 2_000);
+            for (index, process) in shape.places().into_iter().enumerate() {
+                let after = gap * index as u64;
+                made.add(after, Fault::Kill { process });
+                made.add(after + rolls.wide(5, 800), Fault::Start { process });
+            }
+        }
         Kind::Jitter => {
             let (permille, max_ms) = (rolls.range(5, 100) as u32, rolls.wide(1, 20));
             made.add(

@@ -1,0 +1,60 @@
+//! A lock is extended while it is held: it does not end by itself before `max_hold`.
+//!
+//! That is, where nothing is wrong with servers, processes and the network. A borrower's lock is its lender's, who may
+//! be gone.
+
+use super::{History, Terms, Violation, named};
+use crate::workload::history::{Event, What};
+
+const PROMISE: &str = "a lock is extended while it is held";
+
+pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
+    if !terms.calm || !terms.agreed {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for Event { at, what } in &history.events {
+        if let What::Told { holder, reason, .. } = what
+            && reason == "Expired"
+            && history.holders[*holder].loan.is_none()
+        {
+            found.push(Violation {
+                promise: PROMISE,
+                at_ms: *at,
+                text: named(history, *holder),
+            });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hand::{history, holder};
+    use super::*;
+
+    #[test]
+    fn a_lock_that_ends_while_nothing_is_wrong_is_found() {
+        let count = |reason: &str, loan, terms: &Terms| {
+            let mut holder = holder(0, "a", 1, 10);
+            holder.loan = loan;
+            let told = What::Told {
+                holder: 0,
+                reason: reason.to_owned(),
+                left: 10,
+            };
+            check(&history(&[holder], &[(90, told)]), terms).len()
+        };
+        let strict = Terms::strict();
+        assert_eq!(count("Expired", None, &strict), 1);
+        assert_eq!(count("Expired", Some(1), &strict), 0);
+        for other in ["MaxHold", "Shutdown"] {
+            assert_eq!(count(other, None, &strict), 0);
+        }
+        let troubled = Terms {
+            calm: false,
+            ..strict
+        };
+        assert_eq!(count("Expired", None, &troubled), 0);
+    }
+}
