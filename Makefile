@@ -2,7 +2,8 @@
 #
 #   make test     everything that can fail, on real servers
 #   make sim      SEEDS=500 fresh worlds of the simulator, or those from SEED=.. on; PLAN=file runs one plan again
-#   make mutants  each known defect, switched on, with the test that finds it; REDLOCK_MUTANTS=all for slower tests, too
+#   make mutants  each known defect, switched on, with the test that finds it; MUTANTS=all for slower tests, too, or
+#                 MUTANTS=NoDrift for one of them, or several (MUTANTS=NoDrift,NoQuarantine)
 #   make soak     faults under load: chaos for thirty minutes instead of two, 100 000 locks instead of 10 000, 500
 #                 duplicates of a request 20 times instead of once; prints what it counted. Then `make every-server`
 #   make every-server   the suites with servers, on Redis 6.2, 7.0, 8.0, 8.6 and Valkey 8.1, 9.1; prints a table
@@ -39,7 +40,7 @@ BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 all: lint doc test
 
 help:
-	@sed -n "s/^#   make/  make/p" Makefile
+	@sed -n '/^#   make test/,/^$$/s/^# \{0,1\}//p' Makefile
 
 servers: usual-servers
 	@tests/support/servers.sh
@@ -141,7 +142,15 @@ CARGO_FUZZ := $(CARGO) fuzz run --fuzz-dir $(FUZZ) --target-dir target/fuzz -s n
 
 fuzz corpus: export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 fuzz: cargo-fuzz
-	@wrong=; for target in $(TARGETS); do \
+	@case "$(RUNS)" in ''|*[!0-9]*|0) echo "RUNS=$(RUNS) is not how many inputs to try" >&2; exit 2;; esac; \
+	for target in $(TARGETS); do \
+		grep -q "^name = \"$$target\"$$" $(FUZZ)/Cargo.toml || { \
+			echo "TARGETS=$$target is none of: $$(sed -n 's/^name = "\([a-z_]*\)"$$/\1/p' $(FUZZ)/Cargo.toml | xargs)" >&2; \
+			exit 2; \
+		}; \
+	done; \
+	echo "building; the first time takes some minutes"; \
+	wrong=; for target in $(TARGETS); do \
 		mkdir -p $(FUZZED)/$$target target/fuzz/log; \
 		echo "== $$target"; \
 		$(CARGO_FUZZ) $$target $(FUZZED)/$$target tests/fuzz/corpus/$$target -- -runs=$(RUNS) -timeout=10 \
@@ -165,6 +174,7 @@ cargo-fuzz:
 # In the build of the simulator: in no other does the code have the places where a defect can be switched on.
 mutants: export RUSTFLAGS := $(RUSTFLAGS) $(SIM_FLAGS)
 mutants: export CARGO_TARGET_DIR := $(SIM_TARGET)
+mutants: export REDLOCK_MUTANTS := $(MUTANTS)
 mutants: usual-servers
 	$(CARGO) test --profile simulation --all-features --test mutants -- --nocapture --test-threads 1
 

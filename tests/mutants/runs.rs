@@ -75,15 +75,40 @@ async fn run_all(runs: Vec<(String, Killer)>) -> Vec<String> {
     tasks.join_all().await.into_iter().flatten().collect()
 }
 
-/// Also the slower tests on servers, if `REDLOCK_MUTANTS` is `all`.
+/// What `REDLOCK_MUTANTS` chooses: nothing, `all`, or the names of defects with commas in between.
+struct Choice {
+    rows: Vec<Row>,
+    /// Whether the slower tests on servers run, too.
+    is_whole: bool,
+}
+
+impl Choice {
+    fn of_env() -> Self {
+        let chosen = std::env::var("REDLOCK_MUTANTS").unwrap_or_default();
+        let (mut rows, names) = (Row::all(), chosen.split(',').map(str::trim));
+        let names: Vec<&str> = names.filter(|name| !["", "all"].contains(name)).collect();
+        for name in &names {
+            let known = rows.iter().any(|row| row.defect.name == *name);
+            let all: Vec<&str> = rows.iter().map(|row| &*row.defect.name).collect();
+            assert!(
+                known,
+                "`{name}` is neither `all` nor one of {}",
+                all.join(", ")
+            );
+        }
+        rows.retain(|row| names.is_empty() || names.contains(&&*row.defect.name));
+        let is_whole = chosen == "all" || !names.is_empty();
+        Self { rows, is_whole }
+    }
+}
+
 #[tokio::test]
 async fn every_defect_is_found_by_its_tests() {
-    let is_whole = std::env::var("REDLOCK_MUTANTS").is_ok_and(|which| which == "all");
+    let Choice { rows, is_whole } = Choice::of_env();
     let killers = |row: &Row| -> Vec<Killer> {
         let tests = if is_whole { 2 } else { 1 };
         row.killers().take(tests).cloned().collect()
     };
-    let rows = Row::all();
     let name = |row: &Row| row.defect.name.clone();
     let with = rows
         .iter()
