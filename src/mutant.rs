@@ -63,6 +63,8 @@ mutants! {
     ForeignNodeCostsAVote,
     /// A list of nodes grants locks before each of its nodes has accepted it. (6a70985)
     ListNeedsNoAcceptance,
+    /// A node that has forgotten the processes with another list that it served lets ours go on at once.
+    ReclaimedAtOnce,
     /// What is agreed on does not say in which format nodes are written. (6a70985)
     FormatNotAgreed,
     /// A process without the restart guard agrees to nothing. (6a70985)

@@ -106,6 +106,33 @@ async fn a_list_one_node_of_which_was_never_reached_grants_nothing() {
     never_both(&old, &locks, 2 * TTL).await;
 }
 
+/// Both lists are complete by then, so that each could go on at once.
+#[tokio::test(start_paused = true)]
+async fn who_gets_a_node_back_from_another_list_waits_until_that_must_have_noticed() {
+    let nodes = nodes(5);
+    let (old, new) = lists(&nodes);
+    let (old_link, new_link) = (&old.0[2], &new.0[0]);
+    let hour = Duration::from_secs(3_600);
+    let old_locks = old.builder().max_hold(hour).connect().await.unwrap();
+    let new_locks = new.builder().max_hold(hour).lazy().unwrap();
+    sleep(2 * SECOND).await;
+    let (mut one, mut other) = ((&old_locks, old_link), (&new_locks, new_link));
+    let mut held = one.0.try_acquire("k").await.unwrap();
+    for turn in 0..4 {
+        // It forgets, and the first to look at it is of the other list.
+        one.1.cut();
+        nodes[2].forget();
+        sleep(1_200 * MS).await;
+        one.1.mend();
+        assert!(foreign(other.0).is_empty(), "turn {turn}");
+        never_both_after(one.0, other.0, Some(held), 6 * TTL).await;
+        grants(other.0).await;
+        refusal(one.0).await;
+        (one, other) = (other, one);
+        held = one.0.try_acquire("k").await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_two_lists_that_share_a_node_which_forgets_only_one_goes_on() {
     // Whoever is the first to look at it then: each looks every second.

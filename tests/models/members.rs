@@ -4,11 +4,11 @@
 //! one process stands for all of a list. A node belongs to whoever comes first. A process takes its list for complete
 //! once each of its nodes has accepted it, and not before that begins the wait after which it promotes them; a node
 //! that has voted under the list, or votes, proves that. A process that finds one of its nodes to belong to others
-//! grants and extends nothing while it does.
+//! grants and extends nothing while it does, nor, if the node forgets that, before its quarantine is over.
 //!
 //! Any process may be cut off from any of its nodes, all the time. Two runs: in one, no node forgets, and the node in
-//! common can be among those cut off. In the other it can be reached, is asked in every tick, and forgets once whom it
-//! belonged to: so the second list can take it over while the first has locks.
+//! common can be among those cut off. In the other it can be reached, is asked in every tick, and forgets twice whom it
+//! belonged to: so the second list can take it over while the first has locks, and the first can take it back.
 //!
 //! Bounds: one lock; a ttl of two ticks; clocks may differ by one tick, as much as may pass between two questions to a
 //! node. Abstracted: a command runs and is answered in one step; there is no drift; what a process reads of the other
@@ -34,7 +34,7 @@ const TTL: u8 = 2;
 /// By how much clocks may differ, in ticks: as much as there may be between two questions to a node.
 const SKEW: u8 = 1;
 /// The longest wait.
-const LONGEST: u8 = TTL + 2 * SKEW;
+const LONGEST: u8 = TTL + 3 * SKEW;
 
 /// A rule that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +44,16 @@ enum Mutant {
     ForeignNodeCostsAVote,
     /// The wait counts from when a node was seen, though others had not accepted the list by then.
     WaitsBeforeAllAccept,
+    /// Who finds that a node of others has forgotten them goes on at once.
+    ReclaimedAtOnce,
 }
 
 #[derive(Clone, Debug)]
 struct Lists {
-    /// Whether the node in common may be cut off; if not, it forgets once.
+    /// Whether the node in common may be cut off; if not, it forgets twice.
     cut: bool,
+    /// It forgets once only, and a node that was of others is not waited for: then the wait for the whole list does.
+    once: bool,
     mutant: Option<Mutant>,
     /// Whether each state is followed until a list grants the lock.
     recovers: bool,
@@ -89,13 +93,15 @@ struct Process {
     holds: bool,
     /// It has asked the node in common in this tick.
     asked: bool,
+    /// The node in common belonged to others, and has forgotten that.
+    reclaims: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 struct State {
     nodes: [Node; NODES],
     processes: [Process; 2],
-    forgot: bool,
+    forgot: u8,
 }
 
 /// A step of a process, at the node of that place in its list.
@@ -120,7 +126,7 @@ impl Process {
         self.cut & (1 << place) == 0
     }
 
-    fn is_blocked(&self) -> bool {
+    fn is_foreign(&self) -> bool {
         self.known.contains(&Known::Foreign)
     }
 
@@ -134,12 +140,24 @@ impl Lists {
         self.mutant == Some(mutant)
     }
 
+    fn is_foreign(&self, process: &Process) -> bool {
+        process.is_foreign() && !self.is(Mutant::ForeignNodeCostsAVote)
+    }
+
     fn is_blocked(&self, process: &Process) -> bool {
-        process.is_blocked() && !self.is(Mutant::ForeignNodeCostsAVote)
+        let reclaims = process.reclaims && !self.once && !self.is(Mutant::ReclaimedAtOnce);
+        self.is_foreign(process) || reclaims && !self.is(Mutant::ForeignNodeCostsAVote)
     }
 
     /// Stores what a node said of itself, and judges the list as a whole.
-    fn learn(&self, process: &mut Process, place: usize, known: Known) {
+    fn learn(&self, process: &mut Process, (which, place): (usize, usize), known: Known) {
+        // Only the node in common can have been of others.
+        let is_common = place == COMMON_PLACES[which];
+        match (process.known[place], known) {
+            (Known::Foreign, Known::Waits(_)) => process.reclaims = true,
+            (_, Known::Foreign | Known::Votes) if is_common => process.reclaims = false,
+            _ => {}
+        }
         process.known[place] = known;
         let accepts = |it: &&Known| matches!(it, Known::Votes | Known::Waits(_));
         let accepted = process.known.iter().filter(accepts).count();
@@ -171,11 +189,11 @@ impl Lists {
             Known::Waits(waited) => Known::Waits(waited),
             _ => Known::Waits(0),
         };
-        self.learn(process, place, known);
+        self.learn(process, (which, place), known);
     }
 
     /// How long a quarantine must be, by what the other nodes reply, and whether one of them votes.
-    fn wait(state: &State, which: usize, place: usize) -> Option<(u8, bool)> {
+    fn wait(&self, state: &State, which: usize, place: usize) -> Option<(u8, bool)> {
         let process = &state.processes[which];
         let mut census = Census {
             intact: 0,
@@ -196,7 +214,10 @@ impl Lists {
         };
         // Whole ticks: without the two milliseconds of drift.
         let wait = rule.wait(census)?.time.as_secs() as u8;
-        Some((wait, census.intact > 0))
+        // Until the others have asked it once more.
+        let reclaims = process.reclaims && !self.once && place == COMMON_PLACES[which];
+        let notice = u8::from(reclaims) * SKEW;
+        Some((wait + notice, census.intact > 0))
     }
 
     fn promotes(&self, state: &State, which: usize, place: usize) -> bool {
@@ -206,7 +227,7 @@ impl Lists {
             return false;
         };
         let ours = usize::from(node.list) == which + 1 && !node.votes;
-        let Some((wait, votes)) = Self::wait(state, which, place) else {
+        let Some((wait, votes)) = self.wait(state, which, place) else {
             return false;
         };
         let since = match process.complete {
@@ -215,7 +236,7 @@ impl Lists {
             Some(_) if self.is(Mutant::WaitsBeforeAllAccept) => waited,
             Some(complete) => complete.min(waited),
         };
-        ours && process.reaches(place) && !self.is_blocked(process) && since >= wait
+        ours && process.reaches(place) && !self.is_foreign(process) && since >= wait
     }
 
     fn of_process(&self, state: &State, which: usize, actions: &mut Vec<Action>) {
@@ -336,7 +357,7 @@ impl Model for Lists {
         for which in 0..2 {
             self.of_process(state, which, actions);
         }
-        if !self.cut && !state.forgot && state.nodes[COMMON].list != 0 {
+        if !self.cut && state.forgot < 2 - u8::from(self.once) && state.nodes[COMMON].list != 0 {
             actions.push(Action::Forget);
         }
     }
@@ -349,7 +370,7 @@ impl Model for Lists {
             Action::Promote(which, place) => {
                 let node = &mut state.nodes[LISTS[which][place]];
                 (node.votes, node.accepted) = (true, true);
-                self.learn(&mut state.processes[which], place, Known::Votes);
+                self.learn(&mut state.processes[which], (which, place), Known::Votes);
             }
             Action::Grant(which, place) | Action::Extend(which, place) => {
                 let node = &mut state.nodes[LISTS[which][place]];
@@ -359,7 +380,7 @@ impl Model for Lists {
             Action::Hold(which) => state.processes[which].holds = true,
             Action::Leave(which) => Self::end(&mut state, which),
             Action::Forget => {
-                state.forgot = true;
+                state.forgot += 1;
                 state.nodes[COMMON] = Node::default();
                 // Whoever asks next sees another quarantine, and waits anew.
                 for (process, place) in state.processes.iter_mut().zip(COMMON_PLACES) {
@@ -385,14 +406,15 @@ impl Model for Lists {
                 state.processes[1].holds
             }),
             Property::<Self>::sometimes("a list is refused for the other", |_, state| {
-                state.processes[0].holds && state.processes[1].is_blocked()
+                state.processes[0].holds && state.processes[1].is_foreign()
             }),
         ];
         if !self.cut {
             properties.push(Property::<Self>::sometimes(
                 "the other list takes over",
                 |_, state| {
-                    state.processes[1].holds && state.processes[0].is_blocked() && state.forgot
+                    let taken = state.processes[0].is_foreign() && state.forgot > 0;
+                    state.processes[1].holds && taken
                 },
             ));
         }
@@ -441,12 +463,19 @@ const GRANTED_AGAIN: &str = "a list grants again once the other was given up";
 /// Either process may be cut off from the node in common.
 const CUT: Lists = Lists {
     cut: true,
+    once: false,
     mutant: None,
     recovers: false,
 };
 
 /// The node in common can be reached, and forgets.
 const FORGETFUL: Lists = Lists { cut: false, ..CUT };
+
+/// The same, once.
+const ONCE: Lists = Lists {
+    once: true,
+    ..FORGETFUL
+};
 
 fn assert_needed(mutant: Mutant, model: &Lists) {
     let mutant = Lists {
@@ -464,6 +493,7 @@ fn one_list_grants_at_a_time() {
 #[test]
 fn one_list_grants_at_a_time_though_the_node_in_common_forgets() {
     assert_holds("members, forgetful", FORGETFUL);
+    assert_holds("members, forgetful once", ONCE);
 }
 
 #[test]
@@ -486,6 +516,11 @@ fn a_node_of_others_must_stop_all_grants() {
 }
 
 #[test]
+fn a_node_that_was_of_others_must_be_waited_for() {
+    assert_needed(Mutant::ReclaimedAtOnce, &FORGETFUL);
+}
+
+#[test]
 fn the_wait_must_not_count_before_all_have_accepted() {
-    assert_needed(Mutant::WaitsBeforeAllAccept, &FORGETFUL);
+    assert_needed(Mutant::WaitsBeforeAllAccept, &ONCE);
 }

@@ -57,9 +57,11 @@ use std::time::Duration;
 ///
 /// An overlap of two lists is hidden by a node that they share and that one of them cannot reach, or that has come back
 /// empty, for the process that is first. Neither list grants anything through it unless it accepted that list before,
-/// and processes that can reach it check every second; but processes that were granted locks before, and cannot reach
-/// it, do not learn that it belongs to others now. If the ttl of the others is shorter than theirs, both can hold a
-/// lock meanwhile.
+/// and processes that can reach it check every second. A process that knew it for a node of others goes on only when
+/// its quarantine is over, which lasts longer than they need to notice. But processes that were granted locks before,
+/// and cannot reach it, do not learn that it belongs to others now; and a process that starts just then does not know
+/// of others. If the ttl of the others is shorter than theirs, or within the next second, both can hold a lock
+/// meanwhile.
 ///
 /// # What it does not see
 ///

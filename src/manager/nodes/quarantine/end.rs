@@ -25,7 +25,7 @@ pub(crate) async fn try_promote(
 ) -> Duration {
     set.voting
         .set(index, State::Quarantined(quarantine.clone()));
-    if set.voting.is_blocked() {
+    if set.voting.serves_others() {
         return IDLE;
     }
     // Where none votes yet, all are promoted together. Otherwise, when too few of them vote already, the next would

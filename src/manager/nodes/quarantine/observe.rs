@@ -140,8 +140,12 @@ fn duration(
     let settle = settle.filter(|settle| !settle.is_zero());
     let settle = settle.filter(|_| !mutant::is(Mutant::FailoverNotSettled));
     let settle = settle.map(|settle| settle.saturating_add(set.terms.drift.of(settle)));
+    // Those whom it served before ask it every second, and go on until they have its answer.
+    let notice = set.voting.is_reclaimed(index);
+    let notice = notice.then(|| 2 * IDLE + set.node_timeout);
+    let more = settle.unwrap_or_default() + notice.unwrap_or_default();
     Some(Wait {
-        time: wait.time.saturating_add(settle.unwrap_or_default()),
+        time: wait.time.saturating_add(more),
         ..wait
     })
 }

@@ -52,6 +52,8 @@ struct Known {
     forgot: bool,
     // The configs that ours has replaced there.
     replaced: Vec<String>,
+    // It served processes with another list, has forgotten them, and does not vote yet. They may not have noticed.
+    reclaimed: bool,
     // It was asked whether it votes, whether or not it answered.
     asked: bool,
     // It has answered that.
@@ -210,9 +212,19 @@ impl VotingStatuses {
     /// Stores what is known of `node`; returns what was known before.
     pub(crate) fn set(&self, node: usize, state: State) -> State {
         let before = self.known(node).map_or(State::Unknown, |mut known| {
-            if matches!(state, State::Foreign(_)) {
-                known.accepted = false;
-                known.replaced.clear();
+            match (&known.state, &state) {
+                (_, State::Foreign(_)) => {
+                    known.accepted = false;
+                    known.replaced.clear();
+                    known.reclaimed = false;
+                }
+                (State::Foreign(others), State::Quarantined(_)) => {
+                    let told = others.digest.as_ref();
+                    known.reclaimed = !told.is_some_and(|it| known.replaced.contains(it))
+                        && !mutant::is(Mutant::ReclaimedAtOnce);
+                }
+                (_, State::Voting) => known.reclaimed = false,
+                _ => {}
             }
             std::mem::replace(&mut known.state, state)
         });
@@ -346,12 +358,25 @@ impl VotingStatuses {
                 let before = digest.is_some_and(|digest| replaced.contains(digest));
                 (!before || foreign.replaces_ours).then(|| (node, foreign.error()))
             }
+            _ if known.reclaimed => Some((node, reclaimed())),
             _ => None,
         };
         self.all_known().enumerate().filter_map(blocks).collect()
     }
 
-    /// Whether nothing may be granted or extended, because a node serves processes with another list.
+    /// Whether `node` has forgotten that it served processes with another list, and does not vote yet.
+    pub(crate) fn is_reclaimed(&self, node: usize) -> bool {
+        self.known(node).is_some_and(|known| known.reclaimed)
+    }
+
+    /// Whether a node serves processes with another list now, so that none of ours may be promoted.
+    pub(crate) fn serves_others(&self) -> bool {
+        let foreign = |(node, _): &(usize, _)| matches!(self.get(*node), State::Foreign(_));
+        self.is_blocked() && self.blocking().iter().any(foreign)
+    }
+
+    /// Whether nothing may be granted or extended, because a node serves processes with another list, or did until it
+    /// forgot them, and they may go on until its quarantine is over.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::Acquire) && !mutant::is(Mutant::ForeignNodeCostsAVote)
     }
@@ -473,4 +498,12 @@ impl VotingStatuses {
             _ => false,
         })
     }
+}
+
+/// Why a node that has forgotten the processes that it served keeps ours from going on.
+fn reclaimed() -> NodeError {
+    NodeError::new(
+        NodeErrorKind::Foreign,
+        "it served processes with another list and has forgotten them; nothing is granted until they must have noticed",
+    )
 }
