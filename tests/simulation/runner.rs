@@ -249,7 +249,8 @@ fn no_seed_breaks_a_promise() {
     }
     let first = told("REDLOCK_SIM_SEED", fresh_seed());
     let count = told("REDLOCK_SIM_SEEDS", 20);
-    println!("\nsimulation: {count} seeds from {first}");
+    let seeds = counted(usize::try_from(count).unwrap_or(usize::MAX), "seed");
+    println!("\nsimulation: {seeds} from {first}");
     let begin = Instant::now();
     let (ran, failed) = run_seeds(first, count, told("REDLOCK_SIM_FAILURES", 3));
     let span = begin.elapsed().as_secs_f64();

@@ -376,6 +376,15 @@ mod tests {
     }
 
     #[test]
+    fn the_plan_of_the_readme_is_one() {
+        let readme = include_str!("../../README.md");
+        let (_, from) = readme.split_once("```text\n# What it is").unwrap();
+        let (plan, _) = from.split_once("```").unwrap();
+        let plan: Plan = format!("# {plan}").parse().unwrap();
+        assert_eq!((plan.calls.len(), plan.faults().count()), (1, 1));
+    }
+
+    #[test]
     fn fields_that_are_unknown_or_missing_are_refused() {
         let unknown = |from, to| {
             let why = why_not(from, to);
