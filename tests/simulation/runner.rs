@@ -45,7 +45,7 @@ fn runtime(seed: u64) -> Runtime {
         .expect("a runtime without I/O needs nothing")
 }
 
-/// Panics with the names of all defects if one is to be switched on that there is not: any question for the defect does.
+/// Panics with the names of all defects if one is to be switched on that there is not: any question for it does.
 fn check_defect() {
     let node = RedisNode::builder("redis://g0").build();
     let _ = node.expect("a node").agreed();

@@ -1,7 +1,7 @@
 //! [`Plan`]: everything that happens in one world, as a function of a seed: servers, processes, faults and calls.
 //!
-//! A plan is text that can be read, edited and run again (`text`, `read`). It is made by weighted choices (`generate`), each
-//! seed from a random subset of all kinds of faults, topologies and settings, so that rare combinations come up.
+//! A plan is text that can be read, edited and run again (`text`, `read`). It is made by weighted choices (`generate`),
+//! each seed from a random subset of all kinds of faults, topologies and settings, so that rare combinations come up.
 
 mod calls;
 mod episodes;
