@@ -15,9 +15,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::runtime::{Builder, RngSeed, Runtime};
 use tokio::time::timeout;
+use tower_redlock::node::Node;
+use tower_redlock::node::redis::RedisNode;
 
 use crate::checkers::Violation;
-use crate::plan::Plan;
+use crate::plan::{Plan, counted};
 use crate::shrink;
 use crate::workload;
 use crate::world::World;
@@ -43,8 +45,30 @@ fn runtime(seed: u64) -> Runtime {
         .expect("a runtime without I/O needs nothing")
 }
 
+/// Panics with the names of all defects if one is to be switched on that there is not: any question for it does.
+fn check_defect() {
+    let node = RedisNode::builder("redis://g0").build();
+    let _ = node.expect("a node").agreed();
+}
+
+/// Says which defect is switched on, if one is.
+fn tell_defect() {
+    check_defect();
+    if let Some(mutant) = mutant() {
+        println!("with the defect {mutant}");
+    }
+}
+
+/// The defect that is switched on, if one is.
+fn mutant() -> Option<String> {
+    env::var("REDLOCK_MUTANT")
+        .ok()
+        .filter(|mutant| !mutant.is_empty())
+}
+
 /// Runs a plan in a world of its own. If it is wordy, the trace shows all commands.
 pub(crate) fn run_plan(plan: &Plan, is_wordy: bool) -> Outcome {
+    check_defect();
     let runtime = runtime(plan.seed);
     let (world, installed) = {
         let _inside = runtime.enter();
@@ -118,21 +142,34 @@ fn folder() -> PathBuf {
 
 /// `make sim`, with the defect that is switched on, if one is.
 fn command(what: &str) -> String {
-    match env::var("REDLOCK_MUTANT") {
-        Ok(mutant) if !mutant.is_empty() => format!("REDLOCK_MUTANT={mutant} make sim {what}"),
-        _ => format!("make sim {what}"),
+    match mutant() {
+        Some(mutant) => format!("REDLOCK_MUTANT={mutant} make sim {what}"),
+        None => format!("make sim {what}"),
     }
+}
+
+/// Violations, one on each line.
+fn listed(violations: &[Violation]) -> String {
+    let lines = violations
+        .iter()
+        .map(|violation| format!("  {violation}\n"));
+    lines.collect()
+}
+
+/// A plan in numbers.
+fn size(plan: &Plan) -> String {
+    let processes = counted(plan.processes.len(), "process");
+    let calls = counted(plan.calls.len(), "call");
+    let faults = counted(plan.faults().count(), "fault");
+    format!("{processes}, {calls}, {faults}")
 }
 
 /// Tells of a plan that failed, with fewer faults if that fails, too.
 fn report(plan: &Plan, violations: &[Violation]) -> String {
     let seed = plan.seed;
-    let all = violations
-        .iter()
-        .map(|violation| format!("  {violation}\n"));
     let mut text = format!(
         "\nseed {seed} breaks a promise:\n{}replay: {}\n",
-        all.collect::<String>(),
+        listed(violations),
         command(&format!("SEEDS=1 SEED={seed}"))
     );
     if told("REDLOCK_SIM_SHRINK", 1) == 0 {
@@ -158,9 +195,7 @@ fn report(plan: &Plan, violations: &[Violation]) -> String {
         small.to_string().lines().count()
     ));
     text.push_str(&format!("what happened:\n{}\n", outcome.trace.join("\n")));
-    for violation in &outcome.violations {
-        text.push_str(&format!("  {violation}\n"));
-    }
+    text.push_str(&listed(&outcome.violations));
     let replay = command(&format!("PLAN={file}"));
     text.push_str(&format!("replay the shrunk plan: {replay}\n"));
     text.push_str(&format!("with all commands: {long}\n"));
@@ -185,6 +220,9 @@ fn run_seeds(first: u64, count: u64, most_failures: usize) -> (u64, usize) {
             if is_wordy {
                 println!("{plan}{}", outcome.trace.join("\n"));
             }
+            if count == 1 {
+                println!("trace {:016x}", outcome.hash);
+            }
             if !outcome.violations.is_empty() {
                 if let Ok(mut failed) = failed.lock() {
                     failed.push(plan.seed);
@@ -205,12 +243,14 @@ fn run_seeds(first: u64, count: u64, most_failures: usize) -> (u64, usize) {
 
 #[test]
 fn no_seed_breaks_a_promise() {
+    tell_defect();
     if let Ok(path) = env::var("REDLOCK_SIM_PLAN") {
         return replay(Path::new(&path));
     }
     let first = told("REDLOCK_SIM_SEED", fresh_seed());
     let count = told("REDLOCK_SIM_SEEDS", 20);
-    println!("\nsimulation: {count} seeds from {first}");
+    let seeds = counted(usize::try_from(count).unwrap_or(usize::MAX), "seed");
+    println!("\nsimulation: {seeds} from {first}");
     let begin = Instant::now();
     let (ran, failed) = run_seeds(first, count, told("REDLOCK_SIM_FAILURES", 3));
     let span = begin.elapsed().as_secs_f64();
@@ -222,7 +262,7 @@ fn no_seed_breaks_a_promise() {
     println!(
         "simulation: {ran}{of} seeds from {first}, {failed} failed, {span:.1} s, {rate:.1} seeds per second"
     );
-    assert_eq!(failed, 0, "seeds that break promises");
+    assert!(failed == 0, "{} broke promises", counted(failed, "seed"));
 }
 
 /// Runs a plan from a file, with all commands in the trace.
@@ -234,9 +274,19 @@ fn replay(path: &Path) {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let outcome = run_plan(&plan, true);
     println!("{}", outcome.trace.join("\n"));
-    let all = outcome.violations.iter().map(ToString::to_string);
-    let all: Vec<String> = all.collect();
-    assert_eq!(all, [""; 0], "the plan breaks promises");
+    println!("trace {:016x}", outcome.hash);
+    let broken = match outcome.violations.len() {
+        0 => "no promise broken".to_owned(),
+        count => {
+            println!(
+                "\nthe plan breaks a promise:\n{}",
+                listed(&outcome.violations)
+            );
+            counted(count, "violation")
+        }
+    };
+    println!("plan: {}; {broken}", size(&plan));
+    assert!(outcome.violations.is_empty(), "the plan breaks promises");
 }
 
 /// The plans of `kept`, each with its name.
@@ -261,11 +311,17 @@ fn kept() -> Vec<(String, Plan)> {
 
 #[test]
 fn plans_that_once_broke_a_promise_do_so_no_more() {
-    for (name, plan) in kept() {
-        let outcome = run_plan(&plan, false);
-        let all: Vec<String> = outcome.violations.iter().map(ToString::to_string).collect();
-        assert_eq!(all, [""; 0], "{name}");
-    }
+    tell_defect();
+    let broken = kept().into_iter().filter_map(|(name, plan)| {
+        let found = run_plan(&plan, false).violations;
+        (!found.is_empty()).then(|| format!("{name}:\n{}", listed(&found)))
+    });
+    let broken: Vec<String> = broken.collect();
+    assert!(
+        broken.is_empty(),
+        "plans broke promises:\n{}",
+        broken.join("")
+    );
 }
 
 /// How the first of two processes tells the second one the hash of a trace.

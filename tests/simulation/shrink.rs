@@ -1,7 +1,8 @@
 //! A failing plan with fewer faults, calls and processes, and as short as may be, that still breaks the same promise.
 
 use crate::checkers::Violation;
-use crate::plan::{Cut, Plan};
+use crate::plan::{Action, Cut, Plan};
+use crate::world::{Fault, Named};
 
 /// How many plans are tried at most.
 const MOST_RUNS: usize = 250;
@@ -114,7 +115,7 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Takes the last processes away, as long as nothing is about them.
+    /// Takes the last processes away, as long as no call is in them, and with them the faults that are about them.
     fn places(&mut self) {
         while self.plan.processes.len() > 1 {
             let last = self.plan.processes.len() as u32 - 1;
@@ -123,6 +124,16 @@ impl Shrinking<'_> {
             }
             let mut smaller = self.plan.clone();
             smaller.processes.pop();
+            let is_other = |fault: &Fault| !fault.names().contains(&(Named::Process, last.into()));
+            for episode in &mut smaller.episodes {
+                episode.steps.retain(|(_, fault)| is_other(fault));
+            }
+            smaller.episodes.retain(|episode| !episode.steps.is_empty());
+            for call in &mut smaller.calls {
+                if let Action::Lend { to, .. } = &mut call.action {
+                    to.retain(|place| *place != last);
+                }
+            }
             if self.try_it(smaller).is_none() {
                 return;
             }

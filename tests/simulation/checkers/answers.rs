@@ -45,16 +45,14 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
                 open.insert(*call, (*at, *process, *bound));
             }
             What::Answered { call, outcome } => {
-                if let Some((from, process, bound)) = open.remove(call)
-                    && at - from > allowed(process, from, *at, bound)
-                {
-                    let took = at - from;
-                    object(
-                        *at,
-                        format!(
-                            "{process} (call {call}): {outcome} after {took} ms, not within {bound}"
-                        ),
-                    );
+                let Some((from, process, bound)) = open.remove(call) else {
+                    continue;
+                };
+                let (took, most) = (at - from, allowed(process, from, *at, bound));
+                if took > most {
+                    let told =
+                        format!("{process} (call {call}) is told after {took} ms: {outcome}");
+                    object(*at, format!("{told}; allowed are at most {most} ms"));
                 }
             }
             What::Shut {
@@ -64,14 +62,16 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
                 ..
             } => {
                 let from = at.saturating_sub(*took);
-                if *took > allowed(*process, from, *at, *bound) {
-                    object(
-                        *at,
-                        format!("the shutdown of {process} took {took} ms, not {bound}"),
-                    );
+                let most = allowed(*process, from, *at, *bound);
+                if *took > most {
+                    let shut = format!("the shutdown of {process} took {took} ms");
+                    object(*at, format!("{shut}; allowed are at most {most} ms"));
                 }
             }
-            What::Hangs { call } => object(*at, format!("call {call} has not ended")),
+            What::Hangs { call } => object(
+                *at,
+                format!("call {call} has not ended, though everything else has"),
+            ),
             _ => {}
         }
     }

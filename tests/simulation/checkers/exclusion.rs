@@ -30,7 +30,10 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
                 found.push(Violation {
                     promise: PROMISE,
                     at_ms: *at,
-                    text: both(history, *other, *holder),
+                    text: format!(
+                        "{}, both within their validity",
+                        both(history, *other, *holder)
+                    ),
                 });
             }
         }

@@ -21,7 +21,10 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
             found.push(Violation {
                 promise: PROMISE,
                 at_ms: *at,
-                text: named(history, *holder),
+                text: format!(
+                    "{}, and it has ended by itself, though nothing is wrong",
+                    named(history, *holder)
+                ),
             });
         }
     }

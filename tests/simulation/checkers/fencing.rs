@@ -41,7 +41,10 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
                 found.push(Violation {
                     promise: PROMISE,
                     at_ms: history.holders[later].granted,
-                    text: both(history, earlier, later),
+                    text: format!(
+                        "{}: the later token must be the higher one",
+                        both(history, earlier, later)
+                    ),
                 });
             }
         }

@@ -27,7 +27,7 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
                 promise: PROMISE,
                 at_ms: *at,
                 text: format!(
-                    "{process} (call {call}) waited in vain for {key}, which nobody had for {free} ms"
+                    "{process} (call {call}) waited in vain for {key}, which nobody had for {free} ms; allowed are at most {bound} ms"
                 ),
             });
         }

@@ -22,19 +22,19 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
             } if terms.tidy && terms.prompt && age > bound => (
                 host,
                 key,
-                "though nobody has held it for so long that it should have been released",
+                format!("though nobody has held it for {age} ms; allowed are at most {bound} ms"),
             ),
             What::Left {
                 when: Stage::Shutdown,
                 ..
             } if !terms.once => continue,
-            What::Left { host, key, when } => (host, key, named(*when)),
+            What::Left { host, key, when } => (host, key, named(*when).to_owned()),
             _ => continue,
         };
         found.push(Violation {
             promise: PROMISE,
             at_ms: *at,
-            text: format!("host {host} has {key} {text}"),
+            text: format!("h{host} has {key} {text}"),
         });
     }
     found

@@ -40,7 +40,10 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
                     found.push(Violation {
                         promise: PROMISE,
                         at_ms: *at,
-                        text: named(history, *holder),
+                        text: format!(
+                            "{}, and was told of the loss ({reason}) when nothing of its validity was left",
+                            named(history, *holder)
+                        ),
                     });
                 }
             }

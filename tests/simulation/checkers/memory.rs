@@ -17,11 +17,11 @@ pub(super) fn check(history: &History, _: &Terms) -> Vec<Violation> {
                 waiting,
             } if held + keys + waiting > 0 => {
                 format!(
-                    "{process} at rest has {held} locks, {keys} keys in its queue and {waiting} waiters"
+                    "{process} at rest has {held} locks, {keys} keys in its queue and {waiting} waiters; allowed are none"
                 )
             }
             What::Size { host, keys, most } if keys > most => {
-                format!("host {host} has {keys} keys, at most {most} are in use")
+                format!("h{host} has {keys} keys; allowed are at most {most}, for what is in use")
             }
             _ => continue,
         };

@@ -227,24 +227,31 @@ pub(crate) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
 
 /// Two holders in words.
 fn both(history: &History, one: usize, two: usize) -> String {
-    format!("{}; {}", named(history, one), named(history, two))
+    format!("{}; and {}", named(history, one), named(history, two))
 }
 
-/// A holder in words.
+/// A holder in words: who was told when that it has what.
 fn named(history: &History, holder: usize) -> String {
     let Holder {
         process,
         call,
-        keys,
-        fence,
         granted,
         loan,
         ..
     } = &history.holders[holder];
-    let borrowed = if loan.is_some() { " borrowed" } else { "" };
+    let holds = if loan.is_some() { "borrows" } else { "holds" };
+    let lock = lock(history, holder);
+    format!("{process} (call {call}) {holds} {lock} since {granted} ms")
+}
+
+/// The lock of a holder in words.
+fn lock(history: &History, holder: usize) -> String {
+    let Holder { keys, fence, .. } = &history.holders[holder];
     let keys = keys.join("+");
-    let fence = fence.map_or_else(|| "no fencing token".to_owned(), |fence| fence.to_string());
-    format!("{process} (call {call}){borrowed} {keys} at {granted} ms, {fence}")
+    match fence {
+        Some(fence) => format!("{keys} (fencing token {fence})"),
+        None => format!("{keys} (no fencing token)"),
+    }
 }
 
 /// When servers lost something, and whether that was seen.

@@ -50,7 +50,10 @@ pub(super) fn check(history: &History, _: &Terms) -> Vec<Violation> {
                     found.push(Violation {
                         promise: PROMISE,
                         at_ms: *at,
-                        text: format!("{} is gone from g{group}", named(history, sample.holder)),
+                        text: format!(
+                            "{}, and it is gone from g{group}, which has not forgotten, before its holder let go",
+                            named(history, sample.holder)
+                        ),
                     });
                 }
             }

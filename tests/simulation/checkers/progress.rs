@@ -22,11 +22,16 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
         } = what
             && took.is_none_or(|took| took > *bound)
         {
-            let after = took.map_or_else(|| "never".to_owned(), |took| format!("after {took} ms"));
+            let what = match took {
+                Some(took) => format!("acquired {key} only {took} ms after"),
+                None => format!("did not acquire {key} after"),
+            };
             found.push(Violation {
                 promise: PROMISE,
                 at_ms: *at,
-                text: format!("{process} acquired {key} {after}, not within {bound} ms"),
+                text: format!(
+                    "{process} {what} everything worked again; allowed are at most {bound} ms"
+                ),
             });
         }
     }

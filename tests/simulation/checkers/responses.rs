@@ -143,7 +143,7 @@ fn pair(work: &str, one: &Seen<'_>, two: &Seen<'_>) -> String {
         } = seen.told;
         let how = if *replayed { ", replayed" } else { "" };
         format!(
-            "{process} (call {call}) got that of run {}{how} at {} ms",
+            "{process} (call {call}) got the response of run {}{how} at {} ms",
             seen.run, seen.at
         )
     };
@@ -173,7 +173,10 @@ fn outlived(
         if let Some(late) = late {
             found.push(violation(
                 late.at,
-                format!("it ended at {end} ms; {}", pair(work, first, late)),
+                format!(
+                    "{}, though its record ended at {end} ms at the latest",
+                    pair(work, first, late)
+                ),
             ));
         }
     }

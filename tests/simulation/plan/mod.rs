@@ -1,11 +1,12 @@
 //! [`Plan`]: everything that happens in one world, as a function of a seed: servers, processes, faults and calls.
 //!
-//! A plan is text that can be read, edited and run again (`text`). It is made by weighted choices (`generate`), each
-//! seed from a random subset of all kinds of faults, topologies and settings, so that rare combinations come up.
+//! A plan is text that can be read, edited and run again (`text`, `read`). It is made by weighted choices (`generate`),
+//! each seed from a random subset of all kinds of faults, topologies and settings, so that rare combinations come up.
 
 mod calls;
 mod episodes;
 mod generate;
+mod read;
 mod rolls;
 mod rushes;
 mod settings;
@@ -14,6 +15,8 @@ mod text;
 use serde::{Deserialize, Serialize};
 
 use crate::world::{Fault, Topology};
+
+pub(crate) use self::read::counted;
 
 /// For how many milliseconds counters of fencing tokens are kept unless it is set.
 pub(crate) const USUAL_KEEP: u64 = 300_000;
@@ -62,6 +65,7 @@ impl Place {
 
 /// The settings of one process, in milliseconds where they are times.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
     /// The groups of servers that are its nodes.
     pub(crate) nodes: Vec<u32>,
@@ -74,8 +78,10 @@ pub(crate) struct Settings {
     /// How many losses the quorum masks.
     pub(crate) mask: u32,
     /// `max_clock_skew` of the restart guard; none: it is off.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub(crate) skew: Option<u64>,
     /// How long fencing counters are kept, [`USUAL_KEEP`] without being set; none: no fencing tokens.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub(crate) keep: Option<u64>,
     /// How often a lock is handed on, and for how long.
     pub(crate) passes: u32,
@@ -124,6 +130,7 @@ pub(crate) enum Seen {
 
 /// Something that a client does in a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Call {
     /// When it begins, in milliseconds.
     pub(crate) at: u64,
@@ -145,7 +152,7 @@ pub(crate) enum Cut {
 
 /// What a call is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Action {
     /// Acquires some keys, holds them, and releases them or drops the guard.
     Lock {

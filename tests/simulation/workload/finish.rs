@@ -257,7 +257,7 @@ fn look_for_owned(scene: &Scene, process: ProcessId) {
 }
 
 fn left(scene: &Scene, host: HostId, key: String, when: Stage) {
-    let text = format_args!("host {} has {key}: {when:?}", host.0);
+    let text = format_args!("h{} has {key}: {when:?}", host.0);
     scene.world.record(None, text);
     let host = host.0;
     scene.note(What::Left { host, key, when });

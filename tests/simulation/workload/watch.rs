@@ -131,7 +131,7 @@ fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
             let (host, key) = (host.0, key.clone());
             scene
                 .world
-                .record(None, format_args!("nobody holds {key} on host {host}"));
+                .record(None, format_args!("nobody holds {key} on h{host}"));
             scene.note(What::Orphan {
                 host,
                 key,

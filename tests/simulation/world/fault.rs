@@ -19,7 +19,7 @@ pub(crate) enum Way {
 
 /// What a server that crashed knows when it is back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Memory {
     /// Everything.
     All,
@@ -37,7 +37,7 @@ pub(crate) enum Memory {
 ///
 /// Processes are named by their place, so a fault of the network outlives the process in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "do")]
+#[serde(rename_all = "snake_case", tag = "do", deny_unknown_fields)]
 pub(crate) enum Fault {
     // The network between one process and one host.
     /// Every message takes between so many milliseconds, each way.
@@ -240,6 +240,32 @@ pub(crate) enum Fault {
     /// processes were given, the servers get their first roles back, as somebody would do. Failovers by Sentinels,
     /// redirects and dates stay as they are.
     HealAll,
+}
+
+/// What a fault names by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    Process,
+    Host,
+    Group,
+}
+
+impl Fault {
+    /// Everything that it names, each with its number.
+    pub(crate) fn names(&self) -> Vec<(Named, u64)> {
+        let fields = serde_json::to_value(self).unwrap_or_default();
+        let fields = fields.as_object().into_iter().flatten();
+        let name = |(field, number): (&String, &serde_json::Value)| {
+            let named = match field.as_str() {
+                "process" => Named::Process,
+                "group" => Named::Group,
+                "host" | "of" | "to" | "sentinel" | "master" | "address" => Named::Host,
+                _ => return None,
+            };
+            Some((named, number.as_u64()?))
+        };
+        fields.filter_map(name).collect()
+    }
 }
 
 impl fmt::Display for Fault {

@@ -37,7 +37,7 @@ use tokio::time::{Instant, sleep_until};
 use tower_redlock::simulation::{self, Boxed, Installed, Stream};
 
 pub(crate) use self::clock::SimClock;
-pub(crate) use self::fault::{Fault, Memory, Way};
+pub(crate) use self::fault::{Fault, Memory, Named, Way};
 pub(crate) use self::hosts::StoredKey;
 pub(crate) use self::process::ProcessId;
 pub(crate) use self::topology::{Group, HostId, MASTER_NAME, Topology};

@@ -177,7 +177,7 @@ impl State {
         }
         let id = self.open(process, host, true);
         self.trace
-            .note(Some(process), format_args!("connects to {host} as #{id}"));
+            .detail(Some(process), format_args!("connects to {host} as #{id}"));
         Attempt::Made(id)
     }
 

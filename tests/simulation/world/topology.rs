@@ -17,6 +17,7 @@ impl fmt::Display for HostId {
 
 /// A master with its replicas and Sentinels: what one node of a lock manager leads to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Group {
     /// How many replicas the master has.
     pub(crate) replicas: u32,
@@ -26,6 +27,7 @@ pub(crate) struct Group {
 
 /// All servers of a world. Hosts are numbered group by group: the master, its replicas, its Sentinels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Topology {
     pub(crate) groups: Vec<Group>,
 }

@@ -12,7 +12,7 @@ pub(super) struct Trace {
     pub(super) now: u64,
     hash: Hash,
     lines: Vec<String>,
-    /// Whether the bytes on connections are lines, too. They are always part of the hash.
+    /// Whether connections and the bytes on them are lines, too. They are always part of the hash.
     is_wordy: bool,
 }
 
@@ -26,10 +26,24 @@ impl Trace {
 
     /// Adds a line.
     pub(super) fn note(&mut self, process: Option<ProcessId>, text: impl fmt::Display) {
+        let line = self.line(process, text);
+        self.lines.push(line);
+    }
+
+    /// Adds a line that is shown beside the bytes only. It is always part of the hash.
+    pub(super) fn detail(&mut self, process: Option<ProcessId>, text: impl fmt::Display) {
+        let line = self.line(process, text);
+        if self.is_wordy {
+            self.lines.push(line);
+        }
+    }
+
+    /// A line that is part of the hash.
+    fn line(&mut self, process: Option<ProcessId>, text: impl fmt::Display) -> String {
         let who = process.map_or_else(|| "-".to_owned(), |process| process.to_string());
         let line = format!("{:>7} {who:<4} {text}", self.now);
         self.hash.add(line.as_bytes());
-        self.lines.push(line);
+        line
     }
 
     /// Adds bytes that have arrived.
