@@ -267,7 +267,7 @@ impl Here {
         if !matches!(error, AcquireError::WaitTimeout(_)) {
             return;
         }
-        let Here {
+        let Self {
             scene,
             process,
             call,

@@ -53,7 +53,9 @@ pub(super) struct Services {
 
 /// What is left of requests: by call while they run, and by what they are about when they have ended.
 #[derive(Clone, Default)]
-struct Left(Arc<Mutex<(BTreeMap<usize, Extensions>, BTreeMap<String, Extensions>)>>);
+struct Left(Arc<Mutex<Leftovers>>);
+
+type Leftovers = (BTreeMap<usize, Extensions>, BTreeMap<String, Extensions>);
 
 impl Left {
     /// A request runs.
