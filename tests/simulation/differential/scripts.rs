@@ -320,7 +320,8 @@ fn raise(words: &mut Words) -> Call {
     for lock in locks(words) {
         keys.extend([LOCKS[lock].into(), COUNTERS[lock].into()]);
     }
-    let args = vec![words.token(), words.number(), words.span()];
+    let mut args = vec![words.token(), words.number(), words.span()];
+    args.extend(standing(words));
     Call { keys, args }
 }
 
@@ -416,7 +417,8 @@ fn recall(words: &mut Words) -> Call {
 fn complete(words: &mut Words) -> Call {
     let lock = words.dice.below(LOCKS.len());
     let mut call = give_back(words, &[lock]);
-    call.keys.extend([MARKER.into(), RECORD.into()]);
+    call.keys
+        .extend([MARKER.into(), COUNTERS[lock].into(), RECORD.into()]);
     call.args.extend(standing(words));
     if words.chance(80) {
         call.args
