@@ -69,7 +69,8 @@ impl RunGuard {
     /// Stores the result and releases the lock in the same step. From `Ok` on every caller with this key gets this
     /// result, for as long as it is kept.
     ///
-    /// It is tried also when the lock was lost: it succeeds if nobody else was granted the lock since.
+    /// It is tried also when the lock was lost: it succeeds if nobody else was granted the lock since, for a minute at
+    /// least after the grant.
     ///
     /// # Errors
     ///

@@ -143,7 +143,8 @@ fn duration(
     // Those whom it served before ask it every second, and go on until they have its answer.
     let notice = set.voting.is_reclaimed(index);
     let notice = notice.then(|| 2 * IDLE + set.node_timeout);
-    let more = settle.unwrap_or_default() + notice.unwrap_or_default();
+    let more = settle.unwrap_or_default();
+    let more = more.saturating_add(notice.unwrap_or_default());
     Some(Wait {
         time: wait.time.saturating_add(more),
         ..wait
