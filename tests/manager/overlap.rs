@@ -122,7 +122,10 @@ async fn who_gets_a_node_back_from_another_list_waits_until_that_must_have_notic
         // It forgets, and the first to look at it is of the other list.
         one.1.cut();
         nodes[2].forget();
-        sleep(1_200 * MS).await;
+        sleep(1_850 * MS).await;
+        // As late as can be, so that it ends later than whatever was forgotten.
+        held.release().await.unwrap();
+        held = one.0.try_acquire("k").await.unwrap();
         one.1.mend();
         assert!(foreign(other.0).is_empty(), "turn {turn}");
         never_both_after(one.0, other.0, Some(held), 6 * TTL).await;
