@@ -1,12 +1,17 @@
 //! Waiting for a lock that another process holds: other managers over the same nodes.
 
+use std::any::Any;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::{AcquireRequest, Namespace, Node as _, OwnerToken};
-use tower_redlock::{AcquireError, LockKey};
+use tower_redlock::node::{
+    AcquireReply, AcquireRequest, Namespace, Node as _, NodeError, OwnerToken,
+};
+use tower_redlock::{AcquireError, LockKey, LockManager};
 
+use super::wrapper::{Between, Call, Reply, Wrapped};
 use super::{MS, Nodes, assert_idle, meet, poll_once, wait_for};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -173,5 +178,49 @@ async fn a_holder_that_vanished_is_followed_when_its_ttl_ends() {
         let _next = locks.acquire("order:1").await.unwrap();
         let waited = before.elapsed();
         assert!(waited >= ttl * MS && waited <= (ttl + 2) * MS, "{waited:?}");
+    }
+}
+
+/// A node that says of a lease that it ends 3 ms earlier than it does, and in the end that nothing is left of it.
+#[derive(Clone, Debug)]
+struct Hasty(MemoryNode);
+
+impl Between for Hasty {
+    type Node = MemoryNode;
+
+    fn node(&self) -> &MemoryNode {
+        &self.0
+    }
+
+    fn pass<T: Send + 'static>(&self, _call: Call, reply: Reply<T>) -> Reply<T> {
+        Box::pin(async move {
+            let mut reply: Box<dyn Any + Send> = Box::new(reply.await);
+            let of_acquire = reply.downcast_mut::<Result<AcquireReply, NodeError>>();
+            if let Some(Ok(AcquireReply::Held(holder))) = of_acquire {
+                holder.remaining = holder.remaining.map(|left| left.saturating_sub(3 * MS));
+            }
+            *reply.downcast().unwrap()
+        })
+    }
+}
+
+/// The end of a lease is not announced.
+#[tokio::test(start_paused = true)]
+async fn who_asks_in_the_very_moment_in_which_a_lease_ends_asks_again_soon() {
+    for ttl in 800..830 {
+        let nodes = Nodes::five();
+        let hasty = nodes.0.iter().cloned().map(|node| Wrapped(Hasty(node)));
+        let builder = LockManager::builder().nodes(hasty).clock(TokioClock::new());
+        let locks = builder.lazy().unwrap();
+        let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
+        let token = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
+        for node in &nodes.0 {
+            let request = AcquireRequest::new(key.clone(), token, ttl * MS);
+            node.acquire(request).await.unwrap();
+        }
+        let before = Instant::now();
+        let _next = locks.acquire("order:1").await.unwrap();
+        let waited = before.elapsed();
+        assert!(waited <= (ttl + 10) * MS, "{waited:?} of {ttl}");
     }
 }

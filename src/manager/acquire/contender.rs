@@ -306,11 +306,14 @@ impl<'a> Contender<'a> {
             return self.widen_turn().await;
         };
         let needed = self.shared.terms.quorum.needed();
-        let poll = self.delays.next(notices.open() >= needed);
-        // Nobody else can have it before the holder's lease ends, unless the holder releases it. A lease that seems
-        // to have ended is no reason to hurry.
+        // Nobody else can have it before the holder's lease ends, unless the holder releases it. Servers keep a key
+        // until the millisecond of its end is over. The end of a lease, as of one that seems to have ended, is not
+        // announced.
         let lease = remaining.filter(|left| !left.is_zero());
-        let limit = lease.map_or(poll, |left| poll.min(left)).min(self.left());
+        let is_announced = remaining.is_none_or(|left| !left.is_zero());
+        let poll = (self.delays).next(is_announced && notices.open() >= needed);
+        let limit = lease.map_or(poll, |left| poll.min(left.saturating_add(MILLISECOND)));
+        let limit = limit.min(self.left());
         // Callers of several keys wake each other: two that hurried for nothing would do so for ever.
         let opening = !(self.opened && self.target.are_several());
         let woken = timeout(limit, notices.next(needed, reckoned(round_trip), opening));
@@ -350,6 +353,7 @@ const fn label(verdict: Verdict) -> &'static str {
     }
 }
 
+const MILLISECOND: Duration = Duration::from_millis(1);
 /// How many split votes in a row count as contention.
 const MAX_SPLITS: u32 = 8;
 /// For how many node time-outs split votes are tried again at once, for a caller that does not wait.
