@@ -260,7 +260,8 @@ impl LockManagerBuilder {
         Ok(locks)
     }
 
-    /// Makes the manager without waiting for any node. Until a quorum is connected, locks fail with
+    /// Makes the manager without waiting for any node. In its first second callers wait until a connection to each node
+    /// has been tried. Until a quorum is connected, locks fail with
     /// [`NoQuorum`](crate::AcquireError::NoQuorum).
     ///
     /// # Errors

@@ -79,7 +79,7 @@ impl LockManager {
         let shared = &self.shared;
         let obligation = shared.ledger.begin().map(Obligation::owing_nothing);
         let obligation = obligation.ok_or(BorrowError::ShuttingDown(ShuttingDown))?;
-        shared.voting.all_asked(shared.node_timeout).await;
+        shared.all_asked().await;
         let target = LockTarget::new(&shared.namespace, keys).map_err(BorrowError::InvalidKey)?;
         let borrower = token().map_err(BorrowError::NoEntropy)?;
         let lender = (proof.owner(), proof.claim(borrower));

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::manager::lease::held::Queue;
@@ -76,6 +77,7 @@ impl Shared {
                 max_clock_skew: options.guard.max_clock_skew.unwrap_or_default(),
                 node_timeout: options.node_timeout,
                 connect_timeout: options.connect_timeout,
+                started: Instant::now(),
                 // By the slowest clock.
                 latest_vote: latest.saturating_sub(terms.drift.of(latest)),
                 voting: Arc::new(voting),

@@ -31,6 +31,9 @@ pub struct ShutdownReport {
 impl ShutdownReport {
     /// Whether no node has anything of this manager any more: every node confirmed the release of all that it may ever
     /// have granted, or its ttl was over.
+    ///
+    /// A command that the network, or a server that stood still, held back for longer than the ttl is not waited for.
+    /// Should it be delivered in the end, that node keeps the lock for one more ttl.
     #[must_use]
     pub const fn is_all_released(&self) -> bool {
         self.held == 0 && self.acquiring == 0 && self.unconfirmed == 0 && self.expiring == 0

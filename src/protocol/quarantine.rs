@@ -60,6 +60,25 @@ pub(crate) struct Wait {
 }
 
 impl Rule {
+    /// The longest that any node waits.
+    pub(crate) fn longest(&self) -> Duration {
+        let (none, all) = (0, self.quorum.nodes());
+        let known = self.max_ttl;
+        let few = Census {
+            intact: none,
+            answered: all,
+            known,
+        };
+        let some = Census {
+            intact: 1,
+            answered: all,
+            known,
+        };
+        let waits =
+            [few, some].map(|census| self.wait(census).map_or(Duration::ZERO, |it| it.time));
+        waits.into_iter().max().unwrap_or_default()
+    }
+
     /// How long a node waits; `None`: too few nodes reply to tell.
     pub(crate) fn wait(&self, census: Census) -> Option<Wait> {
         let with_drift = |lease: Duration| lease.saturating_add(self.drift.of(lease));

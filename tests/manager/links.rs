@@ -22,8 +22,12 @@ pub(super) struct Link {
 #[derive(Debug, Default)]
 struct Way {
     cut: AtomicBool,
+    // The first connection is being made.
+    connecting: AtomicBool,
     // Check-ins and promotions alone do not get through.
     unheard: AtomicBool,
+    // The node refuses to be promoted.
+    unpromoted: AtomicBool,
     // Commands arrive so many milliseconds late.
     late: AtomicU64,
     // For so many milliseconds others may count the server that the node had before.
@@ -36,6 +40,16 @@ impl Link {
         self.way.cut.store(true, Ordering::SeqCst);
     }
 
+    /// It takes so long until there is a connection.
+    pub(super) fn connect_for(&self, time: Duration) {
+        self.way.connecting.store(true, Ordering::SeqCst);
+        let way = Arc::clone(&self.way);
+        tokio::spawn(async move {
+            sleep(time).await;
+            way.connecting.store(false, Ordering::SeqCst);
+        });
+    }
+
     /// Everything gets through again.
     pub(super) fn mend(&self) {
         self.way.cut.store(false, Ordering::SeqCst);
@@ -45,6 +59,11 @@ impl Link {
     /// Commands on locks get through, and nothing is told of who the process is.
     pub(super) fn hush(&self) {
         self.way.unheard.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on the node refuses to be promoted.
+    pub(super) fn refuse_promotion(&self) {
+        self.way.unpromoted.store(true, Ordering::SeqCst);
     }
 
     /// Check-ins and promotions get through again.
@@ -67,7 +86,7 @@ impl Link {
     fn send<T: Send + 'static>(&self, command: Reply<T>) -> Reply<T> {
         let way = Arc::clone(&self.way);
         Box::pin(async move {
-            if way.cut.load(Ordering::SeqCst) {
+            if way.is_closed() {
                 return Err(gone());
             }
             let late = way.late.load(Ordering::SeqCst);
@@ -81,11 +100,18 @@ impl Link {
     fn introduce<T: Send + 'static>(&self, command: Reply<T>) -> Reply<T> {
         let way = Arc::clone(&self.way);
         Box::pin(async move {
-            if way.cut.load(Ordering::SeqCst) || way.unheard.load(Ordering::SeqCst) {
+            if way.is_closed() || way.unheard.load(Ordering::SeqCst) {
                 return Err(gone());
             }
             command.await
         })
+    }
+}
+
+impl Way {
+    /// Whether nothing gets through.
+    fn is_closed(&self) -> bool {
+        self.cut.load(Ordering::SeqCst) || self.connecting.load(Ordering::SeqCst)
     }
 }
 
@@ -103,11 +129,15 @@ impl Between for Link {
     fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
         match call {
             Call::Close => reply,
+            Call::Promote if self.way.unpromoted.load(Ordering::SeqCst) => Box::pin(async {
+                let text = "OOM command not allowed";
+                Err(NodeError::new(NodeErrorKind::Rejected, text))
+            }),
             Call::CheckIn | Call::Promote => self.introduce(reply),
             Call::Ready => {
                 let way = Arc::clone(&self.way);
                 Box::pin(async move {
-                    while way.cut.load(Ordering::SeqCst) {
+                    while way.is_closed() {
                         sleep(Duration::from_millis(10)).await;
                     }
                     reply.await
@@ -120,6 +150,9 @@ impl Between for Link {
     fn state(&self) -> NodeState {
         if self.way.cut.load(Ordering::SeqCst) {
             return NodeState::Down(gone());
+        }
+        if self.way.is_closed() {
+            return NodeState::Connecting;
         }
         self.node.state()
     }

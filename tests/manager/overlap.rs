@@ -1,8 +1,13 @@
 //! Two lists of nodes that share one: never do both grant.
 
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tower_redlock::clock::{Clock, Moment, TokioClock};
 use tower_redlock::error::LossReason;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::snapshot::VotingStatus;
@@ -134,6 +139,168 @@ async fn who_gets_a_node_back_from_another_list_waits_until_that_must_have_notic
         (one, other) = (other, one);
         held = one.0.try_acquire("k").await.unwrap();
     }
+}
+
+/// The node that the others have is the last to be connected to.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_does_not_wait_when_it_starts_waits_for_its_connections() {
+    for (connecting, waits) in [(300 * MS, true), (900 * MS, true), (3 * SECOND, false)] {
+        let nodes = nodes(5);
+        let (old, new) = lists(&nodes);
+        let locks = old.builder().connect().await.unwrap();
+        let others = new.builder().lazy().unwrap();
+        sleep(2 * SECOND).await;
+        old.0[2].cut();
+        nodes[2].forget();
+        sleep(30 * SECOND).await;
+        old.0[2].mend();
+        sleep(2 * SECOND).await;
+        assert_eq!(foreign(&locks), ["n2"]);
+        grants(&others).await;
+        let again = Process::on(&nodes[..3]);
+        again.0[2].connect_for(connecting);
+        let again = again.builder().lazy().unwrap();
+        let began = Instant::now();
+        let outcome = again.try_acquire("k").await;
+        let took = began.elapsed();
+        if waits {
+            let Err(AcquireError::NoQuorum(error)) = outcome else {
+                panic!("{outcome:?}");
+            };
+            assert!(error.is_disagreement(), "{error}");
+            assert!(
+                took >= connecting && took < connecting + 50 * MS,
+                "{took:?}"
+            );
+        } else {
+            // As where it cannot be reached at all; see `docs::promises`.
+            drop(outcome.unwrap());
+            assert!(took >= SECOND && took < 1_200 * MS, "{took:?}");
+        }
+        // Only the first callers wait.
+        let began = Instant::now();
+        let _ = again.try_acquire("other").await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+}
+
+/// Two lists, complete, of which the one has the node that both have; it forgets, and the other takes it.
+async fn taken_back(nodes: &[MemoryNode]) -> (Process, LockManager) {
+    let (old, new) = lists(nodes);
+    let _old = old.builder().connect().await.unwrap();
+    let locks = new.builder().lazy().unwrap();
+    sleep(15 * SECOND).await;
+    assert_eq!(foreign(&locks), ["n2"]);
+    // Whoever is the first to look at it.
+    old.0[2].cut();
+    nodes[2].forget();
+    while !foreign(&locks).is_empty() {
+        sleep(5 * MS).await;
+    }
+    (new, locks)
+}
+
+/// It is waited for as long as for any quarantine, and the node costs its vote alone then.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_taken_back_and_cannot_be_promoted_blocks_for_a_while_only() {
+    for is_down in [true, false] {
+        let nodes = nodes(5);
+        let (new, locks) = taken_back(&nodes).await;
+        if is_down {
+            new.0[0].cut();
+        } else {
+            new.0[0].refuse_promotion();
+        }
+        let began = Instant::now();
+        // At least a lock of the others, and what they need to notice; 60 s are agreed on as the longest ttl.
+        while began.elapsed() < TTL + 2 * SECOND {
+            let text = refusal(&locks).await;
+            assert!(text.contains("must have noticed"), "{text}");
+            sleep(500 * MS).await;
+        }
+        while locks.try_acquire("k").await.is_err() {
+            assert!(began.elapsed() < 70 * SECOND, "down: {is_down}");
+            sleep(100 * MS).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_need_not_wait_for_others_to_notice() {
+    let nodes = nodes(5);
+    let (_new, locks) = taken_back(&nodes).await;
+    refusal(&locks).await;
+    locks.adopt_nodes().await.unwrap();
+    grants(&locks).await;
+    let nodes = super::links::nodes(5);
+    let (_new, locks) = taken_back(&nodes).await;
+    refusal(&locks).await;
+    let began = Instant::now();
+    locks.bootstrap().await.unwrap();
+    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+    grants(&locks).await;
+}
+
+/// At each reading of it, a request asks for a lock, as it could on another thread.
+#[derive(Debug, Default)]
+struct Asking {
+    locks: OnceLock<LockManager>,
+    is_asking: AtomicBool,
+    granted: AtomicUsize,
+    refused: AtomicUsize,
+}
+
+impl Asking {
+    fn ask(&self, locks: &LockManager) {
+        let asked = locks.try_acquire("k");
+        let outcome = pin!(asked).poll(&mut Context::from_waker(Waker::noop()));
+        match outcome {
+            Poll::Ready(Err(AcquireError::NoQuorum(error))) if error.is_disagreement() => {
+                self.refused.fetch_add(1, Ordering::SeqCst);
+            }
+            _ => drop(self.granted.fetch_add(1, Ordering::SeqCst)),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct AskingClock(TokioClock, Arc<Asking>);
+
+impl Clock for AskingClock {
+    fn now(&self) -> Moment {
+        if let Some(locks) = self.1.locks.get()
+            && !self.1.is_asking.swap(true, Ordering::SeqCst)
+        {
+            self.1.ask(locks);
+            self.1.is_asking.store(false, Ordering::SeqCst);
+        }
+        self.0.now()
+    }
+
+    fn unix_micros(&self) -> u64 {
+        self.0.unix_micros()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_is_no_moment_between_their_node_and_ours() {
+    let nodes = nodes(5);
+    let (old, new) = lists(&nodes);
+    let _old = old.builder().connect().await.unwrap();
+    let asking = Arc::new(Asking::default());
+    let clock = AskingClock(TokioClock::new(), Arc::clone(&asking));
+    let locks = new.builder().clock(clock).lazy().unwrap();
+    sleep(15 * SECOND).await;
+    assert_eq!(foreign(&locks), ["n2"]);
+    asking.locks.set(locks.clone()).unwrap();
+    old.0[2].cut();
+    nodes[2].forget();
+    sleep(9 * SECOND).await;
+    assert!(foreign(&locks).is_empty());
+    // It has not been promoted, and not a single one of many was let through.
+    let (granted, refused) = (&asking.granted, &asking.refused);
+    assert_eq!(granted.load(Ordering::SeqCst), 0);
+    assert!(refused.load(Ordering::SeqCst) > 20);
 }
 
 #[tokio::test(start_paused = true)]

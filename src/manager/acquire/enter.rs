@@ -42,7 +42,7 @@ pub(crate) async fn acquire_for(
 ) -> Result<Acquired, AcquireError> {
     let call = AcquireCall::new(shared, &target.keys);
     let wait = Wait::new(call.began, limit);
-    shared.voting.all_asked(shared.node_timeout).await;
+    shared.all_asked().await;
     let outcome = call
         .around(queue_and_contend(shared, target, purpose, wait))
         .await;

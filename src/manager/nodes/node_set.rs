@@ -37,6 +37,8 @@ pub(crate) struct NodeSet {
     pub(crate) max_clock_skew: Duration,
     pub(crate) node_timeout: Duration,
     pub(crate) connect_timeout: Duration,
+    // When the manager was made.
+    pub(crate) started: Instant,
     // How long after a command was sent a vote may count.
     pub(crate) latest_vote: Duration,
     pub(crate) voting: Arc<VotingStatuses>,
@@ -123,6 +125,8 @@ impl NodeSet {
     fn quorum_in(&self) -> Option<Duration> {
         let last = self.terms.quorum.needed().checked_sub(1)?;
         let wait = self.until_votes().into_iter().nth(last)?;
+        let blocked = self.voting.others_notice_in(self.clock.now());
+        let wait = wait.max(blocked.unwrap_or_default());
         (!wait.is_zero()).then_some(wait)
     }
 
@@ -136,6 +140,22 @@ impl NodeSet {
     pub(crate) fn is_up(&self, node: usize) -> bool {
         let node = self.nodes.get(node);
         node.is_some_and(|node| node.state() == NodeState::Up)
+    }
+
+    /// Whether the first connection to `node` is being made.
+    pub(crate) fn is_connecting(&self, node: usize) -> bool {
+        let node = self.nodes.get(node);
+        node.is_some_and(|node| node.state() == NodeState::Connecting)
+    }
+
+    /// Waits until every node was asked once, so that it is known which processes they serve: those that answer within
+    /// the node time-out, and connections that are being made in the first second of a manager. Only the first callers
+    /// wait.
+    pub(crate) async fn all_asked(&self) {
+        let connecting = self.connect_timeout.min(FIRST_CONNECTION);
+        let connecting = connecting.saturating_sub(self.started.elapsed());
+        let asking = connecting.max(self.node_timeout);
+        self.voting.all_asked(asking, self.node_timeout).await;
     }
 
     /// Stores what an error of `node` says about the node itself.
@@ -235,6 +255,7 @@ impl NodeSet {
             // Before that it may not be known yet which configs ours has replaced.
             if fails_fast
                 && self.voting.answered() >= self.up()
+                && self.voting.serves_others()
                 && let Some(error) = self.disagreement()
             {
                 return Err(error);
@@ -254,10 +275,10 @@ impl NodeSet {
     fn sight(&self) -> Sight {
         let needed = self.terms.quorum.needed();
         Sight {
-            votes: self.voting.voting() >= needed,
+            votes: self.voting.voting() >= needed && !self.voting.is_blocked(),
             pending: self.voting.is_pending(),
             trusting: self.voting.is_trusting(),
-            recovers: !self.voting.is_blocked() && self.quorum_in().is_some(),
+            recovers: !self.voting.serves_others() && self.quorum_in().is_some(),
             is_up: self.until_votes().len() >= needed,
         }
     }
@@ -376,6 +397,8 @@ pub(crate) fn no_answer(limit: Duration) -> NodeError {
 
 /// How long nodes may take from the end of their quarantine to their vote: they are promoted together where none votes,
 /// which each is asked about once a second.
+/// How long after its start the callers of a manager wait for connections that are being made.
+const FIRST_CONNECTION: Duration = Duration::from_secs(1);
 const ENDING: Duration = Duration::from_secs(2);
 /// How often the connections are looked at while nodes are awaited.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);

@@ -55,13 +55,15 @@ use std::time::Duration;
 /// longer ttls. A node that cannot be reached then comes back with its old config, and only costs its vote: the others
 /// remember that its list was replaced.
 ///
-/// An overlap of two lists is hidden by a node that they share and that one of them cannot reach, or that has come back
-/// empty, for the process that is first. Neither list grants anything through it unless it accepted that list before,
-/// and processes that can reach it check every second. A process that knew it for a node of others goes on only when
-/// its quarantine is over, which lasts longer than they need to notice. But processes that were granted locks before,
-/// and cannot reach it, do not learn that it belongs to others now; and a process that starts just then does not know
-/// of others. If the ttl of the others is shorter than theirs, or within the next second, both can hold a lock
-/// meanwhile.
+/// An overlap of two lists is hidden by a node that they share and that one of them cannot reach, or that has come
+/// back empty, for the process that is first. Neither list grants anything through it unless it accepted that list
+/// before, and processes that can reach it check every second. A process that knew it for a node of others goes on
+/// only when its quarantine is over, which lasts longer than they need to notice; if the node is down by then, or
+/// refuses to be promoted, it costs its vote alone. But locks that were granted before are held until they end,
+/// extended by those that cannot reach it; and a process that starts just then does not know of others. If the ttl of
+/// the others is shorter than theirs, or within the next second, both can hold a lock meanwhile. And of two lists with
+/// two nodes in common each may be given one of them, when one comes back empty: then neither goes on before the
+/// other's processes are stopped.
 ///
 /// # What it does not see
 ///

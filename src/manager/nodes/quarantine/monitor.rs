@@ -1,5 +1,6 @@
 //! The monitor of a node: asks again and again whether it votes, and sees it through its quarantine.
 
+use std::future::pending;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -11,15 +12,23 @@ use crate::manager::nodes::quarantine::check_in::{CHECK_IN, IDLE, check_in, refu
 use crate::manager::nodes::quarantine::observe::{Found, observe};
 use crate::manager::nodes::voting::state::{Foreign, State};
 use crate::manager::nodes::voting::statuses::VotingStatuses;
-use crate::node::{CheckInMode, CheckInReply, NodeErrorKind};
+use crate::node::{CheckInMode, CheckInReply, NodeError, NodeErrorKind, NodeFuture};
 
 /// Asks one node again and again whether it votes, until its manager is gone.
 pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<VotingStatuses>, index: usize) {
     let mut pause = Duration::ZERO;
+    let mut connecting: Option<NodeFuture<Result<(), NodeError>>> = None;
     loop {
+        let connected = async {
+            match connecting.take() {
+                Some(connecting) => drop(connecting.await),
+                None => pending().await,
+            }
+        };
         tokio::select! {
             biased;
             () = voting.recheck_due(index) => {}
+            () = connected => {}
             () = sleep(pause) => {}
         }
         let Some(set) = set.upgrade() else {
@@ -29,6 +38,8 @@ pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<VotingStatuses>, ind
             Some(next) => pause = next,
             None => return,
         }
+        let node = (set.nodes.get(index)).filter(|_| set.is_connecting(index));
+        connecting = node.map(|node| node.ready());
     }
 }
 
@@ -41,6 +52,7 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
     } else {
         CheckInMode::Normal
     };
+    let was_connecting = set.is_connecting(index);
     let reply = set.reply(check_in(set, &**node, mode)).await;
     let answered = reply.is_ok();
     let next = match reply {
@@ -56,7 +68,11 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
         // It is down, slow, or refuses: what was known of it holds until it answers.
         Err(error) => refused(set, index, CHECK_IN, &error),
     };
-    set.voting.checked_in(index, answered);
+    set.voting.give_up_waiting(set.clock.now());
+    // The first connection is being made: nobody has asked it yet.
+    if answered || !was_connecting {
+        set.voting.checked_in(index, answered);
+    }
     Some(next)
 }
 
@@ -65,7 +81,7 @@ async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
     match reply {
         CheckInReply::Voting { replaced, .. } => {
             let now = set.clock.now();
-            set.voting.accepts(index, replaced, false, now);
+            set.voting.accepts(index, replaced, now);
             votes(set, index);
             IDLE
         }
@@ -93,9 +109,8 @@ async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
             unused,
             replaced,
         } => {
-            let now = set.clock.now();
-            set.voting.accepts(index, replaced, !unused, now);
             let found = Found {
+                replaced,
                 id,
                 max_lease,
                 earlier,

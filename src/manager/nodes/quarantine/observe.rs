@@ -14,6 +14,7 @@ use crate::protocol::quarantine::{Census, Rule, Wait};
 
 /// What a node in quarantine answers.
 pub(crate) struct Found {
+    pub(crate) replaced: Vec<String>,
     pub(crate) id: String,
     pub(crate) max_lease: Duration,
     pub(crate) earlier: Duration,
@@ -91,25 +92,22 @@ fn started_at(
 
 /// The quarantine that a node is in, and whether it is new to this process.
 fn track(set: &NodeSet, index: usize, found: &Found, now: Moment) -> (Quarantine, bool) {
-    let before = set.voting.get(index);
-    let (since, first, new) = match before {
-        State::Quarantined(known) if known.id == found.id => return (known, false),
-        State::Unknown => (now, true, true),
-        _ => (now, false, true),
-    };
     let quarantine = Quarantine {
         id: found.id.clone(),
-        since,
+        since: now,
         end: End::Incomplete,
         remembered: false,
-        first,
+        first: false,
         unused: found.unused,
         plan: None,
         logged: false,
     };
-    set.voting
-        .set(index, State::Quarantined(quarantine.clone()));
-    (quarantine, new)
+    let longest = rule(set).longest();
+    let longest = longest
+        .saturating_add(notice(set))
+        .saturating_add(settle(set, index));
+    let replaced = found.replaced.clone();
+    set.voting.waits(index, replaced, quarantine, now + longest)
 }
 
 /// How long a node must not vote, by the longest lease that is `known`; `None` if too few other nodes answer.
@@ -120,33 +118,42 @@ fn duration(
     others: &Others,
     known: Duration,
 ) -> Option<Wait> {
-    let rule = Rule {
-        quorum: set.terms.quorum,
-        max_ttl: set.max_ttl,
-        drift: set.terms.drift,
-        skew: set.max_clock_skew,
-    };
     // Of leases under earlier configs, those up to our longest ttl are waited for: a process that shortens it has
     // waited for the longer ones.
     let earlier = found.earlier.max(others.earlier).min(set.max_ttl);
-    let wait = rule.wait(Census {
+    let wait = rule(set).wait(Census {
         intact: others.intact,
         answered: others.answered + 1,
         known: known.max(earlier),
     })?;
-    // Other processes may still count the server that this one replaced, for so long by their clocks, and be granted
-    // leases by it.
-    let settle = set.nodes.get(index).map(|node| node.settle_time());
-    let settle = settle.filter(|settle| !settle.is_zero());
-    let settle = settle.filter(|_| !mutant::is(Mutant::FailoverNotSettled));
-    let settle = settle.map(|settle| settle.saturating_add(set.terms.drift.of(settle)));
-    // Those whom it served before ask it every second, and go on until they have its answer.
-    let notice = set.voting.is_reclaimed(index);
-    let notice = notice.then(|| 2 * IDLE + set.node_timeout);
-    let more = settle.unwrap_or_default();
-    let more = more.saturating_add(notice.unwrap_or_default());
+    let notice = set.voting.is_reclaimed(index).then(|| notice(set));
+    let more = settle(set, index).saturating_add(notice.unwrap_or_default());
     Some(Wait {
         time: wait.time.saturating_add(more),
         ..wait
     })
+}
+
+fn rule(set: &NodeSet) -> Rule {
+    Rule {
+        quorum: set.terms.quorum,
+        max_ttl: set.max_ttl,
+        drift: set.terms.drift,
+        skew: set.max_clock_skew,
+    }
+}
+
+/// For how long other processes may still count the server that this one replaced, by their clocks, and be granted
+/// leases by it.
+fn settle(set: &NodeSet, index: usize) -> Duration {
+    let settle = set.nodes.get(index).map(|node| node.settle_time());
+    let settle = settle.filter(|settle| !settle.is_zero());
+    let settle = settle.filter(|_| !mutant::is(Mutant::FailoverNotSettled));
+    let settle = settle.map(|settle| settle.saturating_add(set.terms.drift.of(settle)));
+    settle.unwrap_or_default()
+}
+
+/// For how long those whom a node served before go on: they ask it every second, and go on until they have its answer.
+fn notice(set: &NodeSet) -> Duration {
+    2 * IDLE + set.node_timeout
 }

@@ -52,8 +52,9 @@ struct Known {
     forgot: bool,
     // The configs that ours has replaced there.
     replaced: Vec<String>,
-    // It served processes with another list, has forgotten them, and does not vote yet. They may not have noticed.
-    reclaimed: bool,
+    // It served processes with another list, has forgotten them, and does not vote yet. Until when they are given time
+    // to notice, at most.
+    reclaimed: Option<Moment>,
     // It was asked whether it votes, whether or not it answered.
     asked: bool,
     // It has answered that.
@@ -216,14 +217,9 @@ impl VotingStatuses {
                 (_, State::Foreign(_)) => {
                     known.accepted = false;
                     known.replaced.clear();
-                    known.reclaimed = false;
+                    known.reclaimed = None;
                 }
-                (State::Foreign(others), State::Quarantined(_)) => {
-                    let told = others.digest.as_ref();
-                    known.reclaimed = !told.is_some_and(|it| known.replaced.contains(it))
-                        && !mutant::is(Mutant::ReclaimedAtOnce);
-                }
-                (_, State::Voting) => known.reclaimed = false,
+                (_, State::Voting) => known.reclaimed = None,
                 _ => {}
             }
             std::mem::replace(&mut known.state, state)
@@ -232,14 +228,75 @@ impl VotingStatuses {
         before
     }
 
-    /// Stores that `node` is under our config, which `replaced` others there, and whether it may have forgotten a
-    /// grant.
-    pub(crate) fn accepts(&self, node: usize, replaced: Vec<String>, forgot: bool, now: Moment) {
+    /// Stores that `node` votes under our config, which `replaced` others there.
+    pub(crate) fn accepts(&self, node: usize, replaced: Vec<String>, now: Moment) {
         if let Some(mut known) = self.known(node) {
             known.accepted = true;
-            known.forgot = forgot;
+            known.forgot = false;
             known.replaced = replaced;
         }
+        self.reassess_and_ask(now);
+    }
+
+    /// Stores that `node` is under our config, which `replaced` others there, and in a quarantine: in this one, unless
+    /// that is known. Returns it, and whether it is new. If the node has forgotten other processes, those are given
+    /// time until `noticed` at most.
+    pub(crate) fn waits(
+        &self,
+        node: usize,
+        replaced: Vec<String>,
+        mut found: Quarantine,
+        noticed: Moment,
+    ) -> (Quarantine, bool) {
+        let (now, mut is_new) = (found.since, true);
+        // At once: in between nothing would keep our processes from going on.
+        if let Some(mut known) = self.known(node) {
+            known.accepted = true;
+            known.forgot = !found.unused;
+            match &known.state {
+                State::Quarantined(before) if before.id == found.id => {
+                    found = before.clone();
+                    is_new = false;
+                }
+                State::Foreign(others) => {
+                    let told = others.digest.as_ref();
+                    let is_ours = told.is_some_and(|told| replaced.contains(told));
+                    let is_taken = !is_ours && !mutant::is(Mutant::ReclaimedAtOnce);
+                    known.reclaimed = is_taken.then_some(noticed);
+                }
+                State::Unknown => found.first = true,
+                _ => {}
+            }
+            known.replaced = replaced;
+            known.state = State::Quarantined(found.clone());
+        }
+        self.reassess_and_ask(now);
+        (found, is_new)
+    }
+
+    /// The others have had time enough to notice which of our nodes they have lost.
+    pub(crate) fn give_up_waiting(&self, now: Moment) {
+        let is_over = |mut known: MutexGuard<'_, Known>| {
+            let end = match &known.state {
+                State::Quarantined(quarantine) => quarantine.end.moment(),
+                _ => None,
+            };
+            let end = known
+                .reclaimed
+                .max(end.filter(|_| known.reclaimed.is_some()));
+            known.reclaimed.take_if(|_| end <= Some(now)).is_some()
+        };
+        if self
+            .all_known()
+            .filter_map(|known| is_over(known).then_some(()))
+            .count()
+            > 0
+        {
+            self.reassess(None);
+        }
+    }
+
+    fn reassess_and_ask(&self, now: Moment) {
         if self.reassess(Some(now)) {
             let waiting = |node: &usize| matches!(self.get(*node), State::Quarantined(_));
             let waiting = self.nodes().filter(waiting);
@@ -358,7 +415,7 @@ impl VotingStatuses {
                 let before = digest.is_some_and(|digest| replaced.contains(digest));
                 (!before || foreign.replaces_ours).then(|| (node, foreign.error()))
             }
-            _ if known.reclaimed => Some((node, reclaimed())),
+            _ if known.reclaimed.is_some() => Some((node, reclaimed())),
             _ => None,
         };
         self.all_known().enumerate().filter_map(blocks).collect()
@@ -366,7 +423,26 @@ impl VotingStatuses {
 
     /// Whether `node` has forgotten that it served processes with another list, and does not vote yet.
     pub(crate) fn is_reclaimed(&self, node: usize) -> bool {
-        self.known(node).is_some_and(|known| known.reclaimed)
+        self.known(node)
+            .is_some_and(|known| known.reclaimed.is_some())
+    }
+
+    /// How long it takes at most until others must have noticed which of our nodes they have lost; `None`: none has, or
+    /// a node serves others now.
+    pub(crate) fn others_notice_in(&self, now: Moment) -> Option<Duration> {
+        if !self.is_blocked() || self.serves_others() {
+            return None;
+        }
+        let until = |known: MutexGuard<'_, Known>| {
+            let end = match &known.state {
+                State::Quarantined(quarantine) => quarantine.end.moment(),
+                _ => None,
+            };
+            let until = end.filter(|end| *end > now).or(known.reclaimed);
+            until.filter(|_| known.reclaimed.is_some())
+        };
+        let until = self.all_known().filter_map(until).max();
+        until.map(|until| until.since(now))
     }
 
     /// Whether a node serves processes with another list now, so that none of ours may be promoted.
@@ -405,19 +481,16 @@ impl VotingStatuses {
         let _ = timeout(limit, enough).await;
     }
 
-    /// Waits until every node was asked once, so that it is known which processes they serve; at most for `limit`. Only
-    /// the first callers of a manager wait.
-    pub(crate) async fn all_asked(&self, limit: Duration) {
+    /// Waits until every node was asked once, for `asking` at most, and then until no quarantine is about to end, for
+    /// `ending` at most.
+    pub(crate) async fn all_asked(&self, asking: Duration, ending: Duration) {
         if self.all_asked.load(Ordering::Acquire) {
             return;
         }
-        // And no quarantine is about to end.
-        let is_asked = |node| self.known(node).is_some_and(|known| known.asked);
-        let is_enough = || {
-            self.nodes()
-                .all(|node| is_asked(node) && !self.is_exempt(node))
-        };
-        self.news_until(limit, is_enough).await;
+        let are_asked = || self.all_known().all(|known| known.asked);
+        self.news_until(asking, are_asked).await;
+        let ends_none = || self.nodes().all(|node| !self.is_exempt(node));
+        self.news_until(ending, ends_none).await;
         self.all_asked.store(true, Ordering::Release);
     }
 
