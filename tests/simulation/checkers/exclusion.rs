@@ -7,6 +7,7 @@
 //! A lender and its borrowers are one holder; two borrowers by one loan are two. So are two to whom one lock was handed
 //! in turn: they have one owner token and two fencing tokens.
 
+use super::strangers::are_strangers;
 use super::{History, Terms, Violation, both};
 use crate::workload::history::{Event, Holder, What};
 
@@ -26,7 +27,8 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
         }
         let new = &history.holders[*holder];
         for other in valid {
-            if other != holder && exclude(new, &history.holders[*other]) {
+            let old = &history.holders[*other];
+            if other != holder && exclude(new, old) && !are_strangers(history, new, old) {
                 found.push(Violation {
                     promise: PROMISE,
                     at_ms: *at,
@@ -58,7 +60,7 @@ fn exclude(one: &Holder, two: &Holder) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hand::{history, holder};
+    use super::super::hand::{history, holder, process};
     use super::*;
 
     fn granted(holder: usize, valid: &[usize]) -> What {
@@ -122,5 +124,40 @@ mod tests {
         assert_eq!(count(&holders, &events), 0);
         holders[1].keys.push("lk:order:1".to_owned());
         assert_eq!(count(&holders, &events), 1);
+    }
+
+    #[test]
+    fn whoever_connects_while_a_shared_node_is_empty_knows_of_nobody() {
+        let found = |emptied: u64, connected: u64, groups: [u32; 3], held: u64| {
+            let connects = |place, groups: [u32; 3]| What::Connected {
+                process: process(place),
+                groups: groups.to_vec(),
+            };
+            let forgot = What::Forgot {
+                group: 2,
+                seen: true,
+            };
+            let events = [
+                (0, connects(0, [0, 1, 2])),
+                (emptied, forgot),
+                (connected, connects(1, groups)),
+                (held, granted(0, &[0])),
+                (9_500, granted(1, &[0, 1])),
+            ];
+            count(
+                &[holder(0, "a", 1, held), holder(1, "b", 2, 9_500)],
+                &events,
+            )
+        };
+        let other = [2, 3, 4];
+        assert_eq!(found(5_000, 5_040, other, 5_100), 0);
+        // It was there before, or came when all must have seen it.
+        assert_eq!(found(5_000, 4_990, other, 5_100), 1);
+        assert_eq!(found(5_000, 7_001, other, 5_100), 1);
+        // Granted after that by those who must have seen it.
+        assert_eq!(found(5_000, 5_040, other, 7_001), 1);
+        // One list; or no node in common that was emptied.
+        assert_eq!(found(5_000, 5_040, [0, 1, 2], 5_100), 1);
+        assert_eq!(found(5_000, 5_040, [0, 3, 4], 5_100), 1);
     }
 }

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::strangers::are_strangers;
 use super::{History, Terms, Violation, both, losses};
 use crate::workload::history::Holder;
 
@@ -37,7 +38,8 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
     let mut named = BTreeSet::new();
     for of_key in keys.values() {
         for (later, earlier) in disorder(history, of_key) {
-            if named.insert((earlier, later)) {
+            let (new, old) = (&history.holders[later], &history.holders[earlier]);
+            if !are_strangers(history, new, old) && named.insert((earlier, later)) {
                 found.push(Violation {
                     promise: PROMISE,
                     at_ms: history.holders[later].granted,

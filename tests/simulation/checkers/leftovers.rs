@@ -3,7 +3,8 @@
 //! What arrives a second time, and old data, bring back what was released: such a key lives for its ttl. So there is
 //! nothing to be found right after a shutdown only where neither can be. What was under way when a connection was given
 //! up is void when it arrives, but may have been granted before that: a lock that nobody has is looked for only where
-//! that cannot be.
+//! that cannot be. And nobody waits for what was held up for longer than a lock lives: if it arrives in the end, its
+//! node keeps it for a ttl.
 
 use super::{History, Terms, Violation};
 use crate::workload::history::{Event, Stage, What};

@@ -14,6 +14,7 @@ mod memory;
 mod owner;
 mod progress;
 mod responses;
+mod strangers;
 mod validity;
 
 use std::collections::BTreeSet;
@@ -64,6 +65,8 @@ pub(crate) struct Terms {
     pub(crate) prompt: bool,
     /// All processes agree on their nodes.
     pub(crate) agreed: bool,
+    /// Some have another list of nodes, which has one in common with that of the rest.
+    pub(crate) overlapping: bool,
 }
 
 impl Terms {
@@ -102,6 +105,7 @@ impl Terms {
             calm: plan.faults().all(is_calm),
             prompt: plan.faults().all(is_prompt),
             agreed: plan.agrees(),
+            overlapping: plan.overlaps_once(),
         }
     }
 
@@ -120,6 +124,7 @@ impl Terms {
             calm: true,
             prompt: true,
             agreed: true,
+            overlapping: false,
         }
     }
 }

@@ -9,8 +9,11 @@ mod generate;
 mod read;
 mod rolls;
 mod rushes;
+mod sense;
 mod settings;
 mod text;
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -309,6 +312,25 @@ impl Plan {
         let first = all.next();
         all.all(|other| Some(other) == first)
             && self.all_settings().all(|all| all.ttl <= all.max_ttl)
+    }
+
+    /// Whether there are two lists of nodes, with one node in common, and all else is agreed on.
+    pub(crate) fn overlaps_once(&self) -> bool {
+        let list = |settings: &Settings| settings.nodes.iter().copied().collect::<BTreeSet<u32>>();
+        let lists: BTreeSet<BTreeSet<u32>> = self.all_settings().map(list).collect();
+        let lists: Vec<_> = lists.into_iter().collect();
+        let [one, two] = &*lists else {
+            return false;
+        };
+        let mut alike = self.clone();
+        for settings in alike
+            .processes
+            .iter_mut()
+            .flat_map(|place| &mut place.lives)
+        {
+            settings.nodes = vec![0];
+        }
+        one.intersection(two).count() == 1 && alike.agrees()
     }
 
     /// By how much the dates of two processes may differ at some time, in milliseconds.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
 
-use super::{Action, Call, Class, Episode, Place, Plan, Seen, Settings};
+use super::{Action, Call, Class, Episode, Place, Plan, Seen, Settings, sense};
 use crate::world::{Fault, Named, Topology};
 
 /// The lines that a plan has once each, before all others.
@@ -153,7 +153,8 @@ impl Reading {
             _ => self.plan.topology = read(rest)?,
         }
         match word {
-            "keys" if self.plan.keys == 0 => Err("at least 1 key is needed".to_owned()),
+            "keys" => sense::keys(self.plan.keys),
+            "length" => sense::length(self.plan.length),
             "topology" if self.plan.topology.groups.is_empty() => {
                 Err("at least 1 group of servers is needed".to_owned())
             }
@@ -192,6 +193,7 @@ impl Reading {
                 counted(settings.nodes.len(), "node")
             ));
         }
+        sense::settings(&settings)?;
         self.plan.processes[place as usize].lives.push(settings);
         Ok(())
     }
@@ -240,6 +242,7 @@ impl Reading {
         if at != call.at {
             return Err(format!("`at {at}`, and the call has `\"at\":{}`", call.at));
         }
+        sense::call(&call)?;
         self.plan.calls.push(call);
         Ok(())
     }
@@ -254,6 +257,7 @@ impl Reading {
                 Named::Group => exists("group", index, self.plan.topology.groups.len())?,
             }
         }
+        sense::fault(&fault, at, &self.plan.topology)?;
         let fields = |text: &str| read::<serde_json::Map<_, _>>(text).map(|all| all.len());
         // A fault without fields of its own takes any.
         if fault == Fault::HealAll && fields(text)? > 1 {
@@ -274,7 +278,7 @@ impl Reading {
         let is_bare = |place: &Place| place.lives.is_empty();
         match self.plan.processes.iter().position(is_bare) {
             Some(index) => Err(format!("process {index} has no `life` line")),
-            None => Ok(()),
+            None => sense::all_settings(self.plan.all_settings()),
         }
     }
 }
@@ -406,5 +410,40 @@ mod tests {
         let skew = format!("\"skew\":{},", skew.unwrap());
         let why = why_not(&skew, "");
         assert!(why.contains("missing field `skew`"), "{why}");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let fault = |to| why_not(r#"{"do":"heal_all"}"#, to);
+        assert_eq!(
+            fault(r#"{"do":"delay","process":0,"host":1,"min_ms":50,"max_ms":5}"#),
+            "line 9: `min_ms` is 50; it may be 5 at most"
+        );
+        assert_eq!(
+            fault(r#"{"do":"host_rate","host":1,"ppm":-2000000}"#),
+            "line 9: `ppm`, up or down, is 2000000; it may be 500000 at most"
+        );
+        let opinion = r#"{"do":"opinion","sentinel":1,"master":0,"epoch":1}"#;
+        assert_eq!(
+            fault(opinion),
+            format!("line 9: {opinion} names hosts that it cannot happen to")
+        );
+        for nonsense in [
+            r#"{"do":"replica_cut","host":1,"on":true}"#,
+            r#"{"do":"demote","host":1,"of":2}"#,
+            r#"{"do":"failover","group":0,"to":1,"epoch":1,"learn_ms":1,"demote_ms":1}"#,
+        ] {
+            assert!(fault(nonsense).ends_with("cannot happen to"), "{nonsense}");
+        }
+        let keys = format!("keys {}", Plan::generate(1).keys);
+        assert_eq!(
+            why_not(&keys, "keys 1001"),
+            "line 4: `keys` is 1001; it may be 1000 at most"
+        );
+        assert!(why_not("length ", "length 9999").contains("it may be 3600000 at most"));
+        let ttl = Plan::generate(1).processes[0].lives[0].ttl;
+        let why = why_not(&format!("\"ttl\":{ttl}"), "\"ttl\":90000");
+        assert!(why.contains("all processes are refused"), "{why}");
+        assert!(why_not("\"lk\"", "\"\"").contains("`namespace` is empty"));
     }
 }

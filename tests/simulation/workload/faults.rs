@@ -21,6 +21,16 @@ pub(super) fn apply(scene: &Arc<Scene>, episode: usize, step: usize) {
 fn happens(scene: &Arc<Scene>, episode: usize, step: usize) {
     let about = &scene.plan.episodes[episode];
     let fault = as_late(scene, &about.steps[step].1);
+    if let Fault::Failover { group, to, .. } = fault
+        && !scene.world.is_up(to)
+    {
+        // Sentinels choose a server that answers.
+        scene
+            .world
+            .record(None, format_args!("nobody fails over to h{}", to.0));
+        scene.state().lost.remove(&group);
+        return;
+    }
     before(scene, &fault);
     let has = |scene: &Scene| match fault {
         Fault::Evict { host, .. } => scene.world.keys(host).len(),

@@ -14,7 +14,7 @@ use super::history::{Stage, What};
 use super::scene::{Scene, Shop};
 use super::servers::{Stored, hash, is_lock, stored};
 use crate::plan::{Action, Call, USUAL_KEEP};
-use crate::world::{HostId, ProcessId};
+use crate::world::{Fault, HostId, ProcessId};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -78,13 +78,13 @@ async fn progress(scene: &Arc<Scene>) {
 
 async fn acquires(scene: &Arc<Scene>, place: u32, key: u32, start: Instant, bound: u64) {
     let mut took = None;
-    // Processes that are at odds never will.
-    let patience = if scene.plan.agrees() {
-        bound + 2_000
-    } else {
-        3_000
+    let (agrees, overlaps) = (scene.plan.agrees(), scene.plan.overlaps_once());
+    // Processes that are at odds never will; of two lists that overlap, one does.
+    let is_awaited = |waited: u64| {
+        let is_first = overlaps && !scene.state().progressed.contains(&key);
+        waited < 3_000 || waited < bound + 2_000 && (agrees || is_first)
     };
-    while took.is_none() && millis_since(start) < patience {
+    while took.is_none() && is_awaited(millis_since(start)) {
         let Some(process) = scene.world.living(place) else {
             faults::start(scene, place);
             sleep(ms(50)).await;
@@ -105,7 +105,10 @@ async fn acquires(scene: &Arc<Scene>, place: u32, key: u32, start: Instant, boun
             true
         });
         match attempt.await {
-            Ok(Some(true)) => took = Some(millis_since(start)),
+            Ok(Some(true)) => {
+                took = Some(millis_since(start));
+                scene.state().progressed.insert(key);
+            }
             _ => sleep(ms(50)).await,
         }
     }
@@ -240,8 +243,10 @@ fn look_for_owned(scene: &Scene, process: ProcessId) {
     let is_last = scene.is_over() && scene.state().shops.len() == 1;
     // A replica learns of a release a moment after its master.
     let mains: Vec<HostId> = scene.state().mains.values().copied().collect();
+    // What was under way for longer than a lock lives is not waited for.
+    let ttl = scene.settings(process).ttl;
     for host in mains {
-        if !scene.world.is_up(host) {
+        if !scene.world.is_up(host) || scene.world.was_late(process, host, ttl) {
             continue;
         }
         for key in stored(scene, host)
@@ -266,6 +271,22 @@ fn left(scene: &Scene, host: HostId, key: String, when: Stage) {
 /// Whether it is what another client wrote over a counter.
 fn is_nonsense(stored: &Stored) -> bool {
     stored.key.contains("!fence:") && stored.text.is_none()
+}
+
+/// By how much the masters of a group may have been ahead of their replicas, which keep what they were told to until
+/// the same date by their own clocks.
+fn ahead(scene: &Scene, group: usize) -> i64 {
+    let topology = scene.world.topology();
+    if topology.groups[group].replicas == 0 {
+        return 0;
+    }
+    let hosts = topology.hosts();
+    let is_of = |host: HostId| (hosts.iter()).any(|(id, of, _)| *id == host && *of == group);
+    let steps = scene.plan.faults().map(|fault| match fault {
+        Fault::HostStep { host, ms } if is_of(*host) => (*ms).max(0),
+        _ => 0,
+    });
+    steps.sum()
 }
 
 /// Looks at what servers have when all locks have ended.
@@ -293,7 +314,7 @@ fn inspect(scene: &Scene) {
         .all_settings()
         .map(|all| all.keep.unwrap_or(USUAL_KEEP.max(all.ttl)));
     let longest = kept.max().unwrap_or(0) as i64;
-    for (host, ..) in scene.world.topology().hosts() {
+    for (host, group, _) in scene.world.topology().hosts() {
         let all = stored(scene, host);
         // Tombstones go by themselves, a minute after a connection was given up.
         let keys = all
@@ -309,7 +330,9 @@ fn inspect(scene: &Scene) {
             if is_lock(&stored.key) {
                 left(scene, host, stored.key, Stage::Ttl);
             } else if stored.key.contains("!fence:")
-                && stored.ends.is_some_and(|ends| ends > longest)
+                && stored
+                    .ends
+                    .is_some_and(|ends| ends > longest + ahead(scene, group))
             {
                 left(scene, host, stored.key, Stage::TooLong);
             } else if stored.ends.is_none()

@@ -105,6 +105,11 @@ pub(crate) enum What {
     Resumed {
         place: u32,
     },
+    /// A process knows that its nodes serve it: those of these groups of servers.
+    Connected {
+        process: ProcessId,
+        groups: Vec<u32>,
+    },
     Died {
         process: ProcessId,
     },

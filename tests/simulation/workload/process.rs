@@ -10,11 +10,16 @@ use tower_redlock::error::ConnectError;
 use tower_redlock::node::redis::{NodeUrlError, RedisNode};
 use tower_redlock::{LockManager, LockManagerBuilder};
 
+use super::history::What;
 use super::http::Services;
 use super::scene::{Scene, Shop};
 use crate::plan::{Replicas, Settings, USUAL_KEEP};
 use crate::world::{MASTER_NAME, ProcessId, Topology};
 
+/// How long it may take to make a connection, in milliseconds.
+pub(super) const CONNECT_TIMEOUT: u64 = 400;
+/// How long `connect` waits, in milliseconds.
+pub(super) const CONNECT_LIMIT: u64 = BEGINNING - 200;
 /// By then the word that no lock is held must have been given.
 const BEGINNING: u64 = 1_000;
 
@@ -29,8 +34,21 @@ pub(super) async fn program(scene: Arc<Scene>, id: ProcessId) {
     clock.step(date);
     let locks = connect(&scene, id).await;
     scene.world.record(Some(id), "is connected");
+    let groups = scene.settings(id).nodes.clone();
+    scene.note(What::Connected {
+        process: id,
+        groups,
+    });
+    let since = scene.world.millis();
     let services = Services::new(&scene, &locks, scene.settings(id));
-    scene.state().shops.insert(id, Shop { locks, services });
+    scene.state().shops.insert(
+        id,
+        Shop {
+            locks,
+            services,
+            since,
+        },
+    );
     pending::<()>().await;
 }
 
@@ -94,7 +112,7 @@ fn builder(topology: &Topology, settings: &Settings) -> LockManagerBuilder {
             ms(settings.pass_time.min(settings.max_hold)),
         ))
         .restart_guard(guard)
-        .connect_timeout(ms(BEGINNING - 200))
+        .connect_timeout(ms(CONNECT_LIMIT))
 }
 
 fn node(topology: &Topology, group: usize, settings: &Settings) -> Result<RedisNode, NodeUrlError> {
@@ -104,11 +122,11 @@ fn node(topology: &Topology, group: usize, settings: &Settings) -> Result<RedisN
         let mut urls = topology.sentinel_urls(group);
         urls.truncate(settings.watchers as usize);
         let node = RedisNode::sentinel(urls, MASTER_NAME).confirm_within(ms(settings.confirm));
-        return node.name(name).connect_timeout(ms(400)).build();
+        return node.name(name).connect_timeout(ms(CONNECT_TIMEOUT)).build();
     }
     let node = RedisNode::builder(&topology.url(group))
         .name(name)
-        .connect_timeout(ms(400));
+        .connect_timeout(ms(CONNECT_TIMEOUT));
     match settings.replicas {
         Replicas::Plain => node,
         Replicas::Required if about.replicas == 0 => node.expect_replicas(true),

@@ -10,6 +10,7 @@ use tower_redlock::{LockHandle, LockManager};
 
 use super::history::{History, Holder, What};
 use super::http::Services;
+use super::process::CONNECT_LIMIT;
 use crate::plan::{Plan, Settings};
 use crate::world::{HostId, ProcessId, World};
 
@@ -23,6 +24,8 @@ pub(super) struct Scene {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) history: History,
+    /// The keys that some process has acquired in the end.
+    pub(super) progressed: BTreeSet<u32>,
     /// The locks of holders that may be within their validity.
     pub(super) live: Vec<Live>,
     pub(super) shops: BTreeMap<ProcessId, Shop>,
@@ -56,6 +59,8 @@ pub(super) struct State {
 pub(super) struct Shop {
     pub(super) locks: LockManager,
     pub(super) services: Services,
+    /// When it was connected, in milliseconds.
+    pub(super) since: u64,
 }
 
 /// The lock of a holder.
@@ -130,7 +135,12 @@ impl Scene {
     pub(super) fn called(&self, process: ProcessId, call: usize, text: &str, wait: Duration) {
         let settings = self.settings(process);
         let wait = (wait.as_millis() as u64).min(settings.max_wait);
-        let bound = wait + wait / 50 + 6 * settings.node_timeout + 150;
+        // At first connections are waited for, too.
+        let age = self
+            .shop(process)
+            .map_or(0, |shop| self.world.millis() - shop.since);
+        let first = CONNECT_LIMIT.saturating_sub(age);
+        let bound = wait + wait / 50 + 6 * settings.node_timeout + 150 + first;
         let text = format!("(call {call}) asks for {text}");
         self.tell(
             process,

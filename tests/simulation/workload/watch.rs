@@ -8,6 +8,7 @@ use tokio::time::sleep;
 
 use super::faults::votes_again;
 use super::history::{Sample, What};
+use super::process::CONNECT_TIMEOUT;
 use super::scene::{Live, Lost, Scene};
 use super::servers::{Stored, backing, hash, is_lock, stored};
 use crate::checkers::Terms;
@@ -16,6 +17,8 @@ use crate::world::{Fault, HostId};
 
 /// How often.
 const PAUSE: Duration = Duration::from_millis(25);
+/// How many round trips it takes to make a connection.
+const CONNECTING: u64 = 3;
 
 pub(super) async fn watch(scene: Arc<Scene>) {
     let terms = Terms::of(&scene.plan);
@@ -92,8 +95,8 @@ fn look_at_locks(scene: &Scene) {
 /// Locks that nobody holds, each with its owner, and since when.
 type Orphans = BTreeMap<(HostId, String, String), u64>;
 
-/// Looks for locks on servers that no holder has. Those that were lent are left to expire at times, and those of a
-/// shutdown that could not wait for them.
+/// Looks for locks on servers that no holder has. Those that were lent are left to expire at times, and so are those
+/// that were lost while an inner one is held, and those of a shutdown that could not wait for them.
 fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
     let now = scene.world.millis();
     if now < scene.state().left_until {
@@ -105,8 +108,14 @@ fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
         let holders = &state.history.holders;
         let live = state.live.iter().filter(|live| !live.handle.is_lost());
         let live = live.map(|live| holders[live.holder].owner.clone());
-        let is_lent = |call: usize| matches!(scene.plan.calls[call].action, Action::Lend { .. });
-        let lent = holders.iter().filter(|holder| is_lent(holder.call));
+        let is_open = |call: usize| state.open.get(&call).is_some_and(|count| *count > 0);
+        let is_left = |call: usize| match scene.plan.calls[call].action {
+            Action::Lend { .. } => true,
+            // Who has lost the outer lock and not the inner one goes on.
+            Action::Nested { .. } => is_open(call),
+            _ => false,
+        };
+        let lent = holders.iter().filter(|holder| is_left(holder.call));
         live.chain(lent.map(|holder| holder.owner.clone()))
             .collect()
     };
@@ -124,7 +133,9 @@ fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
             }
         }
     }
-    let bound = release_bound(scene);
+    let Some(bound) = release_bound(scene) else {
+        return;
+    };
     for ((host, key, _), since) in &seen {
         let age = now - since;
         if age > bound && age <= bound + PAUSE.as_millis() as u64 {
@@ -144,14 +155,19 @@ fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
 }
 
 /// How long it may take until a lock that nobody holds is released: the attempt that it is of has to end, its replies
-/// to arrive, and the release to arrive after them.
-fn release_bound(scene: &Scene) -> u64 {
+/// to arrive, and the release to arrive after them. Where replies are so late that no new connection is made in time,
+/// there is no telling.
+fn release_bound(scene: &Scene) -> Option<u64> {
     let delays = scene.plan.faults().map(|fault| match fault {
         Fault::Delay { max_ms, .. } => *max_ms,
         _ => 0,
     });
+    let delay = delays.max().unwrap_or(0);
+    if 2 * CONNECTING * delay > CONNECT_TIMEOUT {
+        return None;
+    }
     let timeouts = scene.plan.all_settings().map(|all| all.node_timeout);
-    3 * delays.max().unwrap_or(0) + 6 * timeouts.max().unwrap_or(0) + 300
+    Some(3 * delay + 6 * timeouts.max().unwrap_or(0) + 300)
 }
 
 /// What the marker of a group's master says of its identity.

@@ -160,7 +160,8 @@ impl State {
                 at.server().set_policy(policy);
             }
             Fault::OutOfMemory { on, .. } => at.server().trouble().out_of_memory = on,
-            Fault::Flush { .. } => at.server().remove_all(date),
+            // A replica takes no commands that write.
+            Fault::Flush { .. } if at.server().is_master() => at.server().remove_all(date),
             Fault::KillClients { .. } => {
                 let outputs = at.server().close_all();
                 self.emit(outputs);

@@ -40,7 +40,7 @@ pub(crate) use self::clock::SimClock;
 pub(crate) use self::fault::{Fault, Memory, Named, Way};
 pub(crate) use self::hosts::StoredKey;
 pub(crate) use self::process::ProcessId;
-pub(crate) use self::topology::{Group, HostId, MASTER_NAME, Topology};
+pub(crate) use self::topology::{Group, HostId, HostKind, MASTER_NAME, Topology};
 
 use self::process::{InProcess, Program, Running};
 use self::state::State;
@@ -297,6 +297,15 @@ impl World {
     /// Whether the host takes commands.
     pub(crate) fn is_up(&self, host: HostId) -> bool {
         self.with(|state| state.host(host).is_up && !state.host(host).is_frozen)
+    }
+
+    /// Whether something of a process arrived at the host in the last `span` that had been held up for longer.
+    pub(crate) fn was_late(&self, process: ProcessId, host: HostId, span: u64) -> bool {
+        self.with(|state| {
+            let from = state.now.saturating_sub(span);
+            let pair = state.pairs.get(&(process.place, host));
+            pair.is_some_and(|pair| pair.was_late(from, span))
+        })
     }
 
     /// Whether a server is the one that a marker names: its process, and its last promotion.

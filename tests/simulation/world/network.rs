@@ -20,6 +20,8 @@ pub(super) struct Pair {
     pub(super) drain_late: u64,
     /// How many connections there were; each has dice of its own.
     made: u64,
+    /// When something arrived at the host after it was held up, and for how long that had been.
+    late: Vec<(u64, u64)>,
 }
 
 impl Default for Pair {
@@ -31,6 +33,7 @@ impl Default for Pair {
             refused: false,
             drain_late: 0,
             made: 0,
+            late: Vec::new(),
         }
     }
 }
@@ -46,11 +49,17 @@ impl Pair {
 
     /// Ends everything that is wrong, but not what has happened.
     pub(super) fn heal(&mut self) {
-        let made = self.made;
+        let (made, late) = (self.made, std::mem::take(&mut self.late));
         *self = Self {
             made,
+            late,
             ..Self::default()
         };
+    }
+
+    /// Whether something arrived at the host since `from` that had been held up for longer than `span`.
+    pub(super) fn was_late(&self, from: u64, span: u64) -> bool {
+        self.late.iter().any(|(at, by)| *at >= from && *by > span)
     }
 
     fn blocks_new(&self) -> bool {
@@ -260,8 +269,9 @@ impl State {
     fn next_packet(&mut self, id: u64, lane: usize) -> Option<Packet> {
         let now = self.now;
         let connection = self.connections.get_mut(&id)?;
-        let pair = self.pairs.get(&(connection.process.place, connection.host));
-        if pair.is_some_and(|pair| pair.held[lane]) {
+        let pair = (connection.process.place, connection.host);
+        let pair = self.pairs.entry(pair).or_default();
+        if pair.held[lane] {
             return None;
         }
         let host = &self.hosts[connection.host.0 as usize];
@@ -270,7 +280,11 @@ impl State {
         }
         let packets = &mut connection.lanes[lane].packets;
         packets.front().filter(|(due, _)| *due <= now)?;
-        packets.pop_front().map(|(_, packet)| packet)
+        let (due, packet) = packets.pop_front()?;
+        if lane == THERE && now > due {
+            pair.late.push((now, now - due));
+        }
+        Some(packet)
     }
 
     fn arrive_at_host(&mut self, id: u64, packet: Packet) {

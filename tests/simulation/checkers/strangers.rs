@@ -1,0 +1,41 @@
+//! Who cannot know of each other: of two lists of nodes with one in common, nothing is promised where that one is
+//! emptied while a process connects, which cannot have known whom it served; until those of the other list see at their
+//! next checks that it was.
+
+use super::{History, losses};
+use crate::workload::history::{Holder, What};
+use crate::world::ProcessId;
+
+/// Two checks of a node, in milliseconds.
+const TWO_CHECKS: u64 = 2_000;
+
+/// Whether one of two holders could not know of the other: it connected right after a node that both lists have was
+/// emptied, and those of the other list had not checked it since.
+pub(super) fn are_strangers(history: &History, one: &Holder, two: &Holder) -> bool {
+    let came_between = |new: &Holder, old: &Holder| {
+        let (Some((connected, groups)), Some((_, others))) = (
+            connection(history, new.process),
+            connection(history, old.process),
+        ) else {
+            return false;
+        };
+        groups != others
+            && losses(history).any(|(emptied, group, _)| {
+                let span = emptied..=emptied + TWO_CHECKS;
+                groups.contains(&group)
+                    && others.contains(&group)
+                    && span.contains(&connected)
+                    && old.granted <= emptied + TWO_CHECKS
+            })
+    };
+    came_between(one, two) || came_between(two, one)
+}
+
+/// When a process was connected, and to which groups of servers.
+fn connection(history: &History, of: ProcessId) -> Option<(u64, &[u32])> {
+    let mut events = history.events.iter();
+    events.find_map(|event| match &event.what {
+        What::Connected { process, groups } if *process == of => Some((event.at, &**groups)),
+        _ => None,
+    })
+}
