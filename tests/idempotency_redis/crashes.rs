@@ -1,7 +1,7 @@
 //! A process is killed at every point of a request. What a repeat gets then, by another process, is what the table in
 //! the docs of the module `idempotency` says.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper_util::client::legacy::Error;
 use tokio::task::JoinHandle;
@@ -11,6 +11,7 @@ use crate::client::{Client, Reply};
 use crate::ledger::{Ledger, Order};
 use crate::support::eventually;
 use crate::support::server::{Kind, Server};
+use crate::support::stalls::{Stopwatch, undisturbed};
 use crate::{bootstrap, records};
 
 const TTL: Duration = Duration::from_millis(800);
@@ -24,7 +25,7 @@ struct Site {
     ledger: Ledger,
     client: Client,
     survivor: Branch,
-    crashed: Instant,
+    crashed: Stopwatch,
 }
 
 /// What a repeat gets.
@@ -66,7 +67,7 @@ async fn stopped(point: Point) -> (Site, Branch, First) {
         ledger,
         client,
         survivor,
-        crashed: Instant::now(),
+        crashed: Stopwatch::start(),
     };
     (site, doomed, first)
 }
@@ -79,7 +80,7 @@ async fn crash(point: Point) -> Site {
         eventually("all have it", || site.servers.iter().all(has)).await;
     }
     doomed.kill().await;
-    site.crashed = Instant::now();
+    site.crashed = Stopwatch::start();
     assert!(first.await.unwrap().is_err(), "the client got an answer");
     site
 }
@@ -136,54 +137,72 @@ const FIRST: Outcome = Outcome {
 
 #[tokio::test]
 async fn before_the_handler_nothing_has_run_and_a_repeat_does() {
-    let once = Outcome {
-        replayed: false,
-        ..FIRST
-    };
-    assert_eq!(crash(Point::BeforeHandler).await.repeat().await, once);
+    undisturbed(async || {
+        let once = Outcome {
+            replayed: false,
+            ..FIRST
+        };
+        assert_eq!(crash(Point::BeforeHandler).await.repeat().await, once);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn in_the_handler_before_its_effect_a_repeat_runs() {
-    assert_eq!(crash(Point::BeforeEffect).await.repeat().await, ANEW);
+    undisturbed(async || {
+        assert_eq!(crash(Point::BeforeEffect).await.repeat().await, ANEW);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn in_the_handler_after_its_effect_a_repeat_runs_and_a_unique_key_keeps_its_effect_out() {
-    let site = crash(Point::AfterEffect).await;
-    assert_eq!(site.ledger.orders().len(), 1);
-    assert_eq!(site.repeat().await, AGAIN);
+    undisturbed(async || {
+        let site = crash(Point::AfterEffect).await;
+        assert_eq!(site.ledger.orders().len(), 1);
+        assert_eq!(site.repeat().await, AGAIN);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn before_the_record_a_repeat_runs_and_a_unique_key_keeps_its_effect_out() {
-    let site = crash(Point::BeforeRecord).await;
-    assert_eq!(site.ledger.orders().len(), 1);
-    assert_eq!(site.repeat().await, AGAIN);
+    undisturbed(async || {
+        let site = crash(Point::BeforeRecord).await;
+        assert_eq!(site.ledger.orders().len(), 1);
+        assert_eq!(site.repeat().await, AGAIN);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn with_the_record_on_one_node_that_is_asked_a_repeat_gets_the_first_answer() {
-    let mut site = crash(Point::AfterOneNode).await;
-    // No quorum is left without it.
-    site.servers[3..].iter_mut().for_each(Server::kill);
-    assert_eq!(site.repeat().await, FIRST);
-    // It was not shown before a quorum had it.
-    let have = site.servers[..3].iter().map(records);
-    assert!(have.into_iter().all(|records| records.len() == 1));
+    undisturbed(async || {
+        let mut site = crash(Point::AfterOneNode).await;
+        // No quorum is left without it.
+        site.servers[3..].iter_mut().for_each(Server::kill);
+        assert_eq!(site.repeat().await, FIRST);
+        // It was not shown before a quorum had it.
+        let have = site.servers[..3].iter().map(records);
+        assert!(have.into_iter().all(|records| records.len() == 1));
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn with_the_record_on_one_node_that_is_away_a_repeat_runs_and_its_answer_stays() {
-    let mut site = crash(Point::AfterOneNode).await;
-    site.servers[0].freeze();
-    assert_eq!(site.repeat().await, AGAIN);
-    let (second, _) = site.send().await;
-    // What the node has was never shown to anybody, and never is, though it is needed for a quorum.
-    site.servers[0].thaw();
-    site.servers[3..].iter_mut().for_each(Server::kill);
-    assert_eq!(answered(&site).await, (second, true));
-    assert_eq!(site.ledger.runs(), 2);
+    undisturbed(async || {
+        let mut site = crash(Point::AfterOneNode).await;
+        site.servers[0].freeze();
+        assert_eq!(site.repeat().await, AGAIN);
+        let (second, _) = site.send().await;
+        // What the node has was never shown to anybody, and never is, though it is needed for a quorum.
+        site.servers[0].thaw();
+        site.servers[3..].iter_mut().for_each(Server::kill);
+        assert_eq!(answered(&site).await, (second, true));
+        assert_eq!(site.ledger.runs(), 2);
+    })
+    .await;
 }
 
 /// The answer, as soon as a process that takes a node for dead has found that it is not.
@@ -200,44 +219,53 @@ async fn answered(site: &Site) -> (Reply, bool) {
 
 #[tokio::test]
 async fn with_the_record_on_all_nodes_a_repeat_gets_the_first_answer_at_once() {
-    let site = crash(Point::AfterRecord).await;
-    assert_eq!(site.repeat().await, FIRST);
+    undisturbed(async || {
+        let site = crash(Point::AfterRecord).await;
+        assert_eq!(site.repeat().await, FIRST);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn who_stands_still_is_overtaken_and_a_unique_key_keeps_its_effect_out() {
-    let (mut site, branch, first) = stopped(Point::ToBeOvertaken).await;
-    branch.freeze();
-    site.crashed = Instant::now();
-    assert_eq!(site.ledger.runs(), 1);
-    assert_eq!(site.repeat().await, ANEW);
-    let (second, _) = site.send().await;
-    branch.thaw();
-    // It may have come to an answer by now, which nobody may see.
-    let (reply, _) = first.await.unwrap().unwrap();
-    assert_eq!(reply.status, 503);
-    let problem = reply.problem();
-    let told = ["lock-lost", "outcome-unknown"];
-    assert!(told.contains(&&*problem), "{problem}");
-    assert_eq!(site.send().await, (second, true));
-    assert_eq!(site.ledger.orders().len(), 1);
+    undisturbed(async || {
+        let (mut site, branch, first) = stopped(Point::ToBeOvertaken).await;
+        branch.freeze();
+        site.crashed = Stopwatch::start();
+        assert_eq!(site.ledger.runs(), 1);
+        assert_eq!(site.repeat().await, ANEW);
+        let (second, _) = site.send().await;
+        branch.thaw();
+        // It may have come to an answer by now, which nobody may see.
+        let (reply, _) = first.await.unwrap().unwrap();
+        assert_eq!(reply.status, 503);
+        let problem = reply.problem();
+        let told = ["lock-lost", "outcome-unknown"];
+        assert!(told.contains(&&*problem), "{problem}");
+        assert_eq!(site.send().await, (second, true));
+        assert_eq!(site.ledger.orders().len(), 1);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_record_that_comes_when_another_run_has_answered_is_refused() {
-    let (mut site, mut branch, first) = stopped(Point::RecordToBeOvertaken).await;
-    branch.freeze();
-    site.crashed = Instant::now();
-    assert_eq!(site.repeat().await, AGAIN);
-    let (second, _) = site.send().await;
-    branch.thaw();
-    let (reply, _) = first.await.unwrap().unwrap();
-    assert_eq!(
-        (reply.status.as_u16(), &*reply.problem()),
-        (503, "outcome-unknown")
-    );
-    for _ in &site.servers {
-        branch.stopped().await;
-    }
-    assert_eq!(site.send().await, (second, true));
+    undisturbed(async || {
+        let (mut site, mut branch, first) = stopped(Point::RecordToBeOvertaken).await;
+        branch.freeze();
+        site.crashed = Stopwatch::start();
+        assert_eq!(site.repeat().await, AGAIN);
+        let (second, _) = site.send().await;
+        branch.thaw();
+        let (reply, _) = first.await.unwrap().unwrap();
+        assert_eq!(
+            (reply.status.as_u16(), &*reply.problem()),
+            (503, "outcome-unknown")
+        );
+        for _ in &site.servers {
+            branch.stopped().await;
+        }
+        assert_eq!(site.send().await, (second, true));
+    })
+    .await;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post;
@@ -17,6 +17,7 @@ use tower_redlock::{IdempotencyLayer, LockManager};
 use crate::client::{Reply, request};
 use crate::support::eventually;
 use crate::support::server::{Kind, Server};
+use crate::support::stalls::{Stopwatch, undisturbed};
 use crate::{MAX_WAIT, NODE_TIMEOUT, bootstrap, builder, connected, records};
 
 /// Longer than what is done to the servers while a handler runs.
@@ -88,7 +89,7 @@ impl Site {
 
     /// Lets the handler end. Its answer, and how long that took.
     async fn end(&self, first: JoinHandle<(Reply, bool)>) -> (Reply, Duration) {
-        let begin = Instant::now();
+        let begin = Stopwatch::start();
         self.handler.leave.add_permits(1);
         let (reply, replayed) = first.await.unwrap();
         assert!(!replayed);
@@ -128,61 +129,73 @@ fn assert_outcome_unknown(reply: &Reply) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_two_of_five_dead_the_answer_is_kept_and_those_that_come_back_are_given_it() {
-    let mut site = Site::open().await;
-    let first = site.begin().await;
-    site.servers[..2].iter_mut().for_each(Server::kill);
-    let (reply, took) = site.end(first).await;
-    assert_eq!(reply.status, StatusCode::CREATED);
-    assert!(took < NODE_TIMEOUT, "{took:?}");
-    assert_eq!(site.repeat().await, reply);
-    site.servers[..2].iter_mut().for_each(Server::restart);
-    site.all_have_it().await;
-    // Those that have forgotten everything since, and one of those that were given it.
-    site.servers[2..4].iter_mut().for_each(Server::kill);
-    assert_eq!(site.repeat().await, reply);
+    undisturbed(async || {
+        let mut site = Site::open().await;
+        let first = site.begin().await;
+        site.servers[..2].iter_mut().for_each(Server::kill);
+        let (reply, took) = site.end(first).await;
+        assert_eq!(reply.status, StatusCode::CREATED);
+        assert!(took < NODE_TIMEOUT, "{took:?}");
+        assert_eq!(site.repeat().await, reply);
+        site.servers[..2].iter_mut().for_each(Server::restart);
+        site.all_have_it().await;
+        // Those that have forgotten everything since, and one of those that were given it.
+        site.servers[2..4].iter_mut().for_each(Server::kill);
+        assert_eq!(site.repeat().await, reply);
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_three_of_five_dead_the_outcome_is_unknown_and_a_repeat_settles_it() {
-    let mut site = Site::open().await;
-    let first = site.begin().await;
-    site.servers[..3].iter_mut().for_each(Server::kill);
-    let (reply, took) = site.end(first).await;
-    assert_outcome_unknown(&reply);
-    assert!(took < NODE_TIMEOUT * 2, "{took:?}");
-    // Two have it. With one that has forgotten everything they are a quorum.
-    site.servers[0].restart();
-    let settled = site.repeat().await;
-    assert_eq!(settled.number("x-run"), 1);
-    assert_eq!(site.repeat().await, settled);
+    undisturbed(async || {
+        let mut site = Site::open().await;
+        let first = site.begin().await;
+        site.servers[..3].iter_mut().for_each(Server::kill);
+        let (reply, took) = site.end(first).await;
+        assert_outcome_unknown(&reply);
+        assert!(took < NODE_TIMEOUT * 2, "{took:?}");
+        // Two have it. With one that has forgotten everything they are a quorum.
+        site.servers[0].restart();
+        let settled = site.repeat().await;
+        assert_eq!(settled.number("x-run"), 1);
+        assert_eq!(site.repeat().await, settled);
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_node_does_not_delay_the_answer_and_is_given_the_record_when_it_thaws() {
-    let site = Site::open().await;
-    let first = site.begin().await;
-    site.servers[0].freeze();
-    let (reply, took) = site.end(first).await;
-    assert_eq!(reply.status, StatusCode::CREATED);
-    assert!(took < NODE_TIMEOUT, "{took:?}");
-    assert_eq!(site.repeat().await, reply);
-    site.servers[0].thaw();
-    site.all_have_it().await;
+    undisturbed(async || {
+        let site = Site::open().await;
+        let first = site.begin().await;
+        site.servers[0].freeze();
+        let (reply, took) = site.end(first).await;
+        assert_eq!(reply.status, StatusCode::CREATED);
+        assert!(took < NODE_TIMEOUT, "{took:?}");
+        assert_eq!(site.repeat().await, reply);
+        site.servers[0].thaw();
+        site.all_have_it().await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_three_frozen_the_outcome_is_unknown_after_the_node_timeout() {
-    let site = Site::open().await;
-    let first = site.begin().await;
-    site.servers[..3].iter().for_each(Server::freeze);
-    let (reply, took) = site.end(first).await;
-    site.servers[..3].iter().for_each(Server::thaw);
-    assert_outcome_unknown(&reply);
-    assert!(took < NODE_TIMEOUT * 2, "{took:?}");
-    site.all_have_it().await;
-    let settled = site.repeat().await;
-    assert_eq!(
-        (settled.status, settled.number("x-run")),
-        (StatusCode::CREATED, 1)
-    );
+    undisturbed(async || {
+        let site = Site::open().await;
+        let first = site.begin().await;
+        site.servers[..3].iter().for_each(Server::freeze);
+        let (reply, took) = site.end(first).await;
+        site.servers[..3].iter().for_each(Server::thaw);
+        assert_outcome_unknown(&reply);
+        assert!(took < NODE_TIMEOUT * 2, "{took:?}");
+        site.all_have_it().await;
+        let settled = site.repeat().await;
+        assert_eq!(
+            (settled.status, settled.number("x-run")),
+            (StatusCode::CREATED, 1)
+        );
+    })
+    .await;
 }

@@ -160,6 +160,16 @@ async fn a_notice_that_was_lost_is_made_up_for_when_the_nodes_are_heard_again() 
     assert!(before.elapsed() <= 2 * MS, "{:?}", before.elapsed());
 }
 
+/// A holder takes the lock everywhere and is never heard of again.
+async fn vanishes(nodes: &Nodes, ttl: Duration) {
+    let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
+    let token = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
+    for node in &nodes.0 {
+        let request = AcquireRequest::new(key.clone(), token, ttl);
+        node.acquire(request).await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_vanished_is_followed_when_its_ttl_ends() {
     for (ttl, silent) in [(777, false), (3_000, false), (3_000, true)] {
@@ -168,12 +178,7 @@ async fn a_holder_that_vanished_is_followed_when_its_ttl_ends() {
         if silent {
             nodes.each(0..5, MemoryNode::fall_silent);
         }
-        let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
-        let token = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
-        for node in &nodes.0 {
-            let request = AcquireRequest::new(key.clone(), token, ttl * MS);
-            node.acquire(request).await.unwrap();
-        }
+        vanishes(&nodes, ttl * MS).await;
         let before = Instant::now();
         let _next = locks.acquire("order:1").await.unwrap();
         let waited = before.elapsed();
@@ -212,12 +217,7 @@ async fn who_asks_in_the_very_moment_in_which_a_lease_ends_asks_again_soon() {
         let hasty = nodes.0.iter().cloned().map(|node| Wrapped(Hasty(node)));
         let builder = LockManager::builder().nodes(hasty).clock(TokioClock::new());
         let locks = builder.lazy().unwrap();
-        let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
-        let token = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
-        for node in &nodes.0 {
-            let request = AcquireRequest::new(key.clone(), token, ttl * MS);
-            node.acquire(request).await.unwrap();
-        }
+        vanishes(&nodes, ttl * MS).await;
         let before = Instant::now();
         let _next = locks.acquire("order:1").await.unwrap();
         let waited = before.elapsed();

@@ -1,16 +1,17 @@
 //! What `connect` takes, and how it names what it does not take.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tower_redlock::LockManager;
 use tower_redlock::error::{ConnectError, Misconfigured, NoQuorum};
 use tower_redlock::node::NodeState;
 
 use crate::support::server::{Kind, Server, free_port};
+use crate::support::stalls::{Stopwatch, undisturbed};
 use crate::{Cluster, MS};
 
 async fn misconfigured(urls: Vec<String>) -> Misconfigured {
-    let began = Instant::now();
+    let began = Stopwatch::start();
     match LockManager::builder()
         .bootstrap(true)
         .redis(urls)
@@ -76,24 +77,27 @@ async fn a_wrong_password_is_named_and_not_shown() {
 
 #[tokio::test]
 async fn two_unreachable_of_five_do_not_matter_and_are_named() {
-    let mut cluster = Cluster::start();
-    // Not before all of them have accepted the list.
-    drop(cluster.manager().await);
-    cluster.servers[1].kill();
-    cluster.servers[2].kill();
-    let began = Instant::now();
-    let locks = cluster.builder().connect().await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(2), "it does not wait");
-    let nodes = locks.nodes();
-    let down: Vec<_> = nodes
-        .iter()
-        .filter(|node| matches!(node.state, NodeState::Down(_)))
-        .map(|node| node.name.as_str())
-        .collect();
-    let urls = cluster.urls();
-    assert_eq!(down, [name(&urls[1]), name(&urls[2])]);
-    let guard = locks.try_acquire("order:1").await.unwrap();
-    guard.release().await.unwrap();
+    undisturbed(async || {
+        let mut cluster = Cluster::start();
+        // Not before all of them have accepted the list.
+        drop(cluster.manager().await);
+        cluster.servers[1].kill();
+        cluster.servers[2].kill();
+        let began = Stopwatch::start();
+        let locks = cluster.builder().connect().await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(2), "it does not wait");
+        let nodes = locks.nodes();
+        let down: Vec<_> = nodes
+            .iter()
+            .filter(|node| matches!(node.state, NodeState::Down(_)))
+            .map(|node| node.name.as_str())
+            .collect();
+        let urls = cluster.urls();
+        assert_eq!(down, [name(&urls[1]), name(&urls[2])]);
+        let guard = locks.try_acquire("order:1").await.unwrap();
+        guard.release().await.unwrap();
+    })
+    .await;
 }
 
 async fn no_quorum(urls: &[String]) -> NoQuorum {
@@ -106,32 +110,38 @@ async fn no_quorum(urls: &[String]) -> NoQuorum {
 
 #[tokio::test]
 async fn three_unreachable_of_five_are_no_quorum_and_named() {
-    let mut cluster = Cluster::start();
-    for node in [0, 1, 2] {
-        cluster.servers[node].kill();
-    }
-    let urls = cluster.urls();
-    let error = no_quorum(&urls).await;
-    assert_eq!((error.needed(), error.nodes()), (3, 5));
-    let text = error.to_string();
-    let start = "no quorum: 3 of 5 nodes must vote and these do not: ";
-    assert!(text.starts_with(start), "{text}");
-    for (n, url) in urls.iter().enumerate() {
-        assert_eq!(text.contains(name(url)), n < 3, "{text}");
-    }
-    assert!(text.contains("Connection refused"), "{text}");
+    undisturbed(async || {
+        let mut cluster = Cluster::start();
+        for node in [0, 1, 2] {
+            cluster.servers[node].kill();
+        }
+        let urls = cluster.urls();
+        let error = no_quorum(&urls).await;
+        assert_eq!((error.needed(), error.nodes()), (3, 5));
+        let text = error.to_string();
+        let start = "no quorum: 3 of 5 nodes must vote and these do not: ";
+        assert!(text.starts_with(start), "{text}");
+        for (n, url) in urls.iter().enumerate() {
+            assert_eq!(text.contains(name(url)), n < 3, "{text}");
+        }
+        assert!(text.contains("Connection refused"), "{text}");
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn frozen_servers_are_no_quorum_after_the_connect_time_out() {
-    let cluster = Cluster::start();
-    cluster.each(0..3, |server| server.freeze());
-    let error = no_quorum(&cluster.urls()).await.to_string();
-    assert_eq!(
-        error.matches("no answer within 300ms").count(),
-        3,
-        "{error}"
-    );
+    undisturbed(async || {
+        let cluster = Cluster::start();
+        cluster.each(0..3, |server| server.freeze());
+        let error = no_quorum(&cluster.urls()).await.to_string();
+        assert_eq!(
+            error.matches("no answer within 300ms").count(),
+            3,
+            "{error}"
+        );
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use tower_redlock::snapshot::Snapshot;
 use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::eventually;
+use crate::support::stalls::{Stopwatch, undisturbed};
 use crate::{Cluster, MS, connected};
 
 /// Longer than any wait in these tests.
@@ -120,23 +121,26 @@ async fn eight_thousand_waiters_for_a_thousand_keys_all_get_their_turn() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_die_while_people_wait_delay_nobody() {
-    let mut cluster = Cluster::start();
-    let (ours, theirs) = (cluster.patient().await, cluster.patient().await);
-    while cluster.servers.len() > 3 {
-        let guard = ours.acquire("order:1").await.unwrap();
-        let waiting: Vec<_> = (0..4).map(|_| waiter(&theirs, "order:1")).collect();
-        let alive = cluster.servers.len();
-        eventually("it listens", || cluster.listened_to("order:1") == alive).await;
-        drop(cluster.servers.pop());
-        let begin = Instant::now();
-        guard.release().await.unwrap();
-        for waiting in waiting {
-            waiting.await.unwrap();
+    undisturbed(async || {
+        let mut cluster = Cluster::start();
+        let (ours, theirs) = (cluster.patient().await, cluster.patient().await);
+        while cluster.servers.len() > 3 {
+            let guard = ours.acquire("order:1").await.unwrap();
+            let waiting: Vec<_> = (0..4).map(|_| waiter(&theirs, "order:1")).collect();
+            let alive = cluster.servers.len();
+            eventually("it listens", || cluster.listened_to("order:1") == alive).await;
+            drop(cluster.servers.pop());
+            let begin = Stopwatch::start();
+            guard.release().await.unwrap();
+            for waiting in waiting {
+                waiting.await.unwrap();
+            }
+            assert!(begin.elapsed() < ONE_POLL, "{:?}", begin.elapsed());
+            cluster.nobody_listens().await;
         }
-        assert!(begin.elapsed() < ONE_POLL, "{:?}", begin.elapsed());
-        cluster.nobody_listens().await;
-    }
-    assert!(is_idle(&theirs));
+        assert!(is_idle(&theirs));
+    })
+    .await;
 }
 
 /// Kills all subscribing connections on all servers, every five milliseconds, until the other end is dropped.
@@ -156,77 +160,83 @@ fn kill_subscriptions(cluster: &Cluster, stop: Receiver<()>) -> std::thread::Joi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn subscriptions_that_are_killed_again_and_again_cost_no_turn_and_no_answer() {
-    let cluster = Cluster::start();
-    let mut managers = Vec::new();
-    for _ in 0..4 {
-        managers.push(cluster.patient().await);
-    }
-    // A key that is held all the time: whoever is granted it was given another command's answer.
-    let held = managers[0].acquire("order:held").await.unwrap();
-    let (stop, inside) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicUsize::new(0)),
-    );
-    let (killing, stopped) = mpsc::channel();
-    let killer = kill_subscriptions(&cluster, stopped);
-    let mut workers = JoinSet::new();
-    for n in 0..8 {
-        let (locks, stop, inside) = (
-            managers[n % 4].clone(),
-            Arc::clone(&stop),
-            Arc::clone(&inside),
+    undisturbed(async || {
+        let cluster = Cluster::start();
+        let mut managers = Vec::new();
+        for _ in 0..4 {
+            managers.push(cluster.patient().await);
+        }
+        // A key that is held all the time: whoever is granted it was given another command's answer.
+        let held = managers[0].acquire("order:held").await.unwrap();
+        let (stop, inside) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicUsize::new(0)),
         );
-        workers.spawn(async move {
-            let (mut longest, mut turns) = (Duration::ZERO, 0_u32);
-            while !stop.load(Ordering::SeqCst) {
-                let guard = locks.acquire("order:1").await.unwrap();
-                longest = longest.max(guard.waited());
-                turns += 1;
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
-                tokio::time::sleep(MS).await;
-                assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "two holders");
-                guard.release().await.unwrap();
-                if n > 0 {
-                    let refused = locks.try_acquire("order:held").await.unwrap_err();
-                    assert!(matches!(refused, AcquireError::Contended(_)), "{refused}");
+        let (killing, stopped) = mpsc::channel();
+        let killer = kill_subscriptions(&cluster, stopped);
+        let mut workers = JoinSet::new();
+        for n in 0..8 {
+            let (locks, stop, inside) = (
+                managers[n % 4].clone(),
+                Arc::clone(&stop),
+                Arc::clone(&inside),
+            );
+            workers.spawn(async move {
+                let (mut longest, mut turns) = (Duration::ZERO, 0_u32);
+                while !stop.load(Ordering::SeqCst) {
+                    let guard = locks.acquire("order:1").await.unwrap();
+                    longest = longest.max(guard.waited());
+                    turns += 1;
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                    tokio::time::sleep(MS).await;
+                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "two holders");
+                    guard.release().await.unwrap();
+                    if n > 0 {
+                        let refused = locks.try_acquire("order:held").await.unwrap_err();
+                        assert!(matches!(refused, AcquireError::Contended(_)), "{refused}");
+                    }
                 }
-            }
-            (longest, turns)
-        });
-    }
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    stop.store(true, Ordering::SeqCst);
-    drop(killing);
-    let outcomes = workers.join_all().await;
-    let killed = killer.join().unwrap();
-    assert!(
-        killed > 20,
-        "only {killed} connections were there to be killed"
-    );
-    for (longest, turns) in outcomes {
-        assert!(turns > 0);
-        assert!(longest < ONE_POLL, "somebody waited for {longest:?}");
-    }
-    held.release().await.unwrap();
-    cluster.settle_free("all turns").await;
+                (longest, turns)
+            });
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        stop.store(true, Ordering::SeqCst);
+        drop(killing);
+        let outcomes = workers.join_all().await;
+        let killed = killer.join().unwrap();
+        assert!(
+            killed > 20,
+            "only {killed} connections were there to be killed"
+        );
+        for (longest, turns) in outcomes {
+            assert!(turns > 0);
+            assert!(longest < ONE_POLL, "somebody waited for {longest:?}");
+        }
+        held.release().await.unwrap();
+        cluster.settle_free("all turns").await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_right_to_listen_waiters_look_now_and_then() {
-    let cluster = Cluster::start();
-    cluster.each(0..5, |server| {
-        server.run("ACL SETUSER default resetchannels");
-    });
-    let (ours, theirs) = (cluster.patient().await, cluster.patient().await);
-    let guard = ours.acquire("order:1").await.unwrap();
-    let waiting = waiter(&theirs, "order:1");
-    let refusals = || cluster.servers[0].run("INFO errorstats").contains("NOPERM");
-    eventually("it was refused", refusals).await;
-    assert_eq!(cluster.channels(), 0);
-    guard.release().await.unwrap();
-    let released = Instant::now();
-    waiting.await.unwrap();
-    assert!(released.elapsed() < ONE_POLL, "{:?}", released.elapsed());
+    undisturbed(async || {
+        let cluster = Cluster::start();
+        cluster.each(0..5, |server| {
+            server.run("ACL SETUSER default resetchannels");
+        });
+        let (ours, theirs) = (cluster.patient().await, cluster.patient().await);
+        let guard = ours.acquire("order:1").await.unwrap();
+        let waiting = waiter(&theirs, "order:1");
+        let refusals = || cluster.servers[0].run("INFO errorstats").contains("NOPERM");
+        eventually("it was refused", refusals).await;
+        assert_eq!(cluster.channels(), 0);
+        guard.release().await.unwrap();
+        let released = Stopwatch::start();
+        waiting.await.unwrap();
+        assert!(released.elapsed() < ONE_POLL, "{:?}", released.elapsed());
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

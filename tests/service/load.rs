@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use tower_redlock::LockManager;
@@ -11,6 +11,7 @@ use tower_redlock::config::RestartGuard;
 use tower_redlock::node::NodeState;
 
 use super::support::eventually;
+use super::support::stalls::{Stopwatch, undisturbed};
 use super::{KEYS, Site};
 
 const TTL: Duration = Duration::from_secs(10);
@@ -127,59 +128,65 @@ async fn killing_two_of_five_servers_under_load_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_three_servers_down_the_answer_is_503_at_once_and_they_need_only_return() {
-    // The servers come back empty, and nobody wants to wait for a ttl here.
-    let builder = LockManager::builder()
-        .ttl(TTL)
-        .restart_guard(RestartGuard::OFF);
-    let mut site = Site::with(builder).await;
-    assert_eq!(site.status("pay/1").await, StatusCode::OK);
-    site.servers[..3].iter_mut().for_each(super::Server::kill);
-    eventually("the loss is noticed", || {
-        let nodes = site.locks.nodes();
-        nodes
-            .iter()
-            .filter(|node| node.state == NodeState::Up)
-            .count()
-            == 2
+    undisturbed(async || {
+        // The servers come back empty, and nobody wants to wait for a ttl here.
+        let builder = LockManager::builder()
+            .ttl(TTL)
+            .restart_guard(RestartGuard::OFF);
+        let mut site = Site::with(builder).await;
+        assert_eq!(site.status("pay/1").await, StatusCode::OK);
+        site.servers[..3].iter_mut().for_each(super::Server::kill);
+        eventually("the loss is noticed", || {
+            let nodes = site.locks.nodes();
+            nodes
+                .iter()
+                .filter(|node| node.state == NodeState::Up)
+                .count()
+                == 2
+        })
+        .await;
+
+        let begin = Stopwatch::start();
+        let (status, body) = site.send("pay/1").await.unwrap();
+        let took = begin.elapsed();
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(
+            String::from_utf8_lossy(&body).contains("no-quorum"),
+            "{body:?}"
+        );
+        assert!(took < site.locks.node_timeout(), "{took:?}");
+
+        site.servers[..3]
+            .iter_mut()
+            .for_each(super::Server::restart);
+        eventually("they are back", || {
+            let nodes = site.locks.nodes();
+            nodes.iter().all(|node| node.state == NodeState::Up)
+        })
+        .await;
+        assert_eq!(site.status("pay/1").await, StatusCode::OK);
+        site.all_free().await;
     })
     .await;
-
-    let begin = Instant::now();
-    let (status, body) = site.send("pay/1").await.unwrap();
-    let took = begin.elapsed();
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(
-        String::from_utf8_lossy(&body).contains("no-quorum"),
-        "{body:?}"
-    );
-    assert!(took < site.locks.node_timeout(), "{took:?}");
-
-    site.servers[..3]
-        .iter_mut()
-        .for_each(super::Server::restart);
-    eventually("they are back", || {
-        let nodes = site.locks.nodes();
-        nodes.iter().all(|node| node.state == NodeState::Up)
-    })
-    .await;
-    assert_eq!(site.status("pay/1").await, StatusCode::OK);
-    site.all_free().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_frozen_server_slows_no_request_to_the_node_timeout() {
-    let site = Site::open(TTL).await;
-    site.servers[2].freeze();
-    let mut slowest = Duration::ZERO;
-    for order in 0..40 {
-        let begin = Instant::now();
-        assert_eq!(
-            site.status(&format!("pay/{}", order % KEYS)).await,
-            StatusCode::OK
-        );
-        slowest = slowest.max(begin.elapsed());
-    }
-    site.servers[2].thaw();
-    assert!(slowest < site.locks.node_timeout(), "{slowest:?}");
-    site.all_free().await;
+    undisturbed(async || {
+        let site = Site::open(TTL).await;
+        site.servers[2].freeze();
+        let mut slowest = Duration::ZERO;
+        for order in 0..40 {
+            let begin = Stopwatch::start();
+            assert_eq!(
+                site.status(&format!("pay/{}", order % KEYS)).await,
+                StatusCode::OK
+            );
+            slowest = slowest.max(begin.elapsed());
+        }
+        site.servers[2].thaw();
+        assert!(slowest < site.locks.node_timeout(), "{slowest:?}");
+        site.all_free().await;
+    })
+    .await;
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
@@ -25,6 +25,7 @@ use tower_redlock::{Held, LockManager, RedlockLayer, key};
 
 use super::support::eventually;
 use super::support::server::{Kind, Server};
+use super::support::stalls::{Stopwatch, undisturbed};
 
 type Http = Client<HttpConnector, Body>;
 
@@ -214,7 +215,7 @@ impl Pair {
 
     /// Waits until no server holds a key, which must be long before any ttl.
     async fn all_free(&self) {
-        let begin = Instant::now();
+        let begin = Stopwatch::start();
         eventually("no key is left", || self.holding() == 0).await;
         assert!(begin.elapsed() < Duration::from_millis(500));
     }
@@ -273,70 +274,79 @@ async fn a_forged_proof_and_a_stranger_are_told_so() {
 
 #[tokio::test]
 async fn the_work_of_the_second_is_cut_when_the_first_loses_the_lock() {
-    let ttl = Duration::from_millis(800);
-    let pair = Arc::new(Pair::open(ttl).await);
-    let call = {
-        let pair = Arc::clone(&pair);
-        tokio::spawn(async move { pair.buy("lend").await })
-    };
-    pair.entered().await;
-    // Longer than a ttl: it follows the extensions.
-    tokio::time::sleep(2 * ttl).await;
-    assert_eq!(pair.billing.left.load(Ordering::SeqCst), 0);
-    let begin = Instant::now();
-    pair.servers.iter().for_each(Server::freeze);
-    pair.left().await;
-    assert!(begin.elapsed() < ttl + Duration::from_millis(200));
-    let (status, _, _) = call.await.unwrap();
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    pair.servers.iter().for_each(Server::thaw);
+    undisturbed(async || {
+        let ttl = Duration::from_millis(800);
+        let pair = Arc::new(Pair::open(ttl).await);
+        let call = {
+            let pair = Arc::clone(&pair);
+            tokio::spawn(async move { pair.buy("lend").await })
+        };
+        pair.entered().await;
+        // Longer than a ttl: it follows the extensions.
+        tokio::time::sleep(2 * ttl).await;
+        assert_eq!(pair.billing.left.load(Ordering::SeqCst), 0);
+        let begin = Stopwatch::start();
+        pair.servers.iter().for_each(Server::freeze);
+        pair.left().await;
+        assert!(begin.elapsed() < ttl + Duration::from_millis(200));
+        let (status, _, _) = call.await.unwrap();
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        pair.servers.iter().for_each(Server::thaw);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_first_service_that_gives_up_leaves_the_lock_to_expire() {
-    let ttl = Duration::from_secs(2);
-    let pair = Arc::new(Pair::open(ttl).await);
-    let call = {
-        let pair = Arc::clone(&pair);
-        tokio::spawn(async move { pair.buy("lend").await })
-    };
-    pair.entered().await;
-    let begin = Instant::now();
-    call.abort();
-    // The connections go, one after the other.
-    pair.left().await;
-    tokio::time::sleep(ttl / 4).await;
-    assert_eq!(pair.holding(), 5, "nobody knows that billing has stopped");
-    eventually("it has expired", || pair.holding() == 0).await;
-    assert!(
-        begin.elapsed() <= ttl + Duration::from_millis(500),
-        "{:?}",
-        begin.elapsed()
-    );
+    undisturbed(async || {
+        let ttl = Duration::from_secs(2);
+        let pair = Arc::new(Pair::open(ttl).await);
+        let call = {
+            let pair = Arc::clone(&pair);
+            tokio::spawn(async move { pair.buy("lend").await })
+        };
+        pair.entered().await;
+        let begin = Stopwatch::start();
+        call.abort();
+        // The connections go, one after the other.
+        pair.left().await;
+        tokio::time::sleep(ttl / 4).await;
+        assert_eq!(pair.holding(), 5, "nobody knows that billing has stopped");
+        eventually("it has expired", || pair.holding() == 0).await;
+        assert!(
+            begin.elapsed() <= ttl + Duration::from_millis(500),
+            "{:?}",
+            begin.elapsed()
+        );
+    })
+    .await;
 }
 
 /// One of the copies has the loan; the other's answer is all that the first service gets, which is done then and gives
 /// its lock back. Nobody else has it before the copy that runs is done, too.
 #[tokio::test]
 async fn of_a_call_that_a_proxy_sends_twice_one_copy_runs_and_nobody_beside_it() {
-    let pair = Pair::open(Duration::from_secs(10)).await;
-    let answered = tokio::time::timeout(Duration::from_secs(5), pair.buy("twice")).await;
-    let (status, _, body) = answered.expect("both copies run");
-    let text = String::from_utf8_lossy(&body);
-    assert_eq!(status, StatusCode::CONFLICT, "{text}");
-    assert!(text.contains("loan-taken"), "{text}");
-    pair.entered().await;
-    let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs(1) {
-        let (status, _, body) = pair.buy("alone").await;
+    undisturbed(async || {
+        let pair = Pair::open(Duration::from_secs(10)).await;
+        let answered = tokio::time::timeout(Duration::from_secs(5), pair.buy("twice")).await;
+        let (status, _, body) = answered.expect("both copies run");
         let text = String::from_utf8_lossy(&body);
-        assert!(text.contains("contended"), "{status} {text}");
-        assert_eq!(pair.holding(), 5);
-    }
-    pair.billing.go_on.notify_one();
-    pair.left().await;
-    // Long before the ttl, when the first service looks again.
-    eventually("no key is left", || pair.holding() == 0).await;
-    assert!(begin.elapsed() < Duration::from_secs(5));
-    assert_eq!(pair.billing.entered.load(Ordering::SeqCst), 1);
+        assert_eq!(status, StatusCode::CONFLICT, "{text}");
+        assert!(text.contains("loan-taken"), "{text}");
+        pair.entered().await;
+        let begin = Stopwatch::start();
+        while begin.elapsed() < Duration::from_secs(1) {
+            let (status, _, body) = pair.buy("alone").await;
+            let text = String::from_utf8_lossy(&body);
+            assert!(text.contains("contended"), "{status} {text}");
+            assert_eq!(pair.holding(), 5);
+        }
+        pair.billing.go_on.notify_one();
+        pair.left().await;
+        // Long before the ttl, when the first service looks again.
+        eventually("no key is left", || pair.holding() == 0).await;
+        assert!(begin.elapsed() < Duration::from_secs(5));
+        assert_eq!(pair.billing.entered.load(Ordering::SeqCst), 1);
+    })
+    .await;
 }

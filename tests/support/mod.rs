@@ -13,12 +13,13 @@ pub mod preload;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
+pub mod stalls;
 pub mod wrapper;
 
 use std::time::Duration;
 
 /// The bound of every wait: long enough for a busy machine, and only ever reached by a failing test.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until `claim` holds, looking every millisecond.
 ///
