@@ -65,7 +65,8 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         Duration::ZERO
     }
 
-    /// The last known state of the node. Cheap.
+    /// The last known state of the node. Cheap. It is [`Connecting`](NodeState::Connecting) only while
+    /// [`ready`](Self::ready) waits for the first time: a manager that starts awaits that before it asks again.
     fn state(&self) -> NodeState;
 
     /// Waits until the node takes commands.
