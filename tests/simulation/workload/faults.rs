@@ -112,8 +112,16 @@ pub(super) fn votes_again(scene: &Arc<Scene>, group: u32) {
         .world
         .record(None, format_args!("g{group} votes again"));
     let mut state = scene.state();
-    state.lost.remove(&group);
     let at = scene.world.millis();
+    if state
+        .lost
+        .remove(&group)
+        .is_some_and(|lost| lost.is_replaced)
+    {
+        // What the old master was told meanwhile is not there, whether or not it has been demoted by now.
+        let seen = true;
+        state.history.push(at, What::Forgot { group, seen });
+    }
     state.history.push(at, What::Votes { group });
     let loses = |episode: usize| scene.plan.episodes[episode].loses;
     let may = |episode: &usize| loses(*episode).is_some_and(|(of, _)| may_lose(&state, scene, of));
@@ -182,6 +190,7 @@ fn forgets(scene: &Arc<Scene>, group: u32, seen: bool, fault: &Fault, is_last: b
         lost.marker = known;
         lost.is_lost = is_last;
         lost.evicts = matches!(fault, Fault::Evict { .. });
+        lost.is_replaced = matches!(fault, Fault::Failover { .. });
     }
 }
 

@@ -90,6 +90,8 @@ pub(super) struct Lost {
     pub(super) evicted: usize,
     /// It has happened. Before, it is only foreseen.
     pub(super) is_lost: bool,
+    /// Another server has taken its place.
+    pub(super) is_replaced: bool,
 }
 
 impl Scene {

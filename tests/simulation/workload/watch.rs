@@ -73,13 +73,17 @@ fn look_at_holders(scene: &Scene) {
 }
 
 /// Whether some process, which may be that of a lender, has a lock only where a replica acknowledges it; or a replica
-/// may count on another end of a lock than its master, whose clock was set.
+/// may count on another end of a lock than its master, whose clock was set, or of which it hears late: old servers tell
+/// it for how long.
 fn replicas_differ(scene: &Scene) -> bool {
     let groups = &scene.world.topology().groups;
-    let is_set = |fault: &Fault| matches!(fault, Fault::HostStep { .. });
+    let differs = |fault: &Fault| {
+        let is_late = matches!(fault, Fault::ReplicaCut { .. } | Fault::ReplicaLag { .. });
+        is_late || matches!(fault, Fault::HostStep { .. })
+    };
     let mut all = scene.plan.all_settings();
     let is_asked = all.any(|settings| settings.replicas == Replicas::Required);
-    is_asked || groups.iter().any(|group| group.replicas > 0) && scene.plan.faults().any(is_set)
+    is_asked || groups.iter().any(|group| group.replicas > 0) && scene.plan.faults().any(differs)
 }
 
 /// Notes which locks servers have.
