@@ -161,7 +161,7 @@ async fn missing_nodes_are_topped_up_soon_after_a_win() {
     let _guard = locks.try_acquire("order:1").await.unwrap();
     nodes.each([3, 4], MemoryNode::come_up);
     assert_eq!(nodes.holding("order:1"), 3);
-    tokio::time::sleep(200 * MS).await;
+    sleep(200 * MS).await;
     assert_eq!(
         nodes.holding("order:1"),
         5,
@@ -180,7 +180,7 @@ async fn a_node_that_refused_late_is_topped_up_soon() {
     nodes.each([3, 4], MemoryNode::freeze);
     let _guard = locks.try_acquire("order:1").await.unwrap();
     nodes.each([3, 4], MemoryNode::thaw);
-    tokio::time::sleep(300 * MS).await;
+    sleep(300 * MS).await;
     let holders: std::collections::HashSet<_> =
         nodes.0.iter().map(|n| n.holder("lk:order:1")).collect();
     assert_eq!(
@@ -206,7 +206,7 @@ async fn an_acquire_dropped_half_way_leaves_nothing() {
         nodes.each([2, 3, 4], MemoryNode::freeze);
         poll_and_drop(nodes.manager().try_acquire("order:1")).await;
         nodes.settle_free("order:1").await;
-        tokio::time::sleep(pause).await;
+        sleep(pause).await;
         nodes.each([2, 3, 4], MemoryNode::thaw);
         nodes.settle_free("order:1").await;
         let _guard = nodes.manager().try_acquire("order:1").await.unwrap();
@@ -221,7 +221,7 @@ async fn a_grant_long_after_a_loss_is_released() {
     let _held = a.try_acquire("order:1").await.unwrap();
     nodes.each([3, 4], MemoryNode::freeze);
     b.try_acquire("order:1").await.unwrap_err();
-    tokio::time::sleep(150 * MS).await;
+    sleep(150 * MS).await;
     nodes.each([3, 4], MemoryNode::thaw);
     nodes
         .settle("released again", |n| n.holding("order:1") == 3)
@@ -291,7 +291,7 @@ async fn a_grant_without_validity_left_is_released_and_says_so() {
     let locks = hasty.connect().await.unwrap();
     nodes.each(0..5, MemoryNode::freeze);
     let thaw = async {
-        tokio::time::sleep(9 * MS).await;
+        sleep(9 * MS).await;
         nodes.each(0..5, MemoryNode::thaw);
     };
     let (result, ()) = tokio::join!(locks.try_acquire("order:1"), thaw);
@@ -320,7 +320,7 @@ async fn a_waiter_gets_the_lock_soon_after_its_release() {
     let (a, b) = (nodes.manager(), nodes.manager());
     let guard = a.try_acquire("order:1").await.unwrap();
     let waiter = tokio::spawn(async move { b.acquire("order:1").await });
-    tokio::time::sleep(1_000 * MS).await;
+    sleep(1_000 * MS).await;
     let before = Instant::now();
     guard.release().await.unwrap();
     let _guard = waiter.await.unwrap().unwrap();
@@ -354,7 +354,7 @@ async fn a_dropped_waiter_leaves_nothing() {
     guard.release().await.unwrap();
     nodes.settle_free("order:1").await;
     let before = nodes.commands();
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    sleep(Duration::from_secs(20)).await;
     assert_eq!(nodes.commands(), before, "nobody polls any more");
 }
 
