@@ -45,7 +45,10 @@ pub(super) fn quit(server: &mut Server, call: &Call<'_>) -> Reply {
 }
 
 pub(super) fn select(server: &mut Server, call: &Call<'_>) -> Reply {
-    match integer(call.words[1]).filter(|base| i32::try_from(*base).is_ok()) {
+    match integer(call.words[1]) {
+        Some(base) if i32::try_from(base).is_err() => {
+            Reply::error("ERR value is out of range, value must between -2147483648 and 2147483647")
+        }
         Some(base @ 0..BASES) => {
             if let Some(client) = server.clients.get_mut(&call.connection) {
                 client.base = usize::try_from(base).unwrap();
