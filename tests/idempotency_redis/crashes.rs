@@ -11,7 +11,7 @@ use crate::client::{Client, Reply};
 use crate::ledger::{Ledger, Order};
 use crate::support::eventually;
 use crate::support::server::{Kind, Server};
-use crate::support::stalls::{Stopwatch, undisturbed};
+use crate::support::stalls::Stopwatch;
 use crate::{bootstrap, records};
 
 const TTL: Duration = Duration::from_millis(800);
@@ -137,72 +137,54 @@ const FIRST: Outcome = Outcome {
 
 #[tokio::test]
 async fn before_the_handler_nothing_has_run_and_a_repeat_does() {
-    undisturbed(async || {
-        let once = Outcome {
-            replayed: false,
-            ..FIRST
-        };
-        assert_eq!(crash(Point::BeforeHandler).await.repeat().await, once);
-    })
-    .await;
+    let once = Outcome {
+        replayed: false,
+        ..FIRST
+    };
+    assert_eq!(crash(Point::BeforeHandler).await.repeat().await, once);
 }
 
 #[tokio::test]
 async fn in_the_handler_before_its_effect_a_repeat_runs() {
-    undisturbed(async || {
-        assert_eq!(crash(Point::BeforeEffect).await.repeat().await, ANEW);
-    })
-    .await;
+    assert_eq!(crash(Point::BeforeEffect).await.repeat().await, ANEW);
 }
 
 #[tokio::test]
 async fn in_the_handler_after_its_effect_a_repeat_runs_and_a_unique_key_keeps_its_effect_out() {
-    undisturbed(async || {
-        let site = crash(Point::AfterEffect).await;
-        assert_eq!(site.ledger.orders().len(), 1);
-        assert_eq!(site.repeat().await, AGAIN);
-    })
-    .await;
+    let site = crash(Point::AfterEffect).await;
+    assert_eq!(site.ledger.orders().len(), 1);
+    assert_eq!(site.repeat().await, AGAIN);
 }
 
 #[tokio::test]
 async fn before_the_record_a_repeat_runs_and_a_unique_key_keeps_its_effect_out() {
-    undisturbed(async || {
-        let site = crash(Point::BeforeRecord).await;
-        assert_eq!(site.ledger.orders().len(), 1);
-        assert_eq!(site.repeat().await, AGAIN);
-    })
-    .await;
+    let site = crash(Point::BeforeRecord).await;
+    assert_eq!(site.ledger.orders().len(), 1);
+    assert_eq!(site.repeat().await, AGAIN);
 }
 
 #[tokio::test]
 async fn with_the_record_on_one_node_that_is_asked_a_repeat_gets_the_first_answer() {
-    undisturbed(async || {
-        let mut site = crash(Point::AfterOneNode).await;
-        // No quorum is left without it.
-        site.servers[3..].iter_mut().for_each(Server::kill);
-        assert_eq!(site.repeat().await, FIRST);
-        // It was not shown before a quorum had it.
-        let have = site.servers[..3].iter().map(records);
-        assert!(have.into_iter().all(|records| records.len() == 1));
-    })
-    .await;
+    let mut site = crash(Point::AfterOneNode).await;
+    // No quorum is left without it.
+    site.servers[3..].iter_mut().for_each(Server::kill);
+    assert_eq!(site.repeat().await, FIRST);
+    // It was not shown before a quorum had it.
+    let have = site.servers[..3].iter().map(records);
+    assert!(have.into_iter().all(|records| records.len() == 1));
 }
 
 #[tokio::test]
 async fn with_the_record_on_one_node_that_is_away_a_repeat_runs_and_its_answer_stays() {
-    undisturbed(async || {
-        let mut site = crash(Point::AfterOneNode).await;
-        site.servers[0].freeze();
-        assert_eq!(site.repeat().await, AGAIN);
-        let (second, _) = site.send().await;
-        // What the node has was never shown to anybody, and never is, though it is needed for a quorum.
-        site.servers[0].thaw();
-        site.servers[3..].iter_mut().for_each(Server::kill);
-        assert_eq!(answered(&site).await, (second, true));
-        assert_eq!(site.ledger.runs(), 2);
-    })
-    .await;
+    let mut site = crash(Point::AfterOneNode).await;
+    site.servers[0].freeze();
+    assert_eq!(site.repeat().await, AGAIN);
+    let (second, _) = site.send().await;
+    // What the node has was never shown to anybody, and never is, though it is needed for a quorum.
+    site.servers[0].thaw();
+    site.servers[3..].iter_mut().for_each(Server::kill);
+    assert_eq!(answered(&site).await, (second, true));
+    assert_eq!(site.ledger.runs(), 2);
 }
 
 /// The answer, as soon as a process that takes a node for dead has found that it is not.
@@ -219,53 +201,44 @@ async fn answered(site: &Site) -> (Reply, bool) {
 
 #[tokio::test]
 async fn with_the_record_on_all_nodes_a_repeat_gets_the_first_answer_at_once() {
-    undisturbed(async || {
-        let site = crash(Point::AfterRecord).await;
-        assert_eq!(site.repeat().await, FIRST);
-    })
-    .await;
+    let site = crash(Point::AfterRecord).await;
+    assert_eq!(site.repeat().await, FIRST);
 }
 
 #[tokio::test]
 async fn who_stands_still_is_overtaken_and_a_unique_key_keeps_its_effect_out() {
-    undisturbed(async || {
-        let (mut site, branch, first) = stopped(Point::ToBeOvertaken).await;
-        branch.freeze();
-        site.crashed = Stopwatch::start();
-        assert_eq!(site.ledger.runs(), 1);
-        assert_eq!(site.repeat().await, ANEW);
-        let (second, _) = site.send().await;
-        branch.thaw();
-        // It may have come to an answer by now, which nobody may see.
-        let (reply, _) = first.await.unwrap().unwrap();
-        assert_eq!(reply.status, 503);
-        let problem = reply.problem();
-        let told = ["lock-lost", "outcome-unknown"];
-        assert!(told.contains(&&*problem), "{problem}");
-        assert_eq!(site.send().await, (second, true));
-        assert_eq!(site.ledger.orders().len(), 1);
-    })
-    .await;
+    let (mut site, branch, first) = stopped(Point::ToBeOvertaken).await;
+    branch.freeze();
+    site.crashed = Stopwatch::start();
+    assert_eq!(site.ledger.runs(), 1);
+    assert_eq!(site.repeat().await, ANEW);
+    let (second, _) = site.send().await;
+    branch.thaw();
+    // It may have come to an answer by now, which nobody may see.
+    let (reply, _) = first.await.unwrap().unwrap();
+    assert_eq!(reply.status, 503);
+    let problem = reply.problem();
+    let told = ["lock-lost", "outcome-unknown"];
+    assert!(told.contains(&&*problem), "{problem}");
+    assert_eq!(site.send().await, (second, true));
+    assert_eq!(site.ledger.orders().len(), 1);
 }
 
 #[tokio::test]
 async fn a_record_that_comes_when_another_run_has_answered_is_refused() {
-    undisturbed(async || {
-        let (mut site, mut branch, first) = stopped(Point::RecordToBeOvertaken).await;
-        branch.freeze();
-        site.crashed = Stopwatch::start();
-        assert_eq!(site.repeat().await, AGAIN);
-        let (second, _) = site.send().await;
-        branch.thaw();
-        let (reply, _) = first.await.unwrap().unwrap();
-        assert_eq!(
-            (reply.status.as_u16(), &*reply.problem()),
-            (503, "outcome-unknown")
-        );
-        for _ in &site.servers {
-            branch.stopped().await;
-        }
-        assert_eq!(site.send().await, (second, true));
-    })
-    .await;
+    let (mut site, mut branch, first) = stopped(Point::RecordToBeOvertaken).await;
+    branch.freeze();
+    site.crashed = Stopwatch::start();
+    assert_eq!(site.repeat().await, AGAIN);
+    let (second, _) = site.send().await;
+    branch.thaw();
+    let (reply, _) = first.await.unwrap().unwrap();
+    assert_eq!(
+        (reply.status.as_u16(), &*reply.problem()),
+        (503, "outcome-unknown")
+    );
+    for _ in &site.servers {
+        branch.stopped().await;
+    }
+    assert_eq!(site.send().await, (second, true));
 }

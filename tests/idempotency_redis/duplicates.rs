@@ -14,7 +14,7 @@ use crate::client::{Client, Reply};
 use crate::dice::Dice;
 use crate::ledger::Ledger;
 use crate::support::server::{Kind, Server};
-use crate::support::stalls::{Stopwatch, undisturbed};
+use crate::support::stalls::Stopwatch;
 use crate::{bootstrap, records};
 
 /// How often all of it is done.
@@ -287,16 +287,10 @@ async fn rounds(scene: Scene, offset: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn duplicates_get_one_answer_while_servers_are_killed() {
-    undisturbed(async || {
-        rounds(REMEMBERING, 0).await;
-    })
-    .await;
+    rounds(REMEMBERING, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn duplicates_get_one_answer_while_servers_forget() {
-    undisturbed(async || {
-        rounds(FORGETTING, 1).await;
-    })
-    .await;
+    rounds(FORGETTING, 1).await;
 }

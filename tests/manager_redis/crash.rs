@@ -10,7 +10,7 @@ use tower_redlock::node::NodeState;
 use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::eventually;
-use crate::support::stalls::{Stopwatch, undisturbed};
+use crate::support::stalls::Stopwatch;
 use crate::{Cluster, MS, all_up, connected, is_contended};
 
 /// Many workers on one key, and what they saw.
@@ -83,113 +83,101 @@ async fn work(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_of_five_killed_under_load_lose_nothing() {
-    undisturbed(async || {
-        let mut cluster = Cluster::start();
-        // What two servers forget, a holder of three may need: a lock that is left behind must end within the test.
-        let short = || cluster.short(Duration::from_secs(2));
-        let managers = [connected(short()).await, connected(short()).await];
-        let load = Load::start(&managers);
-        load.goes_on(20).await;
-        cluster.servers[1].kill();
-        load.goes_on(20).await;
-        cluster.servers[3].kill();
-        load.goes_on(20).await;
-        assert!(load.assert_exclusive().await >= 60);
+    let mut cluster = Cluster::start();
+    // What two servers forget, a holder of three may need: a lock that is left behind must end within the test.
+    let short = || cluster.short(Duration::from_secs(2));
+    let managers = [connected(short()).await, connected(short()).await];
+    let load = Load::start(&managers);
+    load.goes_on(20).await;
+    cluster.servers[1].kill();
+    load.goes_on(20).await;
+    cluster.servers[3].kill();
+    load.goes_on(20).await;
+    assert!(load.assert_exclusive().await >= 60);
 
-        for node in [1, 3] {
-            cluster.servers[node].restart();
-        }
-        all_up(&managers[0]).await;
-        let guard = managers[0].acquire("order:2").await.unwrap();
-        eventually("the new ones hold it too", || {
-            cluster.holding("order:2") == 5
-        })
-        .await;
-        guard.release().await.unwrap();
-        cluster.settle_free("after the restart").await;
+    for node in [1, 3] {
+        cluster.servers[node].restart();
+    }
+    all_up(&managers[0]).await;
+    let guard = managers[0].acquire("order:2").await.unwrap();
+    eventually("the new ones hold it too", || {
+        cluster.holding("order:2") == 5
     })
     .await;
+    guard.release().await.unwrap();
+    cluster.settle_free("after the restart").await;
 }
 
 #[tokio::test]
 async fn a_server_that_comes_back_is_topped_up_while_a_lock_is_held() {
-    undisturbed(async || {
-        let mut cluster = Cluster::start();
-        let builder = cluster.short(Duration::from_secs(1));
-        let locks = connected(builder).await;
-        cluster.servers[0].kill();
-        let guard = locks.acquire("order:1").await.unwrap();
-        cluster.servers[0].restart();
-        eventually("topped up", || cluster.holding("order:1") == 5).await;
-        guard.release().await.unwrap();
-        cluster.settle_free("the one that came back, too").await;
-    })
-    .await;
+    let mut cluster = Cluster::start();
+    let builder = cluster.short(Duration::from_secs(1));
+    let locks = connected(builder).await;
+    cluster.servers[0].kill();
+    let guard = locks.acquire("order:1").await.unwrap();
+    cluster.servers[0].restart();
+    eventually("topped up", || cluster.holding("order:1") == 5).await;
+    guard.release().await.unwrap();
+    cluster.settle_free("the one that came back, too").await;
 }
 
 #[tokio::test]
 async fn a_server_that_refused_is_topped_up_soon_and_not_only_by_a_renewal() {
-    undisturbed(async || {
-        let cluster = Cluster::start();
-        let locks = cluster.manager().await;
-        let leaving = ["SET", "lk:order:1", "another", "PX", "50"];
-        cluster.servers[0].command(&leaving);
-        let guard = locks.acquire("order:1").await.unwrap();
-        let token = cluster.token("order:1");
-        let ours = || cluster.servers[0].run("GET lk:order:1") == token;
-        // The first renewal of so long a lease would come after the test has failed.
-        eventually("topped up", ours).await;
-        guard.release().await.unwrap();
-        cluster.settle_free("the one that refused, too").await;
-    })
-    .await;
+    let cluster = Cluster::start();
+    let locks = cluster.manager().await;
+    let leaving = ["SET", "lk:order:1", "another", "PX", "50"];
+    cluster.servers[0].command(&leaving);
+    let guard = locks.acquire("order:1").await.unwrap();
+    let token = cluster.token("order:1");
+    let ours = || cluster.servers[0].run("GET lk:order:1") == token;
+    // The first renewal of so long a lease would come after the test has failed.
+    eventually("topped up", ours).await;
+    guard.release().await.unwrap();
+    cluster.settle_free("the one that refused, too").await;
 }
 
 #[tokio::test]
 async fn three_of_five_killed_fail_fast_and_come_back_without_a_restart() {
-    undisturbed(async || {
-        let mut cluster = Cluster::start();
-        let locks = connected(cluster.builder().restart_guard(RestartGuard::OFF)).await;
-        let held = locks.try_acquire("order:1").await.unwrap();
-        for node in [0, 2, 4] {
-            cluster.servers[node].kill();
-        }
-        let began = Stopwatch::start();
-        let error = locks.try_acquire("order:2").await.unwrap_err();
-        let AcquireError::NoQuorum(none) = &error else {
-            panic!("{error}");
-        };
-        assert!(began.elapsed() < locks.node_timeout(), "fails fast");
-        assert_eq!((none.needed(), none.nodes()), (3, 5));
-        let mut named: Vec<_> = none.failures().iter().map(|f| f.node.clone()).collect();
-        let killed = [0, 2, 4].map(|n| cluster.servers[n].url().replace("redis://", ""));
-        named.sort_unstable();
-        assert_eq!(named, sorted(killed), "each is named");
-        // The lock that was held is not lost for it: its validity goes on.
-        assert!(!held.is_lost());
+    let mut cluster = Cluster::start();
+    let locks = connected(cluster.builder().restart_guard(RestartGuard::OFF)).await;
+    let held = locks.try_acquire("order:1").await.unwrap();
+    for node in [0, 2, 4] {
+        cluster.servers[node].kill();
+    }
+    let began = Stopwatch::start();
+    let error = locks.try_acquire("order:2").await.unwrap_err();
+    let AcquireError::NoQuorum(none) = &error else {
+        panic!("{error}");
+    };
+    assert!(began.elapsed() < locks.node_timeout(), "fails fast");
+    assert_eq!((none.needed(), none.nodes()), (3, 5));
+    let mut named: Vec<_> = none.failures().iter().map(|f| f.node.clone()).collect();
+    let killed = [0, 2, 4].map(|n| cluster.servers[n].url().replace("redis://", ""));
+    named.sort_unstable();
+    assert_eq!(named, sorted(killed), "each is named");
+    // The lock that was held is not lost for it: its validity goes on.
+    assert!(!held.is_lost());
 
-        // Whoever waits is told at once, too: waiting is for locks that are held.
-        eventually("known to be down", || {
-            let down = |node: &NodeState| matches!(node, NodeState::Down(_));
-            let nodes = locks.nodes();
-            nodes.iter().filter(|node| down(&node.state)).count() == 3
-        })
-        .await;
-        let began = Stopwatch::start();
-        let error = locks.acquire("order:2").await.unwrap_err();
-        assert!(matches!(error, AcquireError::NoQuorum(_)), "{error}");
-        assert!(began.elapsed() < 50 * MS, "no time-out is waited for");
-
-        for node in [0, 2, 4] {
-            cluster.servers[node].restart();
-        }
-        all_up(&locks).await;
-        let guard = locks.try_acquire("order:2").await.unwrap();
-        guard.release().await.unwrap();
-        drop(held);
-        cluster.settle_free("after the recovery").await;
+    // Whoever waits is told at once, too: waiting is for locks that are held.
+    eventually("known to be down", || {
+        let down = |node: &NodeState| matches!(node, NodeState::Down(_));
+        let nodes = locks.nodes();
+        nodes.iter().filter(|node| down(&node.state)).count() == 3
     })
     .await;
+    let began = Stopwatch::start();
+    let error = locks.acquire("order:2").await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum(_)), "{error}");
+    assert!(began.elapsed() < 50 * MS, "no time-out is waited for");
+
+    for node in [0, 2, 4] {
+        cluster.servers[node].restart();
+    }
+    all_up(&locks).await;
+    let guard = locks.try_acquire("order:2").await.unwrap();
+    guard.release().await.unwrap();
+    drop(held);
+    cluster.settle_free("after the recovery").await;
 }
 
 fn sorted<const N: usize>(mut names: [String; N]) -> Vec<String> {

@@ -9,7 +9,6 @@ use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::sentinel::Sentinel;
 use crate::support::server::{Kind, Server};
-use crate::support::stalls::undisturbed;
 use crate::support::{PATIENCE, eventually};
 use crate::{LONG, MS, all_up, connected, is_contended};
 
@@ -89,73 +88,61 @@ async fn is_free(locks: &LockManager) -> bool {
 
 #[tokio::test]
 async fn a_lock_that_the_replica_has_outlives_the_master() {
-    undisturbed(async || {
-        for kind in Kind::ALL {
-            let mut scene = Scene::start(kind);
-            let first = process(scene.strict()).await;
-            let second = process(scene.plain()).await;
-            let guard = first.acquire("order:1").await.unwrap();
-            assert!(!is_free(&second).await);
-            scene.fail_over().await;
-            assert!(!is_free(&second).await, "{kind:?}: a second holder");
-            assert!(!guard.is_lost());
-            all_up(&first).await;
-            guard.release().await.unwrap();
-            assert!(is_free(&second).await, "it could be had all the time");
-        }
-    })
-    .await;
+    for kind in Kind::ALL {
+        let mut scene = Scene::start(kind);
+        let first = process(scene.strict()).await;
+        let second = process(scene.plain()).await;
+        let guard = first.acquire("order:1").await.unwrap();
+        assert!(!is_free(&second).await);
+        scene.fail_over().await;
+        assert!(!is_free(&second).await, "{kind:?}: a second holder");
+        assert!(!guard.is_lost());
+        all_up(&first).await;
+        guard.release().await.unwrap();
+        assert!(is_free(&second).await, "it could be had all the time");
+    }
 }
 
 #[tokio::test]
 async fn a_lock_that_the_replica_does_not_have_is_not_granted() {
-    undisturbed(async || {
-        let mut scene = Scene::start(Kind::Redis);
-        let first = process(scene.strict()).await;
-        let second = process(scene.plain()).await;
-        scene.cut_off();
-        let error = first.try_acquire("order:1").await.unwrap_err();
-        let AcquireError::NoQuorum(reasons) = &error else {
-            panic!("{error}");
-        };
-        let text = reasons.to_string();
-        assert!(text.contains("0 of 1 replicas acknowledged"), "{text}");
-        assert_eq!(scene.master.locks(), [""; 0], "it was released");
-        scene.fail_over().await;
-        assert!(is_free(&second).await, "nobody was told that they hold it");
-    })
-    .await;
+    let mut scene = Scene::start(Kind::Redis);
+    let first = process(scene.strict()).await;
+    let second = process(scene.plain()).await;
+    scene.cut_off();
+    let error = first.try_acquire("order:1").await.unwrap_err();
+    let AcquireError::NoQuorum(reasons) = &error else {
+        panic!("{error}");
+    };
+    let text = reasons.to_string();
+    assert!(text.contains("0 of 1 replicas acknowledged"), "{text}");
+    assert_eq!(scene.master.locks(), [""; 0], "it was released");
+    scene.fail_over().await;
+    assert!(is_free(&second).await, "nobody was told that they hold it");
 }
 
 /// Why it needs the replica's word: the same scene as above without it.
 #[tokio::test]
 async fn without_the_replicas_word_a_failover_makes_two_holders() {
-    undisturbed(async || {
-        let mut scene = Scene::start(Kind::Redis);
-        let first = process(scene.plain()).await;
-        let second = process(scene.plain()).await;
-        scene.cut_off();
-        let guard = first.acquire("order:1").await.unwrap();
-        scene.fail_over().await;
-        assert!(is_free(&second).await, "the test no longer shows anything");
-        assert!(!guard.is_lost(), "and nobody tells the first");
-    })
-    .await;
+    let mut scene = Scene::start(Kind::Redis);
+    let first = process(scene.plain()).await;
+    let second = process(scene.plain()).await;
+    scene.cut_off();
+    let guard = first.acquire("order:1").await.unwrap();
+    scene.fail_over().await;
+    assert!(is_free(&second).await, "the test no longer shows anything");
+    assert!(!guard.is_lost(), "and nobody tells the first");
 }
 
 /// The same scene once more: the guard takes the replica for a node that forgot, and so it is one.
 #[tokio::test]
 async fn without_the_replicas_word_the_guard_keeps_a_second_holder_out() {
-    undisturbed(async || {
-        // A failover that outlasts the lease shows nothing, and how long it takes is up to Sentinel and the machine.
-        for _ in 0..3 {
-            if guarded_fail_over().await {
-                return;
-            }
+    // A failover that outlasts the lease shows nothing, and how long it takes is up to Sentinel and the machine.
+    for _ in 0..3 {
+        if guarded_fail_over().await {
+            return;
         }
-        panic!("each failover outlasted the lease");
-    })
-    .await;
+    }
+    panic!("each failover outlasted the lease");
 }
 
 /// Returns whether the failover was over before the lease.

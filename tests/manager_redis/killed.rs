@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::eventually;
-use crate::support::stalls::{Stopwatch, undisturbed};
+use crate::support::stalls::Stopwatch;
 use crate::{Cluster, MS, connected};
 use tower_redlock::LockManager;
 
@@ -55,32 +55,29 @@ async fn hold(servers: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_waiter_starts_when_the_lease_of_a_killed_process_ends() {
-    undisturbed(async || {
-        if let Ok(servers) = env::var(SERVERS) {
-            return hold(&servers).await;
-        }
-        let cluster = Cluster::start();
-        let name = "killed::the_next_waiter_starts_when_the_lease_of_a_killed_process_ends";
-        let mut holder = Holder::start(&cluster, name);
-        eventually("it is held", || cluster.holding("order:1") == 5).await;
-        let locks = connected(cluster.short(TTL).max_wait(Duration::from_secs(20))).await;
-        let waiting = {
-            let locks = locks.clone();
-            tokio::spawn(async move { locks.acquire("order:1").await })
-        };
-        eventually("it listens", || cluster.listened_to("order:1") == 5).await;
-        // The holder renews all this time, so it is held far beyond one ttl.
-        tokio::time::sleep(TTL * 3 / 2).await;
-        assert!(!waiting.is_finished(), "taken from a holder that is alive");
-        holder.kill();
-        let killed = Stopwatch::start();
-        let guard = waiting.await.unwrap().unwrap();
-        let after = killed.elapsed();
-        // The rest of a ttl, and one poll; on a busy machine some more.
-        assert!(after < TTL + Duration::from_secs(1), "it took {after:?}");
-        assert!(!guard.is_lost());
-        guard.release().await.unwrap();
-        cluster.settle_free("the turn of the next").await;
-    })
-    .await;
+    if let Ok(servers) = env::var(SERVERS) {
+        return hold(&servers).await;
+    }
+    let cluster = Cluster::start();
+    let name = "killed::the_next_waiter_starts_when_the_lease_of_a_killed_process_ends";
+    let mut holder = Holder::start(&cluster, name);
+    eventually("it is held", || cluster.holding("order:1") == 5).await;
+    let locks = connected(cluster.short(TTL).max_wait(Duration::from_secs(20))).await;
+    let waiting = {
+        let locks = locks.clone();
+        tokio::spawn(async move { locks.acquire("order:1").await })
+    };
+    eventually("it listens", || cluster.listened_to("order:1") == 5).await;
+    // The holder renews all this time, so it is held far beyond one ttl.
+    tokio::time::sleep(TTL * 3 / 2).await;
+    assert!(!waiting.is_finished(), "taken from a holder that is alive");
+    holder.kill();
+    let killed = Stopwatch::start();
+    let guard = waiting.await.unwrap().unwrap();
+    let after = killed.elapsed();
+    // The rest of a ttl, and one poll; on a busy machine some more.
+    assert!(after < TTL + Duration::from_secs(1), "it took {after:?}");
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+    cluster.settle_free("the turn of the next").await;
 }

@@ -14,7 +14,6 @@ use tower_redlock::{AcquireError, LockGuard, LockManager};
 use crate::support::fake::Fake;
 use crate::support::sentinel::says;
 use crate::support::server::{Kind, Server};
-use crate::support::stalls::undisturbed;
 use crate::support::{PATIENCE, eventually};
 use crate::{MS, all_up, connected, is_contended};
 
@@ -189,97 +188,82 @@ async fn one_side_of_a_partition_holds_at_a_time(replicated: bool) {
 
 #[tokio::test]
 async fn a_master_that_was_replaced_behind_a_partition_no_longer_counts() {
-    undisturbed(async || {
-        one_side_of_a_partition_holds_at_a_time(false).await;
-    })
-    .await;
+    one_side_of_a_partition_holds_at_a_time(false).await;
 }
 
 #[tokio::test]
 async fn a_master_with_a_replica_that_was_replaced_behind_a_partition_no_longer_counts() {
-    undisturbed(async || {
-        one_side_of_a_partition_holds_at_a_time(true).await;
-    })
-    .await;
+    one_side_of_a_partition_holds_at_a_time(true).await;
 }
 
 /// What most Sentinels have not heard of yet is no master, though it takes itself for one.
 #[tokio::test]
 async fn the_quarantine_begins_when_most_sentinels_know_the_new_master() {
-    undisturbed(async || {
-        let scene = Scene::start(false).await;
-        let first = scene.process("p1").await;
-        let held = first.acquire("order:1").await.unwrap();
-        scene.new.run("REPLICAOF NO ONE");
-        let (old, new) = ((scene.old.port(), 0), (scene.new.port(), 1));
-        // One Sentinel has made it the master; the others are cut off from it.
-        scene.tell(1, [Some(new), None, None]);
-        let nodes = [scene.node("p2").build().unwrap()];
-        let builder = LockManager::builder().redis_nodes(nodes);
-        let alone = builder.lazy().unwrap();
-        eventually("looked for", || {
-            matches!(alone.nodes()[0].state, NodeState::Down(_))
-        })
-        .await;
-        assert_eq!(scene.new.run("HEXISTS lk!node quarantine"), "0");
-        assert!(!held.is_lost(), "most Sentinels stand by the old one");
-        scene.tell(0, [Some(new), Some(old), Some(old)]);
-        sleep(2 * WITHIN + TTL).await;
-        assert!(!held.is_lost(), "and still do");
+    let scene = Scene::start(false).await;
+    let first = scene.process("p1").await;
+    let held = first.acquire("order:1").await.unwrap();
+    scene.new.run("REPLICAOF NO ONE");
+    let (old, new) = ((scene.old.port(), 0), (scene.new.port(), 1));
+    // One Sentinel has made it the master; the others are cut off from it.
+    scene.tell(1, [Some(new), None, None]);
+    let nodes = [scene.node("p2").build().unwrap()];
+    let builder = LockManager::builder().redis_nodes(nodes);
+    let alone = builder.lazy().unwrap();
+    eventually("looked for", || {
+        matches!(alone.nodes()[0].state, NodeState::Down(_))
     })
     .await;
+    assert_eq!(scene.new.run("HEXISTS lk!node quarantine"), "0");
+    assert!(!held.is_lost(), "most Sentinels stand by the old one");
+    scene.tell(0, [Some(new), Some(old), Some(old)]);
+    sleep(2 * WITHIN + TTL).await;
+    assert!(!held.is_lost(), "and still do");
 }
 
 /// A failover there and back again, faster than Sentinel demotes who was replaced: in its own eyes nothing has happened
 /// to the old master, and it has none of the locks that were granted meanwhile.
 #[tokio::test]
 async fn a_master_that_is_made_so_once_more_is_quarantined_though_it_was_never_demoted() {
-    undisturbed(async || {
-        let scene = Scene::start(false).await;
-        let locks = scene.process("p1").await;
-        let standing = || locks.nodes()[0].voting.clone();
-        scene.new.run("REPLICAOF NO ONE");
-        for (server, epoch) in [(&scene.new, 1), (&scene.old, 2)] {
-            scene.tell(0, [Some((server.port(), epoch)); 3]);
-            let is_new = || server.run("HEXISTS lk!node quarantine") == "1";
-            eventually("in quarantine", is_new).await;
-            assert_eq!(server.run("HEXISTS lk!node identity"), "0");
-            eventually("known", || {
-                matches!(standing(), VotingStatus::Quarantined { .. })
-            })
-            .await;
-        }
-        all_up(&locks).await;
-        assert!(scene.old.run("HGET lk!node identity").starts_with("2|"));
-    })
-    .await;
+    let scene = Scene::start(false).await;
+    let locks = scene.process("p1").await;
+    let standing = || locks.nodes()[0].voting.clone();
+    scene.new.run("REPLICAOF NO ONE");
+    for (server, epoch) in [(&scene.new, 1), (&scene.old, 2)] {
+        scene.tell(0, [Some((server.port(), epoch)); 3]);
+        let is_new = || server.run("HEXISTS lk!node quarantine") == "1";
+        eventually("in quarantine", is_new).await;
+        assert_eq!(server.run("HEXISTS lk!node identity"), "0");
+        eventually("known", || {
+            matches!(standing(), VotingStatus::Quarantined { .. })
+        })
+        .await;
+    }
+    all_up(&locks).await;
+    assert!(scene.old.run("HGET lk!node identity").starts_with("2|"));
 }
 
 #[tokio::test]
 async fn processes_with_other_sentinels_are_refused() {
-    undisturbed(async || {
-        let scene = Scene::start(false).await;
-        let _first = scene.process("p1").await;
-        let urls: Vec<String> = scene
-            .sentinels
-            .iter()
-            .map(|fake| fake.url_as("p2"))
-            .collect();
-        let fewer = RedisNode::sentinel(&urls[..2], "mymaster").confirm_within(WITHIN);
-        let named = urls.iter().map(|url| url.replace("127.0.0.1", "localhost"));
-        let named = RedisNode::sentinel(named, "mymaster").confirm_within(WITHIN);
-        let longer = scene.node("p2").confirm_within(WITHIN + MS);
-        for node in [fewer, named, longer] {
-            let mut nodes = vec![node.build().unwrap()];
-            for server in [&scene.second, &scene.third] {
-                nodes.push(RedisNode::new(&server.url_as("p2", "x")).unwrap());
-            }
-            let builder = LockManager::builder().redis_nodes(nodes);
-            let error = builder.ttl(TTL).max_ttl(TTL).connect().await.unwrap_err();
-            let text = error.to_string();
-            let both = text.matches("master `mymaster` as most of").count();
-            assert!(both >= 2 && text.contains("said within 800ms"), "{text}");
+    let scene = Scene::start(false).await;
+    let _first = scene.process("p1").await;
+    let urls: Vec<String> = scene
+        .sentinels
+        .iter()
+        .map(|fake| fake.url_as("p2"))
+        .collect();
+    let fewer = RedisNode::sentinel(&urls[..2], "mymaster").confirm_within(WITHIN);
+    let named = urls.iter().map(|url| url.replace("127.0.0.1", "localhost"));
+    let named = RedisNode::sentinel(named, "mymaster").confirm_within(WITHIN);
+    let longer = scene.node("p2").confirm_within(WITHIN + MS);
+    for node in [fewer, named, longer] {
+        let mut nodes = vec![node.build().unwrap()];
+        for server in [&scene.second, &scene.third] {
+            nodes.push(RedisNode::new(&server.url_as("p2", "x")).unwrap());
         }
-    })
-    .await;
+        let builder = LockManager::builder().redis_nodes(nodes);
+        let error = builder.ttl(TTL).max_ttl(TTL).connect().await.unwrap_err();
+        let text = error.to_string();
+        let both = text.matches("master `mymaster` as most of").count();
+        assert!(both >= 2 && text.contains("said within 800ms"), "{text}");
+    }
 }

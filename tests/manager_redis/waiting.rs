@@ -160,62 +160,59 @@ fn kill_subscriptions(cluster: &Cluster, stop: Receiver<()>) -> std::thread::Joi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn subscriptions_that_are_killed_again_and_again_cost_no_turn_and_no_answer() {
-    undisturbed(async || {
-        let cluster = Cluster::start();
-        let mut managers = Vec::new();
-        for _ in 0..4 {
-            managers.push(cluster.patient().await);
-        }
-        // A key that is held all the time: whoever is granted it was given another command's answer.
-        let held = managers[0].acquire("order:held").await.unwrap();
-        let (stop, inside) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicUsize::new(0)),
+    let cluster = Cluster::start();
+    let mut managers = Vec::new();
+    for _ in 0..4 {
+        managers.push(cluster.patient().await);
+    }
+    // A key that is held all the time: whoever is granted it was given another command's answer.
+    let held = managers[0].acquire("order:held").await.unwrap();
+    let (stop, inside) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let (killing, stopped) = mpsc::channel();
+    let killer = kill_subscriptions(&cluster, stopped);
+    let mut workers = JoinSet::new();
+    for n in 0..8 {
+        let (locks, stop, inside) = (
+            managers[n % 4].clone(),
+            Arc::clone(&stop),
+            Arc::clone(&inside),
         );
-        let (killing, stopped) = mpsc::channel();
-        let killer = kill_subscriptions(&cluster, stopped);
-        let mut workers = JoinSet::new();
-        for n in 0..8 {
-            let (locks, stop, inside) = (
-                managers[n % 4].clone(),
-                Arc::clone(&stop),
-                Arc::clone(&inside),
-            );
-            workers.spawn(async move {
-                let (mut longest, mut turns) = (Duration::ZERO, 0_u32);
-                while !stop.load(Ordering::SeqCst) {
-                    let guard = locks.acquire("order:1").await.unwrap();
-                    longest = longest.max(guard.waited());
-                    turns += 1;
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
-                    tokio::time::sleep(MS).await;
-                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "two holders");
-                    guard.release().await.unwrap();
-                    if n > 0 {
-                        let refused = locks.try_acquire("order:held").await.unwrap_err();
-                        assert!(matches!(refused, AcquireError::Contended(_)), "{refused}");
-                    }
+        workers.spawn(async move {
+            let (mut longest, mut turns) = (Duration::ZERO, 0_u32);
+            while !stop.load(Ordering::SeqCst) {
+                let guard = locks.acquire("order:1").await.unwrap();
+                longest = longest.max(guard.waited());
+                turns += 1;
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                tokio::time::sleep(MS).await;
+                assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "two holders");
+                guard.release().await.unwrap();
+                if n > 0 {
+                    let refused = locks.try_acquire("order:held").await.unwrap_err();
+                    assert!(matches!(refused, AcquireError::Contended(_)), "{refused}");
                 }
-                (longest, turns)
-            });
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        stop.store(true, Ordering::SeqCst);
-        drop(killing);
-        let outcomes = workers.join_all().await;
-        let killed = killer.join().unwrap();
-        assert!(
-            killed > 20,
-            "only {killed} connections were there to be killed"
-        );
-        for (longest, turns) in outcomes {
-            assert!(turns > 0);
-            assert!(longest < ONE_POLL, "somebody waited for {longest:?}");
-        }
-        held.release().await.unwrap();
-        cluster.settle_free("all turns").await;
-    })
-    .await;
+            }
+            (longest, turns)
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.store(true, Ordering::SeqCst);
+    drop(killing);
+    let outcomes = workers.join_all().await;
+    let killed = killer.join().unwrap();
+    assert!(
+        killed > 20,
+        "only {killed} connections were there to be killed"
+    );
+    for (longest, turns) in outcomes {
+        assert!(turns > 0);
+        assert!(longest < ONE_POLL, "somebody waited for {longest:?}");
+    }
+    held.release().await.unwrap();
+    cluster.settle_free("all turns").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

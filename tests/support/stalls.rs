@@ -97,6 +97,8 @@ impl Stopwatch {
 
 /// Runs a scene, and runs it again if it fails while the machine stood still. A failure without that is final.
 ///
+/// Never a scene that claims that something must not happen, as two holders at once: pauses are what brings that about.
+///
 /// # Panics
 ///
 /// As the scene.
