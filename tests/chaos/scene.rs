@@ -63,9 +63,14 @@ impl Scene {
     pub(crate) fn args(self) -> &'static [&'static str] {
         match self {
             Self::AofRestart => &["--appendonly", "yes", "--appendfsync", "everysec"],
-            Self::ReplicaFailover | Self::FailoverToPromoted => {
-                &["--repl-diskless-sync-delay", "0"]
-            }
+            // A failover has to be over before the locks are. Valkey 9.1 notices only once a second that a copy has
+            // come if it is written to disk first.
+            Self::ReplicaFailover | Self::FailoverToPromoted => &[
+                "--repl-diskless-sync-delay",
+                "0",
+                "--repl-diskless-load",
+                "swapdb",
+            ],
             _ => &[],
         }
     }
