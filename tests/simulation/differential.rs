@@ -25,6 +25,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fmt::Write as _;
+use std::thread;
 
 use calls::CONNECTIONS;
 use plain::Plain;
@@ -182,7 +183,7 @@ impl Pair {
         self.log.push(line);
         let real = self.real.call(connection, words);
         let simulated = self.simulated.call(connection, words);
-        assert_eq!(simulated, real, "simulated, then real; {}", self.story());
+        assert_eq!(simulated, real, "simulated, then real");
         self.log.push(format!("  {real:?}"));
         // What ends right now goes at any time in this millisecond: at once, on both sides.
         let now = self.simulated.wire.now();
@@ -192,12 +193,6 @@ impl Pair {
             self.simulated.wire.do_event(Event::Clock(now));
         }
         simulated
-    }
-
-    /// The end of what was done.
-    fn story(&self) -> String {
-        let from = self.log.len().saturating_sub(40);
-        format!("after:\n{}\n", self.log[from..].join("\n"))
     }
 
     /// Runs the sequence of a seed.
@@ -236,12 +231,7 @@ impl Pair {
             }
         }
         let (real, simulated) = (self.real.keys(), self.simulated.keys());
-        assert_eq!(
-            simulated,
-            real,
-            "the keys, simulated, then real; {}",
-            self.story()
-        );
+        assert_eq!(simulated, real, "the keys, simulated, then real");
     }
 
     fn random_event(&mut self, words: &mut Words) {
@@ -264,6 +254,16 @@ impl Pair {
                 words.now += words.pick(&steps);
                 self.do_event(Event::Clock(words.now));
             }
+        }
+    }
+}
+
+impl Drop for Pair {
+    /// Whatever fails, and be it that no answer comes: tells the seed and the end of what was done.
+    fn drop(&mut self) {
+        if let (true, Some((seed, calls))) = (thread::panicking(), self.log.split_first()) {
+            let last = &calls[calls.len().saturating_sub(40)..];
+            println!("{seed}, after:\n{}", last.join("\n"));
         }
     }
 }

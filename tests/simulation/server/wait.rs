@@ -8,8 +8,8 @@ use super::{ConnectionId, Server};
 /// A `WAIT` that is not answered yet.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
-    /// How many replicas.
-    count: i64,
+    /// How many replicas, as a server keeps it while it waits: so many bits are left of it.
+    count: i32,
     /// Until when, in milliseconds since 1970, unless for ever.
     until: Option<i64>,
     /// What they must have.
@@ -42,7 +42,7 @@ pub(super) fn wait(server: &mut Server, call: &Call<'_>) -> Reply {
     }
     if let Some(client) = server.clients.get_mut(&call.connection) {
         client.waiting = Some(Waiting {
-            count,
+            count: count as i32,
             until,
             offset,
             words: call.words.iter().map(|word| word.to_vec()).collect(),
@@ -67,7 +67,7 @@ impl Server {
     pub(super) fn answer_waits(&mut self) {
         let now = self.millis();
         let is_ready = |waiting: &Waiting| {
-            self.replication.count_acknowledged(waiting.offset) >= waiting.count
+            self.replication.count_acknowledged(waiting.offset) >= waiting.count.into()
                 || waiting.until.is_some_and(|until| now > until)
         };
         let clients = self.clients.iter();
