@@ -38,8 +38,7 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
     let mut named = BTreeSet::new();
     for of_key in keys.values() {
         for (later, earlier) in disorder(history, of_key) {
-            let (new, old) = (&history.holders[later], &history.holders[earlier]);
-            if !are_strangers(history, new, old) && named.insert((earlier, later)) {
+            if named.insert((earlier, later)) {
                 found.push(Violation {
                     promise: PROMISE,
                     at_ms: history.holders[later].granted,
@@ -54,26 +53,30 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
     found
 }
 
-/// The holders of one key whose token is not above that of one before them, each with the worst of those.
+/// The holders of one key whose token is not above that of one before them of whom they could know, each with the worst
+/// of those.
 fn disorder(history: &History, of_key: &[usize]) -> Vec<(usize, usize)> {
     let holder = |index: usize| &history.holders[index];
     let mut found = Vec::new();
     for later in of_key {
+        let could_know = |one: &&usize| !are_strangers(history, holder(*later), holder(**one));
         let before = of_key
             .iter()
             .filter(|one| is_before(holder(**one), holder(*later)));
-        let highest = before.max_by_key(|one| holder(**one).fence);
+        let highest = before
+            .filter(could_know)
+            .max_by_key(|one| holder(**one).fence);
         if let Some(highest) = highest
             && holder(*highest).fence >= holder(*later).fence
         {
             found.push((*later, *highest));
         }
-        let same = of_key.iter().find(|one| {
+        let mut same = of_key.iter().filter(|one| {
             **one < *later
                 && holder(**one).fence == holder(*later).fence
                 && holder(**one).owner != holder(*later).owner
         });
-        found.extend(same.map(|same| (*later, *same)));
+        found.extend(same.find(could_know).map(|same| (*later, *same)));
     }
     found
 }
@@ -136,6 +139,36 @@ mod tests {
     fn whoever_is_handed_a_lock_later_has_the_higher_token() {
         let two = [holder(0, "a", 5, 20), holder(0, "a", 4, 50)];
         assert_eq!(count(&two, &Terms::strict()), 1);
+    }
+
+    #[test]
+    fn a_stranger_hides_nobody() {
+        use super::super::hand::process;
+        let connects = |place, groups: [u32; 3]| What::Connected {
+            process: process(place),
+            groups: groups.to_vec(),
+        };
+        let forgot = What::Forgot {
+            group: 2,
+            seen: true,
+        };
+        let events = [
+            (0, connects(0, [2, 3, 4])),
+            (0, connects(1, [0, 1, 2])),
+            (5_000, forgot),
+            (5_040, connects(2, [0, 1, 2])),
+        ];
+        // The last two are of one list, to which the first is a stranger.
+        let all = [
+            holder(0, "a", 9, 5_100),
+            holder(1, "b", 7, 5_200),
+            holder(2, "c", 5, 5_900),
+        ];
+        let count = |holders: &[Holder]| check(&history(holders, &events), &Terms::strict()).len();
+        assert_eq!(count(&all[1..]), 1);
+        // Of the two that did know of each other, and not of the stranger and its later one.
+        assert_eq!(count(&[all[0].clone(), all[2].clone()]), 0);
+        assert_eq!(count(&all), 2);
     }
 
     #[test]

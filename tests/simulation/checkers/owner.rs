@@ -30,7 +30,7 @@ pub(super) fn check(history: &History, _: &Terms) -> Vec<Violation> {
             }
             _ => continue,
         };
-        if sample.may_go || ended.contains(&history.holders[sample.holder].owner) {
+        if ended.contains(&history.holders[sample.holder].owner) {
             continue;
         }
         if let Some((before, earlier)) = last.insert(sample.holder, (*at, sample)) {
@@ -38,6 +38,9 @@ pub(super) fn check(history: &History, _: &Terms) -> Vec<Violation> {
                 continue;
             }
             for group in gone(earlier, sample, (*at - before) as i64) {
+                if sample.may_go.contains(&group) {
+                    continue;
+                }
                 // From replicas, the loss of which is no other, it goes some time later.
                 let since = match sample.copied.contains(&group) {
                     true => history.holders[sample.holder].granted,
@@ -85,7 +88,7 @@ mod tests {
             left: 500_000,
             quorum: 2,
             nodes: [(0, Some(900)), (1, kept)].into_iter().collect(),
-            may_go: false,
+            may_go: BTreeSet::new(),
             copied: copied.iter().copied().collect(),
             drift: 0,
         })
@@ -121,6 +124,21 @@ mod tests {
             (40, sample_of(None, &[1])),
         ];
         assert_eq!(count(&stolen), 1);
+    }
+
+    #[test]
+    fn a_lock_may_go_early_only_from_nodes_whose_replicas_differ() {
+        let gone = |may_go: u32| {
+            let sample = |kept| match sample(kept) {
+                What::Sample(sample) => What::Sample(Sample {
+                    may_go: [may_go].into(),
+                    ..sample
+                }),
+                other => other,
+            };
+            count(&[(20, sample(Some(900))), (40, sample(None))])
+        };
+        assert_eq!((gone(1), gone(0)), (0, 1));
     }
 
     #[test]

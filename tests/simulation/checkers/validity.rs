@@ -122,7 +122,7 @@ mod tests {
             left: 500_000,
             quorum: 2,
             nodes: nodes.iter().copied().collect(),
-            may_go: false,
+            may_go: BTreeSet::new(),
             copied: BTreeSet::new(),
             drift: 12_000,
         });
@@ -149,7 +149,7 @@ mod tests {
             left: 379_000,
             quorum: 2,
             nodes: [(0, Some(379)), (1, Some(380)), (2, None)].into(),
-            may_go: false,
+            may_go: BTreeSet::new(),
             copied: BTreeSet::new(),
             drift: 6_000,
         });

@@ -322,11 +322,12 @@ impl Here {
             return;
         };
         let handle = outer.handle();
-        let holder = self.granted(&handle, Kind::Lock, None);
-        self.hold(holder, &handle, hold / 3).await;
+        let outer_holder = self.granted(&handle, Kind::Lock, None);
+        self.hold(outer_holder, &handle, hold / 3).await;
         let text = format!("{inner:?} within {wait} ms inside");
         let question = self.shop.locks.acquire_in(&scope, names(inner), ms(wait));
         let Some(guard) = self.asks(&text, wait, question).await else {
+            self.scene.state().let_go.extend(outer_holder);
             let _ = outer.release().await;
             return;
         };
@@ -334,8 +335,16 @@ impl Here {
         let holder = self.granted(&handle, Kind::Lock, None);
         self.hold(holder, &handle, hold / 3).await;
         // What is shared lives on.
+        let is_shared = inner.iter().any(|key| keys.contains(key));
+        if !is_shared {
+            self.scene.state().let_go.extend(outer_holder);
+        }
         let _ = outer.release().await;
         self.hold(None, &handle, hold / 3).await;
+        self.scene
+            .state()
+            .let_go
+            .extend([outer_holder, holder].into_iter().flatten());
         drop(guard);
     }
 

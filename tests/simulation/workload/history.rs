@@ -201,9 +201,9 @@ pub(crate) struct Sample {
     pub(crate) quorum: usize,
     /// For each group of servers that is a node: for how many milliseconds it keeps the holder's token, if it has it.
     pub(crate) nodes: BTreeMap<u32, Option<i64>>,
-    /// The lock may go from a node before its end: where replicas do not acknowledge it in time, it was not granted
-    /// and is released; or a replica, which is seen as well, counts on a later end.
-    pub(crate) may_go: bool,
+    /// The groups from which the lock may go before its end: where replicas do not acknowledge it in time, it was not
+    /// granted and is released; or a replica, which is seen as well, counts on a later end.
+    pub(crate) may_go: BTreeSet<u32>,
     /// The groups with replicas: what the master loses goes from them later.
     pub(crate) copied: BTreeSet<u32>,
     /// By how much longer than the holder's validity a node must keep it, in microseconds.

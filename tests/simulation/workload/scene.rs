@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tower_redlock::clock::Clock as _;
+use tower_redlock::node::NodeState;
 use tower_redlock::{LockHandle, LockManager};
 
 use super::history::{History, Holder, What};
@@ -44,6 +45,8 @@ pub(super) struct State {
     pub(super) is_healed: bool,
     /// How many tasks of each call have not ended.
     pub(super) open: BTreeMap<usize, u32>,
+    /// The holders of nested calls that have begun to release their locks, and share them with no other.
+    pub(super) let_go: BTreeSet<usize>,
     pub(super) paused: BTreeSet<u32>,
     /// When each lock was last seen on a server.
     pub(super) seen: BTreeMap<String, u64>,
@@ -137,11 +140,17 @@ impl Scene {
     pub(super) fn called(&self, process: ProcessId, call: usize, text: &str, wait: Duration) {
         let settings = self.settings(process);
         let wait = (wait.as_millis() as u64).min(settings.max_wait);
-        // At first connections are waited for, too.
-        let age = self
-            .shop(process)
-            .map_or(0, |shop| self.world.millis() - shop.since);
-        let first = CONNECT_LIMIT.saturating_sub(age);
+        // At first connections are waited for, too, while there is one to wait for.
+        let first = self.shop(process).map_or(CONNECT_LIMIT, |shop| {
+            let nodes = shop.locks.nodes();
+            let is_first = nodes.iter().any(|node| node.state == NodeState::Connecting);
+            let age = self.world.millis() - shop.since;
+            if is_first {
+                CONNECT_LIMIT.saturating_sub(age)
+            } else {
+                0
+            }
+        });
         let bound = wait + wait / 50 + 6 * settings.node_timeout + 150 + first;
         let text = format!("(call {call}) asks for {text}");
         self.tell(

@@ -13,7 +13,7 @@ use super::scene::{Live, Lost, Scene};
 use super::servers::{Stored, backing, hash, is_lock, stored};
 use crate::checkers::Terms;
 use crate::plan::{Action, Replicas};
-use crate::world::{Fault, HostId};
+use crate::world::{Fault, HostId, HostKind};
 
 /// How often.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -64,7 +64,7 @@ fn look_at_holders(scene: &Scene) {
             left,
             quorum,
             nodes,
-            may_go,
+            may_go: may_go.clone(),
             copied: copied.clone(),
             drift,
         };
@@ -72,18 +72,28 @@ fn look_at_holders(scene: &Scene) {
     }
 }
 
-/// Whether some process, which may be that of a lender, has a lock only where a replica acknowledges it; or a replica
-/// may count on another end of a lock than its master, whose clock was set, or of which it hears late: old servers tell
-/// it for how long.
-fn replicas_differ(scene: &Scene) -> bool {
-    let groups = &scene.world.topology().groups;
-    let differs = |fault: &Fault| {
-        let is_late = matches!(fault, Fault::ReplicaCut { .. } | Fault::ReplicaLag { .. });
-        is_late || matches!(fault, Fault::HostStep { .. })
-    };
+/// The groups where a lock is only on a node if a replica acknowledges it, for some process, which may be that of a
+/// lender; or where a replica may count on another end of a lock than its master, whose clock was set, or of which it
+/// hears late: old servers tell it for how long.
+fn replicas_differ(scene: &Scene) -> BTreeSet<u32> {
+    let topology = scene.world.topology();
     let mut all = scene.plan.all_settings();
     let is_asked = all.any(|settings| settings.replicas == Replicas::Required);
-    is_asked || groups.iter().any(|group| group.replicas > 0) && scene.plan.faults().any(differs)
+    let set = |fault: &Fault| match fault {
+        Fault::ReplicaCut { host, .. }
+        | Fault::ReplicaLag { host, .. }
+        | Fault::HostStep { host, .. } => Some(*host),
+        _ => None,
+    };
+    let set: BTreeSet<HostId> = scene.plan.faults().filter_map(set).collect();
+    let differs = |(host, group, _): &(HostId, usize, HostKind)| {
+        is_asked || topology.groups[*group].replicas > 0 && set.contains(host)
+    };
+    let hosts = topology.hosts().into_iter();
+    hosts
+        .filter(differs)
+        .map(|(_, group, _)| group as u32)
+        .collect()
 }
 
 /// Notes which locks servers have.
@@ -113,14 +123,15 @@ fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
         let live = state.live.iter().filter(|live| !live.handle.is_lost());
         let live = live.map(|live| holders[live.holder].owner.clone());
         let is_open = |call: usize| state.open.get(&call).is_some_and(|count| *count > 0);
-        let is_left = |call: usize| match scene.plan.calls[call].action {
+        let is_left = |holder: usize, call: usize| match scene.plan.calls[call].action {
             Action::Lend { .. } => true,
             // Who has lost the outer lock and not the inner one goes on.
-            Action::Nested { .. } => is_open(call),
+            Action::Nested { .. } => is_open(call) && !state.let_go.contains(&holder),
             _ => false,
         };
-        let lent = holders.iter().filter(|holder| is_left(holder.call));
-        live.chain(lent.map(|holder| holder.owner.clone()))
+        let left = holders.iter().enumerate();
+        let left = left.filter(|(index, holder)| is_left(*index, holder.call));
+        live.chain(left.map(|(_, holder)| holder.owner.clone()))
             .collect()
     };
     let mut seen = Orphans::new();
@@ -137,10 +148,10 @@ fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
             }
         }
     }
-    let Some(bound) = release_bound(scene) else {
-        return;
-    };
     for ((host, key, _), since) in &seen {
+        let Some(bound) = release_bound(scene, *host) else {
+            continue;
+        };
         let age = now - since;
         if age > bound && age <= bound + PAUSE.as_millis() as u64 {
             let (host, key) = (host.0, key.clone());
@@ -159,19 +170,25 @@ fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
 }
 
 /// How long it may take until a lock that nobody holds is released: the attempt that it is of has to end, its replies
-/// to arrive, and the release to arrive after them. Where replies are so late that no new connection is made in time,
-/// there is no telling.
-fn release_bound(scene: &Scene) -> Option<u64> {
-    let delays = scene.plan.faults().map(|fault| match fault {
-        Fault::Delay { max_ms, .. } => *max_ms,
-        _ => 0,
+/// to arrive, and the release to arrive after them. Where the replies of a host are so late that no new connection to it
+/// is made in time, there is no telling for that host and the others of its group.
+fn release_bound(scene: &Scene, of: HostId) -> Option<u64> {
+    let hosts = scene.world.topology().hosts();
+    let group = |host: HostId| hosts[host.0 as usize].1;
+    let delays = scene.plan.faults().filter_map(|fault| match fault {
+        Fault::Delay { host, max_ms, .. } => Some((*host, *max_ms)),
+        _ => None,
     });
-    let delay = delays.max().unwrap_or(0);
-    if 2 * CONNECTING * delay > CONNECT_TIMEOUT {
-        return None;
+    let is_too_late = |delay: u64| 2 * CONNECTING * delay > CONNECT_TIMEOUT;
+    let mut longest = 0;
+    for (host, delay) in delays {
+        if group(host) == group(of) && is_too_late(delay) {
+            return None;
+        }
+        longest = longest.max(delay);
     }
     let timeouts = scene.plan.all_settings().map(|all| all.node_timeout);
-    Some(3 * delay + 6 * timeouts.max().unwrap_or(0) + 300)
+    Some(3 * longest + 6 * timeouts.max().unwrap_or(0) + 300)
 }
 
 /// What the marker of a group's master says of its identity.
