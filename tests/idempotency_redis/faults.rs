@@ -17,7 +17,7 @@ use tower_redlock::{IdempotencyLayer, LockManager};
 use crate::client::{Reply, request};
 use crate::support::eventually;
 use crate::support::server::{Kind, Server};
-use crate::support::stalls::{Stopwatch, undisturbed};
+use crate::support::stalls::Stopwatch;
 use crate::{MAX_WAIT, NODE_TIMEOUT, bootstrap, builder, connected, records};
 
 /// Longer than what is done to the servers while a handler runs.
@@ -129,73 +129,61 @@ fn assert_outcome_unknown(reply: &Reply) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_two_of_five_dead_the_answer_is_kept_and_those_that_come_back_are_given_it() {
-    undisturbed(async || {
-        let mut site = Site::open().await;
-        let first = site.begin().await;
-        site.servers[..2].iter_mut().for_each(Server::kill);
-        let (reply, took) = site.end(first).await;
-        assert_eq!(reply.status, StatusCode::CREATED);
-        assert!(took < NODE_TIMEOUT, "{took:?}");
-        assert_eq!(site.repeat().await, reply);
-        site.servers[..2].iter_mut().for_each(Server::restart);
-        site.all_have_it().await;
-        // Those that have forgotten everything since, and one of those that were given it.
-        site.servers[2..4].iter_mut().for_each(Server::kill);
-        assert_eq!(site.repeat().await, reply);
-    })
-    .await;
+    let mut site = Site::open().await;
+    let first = site.begin().await;
+    site.servers[..2].iter_mut().for_each(Server::kill);
+    let (reply, took) = site.end(first).await;
+    assert_eq!(reply.status, StatusCode::CREATED);
+    assert!(took < NODE_TIMEOUT, "{took:?}");
+    assert_eq!(site.repeat().await, reply);
+    site.servers[..2].iter_mut().for_each(Server::restart);
+    site.all_have_it().await;
+    // Those that have forgotten everything since, and one of those that were given it.
+    site.servers[2..4].iter_mut().for_each(Server::kill);
+    assert_eq!(site.repeat().await, reply);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_three_of_five_dead_the_outcome_is_unknown_and_a_repeat_settles_it() {
-    undisturbed(async || {
-        let mut site = Site::open().await;
-        let first = site.begin().await;
-        site.servers[..3].iter_mut().for_each(Server::kill);
-        let (reply, took) = site.end(first).await;
-        assert_outcome_unknown(&reply);
-        assert!(took < NODE_TIMEOUT * 2, "{took:?}");
-        // Two have it. With one that has forgotten everything they are a quorum.
-        site.servers[0].restart();
-        let settled = site.repeat().await;
-        assert_eq!(settled.number("x-run"), 1);
-        assert_eq!(site.repeat().await, settled);
-    })
-    .await;
+    let mut site = Site::open().await;
+    let first = site.begin().await;
+    site.servers[..3].iter_mut().for_each(Server::kill);
+    let (reply, took) = site.end(first).await;
+    assert_outcome_unknown(&reply);
+    assert!(took < NODE_TIMEOUT * 2, "{took:?}");
+    // Two have it. With one that has forgotten everything they are a quorum.
+    site.servers[0].restart();
+    let settled = site.repeat().await;
+    assert_eq!(settled.number("x-run"), 1);
+    assert_eq!(site.repeat().await, settled);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_node_does_not_delay_the_answer_and_is_given_the_record_when_it_thaws() {
-    undisturbed(async || {
-        let site = Site::open().await;
-        let first = site.begin().await;
-        site.servers[0].freeze();
-        let (reply, took) = site.end(first).await;
-        assert_eq!(reply.status, StatusCode::CREATED);
-        assert!(took < NODE_TIMEOUT, "{took:?}");
-        assert_eq!(site.repeat().await, reply);
-        site.servers[0].thaw();
-        site.all_have_it().await;
-    })
-    .await;
+    let site = Site::open().await;
+    let first = site.begin().await;
+    site.servers[0].freeze();
+    let (reply, took) = site.end(first).await;
+    assert_eq!(reply.status, StatusCode::CREATED);
+    assert!(took < NODE_TIMEOUT, "{took:?}");
+    assert_eq!(site.repeat().await, reply);
+    site.servers[0].thaw();
+    site.all_have_it().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_three_frozen_the_outcome_is_unknown_after_the_node_timeout() {
-    undisturbed(async || {
-        let site = Site::open().await;
-        let first = site.begin().await;
-        site.servers[..3].iter().for_each(Server::freeze);
-        let (reply, took) = site.end(first).await;
-        site.servers[..3].iter().for_each(Server::thaw);
-        assert_outcome_unknown(&reply);
-        assert!(took < NODE_TIMEOUT * 2, "{took:?}");
-        site.all_have_it().await;
-        let settled = site.repeat().await;
-        assert_eq!(
-            (settled.status, settled.number("x-run")),
-            (StatusCode::CREATED, 1)
-        );
-    })
-    .await;
+    let site = Site::open().await;
+    let first = site.begin().await;
+    site.servers[..3].iter().for_each(Server::freeze);
+    let (reply, took) = site.end(first).await;
+    site.servers[..3].iter().for_each(Server::thaw);
+    assert_outcome_unknown(&reply);
+    assert!(took < NODE_TIMEOUT * 2, "{took:?}");
+    site.all_have_it().await;
+    let settled = site.repeat().await;
+    assert_eq!(
+        (settled.status, settled.number("x-run")),
+        (StatusCode::CREATED, 1)
+    );
 }

@@ -185,7 +185,7 @@ async fn one_frozen_server_slows_no_request_to_the_node_timeout() {
             slowest = slowest.max(begin.elapsed());
         }
         site.servers[2].thaw();
-        assert!(slowest < site.locks.node_timeout(), "{slowest:?}");
+        assert!(slowest < TTL / 40, "{slowest:?}");
         site.all_free().await;
     })
     .await;

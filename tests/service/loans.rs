@@ -25,7 +25,7 @@ use tower_redlock::{Held, LockManager, RedlockLayer, key};
 
 use super::support::eventually;
 use super::support::server::{Kind, Server};
-use super::support::stalls::{Stopwatch, undisturbed};
+use super::support::stalls::Stopwatch;
 
 type Http = Client<HttpConnector, Body>;
 
@@ -274,52 +274,46 @@ async fn a_forged_proof_and_a_stranger_are_told_so() {
 
 #[tokio::test]
 async fn the_work_of_the_second_is_cut_when_the_first_loses_the_lock() {
-    undisturbed(async || {
-        let ttl = Duration::from_millis(800);
-        let pair = Arc::new(Pair::open(ttl).await);
-        let call = {
-            let pair = Arc::clone(&pair);
-            tokio::spawn(async move { pair.buy("lend").await })
-        };
-        pair.entered().await;
-        // Longer than a ttl: it follows the extensions.
-        tokio::time::sleep(2 * ttl).await;
-        assert_eq!(pair.billing.left.load(Ordering::SeqCst), 0);
-        let begin = Stopwatch::start();
-        pair.servers.iter().for_each(Server::freeze);
-        pair.left().await;
-        assert!(begin.elapsed() < ttl + Duration::from_millis(200));
-        let (status, _, _) = call.await.unwrap();
-        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        pair.servers.iter().for_each(Server::thaw);
-    })
-    .await;
+    let ttl = Duration::from_millis(800);
+    let pair = Arc::new(Pair::open(ttl).await);
+    let call = {
+        let pair = Arc::clone(&pair);
+        tokio::spawn(async move { pair.buy("lend").await })
+    };
+    pair.entered().await;
+    // Longer than a ttl: it follows the extensions.
+    tokio::time::sleep(2 * ttl).await;
+    assert_eq!(pair.billing.left.load(Ordering::SeqCst), 0);
+    let begin = Stopwatch::start();
+    pair.servers.iter().for_each(Server::freeze);
+    pair.left().await;
+    assert!(begin.elapsed() < ttl + Duration::from_millis(200));
+    let (status, _, _) = call.await.unwrap();
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    pair.servers.iter().for_each(Server::thaw);
 }
 
 #[tokio::test]
 async fn a_first_service_that_gives_up_leaves_the_lock_to_expire() {
-    undisturbed(async || {
-        let ttl = Duration::from_secs(2);
-        let pair = Arc::new(Pair::open(ttl).await);
-        let call = {
-            let pair = Arc::clone(&pair);
-            tokio::spawn(async move { pair.buy("lend").await })
-        };
-        pair.entered().await;
-        let begin = Stopwatch::start();
-        call.abort();
-        // The connections go, one after the other.
-        pair.left().await;
-        tokio::time::sleep(ttl / 4).await;
-        assert_eq!(pair.holding(), 5, "nobody knows that billing has stopped");
-        eventually("it has expired", || pair.holding() == 0).await;
-        assert!(
-            begin.elapsed() <= ttl + Duration::from_millis(500),
-            "{:?}",
-            begin.elapsed()
-        );
-    })
-    .await;
+    let ttl = Duration::from_secs(2);
+    let pair = Arc::new(Pair::open(ttl).await);
+    let call = {
+        let pair = Arc::clone(&pair);
+        tokio::spawn(async move { pair.buy("lend").await })
+    };
+    pair.entered().await;
+    let begin = Stopwatch::start();
+    call.abort();
+    // The connections go, one after the other.
+    pair.left().await;
+    tokio::time::sleep(ttl / 4).await;
+    assert_eq!(pair.holding(), 5, "nobody knows that billing has stopped");
+    eventually("it has expired", || pair.holding() == 0).await;
+    assert!(
+        begin.elapsed() <= ttl + Duration::from_millis(500),
+        "{:?}",
+        begin.elapsed()
+    );
 }
 
 /// One of the copies has the loan; the other's answer is all that the first service gets, which is done then and gives

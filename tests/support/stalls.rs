@@ -15,18 +15,26 @@ use futures_util::FutureExt as _;
 
 /// How often the watch looks.
 const BEAT: Duration = Duration::from_millis(5);
-/// How much later than it should be it may be without being counted.
-const USUAL: Duration = Duration::from_millis(10);
-/// So much of a pause excuses a scene.
+/// How much later than it should be it may be without being counted: so late it is where others want the processor,
+/// too, while servers and timers go on.
+const USUAL: Duration = Duration::from_millis(50);
+/// So long a pause, in one piece, excuses a scene.
 const LONG: Duration = Duration::from_millis(100);
 /// How often a scene is begun.
-const TIMES: u32 = 5;
+const TIMES: u32 = 3;
 
 /// Notices that it was not run: a thread that sleeps, and finds how long that took.
 #[derive(Debug)]
 pub struct Watch {
-    // When it looked the last time, and the sum of all pauses before.
-    seen: Mutex<(Instant, Duration)>,
+    /// When it looked the last time, and the pauses that it found before.
+    seen: Mutex<(Instant, Vec<Pause>)>,
+}
+
+/// A time in which nothing was run.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    begin: Instant,
+    end: Instant,
 }
 
 static WATCH: LazyLock<Watch> = LazyLock::new(|| {
@@ -42,56 +50,60 @@ static WATCH: LazyLock<Watch> = LazyLock::new(|| {
 impl Watch {
     pub const fn new(now: Instant) -> Self {
         Self {
-            seen: Mutex::new((now, Duration::ZERO)),
+            seen: Mutex::new((now, Vec::new())),
         }
     }
 
     /// It was run.
     pub fn beat(&self, now: Instant) {
         let mut seen = self.seen.lock().unwrap();
-        *seen = (now, seen.1 + pause(seen.0, now));
+        let pause = Pause::between(seen.0, now);
+        seen.1.extend(pause);
+        seen.0 = now;
     }
 
-    /// The sum of all pauses, with one that goes on or has just ended.
-    pub fn stalled(&self, now: Instant) -> Duration {
+    /// The pauses since then, what of them came later, with one that goes on or has just ended.
+    pub fn pauses(&self, since: Instant, now: Instant) -> Vec<Duration> {
         let seen = self.seen.lock().unwrap();
-        seen.1 + pause(seen.0, now)
+        let all = seen.1.iter().copied().chain(Pause::between(seen.0, now));
+        let later = all.map(|pause| pause.end.saturating_duration_since(pause.begin.max(since)));
+        later.filter(|length| !length.is_zero()).collect()
     }
 }
 
-/// How much longer than a beat it took from one look to the next, if that is unusual.
-fn pause(before: Instant, now: Instant) -> Duration {
-    let late = now.saturating_duration_since(before).saturating_sub(BEAT);
-    if late > USUAL { late } else { Duration::ZERO }
+impl Pause {
+    /// What was unusual from one look to the next.
+    fn between(before: Instant, now: Instant) -> Option<Self> {
+        let begin = before + BEAT;
+        let is_late = now.saturating_duration_since(begin) > USUAL;
+        is_late.then_some(Self { begin, end: now })
+    }
 }
 
 /// Measures how long something takes where the machine gives it time.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     began: Instant,
-    stalled: Duration,
 }
 
 impl Stopwatch {
     pub fn start() -> Self {
+        LazyLock::force(&WATCH);
         let began = Instant::now();
-        let stalled = WATCH.stalled(began);
-        Self { began, stalled }
+        Self { began }
     }
 
     /// The time since the start, without pauses of the machine.
     pub fn elapsed(&self) -> Duration {
         let now = Instant::now();
-        (now - self.began).saturating_sub(self.stalled_since(now))
+        let pauses = WATCH.pauses(self.began, now);
+        (now - self.began).saturating_sub(pauses.iter().sum())
     }
 
-    /// How much of the time since the start was none.
-    pub fn stalled(&self) -> Duration {
-        self.stalled_since(Instant::now())
-    }
-
-    fn stalled_since(&self, now: Instant) -> Duration {
-        WATCH.stalled(now).saturating_sub(self.stalled)
+    /// The longest pause since the start.
+    pub fn longest_pause(&self) -> Duration {
+        let pauses = WATCH.pauses(self.began, Instant::now());
+        pauses.into_iter().max().unwrap_or_default()
     }
 }
 
@@ -108,23 +120,23 @@ pub async fn undisturbed(scene: impl AsyncFn()) {
         began.set(Stopwatch::start());
         scene().await;
     };
-    let stalled = || {
-        let stalled = began.get().stalled();
+    let pause = || {
+        let pause = began.get().longest_pause();
         // Past the runner, which shows what a test prints only if that fails.
-        let line = format!("\na scene failed, and the machine stood still for {stalled:?} of it\n");
+        let line = format!("\na scene failed, and the machine stood still for {pause:?} in it\n");
         let _ = stderr().write_all(line.as_bytes());
-        stalled
+        pause
     };
-    undisturbed_by(stalled, begin).await;
+    undisturbed_by(pause, begin).await;
 }
 
-/// The same, by another watch: how much of the time of a scene that failed was none.
-pub async fn undisturbed_by(stalled: impl Fn() -> Duration, scene: impl AsyncFn()) {
+/// The same, by another watch: the longest pause in a scene that failed.
+pub async fn undisturbed_by(pause: impl Fn() -> Duration, scene: impl AsyncFn()) {
     for time in 1..=TIMES {
         let Err(panic) = AssertUnwindSafe(scene()).catch_unwind().await else {
             return;
         };
-        if stalled() < LONG || time == TIMES {
+        if pause() < LONG || time == TIMES {
             resume_unwind(panic);
         }
     }
