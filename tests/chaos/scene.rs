@@ -51,6 +51,14 @@ impl Scene {
         matches!(self, Self::ReplicaFailover | Self::FailoverToPromoted)
     }
 
+    /// Whether nodes come back with what they had some time ago.
+    pub(crate) const fn has_old_data(self) -> bool {
+        matches!(
+            self,
+            Self::AofRestart | Self::ReplicaFailover | Self::FailoverToPromoted | Self::OldData
+        )
+    }
+
     /// How many servers there are in front.
     pub(crate) const fn servers(self) -> usize {
         match self {
