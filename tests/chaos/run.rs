@@ -124,8 +124,8 @@ pub(crate) async fn assert_no_overlap(scene: Scene, mode: Mode) {
     assert!(outcome.disorder.is_empty(), "out of order: {report}");
 }
 
-/// That what the nodes forget is noticed: by two holders, or, where old data comes back, by fencing tokens. The run ends
-/// as soon as that is seen.
+/// That what the nodes forget is noticed: by two holders, or, where old data comes back, by fencing tokens. The run
+/// ends as soon as that is seen.
 pub(crate) async fn assert_overlaps_are_found(scene: Scene, mode: Mode) {
     let shows = move |intervals: &[Interval]| {
         let falls_back = scene.has_old_data() && !disorder(intervals).is_empty();

@@ -170,8 +170,8 @@ fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
 }
 
 /// How long it may take until a lock that nobody holds is released: the attempt that it is of has to end, its replies
-/// to arrive, and the release to arrive after them. Where the replies of a host are so late that no new connection to it
-/// is made in time, there is no telling for that host and the others of its group.
+/// to arrive, and the release to arrive after them. Where the replies of a host are so late that no new connection to
+/// it is made in time, there is no telling for that host and the others of its group.
 fn release_bound(scene: &Scene, of: HostId) -> Option<u64> {
     let hosts = scene.world.topology().hosts();
     let group = |host: HostId| hosts[host.0 as usize].1;
