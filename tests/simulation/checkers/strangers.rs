@@ -1,6 +1,6 @@
 //! Who cannot know of each other: of two lists of nodes with one in common, nothing is promised where that one is
 //! emptied while a process connects, which cannot have known whom it served; until those of the other list see at their
-//! next checks that it was.
+//! next checks that it was. Who asks for a lock later than that is no stranger any more.
 
 use super::{History, losses};
 use crate::workload::history::{Holder, What};
@@ -26,6 +26,7 @@ pub(super) fn are_strangers(history: &History, one: &Holder, two: &Holder) -> bo
                     && others.contains(&group)
                     && span.contains(&connected)
                     && old.granted <= emptied + TWO_CHECKS
+                    && new.started <= connected + TWO_CHECKS
             })
     };
     came_between(one, two) || came_between(two, one)
