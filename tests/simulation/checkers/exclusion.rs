@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn whoever_connects_while_a_shared_node_is_empty_knows_of_nobody() {
-        let found = |emptied: u64, connected: u64, groups: [u32; 3], held: u64| {
+        let found_at = |emptied: u64, connected: u64, groups: [u32; 3], held: u64, asked: u64| {
             let connects = |place, groups: [u32; 3]| What::Connected {
                 process: process(place),
                 groups: groups.to_vec(),
@@ -144,10 +144,12 @@ mod tests {
                 (held, granted(0, &[0])),
                 (9_500, granted(1, &[0, 1])),
             ];
-            count(
-                &[holder(0, "a", 1, held), holder(1, "b", 2, 9_500)],
-                &events,
-            )
+            let mut new = holder(1, "b", 2, 9_500);
+            new.started = asked;
+            count(&[holder(0, "a", 1, held), new], &events)
+        };
+        let found = |emptied, connected, groups, held| {
+            found_at(emptied, connected, groups, held, connected + 2_000)
         };
         let other = [2, 3, 4];
         assert_eq!(found(5_000, 5_040, other, 5_100), 0);
@@ -156,6 +158,8 @@ mod tests {
         assert_eq!(found(5_000, 7_001, other, 5_100), 1);
         // Granted after that by those who must have seen it.
         assert_eq!(found(5_000, 5_040, other, 7_001), 1);
+        // Asked for after that.
+        assert_eq!(found_at(5_000, 5_040, other, 5_100, 7_041), 1);
         // One list; or no node in common that was emptied.
         assert_eq!(found(5_000, 5_040, [0, 1, 2], 5_100), 1);
         assert_eq!(found(5_000, 5_040, [0, 3, 4], 5_100), 1);
