@@ -19,6 +19,9 @@
 //! | `redlock_rejected_total` | counter | `kind`: as in [`RejectionKind`](crate::middleware::RejectionKind) | requests that a layer or an extractor refused or ended |
 //! | `redlock_idempotency_total` | counter | `outcome`: `run`, `replayed`, `unrecorded`, and the kinds of `IdempotencyRejection` | requests with an idempotency key; one that `run` may end otherwise, and counts for that too |
 //!
+//! The first manager sets every counter to zero, under each of its words: `increase()` of a counter that appears as 1 is
+//! 0, so that the first lost lock would raise no alarm.
+//!
 //! No label holds a lock key or anything else that a client sent. How many time series there are is bounded by these
 //! words and the number of nodes.
 
@@ -28,6 +31,105 @@
 )]
 
 use std::time::Duration;
+
+/// Every counter: its name, its label, and the words of that.
+#[cfg(feature = "metrics")]
+const COUNTERS: &[(&str, &str, &[&str])] = &[
+    (
+        "redlock_acquire_total",
+        "outcome",
+        &[
+            "acquired",
+            "replayed",
+            "contended",
+            "wait-timeout",
+            "queue-full",
+            "no-quorum",
+            "too-slow",
+            "shutting-down",
+            "lost",
+            "invalid-key",
+            "no-entropy",
+            "cancelled",
+        ],
+    ),
+    (
+        "redlock_rounds_total",
+        "verdict",
+        &[
+            "granted",
+            "contended",
+            "split",
+            "no-quorum",
+            "recorded",
+            "undecided",
+        ],
+    ),
+    (
+        "redlock_lost_total",
+        "reason",
+        &["expired", "taken", "lender", "max-hold", "shutdown"],
+    ),
+    (
+        "redlock_release_total",
+        "outcome",
+        &["released", "unconfirmed", "handed-on", "lost", "returned"],
+    ),
+    (
+        "redlock_rejected_total",
+        "kind",
+        &[
+            "invalid-key",
+            "invalid-loan",
+            "loan-refused",
+            "loan-ended",
+            "loan-taken",
+            "misconfigured",
+            "contended",
+            "wait-timeout",
+            "queue-full",
+            "no-quorum",
+            "lock-lost",
+            "shutting-down",
+        ],
+    ),
+    #[cfg(feature = "idempotency")]
+    (
+        "redlock_idempotency_total",
+        "outcome",
+        &[
+            "run",
+            "replayed",
+            "unrecorded",
+            "missing-idempotency-key",
+            "invalid-idempotency-key",
+            "body-unreadable",
+            "caller-unknown",
+            "request-in-progress",
+            "wait-timeout",
+            "not-replayable",
+            "body-too-large",
+            "idempotency-key-reused",
+            "misconfigured",
+            "queue-full",
+            "no-quorum",
+            "lock-lost",
+            "outcome-unknown",
+            "record-unreadable",
+            "shutting-down",
+        ],
+    ),
+];
+
+/// A manager starts: from now on every counter exists, for an alarm that asks by how much it grew.
+pub(crate) fn at_zero() {
+    #[cfg(feature = "metrics")]
+    for (name, label, words) in COUNTERS {
+        for word in *words {
+            metrics::counter!(*name, *label => *word).increment(0);
+        }
+    }
+}
 
 /// One call for a lock has come to its end.
 pub(crate) fn acquired(outcome: &'static str, waited: Duration) {
