@@ -6,10 +6,12 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod floods;
 #[cfg(feature = "idempotency")]
 mod kept;
 mod losses;
 mod notices;
+mod requests;
 mod spans;
 #[path = "../support/mod.rs"]
 mod support;
