@@ -6,6 +6,7 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod clocks;
 mod floods;
 #[cfg(feature = "idempotency")]
 mod kept;

@@ -178,9 +178,9 @@ async fn every_counter_is_there_at_zero_before_anything_has_happened() {
         }
     }
     assert!(expected.len() > 50, "{expected:?}");
-    let counters = seen.0.iter().filter_map(|(name, (_, _, value))| {
-        matches!(value, DebugValue::Counter(0)).then(|| name.clone())
-    });
+    let is_zero = |value: &DebugValue| matches!(value, DebugValue::Counter(0));
+    let counters = seen.0.iter().filter(|(_, (_, _, value))| is_zero(value));
+    let counters = counters.map(|(name, _)| name.clone());
     assert_eq!(counters.collect::<BTreeSet<_>>(), expected);
 }
 
