@@ -16,8 +16,12 @@
 //! | `redlock_release_total` | counter | `outcome`: `released`, `unconfirmed`, `handed-on`, `lost`, `returned` | ends of holders; `unconfirmed`: too few nodes answered in time; `lost`: the lock had been lost before; `returned`: it was borrowed |
 //! | `redlock_node_up` | gauge | `node` | 1 while the node takes commands, else 0, as when its manager is gone; looked at every second |
 //! | `redlock_node_voting` | gauge | `node` | 1 while the node's votes count, 0 while it is quarantined, unknown or foreign; looked at every second |
+//! | `redlock_node_clock_skew_seconds` | gauge | `node` | by how much a Redis node's clock is ahead of this process's (behind it: less than 0); looked at every second while the node is up |
 //! | `redlock_rejected_total` | counter | `kind`: as in [`RejectionKind`](crate::middleware::RejectionKind) | requests that a layer or an extractor refused or ended |
 //! | `redlock_idempotency_total` | counter | `outcome`: `run`, `replayed`, `unrecorded`, and the kinds of `IdempotencyRejection` | requests with an idempotency key; one that `run` may end otherwise, and counts for that too |
+//!
+//! The first manager sets every counter to zero, under each of its words: `increase()` of a counter that appears as 1
+//! is 0, so the first lost lock would raise no alarm.
 //!
 //! No label holds a lock key or anything else that a client sent. How many time series there are is bounded by these
 //! words and the number of nodes.
@@ -28,6 +32,110 @@
 )]
 
 use std::time::Duration;
+
+/// Every counter: its name, its label, and the words of that.
+#[cfg(feature = "metrics")]
+const COUNTERS: &[(&str, &str, &[&str])] = &[
+    (
+        "redlock_acquire_total",
+        "outcome",
+        &[
+            "acquired",
+            "replayed",
+            "contended",
+            "wait-timeout",
+            "queue-full",
+            "no-quorum",
+            "too-slow",
+            "shutting-down",
+            "lost",
+            "invalid-key",
+            "no-entropy",
+            "cancelled",
+        ],
+    ),
+    (
+        "redlock_rounds_total",
+        "verdict",
+        &[
+            "granted",
+            "contended",
+            "split",
+            "no-quorum",
+            "recorded",
+            "undecided",
+        ],
+    ),
+    (
+        "redlock_lost_total",
+        "reason",
+        &["expired", "taken", "lender", "max-hold", "shutdown"],
+    ),
+    (
+        "redlock_release_total",
+        "outcome",
+        &["released", "unconfirmed", "handed-on", "lost", "returned"],
+    ),
+    (
+        "redlock_rejected_total",
+        "kind",
+        &[
+            "invalid-key",
+            "invalid-loan",
+            "loan-refused",
+            "loan-ended",
+            "loan-taken",
+            "misconfigured",
+            "contended",
+            "wait-timeout",
+            "queue-full",
+            "no-quorum",
+            "lock-lost",
+            "shutting-down",
+        ],
+    ),
+    #[cfg(feature = "idempotency")]
+    (
+        "redlock_idempotency_total",
+        "outcome",
+        &[
+            "run",
+            "replayed",
+            "unrecorded",
+            "missing-idempotency-key",
+            "invalid-idempotency-key",
+            "body-unreadable",
+            "caller-unknown",
+            "request-in-progress",
+            "wait-timeout",
+            "not-replayable",
+            "body-too-large",
+            "idempotency-key-reused",
+            "misconfigured",
+            "queue-full",
+            "no-quorum",
+            "lock-lost",
+            "outcome-unknown",
+            "record-unreadable",
+            "shutting-down",
+        ],
+    ),
+];
+
+/// A manager starts: from now on every counter exists, for an alarm that asks by how much it grew, and every gauge.
+pub(crate) fn at_zero() {
+    #[cfg(feature = "metrics")]
+    for (name, label, words) in COUNTERS {
+        for word in *words {
+            metrics::counter!(*name, *label => *word).increment(0);
+        }
+    }
+    // A chart of one that nobody has changed is empty otherwise. Those of other managers stay as they are.
+    #[cfg(feature = "metrics")]
+    for name in ["redlock_held", "redlock_waiting"] {
+        metrics::gauge!(name).increment(0);
+    }
+}
 
 /// One call for a lock has come to its end.
 pub(crate) fn acquired(outcome: &'static str, waited: Duration) {
@@ -100,6 +208,13 @@ pub(crate) fn node(name: &str, up: bool, voting: bool) {
     metrics::gauge!("redlock_node_voting", "node" => name.to_owned()).set(number(voting));
 }
 
+/// By how many seconds a node's clock is ahead of ours.
+#[cfg(feature = "redis")]
+pub(crate) fn clock_skew(name: &str, ahead: f64) {
+    #[cfg(feature = "metrics")]
+    metrics::gauge!("redlock_node_clock_skew_seconds", "node" => name.to_owned()).set(ahead);
+}
+
 /// A layer or an extractor refused a request, or ended it.
 pub(crate) fn rejected(kind: &'static str) {
     #[cfg(feature = "metrics")]
@@ -149,6 +264,11 @@ pub fn describe() {
     describe_gauge!(
         "redlock_node_voting",
         "Whether the node's votes count towards the quorum."
+    );
+    describe_gauge!(
+        "redlock_node_clock_skew_seconds",
+        Seconds,
+        "By how much the clock of the node is ahead of this process's."
     );
     describe_counter!(
         "redlock_rejected_total",

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! cargo run --example orders              five nodes inside this process
-//! cargo run --example orders -- --demo    drives itself over HTTP, checks, prints a table and exits
+//! cargo run --example orders -- --redis   five servers on this machine, which it starts and stops
+//! cargo run --example orders -- --demo    drives itself over HTTP, checks, prints a table and exits; also with --redis
 //! REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 cargo run --example orders
 //! ```
 //!
-//! `LISTEN` sets the address (default `127.0.0.1:3000`).
+//! `--redis` needs `redis-server` or `valkey-server`, and runs `examples/ops/nodes.sh`. `LISTEN` sets the address
+//! (default `127.0.0.1:3000`).
 
 #![allow(
     clippy::print_stdout,
@@ -15,6 +17,7 @@
 )]
 
 mod demo;
+mod nodes;
 mod shop;
 
 use std::error::Error;
@@ -28,6 +31,7 @@ use tokio::net::TcpListener;
 use tower_redlock::middleware::prefer_wait;
 use tower_redlock::{LockManager, RedlockLayer, key};
 
+use crate::nodes::Nodes;
 use crate::shop::Shop;
 
 type AnyError = Box<dyn Error + Send + Sync>;
@@ -44,32 +48,26 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<ExitCode, AnyError> {
-    let driven = std::env::args().any(|arg| arg == "--demo");
-    let locks = connect().await?;
-    let shop = Shop::default();
-    let app = app(shop.clone(), &locks);
-
-    let wanted = if driven {
-        "127.0.0.1:0".to_owned()
-    } else {
-        std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned())
+    let asked = |word: &str| std::env::args().any(|arg| arg == word);
+    let nodes = match asked("--redis") {
+        true => Some(Nodes::start(|_| {})?),
+        false => None,
     };
-    let listener = TcpListener::bind(&wanted)
-        .await
-        .map_err(|error| format!("cannot listen on `{wanted}` (set LISTEN): {error}"))?;
-    let address = listener.local_addr()?;
-    if driven {
-        let server = tokio::spawn(async move { axum::serve(listener, app).await });
-        let sound = demo::run(address, &shop).await?;
-        server.abort();
-        locks.shutdown(Duration::from_secs(5)).await;
-        return Ok(if sound {
+    let locks = connect(nodes.as_ref()).await?;
+    if asked("--demo") {
+        return Ok(if drive(&locks).await? {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE
         });
     }
 
+    let app = app(Shop::default(), &locks);
+    let wanted = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(&wanted)
+        .await
+        .map_err(|error| format!("cannot listen on `{wanted}` (set LISTEN): {error}"))?;
+    let address = listener.local_addr()?;
     print_help(address, &locks);
     serve(listener, app, told_to_stop).await?;
     // Requests that run on, if any, are told that their locks are lost.
@@ -79,6 +77,19 @@ async fn run() -> Result<ExitCode, AnyError> {
         println!("others may have to wait for a ttl: {report:?}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Sends itself requests, and tells whether all went as it should.
+async fn drive(locks: &LockManager) -> Result<bool, AnyError> {
+    let shop = Shop::default();
+    let app = app(shop.clone(), locks);
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    let sound = demo::run(address, &shop).await?;
+    server.abort();
+    locks.shutdown(Duration::from_secs(5)).await;
+    Ok(sound)
 }
 
 /// Serves until `stop`, and then lets requests come to their end, but does not wait for ever: one client that
@@ -133,12 +144,18 @@ fn app(shop: Shop, locks: &LockManager) -> Router {
         .with_state(shop)
 }
 
-/// Redis nodes if `REDLOCK_NODES` names them, else five nodes inside this process.
-async fn connect() -> Result<LockManager, AnyError> {
+/// The servers that were started for this, else Redis nodes if `REDLOCK_NODES` names them, else five nodes inside this
+/// process.
+async fn connect(nodes: Option<&Nodes>) -> Result<LockManager, AnyError> {
     let builder = LockManager::builder().ttl(Duration::from_secs(10));
-    let builder = match std::env::var("REDLOCK_NODES") {
-        Ok(urls) => builder.redis(urls.split(',').map(str::trim).filter(|url| !url.is_empty())),
-        Err(_) => builder.memory(5),
+    let builder = match (nodes, std::env::var("REDLOCK_NODES")) {
+        // They have just been started for this process alone, so no lock is held on them; otherwise nodes without data
+        // wait for the end of those that they may have forgotten.
+        (Some(nodes), _) => builder.redis(&nodes.urls).bootstrap(true),
+        (None, Ok(urls)) => {
+            builder.redis(urls.split(',').map(str::trim).filter(|url| !url.is_empty()))
+        }
+        (None, Err(_)) => builder.memory(5),
     };
     Ok(builder.connect().await?)
 }

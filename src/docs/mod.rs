@@ -20,6 +20,10 @@
 //! | [`testing`] | How do I test my own service without a server, and with servers that fail? |
 //!
 //! These modules hold text and nothing else. They exist only for rustdoc.
+//!
+//! # The way of a request
+//!
+#![doc = include_str!("way.svg")]
 
 pub mod getting_started {
     #![doc = include_str!("getting_started.md")]

@@ -71,9 +71,9 @@ impl IdempotencyRejection {
         let rejection = Self { cause, retry_after };
         let kind = rejection.kind();
         match (rejection.source(), rejection.loss_reason()) {
-            (Some(error), _) => trace::rejected(kind.as_str(), &error),
-            (None, Some(reason)) => trace::rejected(kind.as_str(), &reason),
-            (None, None) => trace::rejected(kind.as_str(), &kind.title()),
+            (Some(error), _) => trace::idempotency_rejected(kind.as_str(), &error),
+            (None, Some(reason)) => trace::idempotency_rejected(kind.as_str(), &reason),
+            (None, None) => trace::idempotency_rejected(kind.as_str(), &kind.title()),
         }
         metrics::idempotency(kind.as_str());
         rejection

@@ -14,6 +14,7 @@ use crate::manager::lease::registry::Registry;
 use crate::manager::ledger::Ledger;
 use crate::manager::nodes::fences::FenceCounts;
 use crate::manager::nodes::node_set::NodeSet;
+use crate::manager::nodes::repeats::Repeats;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::manager::queue::fifo::MISSES;
 use crate::manager::settings::fencing::usual;
@@ -83,6 +84,7 @@ impl Shared {
                 voting: Arc::new(voting),
                 counters_kept: options.fencing.keep.unwrap_or_else(|| usual(terms.ttl)),
                 fences: FenceCounts::default(),
+                repeats: Repeats::default(),
             }),
             fencing: options.fencing.keep,
             room_for_records: Arc::new(Semaphore::new(ROOM_FOR_RECORDS)),
@@ -120,7 +122,7 @@ impl Shared {
     ) {
         if !self.tasks.spawn(job) {
             let key = keys.first().show(self.redact);
-            crate::trace::left_to_expire(&key, "too many releases are under way");
+            self.left_to_expire(&key, "too many releases are under way");
         }
     }
 }

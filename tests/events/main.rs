@@ -6,10 +6,13 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod clocks;
+mod floods;
 #[cfg(feature = "idempotency")]
 mod kept;
 mod losses;
 mod notices;
+mod requests;
 mod spans;
 #[path = "../support/mod.rs"]
 mod support;

@@ -9,5 +9,6 @@ pub(crate) mod node_set;
 mod patience;
 pub(crate) mod quarantine;
 pub(crate) mod random;
+pub(crate) mod repeats;
 pub(crate) mod retry;
 pub(crate) mod voting;

@@ -1,5 +1,6 @@
 //! [`NodeSet`]: the nodes of a manager, and the terms under which they are asked.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::fences::FenceCounts;
 use crate::manager::nodes::patience::{Next, Patience, Sight};
+use crate::manager::nodes::repeats::{Repeats, Trouble};
 use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::moment::Moment;
@@ -45,6 +47,7 @@ pub(crate) struct NodeSet {
     // How long fencing counters are kept, also those of locks that have a fencing token where fencing is off.
     pub(crate) counters_kept: Duration,
     pub(crate) fences: FenceCounts,
+    pub(crate) repeats: Repeats,
 }
 
 impl NodeSet {
@@ -168,12 +171,12 @@ impl NodeSet {
         }
     }
 
-    /// Stores and logs that a node refused a command.
+    /// Stores that a node refused a command, and logs it.
     pub(crate) fn refused(&self, node: usize, name: &'static str, error: &NodeError) {
         if error.kind() == NodeErrorKind::Foreign {
             self.heard(node, error);
         }
-        crate::trace::command_failed(self.name_of(node), name, error);
+        self.tell_refusal(node, name, error);
     }
 
     /// Logs that a node refused a command, if an operator has to repair that.
@@ -182,7 +185,7 @@ impl NodeSet {
             error.kind(),
             NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Foreign
         ) {
-            crate::trace::command_failed(self.name_of(node), name, error);
+            self.tell_refusal(node, name, error);
         }
     }
 
@@ -225,6 +228,53 @@ impl NodeSet {
     /// The fencing token of a lock, for the nodes.
     pub(crate) const fn fence(&self, token: FencingToken) -> Fence {
         Fence::new(token, self.counters_kept)
+    }
+}
+
+/// Telling of what goes wrong: a line for each change, then counts.
+impl NodeSet {
+    /// A node refused a command that it should have run.
+    pub(crate) fn tell_refusal(&self, node: usize, command: &'static str, error: &NodeError) {
+        let trouble = Trouble::Refused(node, command, error.kind());
+        if self.repeats.is_first(trouble, error, self.clock.now()) {
+            crate::trace::command_failed(self.name_of(node), command, error, 1);
+        }
+    }
+
+    /// The lock on `key` is left to its ttl.
+    pub(crate) fn left_to_expire(&self, key: &str, reason: &'static str) {
+        let trouble = Trouble::Left(reason);
+        if self.repeats.is_first(trouble, &key, self.clock.now()) {
+            crate::trace::left_to_expire(key, reason, 1);
+        }
+    }
+
+    /// A call for a lock found too few nodes.
+    pub(crate) fn quorum_missed(&self, error: &dyn Display) {
+        if (self.repeats).is_first(Trouble::NoQuorum, error, self.clock.now()) {
+            crate::trace::no_quorum(error, 1);
+        }
+    }
+
+    /// A call for a lock succeeded.
+    pub(crate) fn quorum_answered(&self) {
+        if let Some((refused, lasted)) = self.repeats.is_back(self.clock.now()) {
+            crate::trace::quorum_again(refused, lasted);
+        }
+    }
+
+    /// Tells how often what was told of before has happened since.
+    pub(crate) fn tell_repeats(&self) {
+        for count in self.repeats.due(self.clock.now()) {
+            let (text, times) = (&count.text, count.times);
+            match count.trouble {
+                Trouble::Refused(node, command, _) => {
+                    crate::trace::command_failed(self.name_of(node), command, text, times);
+                }
+                Trouble::Left(reason) => crate::trace::left_to_expire(text, reason, times),
+                Trouble::NoQuorum => crate::trace::no_quorum(text, times),
+            }
+        }
     }
 }
 

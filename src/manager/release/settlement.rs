@@ -236,10 +236,8 @@ impl Settlement {
                     false => "a node did not answer in time",
                     true => "a borrower did not end, or a node did not answer, in time",
                 };
-                crate::trace::left_to_expire(
-                    &request.keys.first().show(self.shared.redact),
-                    reason,
-                );
+                let key = request.keys.first().show(self.shared.redact);
+                self.shared.left_to_expire(&key, reason);
             }
         }
         if !self.lacking.is_empty() && self.confirmed >= self.needed() {

@@ -93,6 +93,7 @@ mod script;
 mod scripts;
 mod sentinel;
 mod shared;
+mod skew;
 mod subscriptions;
 mod supervisor;
 mod target;

@@ -13,6 +13,7 @@ use crate::node::redis::connections::{Connections, closed};
 use crate::node::redis::info::Allowed;
 use crate::node::redis::replicas::Replicas;
 use crate::node::redis::sentinel::Route;
+use crate::node::redis::skew::Skew;
 use crate::node::redis::subscriptions::Subscriptions;
 use crate::node::redis::target::{Target, Way};
 use crate::node::redis::{connect_failure, error};
@@ -32,6 +33,8 @@ pub(super) struct Shared {
     pub(super) allowed: Allowed,
     /// The connections that carry commands.
     pub(super) connections: Connections,
+    /// Of the server's clock.
+    pub(super) skew: Skew,
     closing: watch::Sender<bool>,
     started: AtomicBool,
 }
@@ -52,6 +55,7 @@ impl Shared {
             allowed,
             subscriptions: Arc::default(),
             connections: Connections::new(connections),
+            skew: Skew::default(),
             closing: watch::Sender::new(false),
             started: AtomicBool::new(false),
         }

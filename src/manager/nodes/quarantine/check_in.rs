@@ -39,7 +39,7 @@ pub(crate) fn refused(
         NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Garbled
     );
     if is_lasting && set.voting.note_refusal(index, command, error.clone()) {
-        crate::trace::command_failed(set.name_of(index), command, error);
+        crate::trace::command_failed(set.name_of(index), command, error, 1);
     }
     // What somebody has to repair need not be asked for again and again.
     if is_retryable(error) && !is_lasting {

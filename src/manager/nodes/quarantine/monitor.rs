@@ -34,6 +34,7 @@ pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<VotingStatuses>, ind
         let Some(set) = set.upgrade() else {
             return;
         };
+        set.tell_repeats();
         match ask(&set, index).await {
             Some(next) => pause = next,
             None => return,
