@@ -115,7 +115,7 @@ impl LockManagerBuilder {
     /// The time to live of a lock on the nodes: how long a lock outlives a crashed holder. It is renewed every
     /// third of it, so it does not limit how long a lock can be held. From 10 ms to [`max_ttl`](Self::max_ttl), in
     /// whole milliseconds; default: 10 s. Less than a second is for tests: a busy machine may not come to renew it in
-    /// time.
+    /// time. For some locks alone: [`with_ttl`](LockManager::with_ttl).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
         self
@@ -156,16 +156,17 @@ impl LockManagerBuilder {
     }
 
     /// The longest a lock may be held: it is lost then. At least the ttl; default: 60 s, or the ttl if that is
-    /// longer.
+    /// longer. For some locks alone: [`with_max_hold`](LockManager::with_max_hold).
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.settings.max_hold = Some(max_hold);
         self
     }
 
     /// The longest time that a caller waits for a busy lock. It also bounds
-    /// [`acquire_within`](LockManager::acquire_within), and a layer's
-    /// [`max_wait`](crate::RedlockLayer::max_wait) and [`max_wait_with`](crate::RedlockLayer::max_wait_with).
-    /// Default: 5 s. Zero: no caller waits.
+    /// [`acquire_within`](LockManager::acquire_within) and what a layer's
+    /// [`max_wait_with`](crate::RedlockLayer::max_wait_with) says of one request; a layer's own
+    /// [`max_wait`](crate::RedlockLayer::max_wait) counts as it is. Default: 5 s. Zero: no caller waits. For some
+    /// callers alone: [`with_max_wait`](LockManager::with_max_wait).
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.settings.max_wait = max_wait;
         self

@@ -99,7 +99,7 @@ impl<S, C> Exchange<S, C> {
         let max_wait = max_wait(&options, &parts);
         let begun = options
             .locks
-            .begin_idempotent(name, options.retention, max_wait);
+            .begin_idempotent_within(name, options.retention, max_wait);
         let guard = match begun.await {
             Ok(IdempotentRun::Execute(guard)) => {
                 metrics::idempotency("run");

@@ -216,7 +216,8 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
             shared.registry.hasten(held);
         }
         let key = held.keys.first().as_str();
-        if shared.queue.hand_over(key, Passed::Lock(next)).is_ok() {
+        let ttl = held.lease.ttl;
+        if shared.queue.hand_over(key, ttl, Passed::Lock(next)).is_ok() {
             crate::metrics::released("handed-on");
             return None;
         }

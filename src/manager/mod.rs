@@ -18,6 +18,7 @@ mod acquire;
 mod borrow;
 mod error;
 mod guard;
+mod handles;
 mod idempotent;
 mod lease;
 mod ledger;

@@ -125,8 +125,18 @@ impl LockManager {
         keys: LockKeys,
         max_wait: Duration,
     ) -> Result<LockGuard, AcquireError> {
+        let limit = max_wait.min(self.times.max_wait);
+        self.acquire_in_within(scope, keys, limit).await
+    }
+
+    /// The same, waiting up to `limit`, whatever the manager's `max_wait` is.
+    pub(crate) async fn acquire_in_within(
+        &self,
+        scope: &LockScope,
+        keys: LockKeys,
+        limit: Duration,
+    ) -> Result<LockGuard, AcquireError> {
         let began = self.shared.clock.now();
-        let limit = max_wait.min(self.shared.max_wait);
         let (guards, missing) = self.share(&scope.live(), &keys)?;
         if missing.is_none() {
             return together(guards);
@@ -154,7 +164,7 @@ impl LockManager {
         } else {
             Duration::ZERO
         };
-        let guard = acquire(&self.shared, missing, limit).await?;
+        let guard = acquire(&self.shared, self.times.terms, missing, limit).await?;
         scope.note(guard.handle());
         Ok(guard.along_with(guards))
     }

@@ -13,7 +13,8 @@ use crate::manager::lease::held::Queue;
 use crate::manager::lease::registry::Registry;
 use crate::manager::ledger::Ledger;
 use crate::manager::nodes::fences::FenceCounts;
-use crate::manager::nodes::node_set::NodeSet;
+use crate::manager::nodes::longest::Longest;
+use crate::manager::nodes::node_set::{CommonTerms, NodeSet};
 use crate::manager::nodes::repeats::Repeats;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::manager::queue::fifo::MISSES;
@@ -36,9 +37,8 @@ pub(crate) struct Shared {
     pub(crate) idempotency: Namespace,
     // In bytes, for records that are brought to nodes that lack them.
     pub(crate) room_for_records: Arc<Semaphore>,
-    pub(crate) max_wait: Duration,
     pub(crate) hand_off: HandOff,
-    // How long fencing counters are kept; `None` where fencing is off.
+    // How long fencing counters are kept, unless the ttl of a lock is longer; `None` where fencing is off.
     pub(crate) fencing: Option<Duration>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) cooldown: Cooldown,
@@ -66,14 +66,18 @@ impl Shared {
         let terms = options.terms;
         let voting = VotingStatuses::new(nodes.len(), terms.quorum.needed(), config.guarded);
         Self {
-            ledger: Ledger::new(Arc::clone(&clock), terms.ttl),
+            ledger: Ledger::new(Arc::clone(&clock)),
             idempotency: options.namespace.idempotency(),
             node_set: Arc::new(NodeSet {
+                longest: Longest::new(Arc::clone(&config), nodes.len()),
                 nodes,
                 clock,
                 namespace: options.namespace,
                 config,
-                terms,
+                terms: CommonTerms {
+                    quorum: terms.quorum,
+                    drift: terms.drift,
+                },
                 max_ttl: options.max_ttl,
                 max_clock_skew: options.guard.max_clock_skew.unwrap_or_default(),
                 node_timeout: options.node_timeout,
@@ -88,7 +92,6 @@ impl Shared {
             }),
             fencing: options.fencing.keep,
             room_for_records: Arc::new(Semaphore::new(ROOM_FOR_RECORDS)),
-            max_wait: options.max_wait,
             hand_off: options.hand_off,
             queue: Arc::new(Queue::new(options.bounds, MISSES)),
             cooldown: Cooldown::default(),

@@ -15,6 +15,7 @@ use crate::manager::nodes::node_set::no_answer;
 use crate::manager::nodes::quarantine::monitor::monitor;
 use crate::manager::renewal::watchdog::watch;
 use crate::manager::settings::options::Options;
+use crate::manager::settings::times::Times;
 use crate::manager::shared::Shared;
 use crate::manager::tasks::TaskTracker;
 use crate::mutant::{self, Mutant};
@@ -41,6 +42,10 @@ impl LockManager {
         for node in &nodes {
             node.start(context.clone());
         }
+        let times = Times {
+            terms: options.terms,
+            max_wait: options.max_wait,
+        };
         let (bootstrap, limit) = (options.bootstrap, options.connect_timeout);
         let tasks = TaskTracker::new(runtime.clone());
         let shared = Arc::new(Shared::new(nodes, clock, options, tasks));
@@ -70,7 +75,7 @@ impl LockManager {
             let set = Arc::downgrade(&shared.node_set);
             task::spawn_on(&runtime, monitor(set, Arc::clone(&shared.voting), index));
         }
-        Ok(Self { shared })
+        Ok(Self { shared, times })
     }
 
     /// Waits until a quorum of nodes is ready and votes and, for a moment longer, for the others, so that each of them

@@ -45,7 +45,8 @@ pub(super) async fn admit<K: KeyExtractor>(
         }
         _ => {
             let max_wait = options.max_wait_of(&parts);
-            options.locks.acquire_in(&scope, keys, max_wait).await
+            let locks = &options.locks;
+            locks.acquire_in_within(&scope, keys, max_wait).await
         }
     };
     match acquired {

@@ -45,8 +45,8 @@
 //!
 //! A request whose lock is held is refused at once, unless [`max_wait`](RedlockLayer::max_wait) lets it wait, or
 //! [`max_wait_with`](RedlockLayer::max_wait_with) does for this request: [`prefer_wait`] reads a client's
-//! `Prefer: wait=2`. The manager's [`max_wait`](crate::LockManagerBuilder::max_wait), 5 s unless set, is the upper
-//! bound of all of them.
+//! `Prefer: wait=2`. What is said of one request is bounded by the manager's
+//! [`max_wait`](crate::LockManagerBuilder::max_wait), 5 s unless set, or by the layer's where that is more.
 //!
 //! Within a process, requests for one key get it in the order of their arrival, and a request that does not wait never
 //! gets it before them. Between processes no order is promised; see [`LockManager`](crate::LockManager#fairness). A

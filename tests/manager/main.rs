@@ -15,6 +15,7 @@ mod fairness;
 mod far;
 mod fence;
 mod hand_off;
+mod handles;
 mod hold;
 mod idempotent;
 mod idempotent_ends;

@@ -17,6 +17,7 @@ mod exclusion;
 mod failback;
 mod failover;
 mod freeze;
+mod handles;
 mod hold;
 mod interop;
 mod killed;

@@ -22,11 +22,13 @@ use crate::manager::waiting::wait_times::Waiter;
 use crate::metrics;
 use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKey;
+use crate::protocol::renewal::Terms;
 use crate::protocol::round::Verdict;
 
 /// The one caller of this process that asks the nodes for its keys.
 pub(crate) struct Contender<'a> {
     shared: &'a Arc<Shared>,
+    terms: Terms,
     target: LockTarget,
     purpose: Purpose,
     // Of several keys, while it waits for another process: that of the key in the way, or none. The others are free.
@@ -50,8 +52,8 @@ impl<'a> Contender<'a> {
     /// The contender that has the `turn` of its keys; `queued` if it waited for that.
     pub(crate) fn new(
         shared: &'a Arc<Shared>,
-        target: LockTarget,
-        purpose: Purpose,
+        terms: Terms,
+        (target, purpose): (LockTarget, Purpose),
         turn: Turn,
         wait: Wait,
         queued: bool,
@@ -62,6 +64,7 @@ impl<'a> Contender<'a> {
         }
         Self {
             shared,
+            terms,
             target,
             purpose,
             turn: Some(turn),
@@ -142,7 +145,7 @@ impl<'a> Contender<'a> {
         if limit.is_some_and(|limit| limit.is_zero()) {
             return Err(self.busy());
         }
-        let mut attempt = Attempt::new(self.shared, &self.target.keys, self.purpose)?;
+        let mut attempt = Attempt::new(self.shared, &self.target.keys, self.purpose, self.terms)?;
         let verdict = match limit {
             Some(limit) => timeout(limit, attempt.decide()).await.ok(),
             None => Some(attempt.decide().await),
@@ -236,7 +239,7 @@ impl<'a> Contender<'a> {
             None => {
                 // It waits for this process then, not for others.
                 let end = || (self.notices, self.waiter) = (None, None);
-                turn_of_all(shared, keys, self.wait, end).await?
+                turn_of_all(shared, &self.terms, keys, self.wait, end).await?
             }
         };
         turn.set_leaving(true);

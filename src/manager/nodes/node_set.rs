@@ -11,6 +11,7 @@ use crate::manager::error::acquire::{NoQuorum, NodeFailure};
 use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::fences::FenceCounts;
+use crate::manager::nodes::longest::Longest;
 use crate::manager::nodes::patience::{Next, Patience, Sight};
 use crate::manager::nodes::repeats::{Repeats, Trouble};
 use crate::manager::nodes::voting::status::VotingStatus;
@@ -22,7 +23,8 @@ use crate::node::{
     AcquireReply, ClusterConfig, ExtendReply, Fence, Node, NodeError, NodeErrorKind, NodeFuture,
     NodeState, VerifyReply,
 };
-use crate::protocol::renewal::Terms;
+use crate::protocol::quorum::Quorum;
+use crate::protocol::validity::Drift;
 use crate::token::FencingToken;
 
 /// All that is needed to ask nodes and to judge their replies.
@@ -33,7 +35,9 @@ pub(crate) struct NodeSet {
     pub(crate) namespace: Namespace,
     // What the nodes must agree to.
     pub(crate) config: Arc<ClusterConfig>,
-    pub(crate) terms: Terms,
+    pub(crate) terms: CommonTerms,
+    // What the nodes are told of the ttls of all handles.
+    pub(crate) longest: Longest,
     // No lease of any process is longer.
     pub(crate) max_ttl: Duration,
     pub(crate) max_clock_skew: Duration,
@@ -44,10 +48,18 @@ pub(crate) struct NodeSet {
     // How long after a command was sent a vote may count.
     pub(crate) latest_vote: Duration,
     pub(crate) voting: Arc<VotingStatuses>,
-    // How long fencing counters are kept, also those of locks that have a fencing token where fencing is off.
+    // How long fencing counters are kept, also those of locks that have a fencing token where fencing is off; not less
+    // than the ttl of the lock.
     pub(crate) counters_kept: Duration,
     pub(crate) fences: FenceCounts,
     pub(crate) repeats: Repeats,
+}
+
+/// The terms that all locks of a manager have in common. A ttl is that of a handle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommonTerms {
+    pub(crate) quorum: Quorum,
+    pub(crate) drift: Drift,
 }
 
 impl NodeSet {
@@ -161,6 +173,27 @@ impl NodeSet {
         self.voting.all_asked(asking, self.node_timeout).await;
     }
 
+    /// Tells the nodes of the ttl of one more handle, if none of the others has one as long.
+    pub(crate) fn tell_of(&self, ttl: Duration) {
+        if self.longest.raise(ttl) {
+            self.voting.recheck_all();
+        }
+    }
+
+    /// Waits until a quorum of nodes knows of leases as long as `ttl`, without which nothing is granted for that time:
+    /// for a node time-out at most, and only after a handle with a longer ttl was made.
+    pub(crate) async fn told_of(&self, ttl: Duration) {
+        if ttl <= self.config.max_lease || !self.config.guarded {
+            return;
+        }
+        let needed = self.terms.quorum.needed();
+        // Those that are down are not waited for.
+        let is_told = || self.longest.knowing(ttl) >= needed.min(self.up());
+        if !is_told() {
+            self.voting.news_until(self.node_timeout, is_told).await;
+        }
+    }
+
     /// Stores what an error of `node` says about the node itself.
     pub(crate) fn heard(&self, node: usize, error: &NodeError) {
         // Only news: otherwise every caller would have the node asked again, and all other nodes about it.
@@ -225,9 +258,9 @@ impl NodeSet {
         Some(Fence::new(token, keep))
     }
 
-    /// The fencing token of a lock, for the nodes.
-    pub(crate) const fn fence(&self, token: FencingToken) -> Fence {
-        Fence::new(token, self.counters_kept)
+    /// The fencing token of a lock with this ttl, for the nodes.
+    pub(crate) fn fence(&self, token: FencingToken, ttl: Duration) -> Fence {
+        Fence::new(token, self.counters_kept.max(ttl))
     }
 }
 

@@ -53,12 +53,14 @@ pub(crate) struct Settlement {
 }
 
 impl Settlement {
-    /// Prepares `command` for `nodes`, to free those of `owing`. Nothing is sent before a reply is awaited.
+    /// Prepares `command` for `nodes`, to free those of `owing` from a lock of this `ttl`. Nothing is sent before a
+    /// reply is awaited.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         command: Command,
         nodes: &[usize],
         owing: Owing,
+        ttl: Duration,
     ) -> Self {
         let sent = shared.clock.now();
         let lacking = command.record().map_or(0, |_| shared.nodes.len());
@@ -67,7 +69,7 @@ impl Settlement {
             shared: Arc::clone(shared),
             command,
             sent,
-            until: sent + shared.terms.ttl,
+            until: sent + ttl,
             lease: None,
             confirmed: 0,
             failed: Vec::new(),

@@ -1,6 +1,5 @@
 //! Asking a node whether it votes, and storing that it does, or refuses.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::manager::nodes::node_set::NodeSet;
@@ -20,7 +19,8 @@ pub(crate) fn check_in(
     let fresh = format!("{:016x}{:016x}", random(), random());
     node.check_in(CheckInRequest::new(
         set.namespace.clone(),
-        Arc::clone(&set.config),
+        // Not that of one handle: the node remembers the longest lease that it is told of.
+        set.longest.config(),
         fresh,
         mode,
     ))

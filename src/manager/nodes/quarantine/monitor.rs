@@ -80,7 +80,12 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
 /// Applies the reply to a check-in. Returns when to ask again.
 async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
     match reply {
-        CheckInReply::Voting { replaced, .. } => {
+        CheckInReply::Voting {
+            replaced,
+            max_lease,
+            ..
+        } => {
+            set.longest.knows(index, max_lease);
             let now = set.clock.now();
             set.voting.accepts(index, replaced, now);
             votes(set, index);
@@ -110,6 +115,7 @@ async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
             unused,
             replaced,
         } => {
+            set.longest.knows(index, max_lease);
             let found = Found {
                 replaced,
                 id,

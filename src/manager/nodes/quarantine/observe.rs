@@ -40,7 +40,7 @@ pub(crate) async fn observe(set: &NodeSet, index: usize, found: Found) -> Durati
         return try_promote(set, index, quarantine, (plan, false), now).await;
     }
     let others = census(set, index).await;
-    let known = others.known.max(found.max_lease).max(set.config.max_lease);
+    let known = others.known.max(found.max_lease).max(set.longest.ttl());
     let wait = duration(set, index, &found, &others, known);
     quarantine.remembered = wait.is_some_and(|wait| wait.remembered);
     let from = started_at(set, &found, &others, &quarantine);
