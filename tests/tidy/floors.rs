@@ -150,7 +150,7 @@ const INSIDE: &[&[Inner]] = &[
     &[&["settings/"], &["waiting/"]],
     // `tests/queue` runs the queue with a model checker's locks in the place of `sync`.
     &[&["queue/", "sync.rs"], &["nodes/"]],
-    &[&["tasks.rs"], &["ledger.rs"], &["target.rs"], &["error/"]],
+    &[&["tasks.rs"], &["drain.rs"], &["ledger.rs"], &["target.rs"], &["error/"]],
     &[&["notified.rs"]],
 ];
 
