@@ -138,6 +138,7 @@ mod problem;
 mod protocol;
 mod random;
 mod record;
+mod route;
 #[cfg(tower_redlock_simulation)]
 #[doc(hidden)]
 pub mod simulation;

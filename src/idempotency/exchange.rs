@@ -17,7 +17,6 @@ use super::headers::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED};
 use super::key::IdempotencyKey;
 use super::options::{OnUnrecorded, Options};
 use super::rejection::Cause;
-use super::route::route_of;
 use super::scope::Scope;
 use super::stored_response::{Outcome, Replay, StoredResponse};
 use crate::detach::Detached;
@@ -27,6 +26,7 @@ use crate::middleware::{RequestState, Run, unless_lost};
 use crate::mutant::{self, Mutant};
 use crate::policy::OnDisconnect;
 use crate::problem::Refusal;
+use crate::route::route_of;
 use crate::trace;
 use crate::unprocessed::RunId;
 

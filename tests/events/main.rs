@@ -9,6 +9,8 @@
 #[cfg(feature = "idempotency")]
 mod kept;
 mod losses;
+#[cfg(feature = "axum")]
+mod mistakes;
 mod notices;
 mod spans;
 #[path = "../support/mod.rs"]
