@@ -231,15 +231,16 @@ impl Settlement {
         if self.lacking.is_empty() || self.confirmed < self.needed() {
             let failed = take(&mut self.failed);
             let is_late = self.send_again(failed, self.until).await;
-            if let (true, Command::Release(request)) = (is_late, &self.command) {
-                let reason = match request.lent {
-                    false => "a node did not answer in time",
-                    true => "a borrower did not end, or a node did not answer, in time",
-                };
-                crate::trace::left_to_expire(
-                    &request.keys.first().show(self.shared.redact),
-                    reason,
-                );
+            let reason = match &self.command {
+                Command::Release(request) if request.lent => {
+                    Some("a borrower did not end, or a node did not answer, in time")
+                }
+                Command::Release(_) | Command::Forget(_) => Some("a node did not answer in time"),
+                Command::EndClaim(_) | Command::Complete(_) => None,
+            };
+            if let Some(reason) = reason.filter(|_| is_late) {
+                let key = self.command.keys().first().show(self.shared.redact);
+                crate::trace::left_to_expire(&key, reason);
             }
         }
         if !self.lacking.is_empty() && self.confirmed >= self.needed() {
