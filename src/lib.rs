@@ -119,6 +119,7 @@ pub mod extract;
 pub mod idempotency;
 #[cfg(feature = "inspect")]
 pub mod inspect;
+mod instruments;
 mod key_error;
 mod lease;
 mod lock_key;
@@ -126,8 +127,6 @@ mod lock_keys;
 mod manager;
 #[cfg(feature = "metrics")]
 pub mod metrics;
-#[cfg(not(feature = "metrics"))]
-mod metrics;
 pub mod middleware;
 mod moment;
 mod mutant;

@@ -1,5 +1,6 @@
 //! The route that a router matched, and the URI before a nested router changed it.
 
+#[cfg(feature = "idempotency")]
 use http::Uri;
 use http::request::Parts;
 
@@ -18,7 +19,7 @@ pub(crate) const fn route_of(_parts: &Parts) -> Option<&str> {
 
 /// The URI as the client sent it, where a router has changed it: a nested router removes its prefix, which may name the
 /// resource.
-#[cfg(feature = "axum")]
+#[cfg(all(feature = "axum", feature = "idempotency"))]
 pub(crate) fn original_uri(parts: &Parts) -> Option<&Uri> {
     let original = parts.extensions.get::<axum::extract::OriginalUri>();
     let original = original.map(|original| &original.0)?;
@@ -27,7 +28,7 @@ pub(crate) fn original_uri(parts: &Parts) -> Option<&Uri> {
 }
 
 /// There is no router that could have changed it.
-#[cfg(not(feature = "axum"))]
+#[cfg(all(not(feature = "axum"), feature = "idempotency"))]
 pub(crate) const fn original_uri(_parts: &Parts) -> Option<&Uri> {
     None
 }

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::request::Parts;
 
-use crate::metrics;
+use crate::instruments;
 use crate::middleware::{Held, HeldRejection, RejectionKind, mistake};
 
 impl<S: Send + Sync> FromRequestParts<S> for Held {
@@ -37,7 +37,7 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for Held {
 /// Counts and logs a request whose handler and layers do not fit together.
 fn note(parts: &Parts, rejection: &HeldRejection) {
     if rejection.status() == StatusCode::INTERNAL_SERVER_ERROR {
-        metrics::rejected(RejectionKind::Misconfigured.as_str());
+        instruments::rejected(RejectionKind::Misconfigured.as_str());
         mistake::tell(parts, rejection);
     }
 }

@@ -230,7 +230,7 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
         }
         let key = held.keys.first().as_str();
         if shared.queue.hand_over(key, Passed::Lock(next)).is_ok() {
-            crate::metrics::released("handed-on");
+            crate::instruments::released("handed-on");
             return None;
         }
         // All waiters left in between. It is this call that releases now.

@@ -312,7 +312,7 @@ where
 }
 
 fn invalid(error: KeyError) -> AcquireError {
-    crate::metrics::invalid_key();
+    crate::instruments::invalid_key();
     AcquireError::InvalidKey(error)
 }
 

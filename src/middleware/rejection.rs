@@ -8,9 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 
+use crate::instruments;
 use crate::key_error::KeyError;
 use crate::manager::{AcquireError, LossReason, RunError};
-use crate::metrics;
 use crate::problem::{Problem, Refusal};
 use crate::trace;
 
@@ -64,7 +64,7 @@ impl Rejection {
             Cause::Lost(reason) => reason,
         };
         trace::rejected(rejection.kind().as_str(), reason);
-        metrics::rejected(rejection.kind().as_str());
+        instruments::rejected(rejection.kind().as_str());
         rejection
     }
 

@@ -8,6 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::clock::Clock as _;
+use crate::instruments;
 use crate::manager::error::release::ReleaseUnconfirmed;
 use crate::manager::lease::held::{HeldLease, Turn};
 use crate::manager::ledger::{Obligation, Owing};
@@ -16,7 +17,6 @@ use crate::manager::nodes::retry::{Missed, is_retryable, retry};
 use crate::manager::release::command::Command;
 use crate::manager::shared::{ROOM_FOR_RECORDS, Shared};
 use crate::manager::tasks::TaskTracker;
-use crate::metrics;
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
 use crate::node::{Node, NodeError, NodeFuture, ReleaseReply};
@@ -124,7 +124,7 @@ impl Settlement {
     /// Counts the end of a lock that was held, once.
     fn count(&mut self, outcome: &'static str) {
         if let Some(was_lost) = self.was_lost.take() {
-            metrics::released(if was_lost { "lost" } else { outcome });
+            instruments::released(if was_lost { "lost" } else { outcome });
         }
     }
 
