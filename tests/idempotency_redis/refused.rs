@@ -12,7 +12,7 @@ use crate::{bootstrap, builder, connected};
 const TTL: Duration = Duration::from_secs(2);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// The keys of requests that the server has, without their tombstones, which last for a minute after a connection broke.
+/// The keys of requests that the server has, without tombstones, which last for a minute after a connection broke.
 fn keys(server: &Server) -> Vec<String> {
     let found = server.command(&["KEYS", "lk!idem*"]);
     let mut found: Vec<String> = found.lines().map(str::to_owned).collect();
