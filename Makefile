@@ -247,6 +247,7 @@ demo:
 	$(CARGO) run --example transfer
 	$(CARGO) run --example background_job
 	$(CARGO) run --example tower_only
+	$(CARGO) run --example grpc
 	$(CARGO) run --example metrics --features metrics
 	$(CARGO) run --example inspect --features inspect,test-util
 

@@ -119,6 +119,7 @@ pub mod extract;
 pub mod idempotency;
 #[cfg(feature = "inspect")]
 pub mod inspect;
+mod instruments;
 mod key_error;
 mod lease;
 mod lock_key;
@@ -126,8 +127,6 @@ mod lock_keys;
 mod manager;
 #[cfg(feature = "metrics")]
 pub mod metrics;
-#[cfg(not(feature = "metrics"))]
-mod metrics;
 pub mod middleware;
 mod moment;
 mod mutant;
@@ -138,6 +137,7 @@ mod problem;
 mod protocol;
 mod random;
 mod record;
+mod route;
 #[cfg(tower_redlock_simulation)]
 #[doc(hidden)]
 pub mod simulation;

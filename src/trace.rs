@@ -166,6 +166,16 @@ pub(crate) fn idempotency_rejected(kind: &str, reason: &dyn Display) {
     tracing::debug!(target: "tower_redlock::idempotency", kind, %reason, "request rejected");
 }
 
+/// The layers and handlers of a route do not fit together. Logged once for each route and reason.
+pub(crate) fn misconfigured(route: &str, reason: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(
+        route,
+        reason,
+        "requests are answered 500 because of a mistake in the program"
+    );
+}
+
 /// A refusal that asks for a retry becomes the answer to an idempotency key for as long as answers are kept.
 #[cfg(feature = "idempotency")]
 pub(crate) fn refusal_kept(kind: &str) {

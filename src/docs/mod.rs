@@ -7,6 +7,7 @@
 //! | [`settings`] | What can be set, and what is the default? |
 //! | [`promises`] | What can I rely on, what not, and which test shows it? |
 //! | [`layers`] | Where does the lock stand among time-outs, tracing and authentication? Which requests, which keys? |
+//! | [`body_keys`] | How is a key locked that is in the request's body? |
 //! | [`waiting`] | How long does a request wait, and who is next? |
 //! | [`backpressure`] | What happens when more requests come than can be served? |
 //! | [`fencing`] | How does the database refuse a holder that is too late? |
@@ -43,6 +44,10 @@ pub mod promises {
 
 pub mod layers {
     #![doc = include_str!("layers.md")]
+}
+
+pub mod body_keys {
+    #![doc = include_str!("body_keys.md")]
 }
 
 pub mod waiting {

@@ -12,9 +12,9 @@ use super::caller::CallerError;
 use super::key::IdempotencyKeyError;
 use super::rejection_kind::IdempotencyRejectionKind as Kind;
 use super::stored_response::StoredResponseError;
+use crate::instruments;
 use crate::key_error::KeyError;
 use crate::manager::{AcquireError, LossReason};
-use crate::metrics;
 use crate::problem::Problem;
 use crate::trace;
 
@@ -75,7 +75,7 @@ impl IdempotencyRejection {
             (None, Some(reason)) => trace::idempotency_rejected(kind.as_str(), &reason),
             (None, None) => trace::idempotency_rejected(kind.as_str(), &kind.title()),
         }
-        metrics::idempotency(kind.as_str());
+        instruments::idempotency(kind.as_str());
         rejection
     }
 

@@ -230,19 +230,40 @@ impl LockManager {
         Fut: Future,
     {
         let guard = self.acquire(key).await?;
-        let outcome = {
-            // Declared after the guard, so dropped before it: the work ends before the lock does.
-            let mut work = pin!(work(guard.handle()));
-            let mut lost = pin!(guard.lost());
-            tokio::select! {
-                biased;
-                output = &mut work => Ok(output),
-                reason = &mut lost => Err(RunError::Lost(reason)),
-            }
-        };
-        // A release that is not confirmed goes on in the background; the result of the work stands.
-        let _ = guard.release().await;
-        outcome
+        under(guard, work).await
+    }
+
+    /// Acquires all of `keys` or none as [`acquire_all`](Self::acquire_all) does, runs `work` under their lock, and
+    /// releases it.
+    ///
+    /// When the lock is lost, `work` is dropped where it stands, as by [`run`](Self::run). A
+    /// [`Rejection`](crate::middleware::Rejection) makes a response of the error.
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`run`](Self::run).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = tower_redlock::LockManager::builder().memory(5).connect().await?;
+    /// let sum = locks.run_all(["account:7", "account:3"], |_lock| async { 40 + 2 }).await?;
+    /// assert_eq!(sum, 42);
+    /// # Ok(()) }
+    /// ```
+    pub async fn run_all<I, F, Fut>(&self, keys: I, work: F) -> Result<Fut::Output, RunError>
+    where
+        I: IntoIterator<Item: TryInto<LockKey, Error: Into<KeyError>>>,
+        F: FnOnce(LockHandle) -> Fut,
+        Fut: Future,
+    {
+        let guard = self.acquire_all(keys).await?;
+        under(guard, work).await
     }
 
     /// One more guard of a lock of this manager that is still held.
@@ -275,8 +296,29 @@ impl LockManager {
     }
 }
 
+/// Runs `work` until it ends or the lock is lost, and releases the lock.
+async fn under<F, Fut>(guard: LockGuard, work: F) -> Result<Fut::Output, RunError>
+where
+    F: FnOnce(LockHandle) -> Fut,
+    Fut: Future,
+{
+    let outcome = {
+        // Declared after the guard, so dropped before it: the work ends before the lock does.
+        let mut work = pin!(work(guard.handle()));
+        let mut lost = pin!(guard.lost());
+        tokio::select! {
+            biased;
+            output = &mut work => Ok(output),
+            reason = &mut lost => Err(RunError::Lost(reason)),
+        }
+    };
+    // A release that is not confirmed goes on in the background; the result of the work stands.
+    let _ = guard.release().await;
+    outcome
+}
+
 fn invalid(error: KeyError) -> AcquireError {
-    crate::metrics::invalid_key();
+    crate::instruments::invalid_key();
     AcquireError::InvalidKey(error)
 }
 

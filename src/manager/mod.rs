@@ -16,6 +16,7 @@
 
 mod acquire;
 mod borrow;
+mod drain;
 mod error;
 mod guard;
 mod handles;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::clock::Clock as _;
+use crate::instruments;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
@@ -17,7 +18,6 @@ use crate::manager::error::acquire::AcquireError;
 use crate::manager::error::loss::LossReason;
 use crate::manager::guard::{LockGuard, LockHandle};
 use crate::manager::lock_manager::LockManager;
-use crate::metrics;
 
 /// The locks that one piece of work holds, a request for instance, so that its parts share them instead of waiting for
 /// each other.
@@ -151,7 +151,7 @@ impl LockManager {
         let Ok(_turn) = timeout(patience, scope.work.turn.lock()).await else {
             let keys = self.shared.namespace.node_keys(&keys)?;
             let busy = wait.busy(&self.shared, &keys);
-            metrics::acquired(busy.word(), wait.waited(&self.shared));
+            instruments::acquired(busy.word(), wait.waited(&self.shared));
             return Err(busy);
         };
         let live = scope.live();
@@ -190,7 +190,7 @@ impl LockManager {
                 Err(LossReason::Released) => {}
                 Err(reason) => {
                     let lost = AcquireError::Lost(reason);
-                    metrics::acquired(lost.word(), Duration::ZERO);
+                    instruments::acquired(lost.word(), Duration::ZERO);
                     return Err(lost);
                 }
             }

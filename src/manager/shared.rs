@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::clock::Clock;
+use crate::manager::drain::Drain;
 use crate::manager::lease::held::Queue;
 use crate::manager::lease::registry::Registry;
 use crate::manager::ledger::Ledger;
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     // What may be set on nodes: a shutdown waits until all of it was released.
     pub(crate) ledger: Ledger,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) drain: Arc<Drain>,
     // Tells managers apart.
     pub(crate) serial: u64,
     pub(crate) next_id: AtomicU64,
@@ -99,6 +101,7 @@ impl Shared {
             redact: options.redact,
             tasks,
             registry: Arc::default(),
+            drain: Arc::default(),
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             next_id: AtomicU64::new(0),
         }

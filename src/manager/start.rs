@@ -38,7 +38,7 @@ impl LockManager {
             NodeContext::new(Arc::clone(&clock), ServerRegistry::new(), options.terms.ttl);
         context.node_timeout = options.node_timeout;
         context.namespace = options.namespace.clone();
-        crate::metrics::at_zero();
+        crate::instruments::at_zero();
         for node in &nodes {
             node.start(context.clone());
         }

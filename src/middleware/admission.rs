@@ -10,6 +10,7 @@ use crate::manager::{AcquireError, LockGuard};
 
 use super::key_extractor::KeyExtractor;
 use super::loan::{self, LoanError};
+use super::mistake;
 use super::options::{OnNoQuorum, Options};
 use super::rejection::Cause;
 use super::request_state::{LockState, RequestState, UnlockedReason, lock_scope};
@@ -33,6 +34,11 @@ pub(super) async fn admit<K: KeyExtractor>(
     shown: Option<Result<HeaderValue, LoanError>>,
 ) -> Result<Admitted, Cause> {
     let keys = extractor.extract(&mut parts).await;
+    if let Err(error) = &keys
+        && error.is_misplaced()
+    {
+        mistake::tell(&parts, error);
+    }
     let Some(keys) = keys.map_err(Cause::InvalidKey)? else {
         return Ok(unlocked(parts, UnlockedReason::NoKey));
     };

@@ -103,7 +103,7 @@
 //! | a loan from a peer that is not [trusted](RedlockLayer::borrow_from) | 403 | `loan-refused` |
 //! | a loan whose lender does not hold the lock (any more) | 412 | `loan-ended` |
 //! | a loan that another copy of the request has or had | 409 | `loan-taken` |
-//! | a path parameter is needed outside any router | 500 | `misconfigured` |
+//! | a path parameter is needed that the route does not have, or outside any router | 500, and an error in the log | `misconfigured` |
 //!
 //! Bodies are `application/problem+json`; [`RedlockLayer::rejection_response`] replaces them.
 
@@ -115,6 +115,7 @@ pub(crate) mod key;
 mod key_extractor;
 mod layer;
 mod loan;
+pub(crate) mod mistake;
 mod options;
 mod prefer;
 mod rejection;

@@ -11,6 +11,8 @@ mod floods;
 #[cfg(feature = "idempotency")]
 mod kept;
 mod losses;
+#[cfg(feature = "axum")]
+mod mistakes;
 mod notices;
 mod requests;
 mod spans;

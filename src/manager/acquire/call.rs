@@ -9,7 +9,7 @@ use crate::manager::guard::LockGuard;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
-use crate::{metrics, trace};
+use crate::{instruments, trace};
 
 /// One call for a lock, from its start to its result. Dropped before [`end`](Self::end), it counts as cancelled.
 pub(crate) struct AcquireCall<'a> {
@@ -74,7 +74,7 @@ impl<'a> AcquireCall<'a> {
 
     fn report(&self, outcome: &'static str, nodes: &str, error: Option<&AcquireError>) {
         let waited = self.shared.clock.now().since(self.began);
-        metrics::acquired(outcome, waited);
+        instruments::acquired(outcome, waited);
         self.span.end(outcome, nodes);
         if !trace::hears_acquire() {
             return;

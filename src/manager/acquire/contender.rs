@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock as _;
+use crate::instruments;
 use crate::manager::acquire::enqueue::{names, turn_of_all};
 use crate::manager::acquire::notices::ReleaseNotices;
 use crate::manager::acquire::outcome::Acquired;
@@ -19,7 +20,6 @@ use crate::manager::shared::Shared;
 use crate::manager::target::LockTarget;
 use crate::manager::waiting::holder::Holder;
 use crate::manager::waiting::wait_times::Waiter;
-use crate::metrics;
 use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKey;
 use crate::protocol::renewal::Terms;
@@ -150,7 +150,7 @@ impl<'a> Contender<'a> {
             Some(limit) => timeout(limit, attempt.decide()).await.ok(),
             None => Some(attempt.decide().await),
         };
-        metrics::round(verdict.map_or("undecided", label));
+        instruments::round(verdict.map_or("undecided", label));
         let verdict = verdict.ok_or_else(|| self.busy())?;
         Ok((attempt, verdict))
     }

@@ -198,10 +198,10 @@ impl HeldLease {
         }
         drop(turn);
         if let Some(time) = effects.held_for {
-            crate::metrics::held_for(time);
+            crate::instruments::held_for(time);
         }
         if let Some((reason, caller)) = lost {
-            crate::metrics::lost(reason.word());
+            crate::instruments::lost(reason.word());
             let key = self.keys.first().show(self.redact);
             caller.tell(|| crate::trace::lock_lost(&key, &reason));
         }

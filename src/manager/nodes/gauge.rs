@@ -17,7 +17,7 @@ pub(crate) async fn gauge(set: Weak<NodeSet>, voting: Arc<VotingStatuses>) {
         let Some(set) = set.upgrade() else {
             // Otherwise they would look fine for as long as the process runs.
             for name in shown {
-                crate::metrics::node(&name, false, false);
+                crate::instruments::node(&name, false, false);
             }
             return;
         };
@@ -28,7 +28,7 @@ pub(crate) async fn gauge(set: Weak<NodeSet>, voting: Arc<VotingStatuses>) {
         let now = set.clock.now();
         for (index, node) in set.nodes.iter().enumerate() {
             let voting = voting.show(index, now) == VotingStatus::Voting;
-            crate::metrics::node(node.name(), set.is_up(index), voting);
+            crate::instruments::node(node.name(), set.is_up(index), voting);
         }
         drop(set);
         tokio::select! {

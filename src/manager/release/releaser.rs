@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::instruments;
 use crate::manager::error::release::ReleaseUnconfirmed;
 use crate::manager::lease::held::{HeldLease, PendingRelease};
 use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::release::command::Command;
 use crate::manager::release::settlement::Settlement;
 use crate::manager::shared::Shared;
-use crate::metrics;
 use crate::node::{EndClaim, ReleaseRequest};
 use crate::token::Owner;
 
@@ -64,7 +64,7 @@ impl Release {
             }
             Owner::Lender(owner, claim) => {
                 // It is the lender's to release.
-                metrics::released(pending.left.lost.map_or("returned", |_| "lost"));
+                instruments::released(pending.left.lost.map_or("returned", |_| "lost"));
                 let request = EndClaim::new(lease.keys.clone(), owner, claim, true);
                 Self::of_claim(shared, request, pending.obligation, lease.lease.ttl)
             }

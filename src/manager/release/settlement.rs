@@ -8,6 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::clock::Clock as _;
+use crate::instruments;
 use crate::manager::error::release::ReleaseUnconfirmed;
 use crate::manager::lease::held::{HeldLease, Turn};
 use crate::manager::ledger::{Obligation, Owing};
@@ -16,7 +17,6 @@ use crate::manager::nodes::retry::{Missed, is_retryable, retry};
 use crate::manager::release::command::Command;
 use crate::manager::shared::{ROOM_FOR_RECORDS, Shared};
 use crate::manager::tasks::TaskTracker;
-use crate::metrics;
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
 use crate::node::{Node, NodeError, NodeFuture, ReleaseReply};
@@ -126,7 +126,7 @@ impl Settlement {
     /// Counts the end of a lock that was held, once.
     fn count(&mut self, outcome: &'static str) {
         if let Some(was_lost) = self.was_lost.take() {
-            metrics::released(if was_lost { "lost" } else { outcome });
+            instruments::released(if was_lost { "lost" } else { outcome });
         }
     }
 
@@ -233,12 +233,15 @@ impl Settlement {
         if self.lacking.is_empty() || self.confirmed < self.needed() {
             let failed = take(&mut self.failed);
             let is_late = self.send_again(failed, self.until).await;
-            if let (true, Command::Release(request)) = (is_late, &self.command) {
-                let reason = match request.lent {
-                    false => "a node did not answer in time",
-                    true => "a borrower did not end, or a node did not answer, in time",
-                };
-                let key = request.keys.first().show(self.shared.redact);
+            let reason = match &self.command {
+                Command::Release(request) if request.lent => {
+                    Some("a borrower did not end, or a node did not answer, in time")
+                }
+                Command::Release(_) | Command::Forget(_) => Some("a node did not answer in time"),
+                Command::EndClaim(_) | Command::Complete(_) => None,
+            };
+            if let Some(reason) = reason.filter(|_| is_late) {
+                let key = self.command.keys().first().show(self.shared.redact);
                 self.shared.left_to_expire(&key, reason);
             }
         }

@@ -105,7 +105,7 @@ impl<'a> Looks<'a> {
             return;
         };
         let name = &self.shared.name;
-        crate::metrics::clock_skew(name, found.ahead);
+        crate::instruments::clock_skew(name, found.ahead);
         if let Some(step) = found.step {
             crate::trace::clock_set(name, step, found.ahead);
         }

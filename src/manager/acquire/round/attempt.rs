@@ -24,7 +24,8 @@ use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{
-    AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest, ReleaseRequest,
+    AcquireReply, AcquireRequest, CompleteRequest, NodeError, NodeErrorKind, RecallRequest,
+    ReleaseRequest,
 };
 use crate::protocol::renewal::{LeaseNodes, Terms};
 use crate::protocol::round::{Round, Verdict, Vote};
@@ -325,7 +326,11 @@ impl Attempt {
 
     fn release_command(&self) -> Command {
         let request = ReleaseRequest::new(self.keys.clone(), self.token, !self.lost);
-        Command::Release(request.since(self.sent))
+        let request = request.since(self.sent);
+        match self.purpose {
+            Purpose::Lock => Command::Release(request),
+            Purpose::Idempotent { .. } => Command::Forget(CompleteRequest::new(request, None)),
+        }
     }
 
     /// The error for a round without a quorum.
