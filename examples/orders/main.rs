@@ -18,11 +18,13 @@ mod demo;
 mod shop;
 
 use std::error::Error;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::StatusCode;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tower_redlock::middleware::prefer_wait;
@@ -131,6 +133,19 @@ fn app(shop: Shop, locks: &LockManager) -> Router {
             post(shop::pay).route_layer(one_at_a_time),
         )
         .with_state(shop)
+        .merge(healthz(locks.clone()))
+}
+
+/// What a load balancer asks before it sends requests here. Not for what restarts the process: a restart brings no
+/// lock server back.
+fn healthz(locks: LockManager) -> Router {
+    let health = move || {
+        ready(match locks.has_quorum() {
+            true => (StatusCode::OK, "ready\n"),
+            false => (StatusCode::SERVICE_UNAVAILABLE, "too few lock nodes vote\n"),
+        })
+    };
+    Router::new().route("/healthz", get(health))
 }
 
 /// Redis nodes if `REDLOCK_NODES` names them, else five nodes inside this process.
@@ -165,9 +180,25 @@ fn print_help(address: SocketAddr, locks: &LockManager) {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+    use axum::http::Request;
     use tokio::io::AsyncWriteExt as _;
+    use tower::ServiceExt as _;
 
     use super::*;
+
+    #[tokio::test]
+    async fn it_is_ready_while_a_quorum_votes() {
+        let locks = LockManager::builder().memory(5).connect().await.unwrap();
+        let health = async || {
+            let app = app(Shop::default(), &locks);
+            let request = Request::get("/healthz").body(Body::empty()).unwrap();
+            app.oneshot(request).await.unwrap().status()
+        };
+        assert_eq!(health().await, StatusCode::OK);
+        locks.shutdown(Duration::ZERO).await;
+        assert_eq!(health().await, StatusCode::SERVICE_UNAVAILABLE);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_never_ends_its_request_does_not_keep_the_service_up() {

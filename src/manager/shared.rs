@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::manager::lease::held::Queue;
 use crate::manager::lease::registry::Registry;
 use crate::manager::ledger::Ledger;
+use crate::manager::nodes::counting::Count;
 use crate::manager::nodes::fences::FenceCounts;
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
@@ -102,6 +103,11 @@ impl Shared {
     /// A number for a lock, unique in this manager.
     pub(crate) fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How many nodes count now, and whether that is enough for this manager.
+    pub(crate) fn quorum(&self) -> Count {
+        self.count().of_manager(self.registry.is_closed())
     }
 
     /// Refuses new locks from now on, also to callers that wait for one.

@@ -27,6 +27,7 @@ mod release;
 mod room;
 mod secrets;
 mod shutdown;
+mod standing;
 mod transfer;
 mod waiting;
 
