@@ -65,6 +65,35 @@ pub(crate) fn node_quarantined(node: &str, wait: Option<Duration>, remembered: b
     );
 }
 
+/// A node has nothing that says that it was ever used, and no node votes.
+pub(crate) fn node_is_new(node: &str, wait: Duration) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        node,
+        ?wait,
+        "a node is new or emptied; it votes once locks that it may have forgotten have ended"
+    );
+}
+
+/// The quarantine of such a node is over.
+pub(crate) fn new_node_votes(node: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        node,
+        "a new or emptied node votes; its fencing tokens go on from the clock"
+    );
+}
+
+/// A manager that connects waits for quarantines: for so long, as far as is known.
+pub(crate) fn waits_for_votes(ready_in: Duration, nodes: &dyn Display) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        ?ready_in,
+        %nodes,
+        "waiting until a quorum votes; where no lock can be held, as on new servers, `bootstrap` saves the wait"
+    );
+}
+
 /// A quarantine is over.
 pub(crate) fn node_promoted(node: &str) {
     #[cfg(feature = "tracing")]

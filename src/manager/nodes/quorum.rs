@@ -27,6 +27,7 @@ impl NodeSet {
     ) -> Result<(), NoQuorum> {
         let grace = ENDING + self.node_timeout;
         let mut patience = Patience::until(end, fails_fast, self.connect_timeout, grace);
+        let mut told = false;
         loop {
             let news = self.voting.news();
             // Before that it may not be known yet which configs ours has replaced.
@@ -37,7 +38,13 @@ impl NodeSet {
             {
                 return Err(error);
             }
-            let end = match patience.look(Instant::now(), self.sight()) {
+            let sight = self.sight();
+            if fails_fast && !told && sight.recovers {
+                told = true;
+                let ready_in = self.quorum_in().unwrap_or_default();
+                crate::trace::waits_for_votes(ready_in, &self.count());
+            }
+            let end = match patience.look(Instant::now(), sight) {
                 Next::Done => return Ok(()),
                 Next::GiveUp => return Err(self.not_voting()),
                 Next::Wait(end) => end,

@@ -56,8 +56,13 @@ pub(crate) fn votes(set: &NodeSet, index: usize) {
     set.voting.done(index, false);
     set.voting.replies(index, Replies::votes);
     let before = set.voting.set(index, State::Voting);
-    if matches!(before, State::Quarantined(quarantine) if !quarantine.unused) {
-        crate::trace::node_promoted(set.name_of(index));
+    match before {
+        State::Quarantined(quarantine) if quarantine.unused => {}
+        State::Quarantined(quarantine) if quarantine.fresh => {
+            crate::trace::new_node_votes(set.name_of(index));
+        }
+        State::Quarantined(_) => crate::trace::node_promoted(set.name_of(index)),
+        _ => {}
     }
 }
 
