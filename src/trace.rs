@@ -22,6 +22,16 @@ pub(crate) fn node_missing(node: &str, reason: &dyn Display) {
     tracing::warn!(node, %reason, "a node does not answer; going on with the quorum that does");
 }
 
+/// A node replies and cannot serve, and the manager started without it.
+pub(crate) fn started_without(node: &str, reason: &dyn Display) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(
+        node,
+        %reason,
+        "a node cannot serve; started on the quorum of the others"
+    );
+}
+
 /// A node changed its state.
 #[cfg(feature = "redis")]
 pub(crate) fn node_changed(node: &str, state: &str, reason: &dyn Display) {

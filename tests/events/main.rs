@@ -11,6 +11,7 @@ mod kept;
 mod losses;
 mod notices;
 mod spans;
+mod starts;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -28,6 +28,7 @@ mod room;
 mod secrets;
 mod shutdown;
 mod standing;
+mod start;
 mod transfer;
 mod waiting;
 
