@@ -218,6 +218,20 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Whether [`connect`](Self::connect) takes a quorum of nodes for enough where others reply and cannot serve: after
+    /// a change of one server's settings or password, say. Default: `false`, so that a mistake in the list of nodes is
+    /// found before it matters.
+    ///
+    /// Each node that cannot serve is told as an error event, and `redlock_node_voting` is 0 for it. It is looked at
+    /// again from time to time, and votes once it is repaired. It holds for a list that all of its nodes have accepted
+    /// before: a new list needs every node as always, and ends with [`ConnectError::NoQuorum`] otherwise. A node that
+    /// serves processes with another list is still an error. It needs the [restart guard](Self::restart_guard), by which
+    /// nodes tell what they have accepted. Nodes that do not reply at all never keep a quorum from starting.
+    pub fn start_on_quorum(mut self, enough: bool) -> Self {
+        self.settings.start_on_quorum = enough;
+        self
+    }
+
     /// Whether lock keys, which may name people, are kept out of events and [snapshots](LockManager::snapshot):
     /// [`LockKey::redacted`](crate::LockKey::redacted) stands in their place. Default: `false`.
     pub fn redact_keys(mut self, redact: bool) -> Self {
@@ -247,16 +261,18 @@ impl LockManagerBuilder {
     /// # Errors
     ///
     /// [`ConnectError::Config`] for an invalid setting, [`ConnectError::Misconfigured`] if any node replies and
-    /// cannot serve, [`ConnectError::NoQuorum`] if too few reply within the connect time-out, or cannot be made to vote
-    /// once their quarantine is over; the last two name each node and its fault.
+    /// cannot serve (unless it may [start on a quorum](Self::start_on_quorum)), [`ConnectError::NoQuorum`] if too few
+    /// reply within the connect time-out, or cannot be made to vote once their quarantine is over; the last two name
+    /// each node and its fault.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the connections are closed.
     pub async fn connect(self) -> Result<LockManager, ConnectError> {
         let limit = self.settings.connect_timeout;
+        let on_quorum = self.settings.start_on_quorum;
         let locks = self.lazy()?;
-        locks.connected(limit).await?;
+        locks.connected(limit, on_quorum).await?;
         locks.stop_trusting_new_nodes();
         Ok(locks)
     }

@@ -24,6 +24,16 @@ pub(crate) fn node_missing(node: &str, reason: &dyn Display) {
     tracing::warn!(target: "tower_redlock::node", node, %reason, "a node does not answer; going on with the quorum that does");
 }
 
+/// A node replies and cannot serve, and the manager started without it.
+pub(crate) fn started_without(node: &str, reason: &dyn Display) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(
+        node,
+        %reason,
+        "a node cannot serve; started on the quorum of the others"
+    );
+}
+
 /// A node changed its state.
 #[cfg(feature = "redis")]
 pub(crate) fn node_changed(node: &str, state: &str, reason: &dyn Display) {
@@ -67,6 +77,35 @@ pub(crate) fn node_quarantined(node: &str, wait: Option<Duration>, remembered: b
         ?wait,
         remembered,
         "a node restarted or lost its data; it does not vote until the locks that it may have forgotten have ended"
+    );
+}
+
+/// A node has nothing that says that it was ever used, and no node votes.
+pub(crate) fn node_is_new(node: &str, wait: Duration) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        node,
+        ?wait,
+        "a node is new or emptied; it votes once locks that it may have forgotten have ended"
+    );
+}
+
+/// The quarantine of such a node is over.
+pub(crate) fn new_node_votes(node: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        node,
+        "a new or emptied node votes; its fencing tokens go on from the clock"
+    );
+}
+
+/// A manager that connects waits for quarantines: for so long, as far as is known.
+pub(crate) fn waits_for_votes(ready_in: Duration, nodes: &dyn Display) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        ?ready_in,
+        %nodes,
+        "waiting until a quorum votes; where no lock can be held, as on new servers, `bootstrap` saves the wait"
     );
 }
 

@@ -22,11 +22,13 @@ mod shop;
 mod watch;
 
 use std::error::Error;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::StatusCode;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tower_redlock::middleware::prefer_wait;
@@ -161,6 +163,19 @@ fn app(shop: Shop, locks: &LockManager) -> Router {
             get(watch::watch).route_layer(one_watcher),
         )
         .with_state(shop)
+        .merge(healthz(locks.clone()))
+}
+
+/// What a load balancer asks before it sends requests here. Not for what restarts the process: a restart brings no
+/// lock server back.
+fn healthz(locks: LockManager) -> Router {
+    let health = move || {
+        ready(match locks.has_quorum() {
+            true => (StatusCode::OK, "ready\n"),
+            false => (StatusCode::SERVICE_UNAVAILABLE, "too few lock nodes vote\n"),
+        })
+    };
+    Router::new().route("/healthz", get(health))
 }
 
 /// The servers that were started for this, else Redis nodes if `REDLOCK_NODES` names them, else five nodes inside this
@@ -204,6 +219,8 @@ fn print_help(address: SocketAddr, locks: &LockManager) {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+    use axum::http::Request;
     use http_body_util::BodyExt as _;
     use hyper_util::client::legacy::Client;
     use hyper_util::client::legacy::connect::HttpConnector;
@@ -211,8 +228,22 @@ mod tests {
     use tokio::io::AsyncWriteExt as _;
     use tokio::sync::oneshot;
     use tokio::time::Instant;
+    use tower::ServiceExt as _;
 
     use super::*;
+
+    #[tokio::test]
+    async fn it_is_ready_while_a_quorum_votes() {
+        let locks = LockManager::builder().memory(5).connect().await.unwrap();
+        let health = async || {
+            let app = app(Shop::default(), &locks);
+            let request = Request::get("/healthz").body(Body::empty()).unwrap();
+            app.oneshot(request).await.unwrap().status()
+        };
+        assert_eq!(health().await, StatusCode::OK);
+        locks.shutdown(Duration::ZERO).await;
+        assert_eq!(health().await, StatusCode::SERVICE_UNAVAILABLE);
+    }
 
     async fn locks() -> LockManager {
         LockManager::builder().memory(3).connect().await.unwrap()

@@ -58,7 +58,14 @@ impl Display for Lines<'_> {
 
 /// The page for `snapshot`, which reloads unless it is `still`.
 pub(super) fn page(snapshot: &Snapshot, still: bool) -> String {
-    let Snapshot { held, waiting, .. } = snapshot;
+    let Snapshot {
+        verdict,
+        has_quorum,
+        held,
+        waiting,
+        ..
+    } = snapshot;
+    let class = if *has_quorum { GOOD } else { BAD };
     let (reload, other) = if still {
         ("", "<a href=\"?\">Reload every two seconds</a>")
     } else {
@@ -67,7 +74,7 @@ pub(super) fn page(snapshot: &Snapshot, still: bool) -> String {
     let mut page = format!(
         "{HEAD}{reload}<title>Locks: {held} held, {waiting} in line</title>\n<style>{STYLE}</style></head>\n\
          <body><main><h1>Locks</h1>\n\
-         <p>{held} held, {waiting} in line. {other} · <a href=\"?json\">As JSON</a></p>\n"
+         <p{class}>{verdict}</p>\n<p>{held} held, {waiting} in line. {other} · <a href=\"?json\">As JSON</a></p>\n"
     );
     let Snapshot {
         nodes,
@@ -188,8 +195,12 @@ fn node(node: &NodeStatus) -> [Cell; 3] {
         NodeState::Closed => cell(BAD, "closed".to_owned()),
     };
     let vote = match &node.voting {
-        VotingStatus::Voting if node.state == NodeState::Up => cell(GOOD, "votes".to_owned()),
-        VotingStatus::Voting => cell(PLAIN, "votes again once it is up".to_owned()),
+        VotingStatus::Voting => cell(GOOD, "votes".to_owned()),
+        // The column before says why.
+        VotingStatus::Failing { .. } if node.state != NodeState::Up => {
+            cell(BAD, "does not count".to_owned())
+        }
+        VotingStatus::Failing { reason } => cell(BAD, format!("does not count: {reason}")),
         VotingStatus::Unknown => cell(PLAIN, "unknown".to_owned()),
         VotingStatus::Quarantined { remaining, .. } => {
             let text = match remaining {

@@ -28,6 +28,7 @@ mod lock_manager;
 mod nodes;
 mod notified;
 mod queue;
+mod readiness;
 mod release;
 mod renewal;
 mod scope;

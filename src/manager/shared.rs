@@ -13,6 +13,7 @@ use crate::manager::drain::Drain;
 use crate::manager::lease::held::Queue;
 use crate::manager::lease::registry::Registry;
 use crate::manager::ledger::Ledger;
+use crate::manager::nodes::counting::Count;
 use crate::manager::nodes::fences::FenceCounts;
 use crate::manager::nodes::longest::Longest;
 use crate::manager::nodes::node_set::{CommonTerms, NodeSet};
@@ -110,6 +111,11 @@ impl Shared {
     /// A number for a lock, unique in this manager.
     pub(crate) fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How many nodes count now, and whether that is enough for this manager.
+    pub(crate) fn quorum(&self) -> Count {
+        self.count().of_manager(self.registry.is_closed())
     }
 
     /// Refuses new locks from now on, also to callers that wait for one.

@@ -79,8 +79,13 @@ impl LockManager {
     }
 
     /// Waits until a quorum of nodes is ready and votes and, for a moment longer, for the others, so that each of them
-    /// is checked if it answers at all.
-    pub(crate) async fn connected(&self, limit: Duration) -> Result<(), ConnectError> {
+    /// is checked if it answers at all. Nodes that are refused are an error, unless `on_quorum` says that the others
+    /// are enough: their votes prove that every node has accepted the list once.
+    pub(crate) async fn connected(
+        &self,
+        limit: Duration,
+        on_quorum: bool,
+    ) -> Result<(), ConnectError> {
         let set = &self.shared.node_set;
         let end = Instant::now() + limit;
         let moment = set.node_timeout.max(STRAGGLERS);
@@ -97,7 +102,7 @@ impl LockManager {
                 }
             }
         }
-        self.judge(&ready, limit)?;
+        let refused = self.judge(&ready, limit, on_quorum)?;
         set.voting.recheck_all();
         set.quorum_votes(end, true).await.map_err(refusal)?;
         // And for the other nodes that are up, for a moment: new nodes are no longer trusted when this has returned.
@@ -105,7 +110,11 @@ impl LockManager {
         set.voting.news_until(moment, settled).await;
         // A process may share one node with processes that have another list, and have a quorum without it.
         set.disagreement()
-            .map_or(Ok(()), |error| Err(refusal(error)))
+            .map_or(Ok(()), |error| Err(refusal(error)))?;
+        for NodeFailure { node, error, .. } in &refused {
+            crate::trace::started_without(node, error);
+        }
+        Ok(())
     }
 
     /// From now on new nodes are no longer trusted to have nothing to forget.
@@ -113,7 +122,13 @@ impl LockManager {
         self.shared.voting.trust_new(false);
     }
 
-    fn judge(&self, ready: &[bool], limit: Duration) -> Result<(), ConnectError> {
+    /// Whether enough nodes are ready. Returns those that are refused, if that may be.
+    fn judge(
+        &self,
+        ready: &[bool],
+        limit: Duration,
+        on_quorum: bool,
+    ) -> Result<Vec<NodeFailure>, ConnectError> {
         let set = &self.shared.node_set;
         let mut refused: Vec<NodeFailure> = Vec::new();
         let mut missing: Vec<(usize, NodeError)> = Vec::new();
@@ -125,17 +140,19 @@ impl LockManager {
                 _ => missing.push((index, no_answer(limit))),
             }
         }
-        if !refused.is_empty() {
+        let needed = set.terms.quorum.needed();
+        let others = set.nodes.len() - refused.len();
+        if !(refused.is_empty() || on_quorum && others - missing.len() >= needed) {
             let failures = refused;
             return Err(ConnectError::Misconfigured(Misconfigured { failures }));
         }
-        if set.nodes.len() - missing.len() < set.terms.quorum.needed() {
+        if others - missing.len() < needed {
             return Err(ConnectError::NoQuorum(set.without_quorum(missing)));
         }
         for (index, error) in missing {
             crate::trace::node_missing(set.name_of(index), &error);
         }
-        Ok(())
+        Ok(refused)
     }
 }
 

@@ -16,6 +16,7 @@ mod mistakes;
 mod notices;
 mod requests;
 mod spans;
+mod starts;
 #[path = "../support/mod.rs"]
 mod support;
 

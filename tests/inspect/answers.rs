@@ -140,6 +140,24 @@ async fn the_page_stands_still_where_it_is_asked_to() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn it_opens_with_whether_a_quorum_votes() {
+    let nodes: Vec<_> = (0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect();
+    let builder = LockManager::builder().nodes(nodes.iter().cloned());
+    let locks = builder.clock(TokioClock::new()).connect().await.unwrap();
+    let opening = async || {
+        let (_, _, page) = ask(&locks, "GET", "/").await;
+        let (_, text) = page.split_once("<h1>Locks</h1>\n").unwrap();
+        text.lines().next().unwrap().to_owned()
+    };
+    let good = "<p class=\"good\">quorum: 3 of 3 vote, 2 needed</p>";
+    assert_eq!(opening().await, good);
+    nodes[0].go_down();
+    nodes[1].go_down();
+    let bad = "<p class=\"bad\">quorum: 1 of 3 vote, 2 needed; no lock is granted</p>";
+    assert_eq!(opening().await, bad);
+}
+
 /// Two keys that differ in what nobody sees, and one that would be two.
 #[tokio::test(start_paused = true)]
 async fn keys_that_are_not_one_do_not_look_like_one() {

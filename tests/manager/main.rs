@@ -39,6 +39,7 @@ mod several_waiting;
 mod shutdown;
 mod slow;
 mod snapshot;
+mod standing;
 mod ttls;
 mod waiting;
 #[path = "../support/wrapper.rs"]

@@ -28,6 +28,8 @@ mod release;
 mod room;
 mod secrets;
 mod shutdown;
+mod standing;
+mod start;
 mod transfer;
 mod waiting;
 

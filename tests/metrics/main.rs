@@ -289,9 +289,12 @@ async fn nodes_are_shown_as_they_are() {
     assert_eq!(now.number("redlock_node_voting", "n1"), 1.0);
     nodes[1].go_down();
     nodes[2].forget();
+    nodes[3].freeze();
     sleep(Duration::from_millis(2_500)).await;
     let now = seen();
     assert_eq!(now.number("redlock_node_up", "n1"), 0.0);
+    assert_eq!(now.number("redlock_node_voting", "n1"), 0.0);
+    assert_eq!(now.number("redlock_node_voting", "n3"), 0.0);
     assert_eq!(now.number("redlock_node_voting", "n2"), 0.0);
     assert_eq!(now.number("redlock_node_up", "n2"), 1.0);
     assert_eq!(now.number("redlock_node_voting", "n0"), 1.0);

@@ -140,7 +140,10 @@ const HOUSE: &[Room] = &[
 const INSIDE: &[&[Inner]] = &[
     &[&["mod.rs"]],
     // Features, each an `impl LockManager`.
-    &[&["start.rs"], &["shutdown.rs"], &["snapshot.rs"], &["handles.rs"], &["scope.rs"], &["borrow.rs"], &["idempotent.rs"]],
+    &[
+        &["start.rs"], &["shutdown.rs"], &["snapshot.rs"], &["readiness.rs"], &["handles.rs"], &["scope.rs"],
+        &["borrow.rs"], &["idempotent.rs"],
+    ],
     &[&["lock_manager.rs"]],
     &[&["acquire/"]],
     &[&["acquire/round/"]],

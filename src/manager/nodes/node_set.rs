@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
 use crate::manager::error::acquire::{NoQuorum, NodeFailure};
@@ -12,9 +12,8 @@ use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::fences::FenceCounts;
 use crate::manager::nodes::longest::Longest;
-use crate::manager::nodes::patience::{Next, Patience, Sight};
 use crate::manager::nodes::repeats::{Repeats, Trouble};
-use crate::manager::nodes::voting::status::VotingStatus;
+use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
@@ -137,7 +136,7 @@ impl NodeSet {
     }
 
     /// After how long a quorum votes again, if it is quarantines that keep it from that.
-    fn quorum_in(&self) -> Option<Duration> {
+    pub(super) fn quorum_in(&self) -> Option<Duration> {
         let last = self.terms.quorum.needed().checked_sub(1)?;
         let wait = self.until_votes().into_iter().nth(last)?;
         let blocked = self.voting.others_notice_in(self.clock.now());
@@ -146,7 +145,7 @@ impl NodeSet {
     }
 
     /// After how long each node that takes commands votes, if that is known; the shortest time first.
-    fn until_votes(&self) -> Vec<Duration> {
+    pub(super) fn until_votes(&self) -> Vec<Duration> {
         let now = self.clock.now();
         self.voting.until_votes(now, |node| self.is_up(node))
     }
@@ -155,6 +154,11 @@ impl NodeSet {
     pub(crate) fn is_up(&self, node: usize) -> bool {
         let node = self.nodes.get(node);
         node.is_some_and(|node| node.state() == NodeState::Up)
+    }
+
+    /// How many nodes take commands.
+    pub(crate) fn up(&self) -> usize {
+        (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
     }
 
     /// Whether the first connection to `node` is being made.
@@ -196,12 +200,20 @@ impl NodeSet {
 
     /// Stores what an error of `node` says about the node itself.
     pub(crate) fn heard(&self, node: usize, error: &NodeError) {
+        let now = self.clock.now();
+        self.voting
+            .replies(node, |replies| replies.refused(error, now));
         // Only news: otherwise every caller would have the node asked again, and all other nodes about it.
         if error.kind() == NodeErrorKind::Foreign {
             self.voting.note_foreign(node, error);
         } else if !self.voting.knows(node, error.kind()) {
             self.voting.recheck(node);
         }
+    }
+
+    /// Stores that `node` ran a command for a lock.
+    pub(crate) fn ran(&self, node: usize) {
+        self.voting.replies(node, Replies::ran);
     }
 
     /// Stores that a node refused a command, and logs it.
@@ -311,78 +323,6 @@ impl NodeSet {
     }
 }
 
-/// Waiting until a quorum of nodes votes.
-impl NodeSet {
-    /// How many nodes take commands.
-    pub(crate) fn up(&self) -> usize {
-        (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
-    }
-
-    /// Waits until a quorum of nodes votes, and all that were to be trusted or taken over are: for as long as
-    /// quarantines last, and otherwise until `end`, or for the connect time-out after a quarantine that is over or in
-    /// the midst of which too many nodes went down; and a moment longer for nodes that need not wait any more.
-    ///
-    /// # Errors
-    ///
-    /// [`NoQuorum`] if the time is over; where it `fails_fast`, also as soon as all nodes that are up have answered
-    /// and one is known to serve processes with another list.
-    pub(crate) async fn quorum_votes(
-        &self,
-        end: Instant,
-        fails_fast: bool,
-    ) -> Result<(), NoQuorum> {
-        let grace = ENDING + self.node_timeout;
-        let mut patience = Patience::until(end, fails_fast, self.connect_timeout, grace);
-        loop {
-            let news = self.voting.news();
-            // Before that it may not be known yet which configs ours has replaced.
-            if fails_fast
-                && self.voting.answered() >= self.up()
-                && self.voting.serves_others()
-                && let Some(error) = self.disagreement()
-            {
-                return Err(error);
-            }
-            let end = match patience.look(Instant::now(), self.sight()) {
-                Next::Done => return Ok(()),
-                Next::GiveUp => return Err(self.not_voting()),
-                Next::Wait(end) => end,
-            };
-            // No news tells of a node that goes down.
-            let look = Instant::now() + LOOK;
-            let _news = timeout_at(end.unwrap_or(look).min(look), news).await;
-        }
-    }
-
-    /// What is known of the nodes now.
-    fn sight(&self) -> Sight {
-        let needed = self.terms.quorum.needed();
-        Sight {
-            votes: self.voting.voting() >= needed && !self.voting.is_blocked(),
-            pending: self.voting.is_pending(),
-            trusting: self.voting.is_trusting(),
-            recovers: !self.voting.serves_others() && self.quorum_in().is_some(),
-            is_up: self.until_votes().len() >= needed,
-        }
-    }
-
-    /// The error that names all nodes which do not vote.
-    fn not_voting(&self) -> NoQuorum {
-        let now = self.clock.now();
-        let untold = || NodeError::new(NodeErrorKind::TimedOut, "it did not say whether it votes");
-        let nodes = self.nodes.iter().enumerate();
-        let failures = nodes.filter_map(|(index, node)| {
-            let error = match (self.voting.show(index, now), node.state()) {
-                (VotingStatus::Voting, _) => return None,
-                (_, NodeState::Down(error) | NodeState::Refused(error)) => error,
-                _ => self.voting.explain(index, now).unwrap_or_else(untold),
-            };
-            Some((index, error))
-        });
-        self.no_quorum(failures.collect())
-    }
-}
-
 /// What replies that came just now say about a lease on a node. These also store what they say about the node itself.
 impl NodeSet {
     pub(crate) fn after_acquire(
@@ -393,6 +333,7 @@ impl NodeSet {
     ) -> NodeEffect {
         match reply {
             Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }) => {
+                self.ran(node);
                 self.after_set(sent)
             }
             Ok(AcquireReply::Held(_)) => NodeEffect::Foreign { sent },
@@ -411,7 +352,10 @@ impl NodeSet {
         reply: &Result<ExtendReply, NodeError>,
     ) -> NodeEffect {
         match reply {
-            Ok(ExtendReply::Extended | ExtendReply::Refilled) => self.after_set(sent),
+            Ok(ExtendReply::Extended | ExtendReply::Refilled) => {
+                self.ran(node);
+                self.after_set(sent)
+            }
             Ok(ExtendReply::Quarantined) if mutant::is(Mutant::QuarantinedExtensionCounts) => {
                 self.after_set(sent)
             }
@@ -478,10 +422,7 @@ pub(crate) fn no_answer(limit: Duration) -> NodeError {
     )
 }
 
-/// How long nodes may take from the end of their quarantine to their vote: they are promoted together where none votes,
-/// which each is asked about once a second.
 /// How long after its start the callers of a manager wait for connections that are being made.
 const FIRST_CONNECTION: Duration = Duration::from_secs(1);
-const ENDING: Duration = Duration::from_secs(2);
 /// How often the connections are looked at while nodes are awaited.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);

@@ -34,6 +34,7 @@ pub(crate) struct Settings {
     pub(crate) fencing: Fencing,
     pub(crate) guard: RestartGuard,
     pub(crate) bootstrap: bool,
+    pub(crate) start_on_quorum: bool,
     pub(crate) redact_keys: bool,
     pub(crate) connect_timeout: Duration,
 }
@@ -55,6 +56,7 @@ impl Default for Settings {
             fencing: Fencing::default(),
             guard: RestartGuard::default(),
             bootstrap: false,
+            start_on_quorum: false,
             redact_keys: false,
             connect_timeout: Duration::from_secs(5),
         }
@@ -139,6 +141,12 @@ impl Settings {
             "connect_timeout",
             self.connect_timeout,
             MILLISECOND..=MAX_TTL,
+        )?;
+        let guarded = self.guard.max_clock_skew.is_some();
+        ensure(
+            guarded || !self.start_on_quorum,
+            "start_on_quorum",
+            || "start_on_quorum needs the restart guard: without it no node tells whether all of them have accepted the list",
         )?;
         Ok(Options {
             namespace,

@@ -178,8 +178,12 @@ impl Attempt {
             {
                 self.fail(node, self.shared.too_late(), true)
             }
-            Ok(AcquireReply::Granted { fence }) => Vote::Granted(fence),
+            Ok(AcquireReply::Granted { fence }) => {
+                self.shared.ran(node);
+                Vote::Granted(fence)
+            }
             Ok(AcquireReply::Promised { fence, record, now }) => {
+                self.shared.ran(node);
                 self.clocks.push(now);
                 self.records.extend(record.map(|record| (node, record)));
                 Vote::Granted(fence)

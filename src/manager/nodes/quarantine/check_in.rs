@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::random::random;
 use crate::manager::nodes::retry::is_retryable;
+use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::state::State;
 use crate::node::{
     CheckInMode, CheckInReply, CheckInRequest, Node, NodeError, NodeErrorKind, NodeFuture,
@@ -53,9 +54,15 @@ pub(crate) fn refused(
 pub(crate) fn votes(set: &NodeSet, index: usize) {
     set.voting.clear_refusal(index, None);
     set.voting.done(index, false);
+    set.voting.replies(index, Replies::votes);
     let before = set.voting.set(index, State::Voting);
-    if matches!(before, State::Quarantined(quarantine) if !quarantine.unused) {
-        crate::trace::node_promoted(set.name_of(index));
+    match before {
+        State::Quarantined(quarantine) if quarantine.unused => {}
+        State::Quarantined(quarantine) if quarantine.fresh => {
+            crate::trace::new_node_votes(set.name_of(index));
+        }
+        State::Quarantined(_) => crate::trace::node_promoted(set.name_of(index)),
+        _ => {}
     }
 }
 

@@ -60,7 +60,11 @@ async fn promote(set: &NodeSet, index: usize, quarantine: Quarantine, plan: Plan
         quarantine.id.clone(),
         floor,
     );
-    let at_risk = forgot && !quarantine.remembered && !set.voting.is_trusted(index, &quarantine);
+    // A node that nothing is known of may be as new as it looks.
+    let at_risk = forgot
+        && !quarantine.remembered
+        && !quarantine.fresh
+        && !set.voting.is_trusted(index, &quarantine);
     let promotion = promotion.knowing(plan.known);
     match set.reply(node.promote(promotion)).await {
         Ok(true) => {
