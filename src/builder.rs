@@ -225,8 +225,8 @@ impl LockManagerBuilder {
     /// Each node that cannot serve is told as an error event, and `redlock_node_voting` is 0 for it. It is looked at
     /// again from time to time, and votes once it is repaired. It holds for a list that all of its nodes have accepted
     /// before: a new list needs every node as always, and ends with [`ConnectError::NoQuorum`] otherwise. A node that
-    /// serves processes with another list is still an error. It needs the [restart guard](Self::restart_guard), by which
-    /// nodes tell what they have accepted. Nodes that do not reply at all never keep a quorum from starting.
+    /// serves processes with another list is still an error. It needs the [restart guard](Self::restart_guard), by
+    /// which nodes tell what they have accepted. Nodes that do not reply at all never keep a quorum from starting.
     pub fn start_on_quorum(mut self, enough: bool) -> Self {
         self.settings.start_on_quorum = enough;
         self

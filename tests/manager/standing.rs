@@ -156,10 +156,10 @@ async fn a_node_that_refuses_locks_does_not_vote_for_a_while() {
     // Nothing may be locked for lack of a quorum, and then no command would ever tell that they are repaired.
     sleep(SECOND).await;
     assert_voting(&locks, 5);
-    locks.try_acquire("order:1").await.unwrap_err();
+    locks.try_acquire("order:2").await.unwrap_err();
     refusing[0].refuse(NOTHING);
     assert_voting(&locks, 2);
-    let _guard = locks.try_acquire("order:1").await.unwrap();
+    let _guard = locks.try_acquire("order:3").await.unwrap();
     assert_voting(&locks, 3);
 }
 

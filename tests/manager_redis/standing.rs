@@ -57,7 +57,7 @@ async fn a_full_server_does_not_vote_once_it_has_refused_a_lock() {
     cluster.each(0..3, |server| {
         server.run("CONFIG SET maxmemory 0");
     });
-    drop(locks.try_acquire("k").await.unwrap());
+    drop(locks.try_acquire("another").await.unwrap());
     eventually("they vote as they run commands", || locks.has_quorum()).await;
 }
 
