@@ -1,5 +1,7 @@
 //! What is told of layers and handlers that do not fit together: a mistake of the program, with its route, once.
 
+use std::convert::Infallible;
+
 use axum::Router;
 use axum::body::Body;
 use axum::routing::post;
@@ -11,24 +13,12 @@ use super::{five, listen};
 
 const TOLD: &str = "requests are answered 500 because of a mistake in the program";
 
-async fn send<S>(app: &S, path: &str) -> StatusCode
+async fn send<S, B>(app: &S, path: &str) -> StatusCode
 where
-    S: Service<Request<Body>, Error = std::convert::Infallible> + Clone,
-    S::Response: IsAnswer,
+    S: Service<Request<Body>, Response = http::Response<B>, Error = Infallible> + Clone,
 {
     let request = Request::post(path).body(Body::empty()).unwrap();
     app.clone().oneshot(request).await.unwrap().status()
-}
-
-/// A response with a body of any kind.
-trait IsAnswer {
-    fn status(&self) -> StatusCode;
-}
-
-impl<B> IsAnswer for http::Response<B> {
-    fn status(&self) -> StatusCode {
-        http::Response::status(self)
-    }
 }
 
 // The routes are those of one test each: a mistake is told once in a process.
