@@ -185,7 +185,11 @@ async fn connect(nodes: Option<&Nodes>) -> Result<LockManager, AnyError> {
     let builder = match (nodes, std::env::var("REDLOCK_NODES")) {
         // They have just been started for this process alone, so no lock is held on them; otherwise nodes without data
         // wait for the end of those that they may have forgotten.
-        (Some(nodes), _) => builder.redis(&nodes.urls).bootstrap(true),
+        (Some(nodes), _) => builder
+            .redis(&nodes.urls)
+            .bootstrap(true)
+            // They share this machine with the service and its clients.
+            .node_timeout(Duration::from_secs(1)),
         (None, Ok(urls)) => {
             builder.redis(urls.split(',').map(str::trim).filter(|url| !url.is_empty()))
         }
