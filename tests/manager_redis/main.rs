@@ -13,6 +13,7 @@ mod support;
 mod commands;
 mod connect;
 mod crash;
+mod credentials;
 mod exclusion;
 mod failback;
 mod failover;
