@@ -10,6 +10,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod break_glass;
 mod commands;
 mod connect;
 mod crash;
