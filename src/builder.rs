@@ -1,6 +1,8 @@
 //! [`LockManagerBuilder`]: URLs, memory nodes and settings become a [`LockManager`].
 
 use std::collections::HashSet;
+#[cfg(feature = "redis")]
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use crate::manager::{
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
 #[cfg(feature = "redis")]
-use crate::node::redis::RedisNode;
+use crate::node::redis::{Credentials, CredentialsSource, RedisNode};
 
 impl LockManager {
     /// Begins to build a manager.
@@ -35,7 +37,10 @@ impl LockManager {
         LockManagerBuilder {
             settings: Settings::default(),
             nodes: Vec::new(),
-            addresses: Vec::new(),
+            #[cfg(feature = "redis")]
+            redis: Vec::new(),
+            #[cfg(feature = "redis")]
+            credentials: None,
             clock: Arc::new(SystemClock::new()),
             problem: None,
         }
@@ -50,8 +55,12 @@ impl LockManager {
 pub struct LockManagerBuilder {
     settings: Settings,
     nodes: Vec<Arc<dyn Node>>,
-    // The addresses of the Redis nodes, each with its index among the nodes, to find one that is listed twice.
-    addresses: Vec<(usize, String)>,
+    // The Redis nodes, each with its index among the nodes.
+    #[cfg(feature = "redis")]
+    redis: Vec<(usize, RedisNode)>,
+    // For those without a callback of their own.
+    #[cfg(feature = "redis")]
+    credentials: Option<CredentialsSource>,
     clock: Arc<dyn Clock>,
     // The first mistake in a list of nodes.
     problem: Option<ConfigError>,
@@ -81,10 +90,22 @@ impl LockManagerBuilder {
     #[cfg(feature = "redis")]
     pub fn redis_nodes(mut self, nodes: impl IntoIterator<Item = RedisNode>) -> Self {
         for node in nodes {
-            self.addresses
-                .push((self.nodes.len(), node.address().to_owned()));
+            self.redis.push((self.nodes.len(), node.clone()));
             self.nodes.push(Arc::new(node));
         }
+        self
+    }
+
+    /// Where user and password come from for all Redis nodes of this manager, if they change: as
+    /// [`RedisNodeBuilder::credentials`](crate::node::redis::RedisNodeBuilder::credentials), which wins for its node.
+    #[cfg(feature = "redis")]
+    pub fn credentials<F, Fut, E>(mut self, source: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.credentials = Some(CredentialsSource::new(source));
         self
     }
 
@@ -286,6 +307,12 @@ impl LockManagerBuilder {
     /// [`ConfigError`] for an invalid setting, or outside a tokio runtime.
     pub fn lazy(self) -> Result<LockManager, ConfigError> {
         let options = self.inspect()?;
+        #[cfg(feature = "redis")]
+        for (_, node) in &self.redis {
+            if let Some(source) = &self.credentials {
+                node.credentials_from(source.clone());
+            }
+        }
         LockManager::start(self.nodes, self.clock, options)
     }
 
@@ -295,8 +322,11 @@ impl LockManagerBuilder {
             return Err(problem.clone());
         }
         let options = self.settings.check(self.nodes.len())?;
+        #[cfg(feature = "redis")]
         let mut addresses = HashSet::new();
-        for (index, address) in &self.addresses {
+        #[cfg(feature = "redis")]
+        for (index, node) in &self.redis {
+            let address = node.address();
             if !addresses.insert(address) {
                 let text = format!(
                     "the server {address} is listed twice; every node must be a server of its own"

@@ -57,6 +57,17 @@ pub(crate) fn notices_unavailable(node: &str, reason: &str) {
     );
 }
 
+/// The credentials of a connection could not be renewed. Logged once until that works again.
+#[cfg(feature = "redis")]
+pub(crate) fn credentials_stale(node: &str, reason: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        node,
+        reason,
+        "the credentials of a node could not be renewed; its connections go on with those before"
+    );
+}
+
 /// A node may have lost its locks and begins its quarantine.
 ///
 /// `wait` is how long it will take, as far as that is known.

@@ -14,6 +14,7 @@
 //! | [`idempotency`] | What does a client get that sends a request again? |
 //! | [`lending`] | How does a second service work under the lock of the first? |
 //! | [`operations`] | What does this error mean, and what do I do? |
+//! | [`break_glass`] | Who holds this key, how do I free it, and what now that too few nodes vote? |
 //! | [`observing`] | What do events, metrics, snapshots and the page for operators tell me? |
 //! | [`migrating`] | How do I come from rslock, redsync, node-redlock or Redisson? |
 //! | [`managed_redis`] | Which servers can be nodes, and which rights do they need to grant? |
@@ -72,6 +73,10 @@ pub mod lending {
 
 pub mod operations {
     #![doc = include_str!("operations.md")]
+}
+
+pub mod break_glass {
+    #![doc = include_str!("break_glass.md")]
 }
 
 pub mod observing {

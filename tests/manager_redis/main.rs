@@ -10,9 +10,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod break_glass;
 mod commands;
 mod connect;
 mod crash;
+mod credentials;
 mod exclusion;
 mod failback;
 mod failover;
