@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::branch::{Branch, Part};
 use crate::client::{Client, Reply};
@@ -64,6 +65,8 @@ struct Tally {
     replayed: usize,
     // Kinds of problems.
     refused: BTreeMap<String, usize>,
+    // The last one, whole.
+    last: String,
 }
 
 /// One client's two answers, and what it met on the way.
@@ -89,6 +92,33 @@ async fn ask(client: Client, addresses: Addresses, key: String) -> Asked {
     }
 }
 
+/// The process ended before it had answered.
+struct Killed;
+
+/// Sends the request to `address`. A client whose connection ends while it is made may wait for another one for ever, so
+/// whether the process is still there is looked at, too.
+///
+/// # Panics
+///
+/// If a process that is there does not answer.
+async fn send(
+    client: &Client,
+    addresses: &Addresses,
+    address: SocketAddr,
+    key: &str,
+) -> Result<(Reply, bool), Killed> {
+    let begin = Stopwatch::start();
+    let mut sent = pin!(client.send(address, key));
+    loop {
+        let is_there = addresses.lock().unwrap().contains(&address);
+        match timeout(Duration::from_secs(1), &mut sent).await {
+            Ok(result) => return result.map_err(|_| Killed),
+            Err(_) if !is_there => return Err(Killed),
+            Err(_) => assert!(begin.elapsed() < BOUND, "{address} does not answer {key}"),
+        }
+    }
+}
+
 async fn answered(
     client: &Client,
     addresses: &Addresses,
@@ -102,17 +132,21 @@ async fn answered(
             let addresses = addresses.lock().unwrap();
             addresses[dice.below(addresses.len())]
         };
-        let refused = match client.send(address, key).await {
+        let sent = send(client, addresses, address, key).await;
+        let refused = match sent {
             Ok((reply, replayed)) => match reply.status.as_u16() {
                 201 => {
                     tally.replayed += usize::from(replayed);
                     tally.first += usize::from(!replayed);
                     return reply;
                 }
-                409 | 503 => reply.problem(),
+                409 | 503 => {
+                    tally.last = String::from_utf8_lossy(&reply.body).into_owned();
+                    reply.problem()
+                }
                 _ => panic!("{key}: {reply:?}"),
             },
-            Err(_) => "process killed".to_owned(),
+            Err(Killed) => "process killed".to_owned(),
         };
         *tally.refused.entry(refused).or_default() += 1;
         assert!(begin.elapsed() < BOUND, "{key} has no answer: {tally:?}");

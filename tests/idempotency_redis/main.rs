@@ -27,11 +27,11 @@ mod refused;
 
 use std::time::Duration;
 
-use support::eventually;
+use support::eventually_or_tell;
 use support::server::Server;
 use tower_redlock::config::RestartGuard;
 use tower_redlock::node::NodeState;
-use tower_redlock::snapshot::VotingStatus;
+use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{LockManager, LockManagerBuilder};
 
 /// Longer than a busy machine takes to answer, and short enough to wait for its end.
@@ -58,13 +58,10 @@ async fn connected(builder: LockManagerBuilder) -> LockManager {
 }
 
 async fn all_vote(locks: &LockManager) {
-    eventually("all nodes vote", || {
-        locks
-            .nodes()
-            .iter()
-            .all(|node| node.state == NodeState::Up && node.voting == VotingStatus::Voting)
-    })
-    .await;
+    let votes =
+        |node: &NodeStatus| node.state == NodeState::Up && node.voting == VotingStatus::Voting;
+    let all = || locks.nodes().iter().all(votes);
+    eventually_or_tell("all nodes vote", all, || format!("{:?}", locks.nodes())).await;
 }
 
 /// The very first start of these servers: none of them can have forgotten anything.

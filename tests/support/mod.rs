@@ -28,10 +28,19 @@ const SOON: Duration = Duration::from_secs(10);
 /// # Panics
 ///
 /// If it does not come to hold.
-pub async fn eventually(what: &str, mut claim: impl FnMut() -> bool) {
+pub async fn eventually(what: &str, claim: impl FnMut() -> bool) {
+    eventually_or_tell(what, claim, String::new).await;
+}
+
+/// As [`eventually`], and a failure tells how things stand.
+pub async fn eventually_or_tell(
+    what: &str,
+    mut claim: impl FnMut() -> bool,
+    state: impl Fn() -> String,
+) {
     let begin = stalls::Stopwatch::start();
     while !claim() {
-        assert!(begin.elapsed() < SOON, "waited in vain: {what}");
+        assert!(begin.elapsed() < SOON, "waited in vain: {what} {}", state());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
