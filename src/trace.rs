@@ -28,6 +28,7 @@ pub(crate) fn node_missing(node: &str, reason: &dyn Display) {
 pub(crate) fn started_without(node: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::error!(
+        target: "tower_redlock::node",
         node,
         %reason,
         "a node cannot serve; started on the quorum of the others"
@@ -62,6 +63,7 @@ pub(crate) fn notices_unavailable(node: &str, reason: &str) {
 pub(crate) fn credentials_stale(node: &str, reason: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
+        target: "tower_redlock::node",
         node,
         reason,
         "the credentials of a node could not be renewed; its connections go on with those before"
@@ -95,6 +97,7 @@ pub(crate) fn node_quarantined(node: &str, wait: Option<Duration>, remembered: b
 pub(crate) fn node_is_new(node: &str, wait: Duration) {
     #[cfg(feature = "tracing")]
     tracing::info!(
+        target: "tower_redlock::node",
         node,
         ?wait,
         "a node is new or emptied; it votes once locks that it may have forgotten have ended"
@@ -105,6 +108,7 @@ pub(crate) fn node_is_new(node: &str, wait: Duration) {
 pub(crate) fn new_node_votes(node: &str) {
     #[cfg(feature = "tracing")]
     tracing::info!(
+        target: "tower_redlock::node",
         node,
         "a new or emptied node votes; its fencing tokens go on from the clock"
     );
@@ -114,6 +118,7 @@ pub(crate) fn new_node_votes(node: &str) {
 pub(crate) fn waits_for_votes(ready_in: Duration, nodes: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::info!(
+        target: "tower_redlock::node",
         ?ready_in,
         %nodes,
         "waiting until a quorum votes; where no lock can be held, as on new servers, `bootstrap` saves the wait"
@@ -220,6 +225,7 @@ pub(crate) fn idempotency_rejected(kind: &str, reason: &dyn Display) {
 pub(crate) fn misconfigured(route: &str, reason: &str) {
     #[cfg(feature = "tracing")]
     tracing::error!(
+        target: "tower_redlock::middleware",
         route,
         reason,
         "requests are answered 500 because of a mistake in the program"

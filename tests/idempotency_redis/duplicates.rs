@@ -95,8 +95,8 @@ async fn ask(client: Client, addresses: Addresses, key: String) -> Asked {
 /// The process ended before it had answered.
 struct Killed;
 
-/// Sends the request to `address`. A client whose connection ends while it is made may wait for another one for ever, so
-/// whether the process is still there is looked at, too.
+/// Sends the request to `address`. A client whose connection ends while it is made may wait for another for ever, so
+/// this looks whether the process is still there, too.
 ///
 /// # Panics
 ///

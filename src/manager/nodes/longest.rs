@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::mutant::{self, Mutant};
 use crate::node::ClusterConfig;
 use crate::protocol::renewal::Terms;
 
@@ -54,7 +55,8 @@ impl Longest {
     /// Notes the ttl of one more handle. Returns whether the nodes have to be told.
     pub(crate) fn raise(&self, ttl: Duration) -> bool {
         let mut told = self.told();
-        let is_longer = ttl > told.config.max_lease;
+        let before = told.config.max_lease;
+        let is_longer = ttl > before || mutant::is(Mutant::LastTtlTold) && ttl != before;
         if is_longer {
             told.config = Arc::new(ClusterConfig {
                 max_lease: ttl,
