@@ -1,6 +1,8 @@
 //! [`LockManagerBuilder`]: URLs, memory nodes and settings become a [`LockManager`].
 
 use std::collections::HashSet;
+#[cfg(feature = "redis")]
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use crate::manager::{
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
 #[cfg(feature = "redis")]
-use crate::node::redis::RedisNode;
+use crate::node::redis::{Credentials, CredentialsSource, RedisNode};
 
 impl LockManager {
     /// Begins to build a manager.
@@ -35,7 +37,10 @@ impl LockManager {
         LockManagerBuilder {
             settings: Settings::default(),
             nodes: Vec::new(),
-            addresses: Vec::new(),
+            #[cfg(feature = "redis")]
+            redis: Vec::new(),
+            #[cfg(feature = "redis")]
+            credentials: None,
             clock: Arc::new(SystemClock::new()),
             problem: None,
         }
@@ -50,8 +55,12 @@ impl LockManager {
 pub struct LockManagerBuilder {
     settings: Settings,
     nodes: Vec<Arc<dyn Node>>,
-    // The addresses of the Redis nodes, each with its index among the nodes, to find one that is listed twice.
-    addresses: Vec<(usize, String)>,
+    // The Redis nodes, each with its index among the nodes.
+    #[cfg(feature = "redis")]
+    redis: Vec<(usize, RedisNode)>,
+    // For those without a callback of their own.
+    #[cfg(feature = "redis")]
+    credentials: Option<CredentialsSource>,
     clock: Arc<dyn Clock>,
     // The first mistake in a list of nodes.
     problem: Option<ConfigError>,
@@ -81,10 +90,22 @@ impl LockManagerBuilder {
     #[cfg(feature = "redis")]
     pub fn redis_nodes(mut self, nodes: impl IntoIterator<Item = RedisNode>) -> Self {
         for node in nodes {
-            self.addresses
-                .push((self.nodes.len(), node.address().to_owned()));
+            self.redis.push((self.nodes.len(), node.clone()));
             self.nodes.push(Arc::new(node));
         }
+        self
+    }
+
+    /// Where user and password come from for all Redis nodes of this manager, if they change: as
+    /// [`RedisNodeBuilder::credentials`](crate::node::redis::RedisNodeBuilder::credentials), which wins for its node.
+    #[cfg(feature = "redis")]
+    pub fn credentials<F, Fut, E>(mut self, source: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.credentials = Some(CredentialsSource::new(source));
         self
     }
 
@@ -115,7 +136,7 @@ impl LockManagerBuilder {
     /// The time to live of a lock on the nodes: how long a lock outlives a crashed holder. It is renewed every
     /// third of it, so it does not limit how long a lock can be held. From 10 ms to [`max_ttl`](Self::max_ttl), in
     /// whole milliseconds; default: 10 s. Less than a second is for tests: a busy machine may not come to renew it in
-    /// time.
+    /// time. For some locks alone: [`with_ttl`](LockManager::with_ttl).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
         self
@@ -156,16 +177,17 @@ impl LockManagerBuilder {
     }
 
     /// The longest a lock may be held: it is lost then. At least the ttl; default: 60 s, or the ttl if that is
-    /// longer.
+    /// longer. For some locks alone: [`with_max_hold`](LockManager::with_max_hold).
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.settings.max_hold = Some(max_hold);
         self
     }
 
     /// The longest time that a caller waits for a busy lock. It also bounds
-    /// [`acquire_within`](LockManager::acquire_within), and a layer's
-    /// [`max_wait`](crate::RedlockLayer::max_wait) and [`max_wait_with`](crate::RedlockLayer::max_wait_with).
-    /// Default: 5 s. Zero: no caller waits.
+    /// [`acquire_within`](LockManager::acquire_within) and what a layer's
+    /// [`max_wait_with`](crate::RedlockLayer::max_wait_with) says of one request; a layer's own
+    /// [`max_wait`](crate::RedlockLayer::max_wait) counts as it is. Default: 5 s. Zero: no caller waits. For some
+    /// callers alone: [`with_max_wait`](LockManager::with_max_wait).
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.settings.max_wait = max_wait;
         self
@@ -217,6 +239,20 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Whether [`connect`](Self::connect) takes a quorum of nodes for enough where others reply and cannot serve: after
+    /// a change of one server's settings or password, say. Default: `false`, so that a mistake in the list of nodes is
+    /// found before it matters.
+    ///
+    /// Each node that cannot serve is told as an error event, and `redlock_node_voting` is 0 for it. It is looked at
+    /// again from time to time, and votes once it is repaired. It holds for a list that all of its nodes have accepted
+    /// before: a new list needs every node as always, and ends with [`ConnectError::NoQuorum`] otherwise. A node that
+    /// serves processes with another list is still an error. It needs the [restart guard](Self::restart_guard), by
+    /// which nodes tell what they have accepted. Nodes that do not reply at all never keep a quorum from starting.
+    pub fn start_on_quorum(mut self, enough: bool) -> Self {
+        self.settings.start_on_quorum = enough;
+        self
+    }
+
     /// Whether lock keys, which may name people, are kept out of events and [snapshots](LockManager::snapshot):
     /// [`LockKey::redacted`](crate::LockKey::redacted) stands in their place. Default: `false`.
     pub fn redact_keys(mut self, redact: bool) -> Self {
@@ -246,16 +282,18 @@ impl LockManagerBuilder {
     /// # Errors
     ///
     /// [`ConnectError::Config`] for an invalid setting, [`ConnectError::Misconfigured`] if any node replies and
-    /// cannot serve, [`ConnectError::NoQuorum`] if too few reply within the connect time-out, or cannot be made to vote
-    /// once their quarantine is over; the last two name each node and its fault.
+    /// cannot serve (unless it may [start on a quorum](Self::start_on_quorum)), [`ConnectError::NoQuorum`] if too few
+    /// reply within the connect time-out, or cannot be made to vote once their quarantine is over; the last two name
+    /// each node and its fault.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the connections are closed.
     pub async fn connect(self) -> Result<LockManager, ConnectError> {
         let limit = self.settings.connect_timeout;
+        let on_quorum = self.settings.start_on_quorum;
         let locks = self.lazy()?;
-        locks.connected(limit).await?;
+        locks.connected(limit, on_quorum).await?;
         locks.stop_trusting_new_nodes();
         Ok(locks)
     }
@@ -269,6 +307,12 @@ impl LockManagerBuilder {
     /// [`ConfigError`] for an invalid setting, or outside a tokio runtime.
     pub fn lazy(self) -> Result<LockManager, ConfigError> {
         let options = self.inspect()?;
+        #[cfg(feature = "redis")]
+        for (_, node) in &self.redis {
+            if let Some(source) = &self.credentials {
+                node.credentials_from(source.clone());
+            }
+        }
         LockManager::start(self.nodes, self.clock, options)
     }
 
@@ -278,8 +322,11 @@ impl LockManagerBuilder {
             return Err(problem.clone());
         }
         let options = self.settings.check(self.nodes.len())?;
+        #[cfg(feature = "redis")]
         let mut addresses = HashSet::new();
-        for (index, address) in &self.addresses {
+        #[cfg(feature = "redis")]
+        for (index, node) in &self.redis {
+            let address = node.address();
             if !addresses.insert(address) {
                 let text = format!(
                     "the server {address} is listed twice; every node must be a server of its own"

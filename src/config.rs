@@ -67,6 +67,7 @@ pub use crate::manager::{Fencing, HandOff, RestartGuard};
 /// max_waiters_per_key = 64
 /// max_waiters = 10000
 /// bootstrap = false
+/// start_on_quorum = false
 /// redact_keys = false
 /// hand_off = { max_passes = 32, max_time = "250ms" }          # or "off"
 /// fencing = { keep = "5m" }                                   # or "off"
@@ -189,6 +190,8 @@ pub struct LockConfig {
     /// [`LockManagerBuilder::bootstrap`](crate::LockManagerBuilder::bootstrap). Default: `false`; `true` does not
     /// belong into a permanent configuration.
     pub bootstrap: bool,
+    /// [`LockManagerBuilder::start_on_quorum`](crate::LockManagerBuilder::start_on_quorum). Default: `false`.
+    pub start_on_quorum: bool,
     /// [`LockManagerBuilder::redact_keys`](crate::LockManagerBuilder::redact_keys). Default: `false`.
     pub redact_keys: bool,
     /// The certificates for all nodes that have none of their own; they must be reached by TLS then.
@@ -220,6 +223,7 @@ impl Default for LockConfig {
             fencing: defaults.fencing,
             restart_guard: defaults.guard,
             bootstrap: defaults.bootstrap,
+            start_on_quorum: defaults.start_on_quorum,
             redact_keys: defaults.redact_keys,
             tls: TlsConfig::default(),
         }
@@ -324,7 +328,7 @@ impl LockConfig {
         replace! {
             nodes memory user password password_file namespace ttl max_ttl node_timeout connect_timeout drift_factor
             mask_losses max_hold max_wait max_waiters_per_key max_waiters hand_off fencing restart_guard bootstrap
-            redact_keys tls
+            start_on_quorum redact_keys tls
         }
     }
 
@@ -344,6 +348,7 @@ impl LockConfig {
             fencing: self.fencing,
             guard: self.restart_guard,
             bootstrap: self.bootstrap,
+            start_on_quorum: self.start_on_quorum,
             redact_keys: self.redact_keys,
             connect_timeout: self.connect_timeout,
         }

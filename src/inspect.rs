@@ -125,7 +125,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 /// Nothing is loaded, run or framed. Only the page's own style is allowed, by its hash. A test checks the hash.
-const POLICY: &str = "default-src 'none'; style-src 'sha256-COTnAwCGvoDjRAxaZBCWNIUENqp2gSbr4AxpdWj1gZk='; \
+const POLICY: &str = "default-src 'none'; style-src 'sha256-f2LiSlqAz7xHvP5jE2gLBR++oQI4FHFbJU4qzeFIm0E='; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
     HeaderName::from_static("cross-origin-resource-policy");

@@ -13,6 +13,7 @@ enum Reason {
     Missing(Subject),
     Malformed(Subject, &'static str),
     Misplaced(Subject),
+    NotInRoute(Subject),
     NoKey,
     TooMany(usize),
     Reserved,
@@ -70,6 +71,15 @@ impl KeyError {
         Self(Reason::Misplaced(subject))
     }
 
+    /// The route that matched does not have `subject`, and no request for it can.
+    #[cfg_attr(
+        not(feature = "axum"),
+        expect(dead_code, reason = "only axum has routes")
+    )]
+    pub(crate) const fn not_in_route(subject: Subject) -> Self {
+        Self(Reason::NotInRoute(subject))
+    }
+
     pub(crate) const fn empty() -> Self {
         Self(Reason::Empty)
     }
@@ -94,14 +104,14 @@ impl KeyError {
     /// Whether the key was absent rather than wrong.
     #[must_use]
     pub const fn is_missing(&self) -> bool {
-        matches!(self.0, Reason::Missing(_))
+        matches!(self.0, Reason::Missing(_) | Reason::NotInRoute(_))
     }
 
     /// Whether the program is at fault, not the client: the key was asked for where it can never be, such as a path
-    /// parameter outside of any router.
+    /// parameter outside of any router, or one that the route does not have.
     #[must_use]
     pub const fn is_misplaced(&self) -> bool {
-        matches!(self.0, Reason::Misplaced(_))
+        matches!(self.0, Reason::Misplaced(_) | Reason::NotInRoute(_))
     }
 }
 
@@ -126,6 +136,11 @@ impl fmt::Display for KeyError {
                 f,
                 "the lock key cannot be made: {what} is not known here, because no router ran before the lock \
                  layer; put the layer inside the router"
+            ),
+            Reason::NotInRoute(what) => write!(
+                f,
+                "the lock key cannot be made: the route that matched does not have {what}; name it as the route does, \
+                 or call it optional"
             ),
             Reason::NoKey => f.write_str("there is no lock key in the list"),
             Reason::TooMany(limit) => {

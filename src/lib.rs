@@ -71,7 +71,7 @@
 //! | `axum` | yes | the extractors `Held` and `Locked`, and keys from path parameters, matched paths and extractors |
 //! | `tls` | no | `rediss://` URLs, by rustls with the ring provider |
 //! | `idempotency` | no | `IdempotencyLayer`: a request that is sent again gets the first response |
-//! | `tracing` | no | events and a span through `tracing` |
+//! | `tracing` | yes | events and a span through `tracing`: without them a first start says nothing of what it waits for |
 //! | `metrics` | no | counters, gauges and histograms through `metrics` |
 //! | `inspect` | no | `InspectService`: a page of nodes, held locks and queues, for operators |
 //! | `test-util` | no | faults for memory nodes, and a clock that follows tokio's paused time |
@@ -119,6 +119,7 @@ pub mod extract;
 pub mod idempotency;
 #[cfg(feature = "inspect")]
 pub mod inspect;
+mod instruments;
 mod key_error;
 mod lease;
 mod lock_key;
@@ -126,8 +127,6 @@ mod lock_keys;
 mod manager;
 #[cfg(feature = "metrics")]
 pub mod metrics;
-#[cfg(not(feature = "metrics"))]
-mod metrics;
 pub mod middleware;
 mod moment;
 mod mutant;
@@ -138,6 +137,7 @@ mod problem;
 mod protocol;
 mod random;
 mod record;
+mod route;
 #[cfg(tower_redlock_simulation)]
 #[doc(hidden)]
 pub mod simulation;

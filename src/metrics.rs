@@ -15,107 +15,19 @@
 //! | `redlock_lost_total` | counter | `reason`: `expired`, `taken`, `lender`, `max-hold`, `shutdown` | locks that ended before their guards, or were given up because [`lost`](crate::LockHandle::lost) told of the end |
 //! | `redlock_release_total` | counter | `outcome`: `released`, `unconfirmed`, `handed-on`, `lost`, `returned` | ends of holders; `unconfirmed`: too few nodes answered in time; `lost`: the lock had been lost before; `returned`: it was borrowed |
 //! | `redlock_node_up` | gauge | `node` | 1 while the node takes commands, else 0, as when its manager is gone; looked at every second |
-//! | `redlock_node_voting` | gauge | `node` | 1 while the node's votes count, 0 while it is quarantined, unknown or foreign; looked at every second |
+//! | `redlock_node_voting` | gauge | `node` | 1 while the node's votes count, 0 while it is down, failing, quarantined, unknown or foreign; looked at every second |
+//! | `redlock_node_clock_skew_seconds` | gauge | `node` | by how much a Redis node's clock is ahead of this process's (behind it: less than 0); looked at every second while the node is up |
 //! | `redlock_rejected_total` | counter | `kind`: as in [`RejectionKind`](crate::middleware::RejectionKind) | requests that a layer or an extractor refused or ended |
 //! | `redlock_idempotency_total` | counter | `outcome`: `run`, `replayed`, `unrecorded`, and the kinds of `IdempotencyRejection` | requests with an idempotency key; one that `run` may end otherwise, and counts for that too |
+//!
+//! The first manager sets every counter to zero, under each of its words: `increase()` of a counter that appears as 1
+//! is 0, so the first lost lock would raise no alarm.
 //!
 //! No label holds a lock key or anything else that a client sent. How many time series there are is bounded by these
 //! words and the number of nodes.
 
-#![cfg_attr(
-    not(feature = "metrics"),
-    expect(unused_variables, reason = "the instruments are compiled out")
-)]
-
-use std::time::Duration;
-
-/// One call for a lock has come to its end.
-pub(crate) fn acquired(outcome: &'static str, waited: Duration) {
-    #[cfg(feature = "metrics")]
-    {
-        metrics::counter!("redlock_acquire_total", "outcome" => outcome).increment(1);
-        metrics::histogram!("redlock_acquire_wait_seconds", "outcome" => outcome).record(waited);
-    }
-}
-
-/// A call for a lock had an invalid key.
-pub(crate) fn invalid_key() {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("redlock_acquire_total", "outcome" => "invalid-key").increment(1);
-}
-
-/// One round over the nodes is over.
-pub(crate) fn round(verdict: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("redlock_rounds_total", "verdict" => verdict).increment(1);
-}
-
-/// One more lock is held.
-pub(crate) fn held_more() {
-    #[cfg(feature = "metrics")]
-    metrics::gauge!("redlock_held").increment(1);
-}
-
-/// One lock less is held.
-pub(crate) fn held_less() {
-    #[cfg(feature = "metrics")]
-    metrics::gauge!("redlock_held").decrement(1);
-}
-
-/// One holder's time is over.
-pub(crate) fn held_for(time: Duration) {
-    #[cfg(feature = "metrics")]
-    metrics::histogram!("redlock_hold_seconds").record(time);
-}
-
-/// One more caller waits in line.
-pub(crate) fn waiting_more() {
-    #[cfg(feature = "metrics")]
-    metrics::gauge!("redlock_waiting").increment(1);
-}
-
-/// One caller less waits in line.
-pub(crate) fn waiting_less() {
-    #[cfg(feature = "metrics")]
-    metrics::gauge!("redlock_waiting").decrement(1);
-}
-
-/// A lock ended before its guard, or was given up for its end.
-pub(crate) fn lost(reason: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("redlock_lost_total", "reason" => reason).increment(1);
-}
-
-/// A holder has released its lock.
-pub(crate) fn released(outcome: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("redlock_release_total", "outcome" => outcome).increment(1);
-}
-
-/// The present state of a node.
-#[cfg(feature = "metrics")]
-pub(crate) fn node(name: &str, up: bool, voting: bool) {
-    let number = |yes| if yes { 1.0 } else { 0.0 };
-    metrics::gauge!("redlock_node_up", "node" => name.to_owned()).set(number(up));
-    metrics::gauge!("redlock_node_voting", "node" => name.to_owned()).set(number(voting));
-}
-
-/// A layer or an extractor refused a request, or ended it.
-pub(crate) fn rejected(kind: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("redlock_rejected_total", "kind" => kind).increment(1);
-}
-
-/// The result of a request with an idempotency key.
-#[cfg(feature = "idempotency")]
-pub(crate) fn idempotency(outcome: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("redlock_idempotency_total", "outcome" => outcome).increment(1);
-}
-
 /// Describes the instruments to the recorder, for exporters that show descriptions. To be called once the recorder is
 /// installed.
-#[cfg(feature = "metrics")]
 pub fn describe() {
     use metrics::{
         Unit::{Count, Seconds},
@@ -149,6 +61,11 @@ pub fn describe() {
     describe_gauge!(
         "redlock_node_voting",
         "Whether the node's votes count towards the quorum."
+    );
+    describe_gauge!(
+        "redlock_node_clock_skew_seconds",
+        Seconds,
+        "By how much the clock of the node is ahead of this process's."
     );
     describe_counter!(
         "redlock_rejected_total",

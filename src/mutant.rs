@@ -50,6 +50,8 @@ mutants! {
     QuarantineTrustsTheFew,
     /// A node grants leases longer than those that it knows of.
     LongerLeaseGranted,
+    /// Nodes are told of the ttl of the newest handle, not of the longest.
+    LastTtlTold,
     /// A process may have a longer ttl than was agreed on. (6a70985)
     TtlBeyondAgreed,
     /// A vote counts however late it comes. (6a70985)

@@ -7,6 +7,8 @@
 //! Events of a lock in the background belong to the span of the caller that acquired it, which therefore stays open
 //! until the guard is dropped; releases belong to the span in which the guard was dropped. The crate's only own span is
 //! that of a call for a lock.
+//!
+//! The targets are modules that users know, for their filters: `node`, `lock`, `middleware` and `idempotency`.
 
 #![cfg_attr(
     not(feature = "tracing"),
@@ -19,7 +21,18 @@ use std::time::Duration;
 /// A node did not answer when the manager connected, and a quorum did.
 pub(crate) fn node_missing(node: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(node, %reason, "a node does not answer; going on with the quorum that does");
+    tracing::warn!(target: "tower_redlock::node", node, %reason, "a node does not answer; going on with the quorum that does");
+}
+
+/// A node replies and cannot serve, and the manager started without it.
+pub(crate) fn started_without(node: &str, reason: &dyn Display) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(
+        target: "tower_redlock::node",
+        node,
+        %reason,
+        "a node cannot serve; started on the quorum of the others"
+    );
 }
 
 /// A node changed its state.
@@ -27,9 +40,9 @@ pub(crate) fn node_missing(node: &str, reason: &dyn Display) {
 pub(crate) fn node_changed(node: &str, state: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
     if state == "up" {
-        tracing::info!(node, state, "node is up");
+        tracing::info!(target: "tower_redlock::node", node, state, "node is up");
     } else {
-        tracing::warn!(node, state, %reason, "node is not up");
+        tracing::warn!(target: "tower_redlock::node", node, state, %reason, "node is not up");
     }
 }
 
@@ -38,9 +51,22 @@ pub(crate) fn node_changed(node: &str, state: &str, reason: &dyn Display) {
 pub(crate) fn notices_unavailable(node: &str, reason: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
+        target: "tower_redlock::node",
         node,
         reason,
         "a node does not let us listen to releases; waiting callers ask again now and then instead"
+    );
+}
+
+/// The credentials of a connection could not be renewed. Logged once until that works again.
+#[cfg(feature = "redis")]
+pub(crate) fn credentials_stale(node: &str, reason: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        target: "tower_redlock::node",
+        node,
+        reason,
+        "the credentials of a node could not be renewed; its connections go on with those before"
     );
 }
 
@@ -51,6 +77,7 @@ pub(crate) fn node_quarantined(node: &str, wait: Option<Duration>, remembered: b
     #[cfg(feature = "tracing")]
     let Some(wait) = wait else {
         tracing::warn!(
+            target: "tower_redlock::node",
             node,
             "a node restarted, lost its data or is new; it does not vote before other nodes answer"
         );
@@ -58,6 +85,7 @@ pub(crate) fn node_quarantined(node: &str, wait: Option<Duration>, remembered: b
     };
     #[cfg(feature = "tracing")]
     tracing::warn!(
+        target: "tower_redlock::node",
         node,
         ?wait,
         remembered,
@@ -65,16 +93,49 @@ pub(crate) fn node_quarantined(node: &str, wait: Option<Duration>, remembered: b
     );
 }
 
+/// A node has nothing that says that it was ever used, and no node votes.
+pub(crate) fn node_is_new(node: &str, wait: Duration) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        target: "tower_redlock::node",
+        node,
+        ?wait,
+        "a node is new or emptied; it votes once locks that it may have forgotten have ended"
+    );
+}
+
+/// The quarantine of such a node is over.
+pub(crate) fn new_node_votes(node: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        target: "tower_redlock::node",
+        node,
+        "a new or emptied node votes; its fencing tokens go on from the clock"
+    );
+}
+
+/// A manager that connects waits for quarantines: for so long, as far as is known.
+pub(crate) fn waits_for_votes(ready_in: Duration, nodes: &dyn Display) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        target: "tower_redlock::node",
+        ?ready_in,
+        %nodes,
+        "waiting until a quorum votes; where no lock can be held, as on new servers, `bootstrap` saves the wait"
+    );
+}
+
 /// A quarantine is over.
 pub(crate) fn node_promoted(node: &str) {
     #[cfg(feature = "tracing")]
-    tracing::info!(node, "a node votes again");
+    tracing::info!(target: "tower_redlock::node", node, "a node votes again");
 }
 
 /// A node was let in although fewer than a quorum of others remember how high the fencing tokens have come.
 pub(crate) fn fencing_at_risk(node: &str) {
     #[cfg(feature = "tracing")]
     tracing::error!(
+        target: "tower_redlock::node",
         node,
         "a node votes again with the clock in place of its lost fencing tokens, for fewer than a quorum remember theirs; they may repeat if clocks differ by more than max_clock_skew"
     );
@@ -83,39 +144,92 @@ pub(crate) fn fencing_at_risk(node: &str) {
 /// A node serves processes with another config.
 pub(crate) fn node_foreign(node: &str, reason: &str) {
     #[cfg(feature = "tracing")]
-    tracing::error!(node, reason, "a node cannot serve this process");
+    tracing::error!(target: "tower_redlock::node", node, reason, "a node cannot serve this process");
 }
 
 /// A lock ended while its guard was still alive, or was given up because its end was near.
 pub(crate) fn lock_lost(key: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
-    tracing::error!(key, %reason, "lock lost");
+    tracing::error!(target: "tower_redlock::lock", key, %reason, "lock lost");
 }
 
-/// A node refused a command that it should have run.
-pub(crate) fn command_failed(node: &str, command: &str, reason: &dyn Display) {
+/// A node refused a command that it should have run, so often since that was last told.
+pub(crate) fn command_failed(node: &str, command: &str, reason: &dyn Display, times: u64) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(node, command, %reason, "a node refused a command");
+    tracing::warn!(target: "tower_redlock::node", node, command, %reason, times, "a node refused a command");
 }
 
-/// A key was left on a node until its ttl ends.
-pub(crate) fn left_to_expire(key: &str, reason: &str) {
+/// A key was left on a node until its ttl ends, and others before it since that was last told: so many in all.
+pub(crate) fn left_to_expire(key: &str, reason: &str, times: u64) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
+        target: "tower_redlock::lock",
         key,
         reason,
+        times,
         "a lock could not be released everywhere; its ttl ends it"
     );
 }
 
+/// Too few nodes answered the calls for locks: so many since that was last told. `reason` names nodes.
+pub(crate) fn no_quorum(reason: &dyn Display, times: u64) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        target: "tower_redlock::lock",
+        %reason,
+        times,
+        "locks are refused, because too few nodes vote and answer in time"
+    );
+}
+
+/// A quorum answers again, after so many calls without a lock, in so much time.
+pub(crate) fn quorum_again(refused: u64, lasted: Duration) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        target: "tower_redlock::lock",
+        refused,
+        ?lasted,
+        "enough nodes vote and answer again, and locks are granted"
+    );
+}
+
+/// The clock of a node was set, by so many seconds, and is so far ahead of ours now.
+#[cfg(feature = "redis")]
+pub(crate) fn clock_set(node: &str, by: f64, ahead: f64) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        target: "tower_redlock::node",
+        node,
+        by,
+        ahead,
+        "the clock of a node was set"
+    );
+}
+
 /// The layer refused a request, or ended it. `reason` may name nodes.
+///
+/// Never more than `debug`: while locks cannot be had there are as many of these as requests.
 pub(crate) fn rejected(kind: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
-    if kind == "no-quorum" {
-        tracing::warn!(kind, %reason, "request rejected");
-    } else {
-        tracing::debug!(kind, %reason, "request rejected");
-    }
+    tracing::debug!(target: "tower_redlock::middleware", kind, %reason, "request rejected");
+}
+
+/// The same of the idempotency layer.
+#[cfg(feature = "idempotency")]
+pub(crate) fn idempotency_rejected(kind: &str, reason: &dyn Display) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(target: "tower_redlock::idempotency", kind, %reason, "request rejected");
+}
+
+/// The layers and handlers of a route do not fit together. Logged once for each route and reason.
+pub(crate) fn misconfigured(route: &str, reason: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(
+        target: "tower_redlock::middleware",
+        route,
+        reason,
+        "requests are answered 500 because of a mistake in the program"
+    );
 }
 
 /// A refusal that asks for a retry becomes the answer to an idempotency key for as long as answers are kept.
@@ -123,21 +237,36 @@ pub(crate) fn rejected(kind: &str, reason: &dyn Display) {
 pub(crate) fn refusal_kept(kind: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
+        target: "tower_redlock::idempotency",
         kind,
         "a refusal is kept as the answer to an idempotency key, because nothing says that nothing was done before it"
     );
 }
 
 /// A call for a lock has ended: its outcome, how long it took, and which nodes granted it or why it failed.
-pub(crate) fn acquire(key: &str, outcome: &str, wait: Duration, nodes: &str, reason: &dyn Display) {
+pub(crate) fn acquire(
+    key: &str,
+    outcome: &str,
+    wait: Duration,
+    nodes: Option<&str>,
+    reason: Option<&dyn Display>,
+) {
     #[cfg(feature = "tracing")]
-    tracing::debug!(key, outcome, ?wait, nodes, %reason, "acquire");
+    tracing::debug!(
+        target: "tower_redlock::lock",
+        key,
+        outcome,
+        ?wait,
+        nodes,
+        reason = reason.map(tracing::field::display),
+        "acquire"
+    );
 }
 
 /// Whether events of calls for locks are enabled; listing their nodes takes a moment.
 pub(crate) fn hears_acquire() -> bool {
     #[cfg(feature = "tracing")]
-    return tracing::enabled!(tracing::Level::DEBUG);
+    return tracing::enabled!(target: "tower_redlock::lock", tracing::Level::DEBUG);
     #[cfg(not(feature = "tracing"))]
     false
 }
@@ -150,12 +279,14 @@ impl AcquireSpan {
     /// The span of a call for `key`, which is computed only if the span is enabled.
     pub(crate) fn new(key: impl FnOnce() -> String) -> Self {
         #[cfg(feature = "tracing")]
-        return Self(if tracing::span_enabled!(tracing::Level::DEBUG) {
-            let nothing = tracing::field::Empty;
-            tracing::debug_span!("acquire", key = key(), outcome = nothing, nodes = nothing)
-        } else {
-            tracing::Span::none()
-        });
+        return Self(
+            if tracing::span_enabled!(target: "tower_redlock::lock", tracing::Level::DEBUG) {
+                let nothing = tracing::field::Empty;
+                tracing::debug_span!(target: "tower_redlock::lock", "acquire", key = key(), outcome = nothing, nodes = nothing)
+            } else {
+                tracing::Span::none()
+            },
+        );
         #[cfg(not(feature = "tracing"))]
         Self()
     }
@@ -183,7 +314,7 @@ impl AcquireSpan {
 /// A node did not extend a lock. It is tried again; the lock is lost only if that fails on too many.
 pub(crate) fn not_extended(key: &str, node: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
-    tracing::debug!(key, node, %reason, "a node did not extend a lock");
+    tracing::debug!(target: "tower_redlock::lock", key, node, %reason, "a node did not extend a lock");
 }
 
 /// The span of the caller that acquired a lock, for events of the lock in the background.

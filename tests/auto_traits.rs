@@ -319,6 +319,7 @@ mod table {
     auto_traits! {
         tower_redlock::node::redis::RedisNode:        yes yes yes no  no;
         tower_redlock::node::redis::RedisNodeBuilder: yes yes yes yes yes;
+        tower_redlock::node::redis::Credentials: yes yes yes yes yes;
         tower_redlock::node::redis::NodeUrlError: yes yes yes yes yes;
     }
 

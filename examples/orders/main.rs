@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! cargo run --example orders              five nodes inside this process
-//! cargo run --example orders -- --demo    drives itself over HTTP, checks, prints a table and exits
+//! cargo run --example orders -- --redis   five servers on this machine, which it starts and stops
+//! cargo run --example orders -- --demo    drives itself over HTTP, checks, prints a table and exits; also with --redis
 //! REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 cargo run --example orders
 //! ```
 //!
-//! `LISTEN` sets the address (default `127.0.0.1:3000`).
+//! `--redis` needs `redis-server` or `valkey-server`, and runs `examples/ops/nodes.sh`. `LISTEN` sets the address
+//! (default `127.0.0.1:3000`).
 
 #![allow(
     clippy::print_stdout,
@@ -15,19 +17,24 @@
 )]
 
 mod demo;
+mod nodes;
 mod shop;
+mod watch;
 
 use std::error::Error;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::StatusCode;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tower_redlock::middleware::prefer_wait;
 use tower_redlock::{LockManager, RedlockLayer, key};
 
+use crate::nodes::Nodes;
 use crate::shop::Shop;
 
 type AnyError = Box<dyn Error + Send + Sync>;
@@ -44,34 +51,28 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<ExitCode, AnyError> {
-    let driven = std::env::args().any(|arg| arg == "--demo");
-    let locks = connect().await?;
-    let shop = Shop::default();
-    let app = app(shop.clone(), &locks);
-
-    let wanted = if driven {
-        "127.0.0.1:0".to_owned()
-    } else {
-        std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned())
+    let asked = |word: &str| std::env::args().any(|arg| arg == word);
+    let nodes = match asked("--redis") {
+        true => Some(Nodes::start(|_| {})?),
+        false => None,
     };
-    let listener = TcpListener::bind(&wanted)
-        .await
-        .map_err(|error| format!("cannot listen on `{wanted}` (set LISTEN): {error}"))?;
-    let address = listener.local_addr()?;
-    if driven {
-        let server = tokio::spawn(async move { axum::serve(listener, app).await });
-        let sound = demo::run(address, &shop).await?;
-        server.abort();
-        locks.shutdown(Duration::from_secs(5)).await;
-        return Ok(if sound {
+    let locks = connect(nodes.as_ref()).await?;
+    if asked("--demo") {
+        return Ok(if drive(&locks).await? {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE
         });
     }
 
+    let app = app(Shop::default(), &locks);
+    let wanted = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(&wanted)
+        .await
+        .map_err(|error| format!("cannot listen on `{wanted}` (set LISTEN): {error}"))?;
+    let address = listener.local_addr()?;
     print_help(address, &locks);
-    serve(listener, app, told_to_stop).await?;
+    serve(listener, app, &locks, told_to_stop()).await?;
     // Requests that run on, if any, are told that their locks are lost.
     let report = locks.shutdown(Duration::from_secs(1)).await;
     println!("\nstopped; {} locks were cut short", report.lost);
@@ -81,17 +82,37 @@ async fn run() -> Result<ExitCode, AnyError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves until `stop`, and then lets requests come to their end, but does not wait for ever: one client that
-/// never sends the rest of its request would keep the process from stopping.
-async fn serve<F>(listener: TcpListener, app: Router, stop: fn() -> F) -> std::io::Result<()>
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let server = axum::serve(listener, app).with_graceful_shutdown(stop());
+/// Sends itself requests, and tells whether all went as it should.
+async fn drive(locks: &LockManager) -> Result<bool, AnyError> {
+    let shop = Shop::default();
+    let app = app(shop.clone(), locks);
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    let sound = demo::run(address, &shop).await?;
+    server.abort();
+    locks.shutdown(Duration::from_secs(5)).await;
+    Ok(sound)
+}
+
+/// Serves until `stop`. Streams are told then, so that they can end, and requests come to their end; but it does not
+/// wait for ever: one client that never sends the rest of its request would keep the process from stopping.
+async fn serve(
+    listener: TcpListener,
+    app: Router,
+    locks: &LockManager,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let draining = locks.draining();
+    let told = locks.clone();
+    let server = axum::serve(listener, app).with_graceful_shutdown(async move {
+        stop.await;
+        told.drain();
+    });
     tokio::select! {
         biased;
         served = server.into_future() => served,
-        () = async { stop().await; tokio::time::sleep(GRACE).await } => Ok(()),
+        () = async { draining.await; tokio::time::sleep(GRACE).await } => Ok(()),
     }
 }
 
@@ -123,6 +144,13 @@ fn app(shop: Shop, locks: &LockManager) -> Router {
     // Who finds the order locked is told so at once, unless it asks to wait, which nobody does longer than the
     // manager's `max_wait`.
     .max_wait_with(prefer_wait);
+    // A lock of its own, so that watching an order keeps nobody from paying it.
+    let one_watcher = RedlockLayer::new(
+        locks.clone(),
+        key::path("order_id").parse::<u64>().prefix("watcher"),
+    )
+    // Streams of events are asked for by GET.
+    .all_methods();
     Router::new()
         .route("/orders/{order_id}", get(shop::show))
         .route(
@@ -130,15 +158,42 @@ fn app(shop: Shop, locks: &LockManager) -> Router {
             // On the method, so that the answer 405 to other methods needs no lock.
             post(shop::pay).route_layer(one_at_a_time),
         )
+        .route(
+            "/orders/{order_id}/watch",
+            get(watch::watch).route_layer(one_watcher),
+        )
         .with_state(shop)
+        .merge(healthz(locks.clone()))
 }
 
-/// Redis nodes if `REDLOCK_NODES` names them, else five nodes inside this process.
-async fn connect() -> Result<LockManager, AnyError> {
+/// What a load balancer asks before it sends requests here. Not for what restarts the process: a restart brings no
+/// lock server back.
+fn healthz(locks: LockManager) -> Router {
+    let health = move || {
+        ready(match locks.has_quorum() {
+            true => (StatusCode::OK, "ready\n"),
+            false => (StatusCode::SERVICE_UNAVAILABLE, "too few lock nodes vote\n"),
+        })
+    };
+    Router::new().route("/healthz", get(health))
+}
+
+/// The servers that were started for this, else Redis nodes if `REDLOCK_NODES` names them, else five nodes inside this
+/// process.
+async fn connect(nodes: Option<&Nodes>) -> Result<LockManager, AnyError> {
     let builder = LockManager::builder().ttl(Duration::from_secs(10));
-    let builder = match std::env::var("REDLOCK_NODES") {
-        Ok(urls) => builder.redis(urls.split(',').map(str::trim).filter(|url| !url.is_empty())),
-        Err(_) => builder.memory(5),
+    let builder = match (nodes, std::env::var("REDLOCK_NODES")) {
+        // They have just been started for this process alone, so no lock is held on them; otherwise nodes without data
+        // wait for the end of those that they may have forgotten.
+        (Some(nodes), _) => builder
+            .redis(&nodes.urls)
+            .bootstrap(true)
+            // They share this machine with the service and its clients.
+            .node_timeout(Duration::from_secs(1)),
+        (None, Ok(urls)) => {
+            builder.redis(urls.split(',').map(str::trim).filter(|url| !url.is_empty()))
+        }
+        (None, Err(_)) => builder.memory(5),
     };
     Ok(builder.connect().await?)
 }
@@ -160,28 +215,97 @@ fn print_help(address: SocketAddr, locks: &LockManager) {
     );
     println!("  curl -i -X POST -H 'Prefer: wait=2' http://{address}/orders/44/pay");
     println!("  curl -i http://{address}/orders/42                 # reading needs no lock");
+    println!(
+        "  curl -N http://{address}/orders/42/watch           # a stream, which ends with the service; once per order"
+    );
     println!("end it with ctrl-c");
 }
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+    use axum::http::Request;
+    use http_body_util::BodyExt as _;
+    use hyper_util::client::legacy::Client;
+    use hyper_util::client::legacy::connect::HttpConnector;
+    use hyper_util::rt::TokioExecutor;
     use tokio::io::AsyncWriteExt as _;
+    use tokio::sync::oneshot;
+    use tokio::time::Instant;
+    use tower::ServiceExt as _;
 
     use super::*;
 
+    #[tokio::test]
+    async fn it_is_ready_while_a_quorum_votes() {
+        let locks = LockManager::builder().memory(5).connect().await.unwrap();
+        let health = async || {
+            let app = app(Shop::default(), &locks);
+            let request = Request::get("/healthz").body(Body::empty()).unwrap();
+            app.oneshot(request).await.unwrap().status()
+        };
+        assert_eq!(health().await, StatusCode::OK);
+        locks.shutdown(Duration::ZERO).await;
+        assert_eq!(health().await, StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    async fn locks() -> LockManager {
+        LockManager::builder().memory(3).connect().await.unwrap()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_client_that_never_ends_its_request_does_not_keep_the_service_up() {
-        async fn soon() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let soon = tokio::time::sleep(Duration::from_millis(10));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap())
             .await
             .unwrap();
         client.write_all(b"POST /orders/1/pay HT").await.unwrap();
-        let began = tokio::time::Instant::now();
-        serve(listener, Router::new(), soon).await.unwrap();
+        let locks = locks().await;
+        let began = Instant::now();
+        serve(listener, Router::new(), &locks, soon).await.unwrap();
         let waited = began.elapsed();
         assert!(waited >= GRACE, "the client was connected: {waited:?}");
+    }
+
+    /// On the real clock, for the stream is a real connection.
+    #[tokio::test]
+    async fn a_stream_of_events_ends_with_the_service_and_not_with_its_grace() {
+        let locks = locks().await;
+        let app = app(Shop::default(), &locks);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let watched = format!("http://{}/orders/1/watch", listener.local_addr().unwrap());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = tokio::spawn({
+            let locks = locks.clone();
+            async move { serve(listener, app, &locks, async { stopped.await.unwrap() }).await }
+        });
+
+        let client: Client<HttpConnector, http_body_util::Empty<&[u8]>> =
+            Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+        let watch = async || client.get(watched.parse().unwrap()).await.unwrap();
+        let mut stream = watch().await.into_body();
+        let first = stream.frame().await.unwrap().unwrap();
+        let first = first.into_data().unwrap();
+        assert_eq!(&first[..], b"event: paid\ndata: false\n\n");
+        assert_eq!(watch().await.status(), 409, "one watcher of an order");
+        assert_eq!(locks.snapshot().held, 1);
+
+        let began = Instant::now();
+        stop.send(()).unwrap();
+        serving.await.unwrap().unwrap();
+        let waited = began.elapsed();
+        assert!(
+            waited < GRACE,
+            "the server waited for the stream: {waited:?}"
+        );
+        let rest = stream.collect().await.unwrap().to_bytes();
+        let rest = String::from_utf8_lossy(&rest).into_owned();
+        assert!(
+            rest.ends_with("event: moved\ndata: connect again\n\n"),
+            "{rest:?}"
+        );
+        let report = locks.shutdown(Duration::from_secs(1)).await;
+        assert!(report.lost == 0 && report.is_all_released(), "{report:?}");
     }
 }

@@ -47,6 +47,10 @@ impl Order {
         self.charges.load(Ordering::SeqCst)
     }
 
+    pub(crate) fn is_paid(&self) -> bool {
+        self.paid.load(Ordering::SeqCst)
+    }
+
     /// The most requests that were ever in the payment at the same time.
     pub(crate) fn most_inside(&self) -> u32 {
         self.most_inside.load(Ordering::SeqCst)
@@ -65,7 +69,7 @@ pub(crate) async fn pay(
     // Also when this future is dropped half-way: the client is gone, or the lock is lost.
     let _leave = Leave(&order);
 
-    let charged_now = !order.paid.load(Ordering::SeqCst) && !lock.is_lost();
+    let charged_now = !order.is_paid() && !lock.is_lost();
     if charged_now {
         // The payment provider takes its time.
         tokio::time::sleep(Duration::from_millis(500)).await;

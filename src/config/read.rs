@@ -41,6 +41,7 @@ pub(super) struct Given {
     pub(super) fencing: Option<FencingTable>,
     pub(super) restart_guard: Option<RestartGuardTable>,
     pub(super) bootstrap: Option<bool>,
+    pub(super) start_on_quorum: Option<bool>,
     pub(super) redact_keys: Option<bool>,
     pub(super) tls: Option<TlsConfig>,
 }

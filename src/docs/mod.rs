@@ -7,12 +7,14 @@
 //! | [`settings`] | What can be set, and what is the default? |
 //! | [`promises`] | What can I rely on, what not, and which test shows it? |
 //! | [`layers`] | Where does the lock stand among time-outs, tracing and authentication? Which requests, which keys? |
+//! | [`body_keys`] | How is a key locked that is in the request's body? |
 //! | [`waiting`] | How long does a request wait, and who is next? |
 //! | [`backpressure`] | What happens when more requests come than can be served? |
 //! | [`fencing`] | How does the database refuse a holder that is too late? |
 //! | [`idempotency`] | What does a client get that sends a request again? |
 //! | [`lending`] | How does a second service work under the lock of the first? |
 //! | [`operations`] | What does this error mean, and what do I do? |
+//! | [`break_glass`] | Who holds this key, how do I free it, and what now that too few nodes vote? |
 //! | [`observing`] | What do events, metrics, snapshots and the page for operators tell me? |
 //! | [`migrating`] | How do I come from rslock, redsync, node-redlock or Redisson? |
 //! | [`managed_redis`] | Which servers can be nodes, and which rights do they need to grant? |
@@ -20,6 +22,10 @@
 //! | [`testing`] | How do I test my own service without a server, and with servers that fail? |
 //!
 //! These modules hold text and nothing else. They exist only for rustdoc.
+//!
+//! # The way of a request
+//!
+#![doc = include_str!("way.svg")]
 
 pub mod getting_started {
     #![doc = include_str!("getting_started.md")]
@@ -39,6 +45,10 @@ pub mod promises {
 
 pub mod layers {
     #![doc = include_str!("layers.md")]
+}
+
+pub mod body_keys {
+    #![doc = include_str!("body_keys.md")]
 }
 
 pub mod waiting {
@@ -63,6 +73,10 @@ pub mod lending {
 
 pub mod operations {
     #![doc = include_str!("operations.md")]
+}
+
+pub mod break_glass {
+    #![doc = include_str!("break_glass.md")]
 }
 
 pub mod observing {

@@ -9,12 +9,17 @@ use http::StatusCode;
 use http::request::Parts;
 
 use crate::idempotency::Idempotent;
+use crate::middleware::mistake;
 
 impl<S: Send + Sync> FromRequestParts<S> for Idempotent {
     type Rejection = IdempotentRejection;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
-        Self::of(&parts.extensions).ok_or(IdempotentRejection(()))
+        Self::of(&parts.extensions).ok_or_else(|| {
+            let rejection = IdempotentRejection(());
+            mistake::tell(parts, &rejection);
+            rejection
+        })
     }
 }
 

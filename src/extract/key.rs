@@ -15,8 +15,9 @@ use crate::middleware::key::{Collected, Key, KeySource, KeyValue, UNREADABLE, on
 
 /// The path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`.
 ///
-/// A request on a route without the parameter is refused with 400, unless the key is [`optional`](Key::optional). So is
-/// a value that is not UTF-8.
+/// On a route without the parameter, as when the name is misspelt, every request is refused with 500 `misconfigured`,
+/// and the log has an error with the route, once; unless the key is [`optional`](Key::optional). A value that is not
+/// UTF-8 is refused with 400.
 ///
 /// The key is the text and not the parsed value: `42` and `042` are two keys and one `Path<u64>`. With
 /// [`parse`](Key::parse) they are one: `key::path("order_id").parse::<u64>()`.
@@ -29,6 +30,7 @@ use crate::middleware::key::{Collected, Key, KeySource, KeyValue, UNREADABLE, on
 /// |---|---|---|---|
 /// | `post(pay).route_layer(layer)` | yes | do not reach the layer | do not reach the layer |
 /// | `any(f).layer(layer)` | yes | do not reach the layer | there are none |
+/// | `any(f).route_layer(layer)` | axum panics as the route is made, for `any` is a fallback to it | | |
 /// | `Router::route_layer(layer)` | yes | do not reach the layer | reach it: use `.methods([..])` |
 /// | `Router::layer(layer)` | yes | run unlocked, without a command to a node | reach it: use `.methods([..])` |
 /// | inside a router that is [nested](axum::Router::nest) | also those of the outer path | as above | as above |
@@ -151,8 +153,12 @@ impl KeyValue for PathParam {
         let values = params.iter().filter(|(name, _)| *name == self.name);
         match only(values.map(|(_, value)| value), subject) {
             Ok(value) => Ok(Some(Cow::Owned(value.into()))),
-            // The router's own fallback: there is no route that could have the parameter.
-            Err(error) if error.is_missing() && !routed => Ok(None),
+            Err(error) if error.is_missing() => match routed {
+                // No request for this route ever has it.
+                true => Err(KeyError::not_in_route(subject)),
+                // The router's own fallback: there is no route that could have the parameter.
+                false => Ok(None),
+            },
             Err(error) => Err(error),
         }
     }

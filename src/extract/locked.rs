@@ -5,7 +5,8 @@ use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
 
-use axum::extract::{FromRef, FromRequestParts};
+use axum::Json;
+use axum::extract::{FromRef, FromRequest, FromRequestParts, Path, Request};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 
@@ -15,6 +16,8 @@ use crate::manager::{LockGuard, LockManager, LockScope};
 use crate::middleware::{Rejection, lock_scope};
 
 /// The lock keys of a value from the request.
+///
+/// [`Path`] and [`Json`] pass it on to what they hold: `Locked<Path<OrderId>>`, `Locked<Json<Transfer>>`.
 ///
 /// # Examples
 ///
@@ -36,7 +39,8 @@ use crate::middleware::{Rejection, lock_scope};
     message = "`{Self}` is not the name of a lock",
     label = "`Locked<{Self}>` needs to know which keys to lock",
     note = "implement `tower_redlock::extract::AsLockKeys` for `{Self}`: which keys does it stand for?",
-    note = "for a value that is taken out of the path, wrap it: `struct OrderId(u64)` with `FromRequestParts` and `AsLockKeys`"
+    note = "for a value out of the path or a JSON body, implement it for your own type, such as `struct OrderId(u64)` with \
+            `serde::Deserialize`, and take `Locked<Path<OrderId>>` or `Locked<Json<OrderId>>`"
 )]
 pub trait AsLockKeys {
     /// The keys to lock: all of them or none.
@@ -45,6 +49,18 @@ pub trait AsLockKeys {
     ///
     /// [`KeyError`] if the value has no valid key: the response is `400 invalid-key`.
     fn as_lock_keys(&self) -> Result<LockKeys, KeyError>;
+}
+
+impl<T: AsLockKeys> AsLockKeys for Path<T> {
+    fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+        self.0.as_lock_keys()
+    }
+}
+
+impl<T: AsLockKeys> AsLockKeys for Json<T> {
+    fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+        self.0.as_lock_keys()
+    }
 }
 
 /// A value of the request and the lock on its keys, as an axum extractor.
@@ -70,6 +86,12 @@ pub trait AsLockKeys {
 /// something. A handler that has done nothing passes the response through `Idempotent::not_processed`; see the docs of
 /// the module `idempotency`, "What was not processed".
 ///
+/// # A key from the body
+///
+/// Where `K` consumes the body, as [`Json`] does, this is the last argument of the handler, as `K` would be. The body
+/// is read before the lock is acquired, so that a slow client holds no lock. `docs::body_keys` has the other ways, and
+/// what each costs.
+///
 /// # If it does not compile
 ///
 /// `K` must be an extractor and [`AsLockKeys`], and [`FromRef`] must make a [`LockManager`] of the state. Where one is
@@ -79,30 +101,39 @@ pub trait AsLockKeys {
 /// # Examples
 ///
 /// ```
-/// use axum::extract::{FromRef, FromRequestParts, Path};
-/// use axum::{Router, routing::post};
-/// use http::request::Parts;
-/// use tower_redlock::extract::AsLockKeys;
+/// use axum::extract::{FromRef, Path};
+/// use axum::{Json, Router, routing::post};
 /// use tower_redlock::Locked;
 /// use tower_redlock::error::KeyError;
+/// use tower_redlock::extract::AsLockKeys;
 /// use tower_redlock::key::LockKeys;
 /// use tower_redlock::{LockKey, LockManager};
 ///
+/// #[derive(serde::Deserialize)]
 /// struct OrderId(u64);
-///
-/// impl<S: Send + Sync> FromRequestParts<S> for OrderId {
-///     type Rejection = axum::extract::rejection::PathRejection;
-///
-///     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-///         let Path(id) = Path::from_request_parts(parts, state).await?;
-///         Ok(Self(id))
-///     }
-/// }
 ///
 /// impl AsLockKeys for OrderId {
 ///     fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
 ///         Ok(LockKey::join(["order", &self.0.to_string()])?.into())
 ///     }
+/// }
+///
+/// async fn pay(order: Locked<Path<OrderId>>) -> String {
+///     format!("order {} is paid", order.0.0)
+/// }
+///
+/// /// `{"from": 3, "to": 7}`
+/// #[derive(serde::Deserialize)]
+/// struct Transfer { from: u64, to: u64 }
+///
+/// impl AsLockKeys for Transfer {
+///     fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+///         LockKeys::new([self.from, self.to].map(|account| format!("account:{account}")))
+///     }
+/// }
+///
+/// async fn transfer(transfer: Locked<Json<Transfer>>) -> String {
+///     format!("from {} to {}", transfer.from, transfer.to)
 /// }
 ///
 /// #[derive(Clone)]
@@ -112,13 +143,12 @@ pub trait AsLockKeys {
 ///     fn from_ref(app: &App) -> Self { app.locks.clone() }
 /// }
 ///
-/// async fn pay(order: Locked<OrderId>) -> String {
-///     format!("order {} is paid", order.0)
-/// }
-///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let locks = LockManager::builder().memory(5).connect().await?;
-/// let app: Router = Router::new().route("/orders/{id}/pay", post(pay)).with_state(App { locks });
+/// let app: Router = Router::new()
+///     .route("/orders/{id}/pay", post(pay))
+///     .route("/transfers", post(transfer))
+///     .with_state(App { locks });
 /// # let _ = app;
 /// # Ok(()) }
 /// ```
@@ -161,16 +191,39 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
         let value = K::from_request_parts(parts, state).await;
         let value = value.map_err(LockedRejection::Value)?;
-        let keys = value.as_lock_keys();
-        let keys = keys.map_err(|error| LockedRejection::Lock(Rejection::from(error)))?;
-        let locks = LockManager::from_ref(state);
         let scope = lock_scope(&mut parts.extensions);
-        let acquired = locks.acquire_in(&scope, keys, locks.max_wait()).await;
-        match acquired {
-            Ok(guard) => Ok(Self { value, guard }),
-            Err(error) => Err(LockedRejection::Lock(Rejection::from(error))),
-        }
+        let locked = lock(value, &scope, &LockManager::from_ref(state)).await;
+        locked.map_err(LockedRejection::Lock)
     }
+}
+
+impl<S, K> FromRequest<S> for Locked<K>
+where
+    S: Send + Sync,
+    K: FromRequest<S> + AsLockKeys + Send,
+    LockManager: FromRef<S>,
+{
+    type Rejection = LockedRejection<K::Rejection>;
+
+    async fn from_request(mut request: Request, state: &S) -> Result<Self, Self::Rejection> {
+        // The extractor takes the request with all that is in it.
+        let scope = lock_scope(request.extensions_mut());
+        let value = K::from_request(request, state).await;
+        let value = value.map_err(LockedRejection::Value)?;
+        let locked = lock(value, &scope, &LockManager::from_ref(state)).await;
+        locked.map_err(LockedRejection::Lock)
+    }
+}
+
+/// Acquires the lock that `value` names, for a part of the work of `scope`.
+async fn lock<K: AsLockKeys>(
+    value: K,
+    scope: &LockScope,
+    locks: &LockManager,
+) -> Result<Locked<K>, Rejection> {
+    let keys = value.as_lock_keys()?;
+    let guard = locks.acquire_in(scope, keys, locks.max_wait()).await?;
+    Ok(Locked { value, guard })
 }
 
 /// The scope of the request, which its layers and extractors share.
@@ -196,7 +249,7 @@ impl<R: IntoResponse> IntoResponse for LockedRejection<R> {
     fn into_response(self) -> Response {
         match self {
             Self::Value(rejection) => rejection.into_response(),
-            Self::Lock(rejection) => rejection.to_response().map(axum::body::Body::from),
+            Self::Lock(rejection) => rejection.into_response(),
         }
     }
 }

@@ -8,6 +8,7 @@ mod held;
 mod idempotent;
 pub(crate) mod key;
 mod locked;
+mod rejection;
 
 pub use crate::middleware::{Held, HeldRejection};
 #[cfg(feature = "idempotency")]

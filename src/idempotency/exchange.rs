@@ -17,16 +17,16 @@ use super::headers::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED};
 use super::key::IdempotencyKey;
 use super::options::{OnUnrecorded, Options};
 use super::rejection::Cause;
-use super::route::route_of;
 use super::scope::Scope;
 use super::stored_response::{Outcome, Replay, StoredResponse};
 use crate::detach::Detached;
+use crate::instruments;
 use crate::manager::{IdempotentRun, RunGuard};
-use crate::metrics;
 use crate::middleware::{RequestState, Run, unless_lost};
 use crate::mutant::{self, Mutant};
 use crate::policy::OnDisconnect;
 use crate::problem::Refusal;
+use crate::route::route_of;
 use crate::trace;
 use crate::unprocessed::RunId;
 
@@ -99,10 +99,10 @@ impl<S, C> Exchange<S, C> {
         let max_wait = max_wait(&options, &parts);
         let begun = options
             .locks
-            .begin_idempotent(name, options.retention, max_wait);
+            .begin_idempotent_within(name, options.retention, max_wait);
         let guard = match begun.await {
             Ok(IdempotentRun::Execute(guard)) => {
-                metrics::idempotency("run");
+                instruments::idempotency("run");
                 guard
             }
             Ok(IdempotentRun::Replay(stored)) => return Ok(replay(&options, stored, fingerprint)),
@@ -156,7 +156,7 @@ fn replay<B: Body>(
     match stored.outcome {
         Outcome::NotReplayable { .. } => options.refuse(Cause::NotReplayable),
         Outcome::Replayable(replay) => {
-            metrics::idempotency("replayed");
+            instruments::idempotency("replayed");
             let announced = replay.trailers.as_ref().and_then(names_of);
             let mut response = Response::new(ResponseBody::whole(replay.body, replay.trailers));
             *response.status_mut() = replay.status;
@@ -242,7 +242,7 @@ impl Execution {
             match self.options.on_unrecorded {
                 OnUnrecorded::Refuse => return Ok(self.options.refuse(Cause::OutcomeUnknown)),
                 OnUnrecorded::Respond => {
-                    metrics::idempotency("unrecorded");
+                    instruments::idempotency("unrecorded");
                     let yes = HeaderValue::from_static("true");
                     response.headers_mut().insert(IDEMPOTENT_UNRECORDED, yes);
                 }

@@ -9,7 +9,7 @@ use http::request::Parts;
 use sha2::{Digest as _, Sha256};
 
 use super::hashing::{feed, feed_len, feed_optional, hex};
-use super::route::original_uri;
+use crate::route::original_uri;
 
 /// The SHA-256 of method, path and query, chosen headers, and the body of a request.
 ///

@@ -70,7 +70,8 @@ impl<C> IdempotencyLayer<C> {
     /// How long a repeat waits for the response of the first request. Default: zero, which responds
     /// `409 request-in-progress` at once.
     ///
-    /// The manager's own [`max_wait`](crate::LockManagerBuilder::max_wait) is the upper bound. A request that holds the
+    /// This is how long, also where it is more than the manager's own
+    /// [`max_wait`](crate::LockManagerBuilder::max_wait). A request that holds the
     /// lock of an outer [`RedlockLayer`](crate::RedlockLayer) does not wait, because others wait for that lock.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.with(|options| options.max_wait = max_wait)

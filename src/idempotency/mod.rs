@@ -265,7 +265,6 @@ mod options;
 mod record_policy;
 mod rejection;
 mod rejection_kind;
-mod route;
 mod scope;
 mod service;
 mod stored_response;

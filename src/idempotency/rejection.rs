@@ -12,9 +12,9 @@ use super::caller::CallerError;
 use super::key::IdempotencyKeyError;
 use super::rejection_kind::IdempotencyRejectionKind as Kind;
 use super::stored_response::StoredResponseError;
+use crate::instruments;
 use crate::key_error::KeyError;
 use crate::manager::{AcquireError, LossReason};
-use crate::metrics;
 use crate::problem::Problem;
 use crate::trace;
 
@@ -71,11 +71,11 @@ impl IdempotencyRejection {
         let rejection = Self { cause, retry_after };
         let kind = rejection.kind();
         match (rejection.source(), rejection.loss_reason()) {
-            (Some(error), _) => trace::rejected(kind.as_str(), &error),
-            (None, Some(reason)) => trace::rejected(kind.as_str(), &reason),
-            (None, None) => trace::rejected(kind.as_str(), &kind.title()),
+            (Some(error), _) => trace::idempotency_rejected(kind.as_str(), &error),
+            (None, Some(reason)) => trace::idempotency_rejected(kind.as_str(), &reason),
+            (None, None) => trace::idempotency_rejected(kind.as_str(), &kind.title()),
         }
-        metrics::idempotency(kind.as_str());
+        instruments::idempotency(kind.as_str());
         rejection
     }
 

@@ -7,9 +7,9 @@ use super::authority::feed_host;
 use super::caller::Caller;
 use super::hashing::{feed, feed_optional, hex};
 use super::key::IdempotencyKey;
-use super::route::original_uri;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
+use crate::route::original_uri;
 
 /// The scope of an idempotency key: method, host, route and caller. The same key in another scope is another request.
 /// See [what a key belongs to](super#what-a-key-belongs-to).

@@ -58,7 +58,14 @@ impl Display for Lines<'_> {
 
 /// The page for `snapshot`, which reloads unless it is `still`.
 pub(super) fn page(snapshot: &Snapshot, still: bool) -> String {
-    let Snapshot { held, waiting, .. } = snapshot;
+    let Snapshot {
+        verdict,
+        has_quorum,
+        held,
+        waiting,
+        ..
+    } = snapshot;
+    let class = if *has_quorum { GOOD } else { BAD };
     let (reload, other) = if still {
         ("", "<a href=\"?\">Reload every two seconds</a>")
     } else {
@@ -67,7 +74,7 @@ pub(super) fn page(snapshot: &Snapshot, still: bool) -> String {
     let mut page = format!(
         "{HEAD}{reload}<title>Locks: {held} held, {waiting} in line</title>\n<style>{STYLE}</style></head>\n\
          <body><main><h1>Locks</h1>\n\
-         <p>{held} held, {waiting} in line. {other} · <a href=\"?json\">As JSON</a></p>\n"
+         <p{class}>{verdict}</p>\n<p>{held} held, {waiting} in line. {other} · <a href=\"?json\">As JSON</a></p>\n"
     );
     let Snapshot {
         nodes,
@@ -77,7 +84,10 @@ pub(super) fn page(snapshot: &Snapshot, still: bool) -> String {
     } = snapshot;
     table(&mut page, "Nodes", NODE, nodes.iter().map(node));
     table(&mut page, "Held locks", LOCK, locks.iter().map(lock));
-    table(&mut page, "Queues", QUEUE, queues.iter().map(queue));
+    let longest = queues.iter().map(|queue| queue.longest_wait).max();
+    let longest = longest.unwrap_or_default();
+    let rows = queues.iter().map(|waiting| queue(waiting, longest));
+    table(&mut page, "Queues", QUEUE, rows);
     page.push_str("</main></body></html>\n");
     page
 }
@@ -94,14 +104,36 @@ const LOCK: [&str; 6] = [
 ];
 const QUEUE: [&str; 3] = ["Key", "Waiting", "Longest wait"];
 
-/// The text of a cell, and its class.
+/// The text of a cell, and its class; and the length of a bar behind it, of 100.
 struct Cell {
     class: &'static str,
     text: String,
+    bar: Option<u128>,
 }
 
 const fn cell(class: &'static str, text: String) -> Cell {
-    Cell { class, text }
+    Cell {
+        class,
+        text,
+        bar: None,
+    }
+}
+
+/// A bar of this length. It says nothing that does not stand beside it. The length is an attribute of a picture,
+/// because the policy allows no style but that of the page.
+struct Bar(Option<u128>);
+
+impl Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(length) = self.0 else {
+            return Ok(());
+        };
+        write!(
+            f,
+            "<svg class=\"bar\" aria-hidden=\"true\" viewBox=\"0 0 100 1\" preserveAspectRatio=\"none\">\
+             <rect width=\"{length}\" height=\"1\"/></svg>"
+        )
+    }
 }
 
 /// A table with its heading. The roles are explicit, because a narrow window turns the cells into blocks, and browsers
@@ -129,11 +161,11 @@ fn table<const N: usize>(
     page.push_str("</tr></thead>\n<tbody role=\"rowgroup\">\n");
     for row in rows {
         page.push_str("<tr role=\"row\">");
-        for (at, (column, Cell { class, text })) in columns.iter().zip(row).enumerate() {
-            let text = Lines(&text);
+        for (at, (column, Cell { class, text, bar })) in columns.iter().zip(row).enumerate() {
+            let (text, bar) = (Lines(&text), Bar(bar));
             let cell = match at {
                 0 => format!("<th role=\"rowheader\" scope=\"row\">{text}</th>"),
-                _ => format!("<td role=\"cell\" data-label=\"{column}\"{class}>{text}</td>"),
+                _ => format!("<td role=\"cell\" data-label=\"{column}\"{class}>{text}{bar}</td>"),
             };
             page.push_str(&cell);
         }
@@ -150,6 +182,7 @@ fn table<const N: usize>(
 
 const PLAIN: &str = "";
 const NUMBER: &str = " class=\"number\"";
+const WAIT: &str = " class=\"number wait\"";
 const GOOD: &str = " class=\"good\"";
 const BAD: &str = " class=\"bad\"";
 
@@ -162,8 +195,12 @@ fn node(node: &NodeStatus) -> [Cell; 3] {
         NodeState::Closed => cell(BAD, "closed".to_owned()),
     };
     let vote = match &node.voting {
-        VotingStatus::Voting if node.state == NodeState::Up => cell(GOOD, "votes".to_owned()),
-        VotingStatus::Voting => cell(PLAIN, "votes again once it is up".to_owned()),
+        VotingStatus::Voting => cell(GOOD, "votes".to_owned()),
+        // The column before says why.
+        VotingStatus::Failing { .. } if node.state != NodeState::Up => {
+            cell(BAD, "does not count".to_owned())
+        }
+        VotingStatus::Failing { reason } => cell(BAD, format!("does not count: {reason}")),
         VotingStatus::Unknown => cell(PLAIN, "unknown".to_owned()),
         VotingStatus::Quarantined { remaining, .. } => {
             let text = match remaining {
@@ -194,11 +231,17 @@ fn lock(lock: &HeldLock) -> [Cell; 6] {
     ]
 }
 
-fn queue(queue: &QueueStatus) -> [Cell; 3] {
+/// With a bar beside `longest`, the longest of all waits.
+fn queue(queue: &QueueStatus, longest: Duration) -> [Cell; 3] {
+    let wait = queue.longest_wait.as_micros();
+    let wait = Cell {
+        bar: Some(wait * 100 / longest.as_micros().max(1)),
+        ..cell(WAIT, span(queue.longest_wait))
+    };
     [
         cell(PLAIN, queue.key.clone()),
         cell(NUMBER, queue.waiting.to_string()),
-        cell(NUMBER, span(queue.longest_wait)),
+        wait,
     ]
 }
 

@@ -1,6 +1,7 @@
 //! Borrowing: to run under the lock of another service, as long as a quorum of nodes confirms it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::lease::Lease;
 use crate::lock_keys::LockKeys;
@@ -77,7 +78,11 @@ impl LockManager {
         proof: &LoanProof,
     ) -> Result<LockGuard, BorrowError> {
         let shared = &self.shared;
-        let obligation = shared.ledger.begin().map(Obligation::owing_nothing);
+        let terms = self.times.terms;
+        let obligation = shared
+            .ledger
+            .begin(terms.ttl)
+            .map(Obligation::owing_nothing);
         let obligation = obligation.ok_or(BorrowError::ShuttingDown(ShuttingDown))?;
         shared.all_asked().await;
         let target = LockTarget::new(&shared.namespace, keys).map_err(BorrowError::InvalidKey)?;
@@ -86,15 +91,16 @@ impl LockManager {
         // Until work runs under it, the loan can be claimed again.
         let mut claiming = Claiming {
             shared,
+            ttl: terms.ttl,
             request: EndClaim::new(target.keys.clone(), lender.0, lender.1, false),
             obligation: Some(obligation.share()),
         };
-        let Verified { sent, nodes, late } = verify(shared, &target.keys, lender).await?;
+        let Verified { sent, nodes, late } = verify(shared, terms, &target.keys, lender).await?;
         let lease = Lease {
             keys: target.names,
             owner: Owner::Lender(lender.0, lender.1),
             fence: proof.fence(),
-            ttl: shared.terms.ttl,
+            ttl: terms.ttl,
             started: sent,
             deadline: nodes.deadline(),
         };
@@ -123,6 +129,7 @@ impl LockManager {
 /// A claim that is ended unless the lock is borrowed.
 struct Claiming<'a> {
     shared: &'a Arc<Shared>,
+    ttl: Duration,
     request: EndClaim,
     // A shutdown waits for its end. `None` once the lock is borrowed.
     obligation: Option<Obligation>,
@@ -133,7 +140,13 @@ impl Drop for Claiming<'_> {
         if let Some(obligation) = self.obligation.take() {
             // A release that is dropped goes on in the background.
             let request = self.request.clone();
-            drop(Release::of_claim(self.shared, request, Some(obligation)));
+            let obligation = Some(obligation);
+            drop(Release::of_claim(
+                self.shared,
+                request,
+                obligation,
+                self.ttl,
+            ));
         }
     }
 }

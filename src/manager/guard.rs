@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::lease::Lease;
 use crate::lock_key::LockKey;
+use crate::manager::drain::Drain;
 use crate::manager::error::acquire::ShuttingDown;
 use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::ReleaseError;
@@ -42,10 +43,11 @@ pub struct LockGuard {
 
 impl LockGuard {
     /// The guard of a tenancy.
-    pub(crate) const fn new(shared: Arc<Shared>, tenancy: Tenancy) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, tenancy: Tenancy) -> Self {
         let handle = LockHandle {
             tenancy,
             waited: Duration::ZERO,
+            drain: Arc::clone(&shared.drain),
         };
         Self {
             shared,
@@ -138,6 +140,17 @@ impl LockGuard {
         self.handle.lost()
     }
 
+    /// As [`LockHandle::draining`].
+    pub fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.handle.draining()
+    }
+
+    /// As [`LockHandle::is_draining`].
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.handle.is_draining()
+    }
+
     /// As [`LockHandle::waited`].
     #[must_use]
     pub const fn waited(&self) -> Duration {
@@ -216,8 +229,9 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
             shared.registry.hasten(held);
         }
         let key = held.keys.first().as_str();
-        if shared.queue.hand_over(key, Passed::Lock(next)).is_ok() {
-            crate::metrics::released("handed-on");
+        let ttl = held.lease.ttl;
+        if shared.queue.hand_over(key, ttl, Passed::Lock(next)).is_ok() {
+            crate::instruments::released("handed-on");
             return None;
         }
         // All waiters left in between. It is this call that releases now.
@@ -266,6 +280,8 @@ impl fmt::Debug for LockGuard {
 pub struct LockHandle {
     tenancy: Tenancy,
     waited: Duration,
+    // Of the manager.
+    drain: Arc<Drain>,
 }
 
 impl LockHandle {
@@ -383,6 +399,27 @@ impl LockHandle {
     /// Dropping the future changes nothing; a new one fires all the same.
     pub fn lost(&self) -> Lost {
         Lost::new(self.tenancy.clone())
+    }
+
+    /// Waits until the holders of this manager's locks are asked to come to an end: by
+    /// [`drain`](crate::LockManager::drain) or [`shutdown`](crate::LockManager::shutdown). At once if they were.
+    ///
+    /// For work without an end of its own, such as a stream of events, which would keep a server from stopping. It is a
+    /// request: the lock is held and extended as before. It does not fire when the lock is lost;
+    /// [`lost`](Self::lost) does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing; a new one fires all the same. It borrows nothing and can be stored.
+    pub fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
+        let drain = Arc::clone(&self.drain);
+        async move { drain.asked().await }
+    }
+
+    /// Whether the holders of this manager's locks were asked to come to an end.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.drain.is_asked()
     }
 }
 

@@ -189,12 +189,22 @@ impl LockManager {
         K: TryInto<LockKey, Error: Into<KeyError>>,
     {
         let key: LockKey = key.try_into().map_err(Into::into)?;
-        let shared = &self.shared;
+        let limit = max_wait.min(self.times.max_wait);
+        self.begin_idempotent_within(key, keep, limit).await
+    }
+
+    /// The same, waiting up to `limit`, whatever the manager's `max_wait` is.
+    pub(crate) async fn begin_idempotent_within(
+        &self,
+        key: LockKey,
+        keep: Duration,
+        limit: Duration,
+    ) -> Result<IdempotentRun, AcquireError> {
+        let (shared, terms) = (&self.shared, self.times.terms);
         let keep = keep.max(Duration::from_secs(1));
         let target = LockTarget::new(&shared.idempotency, LockKeys::from(key))?;
         let purpose = Purpose::Idempotent { adopt: false, keep };
-        let limit = max_wait.min(shared.max_wait);
-        match acquire_for(shared, target, purpose, limit).await? {
+        match acquire_for(shared, terms, target, purpose, limit).await? {
             Acquired::Lock(guard) => Ok(IdempotentRun::Execute(RunGuard::new(guard, keep)?)),
             Acquired::Record(record) => Ok(IdempotentRun::Replay(record.body)),
             Acquired::Adopted(guard, record) => {

@@ -28,7 +28,6 @@ pub(crate) struct Ledger(Arc<Book>);
 #[derive(Debug)]
 struct Book {
     clock: Arc<dyn Clock>,
-    ttl: Duration,
     state: Mutex<State>,
     empty: Notify,
 }
@@ -38,7 +37,7 @@ struct State {
     open: Open,
     closed: bool,
     // How many were left to expire, by the second by which they have, so that there are never more entries than
-    // seconds in a ttl.
+    // seconds in the longest ttl.
     left: BTreeMap<u64, usize>,
 }
 
@@ -72,18 +71,17 @@ impl Open {
 }
 
 impl Ledger {
-    /// The ledger of a manager whose locks nodes keep for `ttl`.
-    pub(crate) fn new(clock: Arc<dyn Clock>, ttl: Duration) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self(Arc::new(Book {
             clock,
-            ttl,
             state: Mutex::default(),
             empty: Notify::new(),
         }))
     }
 
-    /// Counts what the nodes are about to be asked for; `None` if they are asked for nothing any more.
-    pub(crate) fn begin(&self) -> Option<Obligation> {
+    /// Counts what the nodes are about to be asked for, which they keep for `ttl`; `None` if they are asked for nothing
+    /// any more.
+    pub(crate) fn begin(&self, ttl: Duration) -> Option<Obligation> {
         let mut state = lock(&self.0.state);
         if state.closed {
             return None;
@@ -93,6 +91,7 @@ impl Ledger {
         Some(Obligation {
             entry: Arc::new(Entry {
                 book: Arc::clone(&self.0),
+                ttl,
                 progress: Mutex::new((Stage::Acquiring, false)),
             }),
             is_met: false,
@@ -147,6 +146,7 @@ pub(crate) struct Obligation {
 #[derive(Debug)]
 struct Entry {
     book: Arc<Book>,
+    ttl: Duration,
     // The stage, and whether a share was dropped unmet.
     progress: Mutex<(Stage, bool)>,
 }
@@ -158,6 +158,11 @@ impl Obligation {
             entry: Arc::clone(&self.entry),
             is_met: self.is_met,
         }
+    }
+
+    /// For how long nodes keep what is owed, at most.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.entry.ttl
     }
 
     /// The same for work that sets nothing on any node, and is only to be waited for.
@@ -198,7 +203,7 @@ impl Drop for Entry {
             state.left = state
                 .left
                 .split_off(&self.book.second_after(Duration::ZERO));
-            let expired = self.book.second_after(self.book.ttl);
+            let expired = self.book.second_after(self.ttl);
             *state.left.entry(expired).or_default() += 1;
         }
         *state.open.of(stage) -= 1;
@@ -274,7 +279,7 @@ mod tests {
     fn ledger() -> (Arc<Hand>, Ledger) {
         let clock = Arc::new(Hand::default());
         clock.step(SECOND / 2);
-        (Arc::clone(&clock), Ledger::new(clock, TTL))
+        (Arc::clone(&clock), Ledger::new(clock))
     }
 
     fn open(ledger: &Ledger) -> (usize, usize, usize) {
@@ -286,8 +291,8 @@ mod tests {
     async fn an_obligation_is_counted_once_in_every_stage_until_its_last_share_is_met() {
         let (_, ledger) = ledger();
         assert!(ledger.is_empty_within(Duration::ZERO).await);
-        let first = ledger.begin().unwrap();
-        let other = ledger.begin().unwrap();
+        let first = ledger.begin(TTL).unwrap();
+        let other = ledger.begin(TTL).unwrap();
         assert_eq!(open(&ledger), (2, 0, 0));
         first.enter(Stage::Held);
         assert_eq!(open(&ledger), (1, 1, 0));
@@ -310,12 +315,12 @@ mod tests {
     #[test]
     fn what_is_dropped_unmet_is_left_for_a_ttl() {
         let (clock, ledger) = ledger();
-        let obligation = ledger.begin().unwrap();
+        let obligation = ledger.begin(TTL).unwrap();
         drop(obligation.share());
         obligation.meet();
         assert_eq!((open(&ledger), ledger.left()), ((0, 0, 0), 1));
         clock.step(TTL / 2);
-        drop(ledger.begin());
+        drop(ledger.begin(TTL));
         assert_eq!(ledger.left(), 2);
         clock.step(TTL / 2);
         assert_eq!(ledger.left(), 2, "not before its ttl is over");
@@ -323,38 +328,43 @@ mod tests {
         assert_eq!(ledger.left(), 1);
         clock.step(TTL);
         assert_eq!(ledger.left(), 0);
-        drop(ledger.begin());
+        drop(ledger.begin(TTL));
         assert_eq!(
             lock(&ledger.0.state).left.len(),
             1,
             "what is over is forgotten"
         );
-        drop(ledger.begin().unwrap().owing_nothing());
+        drop(ledger.begin(3 * TTL));
+        clock.step(2 * TTL);
+        assert_eq!(ledger.left(), 1, "each by its own ttl");
+        clock.step(2 * TTL);
+        drop(ledger.begin(TTL));
+        drop(ledger.begin(TTL).unwrap().owing_nothing());
         assert_eq!(ledger.left(), 1);
     }
 
     #[test]
     fn an_obligation_is_met_once_all_nodes_are_free() {
         let (_, ledger) = ledger();
-        let mut owing = Owing::new(ledger.begin(), vec![0, 2]);
+        let mut owing = Owing::new(ledger.begin(TTL), vec![0, 2]);
         for node in [2, 1] {
             owing.freed(node);
             assert_eq!((owing.nodes(), open(&ledger)), (vec![0], (1, 0, 0)));
         }
         owing.freed(0);
         assert_eq!((open(&ledger), ledger.left()), ((0, 0, 0), 0));
-        drop(Owing::new(ledger.begin(), Vec::new()));
+        drop(Owing::new(ledger.begin(TTL), Vec::new()));
         assert_eq!(ledger.left(), 0);
-        drop(Owing::new(ledger.begin(), vec![0]));
+        drop(Owing::new(ledger.begin(TTL), vec![0]));
         assert_eq!((open(&ledger), ledger.left()), ((0, 0, 0), 1));
     }
 
     #[test]
     fn nothing_begins_once_it_is_closed() {
         let (_, ledger) = ledger();
-        let before = ledger.begin().unwrap();
+        let before = ledger.begin(TTL).unwrap();
         ledger.close();
-        assert!(ledger.begin().is_none());
+        assert!(ledger.begin(TTL).is_none());
         before.enter(Stage::Held);
         assert_eq!(open(&ledger), (0, 1, 0), "what has begun goes on");
         before.meet();

@@ -13,11 +13,14 @@ use crate::manager::error::acquire::AcquireError;
 use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::RunError;
 use crate::manager::guard::{LockGuard, LockHandle};
+use crate::manager::settings::times::Times;
 use crate::manager::shared::Shared;
 
 /// Acquires and releases locks over a set of nodes.
 ///
-/// A manager is cheap to clone; all clones share connections, the watchdog and background tasks. It belongs
+/// A manager is cheap to clone; all clones share connections, the watchdog and background tasks, and so do handles with
+/// other times ([`with_ttl`](Self::with_ttl), [`with_max_hold`](Self::with_max_hold),
+/// [`with_max_wait`](Self::with_max_wait)). It belongs
 /// to the tokio runtime on which it was built: its tasks live there. It can be used from others; when its own ends, its
 /// locks are lost ([`Shutdown`](LossReason::Shutdown)), and it grants no more. Make one with
 /// [`LockManager::builder`](Self::builder).
@@ -64,6 +67,8 @@ use crate::manager::shared::Shared;
 #[derive(Clone)]
 pub struct LockManager {
     pub(crate) shared: Arc<Shared>,
+    // Those of this handle; others of the same manager may have others.
+    pub(crate) times: Times,
 }
 
 impl LockManager {
@@ -102,7 +107,7 @@ impl LockManager {
     where
         K: TryInto<LockKey, Error: Into<KeyError>>,
     {
-        self.acquire_within(key, self.shared.max_wait).await
+        self.acquire_within(key, self.times.max_wait).await
     }
 
     /// Acquires `key`, waiting up to `max_wait`, or the manager's `max_wait` if that is less.
@@ -173,7 +178,7 @@ impl LockManager {
         I: IntoIterator<Item: TryInto<LockKey, Error: Into<KeyError>>>,
     {
         let keys = LockKeys::new(keys).map_err(invalid)?;
-        self.acquire_keys(keys, self.shared.max_wait).await
+        self.acquire_keys(keys, self.times.max_wait).await
     }
 
     /// Acquires all of `keys` or none, as [`acquire_all`](Self::acquire_all) does, waiting up to `max_wait`, or the
@@ -191,7 +196,8 @@ impl LockManager {
         keys: LockKeys,
         max_wait: Duration,
     ) -> Result<LockGuard, AcquireError> {
-        acquire(&self.shared, keys, max_wait.min(self.shared.max_wait)).await
+        let limit = max_wait.min(self.times.max_wait);
+        acquire(&self.shared, self.times.terms, keys, limit).await
     }
 
     /// Acquires `key` as [`acquire`](Self::acquire) does, runs `work` under the lock, and releases it.
@@ -224,19 +230,40 @@ impl LockManager {
         Fut: Future,
     {
         let guard = self.acquire(key).await?;
-        let outcome = {
-            // Declared after the guard, so dropped before it: the work ends before the lock does.
-            let mut work = pin!(work(guard.handle()));
-            let mut lost = pin!(guard.lost());
-            tokio::select! {
-                biased;
-                output = &mut work => Ok(output),
-                reason = &mut lost => Err(RunError::Lost(reason)),
-            }
-        };
-        // A release that is not confirmed goes on in the background; the result of the work stands.
-        let _ = guard.release().await;
-        outcome
+        under(guard, work).await
+    }
+
+    /// Acquires all of `keys` or none as [`acquire_all`](Self::acquire_all) does, runs `work` under their lock, and
+    /// releases it.
+    ///
+    /// When the lock is lost, `work` is dropped where it stands, as by [`run`](Self::run). A
+    /// [`Rejection`](crate::middleware::Rejection) makes a response of the error.
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`run`](Self::run).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = tower_redlock::LockManager::builder().memory(5).connect().await?;
+    /// let sum = locks.run_all(["account:7", "account:3"], |_lock| async { 40 + 2 }).await?;
+    /// assert_eq!(sum, 42);
+    /// # Ok(()) }
+    /// ```
+    pub async fn run_all<I, F, Fut>(&self, keys: I, work: F) -> Result<Fut::Output, RunError>
+    where
+        I: IntoIterator<Item: TryInto<LockKey, Error: Into<KeyError>>>,
+        F: FnOnce(LockHandle) -> Fut,
+        Fut: Future,
+    {
+        let guard = self.acquire_all(keys).await?;
+        under(guard, work).await
     }
 
     /// One more guard of a lock of this manager that is still held.
@@ -244,16 +271,16 @@ impl LockManager {
         handle.reenter(&self.shared)
     }
 
-    /// The time to live that is sent to the nodes.
+    /// The time to live of the locks of this handle on the nodes.
     #[must_use]
     pub fn ttl(&self) -> Duration {
-        self.shared.terms.ttl
+        self.times.terms.ttl
     }
 
-    /// The longest that [`acquire`](Self::acquire) waits.
+    /// The longest that [`acquire`](Self::acquire) waits with this handle.
     #[must_use]
     pub fn max_wait(&self) -> Duration {
-        self.shared.max_wait
+        self.times.max_wait
     }
 
     /// How long a node may take to reply.
@@ -269,8 +296,29 @@ impl LockManager {
     }
 }
 
+/// Runs `work` until it ends or the lock is lost, and releases the lock.
+async fn under<F, Fut>(guard: LockGuard, work: F) -> Result<Fut::Output, RunError>
+where
+    F: FnOnce(LockHandle) -> Fut,
+    Fut: Future,
+{
+    let outcome = {
+        // Declared after the guard, so dropped before it: the work ends before the lock does.
+        let mut work = pin!(work(guard.handle()));
+        let mut lost = pin!(guard.lost());
+        tokio::select! {
+            biased;
+            output = &mut work => Ok(output),
+            reason = &mut lost => Err(RunError::Lost(reason)),
+        }
+    };
+    // A release that is not confirmed goes on in the background; the result of the work stands.
+    let _ = guard.release().await;
+    outcome
+}
+
 fn invalid(error: KeyError) -> AcquireError {
-    crate::metrics::invalid_key();
+    crate::instruments::invalid_key();
     AcquireError::InvalidKey(error)
 }
 

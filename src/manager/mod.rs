@@ -16,8 +16,10 @@
 
 mod acquire;
 mod borrow;
+mod drain;
 mod error;
 mod guard;
+mod handles;
 mod idempotent;
 mod lease;
 mod ledger;
@@ -26,6 +28,7 @@ mod lock_manager;
 mod nodes;
 mod notified;
 mod queue;
+mod readiness;
 mod release;
 mod renewal;
 mod scope;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::clock::Clock as _;
+use crate::instruments;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
@@ -17,7 +18,6 @@ use crate::manager::error::acquire::AcquireError;
 use crate::manager::error::loss::LossReason;
 use crate::manager::guard::{LockGuard, LockHandle};
 use crate::manager::lock_manager::LockManager;
-use crate::metrics;
 
 /// The locks that one piece of work holds, a request for instance, so that its parts share them instead of waiting for
 /// each other.
@@ -125,8 +125,18 @@ impl LockManager {
         keys: LockKeys,
         max_wait: Duration,
     ) -> Result<LockGuard, AcquireError> {
+        let limit = max_wait.min(self.times.max_wait);
+        self.acquire_in_within(scope, keys, limit).await
+    }
+
+    /// The same, waiting up to `limit`, whatever the manager's `max_wait` is.
+    pub(crate) async fn acquire_in_within(
+        &self,
+        scope: &LockScope,
+        keys: LockKeys,
+        limit: Duration,
+    ) -> Result<LockGuard, AcquireError> {
         let began = self.shared.clock.now();
-        let limit = max_wait.min(self.shared.max_wait);
         let (guards, missing) = self.share(&scope.live(), &keys)?;
         if missing.is_none() {
             return together(guards);
@@ -141,7 +151,7 @@ impl LockManager {
         let Ok(_turn) = timeout(patience, scope.work.turn.lock()).await else {
             let keys = self.shared.namespace.node_keys(&keys)?;
             let busy = wait.busy(&self.shared, &keys);
-            metrics::acquired(busy.word(), wait.waited(&self.shared));
+            instruments::acquired(busy.word(), wait.waited(&self.shared));
             return Err(busy);
         };
         let live = scope.live();
@@ -154,7 +164,7 @@ impl LockManager {
         } else {
             Duration::ZERO
         };
-        let guard = acquire(&self.shared, missing, limit).await?;
+        let guard = acquire(&self.shared, self.times.terms, missing, limit).await?;
         scope.note(guard.handle());
         Ok(guard.along_with(guards))
     }
@@ -180,7 +190,7 @@ impl LockManager {
                 Err(LossReason::Released) => {}
                 Err(reason) => {
                     let lost = AcquireError::Lost(reason);
-                    metrics::acquired(lost.word(), Duration::ZERO);
+                    instruments::acquired(lost.word(), Duration::ZERO);
                     return Err(lost);
                 }
             }

@@ -9,11 +9,15 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::clock::Clock;
+use crate::manager::drain::Drain;
 use crate::manager::lease::held::Queue;
 use crate::manager::lease::registry::Registry;
 use crate::manager::ledger::Ledger;
+use crate::manager::nodes::counting::Count;
 use crate::manager::nodes::fences::FenceCounts;
-use crate::manager::nodes::node_set::NodeSet;
+use crate::manager::nodes::longest::Longest;
+use crate::manager::nodes::node_set::{CommonTerms, NodeSet};
+use crate::manager::nodes::repeats::Repeats;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::manager::queue::fifo::MISSES;
 use crate::manager::settings::fencing::usual;
@@ -35,9 +39,8 @@ pub(crate) struct Shared {
     pub(crate) idempotency: Namespace,
     // In bytes, for records that are brought to nodes that lack them.
     pub(crate) room_for_records: Arc<Semaphore>,
-    pub(crate) max_wait: Duration,
     pub(crate) hand_off: HandOff,
-    // How long fencing counters are kept; `None` where fencing is off.
+    // How long fencing counters are kept, unless the ttl of a lock is longer; `None` where fencing is off.
     pub(crate) fencing: Option<Duration>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) cooldown: Cooldown,
@@ -48,6 +51,7 @@ pub(crate) struct Shared {
     // What may be set on nodes: a shutdown waits until all of it was released.
     pub(crate) ledger: Ledger,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) drain: Arc<Drain>,
     // Tells managers apart.
     pub(crate) serial: u64,
     pub(crate) next_id: AtomicU64,
@@ -65,14 +69,18 @@ impl Shared {
         let terms = options.terms;
         let voting = VotingStatuses::new(nodes.len(), terms.quorum.needed(), config.guarded);
         Self {
-            ledger: Ledger::new(Arc::clone(&clock), terms.ttl),
+            ledger: Ledger::new(Arc::clone(&clock)),
             idempotency: options.namespace.idempotency(),
             node_set: Arc::new(NodeSet {
+                longest: Longest::new(Arc::clone(&config), nodes.len()),
                 nodes,
                 clock,
                 namespace: options.namespace,
                 config,
-                terms,
+                terms: CommonTerms {
+                    quorum: terms.quorum,
+                    drift: terms.drift,
+                },
                 max_ttl: options.max_ttl,
                 max_clock_skew: options.guard.max_clock_skew.unwrap_or_default(),
                 node_timeout: options.node_timeout,
@@ -83,10 +91,10 @@ impl Shared {
                 voting: Arc::new(voting),
                 counters_kept: options.fencing.keep.unwrap_or_else(|| usual(terms.ttl)),
                 fences: FenceCounts::default(),
+                repeats: Repeats::default(),
             }),
             fencing: options.fencing.keep,
             room_for_records: Arc::new(Semaphore::new(ROOM_FOR_RECORDS)),
-            max_wait: options.max_wait,
             hand_off: options.hand_off,
             queue: Arc::new(Queue::new(options.bounds, MISSES)),
             cooldown: Cooldown::default(),
@@ -94,6 +102,7 @@ impl Shared {
             redact: options.redact,
             tasks,
             registry: Arc::default(),
+            drain: Arc::default(),
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             next_id: AtomicU64::new(0),
         }
@@ -102,6 +111,11 @@ impl Shared {
     /// A number for a lock, unique in this manager.
     pub(crate) fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How many nodes count now, and whether that is enough for this manager.
+    pub(crate) fn quorum(&self) -> Count {
+        self.count().of_manager(self.registry.is_closed())
     }
 
     /// Refuses new locks from now on, also to callers that wait for one.
@@ -120,7 +134,7 @@ impl Shared {
     ) {
         if !self.tasks.spawn(job) {
             let key = keys.first().show(self.redact);
-            crate::trace::left_to_expire(&key, "too many releases are under way");
+            self.left_to_expire(&key, "too many releases are under way");
         }
     }
 }

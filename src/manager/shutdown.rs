@@ -1,5 +1,7 @@
-//! Shutting a manager down: no new locks, time for running work to end, and then the loss of what is still held.
+//! Shutting a manager down: holders are asked to end, no new locks, time for running work to end, and then the loss of
+//! what is still held.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::manager::LockManager;
@@ -41,9 +43,44 @@ impl ShutdownReport {
 }
 
 impl LockManager {
+    /// Asks all holders of this manager's locks to come to an end, now and from now on:
+    /// [`LockHandle::draining`](crate::LockHandle::draining) fires.
+    ///
+    /// Call it when the server begins to stop. A server that ends in order waits for its requests, and so for streams
+    /// of events that have no end of their own. They watch `draining`, say their last word, and end; then the server
+    /// can. `docs::getting_started` has the whole order.
+    ///
+    /// Locks are granted as before. The requests that the server still answers need them: it has accepted some of them
+    /// already, and load balancers go on sending others for a moment. [`shutdown`](Self::shutdown), after the server's
+    /// end, refuses new locks.
+    ///
+    /// It asks no node and cannot be undone. Calling it again does nothing.
+    pub fn drain(&self) {
+        self.shared.drain.ask();
+    }
+
+    /// Waits until [`drain`](Self::drain) or [`shutdown`](Self::shutdown) is called. At once if one was.
+    ///
+    /// For streams that hold no lock, and for the limit of a server's end, as in `docs::getting_started`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing; a new one fires all the same. It borrows nothing and can be stored.
+    pub fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
+        let drain = Arc::clone(&self.shared.drain);
+        async move { drain.asked().await }
+    }
+
+    /// Whether [`drain`](Self::drain) or [`shutdown`](Self::shutdown) was called: for a readiness check, so that no
+    /// more requests are sent here.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.shared.drain.is_asked()
+    }
+
     /// Ends the manager in an orderly way.
     ///
-    /// From the call on, new locks are refused with
+    /// From the call on, holders are asked to end as by [`drain`](Self::drain), and new locks are refused with
     /// [`ShuttingDown`](crate::AcquireError::ShuttingDown), also to callers that wait for one already. Everything else
     /// has until the end of `grace`: holders to release their locks, calls under way to release what they were granted,
     /// nodes to confirm releases and the results of idempotent work. It returns as soon as all nodes have confirmed all
@@ -65,6 +102,7 @@ impl LockManager {
     /// nothing is forgotten. Call it again to go on.
     pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
         let shared = &self.shared;
+        shared.drain.ask();
         shared.grant_no_more();
         let mut lost = 0;
         let mut is_empty = shared.ledger.is_empty_within(grace).await;

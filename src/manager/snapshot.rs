@@ -48,7 +48,10 @@ impl LockManager {
         let mut queues: Vec<QueueStatus> = queues.collect();
         queues.sort_by_key(|queue| std::cmp::Reverse(queue.longest_wait));
         queues.truncate(Snapshot::MOST);
+        let count = shared.quorum();
         Snapshot {
+            verdict: count.to_string(),
+            has_quorum: count.is_quorum(),
             held: held.len(),
             keys: load.keys,
             waiting: load.waiting,
@@ -69,7 +72,7 @@ impl LockManager {
             .map(|(index, node)| NodeStatus {
                 name: node.name().to_owned(),
                 state: node.state(),
-                voting: self.shared.voting.show(index, now),
+                voting: self.shared.standing(index, now),
             })
             .collect()
     }
@@ -83,6 +86,10 @@ impl LockManager {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
+    /// One sentence on the nodes, such as `quorum: 5 of 5 vote, 3 needed`. Where no lock can be granted, it says so.
+    pub verdict: String,
+    /// Whether enough nodes vote: [`LockManager::has_quorum`].
+    pub has_quorum: bool,
     /// How many locks are held, including lost ones whose guards still exist.
     pub held: usize,
     /// How many keys are held, contended for, or being released.
@@ -149,7 +156,7 @@ pub struct NodeStatus {
     pub name: String,
     /// The state of its connection.
     pub state: NodeState,
-    /// Whether its votes count towards the quorum, as last observed.
+    /// Whether its votes count towards the quorum now.
     pub voting: VotingStatus,
 }
 

@@ -15,6 +15,7 @@ use crate::manager::nodes::node_set::no_answer;
 use crate::manager::nodes::quarantine::monitor::monitor;
 use crate::manager::renewal::watchdog::watch;
 use crate::manager::settings::options::Options;
+use crate::manager::settings::times::Times;
 use crate::manager::shared::Shared;
 use crate::manager::tasks::TaskTracker;
 use crate::mutant::{self, Mutant};
@@ -37,9 +38,14 @@ impl LockManager {
             NodeContext::new(Arc::clone(&clock), ServerRegistry::new(), options.terms.ttl);
         context.node_timeout = options.node_timeout;
         context.namespace = options.namespace.clone();
+        crate::instruments::at_zero();
         for node in &nodes {
             node.start(context.clone());
         }
+        let times = Times {
+            terms: options.terms,
+            max_wait: options.max_wait,
+        };
         let (bootstrap, limit) = (options.bootstrap, options.connect_timeout);
         let tasks = TaskTracker::new(runtime.clone());
         let shared = Arc::new(Shared::new(nodes, clock, options, tasks));
@@ -69,12 +75,17 @@ impl LockManager {
             let set = Arc::downgrade(&shared.node_set);
             task::spawn_on(&runtime, monitor(set, Arc::clone(&shared.voting), index));
         }
-        Ok(Self { shared })
+        Ok(Self { shared, times })
     }
 
     /// Waits until a quorum of nodes is ready and votes and, for a moment longer, for the others, so that each of them
-    /// is checked if it answers at all.
-    pub(crate) async fn connected(&self, limit: Duration) -> Result<(), ConnectError> {
+    /// is checked if it answers at all. Nodes that are refused are an error, unless `on_quorum` says that the others
+    /// are enough: their votes prove that every node has accepted the list once.
+    pub(crate) async fn connected(
+        &self,
+        limit: Duration,
+        on_quorum: bool,
+    ) -> Result<(), ConnectError> {
         let set = &self.shared.node_set;
         let end = Instant::now() + limit;
         let moment = set.node_timeout.max(STRAGGLERS);
@@ -91,7 +102,7 @@ impl LockManager {
                 }
             }
         }
-        self.judge(&ready, limit)?;
+        let refused = self.judge(&ready, limit, on_quorum)?;
         set.voting.recheck_all();
         set.quorum_votes(end, true).await.map_err(refusal)?;
         // And for the other nodes that are up, for a moment: new nodes are no longer trusted when this has returned.
@@ -99,7 +110,11 @@ impl LockManager {
         set.voting.news_until(moment, settled).await;
         // A process may share one node with processes that have another list, and have a quorum without it.
         set.disagreement()
-            .map_or(Ok(()), |error| Err(refusal(error)))
+            .map_or(Ok(()), |error| Err(refusal(error)))?;
+        for NodeFailure { node, error, .. } in &refused {
+            crate::trace::started_without(node, error);
+        }
+        Ok(())
     }
 
     /// From now on new nodes are no longer trusted to have nothing to forget.
@@ -107,7 +122,13 @@ impl LockManager {
         self.shared.voting.trust_new(false);
     }
 
-    fn judge(&self, ready: &[bool], limit: Duration) -> Result<(), ConnectError> {
+    /// Whether enough nodes are ready. Returns those that are refused, if that may be.
+    fn judge(
+        &self,
+        ready: &[bool],
+        limit: Duration,
+        on_quorum: bool,
+    ) -> Result<Vec<NodeFailure>, ConnectError> {
         let set = &self.shared.node_set;
         let mut refused: Vec<NodeFailure> = Vec::new();
         let mut missing: Vec<(usize, NodeError)> = Vec::new();
@@ -119,17 +140,19 @@ impl LockManager {
                 _ => missing.push((index, no_answer(limit))),
             }
         }
-        if !refused.is_empty() {
+        let needed = set.terms.quorum.needed();
+        let others = set.nodes.len() - refused.len();
+        if !(refused.is_empty() || on_quorum && others - missing.len() >= needed) {
             let failures = refused;
             return Err(ConnectError::Misconfigured(Misconfigured { failures }));
         }
-        if set.nodes.len() - missing.len() < set.terms.quorum.needed() {
+        if others - missing.len() < needed {
             return Err(ConnectError::NoQuorum(set.without_quorum(missing)));
         }
         for (index, error) in missing {
             crate::trace::node_missing(set.name_of(index), &error);
         }
-        Ok(())
+        Ok(refused)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::manager::{AcquireError, LockGuard};
 
 use super::key_extractor::KeyExtractor;
 use super::loan::{self, LoanError};
+use super::mistake;
 use super::options::{OnNoQuorum, Options};
 use super::rejection::Cause;
 use super::request_state::{LockState, RequestState, UnlockedReason, lock_scope};
@@ -33,6 +34,11 @@ pub(super) async fn admit<K: KeyExtractor>(
     shown: Option<Result<HeaderValue, LoanError>>,
 ) -> Result<Admitted, Cause> {
     let keys = extractor.extract(&mut parts).await;
+    if let Err(error) = &keys
+        && error.is_misplaced()
+    {
+        mistake::tell(&parts, error);
+    }
     let Some(keys) = keys.map_err(Cause::InvalidKey)? else {
         return Ok(unlocked(parts, UnlockedReason::NoKey));
     };
@@ -45,7 +51,8 @@ pub(super) async fn admit<K: KeyExtractor>(
         }
         _ => {
             let max_wait = options.max_wait_of(&parts);
-            options.locks.acquire_in(&scope, keys, max_wait).await
+            let locks = &options.locks;
+            locks.acquire_in_within(&scope, keys, max_wait).await
         }
     };
     match acquired {

@@ -112,7 +112,8 @@ impl Deref for Held {
 }
 
 /// Why there is no [`Held`]. The extractor responds with plain text: 503 where too few nodes replied, and 500
-/// otherwise, because the handler and the layers around it do not fit together.
+/// otherwise, because the handler and the layers around it do not fit together; then the log has an error with the
+/// route, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldRejection(Option<UnlockedReason>);
 

@@ -52,8 +52,9 @@ impl<K, D> RedlockLayer<K, D> {
     /// How long a request waits for a lock that another request holds. Default: zero, which refuses the request at
     /// once.
     ///
-    /// The manager's own [`max_wait`](crate::LockManagerBuilder::max_wait), 5 s unless set, is the upper bound:
-    /// `max_wait(30 s)` here waits for 5 s unless the manager's is raised as well. See [Waiting](super#waiting).
+    /// This is how long, also where it is more than the manager's own
+    /// [`max_wait`](crate::LockManagerBuilder::max_wait). See [Waiting](super#waiting). For another ttl or `max_hold`
+    /// than the manager's, give the layer a handle of its own ([`LockManager::with_ttl`]).
     ///
     /// # A note on back-pressure
     ///
@@ -72,9 +73,9 @@ impl<K, D> RedlockLayer<K, D> {
     /// # A note on trust
     ///
     /// A client that chooses the value can make its requests wait, and each waiting request takes a place in the queue
-    /// and a connection. As with [`max_wait`](Self::max_wait), the manager's own `max_wait` bounds the time, and the
-    /// bounds of its queues the number. Where clients should have less, for example because jobs share the manager,
-    /// bound the value here:
+    /// and a connection. The time is bounded: by the manager's own `max_wait`, or by [`max_wait`](Self::max_wait) where
+    /// that is more. The bounds of the manager's queues bound the number. Where clients should have less, for example
+    /// because jobs share the manager, bound the value here:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

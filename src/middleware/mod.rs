@@ -45,8 +45,8 @@
 //!
 //! A request whose lock is held is refused at once, unless [`max_wait`](RedlockLayer::max_wait) lets it wait, or
 //! [`max_wait_with`](RedlockLayer::max_wait_with) does for this request: [`prefer_wait`] reads a client's
-//! `Prefer: wait=2`. The manager's [`max_wait`](crate::LockManagerBuilder::max_wait), 5 s unless set, is the upper
-//! bound of all of them.
+//! `Prefer: wait=2`. What is said of one request is bounded by the manager's
+//! [`max_wait`](crate::LockManagerBuilder::max_wait), 5 s unless set, or by the layer's where that is more.
 //!
 //! Within a process, requests for one key get it in the order of their arrival, and a request that does not wait never
 //! gets it before them. Between processes no order is promised; see [`LockManager`](crate::LockManager#fairness). A
@@ -103,7 +103,7 @@
 //! | a loan from a peer that is not [trusted](RedlockLayer::borrow_from) | 403 | `loan-refused` |
 //! | a loan whose lender does not hold the lock (any more) | 412 | `loan-ended` |
 //! | a loan that another copy of the request has or had | 409 | `loan-taken` |
-//! | a path parameter is needed outside any router | 500 | `misconfigured` |
+//! | a path parameter is needed that the route does not have, or outside any router | 500, and an error in the log | `misconfigured` |
 //!
 //! Bodies are `application/problem+json`; [`RedlockLayer::rejection_response`] replaces them.
 
@@ -115,6 +115,7 @@ pub(crate) mod key;
 mod key_extractor;
 mod layer;
 mod loan;
+pub(crate) mod mistake;
 mod options;
 mod prefer;
 mod rejection;

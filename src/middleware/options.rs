@@ -97,10 +97,12 @@ impl Options {
         }
     }
 
-    /// How long this request waits, before the manager's own bound.
+    /// How long this request waits. What is said of one request, perhaps by its client, is bounded.
     pub(super) fn max_wait_of(&self, request: &Parts) -> Duration {
+        let bound = self.max_wait.max(self.locks.max_wait());
         let own = self.max_wait_with.as_ref();
-        own.and_then(|own| own(request)).unwrap_or(self.max_wait)
+        let own = own.and_then(|own| own(request));
+        own.map_or(self.max_wait, |own| own.min(bound))
     }
 
     /// The response to a request that is refused or ended because of `cause`.

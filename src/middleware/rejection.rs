@@ -8,9 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 
+use crate::instruments;
 use crate::key_error::KeyError;
-use crate::manager::{AcquireError, LossReason};
-use crate::metrics;
+use crate::manager::{AcquireError, LossReason, RunError};
 use crate::problem::{Problem, Refusal};
 use crate::trace;
 
@@ -18,6 +18,9 @@ use super::loan::LoanError;
 use super::rejection_kind::RejectionKind;
 
 /// Why a request was refused or ended by a [`RedlockLayer`](super::RedlockLayer), and the default response to it.
+///
+/// A handler that locks by itself makes one of an [`AcquireError`], a [`KeyError`] or a [`RunError`], by `?` for
+/// instance, and so has the response of a layer: with the feature `axum` it is a response.
 ///
 /// The response never holds the client's text, a lock key, the name of a node or a token. The
 /// [`source`](Error::source) may name nodes and is for logs.
@@ -61,7 +64,7 @@ impl Rejection {
             Cause::Lost(reason) => reason,
         };
         trace::rejected(rejection.kind().as_str(), reason);
-        metrics::rejected(rejection.kind().as_str());
+        instruments::rejected(rejection.kind().as_str());
         rejection
     }
 
@@ -210,6 +213,17 @@ impl From<AcquireError> for Rejection {
 impl From<KeyError> for Rejection {
     fn from(error: KeyError) -> Self {
         AcquireError::InvalidKey(error).into()
+    }
+}
+
+/// With the default settings of a layer.
+impl From<RunError> for Rejection {
+    fn from(error: RunError) -> Self {
+        let cause = match error {
+            RunError::Acquire(error) => error.into(),
+            RunError::Lost(reason) => Cause::Lost(reason),
+        };
+        Self::new(cause, BusyStatus::default(), DEFAULT_RETRY_AFTER)
     }
 }
 

@@ -6,7 +6,7 @@ use super::quorum::Quorum;
 use super::validity::{Drift, deadline};
 use crate::moment::Moment;
 
-/// The terms under which a lock is held and renewed. The same for all locks of a manager.
+/// The terms under which a lock is held and renewed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     /// How many nodes must hold it.
@@ -122,6 +122,17 @@ impl LeaseNodes {
     /// A new holder has the lock from `now` on: `max_hold` counts from then.
     pub(crate) fn begin_anew(&mut self, now: Moment) {
         self.cap = self.cap.max(now + self.terms.max_hold);
+    }
+
+    /// The holder since `since` may have the lock for `max_hold` from then on.
+    pub(crate) fn hold_for(&mut self, since: Moment, max_hold: Duration) {
+        self.terms.max_hold = max_hold;
+        self.cap = since + max_hold;
+    }
+
+    /// How long a holder may have the lock.
+    pub(crate) const fn max_hold(&self) -> Duration {
+        self.terms.max_hold
     }
 
     /// A command that may set our token is on its way to `node`.

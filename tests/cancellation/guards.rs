@@ -52,6 +52,7 @@ fn releases() -> Vec<Operation> {
             by!(release_of_a_lock_that_is_shared),
         ),
         Operation::new("lost", &["manager Future for Lost"], by!(lost_alone)),
+        Operation::new("draining", DRAINING, by!(draining_alone)),
         Operation::new(
             "changed, of notices",
             &["node NoticeReceiver::changed"],
@@ -59,6 +60,12 @@ fn releases() -> Vec<Operation> {
         ),
     ]
 }
+
+const DRAINING: &[&str] = &[
+    "manager LockGuard::draining",
+    "manager LockHandle::draining",
+    "manager LockManager::draining",
+];
 
 fn loans() -> Vec<Operation> {
     vec![
@@ -170,6 +177,23 @@ async fn lost_alone(scene: Rc<Scene>) -> Work {
     let lost = guard.lost();
     scene.keep(guard);
     work(async move { end(lost.await) })
+}
+
+/// Until the manager is asked to drain, which the holder does not heed.
+async fn draining_alone(scene: Rc<Scene>) -> Work {
+    let guard = held(&scene).await;
+    let (of_guard, of_handle) = (guard.draining(), guard.handle().draining());
+    let (locks, of_manager) = (scene.locks.clone(), scene.locks.draining());
+    scene.keep(guard);
+    scene.beside(async move {
+        sleep(5 * MS).await;
+        locks.drain();
+    });
+    work(async move {
+        of_guard.await;
+        of_handle.await;
+        of_manager.await;
+    })
 }
 
 async fn changed_of_notices(scene: Rc<Scene>) -> Work {

@@ -62,6 +62,11 @@ pub(crate) fn operations() -> Vec<Operation> {
             by!(run_for_a_moment),
         ),
         Operation::new(
+            "run_all for a moment",
+            &["manager LockManager::run_all"],
+            by!(run_all_for_a_moment),
+        ),
+        Operation::new(
             "acquire_in a scope that holds a part",
             &["manager LockManager::acquire_in"],
             by!(acquire_in_a_scope_that_holds_a_part),
@@ -154,6 +159,11 @@ async fn run_for_half_a_ttl(scene: Rc<Scene>) -> Work {
 async fn run_for_a_moment(scene: Rc<Scene>) -> Work {
     let locks = scene.met().await;
     work(async move { end(locks.run(KEY, |_| sleep(5 * MS)).await) })
+}
+
+async fn run_all_for_a_moment(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    work(async move { end(locks.run_all(ALL, |_| sleep(5 * MS)).await) })
 }
 
 /// Of three keys the work holds the first.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{LockConfig, LockManager};
 
@@ -43,6 +43,11 @@ fn begins() -> Vec<Operation> {
             by!(bootstrap_of_nodes_that_forgot),
         )
         .may_leave_a_quarantine(),
+        Operation::new(
+            "all_voting",
+            &["manager LockManager::all_voting"],
+            by!(all_voting_alone),
+        ),
         Operation::new(
             "adopt_nodes",
             &["manager LockManager::adopt_nodes"],
@@ -97,6 +102,13 @@ async fn from_config_alone(_: Rc<Scene>) -> Work {
 async fn bootstrap_alone(scene: Rc<Scene>) -> Work {
     let locks = scene.met().await;
     work(async move { end(locks.bootstrap().await) })
+}
+
+async fn all_voting_alone(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    // It never ends where a node is silent.
+    let limit = 1_500 * MS;
+    work(async move { end(timeout(limit, locks.all_voting()).await) })
 }
 
 /// All nodes are in quarantine for it, as they may have forgotten.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::{FromRequest, FromRequestParts, Path};
 use axum::routing::post;
 use bytes::Bytes;
 use http::Request;
@@ -56,6 +56,24 @@ impl AsLockKeys for Order {
     }
 }
 
+/// A report, as the body names it, which comes slowly.
+struct Report(String);
+
+impl<S: Send + Sync> FromRequest<S> for Report {
+    type Rejection = axum::extract::rejection::StringRejection;
+
+    async fn from_request(request: Request<Body>, state: &S) -> Result<Self, Self::Rejection> {
+        sleep(2 * MS).await;
+        Ok(Self(String::from_request(request, state).await?))
+    }
+}
+
+impl AsLockKeys for Report {
+    fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+        Ok(LockKey::join(["report", &self.0])?.into())
+    }
+}
+
 fn order() -> Request<Body> {
     let request = Request::post("/orders/5?part=3").header("x-part", "left");
     let request = request.header("idempotency-key", "a");
@@ -80,6 +98,11 @@ fn handlers() -> Vec<Operation> {
             "a handler that extracts locks",
             HANDLER,
             by!(a_handler_that_extracts_locks),
+        ),
+        Operation::new(
+            "a handler that extracts a lock from the body",
+            &["extract FromRequest for Locked"],
+            by!(a_handler_that_extracts_a_lock_from_the_body),
         ),
         Operation::new(
             "a handler that extracts its idempotency key",
@@ -159,6 +182,17 @@ async fn a_handler_that_extracts_locks(scene: Rc<Scene>) -> Work {
     let app = Router::new().route("/orders/{id}", post(handler).route_layer(layer));
     let app: Router = app.with_state(locks);
     work(async move { end(app.oneshot(order()).await) })
+}
+
+async fn a_handler_that_extracts_a_lock_from_the_body(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    let handler = |report: Locked<Report>| async move {
+        sleep(2 * MS).await;
+        drop(report);
+    };
+    let app: Router = Router::new().route("/", post(handler)).with_state(locks);
+    let request = Request::post("/").body(Body::from("7")).unwrap();
+    work(async move { end(app.oneshot(request).await) })
 }
 
 async fn a_handler_that_extracts_its_idempotency_key(scene: Rc<Scene>) -> Work {

@@ -76,6 +76,8 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("restart_guard = { max_clock_skew = \"2h\" }", "restart_guard.max_clock_skew", "at most 3600s"),
     ("restart_guard = { skew = \"2h\" }", "restart_guard.skew", "there are: max_clock_skew"),
     ("bootstrap = 1", "bootstrap", "must be true or false"),
+    ("start_on_quorum = 1", "start_on_quorum", "must be true or false"),
+    ("start_on_quorum = true\nrestart_guard = \"off\"", "start_on_quorum", "needs the restart guard"),
     ("redact_keys = 1", "redact_keys", "must be true or false"),
     ("bootstrap = \"true\"", "bootstrap", "without quotes"),
     ("tls = \"ca.pem\"", "tls", "must be a table"),
@@ -138,7 +140,7 @@ fn every_field_has_a_row() {
         let rows = rows.filter(|(_, name, _)| name.split(['.', '[']).next() == Some(field));
         assert!(rows.count() > 0, "{field}");
     }
-    assert_eq!(known.split(", ").count(), 22);
+    assert_eq!(known.split(", ").count(), 23);
 }
 
 #[test]

@@ -20,6 +20,7 @@ max_wait = "1s500ms"
 max_waiters_per_key = 7
 max_waiters = 70
 bootstrap = true
+start_on_quorum = true
 redact_keys = true
 hand_off = { max_passes = 8, max_time = "50ms" }
 fencing = { keep = "30d" }
@@ -30,11 +31,12 @@ const JSON: &str = r#"{
     "memory": 4, "namespace": "shop", "ttl": "1m30s", "max_ttl": "180s",
     "node_timeout": "150ms", "connect_timeout": "7s",
     "drift_factor": 0.08, "mask_losses": 1, "max_hold": "2h", "max_wait": "1s500ms", "max_waiters_per_key": 7,
-    "max_waiters": 70, "bootstrap": true, "redact_keys": true, "hand_off": {"max_passes": 8, "max_time": "50ms"},
+    "max_waiters": 70, "bootstrap": true, "start_on_quorum": true,
+    "redact_keys": true, "hand_off": {"max_passes": 8, "max_time": "50ms"},
     "fencing": {"keep": "30d"}, "restart_guard": {"max_clock_skew": "2s"}
 }"#;
 
-const VARIABLES: [(&str, &str); 19] = [
+const VARIABLES: [(&str, &str); 20] = [
     ("REDLOCK_MEMORY", "4"),
     ("REDLOCK_NAMESPACE", "shop"),
     ("REDLOCK_TTL", "1m30s"),
@@ -48,6 +50,7 @@ const VARIABLES: [(&str, &str); 19] = [
     ("REDLOCK_MAX_WAITERS_PER_KEY", "7"),
     ("REDLOCK_MAX_WAITERS", "70"),
     ("REDLOCK_BOOTSTRAP", "true"),
+    ("REDLOCK_START_ON_QUORUM", "true"),
     ("REDLOCK_REDACT_KEYS", "true"),
     ("REDLOCK_HAND_OFF_MAX_PASSES", "8"),
     ("REDLOCK_HAND_OFF_MAX_TIME", "50ms"),
@@ -88,6 +91,7 @@ fn a_configuration_tells_a_builder_what_its_setters_do() {
         .max_waiters_per_key(7)
         .max_waiters(70)
         .bootstrap(true)
+        .start_on_quorum(true)
         .redact_keys(true)
         .hand_off(HandOff::new(8, Duration::from_millis(50)))
         .fencing(Fencing::keep(Duration::from_secs(30 * 24 * 60 * 60)))

@@ -6,11 +6,17 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod clocks;
+mod floods;
 #[cfg(feature = "idempotency")]
 mod kept;
 mod losses;
+#[cfg(feature = "axum")]
+mod mistakes;
 mod notices;
+mod requests;
 mod spans;
+mod starts;
 #[path = "../support/mod.rs"]
 mod support;
 

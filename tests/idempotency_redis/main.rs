@@ -23,6 +23,7 @@ mod faults;
 mod gate;
 mod ledger;
 mod process;
+mod refused;
 
 use std::time::Duration;
 

@@ -38,6 +38,29 @@ async fn ask(locks: &LockManager, method: &str, path: &str) -> (u16, HeaderMap, 
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_longest_waits_are_bars() {
+    let locks = builder().connect().await.unwrap();
+    let _guards = [
+        locks.try_acquire("order:1").await.unwrap(),
+        locks.try_acquire("order:2").await.unwrap(),
+    ];
+    for key in ["order:1", "order:2"] {
+        let waiter = locks.clone();
+        tokio::spawn(async move { waiter.acquire(key).await });
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    let (_, _, page) = ask(&locks, "GET", "/").await;
+    for (wait, length) in [("2.0 s", 100), ("1.0 s", 50)] {
+        let bar = format!(
+            "{wait}<svg class=\"bar\" aria-hidden=\"true\" viewBox=\"0 0 100 1\" preserveAspectRatio=\"none\">\
+             <rect width=\"{length}\" height=\"1\"/></svg></td>"
+        );
+        assert_eq!(page.matches(&bar).count(), 1, "{bar}: {page}");
+    }
+    assert_eq!(page.matches("<svg").count(), 2, "{page}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn hostile_names_are_text() {
     let locks = builder().connect().await.unwrap();
     let _guard = locks.try_acquire(HOSTILE).await.unwrap();
@@ -115,6 +138,24 @@ async fn the_page_stands_still_where_it_is_asked_to() {
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value, serde_json::to_value(locks.snapshot()).unwrap());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_opens_with_whether_a_quorum_votes() {
+    let nodes: Vec<_> = (0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect();
+    let builder = LockManager::builder().nodes(nodes.iter().cloned());
+    let locks = builder.clock(TokioClock::new()).connect().await.unwrap();
+    let opening = async || {
+        let (_, _, page) = ask(&locks, "GET", "/").await;
+        let (_, text) = page.split_once("<h1>Locks</h1>\n").unwrap();
+        text.lines().next().unwrap().to_owned()
+    };
+    let good = "<p class=\"good\">quorum: 3 of 3 vote, 2 needed</p>";
+    assert_eq!(opening().await, good);
+    nodes[0].go_down();
+    nodes[1].go_down();
+    let bad = "<p class=\"bad\">quorum: 1 of 3 vote, 2 needed; no lock is granted</p>";
+    assert_eq!(opening().await, bad);
 }
 
 /// Two keys that differ in what nobody sees, and one that would be two.

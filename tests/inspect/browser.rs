@@ -86,6 +86,8 @@ async fn a_browser_finds_tables_and_takes_no_key_for_a_part_of_the_page() {
         ">node-0.internal:6379</th>",
         ">quarantined for another ",
         ">down: the node is down<",
+        ">does not count<",
+        ">quorum: 3 of 5 vote, 3 needed</p>",
         ">account:3<br>account:7</th>",
         "scope=\"col\">Longest wait</th>",
     ] {

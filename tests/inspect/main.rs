@@ -9,3 +9,4 @@
 mod answers;
 mod browser;
 mod chromium;
+mod way;

@@ -134,6 +134,47 @@ impl Compiler {
         serde_json::from_slice(&json).expect("rustdoc writes JSON")
     }
 
+    /// What the compiler says of `program`, which uses the library without any of its features.
+    pub(crate) fn refuses_without_features(&self, program: &str) -> String {
+        let out = scratch("gated");
+        let library = Path::new(ROOT).join("src/lib.rs");
+        let mut built = Self::rustc(LIBRARY, &library, &out);
+        let built = built.args(self.arguments(LIBRARY)).output();
+        let output = built.expect("rustc can be started");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "the library is refused: {error}");
+        let root = out.join("program.rs");
+        fs::write(&root, program).expect("a file can be written");
+        let mut ours = OsString::from(format!("{LIBRARY}="));
+        ours.push(out.join(format!("lib{LIBRARY}.rmeta")));
+        let mut refused = Self::rustc("program", &root, &out);
+        let refused = refused
+            .arg("--extern")
+            .arg(ours)
+            .args(self.arguments(LIBRARY));
+        let refused = refused.output().expect("rustc can be started");
+        assert!(!refused.status.success(), "the program is accepted");
+        String::from_utf8_lossy(&refused.stderr).into_owned()
+    }
+
+    /// The compiler, to check the crate whose root is `root`.
+    fn rustc(name: &str, root: &Path, out: &Path) -> Command {
+        let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let mut command = Command::new(rustc);
+        command
+            .args([
+                "--edition=2024",
+                "--crate-type=lib",
+                "--emit=metadata",
+                "-Awarnings",
+            ])
+            .args(["--crate-name", name])
+            .arg("--out-dir")
+            .arg(out)
+            .arg(root);
+        command
+    }
+
     /// The crates whose types the manifest allows in our interface.
     pub(crate) fn allowed(&self) -> BTreeSet<String> {
         let place = "/metadata/cargo_check_external_types/allowed_external_types";

@@ -2,5 +2,6 @@
 
 mod compiler;
 mod foreign;
+mod gated;
 mod messages;
 mod right;

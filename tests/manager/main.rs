@@ -15,6 +15,7 @@ mod fairness;
 mod far;
 mod fence;
 mod hand_off;
+mod handles;
 mod hold;
 mod idempotent;
 mod idempotent_ends;
@@ -38,6 +39,7 @@ mod several_waiting;
 mod shutdown;
 mod slow;
 mod snapshot;
+mod standing;
 mod ttls;
 mod waiting;
 #[path = "../support/wrapper.rs"]

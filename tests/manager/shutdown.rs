@@ -1,5 +1,6 @@
 //! Shutting a manager down.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -108,6 +109,52 @@ async fn an_attempt_under_way_is_refused_and_what_it_got_is_released() {
     let report = shutdown.await.unwrap();
     assert_eq!((report.lost, report.held, report.unconfirmed), (0, 0, 0));
     assert_eq!(nodes.holding("order:1"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_asks_every_holder_and_refuses_none() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let handle = guard.handle();
+    let mut asked = [
+        Box::pin(guard.draining()) as Pin<Box<dyn Future<Output = ()> + Send>>,
+        Box::pin(handle.draining()),
+        Box::pin(locks.draining()),
+    ];
+    for asked in &mut asked {
+        assert!(poll_once(asked).await.is_none());
+    }
+    assert!(!guard.is_draining() && !handle.is_draining() && !locks.is_draining());
+
+    locks.clone().drain();
+    for asked in &mut asked {
+        assert!(poll_once(asked).await.is_some());
+    }
+    assert!(guard.is_draining() && handle.is_draining() && locks.is_draining());
+    // What the server still answers gets its lock, and knows at once that it is to end.
+    let late = locks.try_acquire("order:2").await.unwrap();
+    late.draining().await;
+    assert!(!guard.is_lost() && !late.is_lost());
+    sleep(2 * TTL).await;
+    assert!(!guard.is_lost(), "it is extended as before");
+    drop((guard, late));
+    assert_clean(locks.shutdown(TTL).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_asks_the_holders_to_end_within_its_grace() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let stream = tokio::spawn(async move {
+        guard.draining().await;
+        guard.release().await
+    });
+    let began = Instant::now();
+    assert_clean(locks.shutdown(TTL).await);
+    assert!(began.elapsed() < TTL, "it waited for the stream alone");
+    stream.await.unwrap().unwrap();
 }
 
 /// The report of a shutdown that left nothing.

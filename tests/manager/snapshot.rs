@@ -78,6 +78,8 @@ async fn a_lost_lock_and_a_node_that_is_down_are_shown_as_such() {
     guard.lost().await;
     sleep(1_000 * MS).await;
     nodes.each(0..4, MemoryNode::thaw);
+    // They vote again once they say so.
+    sleep(1_100 * MS).await;
     nodes.each([4], MemoryNode::go_down);
     let snapshot = shown(&locks);
     assert_eq!(snapshot["locks"][0]["lost"], json!(true));
@@ -86,6 +88,8 @@ async fn a_lost_lock_and_a_node_that_is_down_are_shown_as_such() {
     assert_eq!(snapshot["nodes"][0]["voting"], json!({"is": "voting"}));
     let down = json!({"is": "down", "reason": "the node is down"});
     assert_eq!(snapshot["nodes"][4]["state"], down);
+    let failing = json!({"is": "failing", "reason": "the node is down"});
+    assert_eq!(snapshot["nodes"][4]["voting"], failing);
 }
 
 #[tokio::test(start_paused = true)]

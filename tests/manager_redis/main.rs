@@ -10,13 +10,16 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod break_glass;
 mod commands;
 mod connect;
 mod crash;
+mod credentials;
 mod exclusion;
 mod failback;
 mod failover;
 mod freeze;
+mod handles;
 mod hold;
 mod interop;
 mod killed;
@@ -27,6 +30,8 @@ mod release;
 mod room;
 mod secrets;
 mod shutdown;
+mod standing;
+mod start;
 mod transfer;
 mod waiting;
 

@@ -31,6 +31,8 @@ use tower_redlock::{LockManager, LockManagerBuilder};
 const MS: Duration = Duration::from_millis(1);
 /// What takes an operating system without random bytes, and therefore a process and a test of its own.
 const UNSEEN: [&str; 1] = ["no-entropy"];
+/// What only servers have, which `tests/ops` looks at.
+const OF_SERVERS: [&str; 1] = ["redlock_node_clock_skew_seconds"];
 
 /// Name to kind, label, and the words that the label may have; none where they are those of a type or of the nodes.
 type Table = BTreeMap<String, (String, String, BTreeSet<String>)>;
@@ -125,10 +127,13 @@ async fn what_a_recorder_sees_is_what_the_table_says() {
     assert!(table.len() > 10, "the table was not read: {table:?}");
     let mut missing: Vec<_> = table.keys().cloned().collect();
     let mut unsaid = table.clone();
-    for ((name, word), (kind, label, _)) in &seen.0 {
+    for ((name, word), (kind, label, value)) in &seen.0 {
         let (told, told_label, words) = table.get(name).unwrap_or_else(|| panic!("{name}"));
         assert_eq!(told, &format!("{kind:?}").to_lowercase(), "{name}");
         assert_eq!(told_label, label, "{name}");
+        if let DebugValue::Counter(0) = value {
+            continue;
+        }
         let kinds = ["node", "kind"].contains(&label.as_str()) || name.contains("idempotency");
         // The histogram has the words of the counter in the row above it.
         let inherits = name == "redlock_acquire_wait_seconds";
@@ -140,6 +145,7 @@ async fn what_a_recorder_sees_is_what_the_table_says() {
         missing.retain(|told| told != name);
         unsaid.get_mut(name).unwrap().2.remove(word);
     }
+    missing.retain(|name| !OF_SERVERS.contains(&&**name));
     assert_eq!(missing, [""; 0], "documented and never seen");
     for (name, (_, _, words)) in unsaid {
         let words: Vec<_> = words
@@ -149,6 +155,40 @@ async fn what_a_recorder_sees_is_what_the_table_says() {
         let inherits = name == "redlock_acquire_wait_seconds";
         assert!(words.is_empty() || inherits, "{name} never had {words:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_counter_is_there_at_zero_before_anything_has_happened() {
+    recorder!(seen);
+    let _locks = builder(&five()).lazy().unwrap();
+    let seen = seen();
+    let (rejected, idempotency) = ("redlock_rejected_total", "redlock_idempotency_total");
+    let mut expected = BTreeSet::new();
+    for (name, (kind, _, mut words)) in documented() {
+        if name == rejected {
+            words = kinds(include_str!("../../src/middleware/rejection_kind.rs"));
+        } else if name == idempotency {
+            words.retain(|word| !word.starts_with(char::is_uppercase));
+            words.extend(kinds(include_str!(
+                "../../src/idempotency/rejection_kind.rs"
+            )));
+        }
+        if kind == "counter" {
+            expected.extend(words.into_iter().map(|word| (name.clone(), word)));
+        }
+    }
+    assert!(expected.len() > 50, "{expected:?}");
+    let is_zero = |value: &DebugValue| matches!(value, DebugValue::Counter(0));
+    let counters = seen.0.iter().filter(|(_, (_, _, value))| is_zero(value));
+    let counters = counters.map(|(name, _)| name.clone());
+    assert_eq!(counters.collect::<BTreeSet<_>>(), expected);
+}
+
+/// The words of the kinds of rejections in this source.
+fn kinds(source: &str) -> BTreeSet<String> {
+    let pieces = source.split("\"urn:tower-redlock:problem:").skip(1);
+    let word = |piece: &str| piece.split('"').next().unwrap_or_default().to_owned();
+    pieces.map(word).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,9 +289,12 @@ async fn nodes_are_shown_as_they_are() {
     assert_eq!(now.number("redlock_node_voting", "n1"), 1.0);
     nodes[1].go_down();
     nodes[2].forget();
+    nodes[3].freeze();
     sleep(Duration::from_millis(2_500)).await;
     let now = seen();
     assert_eq!(now.number("redlock_node_up", "n1"), 0.0);
+    assert_eq!(now.number("redlock_node_voting", "n1"), 0.0);
+    assert_eq!(now.number("redlock_node_voting", "n3"), 0.0);
     assert_eq!(now.number("redlock_node_voting", "n2"), 0.0);
     assert_eq!(now.number("redlock_node_up", "n2"), 1.0);
     assert_eq!(now.number("redlock_node_voting", "n0"), 1.0);

@@ -146,14 +146,15 @@ async fn around_a_whole_router_unmatched_paths_run_unlocked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_route_without_the_parameter_is_a_bad_request_unless_optional() {
+async fn a_route_without_the_parameter_is_a_mistake_of_the_program_unless_optional() {
     let nodes = Nodes::five();
     let routes = Router::new().route("/health", post(async || "well"));
     let app = routes.clone().layer(by_id(&nodes));
     let (status, text) = send(&app, Method::POST, "/health").await;
-    assert_eq!(status, 400);
+    assert_eq!(status, 500);
     assert!(
-        text.contains("the lock key cannot be made: the path parameter `id` is missing"),
+        text.contains("urn:tower-redlock:problem:misconfigured")
+            && text.contains("the route that matched does not have the path parameter `id`"),
         "{text}"
     );
     let optional = keyed(&nodes.manager(), key::path("id").optional());
@@ -318,6 +319,14 @@ async fn a_route_for_any_method() {
     );
     assert_eq!(send(&app, Method::GET, "/orders/1").await, locked("free"));
     assert_untouched(&app, &nodes, &[(Method::POST, "/other", 405)]).await;
+}
+
+/// Documented: axum itself refuses it.
+#[tokio::test]
+#[should_panic(expected = "Adding a route_layer before any routes is a no-op")]
+async fn a_route_for_any_method_takes_no_route_layer() {
+    let nodes = Nodes::five();
+    let _ = any::<_, _, ()>(async || "any").route_layer(by_id(&nodes));
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::middleware::{KeyExtractor, prefer_wait};
 use tower_redlock::{RedlockLayer, key};
 
-use super::{KEY, MS, Nodes, keyed, layer, ok, post, request};
+use super::{FixedKey, KEY, MS, Nodes, keyed, layer, ok, post, request};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -82,23 +82,32 @@ async fn a_request_that_asks_for_enough_gets_its_turn() {
     nodes.assert_free();
 }
 
-/// The bound of the manager is easily overlooked: its default is short, and nothing says that it was applied.
+/// A bound that is applied in silence would be overlooked. What clients may ask for is bounded all the same.
 #[tokio::test(start_paused = true)]
-async fn no_layer_waits_longer_than_its_manager() {
+async fn a_layer_waits_as_long_as_it_was_told_and_what_clients_ask_for_is_bounded() {
     let nodes = Nodes::five();
     let by_default = nodes.manager();
     assert_eq!(by_default.max_wait(), 5 * SECOND);
-    let _held = by_default.try_acquire(KEY).await.unwrap();
+    let holder = by_default.with_max_hold(3_600 * SECOND).unwrap();
+    let _held = holder.try_acquire(KEY).await.unwrap();
     let told = nodes.builder().max_wait(20 * SECOND).lazy().unwrap();
     let none = nodes.builder().max_wait(Duration::ZERO).lazy().unwrap();
-    for (locks, kind, waited) in [
+    for (locks, kind, bound) in [
         (by_default, "wait-timeout", 5),
         (told, "wait-timeout", 20),
         (none, "contended", 0),
     ] {
-        let fixed = layer(&locks).max_wait(30 * SECOND);
-        let by_request = layer(&locks).max_wait_with(|_| Some(Duration::MAX));
-        for layer in [fixed, by_request] {
+        let fixed = || layer(&locks).max_wait(30 * SECOND);
+        let by_request =
+            |layer: RedlockLayer<FixedKey>| layer.max_wait_with(|_| Some(Duration::MAX));
+        let shorter = layer(&locks).max_wait(SECOND);
+        for (layer, kind, waited) in [
+            (fixed(), "wait-timeout", 30),
+            (by_request(layer(&locks)), kind, bound),
+            // What the service says of all requests, clients may ask for.
+            (by_request(fixed()), "wait-timeout", 30),
+            (by_request(shorter), "wait-timeout", bound.max(1)),
+        ] {
             let (got, took) = sent(layer, post()).await;
             assert_eq!((got.as_str(), took), (kind, waited * SECOND));
         }

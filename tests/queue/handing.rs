@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use loom::thread;
 
-use crate::world::{Handover, Key, explore};
+use crate::world::{Handover, Key, TTL, explore};
 
 #[test]
 fn a_lock_that_is_handed_to_the_only_waiter_who_leaves_is_released_once() {
@@ -75,7 +75,7 @@ fn what_nobody_takes_comes_back_as_it_was() {
         let leaver = key.seat();
         let handing = thread::spawn({
             let (key, seen, released) = (key.clone(), seen.clone(), Arc::clone(&released));
-            move || match key.queue.hand_over(&key.name, Handover::Lock(lock)) {
+            move || match key.queue.hand_over(&key.name, TTL, Handover::Lock(lock)) {
                 Ok(()) => {}
                 Err(Handover::Lock(lock)) => {
                     assert_eq!(released.load(Ordering::SeqCst), 0);

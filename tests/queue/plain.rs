@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -22,6 +23,8 @@ use proptest::prelude::*;
 use self::queue::fifo::Load;
 use self::queue::{Bounds, Entered, Name, Queue, Refused, Seat, SentAway, Turn};
 use crate::reference::{Call, Entry, Place, Reference};
+
+const TTLS: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1)];
 
 /// The keys that the bits of a number choose.
 fn chosen(keys: usize) -> Vec<usize> {
@@ -55,11 +58,15 @@ impl Wake for Bell {
 #[derive(Clone, Debug)]
 enum Step {
     // The bits of the number choose the keys.
-    Enter { keys: usize, waits: bool },
+    Enter {
+        keys: usize,
+        ttl: Duration,
+        waits: bool,
+    },
     Poll(usize),
     Leave(usize),
     EndTurn(usize),
-    HandOver(usize, u32),
+    HandOver(usize, Duration, u32),
     Note(usize, u32),
     SetLeaving(usize, bool),
     // The turn of one of its keys is kept, or those of more are taken.
@@ -69,15 +76,22 @@ enum Step {
     Close,
 }
 
+/// Mostly the first, so that locks pass often.
+fn ttl() -> impl Strategy<Value = Duration> {
+    prop::bool::weighted(0.2).prop_map(|other| TTLS[usize::from(other)])
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let one = || 0_usize..64;
     let step = prop_oneof![
-        6 => (0_usize..4, prop::bool::weighted(0.8)).prop_map(|(key, waits)| Step::Enter { keys: 1 << key, waits }),
-        7 => (1_usize..16, prop::bool::weighted(0.8)).prop_map(|(keys, waits)| Step::Enter { keys, waits }),
+        6 => (0_usize..4, ttl(), prop::bool::weighted(0.8))
+            .prop_map(|(key, ttl, waits)| Step::Enter { keys: 1 << key, ttl, waits }),
+        7 => (1_usize..16, ttl(), prop::bool::weighted(0.8))
+            .prop_map(|(keys, ttl, waits)| Step::Enter { keys, ttl, waits }),
         6 => one().prop_map(Step::Poll),
         4 => one().prop_map(Step::Leave),
         5 => one().prop_map(Step::EndTurn),
-        4 => (one(), any::<u32>()).prop_map(|(turn, lock)| Step::HandOver(turn, lock)),
+        4 => (one(), ttl(), any::<u32>()).prop_map(|(turn, ttl, lock)| Step::HandOver(turn, ttl, lock)),
         2 => (one(), any::<u32>()).prop_map(|(turn, note)| Step::Note(turn, note)),
         2 => (one(), any::<bool>()).prop_map(|(turn, leaving)| Step::SetLeaving(turn, leaving)),
         1 => (one(), one()).prop_map(|(turn, key)| Step::KeepOnly(turn, key)),
@@ -126,7 +140,7 @@ impl Both {
 
     fn run(&mut self, step: &Step) {
         match *step {
-            Step::Enter { keys, waits } => self.enter(&chosen(keys), waits),
+            Step::Enter { keys, ttl, waits } => self.enter(&chosen(keys), ttl, waits),
             Step::Poll(number) => self.poll(number),
             Step::Leave(number) => {
                 self.over.truncate(number % 3);
@@ -141,7 +155,7 @@ impl Both {
                     drop(turn);
                 }
             }
-            Step::HandOver(number, lock) => self.hand_over(number, lock),
+            Step::HandOver(number, ttl, lock) => self.hand_over(number, ttl, lock),
             Step::Note(number, note) => {
                 if let Some((keys, turn)) = self.pick_turn(number) {
                     turn.note(&note);
@@ -208,11 +222,11 @@ impl Both {
         }
     }
 
-    fn enter(&mut self, keys: &[usize], waits: bool) {
+    fn enter(&mut self, keys: &[usize], ttl: Duration, waits: bool) {
         self.count += 1;
-        let expected = self.reference.enter(keys, waits, self.count);
+        let expected = self.reference.enter(keys, ttl, waits, self.count);
         let names: Vec<Name> = keys.iter().map(|key| self.names[*key].clone()).collect();
-        let entry = match self.queue.enter(&names, waits) {
+        let entry = match self.queue.enter(&names, ttl, waits) {
             Ok(Entered::Turn(turn)) => {
                 self.turns.push((keys.to_vec(), turn));
                 Entry::Turn
@@ -259,7 +273,7 @@ impl Both {
         }
     }
 
-    fn hand_over(&mut self, number: usize, lock: u32) {
+    fn hand_over(&mut self, number: usize, ttl: Duration, lock: u32) {
         let Some((keys, turn)) = self.pick_turn(number) else {
             return;
         };
@@ -268,9 +282,9 @@ impl Both {
             self.turns.push((keys, turn));
             return;
         };
-        let taken = self.reference.hand_over(key, Call::Lock(lock));
+        let taken = self.reference.hand_over(key, ttl, Call::Lock(lock));
         let name = &self.names[key];
-        match self.queue.hand_over(name, Handover::Lock(lock, turn)) {
+        match self.queue.hand_over(name, ttl, Handover::Lock(lock, turn)) {
             Ok(()) => assert!(taken, "nobody waits, and somebody took it"),
             Err(Handover::Lock(back, turn)) => {
                 assert!(!taken, "somebody waits, and it came back");
@@ -293,8 +307,10 @@ impl Both {
             assert_eq!(self.queue.note(name), note);
         }
         for (keys, turn) in &self.turns {
-            let waited_for = matches!(**keys, [key] if self.reference.has_heir(key));
-            assert_eq!(turn.is_waited_for(), waited_for);
+            for ttl in TTLS {
+                let waited_for = matches!(**keys, [key] if self.reference.has_heir(key, ttl));
+                assert_eq!(turn.is_waited_for(ttl), waited_for);
+            }
         }
         for (number, (seat, bell)) in &self.seats {
             let place = &self.reference.seats[number];

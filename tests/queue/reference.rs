@@ -2,6 +2,7 @@
 //! waits in them, by number.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// The reference of a queue with these bounds. Seats have numbers, keys too.
 pub(crate) struct Reference {
@@ -27,6 +28,8 @@ pub(crate) struct Key {
 /// A caller in line, or one that was called and has not looked yet.
 pub(crate) struct Place {
     pub(crate) wants: Vec<usize>,
+    // Which locks it takes as they are.
+    ttl: Duration,
     // In whose line it is, if in any.
     line: Option<usize>,
     waits: bool,
@@ -91,7 +94,13 @@ impl Reference {
         self.keys[&key].leaving || self.keys[&key].kept
     }
 
-    pub(crate) fn enter(&mut self, wants: &[usize], waits: bool, number: usize) -> Entry {
+    pub(crate) fn enter(
+        &mut self,
+        wants: &[usize],
+        ttl: Duration,
+        waits: bool,
+        number: usize,
+    ) -> Entry {
         if self.closed {
             return Entry::Closed;
         }
@@ -122,6 +131,7 @@ impl Reference {
         }
         let place = Place {
             wants: wants.to_vec(),
+            ttl,
             line: Some(in_use[0]),
             waits,
             missed: 0,
@@ -313,7 +323,7 @@ impl Reference {
     }
 
     /// Who is called with the lock of a key as it is, and who misses it.
-    fn heir(&self, key: usize) -> Option<(usize, Vec<usize>)> {
+    fn heir(&self, key: usize, ttl: Duration) -> Option<(usize, Vec<usize>)> {
         let (line, mut missing) = (self.line(key), Vec::new());
         for number in line {
             let place = &self.seats[&number];
@@ -321,7 +331,7 @@ impl Reference {
                 return None;
             }
             if place.wants.len() == 1 {
-                return Some((number, missing));
+                return (place.ttl == ttl).then_some((number, missing));
             }
             let mut others = place.wants.iter().filter(|other| **other != key);
             if others.all(|other| self.is_free(number, *other)) || place.missed + 1 >= self.misses {
@@ -332,13 +342,13 @@ impl Reference {
         None
     }
 
-    pub(crate) fn has_heir(&self, key: usize) -> bool {
-        self.heir(key).is_some()
+    pub(crate) fn has_heir(&self, key: usize, ttl: Duration) -> bool {
+        self.heir(key, ttl).is_some()
     }
 
     /// Calls the next with the lock of a key; `false` if nobody takes it.
-    pub(crate) fn hand_over(&mut self, key: usize, call: Call) -> bool {
-        let Some((heir, missing)) = self.heir(key) else {
+    pub(crate) fn hand_over(&mut self, key: usize, ttl: Duration, call: Call) -> bool {
+        let Some((heir, missing)) = self.heir(key, ttl) else {
             return false;
         };
         for number in missing {

@@ -6,12 +6,16 @@ use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
 
 use crate::queue::fifo::{Load, MISSES};
 use crate::queue::{self, Bounds, Entered, Name, Refused, SentAway};
+
+/// The ttl of all locks here.
+pub(crate) const TTL: Duration = Duration::from_secs(10);
 
 pub(crate) type Queue = queue::Queue<Handover>;
 pub(crate) type Turn = queue::Turn<Handover>;
@@ -46,7 +50,7 @@ impl Drop for Lock {
     fn drop(&mut self) {
         let Some(turn) = self.turn.take() else { return };
         self.key.hold();
-        if self.passes > 0 && turn.is_waited_for() {
+        if self.passes > 0 && turn.is_waited_for(TTL) {
             let next = Self {
                 key: self.key.clone(),
                 turn: Some(turn),
@@ -56,7 +60,7 @@ impl Drop for Lock {
             match self
                 .key
                 .queue
-                .hand_over(&self.key.name, Handover::Lock(next))
+                .hand_over(&self.key.name, TTL, Handover::Lock(next))
             {
                 Ok(()) => return,
                 Err(Handover::Lock(mut next)) => self.turn = next.turn.take(),
@@ -106,7 +110,7 @@ impl Key {
     /// Gets in line for this key and another.
     pub(crate) fn enter_with(&self, other: &Self) -> Entered<Handover> {
         let names = [Name::clone(&self.name), Name::clone(&other.name)];
-        self.queue.enter(&names, true).unwrap()
+        self.queue.enter(&names, TTL, true).unwrap()
     }
 
     /// A seat for this key and another, of which one is in use.
@@ -132,7 +136,7 @@ impl Key {
     }
 
     pub(crate) fn enter(&self, waits: bool) -> Result<Entered<Handover>, Refused<u32>> {
-        self.queue.enter(slice::from_ref(&self.name), waits)
+        self.queue.enter(slice::from_ref(&self.name), TTL, waits)
     }
 
     /// The turn of a key that is not in use.

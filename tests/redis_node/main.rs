@@ -11,6 +11,7 @@
 mod support;
 
 mod confirmation;
+mod credentials;
 mod failure;
 mod looks;
 mod nonsense;

@@ -1,4 +1,5 @@
-//! The guide's list of events and spans against the code: level, text and fields of each, and nothing that is not told.
+//! The guide's list of events and spans against the code: level, text and fields of each, and nothing that is not told;
+//! and the target of each, which must be a module that users know, for their filters name it.
 
 use std::collections::BTreeSet;
 
@@ -22,6 +23,14 @@ const LEVELS: [&str; 7] = [
     "debug span",
 ];
 
+/// The modules that users know of those which tell something.
+const TARGETS: [&str; 4] = [
+    "tower_redlock::idempotency",
+    "tower_redlock::lock",
+    "tower_redlock::middleware",
+    "tower_redlock::node",
+];
+
 /// Level, text and fields.
 type Event = (String, String, BTreeSet<String>);
 
@@ -32,27 +41,35 @@ pub(crate) fn check(list: &str, code: &str) -> Vec<String> {
         Ok(tokens) => tokens,
         Err(error) => return vec![format!("{CODE}: is not Rust: {error}")],
     };
-    scan(tokens, &mut told);
+    let mut untargeted = BTreeSet::new();
+    scan(tokens, &mut told, &mut untargeted);
     let listed: BTreeSet<Event> = list.lines().filter_map(row).collect();
     let missing = told.difference(&listed);
     let missing = missing.map(|event| format!("{LIST}: does not list {event:?}"));
     let stale = listed.difference(&told);
     let stale = stale.map(|event| format!("{LIST}: lists {event:?}, which {CODE} does not tell"));
-    missing.chain(stale).collect()
+    let untargeted = untargeted.into_iter().map(|(text, target)| {
+        format!("{CODE}: {text:?} has the target {target:?}, which is none of {TARGETS:?}")
+    });
+    missing.chain(stale).chain(untargeted).collect()
 }
 
 /// Events that are told elsewhere, where nobody looks for them.
 pub(crate) fn elsewhere(path: &str, text: &str) -> Vec<String> {
     let mut told = BTreeSet::new();
     if let (true, Ok(tokens)) = (path != CODE, text.parse()) {
-        scan(tokens, &mut told);
+        scan(tokens, &mut told, &mut BTreeSet::new());
     }
     let complain = |event| format!("{path}: tells {event:?}; {CODE} is the place for that");
     told.into_iter().map(complain).collect()
 }
 
-/// Every `tracing::level!(..)`.
-fn scan(tokens: TokenStream, told: &mut BTreeSet<Event>) {
+/// Every `tracing::level!(..)`, and of those with a target that nobody knows the text and the target.
+fn scan(
+    tokens: TokenStream,
+    told: &mut BTreeSet<Event>,
+    untargeted: &mut BTreeSet<(String, String)>,
+) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     for (at, token) in tokens.iter().enumerate() {
         let TokenTree::Group(group) = token else {
@@ -64,19 +81,31 @@ fn scan(tokens: TokenStream, told: &mut BTreeSet<Event>) {
         let level = level.replace('_', " ");
         let of_tracing = before(5).is_some_and(|name| name.to_string() == "tracing");
         if called && of_tracing && LEVELS.contains(&level.as_str()) {
-            told.insert(event(level, group.stream()));
+            let (target, event) = event(level, group.stream());
+            if !TARGETS.contains(&target.as_str()) {
+                untargeted.insert((event.1.clone(), target));
+            }
+            told.insert(event);
         } else {
-            scan(group.stream(), told);
+            scan(group.stream(), told, untargeted);
         }
     }
 }
 
-/// An event of its arguments: fields, with or without `?` or `%`, and the text.
-fn event(level: String, arguments: TokenStream) -> Event {
+/// The target and the event of its arguments: fields, with or without `?` or `%`, and the text.
+fn event(level: String, arguments: TokenStream) -> (String, Event) {
     let (mut text, mut fields) = (String::new(), BTreeSet::new());
+    let mut target = String::new();
     let mut begins = true;
-    for token in arguments {
+    let mut tokens = arguments.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let colon = tokens.peek().is_some_and(|next| is_punct(next, ':'));
         match &token {
+            TokenTree::Ident(name) if begins && colon && *name == "target" => {
+                let value = tokens.nth(1).map(|value| value.to_string());
+                target = value.unwrap_or_default().trim_matches('"').to_owned();
+                begins = false;
+            }
             TokenTree::Ident(name) if begins => {
                 fields.insert(name.to_string());
                 begins = false;
@@ -88,7 +117,7 @@ fn event(level: String, arguments: TokenStream) -> Event {
             _ => {}
         }
     }
-    (level, text, fields)
+    (target, (level, text, fields))
 }
 
 /// A row ``| level | ``text`` | `field`, `field` | .. |``.
@@ -108,7 +137,8 @@ mod tests {
     const CODE: &str = r#"
         fn paid(order: &str, sum: u64) {
             #[cfg(feature = "tracing")]
-            if sum > 9 { tracing::warn!(order, ?sum, "order paid"); } else { tracing::info!(order, "small, and paid") }
+            if sum > 9 { tracing::warn!(target: "tower_redlock::lock", order, ?sum, "order paid"); }
+            else { tracing::info!(target: "tower_redlock::node", order, "small, and paid") }
         }
         fn hears() -> bool { tracing::enabled!(tracing::Level::DEBUG) }
     "#;
@@ -133,9 +163,11 @@ mod tests {
             ("?sum, ", "?sum, %reason, ", 2),
             (
                 "fn hears",
-                "fn more() { tracing::debug!(\"more\") } fn hears",
+                "fn more() { tracing::debug!(target: \"tower_redlock::lock\", \"more\") } fn hears",
                 1,
             ),
+            ("redlock::lock", "redlock::trace", 1),
+            ("target: \"tower_redlock::node\", ", "", 1),
         ] {
             let code = CODE.replace(from, to);
             assert_ne!(code, CODE);

@@ -42,8 +42,9 @@ const PORTS: &[&str] = &[
     "src/node/request.rs",
 ];
 const POLICY: &[&str] = &["src/policy.rs", "src/problem.rs", "src/unprocessed.rs"];
+const ROUTE: &[&str] = &["src/route.rs"];
 const SEAM: &[&str] = &["src/random.rs", "src/simulation.rs", "src/task.rs"];
-const TRACE: &[&str] = &["src/metrics.rs", "src/trace.rs"];
+const TRACE: &[&str] = &["src/instruments.rs", "src/metrics.rs", "src/trace.rs"];
 const MEMORY: &[&str] = &["src/node/memory/"];
 const REDIS: &[&str] = &["src/node/redis/"];
 const MANAGER: &[&str] = &["src/manager/"];
@@ -94,6 +95,7 @@ const HOUSE: &[Room] = &[
     // What a simulation takes the place of.
     Room { floor: 2, name: "seam", files: SEAM, may_use: &[], crates: &["getrandom", "tokio"] },
     Room { floor: 2, name: "trace", files: TRACE, may_use: &[], crates: &["metrics", "tracing"] },
+    Room { floor: 2, name: "route", files: ROUTE, may_use: &[], crates: &["axum", "http"] },
     Room { floor: 2, name: "policy", files: POLICY, may_use: &[], crates: &["bytes", "http", "serde", "serde_json"] },
     Room {
         floor: 3, name: "memory node", files: MEMORY, crates: &["tokio"],
@@ -111,11 +113,11 @@ const HOUSE: &[Room] = &[
     },
     Room {
         floor: 5, name: "middleware", files: MIDDLEWARE, crates: WEB,
-        may_use: &[VALUES, MANAGER, POLICY, DETACH, TRACE],
+        may_use: &[VALUES, MANAGER, POLICY, ROUTE, DETACH, TRACE],
     },
     Room {
         floor: 6, name: "idempotency", files: IDEMPOTENCY, crates: REPLAY,
-        may_use: &[VALUES, MANAGER, MIDDLEWARE, POLICY, DETACH, TRACE],
+        may_use: &[VALUES, MANAGER, MIDDLEWARE, POLICY, ROUTE, DETACH, TRACE],
     },
     Room {
         floor: 5, name: "inspect", files: INSPECT, may_use: &[VALUES, PORTS, MANAGER],
@@ -138,7 +140,10 @@ const HOUSE: &[Room] = &[
 const INSIDE: &[&[Inner]] = &[
     &[&["mod.rs"]],
     // Features, each an `impl LockManager`.
-    &[&["start.rs"], &["shutdown.rs"], &["snapshot.rs"], &["scope.rs"], &["borrow.rs"], &["idempotent.rs"]],
+    &[
+        &["start.rs"], &["shutdown.rs"], &["snapshot.rs"], &["readiness.rs"], &["handles.rs"], &["scope.rs"],
+        &["borrow.rs"], &["idempotent.rs"],
+    ],
     &[&["lock_manager.rs"]],
     &[&["acquire/"]],
     &[&["acquire/round/"]],
@@ -150,7 +155,7 @@ const INSIDE: &[&[Inner]] = &[
     &[&["settings/"], &["waiting/"]],
     // `tests/queue` runs the queue with a model checker's locks in the place of `sync`.
     &[&["queue/", "sync.rs"], &["nodes/"]],
-    &[&["tasks.rs"], &["ledger.rs"], &["target.rs"], &["error/"]],
+    &[&["tasks.rs"], &["drain.rs"], &["ledger.rs"], &["target.rs"], &["error/"]],
     &[&["notified.rs"]],
 ];
 

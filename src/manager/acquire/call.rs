@@ -1,5 +1,7 @@
 //! [`AcquireCall`]: one call for a lock, for metrics, events and its span.
 
+use std::fmt::Display;
+
 use crate::clock::Clock as _;
 use crate::manager::acquire::outcome::Acquired;
 use crate::manager::error::acquire::AcquireError;
@@ -7,7 +9,7 @@ use crate::manager::guard::LockGuard;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
-use crate::{metrics, trace};
+use crate::{instruments, trace};
 
 /// One call for a lock, from its start to its result. Dropped before [`end`](Self::end), it counts as cancelled.
 pub(crate) struct AcquireCall<'a> {
@@ -46,6 +48,15 @@ impl<'a> AcquireCall<'a> {
             Ok(Acquired::Adopted(..) | Acquired::Record(_)) => self.report("replayed", "", None),
             Err(error) => self.report(error.word(), "", Some(error)),
         }
+        match outcome {
+            Ok(_) => self.shared.quorum_answered(),
+            // Each node that disagrees was told of, as an error.
+            Err(AcquireError::NoQuorum(error)) if error.is_disagreement() => {}
+            Err(error @ (AcquireError::NoQuorum(_) | AcquireError::TooSlow(_))) => {
+                self.shared.quorum_missed(error);
+            }
+            Err(_) => {}
+        }
     }
 
     /// The nodes that granted the lock; empty if no subscriber takes events of this kind.
@@ -63,16 +74,15 @@ impl<'a> AcquireCall<'a> {
 
     fn report(&self, outcome: &'static str, nodes: &str, error: Option<&AcquireError>) {
         let waited = self.shared.clock.now().since(self.began);
-        metrics::acquired(outcome, waited);
+        instruments::acquired(outcome, waited);
         self.span.end(outcome, nodes);
         if !trace::hears_acquire() {
             return;
         }
         let key = self.key.show(self.shared.redact);
-        match error {
-            Some(error) => trace::acquire(&key, outcome, waited, nodes, error),
-            None => trace::acquire(&key, outcome, waited, nodes, &""),
-        }
+        let nodes = Some(nodes).filter(|nodes| !nodes.is_empty());
+        let reason = error.map(|error| error as &dyn Display);
+        trace::acquire(&key, outcome, waited, nodes, reason);
     }
 }
 

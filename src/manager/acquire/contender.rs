@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock as _;
+use crate::instruments;
 use crate::manager::acquire::enqueue::{names, turn_of_all};
 use crate::manager::acquire::notices::ReleaseNotices;
 use crate::manager::acquire::outcome::Acquired;
@@ -19,14 +20,15 @@ use crate::manager::shared::Shared;
 use crate::manager::target::LockTarget;
 use crate::manager::waiting::holder::Holder;
 use crate::manager::waiting::wait_times::Waiter;
-use crate::metrics;
 use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKey;
+use crate::protocol::renewal::Terms;
 use crate::protocol::round::Verdict;
 
 /// The one caller of this process that asks the nodes for its keys.
 pub(crate) struct Contender<'a> {
     shared: &'a Arc<Shared>,
+    terms: Terms,
     target: LockTarget,
     purpose: Purpose,
     // Of several keys, while it waits for another process: that of the key in the way, or none. The others are free.
@@ -50,8 +52,8 @@ impl<'a> Contender<'a> {
     /// The contender that has the `turn` of its keys; `queued` if it waited for that.
     pub(crate) fn new(
         shared: &'a Arc<Shared>,
-        target: LockTarget,
-        purpose: Purpose,
+        terms: Terms,
+        (target, purpose): (LockTarget, Purpose),
         turn: Turn,
         wait: Wait,
         queued: bool,
@@ -62,6 +64,7 @@ impl<'a> Contender<'a> {
         }
         Self {
             shared,
+            terms,
             target,
             purpose,
             turn: Some(turn),
@@ -142,12 +145,12 @@ impl<'a> Contender<'a> {
         if limit.is_some_and(|limit| limit.is_zero()) {
             return Err(self.busy());
         }
-        let mut attempt = Attempt::new(self.shared, &self.target.keys, self.purpose)?;
+        let mut attempt = Attempt::new(self.shared, &self.target.keys, self.purpose, self.terms)?;
         let verdict = match limit {
             Some(limit) => timeout(limit, attempt.decide()).await.ok(),
             None => Some(attempt.decide().await),
         };
-        metrics::round(verdict.map_or("undecided", label));
+        instruments::round(verdict.map_or("undecided", label));
         let verdict = verdict.ok_or_else(|| self.busy())?;
         Ok((attempt, verdict))
     }
@@ -236,7 +239,7 @@ impl<'a> Contender<'a> {
             None => {
                 // It waits for this process then, not for others.
                 let end = || (self.notices, self.waiter) = (None, None);
-                turn_of_all(shared, keys, self.wait, end).await?
+                turn_of_all(shared, &self.terms, keys, self.wait, end).await?
             }
         };
         turn.set_leaving(true);

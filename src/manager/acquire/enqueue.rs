@@ -17,20 +17,22 @@ use crate::manager::queue::{Entered, Name, Refused, SentAway};
 use crate::manager::shared::Shared;
 use crate::manager::waiting::holder::Holder;
 use crate::namespace::NodeKeys;
+use crate::protocol::renewal::Terms;
 
 /// Waits for the turn of one key, or for its lock. Sets `queued` if it had to wait.
 pub(crate) async fn turn(
     shared: &Arc<Shared>,
+    terms: &Terms,
     keys: &NodeKeys,
     purpose: Purpose,
     wait: Wait,
     queued: &mut bool,
 ) -> Result<Called, AcquireError> {
     loop {
-        let entered = enter(shared, keys.first().shared(), purpose, wait);
+        let entered = enter(shared, terms, keys.first().shared(), purpose, wait);
         let seat = match entered.map_err(|refused| refusal(shared, refused, wait))? {
             Entered::Turn(turn) => return Ok(Called::Turn(turn)),
-            Entered::Seat(inner) => LockSeat { shared, inner },
+            Entered::Seat(inner) => LockSeat::new(shared, terms, inner),
         };
         let called = called(shared, keys, wait, seat).await?;
         *queued = true;
@@ -45,14 +47,18 @@ pub(crate) async fn turn(
 /// record and nothing is known of the key yet, for the caller before it may only be reading the record, too.
 fn enter(
     shared: &Shared,
+    terms: &Terms,
     name: &Name,
     purpose: Purpose,
     wait: Wait,
 ) -> Result<Entered<Passed>, Refused<Holder>> {
     let names = slice::from_ref(name);
-    match (shared.queue.enter(names, wait.is_patient()), purpose) {
+    match (
+        shared.queue.enter(names, terms.ttl, wait.is_patient()),
+        purpose,
+    ) {
         (Err(Refused::InUse(None)), Purpose::Idempotent { .. }) => {
-            let entered = shared.queue.enter(names, true);
+            let entered = shared.queue.enter(names, terms.ttl, true);
             entered.map_err(|refused| match refused {
                 Refused::KeyFull | Refused::Full => Refused::InUse(None),
                 refused => refused,
@@ -80,14 +86,15 @@ async fn called(
 /// Waits for the turn of several keys. Calls `before_wait` if it has to wait.
 pub(crate) async fn turn_of_all(
     shared: &Arc<Shared>,
+    terms: &Terms,
     keys: &NodeKeys,
     wait: Wait,
     before_wait: impl FnOnce(),
 ) -> Result<Turn, AcquireError> {
-    let entered = shared.queue.enter(&names(keys), wait.is_patient());
+    let entered = (shared.queue).enter(&names(keys), terms.ttl, wait.is_patient());
     let seat = match entered.map_err(|refused| refusal(shared, refused, wait))? {
         Entered::Turn(turn) => return Ok(turn),
-        Entered::Seat(inner) => LockSeat { shared, inner },
+        Entered::Seat(inner) => LockSeat::new(shared, terms, inner),
     };
     before_wait();
     // Boxed, so that the future of a caller that wants one key is small.

@@ -15,15 +15,17 @@ use crate::manager::error::acquire::AcquireError;
 use crate::manager::guard::LockGuard;
 use crate::manager::shared::Shared;
 use crate::manager::target::LockTarget;
+use crate::protocol::renewal::Terms;
 
-/// Acquires a lock on `names`.
+/// Acquires a lock on `names` under these `terms`, waiting for `limit` at most.
 pub(crate) async fn acquire(
     shared: &Arc<Shared>,
+    terms: Terms,
     names: LockKeys,
     limit: Duration,
 ) -> Result<LockGuard, AcquireError> {
     let target = LockTarget::new(&shared.namespace, names)?;
-    match acquire_for(shared, target, Purpose::Lock, limit).await? {
+    match acquire_for(shared, terms, target, Purpose::Lock, limit).await? {
         Acquired::Lock(guard) | Acquired::Adopted(guard, _) => Ok(guard),
         // Nodes tell of records only if they are asked for them.
         Acquired::Record(_) => Err(AcquireError::NoQuorum(shared.no_quorum(Vec::new()))),
@@ -36,6 +38,7 @@ pub(crate) async fn acquire(
 /// another, so there is no deadlock, and a key that one caller cannot use yet is free for others.
 pub(crate) async fn acquire_for(
     shared: &Arc<Shared>,
+    terms: Terms,
     target: LockTarget,
     purpose: Purpose,
     limit: Duration,
@@ -43,8 +46,9 @@ pub(crate) async fn acquire_for(
     let call = AcquireCall::new(shared, &target.keys);
     let wait = Wait::new(call.began, limit);
     shared.all_asked().await;
+    shared.told_of(terms.ttl).await;
     let outcome = call
-        .around(queue_and_contend(shared, target, purpose, wait))
+        .around(queue_and_contend(shared, terms, target, purpose, wait))
         .await;
     call.end(&outcome);
     outcome
@@ -52,22 +56,23 @@ pub(crate) async fn acquire_for(
 
 async fn queue_and_contend(
     shared: &Arc<Shared>,
+    terms: Terms,
     target: LockTarget,
     purpose: Purpose,
     wait: Wait,
 ) -> Result<Acquired, AcquireError> {
     let mut queued = false;
     let turn = if target.are_several() {
-        turn_of_all(shared, &target.keys, wait, || queued = true).await?
+        turn_of_all(shared, &terms, &target.keys, wait, || queued = true).await?
     } else {
-        match turn(shared, &target.keys, purpose, wait, &mut queued).await? {
+        match turn(shared, &terms, &target.keys, purpose, wait, &mut queued).await? {
             Called::Turn(turn) => turn,
             Called::Lock(guard) => {
                 return Ok(Acquired::Lock(guard.waited_for(wait.waited(shared))));
             }
         }
     };
-    let contender = Contender::new(shared, target, purpose, turn, wait, queued);
+    let contender = Contender::new(shared, terms, (target, purpose), turn, wait, queued);
     // Boxed, so that the futures of the many that wait are small: only one per key contends.
     Box::pin(contender.contend()).await
 }

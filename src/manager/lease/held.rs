@@ -198,10 +198,10 @@ impl HeldLease {
         }
         drop(turn);
         if let Some(time) = effects.held_for {
-            crate::metrics::held_for(time);
+            crate::instruments::held_for(time);
         }
         if let Some((reason, caller)) = lost {
-            crate::metrics::lost(reason.word());
+            crate::instruments::lost(reason.word());
             let key = self.keys.first().show(self.redact);
             caller.tell(|| crate::trace::lock_lost(&key, &reason));
         }
@@ -255,11 +255,21 @@ impl HeldLease {
         let ((), effects) = self.change(|inner| {
             // The caller after a run is to read its result, so it asks the nodes.
             let turn = inner.turn.as_ref().filter(|_| !self.is_of_a_run());
-            let wanted = turn.is_some_and(Turn::is_waited_for);
+            let wanted = turn.is_some_and(|turn| turn.is_waited_for(self.lease.ttl));
             ((), inner.state.succeed(self.clock.now(), terms, wanted))
         });
         let lease = Arc::clone(self);
         effects.hand_over.map(|number| Tenancy { lease, number })
+    }
+
+    /// Gives the tenant `number`, to whom the lock was handed over, a `max_hold` of its own. Returns whether that
+    /// changes anything.
+    pub(crate) fn hold_for(&self, number: u32, max_hold: Duration) -> bool {
+        let event = |inner: &mut Inner| {
+            let changes = inner.state.hold_for(number, max_hold);
+            (changes, Effects::default())
+        };
+        self.change(event).0
     }
 
     /// Does what is due at `now`; returns when to look again and the nodes that are to be sent an extension,

@@ -45,7 +45,7 @@ impl Registry {
         // Under the mutex, so that a top-up that was planned before is in it, and one planned later finds it.
         let due = lease.inner().state.first_due();
         self.place(&mut state, lease, due);
-        crate::metrics::held_more();
+        crate::instruments::held_more();
         true
     }
 
@@ -63,7 +63,7 @@ impl Registry {
     pub(crate) fn remove(&self, lease: &HeldLease) {
         let mut state = self.state();
         if state.leases.remove(&(lease.due(), lease.id)).is_some() {
-            crate::metrics::held_less();
+            crate::instruments::held_less();
         }
     }
 

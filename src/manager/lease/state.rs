@@ -317,6 +317,17 @@ impl LeaseState {
         }
     }
 
+    /// Gives the present tenant, who is new, a `max_hold` of its own. Returns whether that changes anything.
+    pub(super) fn hold_for(&mut self, tenant: u32, max_hold: Duration) -> bool {
+        let is_new = self.phase == Phase::Held && self.tenant == tenant;
+        let changes = is_new && self.nodes.max_hold() != max_hold;
+        if changes {
+            self.nodes.hold_for(self.since, max_hold);
+            self.deadline = self.nodes.deadline();
+        }
+        changes
+    }
+
     /// Lets one more guard of `tenant` share the lock, if it is still to be relied on.
     pub(super) fn share(&mut self, tenant: u32, now: Moment) -> (Result<(), LossReason>, Effects) {
         let (ended, effects) = self.ended_because(tenant, now);

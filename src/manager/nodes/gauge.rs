@@ -4,9 +4,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::time::sleep;
 
-use crate::clock::Clock as _;
 use crate::manager::nodes::node_set::{LOOK, NodeSet};
-use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 
 /// Sets the gauges of the nodes, again and again until the manager is gone: not all kinds of nodes report a change.
@@ -17,7 +15,7 @@ pub(crate) async fn gauge(set: Weak<NodeSet>, voting: Arc<VotingStatuses>) {
         let Some(set) = set.upgrade() else {
             // Otherwise they would look fine for as long as the process runs.
             for name in shown {
-                crate::metrics::node(&name, false, false);
+                crate::instruments::node(&name, false, false);
             }
             return;
         };
@@ -25,10 +23,8 @@ pub(crate) async fn gauge(set: Weak<NodeSet>, voting: Arc<VotingStatuses>) {
             let names = set.nodes.iter().map(|node| node.name().to_owned());
             shown.extend(names);
         }
-        let now = set.clock.now();
         for (index, node) in set.nodes.iter().enumerate() {
-            let voting = voting.show(index, now) == VotingStatus::Voting;
-            crate::metrics::node(node.name(), set.is_up(index), voting);
+            crate::instruments::node(node.name(), set.is_up(index), set.counts(index));
         }
         drop(set);
         tokio::select! {

@@ -1,17 +1,19 @@
 //! [`NodeSet`]: the nodes of a manager, and the terms under which they are asked.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
 use crate::manager::error::acquire::{NoQuorum, NodeFailure};
 use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::fences::FenceCounts;
-use crate::manager::nodes::patience::{Next, Patience, Sight};
-use crate::manager::nodes::voting::status::VotingStatus;
+use crate::manager::nodes::longest::Longest;
+use crate::manager::nodes::repeats::{Repeats, Trouble};
+use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
@@ -20,7 +22,8 @@ use crate::node::{
     AcquireReply, ClusterConfig, ExtendReply, Fence, Node, NodeError, NodeErrorKind, NodeFuture,
     NodeState, VerifyReply,
 };
-use crate::protocol::renewal::Terms;
+use crate::protocol::quorum::Quorum;
+use crate::protocol::validity::Drift;
 use crate::token::FencingToken;
 
 /// All that is needed to ask nodes and to judge their replies.
@@ -31,7 +34,9 @@ pub(crate) struct NodeSet {
     pub(crate) namespace: Namespace,
     // What the nodes must agree to.
     pub(crate) config: Arc<ClusterConfig>,
-    pub(crate) terms: Terms,
+    pub(crate) terms: CommonTerms,
+    // What the nodes are told of the ttls of all handles.
+    pub(crate) longest: Longest,
     // No lease of any process is longer.
     pub(crate) max_ttl: Duration,
     pub(crate) max_clock_skew: Duration,
@@ -42,9 +47,18 @@ pub(crate) struct NodeSet {
     // How long after a command was sent a vote may count.
     pub(crate) latest_vote: Duration,
     pub(crate) voting: Arc<VotingStatuses>,
-    // How long fencing counters are kept, also those of locks that have a fencing token where fencing is off.
+    // How long fencing counters are kept, also those of locks that have a fencing token where fencing is off; not less
+    // than the ttl of the lock.
     pub(crate) counters_kept: Duration,
     pub(crate) fences: FenceCounts,
+    pub(crate) repeats: Repeats,
+}
+
+/// The terms that all locks of a manager have in common. A ttl is that of a handle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommonTerms {
+    pub(crate) quorum: Quorum,
+    pub(crate) drift: Drift,
 }
 
 impl NodeSet {
@@ -122,7 +136,7 @@ impl NodeSet {
     }
 
     /// After how long a quorum votes again, if it is quarantines that keep it from that.
-    fn quorum_in(&self) -> Option<Duration> {
+    pub(super) fn quorum_in(&self) -> Option<Duration> {
         let last = self.terms.quorum.needed().checked_sub(1)?;
         let wait = self.until_votes().into_iter().nth(last)?;
         let blocked = self.voting.others_notice_in(self.clock.now());
@@ -131,7 +145,7 @@ impl NodeSet {
     }
 
     /// After how long each node that takes commands votes, if that is known; the shortest time first.
-    fn until_votes(&self) -> Vec<Duration> {
+    pub(super) fn until_votes(&self) -> Vec<Duration> {
         let now = self.clock.now();
         self.voting.until_votes(now, |node| self.is_up(node))
     }
@@ -140,6 +154,11 @@ impl NodeSet {
     pub(crate) fn is_up(&self, node: usize) -> bool {
         let node = self.nodes.get(node);
         node.is_some_and(|node| node.state() == NodeState::Up)
+    }
+
+    /// How many nodes take commands.
+    pub(crate) fn up(&self) -> usize {
+        (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
     }
 
     /// Whether the first connection to `node` is being made.
@@ -158,8 +177,32 @@ impl NodeSet {
         self.voting.all_asked(asking, self.node_timeout).await;
     }
 
+    /// Tells the nodes of the ttl of one more handle, if none of the others has one as long.
+    pub(crate) fn tell_of(&self, ttl: Duration) {
+        if self.longest.raise(ttl) {
+            self.voting.recheck_all();
+        }
+    }
+
+    /// Waits until a quorum of nodes knows of leases as long as `ttl`, without which nothing is granted for that time:
+    /// for a node time-out at most, and only after a handle with a longer ttl was made.
+    pub(crate) async fn told_of(&self, ttl: Duration) {
+        if ttl <= self.config.max_lease || !self.config.guarded {
+            return;
+        }
+        let needed = self.terms.quorum.needed();
+        // Those that are down are not waited for.
+        let is_told = || self.longest.knowing(ttl) >= needed.min(self.up());
+        if !is_told() {
+            self.voting.news_until(self.node_timeout, is_told).await;
+        }
+    }
+
     /// Stores what an error of `node` says about the node itself.
     pub(crate) fn heard(&self, node: usize, error: &NodeError) {
+        let now = self.clock.now();
+        self.voting
+            .replies(node, |replies| replies.refused(error, now));
         // Only news: otherwise every caller would have the node asked again, and all other nodes about it.
         if error.kind() == NodeErrorKind::Foreign {
             self.voting.note_foreign(node, error);
@@ -168,12 +211,17 @@ impl NodeSet {
         }
     }
 
-    /// Stores and logs that a node refused a command.
+    /// Stores that `node` ran a command for a lock.
+    pub(crate) fn ran(&self, node: usize) {
+        self.voting.replies(node, Replies::ran);
+    }
+
+    /// Stores that a node refused a command, and logs it.
     pub(crate) fn refused(&self, node: usize, name: &'static str, error: &NodeError) {
         if error.kind() == NodeErrorKind::Foreign {
             self.heard(node, error);
         }
-        crate::trace::command_failed(self.name_of(node), name, error);
+        self.tell_refusal(node, name, error);
     }
 
     /// Logs that a node refused a command, if an operator has to repair that.
@@ -182,7 +230,7 @@ impl NodeSet {
             error.kind(),
             NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Foreign
         ) {
-            crate::trace::command_failed(self.name_of(node), name, error);
+            self.tell_refusal(node, name, error);
         }
     }
 
@@ -222,81 +270,56 @@ impl NodeSet {
         Some(Fence::new(token, keep))
     }
 
-    /// The fencing token of a lock, for the nodes.
-    pub(crate) const fn fence(&self, token: FencingToken) -> Fence {
-        Fence::new(token, self.counters_kept)
+    /// The fencing token of a lock with this ttl, for the nodes.
+    pub(crate) fn fence(&self, token: FencingToken, ttl: Duration) -> Fence {
+        Fence::new(token, self.counters_kept.max(ttl))
     }
 }
 
-/// Waiting until a quorum of nodes votes.
+/// Telling of what goes wrong: a line for each change, then counts.
 impl NodeSet {
-    /// How many nodes take commands.
-    pub(crate) fn up(&self) -> usize {
-        (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
+    /// A node refused a command that it should have run.
+    pub(crate) fn tell_refusal(&self, node: usize, command: &'static str, error: &NodeError) {
+        let trouble = Trouble::Refused(node, command, error.kind());
+        if self.repeats.is_first(trouble, error, self.clock.now()) {
+            crate::trace::command_failed(self.name_of(node), command, error, 1);
+        }
     }
 
-    /// Waits until a quorum of nodes votes, and all that were to be trusted or taken over are: for as long as
-    /// quarantines last, and otherwise until `end`, or for the connect time-out after a quarantine that is over or in
-    /// the midst of which too many nodes went down; and a moment longer for nodes that need not wait any more.
-    ///
-    /// # Errors
-    ///
-    /// [`NoQuorum`] if the time is over; where it `fails_fast`, also as soon as all nodes that are up have answered
-    /// and one is known to serve processes with another list.
-    pub(crate) async fn quorum_votes(
-        &self,
-        end: Instant,
-        fails_fast: bool,
-    ) -> Result<(), NoQuorum> {
-        let grace = ENDING + self.node_timeout;
-        let mut patience = Patience::until(end, fails_fast, self.connect_timeout, grace);
-        loop {
-            let news = self.voting.news();
-            // Before that it may not be known yet which configs ours has replaced.
-            if fails_fast
-                && self.voting.answered() >= self.up()
-                && self.voting.serves_others()
-                && let Some(error) = self.disagreement()
-            {
-                return Err(error);
+    /// The lock on `key` is left to its ttl.
+    pub(crate) fn left_to_expire(&self, key: &str, reason: &'static str) {
+        let trouble = Trouble::Left(reason);
+        if self.repeats.is_first(trouble, &key, self.clock.now()) {
+            crate::trace::left_to_expire(key, reason, 1);
+        }
+    }
+
+    /// A call for a lock found too few nodes.
+    pub(crate) fn quorum_missed(&self, error: &dyn Display) {
+        if (self.repeats).is_first(Trouble::NoQuorum, error, self.clock.now()) {
+            crate::trace::no_quorum(error, 1);
+        }
+    }
+
+    /// A call for a lock succeeded.
+    pub(crate) fn quorum_answered(&self) {
+        if let Some((refused, lasted)) = self.repeats.is_back(self.clock.now()) {
+            crate::trace::quorum_again(refused, lasted);
+        }
+    }
+
+    /// Tells how often what was told of before has happened since.
+    pub(crate) fn tell_repeats(&self) {
+        for count in self.repeats.due(self.clock.now()) {
+            let (text, times) = (&count.text, count.times);
+            match count.trouble {
+                Trouble::Refused(node, command, _) => {
+                    crate::trace::command_failed(self.name_of(node), command, text, times);
+                }
+                Trouble::Left(reason) => crate::trace::left_to_expire(text, reason, times),
+                Trouble::NoQuorum => crate::trace::no_quorum(text, times),
             }
-            let end = match patience.look(Instant::now(), self.sight()) {
-                Next::Done => return Ok(()),
-                Next::GiveUp => return Err(self.not_voting()),
-                Next::Wait(end) => end,
-            };
-            // No news tells of a node that goes down.
-            let look = Instant::now() + LOOK;
-            let _news = timeout_at(end.unwrap_or(look).min(look), news).await;
         }
-    }
-
-    /// What is known of the nodes now.
-    fn sight(&self) -> Sight {
-        let needed = self.terms.quorum.needed();
-        Sight {
-            votes: self.voting.voting() >= needed && !self.voting.is_blocked(),
-            pending: self.voting.is_pending(),
-            trusting: self.voting.is_trusting(),
-            recovers: !self.voting.serves_others() && self.quorum_in().is_some(),
-            is_up: self.until_votes().len() >= needed,
-        }
-    }
-
-    /// The error that names all nodes which do not vote.
-    fn not_voting(&self) -> NoQuorum {
-        let now = self.clock.now();
-        let untold = || NodeError::new(NodeErrorKind::TimedOut, "it did not say whether it votes");
-        let nodes = self.nodes.iter().enumerate();
-        let failures = nodes.filter_map(|(index, node)| {
-            let error = match (self.voting.show(index, now), node.state()) {
-                (VotingStatus::Voting, _) => return None,
-                (_, NodeState::Down(error) | NodeState::Refused(error)) => error,
-                _ => self.voting.explain(index, now).unwrap_or_else(untold),
-            };
-            Some((index, error))
-        });
-        self.no_quorum(failures.collect())
     }
 }
 
@@ -310,6 +333,7 @@ impl NodeSet {
     ) -> NodeEffect {
         match reply {
             Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }) => {
+                self.ran(node);
                 self.after_set(sent)
             }
             Ok(AcquireReply::Held(_)) => NodeEffect::Foreign { sent },
@@ -328,7 +352,10 @@ impl NodeSet {
         reply: &Result<ExtendReply, NodeError>,
     ) -> NodeEffect {
         match reply {
-            Ok(ExtendReply::Extended | ExtendReply::Refilled) => self.after_set(sent),
+            Ok(ExtendReply::Extended | ExtendReply::Refilled) => {
+                self.ran(node);
+                self.after_set(sent)
+            }
             Ok(ExtendReply::Quarantined) if mutant::is(Mutant::QuarantinedExtensionCounts) => {
                 self.after_set(sent)
             }
@@ -395,10 +422,7 @@ pub(crate) fn no_answer(limit: Duration) -> NodeError {
     )
 }
 
-/// How long nodes may take from the end of their quarantine to their vote: they are promoted together where none votes,
-/// which each is asked about once a second.
 /// How long after its start the callers of a manager wait for connections that are being made.
 const FIRST_CONNECTION: Duration = Duration::from_secs(1);
-const ENDING: Duration = Duration::from_secs(2);
 /// How often the connections are looked at while nodes are awaited.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::slice;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use super::super::sync::{Mutex, MutexGuard};
 use super::list::{Bounds, Call, Name, Refused, SentAway, WaitLists};
@@ -56,13 +57,15 @@ impl<H: Handover> Queue<H> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters the queue for all of `names`, of which each is there once.
+    /// Enters the queue for all of `names`, of which each is there once. A lock is handed over to this caller only if
+    /// it has this `ttl`.
     pub(crate) fn enter(
         self: &Arc<Self>,
         names: &[Name],
+        ttl: Duration,
         may_wait: bool,
     ) -> Result<Entered<H>, Refused<H::Note>> {
-        let number = self.lists().enter(names, may_wait)?;
+        let number = self.lists().enter(names, ttl, may_wait)?;
         Ok(match number {
             None => Entered::Turn(self.turn(names)),
             Some(_) => Entered::Seat(Seat {
@@ -95,10 +98,15 @@ impl<H: Handover> Queue<H> {
         changed
     }
 
-    /// Calls the first waiter for `name` alone with `handover`. Returns it if there is none, or if one that wants
-    /// several keys comes before and all of them are free.
-    pub(crate) fn hand_over(self: &Arc<Self>, name: &str, handover: H) -> Result<(), H> {
-        self.change(|lists, giving| lists.hand_over(name, handover, &mut giving.wakeups))
+    /// Calls the first waiter for `name` alone with `handover`, a lock of this `ttl`. Returns it if there is none, if
+    /// that wants another ttl, or if one that wants several keys comes before and all of them are free.
+    pub(crate) fn hand_over(
+        self: &Arc<Self>,
+        name: &str,
+        ttl: Duration,
+        handover: H,
+    ) -> Result<(), H> {
+        self.change(|lists, giving| lists.hand_over(name, ttl, handover, &mut giving.wakeups))
     }
 
     /// Ends the turns of these keys: each passes to the next waiter; if there is none, its entry goes.
@@ -241,9 +249,9 @@ impl From<&[Name]> for Names {
 }
 
 impl<H: Handover> Turn<H> {
-    /// Whether it is for one key, and a waiter would take the lock of that as it is.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        matches!(self.names.as_slice(), [name] if self.queue.lists().has_heir(name))
+    /// Whether it is for one key, and a waiter would take the lock of that, which has this `ttl`, as it is.
+    pub(crate) fn is_waited_for(&self, ttl: Duration) -> bool {
+        matches!(self.names.as_slice(), [name] if self.queue.lists().has_heir(name, ttl))
     }
 
     /// Sets the note for callers that do not wait.

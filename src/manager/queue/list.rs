@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use super::wakeups::Wakeups;
 
@@ -84,6 +85,8 @@ pub(super) enum State {
 pub(super) struct Waiter<T> {
     // The keys that it wants.
     pub(super) wants: Vec<Name>,
+    // The ttl of the locks that it takes as they are.
+    pub(super) ttl: Duration,
     // The one of them in whose list it is.
     name: Name,
     pub(super) call: Call<T>,
@@ -113,11 +116,12 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// Takes all of these keys, or else waits for the first that is in use. Returns the number of the waiter, or `None`
-    /// if the caller has the turn.
+    /// Takes all of these keys, or else waits for the first that is in use, or for its lock if that has this `ttl`.
+    /// Returns the number of the waiter, or `None` if the caller has the turn.
     pub(super) fn enter(
         &mut self,
         names: &[Name],
+        ttl: Duration,
         may_wait: bool,
     ) -> Result<Option<u64>, Refused<N>> {
         if self.closed {
@@ -144,6 +148,7 @@ impl<T, N: Clone> WaitLists<T, N> {
         self.waiting += 1;
         let waiter = Waiter {
             wants: names.to_vec(),
+            ttl,
             name: Name::clone(name),
             call: Call::Waiting(None),
             may_wait,

@@ -11,6 +11,7 @@
 
 use std::mem;
 use std::slice;
+use std::time::Duration;
 
 use super::list::{Call, Entry, Name, State, WaitLists};
 use super::wakeups::Wakeups;
@@ -224,16 +225,16 @@ impl<T, N: Clone> WaitLists<T, N> {
         call
     }
 
-    /// The waiter that takes the lock of a key as it is: the next, unless that wants several keys and they are free,
-    /// for which the lock must be released. Also those before it, which miss this key.
-    fn heir(&self, name: &str) -> Option<(u64, Vec<u64>)> {
+    /// The waiter that takes the lock of a key as it is: the next, unless that wants one of another ttl, or several
+    /// keys and they are free, for which the lock must be released. Also those before it, which miss this key.
+    fn heir(&self, name: &str, ttl: Duration) -> Option<(u64, Vec<u64>)> {
         let entry = self.entries.get(name)?;
         let mut missing = Vec::new();
         let next = entry.waiters.iter().copied();
         for number in next.take_while(|number| entry.comes_before_claim(*number)) {
             let waiter = self.waiters.get(&number)?;
             if waiter.wants.len() == 1 {
-                return Some((number, missing));
+                return (waiter.ttl == ttl).then_some((number, missing));
             }
             let mut others = waiter.wants.iter().filter(|other| ***other != *name);
             let has_its_turn = others.all(|other| self.is_free_for(number, other));
@@ -245,20 +246,21 @@ impl<T, N: Clone> WaitLists<T, N> {
         None
     }
 
-    /// Whether a waiter would take the lock of a key as it is.
-    pub(super) fn has_heir(&self, name: &str) -> bool {
-        self.heir(name).is_some()
+    /// Whether a waiter would take the lock of a key, which has this `ttl`, as it is.
+    pub(super) fn has_heir(&self, name: &str, ttl: Duration) -> bool {
+        self.heir(name, ttl).is_some()
     }
 
-    /// Calls the next waiter that takes the lock of a key as it is, or returns `handover`. Waiters before it, which
-    /// want several keys, miss this one.
+    /// Calls the next waiter that takes the lock of a key, which has this `ttl`, as it is, or returns `handover`.
+    /// Waiters before it, which want several keys, miss this one.
     pub(super) fn hand_over(
         &mut self,
         name: &str,
+        ttl: Duration,
         handover: T,
         wakeups: &mut Wakeups<N>,
     ) -> Result<(), T> {
-        let Some((heir, missing)) = self.heir(name) else {
+        let Some((heir, missing)) = self.heir(name, ttl) else {
             return Err(handover);
         };
         for number in missing {

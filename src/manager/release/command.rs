@@ -15,6 +15,9 @@ pub(crate) enum Command {
     EndClaim(EndClaim),
     /// A release together with a record, or with a note that there will be none.
     Complete(CompleteRequest),
+    /// The release of what a lost round for a run has set: the node forgets the grant, too, which it remembers for a
+    /// result that will not come. Unlike a completion it need not reach a quorum, and no config can stand against it.
+    Forget(CompleteRequest),
 }
 
 impl Command {
@@ -22,14 +25,14 @@ impl Command {
         match self {
             Self::Release(request) => &request.keys,
             Self::EndClaim(request) => &request.keys,
-            Self::Complete(request) => &request.release.keys,
+            Self::Complete(request) | Self::Forget(request) => &request.release.keys,
         }
     }
 
     /// Its name in the log.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
-            Self::Release(_) | Self::EndClaim(_) => "release",
+            Self::Release(_) | Self::EndClaim(_) | Self::Forget(_) => "release",
             Self::Complete(_) => "complete",
         }
     }
@@ -41,7 +44,7 @@ impl Command {
     pub(crate) const fn record(&self) -> Option<&Record> {
         match self {
             Self::Complete(request) => request.record.as_ref(),
-            Self::Release(_) | Self::EndClaim(_) => None,
+            Self::Release(_) | Self::EndClaim(_) | Self::Forget(_) => None,
         }
     }
 
@@ -65,7 +68,7 @@ impl Command {
                 let reply = node.end_claim(request.clone());
                 Box::pin(async move { reply.await.map(|()| ReleaseReply::NotOwner) })
             }
-            Self::Complete(request) => {
+            Self::Complete(request) | Self::Forget(request) => {
                 let reply = node.complete(request.clone());
                 Box::pin(async move {
                     reply.await.map(|reply| match reply {

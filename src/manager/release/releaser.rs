@@ -1,14 +1,15 @@
 //! [`Release`]: one lock being released, which is not forgotten when it is dropped.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::instruments;
 use crate::manager::error::release::ReleaseUnconfirmed;
 use crate::manager::lease::held::{HeldLease, PendingRelease};
 use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::release::command::Command;
 use crate::manager::release::settlement::Settlement;
 use crate::manager::shared::Shared;
-use crate::metrics;
 use crate::node::{EndClaim, ReleaseRequest};
 use crate::token::Owner;
 
@@ -21,16 +22,18 @@ pub(crate) struct Release(
 );
 
 impl Release {
-    /// `command` for `nodes`, where `free` other nodes are free already. It meets `obligation`.
+    /// `command` for `nodes`, which keep the lock for `ttl`, where `free` other nodes are free already. It meets
+    /// `obligation`.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         command: Command,
         nodes: &[usize],
         free: usize,
         obligation: Option<Obligation>,
+        ttl: Duration,
     ) -> Self {
         let owing = Owing::new(obligation, nodes.to_vec());
-        let mut settlement = Settlement::new(shared, command, nodes, owing);
+        let mut settlement = Settlement::new(shared, command, nodes, owing, ttl);
         settlement.confirmed = free;
         Self(Some(settlement))
     }
@@ -40,9 +43,11 @@ impl Release {
         shared: &Arc<Shared>,
         request: EndClaim,
         obligation: Option<Obligation>,
+        ttl: Duration,
     ) -> Self {
         let nodes: Vec<usize> = (0..shared.nodes.len()).collect();
-        Self::new(shared, Command::EndClaim(request), &nodes, 0, obligation)
+        let command = Command::EndClaim(request);
+        Self::new(shared, command, &nodes, 0, obligation, ttl)
     }
 
     /// The release of a lock that was held.
@@ -59,9 +64,9 @@ impl Release {
             }
             Owner::Lender(owner, claim) => {
                 // It is the lender's to release.
-                metrics::released(pending.left.lost.map_or("returned", |_| "lost"));
+                instruments::released(pending.left.lost.map_or("returned", |_| "lost"));
                 let request = EndClaim::new(lease.keys.clone(), owner, claim, true);
-                Self::of_claim(shared, request, pending.obligation)
+                Self::of_claim(shared, request, pending.obligation, lease.lease.ttl)
             }
         }
     }
@@ -79,7 +84,7 @@ impl Release {
         let left = pending.left;
         let nodes = [&*left.nodes, &*left.busy].concat();
         let owing = Owing::new(pending.obligation, nodes);
-        let mut settlement = Settlement::new(shared, command, &left.nodes, owing);
+        let mut settlement = Settlement::new(shared, command, &left.nodes, owing, lease.lease.ttl);
         // A node that is free already has no record yet.
         settlement.confirmed = if is_completion { 0 } else { left.free };
         settlement.waited_for = waited_for;

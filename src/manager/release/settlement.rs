@@ -8,6 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::clock::Clock as _;
+use crate::instruments;
 use crate::manager::error::release::ReleaseUnconfirmed;
 use crate::manager::lease::held::{HeldLease, Turn};
 use crate::manager::ledger::{Obligation, Owing};
@@ -16,7 +17,6 @@ use crate::manager::nodes::retry::{Missed, is_retryable, retry};
 use crate::manager::release::command::Command;
 use crate::manager::shared::{ROOM_FOR_RECORDS, Shared};
 use crate::manager::tasks::TaskTracker;
-use crate::metrics;
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
 use crate::node::{Node, NodeError, NodeFuture, ReleaseReply};
@@ -53,12 +53,14 @@ pub(crate) struct Settlement {
 }
 
 impl Settlement {
-    /// Prepares `command` for `nodes`, to free those of `owing`. Nothing is sent before a reply is awaited.
+    /// Prepares `command` for `nodes`, to free those of `owing` from a lock of this `ttl`. Nothing is sent before a
+    /// reply is awaited.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         command: Command,
         nodes: &[usize],
         owing: Owing,
+        ttl: Duration,
     ) -> Self {
         let sent = shared.clock.now();
         let lacking = command.record().map_or(0, |_| shared.nodes.len());
@@ -67,7 +69,7 @@ impl Settlement {
             shared: Arc::clone(shared),
             command,
             sent,
-            until: sent + shared.terms.ttl,
+            until: sent + ttl,
             lease: None,
             confirmed: 0,
             failed: Vec::new(),
@@ -124,7 +126,7 @@ impl Settlement {
     /// Counts the end of a lock that was held, once.
     fn count(&mut self, outcome: &'static str) {
         if let Some(was_lost) = self.was_lost.take() {
-            metrics::released(if was_lost { "lost" } else { outcome });
+            instruments::released(if was_lost { "lost" } else { outcome });
         }
     }
 
@@ -231,15 +233,16 @@ impl Settlement {
         if self.lacking.is_empty() || self.confirmed < self.needed() {
             let failed = take(&mut self.failed);
             let is_late = self.send_again(failed, self.until).await;
-            if let (true, Command::Release(request)) = (is_late, &self.command) {
-                let reason = match request.lent {
-                    false => "a node did not answer in time",
-                    true => "a borrower did not end, or a node did not answer, in time",
-                };
-                crate::trace::left_to_expire(
-                    &request.keys.first().show(self.shared.redact),
-                    reason,
-                );
+            let reason = match &self.command {
+                Command::Release(request) if request.lent => {
+                    Some("a borrower did not end, or a node did not answer, in time")
+                }
+                Command::Release(_) | Command::Forget(_) => Some("a node did not answer in time"),
+                Command::EndClaim(_) | Command::Complete(_) => None,
+            };
+            if let Some(reason) = reason.filter(|_| is_late) {
+                let key = self.command.keys().first().show(self.shared.redact);
+                self.shared.left_to_expire(&key, reason);
             }
         }
         if !self.lacking.is_empty() && self.confirmed >= self.needed() {

@@ -14,7 +14,7 @@ use crate::manager::nodes::node_set::NodeSet;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::node::{NodeError, VerifyReply, VerifyRequest};
-use crate::protocol::renewal::LeaseNodes;
+use crate::protocol::renewal::{LeaseNodes, Terms};
 use crate::token::{Claim, OwnerHash};
 
 /// A lock that a quorum of nodes keeps for its lender.
@@ -25,9 +25,11 @@ pub(crate) struct Verified {
     pub(crate) late: Fanout<Result<VerifyReply, NodeError>>,
 }
 
-/// Asks all nodes for the owner, until a quorum confirms it or none can, after the node time-out at the latest.
+/// Asks all nodes for the owner, until a quorum confirms it or none can, after the node time-out at the latest. The
+/// lock is followed under these `terms`.
 pub(crate) async fn verify(
     set: &NodeSet,
+    terms: Terms,
     keys: &NodeKeys,
     (owner, claim): (OwnerHash, Claim),
 ) -> Result<Verified, BorrowError> {
@@ -37,7 +39,7 @@ pub(crate) async fn verify(
     let sent = set.clock.now();
     let mut replies = set.send_all(|node| node.verify(request.clone()));
     replies.until(sleep(set.patience(sent)));
-    let mut nodes = LeaseNodes::following(set.terms, sent);
+    let mut nodes = LeaseNodes::following(terms, sent);
     let mut errors: Vec<(usize, NodeError)> = Vec::new();
     let (mut longest, mut is_claimed, mut is_enough) = (Duration::ZERO, false, false);
     while !is_enough && let Some((node, reply)) = replies.next().await {
@@ -53,7 +55,7 @@ pub(crate) async fn verify(
         }
         // Unless a node among them missed an extension and the others will give more time.
         let left = nodes.deadline().since(set.clock.now());
-        is_enough = nodes.taken() || (!left.is_zero() && left >= longest.min(set.terms.ttl) / 2);
+        is_enough = nodes.taken() || (!left.is_zero() && left >= longest.min(terms.ttl) / 2);
     }
     if !is_enough {
         let late = replies.abandon().into_iter();

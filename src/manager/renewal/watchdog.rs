@@ -94,7 +94,7 @@ fn renewal(set: &NodeSet, held: &HeldLease, token: OwnerToken) -> ExtendRequest 
     let lease = &held.lease;
     ExtendRequest::new(held.keys.clone(), token, lease.ttl, true)
         .under(Some(Arc::clone(&set.config)))
-        .fenced(lease.fence.map(|token| set.fence(token)))
+        .fenced(lease.fence.map(|token| set.fence(token, lease.ttl)))
 }
 
 /// One lock in a batch.

@@ -9,7 +9,8 @@ use std::time::Duration;
 /// `max_time` from the moment the nodes granted it, the lock is really released, so that other processes get
 /// their turn; if any of them was waiting, the key has a cooldown of a few round trips in this process.
 ///
-/// Each holder has its own [`LockGuard`](crate::LockGuard), its own [`max_hold`](crate::LockManagerBuilder::max_hold)
+/// It passes only to a caller that wants the same ttl ([`with_ttl`](crate::LockManager::with_ttl)). Each holder has its
+/// own [`LockGuard`](crate::LockGuard), its own [`max_hold`](crate::LockManagerBuilder::max_hold)
 /// and its own loss; the handles of the holder before say *lost* from the moment of the pass.
 ///
 /// # What is excluded, and what is not

@@ -1,15 +1,15 @@
 //! The settings of a manager, checked.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::manager::error::config::ConfigError;
 use crate::manager::queue::Bounds;
+use crate::manager::settings::checks::{MAX_TTL, MIN_TTL, check_range, ensure};
 use crate::manager::settings::fencing::{Fencing, usual};
 use crate::manager::settings::hand_off::HandOff;
 use crate::manager::settings::restart_guard::RestartGuard;
-use crate::mutant::{self, Mutant};
+use crate::manager::settings::times::{checked_max_hold, checked_ttl, retry_after, whole_millis};
 use crate::namespace::Namespace;
 use crate::node::{ClusterConfig, Node};
 use crate::protocol::quarantine::latest_vote;
@@ -34,6 +34,7 @@ pub(crate) struct Settings {
     pub(crate) fencing: Fencing,
     pub(crate) guard: RestartGuard,
     pub(crate) bootstrap: bool,
+    pub(crate) start_on_quorum: bool,
     pub(crate) redact_keys: bool,
     pub(crate) connect_timeout: Duration,
 }
@@ -55,6 +56,7 @@ impl Default for Settings {
             fencing: Fencing::default(),
             guard: RestartGuard::default(),
             bootstrap: false,
+            start_on_quorum: false,
             redact_keys: false,
             connect_timeout: Duration::from_secs(5),
         }
@@ -110,10 +112,11 @@ impl Settings {
     pub(crate) fn check(&self, nodes: usize) -> Result<Options, ConfigError> {
         let namespace = Namespace::new(&self.namespace)
             .map_err(|error| ConfigError::of("namespace", error.to_string()))?;
-        // The nodes count whole milliseconds; the deadline must not be later than theirs.
-        let ttl = Duration::from_millis(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX));
-        check_range("ttl", ttl, MIN_TTL..=MAX_TTL)?;
-        let max_ttl = self.longest(ttl)?;
+        // First of all: without a usable ttl nothing can be said of the others.
+        check_range("ttl", whole_millis(self.ttl), MIN_TTL..=MAX_TTL)?;
+        let max_ttl = whole_millis(self.max_ttl);
+        check_range("max_ttl", max_ttl, MIN_TTL..=MAX_TTL)?;
+        let ttl = checked_ttl(self.ttl, max_ttl)?;
         let node_timeout = self.node_timeout.unwrap_or_else(|| {
             (ttl / 100)
                 .clamp(MIN_NODE_TIMEOUT, MAX_NODE_TIMEOUT)
@@ -133,11 +136,17 @@ impl Settings {
             )
         })?;
         let max_hold = self.max_hold.unwrap_or_else(|| DEFAULT_MAX_HOLD.max(ttl));
-        check_range("max_hold", max_hold, ttl..=Duration::MAX)?;
+        let max_hold = checked_max_hold(max_hold, ttl)?;
         check_range(
             "connect_timeout",
             self.connect_timeout,
             MILLISECOND..=MAX_TTL,
+        )?;
+        let guarded = self.guard.max_clock_skew.is_some();
+        ensure(
+            guarded || !self.start_on_quorum,
+            "start_on_quorum",
+            || "start_on_quorum needs the restart guard: without it no node tells whether all of them have accepted the list",
         )?;
         Ok(Options {
             namespace,
@@ -145,7 +154,7 @@ impl Settings {
                 quorum: quorum(nodes, self.masked)?,
                 ttl,
                 drift,
-                retry: node_timeout.max(ttl / 30),
+                retry: retry_after(node_timeout, ttl),
                 max_hold,
             },
             max_ttl,
@@ -160,20 +169,6 @@ impl Settings {
             connect_timeout: self.connect_timeout,
             masked: self.masked,
         })
-    }
-
-    /// The longest ttl of any process, in whole milliseconds as well.
-    fn longest(&self, ttl: Duration) -> Result<Duration, ConfigError> {
-        let millis = u64::try_from(self.max_ttl.as_millis()).unwrap_or(u64::MAX);
-        let longest = Duration::from_millis(millis);
-        check_range("max_ttl", longest, MIN_TTL..=MAX_TTL)?;
-        let is_agreed = ttl <= longest || mutant::is(Mutant::TtlBeyondAgreed);
-        ensure(is_agreed, "ttl", || {
-            format!(
-                "ttl is {ttl:?}, and max_ttl, the longest that any process uses with these nodes, is {longest:?}; use a shorter ttl, or raise max_ttl in all processes as the members of the nodes are changed"
-            )
-        })?;
-        Ok(longest)
     }
 
     fn bounds(&self) -> Result<Bounds, ConfigError> {
@@ -251,35 +246,7 @@ fn quorum(nodes: usize, masked: usize) -> Result<Quorum, ConfigError> {
     })
 }
 
-/// The error in the setting `field`, unless `holds`.
-fn ensure<T: Into<String>>(
-    holds: bool,
-    field: &str,
-    text: impl FnOnce() -> T,
-) -> Result<(), ConfigError> {
-    if holds {
-        return Ok(());
-    }
-    Err(ConfigError::of(field, text()))
-}
-
-fn check_range(
-    name: &str,
-    value: Duration,
-    range: RangeInclusive<Duration>,
-) -> Result<(), ConfigError> {
-    let (least, most) = range.into_inner();
-    ensure(value >= least, name, || {
-        format!("{name} is {value:?}; it must be at least {least:?}")
-    })?;
-    ensure(value <= most, name, || {
-        format!("{name} is {value:?}; it must be at most {most:?}")
-    })
-}
-
 const MILLISECOND: Duration = Duration::from_millis(1);
-const MIN_TTL: Duration = Duration::from_millis(10);
-const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);
 const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
 const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(60);

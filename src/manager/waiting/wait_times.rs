@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::metrics;
+use crate::instruments;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
 
@@ -33,7 +33,7 @@ impl Waiters {
         list.waiters.insert(at, key.clone());
         drop(list);
         if in_queue {
-            metrics::waiting_more();
+            instruments::waiting_more();
         }
         Waiter {
             waiters: self.clone(),
@@ -68,7 +68,7 @@ impl Drop for Waiter {
         // Outside the mutex.
         drop(gone);
         if self.in_queue {
-            metrics::waiting_less();
+            instruments::waiting_less();
         }
     }
 }

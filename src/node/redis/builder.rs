@@ -1,8 +1,10 @@
 //! [`RedisNodeBuilder`]: the settings of a Redis node.
 
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use crate::node::redis::credentials::{Credentials, Source};
 use crate::node::redis::error::NodeUrlError;
 use crate::node::redis::info::Allowed;
 use crate::node::redis::node::RedisNode;
@@ -25,6 +27,7 @@ const MOST_CONNECTIONS: usize = 32;
 pub struct RedisNodeBuilder {
     place: Place,
     access: Access,
+    credentials: Option<Source>,
     name: Option<String>,
     connect_timeout: Duration,
     certificates: Certificates,
@@ -47,6 +50,7 @@ impl RedisNodeBuilder {
         Self {
             place,
             access: Access::default(),
+            credentials: None,
             name: None,
             connect_timeout: CONNECT_TIMEOUT,
             certificates: Certificates::default(),
@@ -80,6 +84,49 @@ impl RedisNodeBuilder {
     /// The password on the server, in place of the one in the URL. It is taken as it is, without percent-encoding.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.access.password = Some(password.into());
+        self
+    }
+
+    /// Where user and password come from, if they change: tokens of a cloud's identity service, or passwords that are
+    /// rotated. In place of [`user`](Self::user), [`password`](Self::password) and those in the URL.
+    ///
+    /// `source` is called before each connection to the server is made, of which a node has one for commands (or
+    /// [more](Self::connections)) and one for notices; and on each of them again when three quarters of the time are
+    /// over for which the credentials are [valid](Credentials::valid_for). Then the running connection authenticates
+    /// anew (`AUTH`); nothing that is under way notices. If that fails, the connection goes on as it was, the log has a
+    /// warning, and it is tried again until it works. Keep what is expensive to make in the callback, and let it return
+    /// within 10 s.
+    ///
+    /// Sentinels are asked with the credentials in their own URLs. The guide says why it is not a pool of connections
+    /// that is taken: `docs::managed_redis`, "Credentials that change".
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Error;
+    /// use std::time::Duration;
+    /// use tower_redlock::node::redis::{Credentials, RedisNode};
+    ///
+    /// /// Signs a token that is valid for fifteen minutes.
+    /// async fn token() -> Result<String, Error> {
+    ///     Ok("token".to_owned())
+    /// }
+    ///
+    /// let credentials = || async {
+    ///     let credentials = Credentials::password(token().await?).user("locks");
+    ///     Ok::<_, Error>(credentials.valid_for(Duration::from_secs(900)))
+    /// };
+    /// let node = RedisNode::builder("redis://10.0.0.1").credentials(credentials).build()?;
+    /// # let _ = node;
+    /// # Ok::<(), tower_redlock::node::redis::NodeUrlError>(())
+    /// ```
+    pub fn credentials<F, Fut, E>(mut self, source: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.credentials = Some(Source::new(source));
         self
     }
 
@@ -267,6 +314,9 @@ impl RedisNodeBuilder {
                 target::target(urls, master, within, access, certificates)?
             }
         };
+        if let Some(source) = self.credentials {
+            target.rotation.begin(source);
+        }
         // Replicas that must acknowledge are expected, and without replicas Sentinels have no server to promote.
         let watched = matches!(self.place, Place::Sentinels { .. });
         let allowed = Allowed {

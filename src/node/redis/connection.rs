@@ -116,6 +116,11 @@ impl Connection {
         &self.seen.info
     }
 
+    /// What carries the commands.
+    pub(super) const fn multiplexed(&self) -> &Multiplexed {
+        &self.multiplexed
+    }
+
     /// The signals; shared, so that they can be used while the connection itself is borrowed.
     pub(super) fn signals(&self) -> &Arc<Signals> {
         &self.signals

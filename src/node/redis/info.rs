@@ -24,6 +24,13 @@ pub(super) struct Info {
     replicas: Vec<String>,
 }
 
+/// The server's time in its reply to `INFO`, in microseconds since 1970.
+pub(super) fn server_time(text: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    let time = lines.find_map(|line| line.strip_prefix("server_time_usec:"))?;
+    time.trim().parse().ok()
+}
+
 /// Settings of a server that can lose locks, and that are tolerated because the operator says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Allowed {

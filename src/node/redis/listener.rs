@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use redis::{ErrorKind, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::node::NodeState;
 use crate::node::redis::connect::open;
 use crate::node::redis::connect_failure::{ConnectFailure, random};
 use crate::node::redis::error::{is_not_ready, server_text};
+use crate::node::redis::renewal::keep_valid;
 use crate::node::redis::shared::Shared;
 use crate::node::redis::subscriptions::{Batch, Subscriptions};
 use crate::node::redis::supervisor::NEW_BACKOFF;
@@ -50,14 +51,19 @@ async fn serve(shared: &Shared) {
             // The listeners have left while the node was down.
             continue;
         }
-        let end = match timeout(shared.connect_timeout, connect(shared)).await {
-            Ok(Ok((mut connection, mut lost))) => {
+        let end = match attempt(shared).await {
+            Some((mut connection, mut lost, again)) => {
                 let mut well = || backoff = NEW_BACKOFF;
-                let end = bring(subscriptions, &mut connection, &mut lost, &mut well).await;
+                let authenticated = connection.clone();
+                let end = tokio::select! {
+                    biased;
+                    end = bring(subscriptions, &mut connection, &mut lost, &mut well) => end,
+                    never = keep_valid(shared, &authenticated, again) => match never {},
+                };
                 subscriptions.lost();
                 end
             }
-            Ok(Err(_)) | Err(_) => End::Lost,
+            None => End::Lost,
         };
         let pause = match end {
             End::Lost => backoff.next(random()),
@@ -71,6 +77,14 @@ async fn serve(shared: &Shared) {
         };
         sleep(pause).await;
     }
+}
+
+/// Connects once. Returns when to authenticate again, too.
+async fn attempt(shared: &Shared) -> Option<(Multiplexed, watch::Receiver<()>, Option<Instant>)> {
+    let again = shared.credentials().await.ok()?;
+    let made = timeout(shared.connect_timeout, connect(shared)).await;
+    let (connection, lost) = made.ok()?.ok()?;
+    Some((connection, lost, again))
 }
 
 async fn connect(shared: &Shared) -> Result<(Multiplexed, watch::Receiver<()>), ConnectFailure> {
@@ -182,7 +196,6 @@ mod tests {
 
     use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-    use tokio::time::Instant;
 
     use super::*;
     use crate::lock_key::LockKey;

@@ -10,9 +10,10 @@ use crate::mutant::{self, Mutant};
 use crate::node::redis::connect_failure::ConnectFailure;
 use crate::node::redis::connection::{Connection, Seen};
 use crate::node::redis::error::is_not_ready;
-use crate::node::redis::info::Info;
+use crate::node::redis::info::{self, Info};
 use crate::node::redis::replicas::Replicas;
 use crate::node::redis::shared::Shared;
+use crate::node::redis::skew::Reading;
 use crate::node::redis::target::Way;
 use crate::node::redis::{commands, scripts};
 use crate::node::{NodeContext, NodeErrorKind};
@@ -72,6 +73,7 @@ impl<'a> Looks<'a> {
             Err(error) => return Err(self.shared.failure(&error, "run `INFO`")),
         };
         let info: String = redis::from_redis_value(info).unwrap_or_default();
+        self.compare_clocks(&info, asked, connection.info().run_id());
         let (info, before) = (Info::parse(&info), connection.info());
         self.shared.judge(&info)?;
         if !info.is_still(&before.identity()) {
@@ -83,6 +85,30 @@ impl<'a> Looks<'a> {
             self.evictions(&connection).await?;
         }
         Ok(Some(connection))
+    }
+
+    /// Shows how far the server's clock is from ours, and tells if it was set.
+    fn compare_clocks(&self, info: &str, asked: Moment, run_id: &str) {
+        // Servers that hide their time are as good as others.
+        let Some(server) = info::server_time(info) else {
+            return;
+        };
+        let clock = &self.context.clock;
+        let reading = Reading {
+            run_id,
+            server,
+            ours: clock.unix_micros(),
+            asked,
+            answered: clock.now(),
+        };
+        let Some(found) = self.shared.skew.found(&reading) else {
+            return;
+        };
+        let name = &self.shared.name;
+        crate::instruments::clock_skew(name, found.ahead);
+        if let Some(step) = found.step {
+            crate::trace::clock_set(name, step, found.ahead);
+        }
     }
 
     /// Whether the server replies at all; the reply itself does not matter.

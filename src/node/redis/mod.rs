@@ -77,6 +77,7 @@ mod connect;
 mod connect_failure;
 mod connection;
 mod connections;
+mod credentials;
 mod error;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
@@ -87,12 +88,14 @@ mod node;
 #[cfg(any(test, tower_redlock_simulation))]
 mod patches;
 mod question;
+mod renewal;
 mod replicas;
 mod replies;
 mod script;
 mod scripts;
 mod sentinel;
 mod shared;
+mod skew;
 mod subscriptions;
 mod supervisor;
 mod target;
@@ -100,6 +103,8 @@ mod transport;
 mod url;
 
 pub use self::builder::RedisNodeBuilder;
+pub use self::credentials::Credentials;
+pub(crate) use self::credentials::Source as CredentialsSource;
 pub use self::error::NodeUrlError;
 #[cfg(fuzzing)]
 #[doc(hidden)]

@@ -9,6 +9,7 @@ use redis::{Cmd, Value};
 use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKey;
 use crate::node::redis::connection::Connection;
+use crate::node::redis::credentials::Source as CredentialsSource;
 use crate::node::redis::script::Script;
 use crate::node::redis::sentinel::Sentinels;
 use crate::node::redis::shared::Shared;
@@ -202,6 +203,11 @@ impl RedisNode {
             let cmd = cmd(&connection);
             read(&commands::run(&mut connection, script, &cmd).await?)
         })
+    }
+
+    /// Sets where its credentials come from, unless it has a callback of its own. Before it is started.
+    pub(crate) fn credentials_from(&self, source: CredentialsSource) {
+        self.handle.shared.target.rotation.begin(source);
     }
 
     /// Where the node is, the same for two URLs of one address; without credentials.

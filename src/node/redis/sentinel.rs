@@ -17,6 +17,7 @@ use crate::mutant::{self, Mutant};
 use crate::node::redis::confirmation::{Address, Confirmation, Place};
 use crate::node::redis::connect_failure::{ConnectFailure, random};
 use crate::node::redis::connection::Connection;
+use crate::node::redis::credentials::Rotation;
 use crate::node::redis::error::unavailable;
 use crate::node::redis::info::Info;
 use crate::node::redis::transport::{self, Multiplexed};
@@ -37,6 +38,8 @@ pub(super) struct Sentinels {
     /// Each with its address.
     pub(super) sentinels: Vec<(String, Client)>,
     pub(super) settings: RedisConnectionInfo,
+    /// Credentials for the server that change.
+    pub(super) rotation: Arc<Rotation>,
     pub(super) tls: bool,
     pub(super) certificates: Certificates,
     /// How long a statement counts, from when the Sentinel was asked.
@@ -125,6 +128,7 @@ impl Sentinels {
                 .set_tcp_settings(TcpSettings::default().set_nodelay(true));
             client(info, self.tls, &self.certificates).ok()
         });
+        let made = made.map(|client| self.rotation.apply(client));
         made.ok_or_else(|| {
             ConnectFailure::down("a Sentinel told an address of the master that cannot be used")
         })

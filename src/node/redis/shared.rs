@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redis::RedisError;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::node::redis::connect_failure::ConnectFailure;
 use crate::node::redis::connection::Connection;
@@ -13,6 +14,7 @@ use crate::node::redis::connections::{Connections, closed};
 use crate::node::redis::info::Allowed;
 use crate::node::redis::replicas::Replicas;
 use crate::node::redis::sentinel::Route;
+use crate::node::redis::skew::Skew;
 use crate::node::redis::subscriptions::Subscriptions;
 use crate::node::redis::target::{Target, Way};
 use crate::node::redis::{connect_failure, error};
@@ -32,6 +34,8 @@ pub(super) struct Shared {
     pub(super) allowed: Allowed,
     /// The connections that carry commands.
     pub(super) connections: Connections,
+    /// Of the server's clock.
+    pub(super) skew: Skew,
     closing: watch::Sender<bool>,
     started: AtomicBool,
 }
@@ -52,6 +56,7 @@ impl Shared {
             allowed,
             subscriptions: Arc::default(),
             connections: Connections::new(connections),
+            skew: Skew::default(),
             closing: watch::Sender::new(false),
             started: AtomicBool::new(false),
         }
@@ -148,19 +153,34 @@ impl Shared {
 
     /// The failure for an error of the attempt to `act`.
     pub(super) fn failure(&self, error: &RedisError, act: &str) -> ConnectFailure {
-        connect_failure::failure(&self.target.secrets, error, act)
+        connect_failure::failure(&self.secrets(), error, act)
     }
 
     /// A text fit for logs: without tokens and passwords.
     pub(super) fn clean(&self, text: &str) -> String {
-        error::clean(text, &self.target.secrets)
+        error::clean(text, &self.secrets())
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        let mut secrets = self.target.secrets.clone();
+        secrets.extend(self.target.rotation.secrets());
+        secrets
+    }
+
+    /// Asks for credentials, if they change, before a connection is made. Returns when to ask again.
+    pub(super) async fn credentials(&self) -> Result<Option<Instant>, ConnectFailure> {
+        let fresh = self.target.rotation.ask().await.map_err(|reason| {
+            let reason = self.clean(&reason);
+            ConnectFailure::down(format!("no credentials: {reason}"))
+        })?;
+        Ok(fresh.and_then(|(_, again)| again))
     }
 
     /// How to get to the server, and what is known of it before it is asked.
     pub(super) async fn route(&self) -> Result<Route, ConnectFailure> {
         match &self.target.way {
             Way::Direct(client) => Ok(Route {
-                client: client.clone(),
+                client: self.target.rotation.apply(client.clone()),
                 place: None,
             }),
             Way::Sentinels(sentinels) => sentinels.master(self.connect_timeout).await,

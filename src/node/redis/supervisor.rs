@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::node::redis::connect::connect;
+use crate::node::redis::connect::{Former, connect};
 use crate::node::redis::connect_failure::{ConnectFailure, random};
 use crate::node::redis::connection::Connection;
 use crate::node::redis::error::unavailable;
 use crate::node::redis::look::{LOOK, Looks};
+use crate::node::redis::renewal::keep_valid;
 use crate::node::redis::sentinel::Sentinels;
 use crate::node::redis::shared::Shared;
 use crate::node::{NodeContext, NodeState};
@@ -51,22 +52,21 @@ async fn serve(shared: &Shared, index: usize, context: &NodeContext) {
     let looks = Looks::new(shared, context);
     loop {
         let mut settled = false;
-        let attempt = connect(shared, index, context, &looks, &mut former);
-        let failure = match timeout(shared.connect_timeout, attempt).await {
-            Ok(Ok((connection, lost))) => {
+        let failure = match attempt(shared, index, context, &looks, &mut former).await {
+            Ok((connection, lost, again)) => {
                 let since = context.clock.now();
-                let failure = keep_up(shared, index, &connection, lost, &looks).await;
+                let failure = tokio::select! {
+                    biased;
+                    failure = keep_up(shared, index, &connection, lost, &looks) => failure,
+                    never = keep_valid(shared, connection.multiplexed(), again) => match never {},
+                };
                 settled = context.clock.now().since(since) >= HEALTHY;
                 if settled {
                     backoff = NEW_BACKOFF;
                 }
                 failure
             }
-            Ok(Err(failure)) => failure,
-            Err(_) => {
-                let limit = shared.connect_timeout;
-                ConnectFailure::down(format!("no connection within {limit:?}"))
-            }
+            Err(failure) => failure,
         };
         if matches!(failure, ConnectFailure::Changed | ConnectFailure::Promoted) {
             shared.connections.warn_others(index);
@@ -92,6 +92,28 @@ async fn serve(shared: &Shared, index: usize, context: &NodeContext) {
         };
         shared.publish(index, state, None);
         sleep(pause).await;
+    }
+}
+
+/// Connects once. Returns when to authenticate again, too.
+async fn attempt(
+    shared: &Shared,
+    index: usize,
+    context: &NodeContext,
+    looks: &Looks<'_>,
+    former: &mut Option<Former>,
+) -> Result<(Connection, watch::Receiver<()>, Option<Instant>), ConnectFailure> {
+    // Apart from the time limit of the attempt: credentials may come from far away.
+    let again = shared.credentials().await?;
+    let attempt = connect(shared, index, context, looks, former);
+    match timeout(shared.connect_timeout, attempt).await {
+        Ok(Ok((connection, lost))) => Ok((connection, lost, again)),
+        Ok(Err(failure)) => Err(failure),
+        Err(_) => {
+            let limit = shared.connect_timeout;
+            let text = format!("no connection within {limit:?}");
+            Err(ConnectFailure::down(text))
+        }
     }
 }
 

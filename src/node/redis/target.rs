@@ -1,6 +1,6 @@
 //! Where a node is and how to get there: one address, or the master that Sentinels name.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
@@ -8,6 +8,7 @@ use redis::{Client, ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 use tokio::sync::watch;
 
 use crate::node::redis::confirmation::Confirmation;
+use crate::node::redis::credentials::Rotation;
 use crate::node::redis::error::NodeUrlError;
 use crate::node::redis::sentinel::Sentinels;
 use crate::node::redis::url::{Access, Certificates, address_of, client, read};
@@ -20,6 +21,10 @@ pub(super) struct Target {
     pub(super) name: String,
     /// What must not be seen in any text.
     pub(super) secrets: Vec<String>,
+    /// The user for credentials without one, if any.
+    pub(super) user: Option<String>,
+    /// Credentials that change.
+    pub(super) rotation: Arc<Rotation>,
     pub(super) way: Way,
 }
 
@@ -57,6 +62,7 @@ impl Target {
         };
         let password = settings.password().filter(|password| !password.is_empty());
         let secrets = password.map(str::to_owned).into_iter().collect();
+        let user = settings.username().map(str::to_owned);
         let info = info
             // Only RESP3 tells of a lost connection without traffic.
             .set_redis_settings(
@@ -69,6 +75,8 @@ impl Target {
             address,
             name,
             secrets,
+            user,
+            rotation: Arc::default(),
             way: Way::Direct(client(info, tls, certificates)?),
         })
     }
@@ -125,6 +133,7 @@ pub(super) fn target(
     }
     let mut addresses: Vec<&str> = sentinels.iter().map(|(address, _)| &**address).collect();
     addresses.sort_unstable();
+    let rotation: Arc<Rotation> = Arc::default();
     let settings = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP3)
         .set_skip_set_lib_name();
@@ -136,7 +145,10 @@ pub(super) fn target(
             .into_iter()
             .filter(|secret| !secret.is_empty())
             .collect(),
+        user: access.user.clone(),
+        rotation: Arc::clone(&rotation),
         way: Way::Sentinels(Sentinels {
+            rotation,
             master: master.to_owned(),
             confirmation: watch::Sender::new(Confirmation::new(sentinels.len())),
             sentinels,

@@ -167,6 +167,7 @@ impl Work<'_> {
                         wait,
                         hold,
                         drops,
+                        ttl: None,
                     },
                 );
             }
@@ -205,6 +206,7 @@ impl Work<'_> {
                 wait,
                 hold,
                 drops,
+                ttl: None,
             },
         );
         // Some ask again and again: they are the first to find what a node has forgotten.
@@ -219,6 +221,7 @@ impl Work<'_> {
                     wait,
                     hold,
                     drops,
+                    ttl: None,
                 };
                 self.push(at + again * gap, other, action);
             }

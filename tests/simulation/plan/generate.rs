@@ -3,7 +3,7 @@
 use super::episodes::Kind;
 use super::rolls::Rolls;
 use super::settings::{Shape, shape};
-use super::{Call, Class, Episode, Plan};
+use super::{Action, Call, Class, Episode, Plan};
 use crate::world::Fault;
 
 /// When faults may begin: by then the first processes have connected, and their word that no lock is held counts no
@@ -21,6 +21,7 @@ impl Plan {
         let keys = Rolls::new(seed, "keys").weighted(&[(4, 1), (4, 2), (2, 3)]);
         let mut calls: Vec<Call> = super::calls::calls(seed, &shape, keys);
         calls.extend(super::rushes::rushes(seed, &shape, keys, &episodes));
+        ttls(seed, &shape, &mut calls);
         calls.sort_by_key(|call| call.at);
         Self {
             seed,
@@ -31,6 +32,29 @@ impl Plan {
             calls,
             keys,
             length,
+        }
+    }
+}
+
+/// Has some calls acquire with a ttl of their own, in every third plan: often one that is longer than any that the
+/// process had before, so that the nodes learn of it then.
+fn ttls(seed: u64, shape: &Shape, calls: &mut [Call]) {
+    let mut rolls = Rolls::new(seed, "ttls");
+    if !rolls.percent(33) {
+        return;
+    }
+    let share = rolls.pick(&[5, 30, 60]);
+    let longest = rolls.pick(&[30, 70, 100]);
+    for call in calls {
+        let Action::Lock { ttl, .. } = &mut call.action else {
+            continue;
+        };
+        if rolls.percent(share) {
+            let most = shape.places[call.place as usize].settings(0).max_ttl;
+            *ttl = Some(match rolls.percent(longest) {
+                true => most,
+                false => rolls.pick(&[300, 700]),
+            });
         }
     }
 }

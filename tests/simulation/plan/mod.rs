@@ -163,6 +163,9 @@ pub(crate) enum Action {
         wait: u64,
         hold: u64,
         drops: bool,
+        /// By a handle with a ttl of its own, if the process may have one as long.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ttl: Option<u64>,
     },
     /// The same in a scope, inside which some keys are acquired once more for some time.
     Nested {

@@ -74,6 +74,7 @@ fn rush(
             wait,
             hold,
             drops: rolls.percent(20),
+            ttl: None,
         };
         calls.push(Call {
             at: at.clamp(50, shape.length - 200),

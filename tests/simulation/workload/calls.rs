@@ -140,7 +140,12 @@ impl Here {
                 wait,
                 hold,
                 drops,
-            } => self.lock(keys, *wait, *hold, *drops).await,
+                ttl,
+            } => {
+                let own = ttl.and_then(|ttl| self.with_ttl(ttl));
+                let here = own.as_ref().unwrap_or(self);
+                here.lock(keys, *wait, *hold, *drops).await;
+            }
             Action::Nested {
                 keys,
                 inner,
@@ -287,6 +292,19 @@ impl Here {
             free,
             bound,
         });
+    }
+
+    /// The same place with a handle of its own ttl, unless the process may not have one as long.
+    fn with_ttl(&self, ttl: u64) -> Option<Self> {
+        let locks = self.shop.locks.with_ttl(ms(ttl)).ok()?;
+        Some(Self {
+            scene: Arc::clone(&self.scene),
+            shop: Shop {
+                locks,
+                ..self.shop.clone()
+            },
+            ..*self
+        })
     }
 
     async fn lock(&self, keys: &[u32], wait: u64, hold: u64, drops: bool) {

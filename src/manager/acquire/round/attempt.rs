@@ -24,7 +24,8 @@ use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{
-    AcquireReply, AcquireRequest, NodeError, NodeErrorKind, RecallRequest, ReleaseRequest,
+    AcquireReply, AcquireRequest, CompleteRequest, NodeError, NodeErrorKind, RecallRequest,
+    ReleaseRequest,
 };
 use crate::protocol::renewal::{LeaseNodes, Terms};
 use crate::protocol::round::{Round, Verdict, Vote};
@@ -54,6 +55,7 @@ pub(crate) struct Attempt {
     pub(crate) shared: Arc<Shared>,
     pub(crate) keys: NodeKeys,
     pub(crate) purpose: Purpose,
+    pub(crate) terms: Terms,
     pub(crate) token: OwnerToken,
     pub(crate) fence: Option<FencingToken>,
     pub(crate) sent: Moment,
@@ -73,7 +75,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Prepares a round for `keys`. Nothing is sent before [`decide`](Self::decide) is polled.
+    /// Prepares a round for `keys`, under these `terms`. Nothing is sent before [`decide`](Self::decide) is polled.
     ///
     /// # Errors
     ///
@@ -83,21 +85,22 @@ impl Attempt {
         shared: &Arc<Shared>,
         keys: &NodeKeys,
         purpose: Purpose,
+        terms: Terms,
     ) -> Result<Self, AcquireError> {
         if let Some(error) = shared.disagreement() {
             return Err(AcquireError::NoQuorum(error));
         }
         let token = token().map_err(AcquireError::NoEntropy)?;
-        let obligation = shared.ledger.begin();
+        let obligation = shared.ledger.begin(terms.ttl);
         let obligation = obligation.ok_or(AcquireError::ShuttingDown(ShuttingDown))?;
         let keep_fence = match purpose {
-            Purpose::Lock => shared.fencing,
+            Purpose::Lock => shared.fencing.map(|keep| keep.max(terms.ttl)),
             // A record needs its ballot also where fencing is off. Its counter need not live as long: the mark, which
             // stands in for it, is above the ballots of all records.
-            Purpose::Idempotent { .. } => Some(shared.counters_kept),
+            Purpose::Idempotent { .. } => Some(shared.counters_kept.max(terms.ttl)),
         };
         let bare = !shared.config.guarded && mutant::is(Mutant::UnguardedAgreesToNothing);
-        let request = AcquireRequest::new(keys.clone(), token, shared.terms.ttl)
+        let request = AcquireRequest::new(keys.clone(), token, terms.ttl)
             .under((!bare).then(|| Arc::clone(&shared.config)))
             .fenced(keep_fence.and_then(|keep| shared.proposal(keep)));
         // Before anything can leave: validity counts from here, for every node.
@@ -105,7 +108,8 @@ impl Attempt {
         let fanout = shared.send_all(|node| match purpose {
             Purpose::Lock => node.acquire(request.clone()),
             Purpose::Idempotent { adopt, keep } => {
-                let linger = linger(&shared.terms, keep);
+                let before = shared.longest.before_run(&terms);
+                let linger = linger(before, terms.ttl, keep);
                 node.recall(RecallRequest::new(request.clone(), adopt, linger))
             }
         });
@@ -114,6 +118,7 @@ impl Attempt {
             shared: Arc::clone(shared),
             keys: keys.clone(),
             purpose,
+            terms,
             token,
             fence: None,
             sent,
@@ -173,8 +178,12 @@ impl Attempt {
             {
                 self.fail(node, self.shared.too_late(), true)
             }
-            Ok(AcquireReply::Granted { fence }) => Vote::Granted(fence),
+            Ok(AcquireReply::Granted { fence }) => {
+                self.shared.ran(node);
+                Vote::Granted(fence)
+            }
             Ok(AcquireReply::Promised { fence, record, now }) => {
+                self.shared.ran(node);
                 self.clocks.push(now);
                 self.records.extend(record.map(|record| (node, record)));
                 Vote::Granted(fence)
@@ -201,7 +210,7 @@ impl Attempt {
 
     /// The token that each node is believed to hold now that the round is granted.
     fn lease_nodes(&self) -> LeaseNodes {
-        let mut holding = LeaseNodes::new(self.shared.terms, self.sent);
+        let mut holding = LeaseNodes::new(self.terms, self.sent);
         let sent = match mutant::is(Mutant::GrantCountsFromTheReply) {
             true => self.shared.clock.now(),
             false => self.sent,
@@ -235,7 +244,7 @@ impl Attempt {
         if now >= deadline || !shared.in_time(self.sent) {
             return Err(AcquireError::TooSlow(TooSlow {
                 elapsed: now.since(self.sent),
-                ttl: shared.terms.ttl,
+                ttl: self.terms.ttl,
             }));
         }
         if let Some(error) = shared.disagreement() {
@@ -249,7 +258,7 @@ impl Attempt {
             keys: target.names,
             owner: Owner::Us(self.token),
             fence: self.fence,
-            ttl: shared.terms.ttl,
+            ttl: self.terms.ttl,
             started: self.sent,
             deadline,
         };
@@ -304,7 +313,8 @@ impl Attempt {
             .needed()
             .saturating_sub(granted.len());
         let share = Some(obligation.share());
-        let release = Release::new(&self.shared, self.release_command(), &granted, free, share);
+        let (command, ttl) = (self.release_command(), self.terms.ttl);
+        let release = Release::new(&self.shared, command, &granted, free, share, ttl);
         for node in granted {
             self.round.mark_released(node);
         }
@@ -320,7 +330,11 @@ impl Attempt {
 
     fn release_command(&self) -> Command {
         let request = ReleaseRequest::new(self.keys.clone(), self.token, !self.lost);
-        Command::Release(request.since(self.sent))
+        let request = request.since(self.sent);
+        match self.purpose {
+            Purpose::Lock => Command::Release(request),
+            Purpose::Idempotent { .. } => Command::Forget(CompleteRequest::new(request, None)),
+        }
     }
 
     /// The error for a round without a quorum.
@@ -350,13 +364,12 @@ impl Drop for Attempt {
     }
 }
 
-/// For how long nodes remember a grant without a result: longer than its commands can be under way, and than the holder
-/// before it can believe that it still holds the lock, which is up to `max_hold` where a node has lost it too early.
-/// Records are not kept for longer than `keep` either.
-fn linger(terms: &Terms, keep: Duration) -> Duration {
-    let before = terms.max_hold.saturating_add(terms.ttl).min(keep);
-    let under_way = terms.ttl.saturating_mul(4);
-    before.max(under_way).max(Duration::from_secs(60))
+/// For how long nodes remember a grant with this `ttl` and without a result: longer than its commands can be under way,
+/// and than the holder before it can believe that it still holds the lock. That is up to `before`, a `max_hold` and a
+/// ttl, where a node has lost it too early. Records are not kept for longer than `keep` either.
+fn linger(before: Duration, ttl: Duration, keep: Duration) -> Duration {
+    let under_way = ttl.saturating_mul(4);
+    before.min(keep).max(under_way).max(Duration::from_secs(60))
 }
 
 fn no_fence() -> NodeError {
@@ -369,8 +382,6 @@ fn no_fence() -> NodeError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::quorum::Quorum;
-    use crate::protocol::validity::Drift;
 
     #[test]
     fn a_grant_is_remembered_until_nobody_can_hold_the_lock_from_before() {
@@ -384,14 +395,8 @@ mod tests {
             (secs(10), Duration::MAX, day, day),
             (secs(10), hour, secs(1), secs(60)),
         ] {
-            let terms = Terms {
-                quorum: Quorum::masking(5, 0).unwrap(),
-                ttl,
-                drift: Drift::default(),
-                retry: secs(1),
-                max_hold,
-            };
-            assert_eq!(linger(&terms, keep), expected, "{ttl:?} {max_hold:?}");
+            let before = max_hold.saturating_add(ttl);
+            assert_eq!(linger(before, ttl, keep), expected, "{ttl:?} {max_hold:?}");
         }
     }
 }

@@ -25,8 +25,8 @@ pub(crate) async fn settle_lost(
 ) {
     // A dropped release goes on in the background, where we are already: this only starts it.
     let release = |nodes: &[usize]| {
-        let share = Some(obligation.share());
-        drop(Release::new(&shared, command.clone(), nodes, 0, share));
+        let (share, ttl) = (Some(obligation.share()), obligation.ttl());
+        drop(Release::new(&shared, command.clone(), nodes, 0, share, ttl));
     };
     if !owed.is_empty() {
         release(&owed);

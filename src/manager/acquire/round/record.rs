@@ -82,8 +82,8 @@ impl Attempt {
             let request = CompleteRequest::new(release, Some(record.clone()))
                 .under(Some(Arc::clone(&self.shared.config)));
             let owing = Owing::new(Some(obligation.share()), owing);
-            let mut settlement =
-                Settlement::new(&self.shared, Command::Complete(request), &[], owing);
+            let command = Command::Complete(request);
+            let mut settlement = Settlement::new(&self.shared, command, &[], owing, self.terms.ttl);
             settlement.lacking = nodes;
             settlement.waited_for = Some(obligation.share().owing_nothing());
             settlement.spread();

@@ -1,11 +1,11 @@
 //! Asking a node whether it votes, and storing that it does, or refuses.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::random::random;
 use crate::manager::nodes::retry::is_retryable;
+use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::state::State;
 use crate::node::{
     CheckInMode, CheckInReply, CheckInRequest, Node, NodeError, NodeErrorKind, NodeFuture,
@@ -20,7 +20,8 @@ pub(crate) fn check_in(
     let fresh = format!("{:016x}{:016x}", random(), random());
     node.check_in(CheckInRequest::new(
         set.namespace.clone(),
-        Arc::clone(&set.config),
+        // Not that of one handle: the node remembers the longest lease that it is told of.
+        set.longest.config(),
         fresh,
         mode,
     ))
@@ -39,7 +40,7 @@ pub(crate) fn refused(
         NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Garbled
     );
     if is_lasting && set.voting.note_refusal(index, command, error.clone()) {
-        crate::trace::command_failed(set.name_of(index), command, error);
+        crate::trace::command_failed(set.name_of(index), command, error, 1);
     }
     // What somebody has to repair need not be asked for again and again.
     if is_retryable(error) && !is_lasting {
@@ -53,9 +54,15 @@ pub(crate) fn refused(
 pub(crate) fn votes(set: &NodeSet, index: usize) {
     set.voting.clear_refusal(index, None);
     set.voting.done(index, false);
+    set.voting.replies(index, Replies::votes);
     let before = set.voting.set(index, State::Voting);
-    if matches!(before, State::Quarantined(quarantine) if !quarantine.unused) {
-        crate::trace::node_promoted(set.name_of(index));
+    match before {
+        State::Quarantined(quarantine) if quarantine.unused => {}
+        State::Quarantined(quarantine) if quarantine.fresh => {
+            crate::trace::new_node_votes(set.name_of(index));
+        }
+        State::Quarantined(_) => crate::trace::node_promoted(set.name_of(index)),
+        _ => {}
     }
 }
 

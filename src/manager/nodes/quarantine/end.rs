@@ -1,6 +1,5 @@
 //! The end of a quarantine: the node is told the high-water mark and the longest lease, and votes again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock as _;
@@ -57,11 +56,15 @@ async fn promote(set: &NodeSet, index: usize, quarantine: Quarantine, plan: Plan
     let floor = floor.filter(|_| !mutant::is(Mutant::MarkNotLearnt));
     let promotion = PromoteRequest::new(
         set.namespace.clone(),
-        Arc::clone(&set.config),
+        set.longest.config(),
         quarantine.id.clone(),
         floor,
     );
-    let at_risk = forgot && !quarantine.remembered && !set.voting.is_trusted(index, &quarantine);
+    // A node that nothing is known of may be as new as it looks.
+    let at_risk = forgot
+        && !quarantine.remembered
+        && !quarantine.fresh
+        && !set.voting.is_trusted(index, &quarantine);
     let promotion = promotion.knowing(plan.known);
     match set.reply(node.promote(promotion)).await {
         Ok(true) => {

@@ -10,6 +10,7 @@ use crate::clock::Clock as _;
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::quarantine::check_in::{CHECK_IN, IDLE, check_in, refused, votes};
 use crate::manager::nodes::quarantine::observe::{Found, observe};
+use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::state::{Foreign, State};
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::node::{CheckInMode, CheckInReply, NodeError, NodeErrorKind, NodeFuture};
@@ -34,6 +35,7 @@ pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<VotingStatuses>, ind
         let Some(set) = set.upgrade() else {
             return;
         };
+        set.tell_repeats();
         match ask(&set, index).await {
             Some(next) => pause = next,
             None => return,
@@ -53,10 +55,12 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
         CheckInMode::Normal
     };
     let was_connecting = set.is_connecting(index);
+    set.voting.replies(index, Replies::begin);
     let reply = set.reply(check_in(set, &**node, mode)).await;
     let answered = reply.is_ok();
     let next = match reply {
         Ok(reply) => {
+            set.voting.replies(index, Replies::answered);
             set.voting.clear_refusal(index, Some(CHECK_IN));
             if adopted {
                 set.voting.done(index, true);
@@ -65,8 +69,15 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
         }
         // A node that says so and takes commands is not, and others may wait for its vote.
         Err(error) if error.kind() == NodeErrorKind::Closed && !set.is_up(index) => return None,
-        // It is down, slow, or refuses: what was known of it holds until it answers.
-        Err(error) => refused(set, index, CHECK_IN, &error),
+        // It is down, slow, or refuses: what was known of it holds until it answers, but its replies do not count.
+        Err(error) => {
+            // Before it was ever connected that says nothing.
+            if !was_connecting {
+                let error = error.clone();
+                set.voting.replies(index, |replies| replies.failed(error));
+            }
+            refused(set, index, CHECK_IN, &error)
+        }
     };
     set.voting.give_up_waiting(set.clock.now());
     // The first connection is being made: nobody has asked it yet.
@@ -79,7 +90,12 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
 /// Applies the reply to a check-in. Returns when to ask again.
 async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
     match reply {
-        CheckInReply::Voting { replaced, .. } => {
+        CheckInReply::Voting {
+            replaced,
+            max_lease,
+            ..
+        } => {
+            set.longest.knows(index, max_lease);
             let now = set.clock.now();
             set.voting.accepts(index, replaced, now);
             votes(set, index);
@@ -109,6 +125,7 @@ async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
             unused,
             replaced,
         } => {
+            set.longest.knows(index, max_lease);
             let found = Found {
                 replaced,
                 id,

@@ -40,7 +40,11 @@ pub(crate) async fn observe(set: &NodeSet, index: usize, found: Found) -> Durati
         return try_promote(set, index, quarantine, (plan, false), now).await;
     }
     let others = census(set, index).await;
-    let known = others.known.max(found.max_lease).max(set.config.max_lease);
+    if new {
+        let is_blank = !found.accepted && found.earlier.is_zero() && found.replaced.is_empty();
+        quarantine.fresh = quarantine.first && is_blank && others.intact == 0;
+    }
+    let known = others.known.max(found.max_lease).max(set.longest.ttl());
     let wait = duration(set, index, &found, &others, known);
     quarantine.remembered = wait.is_some_and(|wait| wait.remembered);
     let from = started_at(set, &found, &others, &quarantine);
@@ -68,7 +72,10 @@ pub(crate) async fn observe(set: &NodeSet, index: usize, found: Found) -> Durati
     // At the first check-in of a node the others may not have been asked yet.
     if !quarantine.logged && !trusted && (left.is_some() || !new) {
         quarantine.logged = true;
-        crate::trace::node_quarantined(set.name_of(index), left, quarantine.remembered);
+        match left.filter(|_| quarantine.fresh) {
+            Some(wait) => crate::trace::node_is_new(set.name_of(index), wait),
+            None => crate::trace::node_quarantined(set.name_of(index), left, quarantine.remembered),
+        }
     }
     set.voting.set(index, State::Quarantined(quarantine));
     left.unwrap_or(IDLE).min(IDLE)
@@ -99,6 +106,7 @@ fn track(set: &NodeSet, index: usize, found: &Found, now: Moment) -> (Quarantine
         remembered: false,
         first: false,
         unused: found.unused,
+        fresh: false,
         plan: None,
         logged: false,
     };

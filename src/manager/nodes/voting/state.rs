@@ -28,6 +28,8 @@ pub(crate) struct Quarantine {
     pub(crate) first: bool,
     /// The node has nothing to forget.
     pub(crate) unused: bool,
+    /// Nothing that this process knows of says that the node was ever used.
+    pub(crate) fresh: bool,
     /// Whether it was logged.
     pub(crate) logged: bool,
     /// How to promote the node, once its time is over.
@@ -94,13 +96,16 @@ impl Quarantine {
                 return "it restarted or lost its data, and too few of the other nodes answer to tell how long it must not vote".to_owned();
             }
         };
-        let few = if self.remembered {
-            ""
-        } else {
-            "; fewer than a quorum of nodes remember theirs"
+        let (past, few) = match (self.fresh, self.remembered) {
+            (true, _) => ("is new or was emptied", ""),
+            (false, true) => ("restarted or lost its data", ""),
+            (false, false) => (
+                "restarted or lost its data",
+                "; fewer than a quorum of nodes remember theirs",
+            ),
         };
         format!(
-            "it restarted or lost its data, and does not vote for another {left:.1?}, until the locks that it may have forgotten have ended{few}"
+            "it {past}, and does not vote for another {left:.1?}, until the locks that it may have forgotten have ended{few}"
         )
     }
 }

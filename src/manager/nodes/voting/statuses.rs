@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::manager::nodes::voting::list::List;
+use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::state::{Foreign, Quarantine, State};
 use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::notified::notified_until;
@@ -65,6 +66,8 @@ struct Known {
     trusted: bool,
     // The command that it refuses and needs for its vote, and why.
     refusal: Option<(&'static str, NodeError)>,
+    // Whether what it replies counts now.
+    replies: Replies,
 }
 
 impl Known {
@@ -202,6 +205,15 @@ impl VotingStatuses {
 
     fn list(&self) -> MutexGuard<'_, List> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads or stores whether the replies of `node` count now.
+    pub(crate) fn replies<T>(
+        &self,
+        node: usize,
+        with: impl FnOnce(&mut Replies) -> T,
+    ) -> Option<T> {
+        self.known(node).map(|mut known| with(&mut known.replies))
     }
 
     /// What is known of `node`.
@@ -506,12 +518,6 @@ impl VotingStatuses {
         answered.filter(|node| !self.is_exempt(*node)).count()
     }
 
-    /// How many nodes vote.
-    pub(crate) fn voting(&self) -> usize {
-        let votes = |known: &MutexGuard<'_, Known>| known.state == State::Voting;
-        self.all_known().filter(votes).count()
-    }
-
     /// After how long each node that is `up` votes, if that is known; the shortest time first.
     pub(crate) fn until_votes(&self, now: Moment, up: impl Fn(usize) -> bool) -> Vec<Duration> {
         let nodes = self.nodes().filter(|node| up(*node));
@@ -526,11 +532,21 @@ impl VotingStatuses {
         waits
     }
 
-    /// What is known of `node`, for snapshots and metrics.
-    pub(crate) fn show(&self, node: usize, now: Moment) -> VotingStatus {
+    /// What is known of `node`, for snapshots and metrics; `down`: why it takes no commands now.
+    pub(crate) fn show(&self, node: usize, now: Moment, down: Option<String>) -> VotingStatus {
+        let problem = || {
+            self.replies(node, |replies| {
+                replies.problem(now).map(NodeError::to_string)
+            })
+        };
         match self.get(node) {
-            State::Unknown => VotingStatus::Unknown,
-            State::Voting => VotingStatus::Voting,
+            state @ (State::Unknown | State::Voting) => {
+                match down.or_else(|| problem().flatten()) {
+                    Some(reason) => VotingStatus::Failing { reason },
+                    None if state == State::Voting => VotingStatus::Voting,
+                    None => VotingStatus::Unknown,
+                }
+            }
             State::Quarantined(quarantine) => VotingStatus::Quarantined {
                 remaining: quarantine.end.moment().map(|end| end.since(now)),
                 remembered: quarantine.remembered,

@@ -1,25 +1,26 @@
 //! The route that a router matched, and the URI before a nested router changed it.
 
+#[cfg(feature = "idempotency")]
 use http::Uri;
 use http::request::Parts;
 
 /// The path of the route that matched, such as `/orders/{id}`, where axum's router says so.
 #[cfg(feature = "axum")]
-pub(super) fn route_of(parts: &Parts) -> Option<&str> {
+pub(crate) fn route_of(parts: &Parts) -> Option<&str> {
     let matched = parts.extensions.get::<axum::extract::MatchedPath>();
     matched.map(axum::extract::MatchedPath::as_str)
 }
 
 /// There is no router.
 #[cfg(not(feature = "axum"))]
-pub(super) const fn route_of(_parts: &Parts) -> Option<&str> {
+pub(crate) const fn route_of(_parts: &Parts) -> Option<&str> {
     None
 }
 
 /// The URI as the client sent it, where a router has changed it: a nested router removes its prefix, which may name the
 /// resource.
-#[cfg(feature = "axum")]
-pub(super) fn original_uri(parts: &Parts) -> Option<&Uri> {
+#[cfg(all(feature = "axum", feature = "idempotency"))]
+pub(crate) fn original_uri(parts: &Parts) -> Option<&Uri> {
     let original = parts.extensions.get::<axum::extract::OriginalUri>();
     let original = original.map(|original| &original.0)?;
     let differs = original.path_and_query() != parts.uri.path_and_query();
@@ -27,7 +28,7 @@ pub(super) fn original_uri(parts: &Parts) -> Option<&Uri> {
 }
 
 /// There is no router that could have changed it.
-#[cfg(not(feature = "axum"))]
-pub(super) const fn original_uri(_parts: &Parts) -> Option<&Uri> {
+#[cfg(all(not(feature = "axum"), feature = "idempotency"))]
+pub(crate) const fn original_uri(_parts: &Parts) -> Option<&Uri> {
     None
 }

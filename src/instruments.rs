@@ -1,0 +1,205 @@
+//! Counters, gauges and histograms: one function per change, so that names and labels are in one place. The table of
+//! them is in the docs of the module `metrics`, which is there with the feature `metrics`; without it these functions
+//! are empty.
+
+#![cfg_attr(
+    not(feature = "metrics"),
+    expect(unused_variables, reason = "the instruments are compiled out")
+)]
+
+use std::time::Duration;
+
+/// Every counter: its name, its label, and the words of that.
+#[cfg(feature = "metrics")]
+const COUNTERS: &[(&str, &str, &[&str])] = &[
+    (
+        "redlock_acquire_total",
+        "outcome",
+        &[
+            "acquired",
+            "replayed",
+            "contended",
+            "wait-timeout",
+            "queue-full",
+            "no-quorum",
+            "too-slow",
+            "shutting-down",
+            "lost",
+            "invalid-key",
+            "no-entropy",
+            "cancelled",
+        ],
+    ),
+    (
+        "redlock_rounds_total",
+        "verdict",
+        &[
+            "granted",
+            "contended",
+            "split",
+            "no-quorum",
+            "recorded",
+            "undecided",
+        ],
+    ),
+    (
+        "redlock_lost_total",
+        "reason",
+        &["expired", "taken", "lender", "max-hold", "shutdown"],
+    ),
+    (
+        "redlock_release_total",
+        "outcome",
+        &["released", "unconfirmed", "handed-on", "lost", "returned"],
+    ),
+    (
+        "redlock_rejected_total",
+        "kind",
+        &[
+            "invalid-key",
+            "invalid-loan",
+            "loan-refused",
+            "loan-ended",
+            "loan-taken",
+            "misconfigured",
+            "contended",
+            "wait-timeout",
+            "queue-full",
+            "no-quorum",
+            "lock-lost",
+            "shutting-down",
+        ],
+    ),
+    #[cfg(feature = "idempotency")]
+    (
+        "redlock_idempotency_total",
+        "outcome",
+        &[
+            "run",
+            "replayed",
+            "unrecorded",
+            "missing-idempotency-key",
+            "invalid-idempotency-key",
+            "body-unreadable",
+            "caller-unknown",
+            "request-in-progress",
+            "wait-timeout",
+            "not-replayable",
+            "body-too-large",
+            "idempotency-key-reused",
+            "misconfigured",
+            "queue-full",
+            "no-quorum",
+            "lock-lost",
+            "outcome-unknown",
+            "record-unreadable",
+            "shutting-down",
+        ],
+    ),
+];
+
+/// A manager starts: from now on every counter exists, for an alarm that asks by how much it grew, and every gauge.
+pub(crate) fn at_zero() {
+    #[cfg(feature = "metrics")]
+    for (name, label, words) in COUNTERS {
+        for word in *words {
+            metrics::counter!(*name, *label => *word).increment(0);
+        }
+    }
+    // A chart of one that nobody has changed is empty otherwise. Those of other managers stay as they are.
+    #[cfg(feature = "metrics")]
+    for name in ["redlock_held", "redlock_waiting"] {
+        metrics::gauge!(name).increment(0);
+    }
+}
+
+/// One call for a lock has come to its end.
+pub(crate) fn acquired(outcome: &'static str, waited: Duration) {
+    #[cfg(feature = "metrics")]
+    {
+        metrics::counter!("redlock_acquire_total", "outcome" => outcome).increment(1);
+        metrics::histogram!("redlock_acquire_wait_seconds", "outcome" => outcome).record(waited);
+    }
+}
+
+/// A call for a lock had an invalid key.
+pub(crate) fn invalid_key() {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("redlock_acquire_total", "outcome" => "invalid-key").increment(1);
+}
+
+/// One round over the nodes is over.
+pub(crate) fn round(verdict: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("redlock_rounds_total", "verdict" => verdict).increment(1);
+}
+
+/// One more lock is held.
+pub(crate) fn held_more() {
+    #[cfg(feature = "metrics")]
+    metrics::gauge!("redlock_held").increment(1);
+}
+
+/// One lock less is held.
+pub(crate) fn held_less() {
+    #[cfg(feature = "metrics")]
+    metrics::gauge!("redlock_held").decrement(1);
+}
+
+/// One holder's time is over.
+pub(crate) fn held_for(time: Duration) {
+    #[cfg(feature = "metrics")]
+    metrics::histogram!("redlock_hold_seconds").record(time);
+}
+
+/// One more caller waits in line.
+pub(crate) fn waiting_more() {
+    #[cfg(feature = "metrics")]
+    metrics::gauge!("redlock_waiting").increment(1);
+}
+
+/// One caller less waits in line.
+pub(crate) fn waiting_less() {
+    #[cfg(feature = "metrics")]
+    metrics::gauge!("redlock_waiting").decrement(1);
+}
+
+/// A lock ended before its guard, or was given up for its end.
+pub(crate) fn lost(reason: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("redlock_lost_total", "reason" => reason).increment(1);
+}
+
+/// A holder has released its lock.
+pub(crate) fn released(outcome: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("redlock_release_total", "outcome" => outcome).increment(1);
+}
+
+/// The present state of a node.
+#[cfg(feature = "metrics")]
+pub(crate) fn node(name: &str, up: bool, voting: bool) {
+    let number = |yes| if yes { 1.0 } else { 0.0 };
+    metrics::gauge!("redlock_node_up", "node" => name.to_owned()).set(number(up));
+    metrics::gauge!("redlock_node_voting", "node" => name.to_owned()).set(number(voting));
+}
+
+/// By how many seconds a node's clock is ahead of ours.
+#[cfg(feature = "redis")]
+pub(crate) fn clock_skew(name: &str, ahead: f64) {
+    #[cfg(feature = "metrics")]
+    metrics::gauge!("redlock_node_clock_skew_seconds", "node" => name.to_owned()).set(ahead);
+}
+
+/// A layer or an extractor refused a request, or ended it.
+pub(crate) fn rejected(kind: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("redlock_rejected_total", "kind" => kind).increment(1);
+}
+
+/// The result of a request with an idempotency key.
+#[cfg(feature = "idempotency")]
+pub(crate) fn idempotency(outcome: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("redlock_idempotency_total", "outcome" => outcome).increment(1);
+}

@@ -1,0 +1,122 @@
+//! Which nodes count now: those that take commands, vote, and reply as nodes must.
+
+use std::fmt;
+
+use crate::clock::Clock as _;
+use crate::manager::nodes::node_set::NodeSet;
+use crate::manager::nodes::voting::status::VotingStatus;
+use crate::moment::Moment;
+use crate::node::NodeState;
+
+impl NodeSet {
+    /// Whether the votes of `node` count now, or why they do not.
+    pub(crate) fn standing(&self, node: usize, now: Moment) -> VotingStatus {
+        let down = match self.nodes.get(node).map(|node| node.state()) {
+            Some(NodeState::Up | NodeState::Connecting) => None,
+            Some(NodeState::Down(error) | NodeState::Refused(error)) => Some(error.to_string()),
+            Some(NodeState::Closed) | None => Some("it was closed".to_owned()),
+        };
+        match self.voting.show(node, now, down) {
+            // Without the restart guard it is taken to vote before it was ever reached.
+            VotingStatus::Voting if !self.is_up(node) => VotingStatus::Unknown,
+            standing => standing,
+        }
+    }
+
+    /// Whether the votes of `node` count now.
+    pub(crate) fn counts(&self, node: usize) -> bool {
+        self.standing(node, self.clock.now()) == VotingStatus::Voting
+    }
+
+    /// How many nodes count now, and whether that is enough.
+    pub(crate) fn count(&self) -> Count {
+        Count {
+            voting: (0..self.nodes.len()).filter(|n| self.counts(*n)).count(),
+            nodes: self.nodes.len(),
+            needed: self.terms.quorum.needed(),
+            blocked: self.voting.is_blocked(),
+            ended: false,
+        }
+    }
+
+    /// Whether a lock could be granted now.
+    pub(crate) fn has_quorum(&self) -> bool {
+        self.count().is_quorum()
+    }
+}
+
+/// How many nodes count, and how many are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count {
+    voting: usize,
+    nodes: usize,
+    needed: usize,
+    // A node serves processes with another list.
+    blocked: bool,
+    // The manager takes no more locks.
+    ended: bool,
+}
+
+impl Count {
+    pub(crate) const fn is_quorum(self) -> bool {
+        self.voting >= self.needed && !self.blocked && !self.ended
+    }
+
+    /// The same for a manager that takes no more locks, if it `ended`.
+    pub(crate) const fn of_manager(self, ended: bool) -> Self {
+        Self { ended, ..self }
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            voting,
+            nodes,
+            needed,
+            blocked,
+            ended,
+        } = self;
+        write!(f, "quorum: {voting} of {nodes} vote, {needed} needed")?;
+        f.write_str(match (ended, blocked) {
+            (true, _) => "; the manager is shut down, so no lock is granted",
+            (false, true) => "; a node serves processes with another list, so no lock is granted",
+            (false, false) if voting < needed => "; no lock is granted",
+            (false, false) => "",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_says_what_is_there_and_what_is_needed() {
+        let count = |voting, blocked| Count {
+            voting,
+            nodes: 5,
+            needed: 3,
+            blocked,
+            ended: false,
+        };
+        for (count, text, is_quorum) in [
+            (count(3, false), "", true),
+            (count(2, false), "; no lock is granted", false),
+            (
+                count(4, true),
+                "; a node serves processes with another list, so no lock is granted",
+                false,
+            ),
+            (
+                count(4, false).of_manager(true),
+                "; the manager is shut down, so no lock is granted",
+                false,
+            ),
+        ] {
+            let voting = count.voting;
+            let text = format!("quorum: {voting} of 5 vote, 3 needed{text}");
+            assert_eq!((count.to_string(), count.is_quorum()), (text, is_quorum));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! [`Replies`]: whether a node's replies count now, by the last of them.
+
+use std::time::Duration;
+
+use crate::moment::Moment;
+use crate::node::{NodeError, NodeErrorKind};
+
+/// What became of a node's last check-ins and of commands for locks.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    // How many check-ins have begun.
+    begun: u64,
+    // The last of them that found that it votes.
+    voted: u64,
+    // How many in a row had no answer.
+    unanswered: u32,
+    // Why the last had none.
+    failure: Option<NodeError>,
+    // When it last refused a command for a lock, and why. None has run since.
+    refused: Option<(Moment, NodeError)>,
+}
+
+impl Replies {
+    /// A check-in begins.
+    pub(crate) fn begin(&mut self) {
+        self.begun += 1;
+    }
+
+    /// How many check-ins have begun.
+    pub(crate) const fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// The check-in had an answer.
+    pub(crate) fn answered(&mut self) {
+        self.unanswered = 0;
+        if self.failure.take().is_some() {
+            // It is another state of the node in which it refused.
+            self.refused = None;
+        }
+    }
+
+    /// The check-in had none that counts.
+    pub(crate) fn failed(&mut self, error: NodeError) {
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.failure = Some(error);
+    }
+
+    /// The check-in found that the node votes, or had it promoted.
+    pub(crate) fn votes(&mut self) {
+        self.voted = self.begun;
+    }
+
+    /// Whether a check-in that began after the first `begun` found that the node votes.
+    pub(crate) const fn voted_after(&self, begun: u64) -> bool {
+        self.voted > begun
+    }
+
+    /// The node refused a command for a lock.
+    pub(crate) fn refused(&mut self, error: &NodeError, now: Moment) {
+        if matches!(
+            error.kind(),
+            NodeErrorKind::Rejected
+                | NodeErrorKind::Misconfigured
+                | NodeErrorKind::Garbled
+                | NodeErrorKind::NotReplicated
+        ) {
+            self.refused = Some((now, error.clone()));
+        }
+    }
+
+    /// The node ran a command for a lock.
+    pub(crate) fn ran(&mut self) {
+        self.refused = None;
+    }
+
+    /// Why the node's replies do not count now, if that is so.
+    pub(crate) fn problem(&self, now: Moment) -> Option<&NodeError> {
+        let failure = self.failure.as_ref();
+        // One late answer may be this process's own delay.
+        let once = |error: &&NodeError| error.kind() == NodeErrorKind::TimedOut;
+        let failure = failure.filter(|error| self.unanswered > 1 || !once(error));
+        let refused = self.refused.as_ref();
+        let refused = refused.filter(|(at, _)| now.since(*at) < REMEMBERED);
+        failure.or(refused.map(|(_, error)| error))
+    }
+}
+
+/// For how long a refusal counts unless a command runs meanwhile: where nothing is locked because of it, no other
+/// command would ever tell that the node has been repaired.
+const REMEMBERED: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Moment {
+        Moment::ORIGIN + Duration::from_secs(secs)
+    }
+
+    fn error(kind: NodeErrorKind) -> NodeError {
+        NodeError::new(kind, "no")
+    }
+
+    #[test]
+    fn one_late_answer_is_forgiven_and_nothing_else() {
+        let mut replies = Replies::default();
+        replies.failed(error(NodeErrorKind::TimedOut));
+        assert_eq!(replies.problem(at(0)), None);
+        replies.failed(error(NodeErrorKind::TimedOut));
+        assert!(replies.problem(at(0)).is_some());
+        replies.answered();
+        assert_eq!(replies.problem(at(0)), None);
+        replies.failed(error(NodeErrorKind::TimedOut));
+        assert_eq!(replies.problem(at(0)), None);
+        replies.failed(error(NodeErrorKind::Unavailable));
+        replies.answered();
+        replies.failed(error(NodeErrorKind::Rejected));
+        assert!(replies.problem(at(0)).is_some());
+    }
+
+    #[test]
+    fn a_refused_lock_counts_until_a_command_runs_or_for_a_while() {
+        let mut replies = Replies::default();
+        for kind in [NodeErrorKind::TimedOut, NodeErrorKind::Quarantined] {
+            replies.refused(&error(kind), at(1));
+            assert_eq!(replies.problem(at(1)), None, "that says nothing of locks");
+        }
+        replies.refused(&error(NodeErrorKind::Rejected), at(1));
+        replies.answered();
+        assert!(replies.problem(at(5)).is_some());
+        assert_eq!(replies.problem(at(6)), None);
+        replies.refused(&error(NodeErrorKind::NotReplicated), at(6));
+        assert!(replies.problem(at(6)).is_some());
+        replies.ran();
+        assert_eq!(replies.problem(at(6)), None);
+        replies.refused(&error(NodeErrorKind::Rejected), at(6));
+        replies.failed(error(NodeErrorKind::Rejected));
+        replies.answered();
+        assert_eq!(replies.problem(at(6)), None, "that was repaired");
+    }
+
+    #[test]
+    fn only_a_check_in_that_began_later_proves_a_vote() {
+        let mut replies = Replies::default();
+        replies.begin();
+        let begun = replies.begun();
+        replies.votes();
+        assert!(!replies.voted_after(begun));
+        replies.begin();
+        assert!(!replies.voted_after(begun));
+        replies.votes();
+        assert!(replies.voted_after(begun));
+    }
+}

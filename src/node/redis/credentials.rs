@@ -1,0 +1,154 @@
+//! [`Credentials`] that change, and the callback that gives them.
+
+use std::error::Error;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use redis::Client;
+use tokio::time::{Instant, timeout};
+
+use crate::node::NodeFuture;
+
+/// A user and a password, and for how long they are valid. `Debug` shows no password.
+///
+/// See [`RedisNodeBuilder::credentials`](super::RedisNodeBuilder::credentials).
+#[derive(Clone, PartialEq, Eq)]
+#[must_use = "credentials do nothing unless a callback returns them"]
+pub struct Credentials {
+    pub(super) user: Option<String>,
+    pub(super) password: String,
+    valid_for: Option<Duration>,
+}
+
+impl Credentials {
+    /// This password, for the user of the node's URL; without one, for the default user.
+    pub fn password(password: impl Into<String>) -> Self {
+        Self {
+            user: None,
+            password: password.into(),
+            valid_for: None,
+        }
+    }
+
+    /// The user that the password is for.
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// For how long they are valid from now on. Unless set: until the connection ends.
+    ///
+    /// After three quarters of it, and not before 100 ms are over, the callback is called again.
+    pub const fn valid_for(mut self, time: Duration) -> Self {
+        self.valid_for = Some(time);
+        self
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("user", &self.user)
+            .field("valid_for", &self.valid_for)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A callback that gives credentials.
+type Callback = dyn Fn() -> NodeFuture<Result<Credentials, String>> + Send + Sync;
+
+/// Where credentials come from.
+#[derive(Clone)]
+pub(crate) struct Source(
+    // It is called once at a time by each connection, and a panic in it ends that connection's task.
+    Arc<AssertUnwindSafe<Box<Callback>>>,
+);
+
+impl Source {
+    pub(crate) fn new<F, Fut, E>(source: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        Self(Arc::new(AssertUnwindSafe(Box::new(move || {
+            let credentials = source();
+            Box::pin(async move {
+                let credentials = credentials.await;
+                credentials.map_err(|error| error.into().to_string())
+            })
+        }))))
+    }
+}
+
+/// The credentials of one node, if they change.
+#[derive(Default)]
+pub(super) struct Rotation {
+    source: OnceLock<Source>,
+    // The last ones and those before, which must not be seen in any text either.
+    known: Mutex<Vec<Credentials>>,
+}
+
+impl Rotation {
+    /// Sets where they come from, unless that is set.
+    pub(super) fn begin(&self, source: Source) {
+        self.source.get_or_init(|| source);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<Credentials>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for credentials. Returns them and when to ask again; `None` if they do not change.
+    pub(super) async fn ask(&self) -> Result<Option<(Credentials, Option<Instant>)>, String> {
+        let Some(Source(source)) = self.source.get() else {
+            return Ok(None);
+        };
+        let asked = Instant::now();
+        let credentials = timeout(LONGEST_CALL, (source.0)()).await;
+        let credentials = credentials.unwrap_or_else(|_| {
+            Err(format!(
+                "the callback did not return within {LONGEST_CALL:?}"
+            ))
+        })?;
+        let valid = credentials.valid_for;
+        let again = valid.and_then(|valid| asked.checked_add((valid / 4 * 3).max(SOONEST)));
+        let mut known = self.known();
+        known.insert(0, credentials.clone());
+        known.truncate(REMEMBERED);
+        drop(known);
+        Ok(Some((credentials, again)))
+    }
+
+    /// `client` with the last credentials.
+    pub(super) fn apply(&self, client: Client) -> Client {
+        let known = self.known();
+        let Some(credentials) = known.first() else {
+            return client;
+        };
+        let info = client.get_connection_info().clone();
+        let mut settings = info.redis_settings().clone();
+        settings = settings.set_password(&credentials.password);
+        if let Some(user) = &credentials.user {
+            settings = settings.set_username(user);
+        }
+        // It could be opened before.
+        Client::open(info.set_redis_settings(settings)).unwrap_or(client)
+    }
+
+    /// What must not be seen in any text.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let known = self.known();
+        let secrets = known.iter().map(|known| known.password.clone());
+        secrets.filter(|secret| !secret.is_empty()).collect()
+    }
+}
+
+/// How long the callback may take.
+const LONGEST_CALL: Duration = Duration::from_secs(10);
+/// How soon credentials are asked for again, at least.
+pub(super) const SOONEST: Duration = Duration::from_millis(100);
+/// Of how many credentials the passwords are known, so that no text shows them.
+const REMEMBERED: usize = 3;

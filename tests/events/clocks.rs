@@ -1,0 +1,49 @@
+//! What is told of servers whose clocks are set.
+
+use std::time::Duration;
+
+use tower_redlock::LockManager;
+
+use super::listen;
+use super::support::eventually;
+use super::support::server::{Kind, Server};
+
+#[tokio::test]
+async fn a_server_whose_clock_is_set_is_told_of_once_for_each_step() {
+    let (book, _listening) = listen();
+    let server = Server::start_clocked(Kind::Redis);
+    let builder = LockManager::builder().redis([server.url()]);
+    let locks = builder.bootstrap(true).connect().await.unwrap();
+    let name = &locks.nodes()[0].name;
+    // Before it was looked at, no time is known that it could have been set from.
+    let looked = || {
+        let clients = server.run("CLIENT LIST");
+        let mut lines = clients.lines();
+        lines.any(|line| line.contains(" name=tower-redlock ") && line.contains(" cmd=info "))
+    };
+    eventually("looked at", looked).await;
+    let told = |by: &str| {
+        let lines = book.lines();
+        let line = lines.iter().find(|line| line.contains(by));
+        line.is_some_and(|line| line.contains("clock of a node was set"))
+    };
+    server.step_clock(30);
+    eventually("told of a step ahead", || {
+        told(" by=30.0") || told(" by=29.9")
+    })
+    .await;
+    let line = book.line("clock of a node was set");
+    assert!(line.starts_with("WARN") && line.contains(name), "{line}");
+    assert!(
+        line.contains(" ahead=30.") || line.contains(" ahead=29.9"),
+        "{line}"
+    );
+    server.step_clock(0);
+    eventually("told of a step back", || {
+        told(" by=-30.0") || told(" by=-29.9")
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let steps = book.lines().concat().matches("clock of a node").count();
+    assert_eq!(steps, 2);
+}

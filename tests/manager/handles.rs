@@ -1,0 +1,231 @@
+//! Handles of one manager with times of their own: what each lock keeps, what passes between them, and what nodes are
+//! told.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tower_redlock::config::HandOff;
+use tower_redlock::error::LossReason;
+use tower_redlock::lock::IdempotentRun;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{AcquireError, LockGuard, LockKey, LockManager, LockScope};
+
+use super::links::{Link, Process, nodes as linked};
+use super::{MS, Nodes, TTL, assert_idle, meet, wait_for};
+
+const SECOND: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(40);
+
+/// A manager whose locks pass on for as long as a test lasts, and a handle with another ttl.
+async fn two_ttls(nodes: &Nodes) -> (LockManager, LockManager) {
+    let builder = nodes.builder().max_wait(6 * TTL);
+    let locks = builder.hand_off(HandOff::new(32, 6 * TTL)).lazy().unwrap();
+    meet(&locks).await;
+    let long = locks.with_ttl(LONG).unwrap();
+    (locks, long)
+}
+
+fn is_of(guard: &LockGuard, ttl: Duration) -> bool {
+    let validity = guard.lease().deadline.since(guard.lease().started);
+    guard.lease().ttl == ttl && validity < ttl && validity > ttl * 9 / 10
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_lock_lives_as_long_as_its_handle_says() {
+    let nodes = Nodes::five();
+    let (locks, long) = two_ttls(&nodes).await;
+    let short = locks.with_ttl(SECOND).unwrap();
+    for (handle, ttl) in [(&long, LONG), (&short, SECOND), (&locks, TTL)] {
+        assert_eq!(handle.ttl(), ttl);
+        let handle = handle.with_max_hold(10 * ttl).unwrap();
+        // At once, also the first with a ttl that the nodes had not been told of.
+        let guard = handle.try_acquire("order:1").await.unwrap();
+        assert!(is_of(&guard, ttl), "{:?}", guard.lease());
+        // It is extended, and for so long again.
+        sleep(3 * ttl).await;
+        let left = guard.remaining();
+        assert!(left > ttl * 6 / 10 && left < ttl, "{left:?} of {ttl:?}");
+        // A node keeps it for as long after the last extension, and no longer.
+        nodes.each(0..5, MemoryNode::go_down);
+        sleep(ttl * 6 / 10).await;
+        assert_eq!(nodes.holding("order:1"), 5, "{ttl:?}");
+        sleep(ttl / 2).await;
+        assert_eq!(nodes.holding("order:1"), 0, "{ttl:?}");
+        assert_eq!(guard.lost().await, LossReason::Expired);
+        nodes.each(0..5, MemoryNode::come_up);
+        drop(guard);
+        sleep(SECOND).await;
+    }
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_that_make_no_sense_are_refused() {
+    let locks = Nodes::five()
+        .builder()
+        .node_timeout(50 * MS)
+        .lazy()
+        .unwrap();
+    let ttl = |ttl| locks.with_ttl(ttl).unwrap_err().to_string();
+    assert_eq!(ttl(Duration::ZERO), "ttl is 0ns; it must be at least 10ms");
+    let beyond = "ttl is 61s, and max_ttl, the longest that any process uses with these nodes, is 60s; use a shorter ttl, or raise max_ttl in all processes as the members of the nodes are changed";
+    assert_eq!(ttl(61 * SECOND), beyond);
+    assert_eq!(
+        ttl(49 * MS),
+        "ttl is 49ms, and a node may take 50ms to reply; use a longer ttl, or a shorter node_timeout"
+    );
+    let error = locks.with_max_hold(9 * SECOND).unwrap_err();
+    assert_eq!(
+        (error.to_string().as_str(), error.field()),
+        ("max_hold is 9s; it must be at least 10s", Some("max_hold"))
+    );
+    let handle = locks.with_ttl(Duration::from_micros(1_500_900)).unwrap();
+    assert_eq!(handle.ttl(), 1_500 * MS, "whole milliseconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_of_another_ttl_is_released_and_not_handed_on() {
+    let nodes = Nodes::five();
+    let (locks, long) = two_ttls(&nodes).await;
+    for (first, then, ttl) in [(&locks, &long, LONG), (&long, &locks, TTL)] {
+        let guard = first.try_acquire("order:1").await.unwrap();
+        let token = nodes.token("order:1");
+        let waiter = wait_for(then, "order:1").await;
+        let same = wait_for(then, "order:1").await;
+        guard.release().await.unwrap();
+        let guard = waiter.await.unwrap().unwrap();
+        assert!(is_of(&guard, ttl), "{:?}", guard.lease());
+        let granted = nodes.token("order:1");
+        assert_ne!(granted, token, "granted anew");
+        // Among callers with one ttl it passes as ever.
+        let before = nodes.commands();
+        guard.release().await.unwrap();
+        let guard = same.await.unwrap().unwrap();
+        assert_eq!(nodes.commands(), before);
+        assert_eq!(nodes.token("order:1"), granted);
+        drop(guard);
+        nodes.settle_free("order:1").await;
+    }
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn max_hold_is_that_of_each_holder_of_a_lock_that_passes_on() {
+    let nodes = Nodes::five();
+    let (locks, _) = two_ttls(&nodes).await;
+    let (brief, ample) = (
+        locks.with_max_hold(2 * TTL).unwrap(),
+        locks.with_max_hold(30 * TTL).unwrap(),
+    );
+    for (first, then, hold) in [
+        (&locks, &brief, 2 * TTL),
+        (&brief, &ample, 30 * TTL),
+        (&ample, &locks, 6 * TTL),
+        (&brief, &brief, 2 * TTL),
+    ] {
+        let guard = first.try_acquire("order:1").await.unwrap();
+        let token = nodes.token("order:1");
+        let waiter = wait_for(then, "order:1").await;
+        sleep(TTL).await;
+        guard.release().await.unwrap();
+        let began = Instant::now();
+        let guard = waiter.await.unwrap().unwrap();
+        assert_eq!(nodes.token("order:1"), token, "handed on");
+        assert_eq!(guard.lost().await, LossReason::MaxHold);
+        let held = began.elapsed();
+        assert!(
+            held <= hold && held > hold - 100 * MS,
+            "{held:?} of {hold:?}"
+        );
+        drop(guard);
+        nodes.settle_free("order:1").await;
+    }
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_shared_keeps_its_ttl() {
+    let nodes = Nodes::five();
+    let (locks, long) = two_ttls(&nodes).await;
+    let scope = LockScope::new();
+    let keys = || LockKey::new("order:1").unwrap().into();
+    let outer = long.acquire_in(&scope, keys(), SECOND).await.unwrap();
+    let inner = locks.acquire_in(&scope, keys(), SECOND).await.unwrap();
+    assert_eq!(inner.fence(), outer.fence());
+    let again = inner.reenter().unwrap();
+    drop((outer, inner));
+    assert!(is_of(&again, LONG));
+    nodes.each(0..5, MemoryNode::go_down);
+    sleep(2 * TTL).await;
+    assert!(!again.is_lost(), "for {LONG:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_handle_waits_for_as_long_as_it_says() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    let _held = locks.try_acquire("order:1").await.unwrap();
+    for wait in [SECOND, 20 * SECOND] {
+        let handle = locks.with_max_wait(wait);
+        assert_eq!(handle.max_wait(), wait);
+        let began = Instant::now();
+        let error = handle.acquire("order:1").await.unwrap_err();
+        assert!(matches!(error, AcquireError::WaitTimeout(_)), "{error}");
+        assert_eq!(began.elapsed(), wait);
+        let patient = handle.acquire_within("order:1", 60 * SECOND).await;
+        patient.unwrap_err();
+        assert_eq!(began.elapsed(), 2 * wait);
+        let keep = Duration::from_secs(60);
+        let run = handle.begin_idempotent("invoice:1", keep, wait).await;
+        assert!(matches!(run, Ok(IdempotentRun::Execute(_))), "{run:?}");
+    }
+    let hasty = locks.with_max_wait(Duration::ZERO);
+    let error = hasty.acquire("order:1").await.unwrap_err();
+    assert!(matches!(error, AcquireError::Contended(_)), "{error}");
+}
+
+/// A node that missed a release is told as long as the lock may be there.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_tried_for_as_long_as_the_lock_may_live() {
+    let nodes = Nodes::five();
+    let (locks, long) = two_ttls(&nodes).await;
+    let guard = long.try_acquire("order:1").await.unwrap();
+    nodes
+        .settle("granted by all", |nodes| nodes.holding("order:1") == 5)
+        .await;
+    nodes.each([4], MemoryNode::go_down);
+    guard.release().await.unwrap();
+    sleep(2 * TTL).await;
+    assert_eq!(locks.snapshot().held, 0);
+    assert_eq!(nodes.holding("order:1"), 1);
+    nodes.each([4], MemoryNode::come_up);
+    sleep(SECOND).await;
+    assert_eq!(nodes.holding("order:1"), 0, "long before its ttl is over");
+}
+
+/// Where all nodes forget at once, none but the processes themselves can tell how long their leases are.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_forgot_wait_for_the_longest_ttl_of_any_handle() {
+    let nodes = linked(3);
+    let (a, b) = (Process::on(&nodes), Process::on(&nodes));
+    let theirs = b.builder().ttl(SECOND).connect().await.unwrap();
+    let ours = a.builder().ttl(SECOND).connect().await.unwrap();
+    let long = ours.with_ttl(LONG).unwrap();
+    let guard = long.try_acquire("k").await.unwrap();
+    // Made later, and shorter.
+    let last = ours.with_ttl(2 * SECOND).unwrap();
+    nodes.iter().for_each(MemoryNode::forget);
+    let forgot = Instant::now();
+    // They are asked whether they vote, and the lock is not extended yet.
+    sleep(2 * SECOND).await;
+    drop(last.try_acquire("other").await);
+    a.0.iter().for_each(Link::cut);
+    let mut got = None;
+    while got.is_none() {
+        sleep(17 * MS).await;
+        got = theirs.try_acquire("k").await.ok();
+        assert!(got.is_none() || guard.is_lost(), "two holders");
+    }
+    let waited = forgot.elapsed();
+    assert!(waited >= LONG && waited < LONG + 5 * SECOND, "{waited:?}");
+}

@@ -1,0 +1,252 @@
+//! Which nodes vote now, whether they are enough, and waiting until all of them do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+use tower_redlock::LockManager;
+use tower_redlock::clock::TokioClock;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::{NodeError, NodeErrorKind, NodeState};
+use tower_redlock::snapshot::VotingStatus;
+
+use super::wrapper::{Between, Call, Reply, Wrapped};
+use super::{MS, Nodes, TTL, meet};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A node that may refuse what it is told.
+#[derive(Clone, Debug)]
+struct Refusing {
+    node: MemoryNode,
+    what: Arc<AtomicU8>,
+}
+
+const NOTHING: u8 = 0;
+const LOCKS: u8 = 1;
+const EVERYTHING: u8 = 2;
+
+impl Refusing {
+    fn new(node: MemoryNode) -> Self {
+        let what = Arc::default();
+        Self { node, what }
+    }
+
+    fn refuse(&self, what: u8) {
+        self.what.store(what, Ordering::SeqCst);
+    }
+}
+
+impl Between for Refusing {
+    type Node = MemoryNode;
+
+    fn node(&self) -> &MemoryNode {
+        &self.node
+    }
+
+    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
+        let refused = match call {
+            Call::Ready | Call::Close => return reply,
+            Call::Acquire => LOCKS,
+            _ => EVERYTHING,
+        };
+        let what = Arc::clone(&self.what);
+        Box::pin(async move {
+            if what.load(Ordering::SeqCst) >= refused {
+                let text = "OOM command not allowed";
+                return Err(NodeError::new(NodeErrorKind::Rejected, text));
+            }
+            reply.await
+        })
+    }
+}
+
+/// A manager over five nodes that may refuse, and knows that they vote.
+async fn refusing(nodes: &Nodes) -> (Vec<Refusing>, LockManager) {
+    let nodes: Vec<_> = nodes.0.iter().cloned().map(Refusing::new).collect();
+    let builder = LockManager::builder().nodes(nodes.iter().cloned().map(Wrapped));
+    let locks = builder.clock(TokioClock::new()).ttl(TTL).lazy().unwrap();
+    meet(&locks).await;
+    (nodes, locks)
+}
+
+/// How many nodes vote, by each of the places that tell.
+#[track_caller]
+fn assert_voting(locks: &LockManager, voting: usize) {
+    let nodes = locks.nodes();
+    let votes = nodes.iter().filter(|it| it.voting == VotingStatus::Voting);
+    assert_eq!(votes.count(), voting, "{nodes:?}");
+    let snapshot = locks.snapshot();
+    let text = format!("quorum: {voting} of 5 vote, 3 needed");
+    let few = voting < 3;
+    let text = text + if few { "; no lock is granted" } else { "" };
+    assert_eq!(snapshot.verdict, text);
+    assert_eq!((snapshot.has_quorum, locks.has_quorum()), (!few, !few));
+    // It stands first, where people look.
+    let json = serde_json::to_string(&snapshot).unwrap();
+    let begin = format!(r#"{{"verdict":"{text}","has_quorum":{}"#, !few);
+    assert!(json.starts_with(&begin), "{json}");
+}
+
+#[track_caller]
+fn assert_failing(locks: &LockManager, node: usize, why: &str) {
+    match &locks.nodes()[node].voting {
+        VotingStatus::Failing { reason } => assert!(reason.contains(why), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_votes_only_while_its_replies_count() {
+    let nodes = Nodes::five();
+    let (refusing, locks) = refusing(&nodes).await;
+    assert_voting(&locks, 5);
+    nodes.0[0].go_down();
+    assert_voting(&locks, 4);
+    assert_failing(&locks, 0, "the node is down");
+    nodes.0[1].freeze();
+    sleep(2 * SECOND).await;
+    assert_eq!(locks.nodes()[1].state, NodeState::Up, "as far as is known");
+    assert_failing(&locks, 1, "no answer within");
+    assert_voting(&locks, 3);
+    refusing[2].refuse(EVERYTHING);
+    sleep(SECOND + MS).await;
+    assert_failing(&locks, 2, "OOM command not allowed");
+    assert_voting(&locks, 2);
+    locks.try_acquire("order:1").await.unwrap_err();
+    nodes.0[0].come_up();
+    nodes.0[1].thaw();
+    refusing[2].refuse(NOTHING);
+    sleep(SECOND).await;
+    assert_voting(&locks, 5);
+    drop(locks.try_acquire("order:1").await.unwrap());
+    locks.shutdown(SECOND).await;
+    let verdict = "quorum: 5 of 5 vote, 3 needed; the manager is shut down, so no lock is granted";
+    let snapshot = locks.snapshot();
+    assert_eq!(snapshot.verdict, verdict);
+    assert!(!snapshot.has_quorum && !locks.has_quorum());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_away_votes_when_it_says_so_and_not_before() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    nodes.0[0].go_down();
+    sleep(2 * SECOND).await;
+    nodes.0[0].freeze();
+    sleep(5 * SECOND).await;
+    assert_voting(&locks, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_refuses_locks_does_not_vote_for_a_while() {
+    let nodes = Nodes::five();
+    let (refusing, locks) = refusing(&nodes).await;
+    for node in &refusing[..3] {
+        node.refuse(LOCKS);
+    }
+    sleep(2 * SECOND).await;
+    assert_voting(&locks, 5);
+    locks.try_acquire("order:1").await.unwrap_err();
+    assert_voting(&locks, 2);
+    assert_failing(&locks, 0, "OOM command not allowed");
+    sleep(4 * SECOND).await;
+    assert_voting(&locks, 2);
+    // Nothing may be locked for lack of a quorum, and then no command would ever tell that they are repaired.
+    sleep(SECOND).await;
+    assert_voting(&locks, 5);
+    locks.try_acquire("order:2").await.unwrap_err();
+    refusing[0].refuse(NOTHING);
+    assert_voting(&locks, 2);
+    let _guard = locks.try_acquire("order:3").await.unwrap();
+    assert_voting(&locks, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_guard_a_node_votes_while_it_answers() {
+    let nodes = Nodes::five();
+    let locks = nodes.forgetful();
+    meet(&locks).await;
+    nodes.each(0..3, MemoryNode::go_down);
+    assert_voting(&locks, 2);
+    nodes.each(0..3, MemoryNode::come_up);
+    sleep(SECOND).await;
+    assert_voting(&locks, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_list_on_one_node_leaves_no_quorum() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    let others = LockManager::builder()
+        .nodes(nodes.0[..1].iter().cloned())
+        .clock(TokioClock::new())
+        .ttl(TTL)
+        .lazy()
+        .unwrap();
+    others.adopt_nodes().await.unwrap();
+    sleep(2 * SECOND).await;
+    assert!(!locks.has_quorum());
+    let snapshot = locks.snapshot();
+    let verdict = "quorum: 4 of 5 vote, 3 needed; a node serves processes with another list, so no lock is granted";
+    assert_eq!((&*snapshot.verdict, snapshot.has_quorum), (verdict, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_voting_is_what_every_node_says_after_the_call() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    let begin = Instant::now();
+    locks.all_voting().await.unwrap();
+    assert_eq!(begin.elapsed(), Duration::ZERO, "nothing is to be awaited");
+    // It restarted, and nobody has noticed.
+    nodes.0[1].forget();
+    assert_voting(&locks, 5);
+    locks.all_voting().await.unwrap();
+    let waited = begin.elapsed();
+    assert!(waited >= TTL, "its quarantine lasts longer than {waited:?}");
+    assert_voting(&locks, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_voting_waits_for_as_long_as_a_node_is_missing() {
+    let nodes = Nodes::five();
+    let (refusing, locks) = refusing(&nodes).await;
+    let missing = async || timeout(60 * SECOND, locks.all_voting()).await.is_err();
+    nodes.0[4].go_down();
+    assert!(missing().await, "one is down");
+    nodes.0[4].come_up();
+    nodes.0[3].freeze();
+    assert!(missing().await, "one stands still");
+    nodes.0[3].thaw();
+    refusing[2].refuse(EVERYTHING);
+    assert!(missing().await, "one refuses everything");
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.all_voting().await }
+    });
+    sleep(SECOND).await;
+    refusing[2].refuse(NOTHING);
+    waiting.await.unwrap().unwrap();
+    refusing[2].refuse(EVERYTHING);
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.all_voting().await }
+    });
+    sleep(SECOND).await;
+    locks.shutdown(Duration::ZERO).await;
+    let error = waiting.await.unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "the lock manager is shutting down");
+    locks.all_voting().await.unwrap_err();
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_node_that_is_down_helps_to_bootstrap() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    nodes.each(0..3, MemoryNode::go_down);
+    locks.bootstrap().await.unwrap_err();
+    nodes.each(0..1, MemoryNode::come_up);
+    locks.bootstrap().await.unwrap();
+}

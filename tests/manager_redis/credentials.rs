@@ -1,0 +1,66 @@
+//! One callback for the credentials of all nodes of a manager.
+
+use std::io::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tower_redlock::LockManager;
+use tower_redlock::node::redis::{Credentials, RedisNode};
+
+use crate::support::server::{Kind, Server};
+use crate::{LONG, MS, all_up, eventually};
+
+#[tokio::test]
+async fn a_manager_takes_locks_while_passwords_change_and_those_before_end() {
+    let servers = Server::start_many(Kind::Redis, 3);
+    for server in &servers {
+        server.run("ACL SETUSER locks on >first ~* &* +@all");
+        server.run("ACL SETUSER own on >own ~* &* +@all");
+    }
+    let rotated = Arc::new(AtomicBool::new(false));
+    let credentials = {
+        let rotated = Arc::clone(&rotated);
+        move || {
+            let password = if rotated.load(Ordering::SeqCst) {
+                "second"
+            } else {
+                "first"
+            };
+            let credentials = Credentials::password(password).user("locks");
+            std::future::ready(Ok::<_, Error>(credentials.valid_for(200 * MS)))
+        }
+    };
+    // One node has its own.
+    let own = || async { Ok::<_, Error>(Credentials::password("own").user("own")) };
+    let own = RedisNode::builder(&servers[2].url()).credentials(own);
+    let builder = LockManager::builder().bootstrap(true).ttl(LONG);
+    let builder = builder.redis([servers[0].url(), servers[1].url()]);
+    let builder = builder.redis_nodes([own.build().unwrap()]);
+    let locks = builder.credentials(credentials).connect().await.unwrap();
+    all_up(&locks).await;
+    let guard = locks.acquire("order:1").await.unwrap();
+    // As the guide says: the new one first, then the callback, then the old one goes.
+    let all = |line: &str| servers.iter().for_each(|server| drop(server.run(line)));
+    all("ACL SETUSER locks >second");
+    rotated.store(true, Ordering::SeqCst);
+    tokio::time::sleep(400 * MS).await;
+    all("ACL SETUSER locks <first");
+    all("CLIENT KILL USER own");
+    guard.release().await.unwrap();
+    // All of them, with what the callback gives now.
+    all("CLIENT KILL USER locks");
+    eventually("connected anew", || {
+        let users = ["locks", "locks", "own"].iter().zip(&servers);
+        let connected = |(user, server): (&&str, &Server)| {
+            let list = server.run("CLIENT LIST");
+            let ours = format!("user={user} ");
+            list.lines()
+                .any(|line| line.contains("name=tower-redlock ") && line.contains(&ours))
+        };
+        users.into_iter().all(connected)
+    })
+    .await;
+    all_up(&locks).await;
+    let guard = locks.acquire("order:1").await.unwrap();
+    guard.release().await.unwrap();
+}

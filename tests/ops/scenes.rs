@@ -1,0 +1,206 @@
+//! Faults, each with what was scraped before and after.
+
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use tower_redlock::config::RestartGuard;
+use tower_redlock::error::LossReason;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{AcquireError, LockManager, LockManagerBuilder};
+
+use super::scrape::{Scrapes, recorder};
+use super::support::eventually;
+use super::support::server::{Kind, Server};
+
+/// A process with five nodes, and what was scraped of it.
+pub(crate) struct Site {
+    pub(crate) servers: Vec<Server>,
+    pub(crate) locks: LockManager,
+    process: PrometheusHandle,
+    pub(crate) scrapes: Scrapes,
+    _recording: metrics::LocalRecorderGuard<'static>,
+}
+
+impl Site {
+    /// With five servers, all of which vote.
+    pub(crate) async fn new() -> Self {
+        Self::of(Server::start_many(Kind::Redis, 5), |builder| builder).await
+    }
+
+    pub(crate) async fn of(
+        servers: Vec<Server>,
+        set: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
+    ) -> Self {
+        let (recorder, process) = recorder();
+        // One for each test, for as long as the program runs: only tests that run after it on this thread would wait.
+        let recording = metrics::set_default_local_recorder(Box::leak(Box::new(recorder)));
+        let builder = LockManager::builder()
+            .redis(servers.iter().map(Server::url))
+            .ttl(Duration::from_secs(5))
+            .max_ttl(Duration::from_secs(5))
+            .node_timeout(Duration::from_millis(500))
+            .bootstrap(true);
+        let locks = set(builder).connect().await.unwrap();
+        let mut site = Self {
+            servers,
+            locks,
+            process,
+            scrapes: Scrapes::default(),
+            _recording: recording,
+        };
+        site.use_once().await;
+        let calm = site.gauges("redlock_node_up", 1);
+        site.until(&calm).await;
+        let calm = site.gauges("redlock_node_voting", 1);
+        site.until(&calm).await;
+        let clocks = site.gauges("redlock_node_clock_skew_seconds", 0);
+        let clocks: Vec<_> = (clocks.iter())
+            .map(|line| line.trim_end_matches('0').to_owned())
+            .collect();
+        site.until(&clocks).await;
+        site.scrape();
+        site
+    }
+
+    pub(crate) fn scrape(&mut self) {
+        self.scrapes.take(&self.process);
+    }
+
+    /// Locks something and releases it.
+    pub(crate) async fn use_once(&self) {
+        let guard = self.locks.acquire("order:1").await.unwrap();
+        guard.release().await.unwrap();
+    }
+
+    /// The lines of these gauges of all nodes, at this number.
+    fn gauges(&self, name: &str, number: u8) -> Vec<String> {
+        let nodes = self.locks.nodes().into_iter();
+        let line = |node: &str| format!("{name}{{node=\"{node}\"}} {number}");
+        nodes.map(|node| line(&node.name)).collect()
+    }
+
+    /// Waits until the process shows these lines.
+    async fn until(&self, lines: &[String]) {
+        let shown = || {
+            let text = self.process.render();
+            lines.iter().all(|line| text.contains(line.as_str()))
+        };
+        eventually(&format!("{lines:?}"), shown).await;
+    }
+
+    async fn until_down(&self, count: usize) {
+        let down = self.gauges("redlock_node_up", 0);
+        self.until(&down[..count]).await;
+    }
+
+    /// Kills the first servers, and waits until that is seen.
+    async fn kill(&mut self, count: usize) {
+        self.servers[..count].iter_mut().for_each(Server::kill);
+        self.until_down(count).await;
+    }
+}
+
+pub(crate) async fn all_is_well() -> Scrapes {
+    let mut site = Site::new().await;
+    site.use_once().await;
+    site.scrape();
+    site.scrapes
+}
+
+/// What a majority does not need.
+pub(crate) async fn a_node_is_dead() -> Scrapes {
+    let mut site = Site::new().await;
+    site.kill(1).await;
+    site.use_once().await;
+    site.scrape();
+    site.scrapes
+}
+
+pub(crate) async fn a_quorum_is_lost() -> Scrapes {
+    let mut site = Site::new().await;
+    site.kill(3).await;
+    let refused = site.locks.try_acquire("order:1").await;
+    assert!(matches!(refused, Err(AcquireError::NoQuorum(_))));
+    site.scrape();
+    site.scrapes
+}
+
+pub(crate) async fn a_lock_is_lost() -> Scrapes {
+    let mut site = Site::new().await;
+    let guard = site.locks.acquire("order:1").await.unwrap();
+    // All nodes are there, and another owner.
+    for server in &site.servers {
+        server.run("SET lk:order:1 another");
+    }
+    assert_eq!(guard.lost().await, LossReason::Taken);
+    drop(guard);
+    site.scrape();
+    site.scrapes
+}
+
+/// A node that restarted without its data, for as long as the locks may last that it has forgotten.
+pub(crate) async fn a_node_is_quarantined() -> Scrapes {
+    let hour = Duration::from_secs(3_600);
+    let servers = Server::start_many(Kind::Redis, 5);
+    let mut site = Site::of(servers, |builder| builder.max_ttl(hour).ttl(hour)).await;
+    site.kill(1).await;
+    site.servers[0].restart();
+    let (up, quiet) = (
+        site.gauges("redlock_node_up", 1),
+        site.gauges("redlock_node_voting", 0),
+    );
+    site.until(&[up[0].clone(), quiet[0].clone()]).await;
+    site.scrape();
+    site.scrapes
+}
+
+pub(crate) async fn a_clock_is_set() -> Scrapes {
+    let mut servers = Server::start_many(Kind::Redis, 4);
+    servers.push(Server::start_clocked(Kind::Redis));
+    let mut site = Site::of(servers, |builder| builder).await;
+    site.servers[4].step_clock(30);
+    let ahead = format!(
+        "redlock_node_clock_skew_seconds{{node=\"{}\"}} 30.",
+        site.locks.nodes()[4].name
+    );
+    let late = ahead.replace("30.", "29.");
+    let shown = || {
+        let text = site.process.render();
+        text.contains(&ahead) || text.contains(&late)
+    };
+    eventually(&ahead, shown).await;
+    site.scrape();
+    site.scrapes
+}
+
+/// More callers than may wait, and a release that no quorum confirms.
+pub(crate) async fn a_queue_is_full_and_a_release_is_late() -> Scrapes {
+    let (recorder, process) = recorder();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let mut scrapes = Scrapes::default();
+    let nodes: Vec<_> = (0..5).map(|n| MemoryNode::new(format!("n{n}"))).collect();
+    let locks = LockManager::builder()
+        .nodes(nodes.iter().cloned())
+        .max_waiters_per_key(1)
+        .restart_guard(RestartGuard::OFF)
+        .connect()
+        .await
+        .unwrap();
+    scrapes.take(&process);
+    let guard = locks.acquire("order:1").await.unwrap();
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.acquire("order:1").await }
+    });
+    let waits = || locks.snapshot().waiting == 1;
+    eventually("a caller waits", waits).await;
+    let refused = locks.acquire("order:1").await;
+    assert!(matches!(refused, Err(AcquireError::QueueFull(_))));
+    waiting.abort();
+    let _aborted = waiting.await;
+    nodes.iter().for_each(MemoryNode::freeze);
+    guard.release().await.unwrap_err();
+    nodes.iter().for_each(MemoryNode::thaw);
+    scrapes.take(&process);
+    scrapes
+}

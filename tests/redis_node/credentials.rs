@@ -1,0 +1,223 @@
+//! Users and passwords that change while nodes are in use, on real servers.
+
+use std::io::Error;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tower_redlock::node::redis::{Credentials, RedisNode};
+use tower_redlock::node::{Node, NodeErrorKind, NodeState, NoticeReceiver};
+
+use crate::support::eventually;
+use crate::support::nodes::{acquire, context, refusal, release, settled, subscribe};
+use crate::support::sentinel::Sentinel;
+use crate::support::server::{Kind, Server};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// What the callback gives now, and how often it was asked.
+#[derive(Clone)]
+struct Vault(Arc<Mutex<(Result<Credentials, String>, usize)>>);
+
+impl Vault {
+    fn new(credentials: Credentials) -> Self {
+        Self(Arc::new(Mutex::new((Ok(credentials), 0))))
+    }
+
+    fn set(&self, credentials: Result<Credentials, String>) {
+        self.0.lock().unwrap().0 = credentials;
+    }
+
+    fn asked(&self) -> usize {
+        self.0.lock().unwrap().1
+    }
+
+    async fn get(self) -> Result<Credentials, Error> {
+        let mut vault = self.0.lock().unwrap();
+        vault.1 += 1;
+        vault.0.clone().map_err(Error::other)
+    }
+
+    /// A started node at `url` with these credentials.
+    fn node(&self, url: &str) -> RedisNode {
+        let vault = self.clone();
+        let node = RedisNode::builder(url).credentials(move || vault.clone().get());
+        let node = node.build().unwrap();
+        node.start(context());
+        node
+    }
+}
+
+fn of(user: &str, password: &str) -> Credentials {
+    Credentials::password(password).user(user)
+}
+
+/// A server with users `a` and `b`, whose passwords are `a-s3cret` and `b-s3cret`, and no other.
+fn server(kind: Kind) -> Server {
+    let server = Server::start(kind, &[]);
+    for user in ["a", "b"] {
+        server.run(&format!("ACL SETUSER {user} on >{user}-s3cret ~* &* +@all"));
+    }
+    server
+}
+
+/// The connections of ours with this name: the number and the user of each.
+fn connections(server: &Server, name: &str) -> Vec<(String, String)> {
+    let list = server.run("CLIENT LIST");
+    let field = |line: &str, name: &str| {
+        let mut fields = line.split(' ').filter_map(|field| field.split_once('='));
+        let found = fields.find(|(field, _)| *field == name);
+        found.unwrap().1.to_owned()
+    };
+    let ours = list.lines().filter(|line| field(line, "name") == name);
+    ours.map(|line| (field(line, "id"), field(line, "user")))
+        .collect()
+}
+
+#[tokio::test]
+async fn each_connection_is_made_with_the_password_of_that_moment() {
+    for kind in Kind::ALL {
+        let server = server(kind);
+        let vault = Vault::new(of("a", "a-s3cret"));
+        let node = vault.node(&server.url());
+        settled(&node).await.unwrap();
+        assert_eq!(vault.asked(), 1);
+        node.acquire(acquire("k", 1)).await.unwrap();
+        server.run("ACL SETUSER a resetpass >new-s3cret");
+        vault.set(Ok(of("a", "new-s3cret")));
+        server.run("CLIENT KILL USER a");
+        eventually("it is back", || {
+            vault.asked() > 1 && node.state() == NodeState::Up
+        })
+        .await;
+        node.release(release("k", 1)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn running_connections_authenticate_anew_before_their_credentials_end() {
+    for kind in Kind::ALL {
+        let server = server(kind);
+        let vault = Vault::new(of("a", "a-s3cret").valid_for(300 * MS));
+        let node = vault.node(&server.url());
+        settled(&node).await.unwrap();
+        let receiver = NoticeReceiver::new(1);
+        let _listening = subscribe(&node, "k", &receiver);
+        eventually("it listens", || receiver.notices().open == 1).await;
+        let names = ["tower-redlock", "tower-redlock-notices"];
+        let before = names.map(|name| connections(&server, name));
+        assert!(before.iter().all(|found| found[0].1 == "a"), "{before:?}");
+        vault.set(Ok(of("b", "b-s3cret").valid_for(300 * MS)));
+        eventually("both are another user's", || {
+            let now = names.map(|name| connections(&server, name));
+            now.iter().all(|found| found[0].1 == "b")
+        })
+        .await;
+        // That ends what is still this user's.
+        server.run("ACL DELUSER a");
+        node.acquire(acquire("k", 1)).await.unwrap();
+        node.release(release("k", 1)).await.unwrap();
+        eventually("it still listens", || receiver.notices().released == 1).await;
+        for (name, before) in names.iter().zip(before) {
+            assert_eq!(connections(&server, name)[0].0, before[0].0, "the same");
+        }
+    }
+}
+
+#[tokio::test]
+async fn credentials_that_cannot_be_renewed_leave_the_connection_as_it_is() {
+    let server = server(Kind::Redis);
+    let short = |credentials: Credentials| credentials.valid_for(200 * MS);
+    let vault = Vault::new(short(of("a", "a-s3cret")));
+    let node = vault.node(&server.url());
+    settled(&node).await.unwrap();
+    let id = connections(&server, "tower-redlock")[0].0.clone();
+    for failing in [
+        Err("the vault is sealed".to_owned()),
+        Ok(short(of("a", "wr0ng"))),
+    ] {
+        vault.set(failing);
+        let asked = vault.asked();
+        eventually("it was asked again", || vault.asked() > asked + 1).await;
+        assert_eq!(node.state(), NodeState::Up);
+        node.acquire(acquire("k", 1)).await.unwrap();
+        node.release(release("k", 1)).await.unwrap();
+    }
+    vault.set(Ok(of("b", "b-s3cret")));
+    eventually("it works again", || {
+        connections(&server, "tower-redlock") == [(id.clone(), "b".to_owned())]
+    })
+    .await;
+    let asked = vault.asked();
+    tokio::time::sleep(300 * MS).await;
+    assert_eq!(vault.asked(), asked, "these do not end");
+}
+
+#[tokio::test]
+async fn without_credentials_a_node_is_down_and_with_wrong_ones_refused_and_no_text_has_them() {
+    let server = server(Kind::Redis);
+    server.run("ACL SETUSER default off");
+    let vault = Vault::new(of("a", "wr0ng-s3cret"));
+    let node = vault.node(&server.url());
+    let error = refusal(&node).await;
+    assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
+    assert!(
+        error.to_string().contains("it refused the credentials"),
+        "{error}"
+    );
+    // As some services do, which repeat what they were sent.
+    vault.set(Err("no such token: wr0ng-s3cret".to_owned()));
+    eventually("it is down", || matches!(node.state(), NodeState::Down(_))).await;
+    let NodeState::Down(error) = node.state() else {
+        panic!("{:?}", node.state());
+    };
+    assert_eq!(error.kind(), NodeErrorKind::Unavailable);
+    assert!(
+        error
+            .to_string()
+            .starts_with("no credentials: no such token"),
+        "{error}"
+    );
+    vault.set(Ok(of("a", "a-s3cret")));
+    eventually("it is up", || node.state() == NodeState::Up).await;
+    let credentials = of("a", "a-s3cret").valid_for(MS);
+    let builder =
+        RedisNode::builder("redis://h").credentials(|| Vault::new(of("a", "a-s3cret")).get());
+    for text in [
+        format!("{error} {error:?} {node:?} {credentials:?}"),
+        format!("{builder:?} {:?}", builder.clone().build().unwrap()),
+    ] {
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+}
+
+/// A service that signs tokens is far away, compared with a server.
+#[tokio::test]
+async fn a_callback_may_take_longer_than_an_attempt_to_connect() {
+    let server = server(Kind::Redis);
+    let slow = || async {
+        tokio::time::sleep(400 * MS).await;
+        Ok::<_, Error>(of("a", "a-s3cret"))
+    };
+    let node = RedisNode::builder(&server.url()).connect_timeout(300 * MS);
+    let node = node.credentials(slow).build().unwrap();
+    node.start(context());
+    settled(&node).await.unwrap();
+    assert_eq!(connections(&server, "tower-redlock")[0].1, "a");
+}
+
+#[tokio::test]
+async fn the_master_that_sentinels_name_gets_them_and_the_user_of_the_node_if_they_have_none() {
+    let master = server(Kind::Redis);
+    let sentinel = Sentinel::start(Kind::Redis, &master, 0);
+    let node = RedisNode::sentinel([sentinel.url()], "mymaster").user("b");
+    let credentials =
+        || async { Ok::<_, Error>(Credentials::password("b-s3cret").valid_for(200 * MS)) };
+    let node = node.credentials(credentials).build().unwrap();
+    node.start(context());
+    settled(&node).await.unwrap();
+    assert_eq!(connections(&master, "tower-redlock")[0].1, "b");
+    // Also once they were renewed.
+    tokio::time::sleep(300 * MS).await;
+    node.acquire(acquire("k", 1)).await.unwrap();
+    assert_eq!(connections(&master, "tower-redlock")[0].1, "b");
+}
