@@ -14,7 +14,7 @@ impl LockManager {
     /// while a node serves processes with another list, and from the begin of a [shutdown](Self::shutdown) on.
     ///
     /// It is what a readiness probe asks of a service that cannot do anything without locks:
-    /// [`docs::observing`](crate::docs::observing#readiness). Do not ask it before taking a lock: the lock itself
+    /// the page `observing` of the guide. Do not ask it before taking a lock: the lock itself
     /// tells.
     #[must_use]
     pub fn has_quorum(&self) -> bool {
@@ -26,7 +26,7 @@ impl LockManager {
     /// Each node must say so after the call: what was known before does not count. A node that is down, refused or
     /// quarantined is waited for without an end, so put a time-out around it; [`nodes`](Self::nodes) tells which nodes
     /// those are. Between the restarts of two servers it says when to go on:
-    /// [`docs::rolling_out`](crate::docs::rolling_out#restarting-servers).
+    /// the page `rolling_out` of the guide.
     ///
     /// # Errors
     ///

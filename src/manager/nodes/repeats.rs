@@ -10,6 +10,8 @@ use crate::node::NodeErrorKind;
 
 /// How often it is told how often.
 const EVERY: Duration = Duration::from_secs(60);
+/// For how long the text of a line with a count may have been overtaken.
+const WORDS: Duration = Duration::from_secs(1);
 /// For how long no call may have failed before a quorum counts as back. One that comes and goes would be told of each
 /// time otherwise.
 const CALM: Duration = Duration::from_secs(5);
@@ -33,6 +35,7 @@ struct Entry {
     text: String,
     began: Moment,
     last: Moment,
+    worded: Moment,
     told: Moment,
     /// How often in all, and how often since it was told.
     times: u64,
@@ -63,8 +66,10 @@ impl Repeats {
             known.last = now;
             known.times += 1;
             known.untold += 1;
-            if known.untold == 1 {
+            // Not the words of the beginning: meanwhile nodes may have come back in another state.
+            if known.untold == 1 || now.since(known.worded) >= WORDS {
                 known.text = text.to_string();
+                known.worded = now;
             }
             return false;
         }
@@ -76,6 +81,7 @@ impl Repeats {
             text: String::new(),
             began: now,
             last: now,
+            worded: now,
             told: now,
             times: 1,
             untold: 0,
@@ -148,7 +154,7 @@ mod tests {
         }
         let count = Count {
             trouble,
-            text: "c2".to_owned(),
+            text: "c59".to_owned(),
             times: 58,
         };
         assert_eq!(repeats.due(at(61)), [count]);

@@ -15,7 +15,9 @@ use std::time::Duration;
 ///
 /// # How long it takes
 ///
-/// From the moment the first process notices, and always a little more for drift:
+/// From the moment the first process notices, and always a little more for drift. Processes that see the node keep this
+/// moment and tell nobody: one that starts while no other has seen it begins anew. So while such a wait is on, let one
+/// process stay up.
 ///
 /// | the other nodes | the wait |
 /// |---|---|
