@@ -1,6 +1,8 @@
 //! Users and passwords that change while nodes are in use, on real servers.
 
 use std::io::Error;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -188,6 +190,75 @@ async fn without_credentials_a_node_is_down_and_with_wrong_ones_refused_and_no_t
     ] {
         assert!(!text.contains("s3cret"), "{text}");
     }
+}
+
+/// The callback is the program's, and a panic in it is no reason to give up a server for good.
+#[tokio::test]
+async fn a_callback_that_panics_leaves_the_connection_as_it_is() {
+    let server = server(Kind::Redis);
+    let (asked, is_sick) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let callback = {
+        let (asked, is_sick) = (Arc::clone(&asked), Arc::clone(&is_sick));
+        move || {
+            asked.fetch_add(1, Relaxed);
+            let is_sick = is_sick.load(Relaxed);
+            async move {
+                assert!(!is_sick, "meant to be");
+                Ok::<_, Error>(of("a", "a-s3cret").valid_for(200 * MS))
+            }
+        }
+    };
+    let node = RedisNode::builder(&server.url()).credentials(callback);
+    let node = node.build().unwrap();
+    node.start(context());
+    settled(&node).await.unwrap();
+    is_sick.store(true, Relaxed);
+    let before = asked.load(Relaxed);
+    eventually("it panicked twice", || asked.load(Relaxed) >= before + 2).await;
+    assert_eq!(node.state(), NodeState::Up);
+    node.acquire(acquire("k", 1)).await.unwrap();
+    is_sick.store(false, Relaxed);
+    let before = asked.load(Relaxed);
+    eventually("it is asked again", || asked.load(Relaxed) > before).await;
+    assert_eq!(node.state(), NodeState::Up);
+}
+
+/// Each connection may have a token of its own, and any of them may be in use.
+#[tokio::test]
+async fn the_token_of_no_connection_is_shown() {
+    let server = Server::start(Kind::Redis, &[]);
+    server.run("ACL SETUSER locks on nopass ~* &* +@all");
+    let (asked, is_sick) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let callback = {
+        let (asked, is_sick) = (Arc::clone(&asked), Arc::clone(&is_sick));
+        move || {
+            let number = asked.fetch_add(1, Relaxed);
+            let is_sick = is_sick.load(Relaxed);
+            async move {
+                match is_sick {
+                    true => Err(Error::other("token signed-0-s3cret was revoked")),
+                    false => Ok(of("locks", &format!("signed-{number}-s3cret"))),
+                }
+            }
+        }
+    };
+    let node = RedisNode::builder(&server.url()).connections(4);
+    let node = node.credentials(callback).build().unwrap();
+    node.start(context());
+    settled(&node).await.unwrap();
+    eventually("all have one", || asked.load(Relaxed) >= 4).await;
+    is_sick.store(true, Relaxed);
+    server.run("CLIENT KILL USER locks");
+    let state = || format!("{:?}", node.state());
+    eventually("it is down", || state().contains("was revoked")).await;
+    let text = state();
+    assert!(!text.contains("s3cret"), "{text}");
 }
 
 /// A service that signs tokens is far away, compared with a server.

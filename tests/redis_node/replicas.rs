@@ -174,6 +174,21 @@ async fn a_record_that_a_frozen_replica_does_not_have_is_not_told() {
     }
 }
 
+/// As a release does not: a replica that has not heard of it keeps a lock until its ttl, and nothing else.
+#[tokio::test]
+async fn a_run_that_is_given_up_waits_for_no_replica() {
+    for kind in Kind::ALL {
+        let (_master, replica, node) = pair(kind, SHORT).await;
+        let recall = RecallRequest::new(acquire("k", 1), false, LONG);
+        node.recall(recall).await.unwrap();
+        replica.freeze();
+        let given_up = CompleteRequest::new(release("k", 1), None);
+        let reply = node.complete(given_up).await;
+        assert_eq!(reply, Ok(CompleteReply::Stored { listeners: 0 }));
+        replica.thaw();
+    }
+}
+
 #[tokio::test]
 async fn a_record_that_makes_way_for_one_that_a_frozen_replica_does_not_have_is_not_kept() {
     for kind in Kind::ALL {

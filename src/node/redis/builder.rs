@@ -95,7 +95,7 @@ impl RedisNodeBuilder {
     /// over for which the credentials are [valid](Credentials::valid_for). Then the running connection authenticates
     /// anew (`AUTH`); nothing that is under way notices. If that fails, the connection goes on as it was, the log has a
     /// warning, and it is tried again until it works. Keep what is expensive to make in the callback, and let it return
-    /// within 10 s.
+    /// within 10 s. A panic in it counts as an error.
     ///
     /// Sentinels are asked with the credentials in their own URLs. The guide says why it is not a pool of connections
     /// that is taken: `docs::managed_redis`, "Credentials that change".

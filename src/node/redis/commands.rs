@@ -57,7 +57,11 @@ pub(super) async fn complete(
     let (identity, since) = (connection.identity(), connection.since());
     let cmd = scripts::complete(request, identity, since, shared.replicas.is_some());
     let script = &scripts::COMPLETE;
-    let (value, acknowledged) = run_and_wait(shared, &mut connection, script, cmd).await?;
+    // Without a record there is nothing that replicas must have.
+    let (value, acknowledged) = match &request.record {
+        Some(_) => run_and_wait(shared, &mut connection, script, cmd).await?,
+        None => (run(&mut connection, script, &cmd).await?, Ok(())),
+    };
     let reply = replies::read_complete(&value, request.config.as_deref())?;
     if matches!(reply, CompleteReply::Stored { .. }) {
         acknowledged?;

@@ -2,8 +2,10 @@
 
 use std::error::Error;
 use std::fmt;
-use std::panic::AssertUnwindSafe;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::Client;
@@ -107,7 +109,14 @@ impl Rotation {
             return Ok(None);
         };
         let asked = Instant::now();
-        let credentials = timeout(LONGEST_CALL, (source.0)()).await;
+        // The program's: a panic in it must not end the connection.
+        let called = catch_unwind(AssertUnwindSafe(|| (source.0)()));
+        let mut call = called.map_err(|_| PANICKED.to_owned())?;
+        let call = poll_fn(|cx| {
+            let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)));
+            polled.unwrap_or_else(|_| Poll::Ready(Err(PANICKED.to_owned())))
+        });
+        let credentials = timeout(LONGEST_CALL, call).await;
         let credentials = credentials.unwrap_or_else(|_| {
             Err(format!(
                 "the callback did not return within {LONGEST_CALL:?}"
@@ -116,6 +125,7 @@ impl Rotation {
         let valid = credentials.valid_for;
         let again = valid.and_then(|valid| asked.checked_add((valid / 4 * 3).max(SOONEST)));
         let mut known = self.known();
+        known.retain(|other| other.password != credentials.password);
         known.insert(0, credentials.clone());
         known.truncate(REMEMBERED);
         drop(known);
@@ -146,9 +156,11 @@ impl Rotation {
     }
 }
 
+const PANICKED: &str = "the callback panicked";
 /// How long the callback may take.
 const LONGEST_CALL: Duration = Duration::from_secs(10);
 /// How soon credentials are asked for again, at least.
 pub(super) const SOONEST: Duration = Duration::from_millis(100);
-/// Of how many credentials the passwords are known, so that no text shows them.
-const REMEMBERED: usize = 3;
+/// Of how many different credentials the passwords are known, so that no text shows them: some for each connection,
+/// where each is given its own.
+const REMEMBERED: usize = 64;
