@@ -177,8 +177,8 @@ impl IdempotencyRejectionKind {
                 "As many requests as may wait on this server do so already. This request was not processed."
             }
             Self::NoQuorum => {
-                "Too few lock nodes replied in time, so it could not be found out whether this request is a repeat. \
-                 This request was not processed."
+                "Too few lock nodes vote and replied in time, so it could not be found out whether this request \
+                 is a repeat. This request was not processed."
             }
             Self::LockLost => {
                 "The lock on this idempotency key was lost while the request was processed. Whether it took effect is \

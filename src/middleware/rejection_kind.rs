@@ -107,7 +107,7 @@ impl RejectionKind {
                  This request was not processed."
             }
             Self::NoQuorum => {
-                "Too few lock nodes replied in time, so the resource could not be locked. \
+                "Too few lock nodes vote and replied in time, so the resource could not be locked. \
                  This request was not processed."
             }
             Self::LockLost => {

@@ -161,7 +161,7 @@ fn no_quorum_body() -> String {
         "no-quorum",
         "Locks unavailable",
         503,
-        "Too few lock nodes replied in time, so the resource could not be locked. \
+        "Too few lock nodes vote and replied in time, so the resource could not be locked. \
  This request was not processed.",
         None,
     )
