@@ -45,8 +45,16 @@ pub(crate) async fn acquire_for(
 ) -> Result<Acquired, AcquireError> {
     let call = AcquireCall::new(shared, &target.keys);
     let wait = Wait::new(call.began, limit);
-    shared.all_asked().await;
-    shared.told_of(terms.ttl).await;
+    let asked = async {
+        shared.all_asked().await;
+        shared.told_of(terms.ttl).await;
+    };
+    tokio::select! {
+        biased;
+        // Who comes during a shutdown, or waits when it begins, is refused by the queue, and not after this.
+        () = shared.registry.closing() => {}
+        () = asked => {}
+    }
     let outcome = call
         .around(queue_and_contend(shared, terms, target, purpose, wait))
         .await;
