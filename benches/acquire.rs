@@ -8,7 +8,8 @@ use tokio::task::JoinSet;
 use tower_redlock::LockManager;
 use tower_redlock::config::{Fencing, RestartGuard};
 
-use crate::floors::{Fanout, Sockets};
+use crate::fanout::Fanout;
+use crate::floors::Sockets;
 use crate::measure::{Candidate, Watch, in_turns, print};
 use crate::support::server::{Kind, Server};
 
@@ -38,7 +39,9 @@ pub(crate) async fn ours_at(urls: impl IntoIterator<Item = String>) -> LockManag
 /// The same without fencing tokens and without the guard: what other Redlocks promise, and no more.
 async fn bare(servers: &[Server]) -> LockManager {
     let builder = LockManager::builder().redis(servers.iter().map(Server::url));
+    // In a namespace of its own: processes with and without a guard refuse each other.
     let builder = builder
+        .namespace("bare")
         .fencing(Fencing::OFF)
         .restart_guard(RestartGuard::OFF);
     builder.ttl(TTL).connect().await.unwrap()
@@ -88,7 +91,7 @@ async fn sockets(servers: &[Server]) -> Candidate {
 }
 
 async fn fanout(servers: &[Server]) -> Candidate {
-    let fanout = Fanout::connect(servers, "bench:fanout").await;
+    let fanout = Fanout::connect(servers.iter().map(Server::url), "bench:fanout").await;
     Candidate {
         name: "redis-rs (floor 2)",
         batch: Box::new(move |size| {
@@ -152,7 +155,7 @@ pub(crate) fn rslock(locks: rslock::LockManager) -> Candidate {
 async fn crowd(servers: &[Server]) {
     const CYCLES: usize = 150;
     const TURNS: usize = 8;
-    let fanout = Fanout::connect(servers, "").await;
+    let fanout = Fanout::connect(servers.iter().map(Server::url), "").await;
     let (ours, bare) = (ours(servers).await, bare(servers).await);
     let theirs = theirs(servers);
     let mut took = [Duration::ZERO; 4];

@@ -1,6 +1,7 @@
 //! How fast locks are, beside the least that any such lock can cost and beside another library, on real servers
 //! that this program starts itself. Run with `cargo bench --all-features`, or `cargo bench --all-features -- acquire`
-//! for a part: acquire, middleware, idempotency, frozen, queue, contention, start, herd, deadline, fencing.
+//! for a part: acquire, middleware, idempotency, frozen, queue, contention, start, herd, deadline, fencing, peers,
+//! mixed, held, keys; and `-- table` runs the last four and writes what they measured into `BENCHMARKS.md`.
 //! `REDLOCK_BENCH_SECONDS` shortens or lengthens those that run for a time.
 //!
 //! Nothing here fails for being slow: numbers of one machine say little about another, only the ratios within one
@@ -16,11 +17,17 @@ mod acquire;
 mod children;
 mod clock;
 mod contention;
+#[path = "../tests/support/contest.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the tests use the rest")]
+mod contest;
 mod cost;
 mod deadline;
+mod fanout;
 mod fencing;
+mod fleet;
 mod floors;
 mod frozen;
+mod held;
 mod herd;
 // Only with both features are there requests that can be compared.
 #[cfg(all(feature = "axum", feature = "idempotency"))]
@@ -30,9 +37,11 @@ mod middleware;
 mod peers;
 mod proxy;
 mod queue;
+mod scenes;
 mod start;
 #[path = "../tests/support/mod.rs"]
 mod support;
+mod table;
 
 use tokio::runtime::Runtime;
 
@@ -85,12 +94,39 @@ fn bench(runtime: &std::rc::Rc<Runtime>, words: &[String]) {
     if is_wanted("fencing") {
         runtime.block_on(fencing::run());
     }
+    compare(
+        runtime,
+        is_wanted,
+        wanted.iter().any(|word| *word == "table"),
+    );
+}
+
+/// The parts that compare libraries; all of them for the `table`, which is written only if it is asked for.
+fn compare(runtime: &Runtime, is_wanted: impl Fn(&str) -> bool, table: bool) {
+    let is_wanted = |name: &str| table || is_wanted(name);
+    let mut measured = table::Measured::default();
+    if is_wanted("peers") {
+        measured.scenes = scenes::run();
+    }
+    if is_wanted("mixed") {
+        measured.mixed = scenes::mixed();
+    }
+    if is_wanted("held") {
+        measured.held = Some(runtime.block_on(held::held()));
+    }
+    if is_wanted("keys") {
+        measured.keys = runtime.block_on(held::keys());
+    }
+    if table {
+        table::write(&measured);
+    }
 }
 
 /// Is one of the processes that a benchmark starts.
 async fn child(role: &[String]) {
     match role.split_first() {
         Some((role, words)) if role == contention::ROLE => contention::child(words).await,
+        Some((role, words)) if role == fleet::ROLE => fleet::child(words).await,
         Some((role, words)) if role == start::ROLE => start::child(words).await,
         _ => panic!("no such role: {role:?}"),
     }

@@ -26,7 +26,7 @@ use tower_redlock::{Held, LockManager, RedlockLayer, key};
 type AnyError = Box<dyn Error + Send + Sync>;
 
 /// Bounds of the histograms, in seconds: a lock in one process takes microseconds, one that is waited for takes long.
-const BUCKETS: [f64; 8] = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 30.0];
+const BUCKETS: [f64; 10] = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];
 
 #[tokio::main]
 async fn main() -> Result<(), AnyError> {

@@ -98,6 +98,7 @@ impl LockManagerBuilder {
 
     /// Where user and password come from for all Redis nodes of this manager, if they change: as
     /// [`RedisNodeBuilder::credentials`](crate::node::redis::RedisNodeBuilder::credentials), which wins for its node.
+    /// Name the error, `Ok::<_, std::io::Error>(..)`: any type fits, so the compiler cannot tell it (E0283).
     #[cfg(feature = "redis")]
     pub fn credentials<F, Fut, E>(mut self, source: F) -> Self
     where
@@ -208,7 +209,8 @@ impl LockManagerBuilder {
 
     /// How often a lock may pass from one caller to the next inside this process before it is released on the
     /// nodes. Default: 32 times, for 250 ms; [`HandOff::OFF`] switches it off. The time is at most
-    /// [`max_hold`](Self::max_hold).
+    /// [`max_hold`](Self::max_hold). Beside processes with another library:
+    /// [`with_pause_for_pollers`](HandOff::with_pause_for_pollers).
     pub fn hand_off(mut self, hand_off: HandOff) -> Self {
         self.settings.hand_off = hand_off;
         self
@@ -293,7 +295,10 @@ impl LockManagerBuilder {
         let limit = self.settings.connect_timeout;
         let on_quorum = self.settings.start_on_quorum;
         let locks = self.lazy()?;
-        locks.connected(limit, on_quorum).await?;
+        if let Err(error) = locks.connected(limit, on_quorum).await {
+            locks.give_up().await;
+            return Err(error);
+        }
         locks.stop_trusting_new_nodes();
         Ok(locks)
     }

@@ -44,7 +44,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 }
 
 /// The operating system's clock that counts suspend: `CLOCK_BOOTTIME` on Linux and Android, the continuous
-/// clock on Apple systems, the performance counter on Windows.
+/// clock on Apple systems, the performance counter on Windows. Reading it panics on a system that has no such clock, as
+/// Linux before 2.6.39: a lease that cannot be measured must not be granted.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct SystemClock;
@@ -65,17 +66,20 @@ impl Clock for SystemClock {
 
 #[cfg(unix)]
 fn system_now() -> Moment {
-    use rustix::time::{ClockId, clock_gettime};
+    use nix::time::ClockId;
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    const CLOCK: ClockId = ClockId::Boottime;
+    const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
     // Darwin's CLOCK_MONOTONIC is the continuous clock; elsewhere it is the best there is.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const CLOCK: ClockId = ClockId::Monotonic;
+    const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 
-    let time = clock_gettime(CLOCK);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    let Ok(time) = CLOCK.now() else {
+        // Any value in its place might keep an ended lease valid.
+        panic!("the system has no clock to measure leases with: {CLOCK:?}");
+    };
+    let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec()).unwrap_or(0);
     Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 

@@ -108,7 +108,7 @@ pub(crate) fn at_zero() {
     }
     // A chart of one that nobody has changed is empty otherwise. Those of other managers stay as they are.
     #[cfg(feature = "metrics")]
-    for name in ["redlock_held", "redlock_waiting"] {
+    for name in ["redlock_held", "redlock_waiting", "redlock_without_quorum"] {
         metrics::gauge!(name).increment(0);
     }
 }
@@ -184,11 +184,38 @@ pub(crate) fn node(name: &str, up: bool, voting: bool) {
     metrics::gauge!("redlock_node_voting", "node" => name.to_owned()).set(number(voting));
 }
 
+/// One more manager can grant no lock now, for as long as this lives.
+#[cfg(feature = "metrics")]
+pub(crate) struct WithoutQuorum(());
+
+#[cfg(feature = "metrics")]
+impl WithoutQuorum {
+    pub(crate) fn new() -> Self {
+        metrics::gauge!("redlock_without_quorum").increment(1);
+        Self(())
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl Drop for WithoutQuorum {
+    fn drop(&mut self) {
+        metrics::gauge!("redlock_without_quorum").decrement(1);
+    }
+}
+
 /// By how many seconds a node's clock is ahead of ours.
 #[cfg(feature = "redis")]
 pub(crate) fn clock_skew(name: &str, ahead: f64) {
     #[cfg(feature = "metrics")]
     metrics::gauge!("redlock_node_clock_skew_seconds", "node" => name.to_owned()).set(ahead);
+}
+
+/// Whether a node's credentials could not be renewed.
+#[cfg(feature = "redis")]
+pub(crate) fn credentials_stale(name: &str, stale: bool) {
+    #[cfg(feature = "metrics")]
+    metrics::gauge!("redlock_node_credentials_stale", "node" => name.to_owned())
+        .set(f64::from(u8::from(stale)));
 }
 
 /// A layer or an extractor refused a request, or ended it.

@@ -199,6 +199,9 @@ impl KeyParts {
         let part = part.as_ref();
         if self.begun {
             self.joined.push(SEPARATOR);
+        } else {
+            // Room for most keys, so that it need not grow with each part.
+            self.joined.reserve(USUAL_LEN);
         }
         self.begun = true;
         self.any |= !part.is_empty();
@@ -232,6 +235,16 @@ fn check_len(len: usize) -> Result<(), KeyError> {
 
 /// Appends `part` escaped; stops with an error as soon as the whole is too long.
 fn escape_into(joined: &mut String, part: &[u8]) -> Result<(), KeyError> {
+    let is_plain =
+        |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'%' | b':' | b'{' | b'}');
+    if part.iter().all(is_plain)
+        && let Ok(plain) = str::from_utf8(part)
+        && joined.len() + part.len() <= LockKey::MAX_LEN
+    {
+        // Most parts are such, and need no second look.
+        joined.push_str(plain);
+        return Ok(());
+    }
     let special = |c: char| matches!(c, '%' | ':' | '{' | '}') || c.is_control();
     for chunk in part.utf8_chunks() {
         for piece in chunk.valid().split_inclusive(special) {
@@ -258,6 +271,8 @@ fn push_hex(joined: &mut String, bytes: &[u8]) {
 }
 
 const SEPARATOR: char = ':';
+/// How many bytes most keys have at most.
+const USUAL_LEN: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -13,10 +13,12 @@
 //! | `redlock_held` | gauge | | locks that guards hold, lost ones among them |
 //! | `redlock_waiting` | gauge | | callers in line behind others of their process |
 //! | `redlock_lost_total` | counter | `reason`: `expired`, `taken`, `lender`, `max-hold`, `shutdown` | locks that ended before their guards, or were given up because [`lost`](crate::LockHandle::lost) told of the end |
-//! | `redlock_release_total` | counter | `outcome`: `released`, `unconfirmed`, `handed-on`, `lost`, `returned` | ends of holders; `unconfirmed`: too few nodes answered in time; `lost`: the lock had been lost before; `returned`: it was borrowed |
+//! | `redlock_release_total` | counter | `outcome`: `released`, `unconfirmed`, `handed-on`, `lost`, `returned` | ends of holders; `unconfirmed`: too few nodes answered in time; `lost`: the lock had been lost before, or was given up because its end was told; `returned`: it was borrowed |
 //! | `redlock_node_up` | gauge | `node` | 1 while the node takes commands, else 0, as when its manager is gone; looked at every second |
 //! | `redlock_node_voting` | gauge | `node` | 1 while the node's votes count, 0 while it is down, failing, quarantined, unknown or foreign; looked at every second |
+//! | `redlock_without_quorum` | gauge | | managers that can grant no lock now: too few nodes vote; looked at every second |
 //! | `redlock_node_clock_skew_seconds` | gauge | `node` | by how much a Redis node's clock is ahead of this process's (behind it: less than 0); looked at every second while the node is up |
+//! | `redlock_node_credentials_stale` | gauge | `node` | 1 while the [credentials](crate::LockManagerBuilder::credentials) of a Redis node cannot be renewed, so that its connections go on with those before; else 0, also without a callback |
 //! | `redlock_rejected_total` | counter | `kind`: as in [`RejectionKind`](crate::middleware::RejectionKind) | requests that a layer or an extractor refused or ended |
 //! | `redlock_idempotency_total` | counter | `outcome`: `run`, `replayed`, `unrecorded`, and the kinds of `IdempotencyRejection` | requests with an idempotency key; one that `run` may end otherwise, and counts for that too |
 //!
@@ -63,9 +65,18 @@ pub fn describe() {
         "Whether the node's votes count towards the quorum."
     );
     describe_gauge!(
+        "redlock_without_quorum",
+        Count,
+        "Managers that can grant no lock, because too few nodes vote."
+    );
+    describe_gauge!(
         "redlock_node_clock_skew_seconds",
         Seconds,
         "By how much the clock of the node is ahead of this process's."
+    );
+    describe_gauge!(
+        "redlock_node_credentials_stale",
+        "Whether the credentials of the node could not be renewed."
     );
     describe_counter!(
         "redlock_rejected_total",

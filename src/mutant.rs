@@ -50,6 +50,8 @@ mutants! {
     QuarantineTrustsTheFew,
     /// A node grants leases longer than those that it knows of.
     LongerLeaseGranted,
+    /// Acquires take the quick way under a config that was replaced.
+    VoteOutlivesConfig,
     /// Nodes are told of the ttl of the newest handle, not of the longest.
     LastTtlTold,
     /// A process may have a longer ttl than was agreed on. (6a70985)
@@ -97,6 +99,8 @@ mutants! {
     RenewalAfterRelease,
     /// A release leaves nothing behind that stops late commands of its owner.
     NoTombstone,
+    /// A tombstone does not keep acquires from the quick way, which does not look for one.
+    VoteHidesTombstone,
     /// A lock that is handed to a caller who leaves at that moment belongs to nobody.
     LockLostOnCancel,
     /// A shutdown counts a release as done when it is sent. (c08f092)

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
+use std::sync::{Arc, LazyLock};
 
 use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, redacted};
@@ -79,10 +79,13 @@ impl Namespace {
     pub fn node_key(&self, key: &LockKey) -> NodeKey {
         let text = match self.as_str() {
             "" => Arc::from(key.as_str()),
-            name => Arc::from([name, ":", key.as_str()].concat()),
+            name => joined(name, key.as_str()),
         };
-        let namespace = self.clone();
-        NodeKey { text, namespace }
+        NodeKey {
+            hash: hash(&text),
+            text,
+            namespace: self.clone(),
+        }
     }
 
     /// The names of `keys` on the nodes.
@@ -101,7 +104,12 @@ impl Namespace {
     /// The Redis key of the marker, in which a node remembers whether it may vote.
     #[must_use]
     pub fn marker(&self) -> String {
-        [self.root(), "!node"].concat()
+        self.marker_parts().concat()
+    }
+
+    /// The parts of [`marker`](Self::marker), for those who need no text of it.
+    pub(crate) fn marker_parts(&self) -> [&str; 2] {
+        [self.root(), "!node"]
     }
 
     /// The Redis key of an owner's tombstone, which makes its commands void that arrive late.
@@ -130,11 +138,39 @@ impl Default for Namespace {
     }
 }
 
+/// `name` and `key` with the separator between them.
+fn joined(name: &str, key: &str) -> Arc<str> {
+    let parts = [name, ":", key];
+    let len = parts.iter().map(|part| part.len()).sum();
+    let mut room = [0; Namespace::MAX_LEN + "!idem:".len() + LockKey::MAX_LEN];
+    // Put together in place: so the only allocation is that of the key.
+    let text = room.get_mut(..len).and_then(|text| {
+        let mut rest = &mut *text;
+        for part in parts {
+            let (place, behind) = rest.split_at_mut_checked(part.len())?;
+            place.copy_from_slice(part.as_bytes());
+            rest = behind;
+        }
+        str::from_utf8(text).ok()
+    });
+    text.map_or_else(|| Arc::from(parts.concat()), Arc::from)
+}
+
+/// The hash of a key's text, of which nobody outside of this process can tell which texts have the same.
+fn hash(text: &str) -> u64 {
+    static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    let mut hasher = KEYS.build_hasher();
+    hasher.write(text.as_bytes());
+    hasher.finish()
+}
+
 /// A lock key as the nodes know it, with its namespace. Made by [`Namespace::node_key`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct NodeKey {
     text: Arc<str>,
     namespace: Namespace,
+    // Of the text: made once, and used by each of the nodes in memory, several times.
+    hash: u64,
 }
 
 impl NodeKey {
@@ -158,19 +194,29 @@ impl NodeKey {
     /// The channel on which releases of this key are announced.
     #[must_use]
     pub fn channel(&self) -> String {
-        self.beside("!free:")
+        self.channel_parts().concat()
     }
 
     /// The Redis key of the counter of this key's fencing tokens.
     #[must_use]
     pub fn counter(&self) -> String {
-        self.beside("!fence:")
+        self.counter_parts().concat()
     }
 
     /// The Redis key of the record of this idempotency key.
     #[must_use]
     pub fn record(&self) -> String {
-        self.beside("!record:")
+        self.beside("!record:").concat()
+    }
+
+    /// The parts of [`channel`](Self::channel), for those who need no text of it.
+    pub(crate) fn channel_parts(&self) -> [&str; 3] {
+        self.beside("!free:")
+    }
+
+    /// The parts of [`counter`](Self::counter).
+    pub(crate) fn counter_parts(&self) -> [&str; 3] {
+        self.beside("!fence:")
     }
 
     /// The lock key as shown to people: as it is, or redacted.
@@ -190,16 +236,24 @@ impl NodeKey {
         }
     }
 
-    fn beside(&self, kind: &str) -> String {
-        // Every command needs it, and `format!` costs several times as much.
-        [self.namespace.as_str(), kind, self.bare()].concat()
+    fn beside(&self, kind: &'static str) -> [&str; 3] {
+        [self.namespace.as_str(), kind, self.bare()]
+    }
+}
+
+impl fmt::Debug for NodeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeKey")
+            .field("text", &self.text)
+            .field("namespace", &self.namespace)
+            .finish()
     }
 }
 
 // By hand: on a node a key is its text, in whatever namespace.
 impl PartialEq for NodeKey {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+        self.hash == other.hash && self.text == other.text
     }
 }
 
@@ -207,7 +261,7 @@ impl Eq for NodeKey {}
 
 impl Hash for NodeKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
+        state.write_u64(self.hash);
     }
 }
 

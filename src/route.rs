@@ -11,6 +11,19 @@ pub(crate) fn route_of(parts: &Parts) -> Option<&str> {
     matched.map(axum::extract::MatchedPath::as_str)
 }
 
+/// The path under which axum's routers have nested the service or the router that the request is in.
+#[cfg(feature = "axum")]
+pub(crate) fn nested_path(parts: &Parts) -> Option<&str> {
+    let nested = parts.extensions.get::<axum::extract::NestedPath>();
+    nested.map(axum::extract::NestedPath::as_str)
+}
+
+/// There is no router.
+#[cfg(not(feature = "axum"))]
+pub(crate) const fn nested_path(_parts: &Parts) -> Option<&str> {
+    None
+}
+
 /// There is no router.
 #[cfg(not(feature = "axum"))]
 pub(crate) const fn route_of(_parts: &Parts) -> Option<&str> {

@@ -1,6 +1,9 @@
 //! Events and spans for `tracing`: one function per event, so that names, levels and fields are in one place. They are
 //! documented in `docs/observing.md`, which a test compares with this file.
 //!
+//! Texts are told as strings and not as `Display`: subscribers quote strings, and a sentence without quotes breaks what
+//! reads `key=value`.
+//!
 //! Without the feature `tracing` they are empty. No event holds an owner token, a password or a client's text
 //! other than the lock key, which a manager can be told to hide.
 //!
@@ -18,10 +21,15 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-/// A node did not answer when the manager connected, and a quorum did.
+/// A node did not answer when the manager connected, and a quorum votes.
 pub(crate) fn node_missing(node: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(target: "tower_redlock::node", node, %reason, "a node does not answer; going on with the quorum that does");
+    tracing::warn!(
+        target: "tower_redlock::node",
+        node,
+        reason = &*reason.to_string(),
+        "a node does not answer; going on with the quorum that does"
+    );
 }
 
 /// A node replies and cannot serve, and the manager started without it.
@@ -30,7 +38,7 @@ pub(crate) fn started_without(node: &str, reason: &dyn Display) {
     tracing::error!(
         target: "tower_redlock::node",
         node,
-        %reason,
+        reason = &*reason.to_string(),
         "a node cannot serve; started on the quorum of the others"
     );
 }
@@ -42,7 +50,7 @@ pub(crate) fn node_changed(node: &str, state: &str, reason: &dyn Display) {
     if state == "up" {
         tracing::info!(target: "tower_redlock::node", node, state, "node is up");
     } else {
-        tracing::warn!(target: "tower_redlock::node", node, state, %reason, "node is not up");
+        tracing::warn!(target: "tower_redlock::node", node, state, reason = &*reason.to_string(), "node is not up");
     }
 }
 
@@ -58,7 +66,7 @@ pub(crate) fn notices_unavailable(node: &str, reason: &str) {
     );
 }
 
-/// The credentials of a connection could not be renewed. Logged once until that works again.
+/// The credentials of a node could not be renewed. Logged once until that works again.
 #[cfg(feature = "redis")]
 pub(crate) fn credentials_stale(node: &str, reason: &str) {
     #[cfg(feature = "tracing")]
@@ -70,6 +78,13 @@ pub(crate) fn credentials_stale(node: &str, reason: &str) {
     );
 }
 
+/// Credentials that could not be renewed work again.
+#[cfg(feature = "redis")]
+pub(crate) fn credentials_renewed(node: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: "tower_redlock::node", node, "the credentials of a node are renewed again");
+}
+
 /// A node may have lost its locks and begins its quarantine.
 ///
 /// `wait` is how long it will take, as far as that is known.
@@ -79,7 +94,7 @@ pub(crate) fn node_quarantined(node: &str, wait: Option<Duration>, remembered: b
         tracing::warn!(
             target: "tower_redlock::node",
             node,
-            "a node restarted, lost its data or is new; it does not vote before other nodes answer"
+            "a node restarted or lost its data; it does not vote before more of the other nodes answer"
         );
         return;
     };
@@ -90,6 +105,27 @@ pub(crate) fn node_quarantined(node: &str, wait: Option<Duration>, remembered: b
         ?wait,
         remembered,
         "a node restarted or lost its data; it does not vote until the locks that it may have forgotten have ended"
+    );
+}
+
+/// A node waits for others that have never accepted the list.
+pub(crate) fn list_incomplete(node: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        target: "tower_redlock::node",
+        node,
+        "a node does not vote before every node has accepted this list once, and not all have; start those that do not answer"
+    );
+}
+
+/// The quarantine of a node takes only so long now, less than was told.
+pub(crate) fn quarantine_shorter(node: &str, wait: Duration) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        target: "tower_redlock::node",
+        node,
+        ?wait,
+        "a quarantine ends sooner than was told, for other nodes have answered since"
     );
 }
 
@@ -115,12 +151,12 @@ pub(crate) fn new_node_votes(node: &str) {
 }
 
 /// A manager that connects waits for quarantines: for so long, as far as is known.
-pub(crate) fn waits_for_votes(ready_in: Duration, nodes: &dyn Display) {
+pub(crate) fn waits_for_votes(ready_in: Duration, verdict: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::info!(
         target: "tower_redlock::node",
         ?ready_in,
-        %nodes,
+        verdict = &*verdict.to_string(),
         "waiting until a quorum votes; where no lock can be held, as on new servers, `bootstrap` saves the wait"
     );
 }
@@ -150,13 +186,40 @@ pub(crate) fn node_foreign(node: &str, reason: &str) {
 /// A lock ended while its guard was still alive, or was given up because its end was near.
 pub(crate) fn lock_lost(key: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
-    tracing::error!(target: "tower_redlock::lock", key, %reason, "lock lost");
+    tracing::error!(target: "tower_redlock::lock", key, reason = &*reason.to_string(), "lock lost");
 }
 
-/// A node refused a command that it should have run, so often since that was last told.
-pub(crate) fn command_failed(node: &str, command: &str, reason: &dyn Display, times: u64) {
+/// A node refused a command that it should have run, so often since that was last told; the last time so long `ago`,
+/// if that is a while.
+pub(crate) fn command_failed(
+    node: &str,
+    command: &str,
+    reason: &dyn Display,
+    times: u64,
+    ago: Option<Duration>,
+) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(target: "tower_redlock::node", node, command, %reason, times, "a node refused a command");
+    tracing::warn!(
+        target: "tower_redlock::node",
+        node,
+        command,
+        reason = &*reason.to_string(),
+        times,
+        ago = ago.map(tracing::field::debug),
+        "a node refused a command"
+    );
+}
+
+/// A node runs a command that it refused so often since `lasted`.
+pub(crate) fn command_runs(node: &str, command: &str, refused: u64, lasted: Duration) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: "tower_redlock::node", node, command, refused, ?lasted, "a node runs a command again that it refused");
+}
+
+/// A node runs a command again that it needs for its vote.
+pub(crate) fn vote_possible(node: &str, command: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: "tower_redlock::node", node, command, "a node no longer refuses a command that its vote needs");
 }
 
 /// A key was left on a node until its ttl ends, and others before it since that was last told: so many in all.
@@ -176,19 +239,19 @@ pub(crate) fn no_quorum(reason: &dyn Display, times: u64) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "tower_redlock::lock",
-        %reason,
+        reason = &*reason.to_string(),
         times,
         "locks are refused, because too few nodes vote and answer in time"
     );
 }
 
-/// A quorum answers again, after so many calls without a lock, in so much time.
-pub(crate) fn quorum_again(refused: u64, lasted: Duration) {
+/// A quorum answers again, after so many calls without a lock, the last of them so long after the first.
+pub(crate) fn quorum_again(refused: u64, within: Duration) {
     #[cfg(feature = "tracing")]
     tracing::info!(
         target: "tower_redlock::lock",
         refused,
-        ?lasted,
+        ?within,
         "enough nodes vote and answer again, and locks are granted"
     );
 }
@@ -211,14 +274,14 @@ pub(crate) fn clock_set(node: &str, by: f64, ahead: f64) {
 /// Never more than `debug`: while locks cannot be had there are as many of these as requests.
 pub(crate) fn rejected(kind: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
-    tracing::debug!(target: "tower_redlock::middleware", kind, %reason, "request rejected");
+    tracing::debug!(target: "tower_redlock::middleware", kind, reason = &*reason.to_string(), "request rejected");
 }
 
 /// The same of the idempotency layer.
 #[cfg(feature = "idempotency")]
 pub(crate) fn idempotency_rejected(kind: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
-    tracing::debug!(target: "tower_redlock::idempotency", kind, %reason, "request rejected");
+    tracing::debug!(target: "tower_redlock::idempotency", kind, reason = &*reason.to_string(), "request rejected");
 }
 
 /// The layers and handlers of a route do not fit together. Logged once for each route and reason.
@@ -258,7 +321,7 @@ pub(crate) fn acquire(
         outcome,
         ?wait,
         nodes,
-        reason = reason.map(tracing::field::display),
+        reason = reason.map(ToString::to_string).as_deref(),
         "acquire"
     );
 }
@@ -314,7 +377,13 @@ impl AcquireSpan {
 /// A node did not extend a lock. It is tried again; the lock is lost only if that fails on too many.
 pub(crate) fn not_extended(key: &str, node: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
-    tracing::debug!(target: "tower_redlock::lock", key, node, %reason, "a node did not extend a lock");
+    tracing::debug!(
+        target: "tower_redlock::lock",
+        key,
+        node,
+        reason = &*reason.to_string(),
+        "a node did not extend a lock"
+    );
 }
 
 /// The span of the caller that acquired a lock, for events of the lock in the background.

@@ -4,8 +4,8 @@
 #   examples/ops/nodes.sh                    until ctrl-c, or until its input ends
 #   PORTS="7001 7002 7003" examples/ops/nodes.sh
 #
-# Prints `REDLOCK_NODES=..` once all of them take commands. Nothing is left when it ends: what the nodes stored was in
-# memory. REDIS_SERVER names the program, else it is `redis-server`, or `valkey-server`.
+# Prints `REDLOCK_NODES=..` once all of them take commands. Nothing is left when it ends: the nodes' append-only files
+# are in a directory of its own. REDIS_SERVER names the program, else it is `redis-server`, or `valkey-server`.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -32,7 +32,7 @@ trap 'exit 130' INT TERM HUP
 urls=
 for port in $PORTS; do
 	mkdir "$dir/$port"
-	"$server" --port "$port" --bind 127.0.0.1 --dir "$dir/$port" --save "" --appendonly no \
+	"$server" --port "$port" --bind 127.0.0.1 --dir "$dir/$port" --save "" --appendonly yes \
 		--maxmemory-policy noeviction --aclfile "$here/users.acl" >"$dir/$port/log" 2>&1 </dev/null &
 	pids="$pids $!"
 	urls=$urls${urls:+,}redis://locks:change-me@127.0.0.1:$port

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! `--redis` needs `redis-server` or `valkey-server`, and runs `examples/ops/nodes.sh`. `LISTEN` sets the address
-//! (default `127.0.0.1:3000`).
+//! (default `127.0.0.1:3000`), `UNNOTICED` for how many seconds it still listens when it was told to stop (default 1):
+//! as long as load balancers take to notice that `/healthz` fails.
 
 #![allow(
     clippy::print_stdout,
@@ -72,7 +73,7 @@ async fn run() -> Result<ExitCode, AnyError> {
         .map_err(|error| format!("cannot listen on `{wanted}` (set LISTEN): {error}"))?;
     let address = listener.local_addr()?;
     print_help(address, &locks);
-    serve(listener, app, &locks, told_to_stop()).await?;
+    serve(listener, app, &locks, told_to_stop(), unnoticed()?).await?;
     // Requests that run on, if any, are told that their locks are lost.
     let report = locks.shutdown(Duration::from_secs(1)).await;
     println!("\nstopped; {} locks were cut short", report.lost);
@@ -95,25 +96,39 @@ async fn drive(locks: &LockManager) -> Result<bool, AnyError> {
     Ok(sound)
 }
 
-/// Serves until `stop`. Streams are told then, so that they can end, and requests come to their end; but it does not
-/// wait for ever: one client that never sends the rest of its request would keep the process from stopping.
+/// Serves until `stop`. Streams are told then, so that they can end, and `/healthz` fails, which load balancers notice
+/// after `unnoticed`. From then on nothing new is taken, and requests come to their end; but it does not wait for ever:
+/// one client that never sends the rest of its request would keep the process from stopping.
 async fn serve(
     listener: TcpListener,
     app: Router,
     locks: &LockManager,
     stop: impl Future<Output = ()> + Send + 'static,
+    unnoticed: Duration,
 ) -> std::io::Result<()> {
     let draining = locks.draining();
     let told = locks.clone();
     let server = axum::serve(listener, app).with_graceful_shutdown(async move {
         stop.await;
         told.drain();
+        // The listener closes when this returns.
+        tokio::time::sleep(unnoticed).await;
     });
     tokio::select! {
         biased;
         served = server.into_future() => served,
-        () = async { draining.await; tokio::time::sleep(GRACE).await } => Ok(()),
+        () = async { draining.await; tokio::time::sleep(unnoticed + GRACE).await } => Ok(()),
     }
+}
+
+/// For how long it still listens when it was told to stop.
+fn unnoticed() -> Result<Duration, AnyError> {
+    let Ok(set) = std::env::var("UNNOTICED") else {
+        return Ok(Duration::from_secs(1));
+    };
+    let seconds = set.parse().ok().filter(|seconds| *seconds <= 3_600);
+    let seconds = seconds.ok_or_else(|| format!("UNNOTICED is `{set}`; set whole seconds"))?;
+    Ok(Duration::from_secs(seconds))
 }
 
 /// Ctrl-c, or what service managers send. Without it the process just ends, and the locks with their ttl.
@@ -170,9 +185,12 @@ fn app(shop: Shop, locks: &LockManager) -> Router {
 /// lock server back.
 fn healthz(locks: LockManager) -> Router {
     let health = move || {
-        ready(match locks.has_quorum() {
+        ready(match locks.has_quorum() && !locks.is_draining() {
             true => (StatusCode::OK, "ready\n"),
-            false => (StatusCode::SERVICE_UNAVAILABLE, "too few lock nodes vote\n"),
+            false => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too few lock nodes vote, or it ends\n",
+            ),
         })
     };
     Router::new().route("/healthz", get(health))
@@ -263,9 +281,40 @@ mod tests {
         client.write_all(b"POST /orders/1/pay HT").await.unwrap();
         let locks = locks().await;
         let began = Instant::now();
-        serve(listener, Router::new(), &locks, soon).await.unwrap();
+        let served = serve(listener, Router::new(), &locks, soon, Duration::ZERO);
+        served.await.unwrap();
         let waited = began.elapsed();
         assert!(waited >= GRACE, "the client was connected: {waited:?}");
+    }
+
+    #[tokio::test]
+    async fn it_takes_requests_until_load_balancers_have_noticed_that_it_ends() {
+        let locks = locks().await;
+        let app = app(Shop::default(), &locks);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = format!("http://{}", listener.local_addr().unwrap());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = tokio::spawn({
+            let locks = locks.clone();
+            let stop = async { stopped.await.unwrap() };
+            async move { serve(listener, app, &locks, stop, Duration::from_secs(60)).await }
+        });
+        // A new connection for each, as of another client.
+        let ask = async |method: &str, path: &str| {
+            let client: Client<HttpConnector, Body> =
+                Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+            let request = Request::builder().method(method);
+            let request = request.uri(format!("{place}{path}"));
+            let response = client.request(request.body(Body::empty()).unwrap()).await;
+            response.unwrap().status()
+        };
+        assert_eq!(ask("GET", "/healthz").await, StatusCode::OK);
+        stop.send(()).unwrap();
+        locks.draining().await;
+        let health = ask("GET", "/healthz").await;
+        assert_eq!(health, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(ask("POST", "/orders/1/pay").await, StatusCode::OK);
+        serving.abort();
     }
 
     /// On the real clock, for the stream is a real connection.
@@ -278,7 +327,8 @@ mod tests {
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn({
             let locks = locks.clone();
-            async move { serve(listener, app, &locks, async { stopped.await.unwrap() }).await }
+            let stop = async { stopped.await.unwrap() };
+            async move { serve(listener, app, &locks, stop, Duration::ZERO).await }
         });
 
         let client: Client<HttpConnector, http_body_util::Empty<&[u8]>> =

@@ -4,11 +4,11 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use axum::response::Sse;
 use axum::response::sse::Event;
 use futures_util::stream::{Stream, unfold};
 use tower_redlock::Held;
+use tower_redlock::middleware::Rejection;
 
 use crate::shop::Shop;
 
@@ -17,10 +17,9 @@ pub(crate) async fn watch(
     held: Held,
     State(shop): State<Shop>,
     Path(id): Path<u64>,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, StatusCode> {
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Rejection> {
     // The response is out before the stream has begun, so the stream takes the lock along.
-    let guard = held.into_guard();
-    let guard = guard.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    let guard = held.into_guard()?;
     let seconds = tokio::time::interval(Duration::from_secs(1));
     let begin = Some((guard, shop.order(id), seconds));
     let events = unfold(begin, |state| async move {

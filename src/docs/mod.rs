@@ -16,7 +16,7 @@
 //! | [`operations`] | What does this error mean, and what do I do? |
 //! | [`break_glass`] | Who holds this key, how do I free it, and what now that too few nodes vote? |
 //! | [`observing`] | What do events, metrics, snapshots and the page for operators tell me? |
-//! | [`migrating`] | How do I come from rslock, redsync, node-redlock or Redisson? |
+//! | [`migrating`] | How do I come from rslock, redsync, node-redlock or Redisson, replica by replica? |
 //! | [`managed_redis`] | Which servers can be nodes, and which rights do they need to grant? |
 //! | [`rolling_out`] | How do I change the ttl or the list of nodes, and restart servers? |
 //! | [`testing`] | How do I test my own service without a server, and with servers that fail? |

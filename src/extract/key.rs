@@ -3,11 +3,17 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::marker::PhantomData;
+use std::sync::LazyLock;
 
+use axum::Router;
+use axum::body::Body;
 use axum::extract::rejection::{PathRejection, RawPathParamsRejection};
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams};
 use axum::response::IntoResponse;
+use axum::routing::any;
 use http::request::Parts;
+use http::{Request, StatusCode};
+use tower_service::Service as _;
 
 use crate::key_error::{KeyError, Subject};
 use crate::lock_key::KeyParts;
@@ -15,9 +21,9 @@ use crate::middleware::key::{Collected, Key, KeySource, KeyValue, UNREADABLE, on
 
 /// The path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`.
 ///
-/// On a route without the parameter, as when the name is misspelt, every request is refused with 500 `misconfigured`,
-/// and the log has an error with the route, once; unless the key is [`optional`](Key::optional). A value that is not
-/// UTF-8 is refused with 400.
+/// On a route or a nested service without the parameter, as when the name is misspelt, every request is refused with
+/// 500 `misconfigured`, and the log has an error with the route, once; unless the key is [`optional`](Key::optional). A
+/// value that is not UTF-8 is refused with 400.
 ///
 /// The key is the text and not the parsed value: `42` and `042` are two keys and one `Path<u64>`. With
 /// [`parse`](Key::parse) they are one: `key::path("order_id").parse::<u64>()`.
@@ -34,10 +40,13 @@ use crate::middleware::key::{Collected, Key, KeySource, KeyValue, UNREADABLE, on
 /// | `Router::route_layer(layer)` | yes | do not reach the layer | reach it: use `.methods([..])` |
 /// | `Router::layer(layer)` | yes | run unlocked, without a command to a node | reach it: use `.methods([..])` |
 /// | inside a router that is [nested](axum::Router::nest) | also those of the outer path | as above | as above |
+/// | in or around a [nested service](axum::Router::nest_service) | those of its path | 500 `misconfigured`, unless the path has the parameter | reach it |
+/// | in a `fallback_service` | none: all run unlocked | the same | the same |
 /// | around the router, as a service | none: 500 `misconfigured` | the same | the same |
 ///
 /// A fallback of a nested router gets the parameters of the outer path. If the key has only these, `Router::layer` on
-/// either router locks for its 404s; `.when(key::routed)` avoids that.
+/// either router locks for its 404s; `.when(key::routed)` avoids that. So it does where the 404s of a router that is
+/// nested as a service would be answered 500.
 ///
 /// The last row is a mistake of the program and is refused: requests that run unlocked would hide it.
 pub const fn path(name: &'static str) -> Key<PathParam> {
@@ -110,7 +119,7 @@ where
         match params(request, Subject::Text("what an extractor finds")).await {
             Err(error) if error.is_misplaced() => Err(error),
             // The router's own fallback: there is no route that could have the parameters.
-            _ if of_path && !routed(request) => Ok(Collected::NoLock),
+            _ if of_path && !is_led_to(request).await => Ok(Collected::NoLock),
             _ => Err(KeyError::misplaced(Subject::Key)),
         }
     }
@@ -128,6 +137,29 @@ fn fails_as_path<R: IntoResponse + 'static>(refusal: R) -> Option<bool> {
 #[must_use]
 pub fn routed(parts: &Parts) -> bool {
     parts.extensions.get::<MatchedPath>().is_some()
+}
+
+/// Whether a path of the program leads to the request: that of a route, or of a nested service.
+async fn is_led_to(parts: &Parts) -> bool {
+    routed(parts) || is_in_nested_service(parts).await
+}
+
+/// Whether the request is below the path of a [`nest_service`](axum::Router::nest_service).
+///
+/// axum tells this to nobody but its own routers: the path that one of them matches inside goes on from that of the
+/// service. So a router is asked.
+async fn is_in_nested_service(parts: &Parts) -> bool {
+    static ASKED: LazyLock<Router> = LazyLock::new(|| {
+        let goes_on = async |path: MatchedPath| match path.as_str() {
+            "/" => StatusCode::NOT_FOUND,
+            _ => StatusCode::OK,
+        };
+        Router::new().route("/", any(goes_on))
+    });
+    let mut request = Request::new(Body::empty());
+    *request.extensions_mut() = parts.extensions.clone();
+    let Ok(response) = ASKED.clone().call(request).await;
+    response.status() == StatusCode::OK
 }
 
 /// Source of [`path`].
@@ -148,13 +180,12 @@ impl KeyValue for PathParam {
         request: &'a mut Parts,
     ) -> Result<Option<Cow<'a, [u8]>>, KeyError> {
         let subject = self.subject();
-        let routed = routed(request);
         let params = params(request, subject).await?;
         let values = params.iter().filter(|(name, _)| *name == self.name);
         match only(values.map(|(_, value)| value), subject) {
             Ok(value) => Ok(Some(Cow::Owned(value.into()))),
-            Err(error) if error.is_missing() => match routed {
-                // No request for this route ever has it.
+            Err(error) if error.is_missing() => match is_led_to(request).await {
+                // No request for this route or service ever has it.
                 true => Err(KeyError::not_in_route(subject)),
                 // The router's own fallback: there is no route that could have the parameter.
                 false => Ok(None),

@@ -212,7 +212,8 @@
 //!   record, and runs. That is for the moment between the response and the copies, or for as long as nodes are down.
 //! * [`mask_losses(f)`](crate::LockManagerBuilder::mask_losses) makes it survive *f* losses from the first moment on.
 //! * *An append-only file* (`appendonly yes`) makes restarts harmless, except for the last second of a machine that
-//!   loses power; `appendfsync always` covers that, too.
+//!   loses power; `appendfsync always` covers that, too. Some servers read it with the rights of the default user,
+//!   which must have them also if it is off (`docs::managed_redis` of the guide).
 //!
 //! The restart guard does not help here: it waits for locks to end, which takes seconds, and records last for a day. A
 //! deployment that needs more than the two of five has its unique key in the database.

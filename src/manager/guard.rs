@@ -389,7 +389,8 @@ impl LockHandle {
 
     /// Waits until the lock is lost, or is about to be: it fires a few milliseconds before validity ends, so
     /// that work can be stopped in time. From then on the lock is not extended any more. It also fires when the
-    /// guard is released.
+    /// guard is released. It gives the [`LossReason`](crate::error::LossReason), of which `Rejection::from` makes the
+    /// response of a layer.
     ///
     /// Timers stand still while the host is suspended. If the lock was lost meanwhile, this fires within a second of
     /// the host going on, or at once if anybody asks [`is_lost`](Self::is_lost), which is exact.

@@ -13,8 +13,8 @@ impl LockManager {
     /// noticed within about two seconds, one that is down at once. `false` also before the first nodes have answered,
     /// while a node serves processes with another list, and from the begin of a [shutdown](Self::shutdown) on.
     ///
-    /// A node that refuses a command for a lock does not count for 5 s, or until it runs one; also where the fault is
-    /// that of the one key, as when another program wrote a list to it on a majority of the nodes.
+    /// A node that refuses a command for a lock does not count for 5 s, or until it runs one; except where the fault is
+    /// that of the one key, as when another program wrote a list to it.
     ///
     /// It is what a readiness probe asks of a service that cannot do anything without locks:
     /// the page `observing` of the guide. Do not ask it before taking a lock: the lock itself

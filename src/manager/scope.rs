@@ -51,10 +51,23 @@ pub struct LockScope {
 
 #[derive(Default)]
 struct Work {
-    held: Mutex<Vec<LockHandle>>,
+    held: Mutex<Locks>,
     // Parts that acquire at the same time do so one after the other: else they would not know of each other's locks,
     // and wait for them in vain. It guards no value that a panic could leave half-way.
     turn: AssertUnwindSafe<tokio::sync::Mutex<()>>,
+}
+
+/// The locks of a piece of work, most of which hold one.
+#[derive(Default)]
+struct Locks {
+    first: Option<LockHandle>,
+    others: Vec<LockHandle>,
+}
+
+impl Locks {
+    fn iter(&self) -> impl Iterator<Item = &LockHandle> {
+        self.first.iter().chain(&self.others)
+    }
 }
 
 impl LockScope {
@@ -64,7 +77,7 @@ impl LockScope {
         Self::default()
     }
 
-    fn held(&self) -> MutexGuard<'_, Vec<LockHandle>> {
+    fn held(&self) -> MutexGuard<'_, Locks> {
         self.work
             .held
             .lock()
@@ -73,7 +86,11 @@ impl LockScope {
 
     /// Adds a lock that the work holds.
     pub(crate) fn note(&self, handle: LockHandle) {
-        self.held().push(handle);
+        let mut held = self.held();
+        match &held.first {
+            None if held.others.is_empty() => held.first = Some(handle),
+            _ => held.others.push(handle),
+        }
     }
 
     /// Whether the work holds a lock, as far as is known.
@@ -88,8 +105,9 @@ impl LockScope {
     /// The locks that have not been released.
     fn live(&self) -> Vec<LockHandle> {
         let mut held = self.held();
-        held.retain(|handle| !handle.is_released());
-        held.clone()
+        held.first.take_if(|handle| handle.is_released());
+        held.others.retain(|handle| !handle.is_released());
+        held.iter().cloned().collect()
     }
 }
 
@@ -148,7 +166,11 @@ impl LockManager {
             limit
         };
         let wait = Wait::new(began, limit);
-        let Ok(_turn) = timeout(patience, scope.work.turn.lock()).await else {
+        let turn = match scope.work.turn.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(_) => timeout(patience, scope.work.turn.lock()).await.ok(),
+        };
+        let Some(_turn) = turn else {
             let keys = self.shared.namespace.node_keys(&keys)?;
             let busy = wait.busy(&self.shared, &keys);
             instruments::acquired(busy.word(), wait.waited(&self.shared));
@@ -175,6 +197,9 @@ impl LockManager {
         live: &[LockHandle],
         keys: &LockKeys,
     ) -> Result<(Vec<LockGuard>, Option<LockKeys>), AcquireError> {
+        if live.is_empty() {
+            return Ok((Vec::new(), Some(keys.clone())));
+        }
         let (mut shared, mut guards) = (Vec::new(), Vec::new());
         for handle in live {
             let wanted = keys.as_slice().iter().any(|key| handle.covers(key));
@@ -203,6 +228,9 @@ impl LockManager {
 
     /// Whether all of `keys` sort after everything that is held, here or with another manager.
     fn comes_after(&self, keys: &LockKeys, live: &[LockHandle]) -> Result<bool, AcquireError> {
+        if live.is_empty() {
+            return Ok(true);
+        }
         let keys = self.shared.namespace.node_keys(keys)?;
         let first = keys.first().as_str();
         let last = live.iter().filter_map(LockHandle::last_node_key).max();

@@ -102,9 +102,13 @@ impl LockManager {
                 }
             }
         }
-        let refused = self.judge(&ready, limit, on_quorum)?;
+        let (refused, missing) = self.judge(&ready, limit, on_quorum)?;
         set.voting.recheck_all();
         set.quorum_votes(end, true).await.map_err(refusal)?;
+        // Not before: without a node that has never accepted the list the quorum is none.
+        for (index, error) in missing.into_iter().filter(|(node, _)| !set.is_up(*node)) {
+            crate::trace::node_missing(set.name_of(index), &error);
+        }
         // And for the other nodes that are up, for a moment: new nodes are no longer trusted when this has returned.
         let settled = || set.voting.settled() >= set.up();
         set.voting.news_until(moment, settled).await;
@@ -117,21 +121,29 @@ impl LockManager {
         Ok(())
     }
 
+    /// Begins to close all nodes. Their tasks would go on until the monitors have let go of them, and tell of nodes
+    /// that nobody asks any more.
+    pub(crate) async fn give_up(&self) {
+        let mut closing = self.shared.send_all(|node| node.close());
+        closing.until(sleep(Duration::ZERO));
+        while closing.next().await.is_some() {}
+    }
+
     /// From now on new nodes are no longer trusted to have nothing to forget.
     pub(crate) fn stop_trusting_new_nodes(&self) {
         self.shared.voting.trust_new(false);
     }
 
-    /// Whether enough nodes are ready. Returns those that are refused, if that may be.
+    /// Whether enough nodes are ready. Returns those that are refused, if that may be, and those that do not answer.
     fn judge(
         &self,
         ready: &[bool],
         limit: Duration,
         on_quorum: bool,
-    ) -> Result<Vec<NodeFailure>, ConnectError> {
+    ) -> Result<(Vec<NodeFailure>, Vec<Failed>), ConnectError> {
         let set = &self.shared.node_set;
         let mut refused: Vec<NodeFailure> = Vec::new();
-        let mut missing: Vec<(usize, NodeError)> = Vec::new();
+        let mut missing: Vec<Failed> = Vec::new();
         for (index, (node, ready)) in set.nodes.iter().zip(ready).enumerate() {
             match node.state() {
                 NodeState::Refused(error) => refused.push(set.failure(index, error)),
@@ -149,12 +161,12 @@ impl LockManager {
         if others - missing.len() < needed {
             return Err(ConnectError::NoQuorum(set.without_quorum(missing)));
         }
-        for (index, error) in missing {
-            crate::trace::node_missing(set.name_of(index), &error);
-        }
-        Ok(refused)
+        Ok((refused, missing))
     }
 }
+
+/// A node by its number, and what is wrong with it.
+type Failed = (usize, NodeError);
 
 /// A disagreement is a matter of settings, however many nodes vote.
 fn refusal(error: NoQuorum) -> ConnectError {

@@ -3,8 +3,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use http::HeaderValue;
 use http::request::Parts;
-use http::{Extensions, HeaderValue};
 
 use crate::manager::{AcquireError, LockGuard};
 
@@ -47,7 +47,8 @@ pub(super) async fn admit<K: KeyExtractor>(
     let acquired = match (&options.borrow_from, shown) {
         (Some(trusts), Some(shown)) => {
             let borrowed = loan::borrow(&options.locks, &scope, &**trusts, &parts, keys, shown);
-            borrowed.await.map_err(Cause::Loan)?
+            // Boxed, so that requests without a loan need no room for it.
+            Box::pin(borrowed).await.map_err(Cause::Loan)?
         }
         _ => {
             let max_wait = options.max_wait_of(&parts);
@@ -76,15 +77,7 @@ pub(super) async fn admit<K: KeyExtractor>(
     }
 }
 
-/// Notes in a request that it runs without a lock.
-///
-/// This replaces the lock of an outer layer: of several layers the innermost decides, and a handler must not take the
-/// outer lock for the one that the inner layer did not acquire.
-pub(super) fn mark_unlocked(extensions: &mut Extensions, reason: UnlockedReason) {
-    RequestState::of(extensions).lock = LockState::Unlocked(reason);
-}
-
 fn unlocked(mut parts: Parts, reason: UnlockedReason) -> Admitted {
-    mark_unlocked(&mut parts.extensions, reason);
+    RequestState::mark_unlocked(&mut parts.extensions, reason);
     (parts, None)
 }

@@ -45,10 +45,37 @@ pin_project! {
     {
         #[pin]
         state: State<S, B>,
-        options: Arc<Options>,
-        // The run of an idempotency layer directly around, which is told if the inner service was not called.
-        run: Option<RunId>,
     }
+}
+
+/// A call that waits for its lock.
+pub(super) struct Call<S, B> {
+    /// The inner service, which is ready.
+    pub(super) service: S,
+    pub(super) body: B,
+    pub(super) options: Arc<Options>,
+    /// The run of an idempotency layer directly around, which is told if the inner service was not called.
+    pub(super) run: Option<RunId>,
+}
+
+impl<S, B> Call<S, B> {
+    /// The response in place of the call.
+    fn refuse<ResBody>(self, cause: Cause) -> Response<ResponseBody<ResBody>> {
+        // The reserved capacity of the inner service is returned before anything else.
+        drop((self.service, self.body));
+        let response = self.options.refuse(cause);
+        match self.run {
+            // Nothing stands between that layer and this one, and the inner service did not run.
+            Some(run) => run.mark(response),
+            None => response,
+        }
+    }
+}
+
+/// The lock of a request that runs.
+struct Hold {
+    guard: LockGuard,
+    options: Arc<Options>,
 }
 
 pin_project! {
@@ -59,8 +86,8 @@ pin_project! {
     {
         Acquiring {
             admission: Admission,
-            // The ready inner service and the body wait beside the boxed future, and are taken once.
-            call: Option<(S, B)>,
+            // Waits beside the boxed future, and is taken once.
+            call: Option<Call<S, B>>,
         },
         Running {
             // Fields drop in order: the work ends before the lock is released.
@@ -68,7 +95,7 @@ pin_project! {
             inner: S::Future,
             #[pin]
             lost: Option<Lost>,
-            guard: Option<LockGuard>,
+            hold: Option<Hold>,
         },
         Releasing {
             release: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -83,35 +110,22 @@ where
     S: Service<Request<B>>,
 {
     /// Runs `inner` without a lock.
-    pub(super) const fn unlocked(inner: S::Future, options: Arc<Options>) -> Self {
+    pub(super) const fn unlocked(inner: S::Future) -> Self {
         let state = State::Running {
             inner,
             lost: None,
-            guard: None,
+            hold: None,
         };
-        Self {
-            state,
-            options,
-            run: None,
-        }
+        Self { state }
     }
 
-    /// Calls a service, which must be ready, if `admission` allows it; else the response is marked for `run`.
-    pub(super) const fn locked(
-        admission: Admission,
-        call: (S, B),
-        options: Arc<Options>,
-        run: Option<RunId>,
-    ) -> Self {
+    /// Calls a service if `admission` allows it; else the response is marked for the run of the call.
+    pub(super) const fn locked(admission: Admission, call: Call<S, B>) -> Self {
         let state = State::Acquiring {
             admission,
             call: Some(call),
         };
-        Self {
-            state,
-            options,
-            run,
-        }
+        Self { state }
     }
 }
 
@@ -123,40 +137,43 @@ where
     type Output = Result<Response<ResponseBody<ResBody>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let (mut state, options, run) = (this.state, this.options, this.run);
+        let mut state = self.project().state;
         loop {
             match state.as_mut().project() {
                 StateProj::Acquiring { admission, call } => {
                     let admitted = ready!(admission.as_mut().poll(cx));
-                    match (admitted, call.take()) {
-                        (Ok((parts, guard)), Some((mut service, body))) => {
-                            let lost = watch(options, guard.as_ref());
-                            let inner = service.call(Request::from_parts(parts, body));
-                            state.set(State::Running { inner, lost, guard });
-                        }
-                        (Err(cause), call) => {
-                            // The reserved capacity of the inner service is returned before anything else.
-                            drop(call);
-                            state.set(State::Done);
-                            let response = options.refuse(cause);
-                            return Poll::Ready(Ok(match run.take() {
-                                // Nothing stands between that layer and this one, and the inner service did not run.
-                                Some(run) => run.mark(response),
-                                None => response,
-                            }));
-                        }
+                    let Some(call) = call.take() else {
                         // Only after a panic in a poll before this one.
-                        (Ok(_), None) => state.set(State::Done),
+                        state.set(State::Done);
+                        continue;
+                    };
+                    match admitted {
+                        Ok((parts, guard)) => {
+                            let (mut service, options) = (call.service, call.options);
+                            let lost = watch(&options, guard.as_ref());
+                            let inner = service.call(Request::from_parts(parts, call.body));
+                            let hold = guard.map(|guard| Hold { guard, options });
+                            state.set(State::Running { inner, lost, hold });
+                        }
+                        Err(cause) => {
+                            let response = call.refuse(cause);
+                            state.set(State::Done);
+                            return Poll::Ready(Ok(response));
+                        }
                     }
                 }
-                StateProj::Running { inner, lost, guard } => {
-                    if let Poll::Ready(result) = inner.poll(cx) {
-                        let result = result.map(loan::strip);
-                        let guard = guard.take();
+                StateProj::Running { inner, lost, hold } => {
+                    if let Poll::Ready(mut result) = inner.poll(cx) {
+                        if let Ok(response) = &mut result {
+                            loan::strip(response);
+                        }
+                        let hold = hold.take();
                         // The inner future goes first, then the lock.
                         state.set(State::Done);
-                        match release(options, guard, result) {
+                        let Some(hold) = hold else {
+                            return Poll::Ready(plain(result));
+                        };
+                        match release(hold, result) {
                             Next::Respond(result) => return Poll::Ready(result),
                             Next::Release(releasing) => state.set(releasing),
                         }
@@ -166,10 +183,13 @@ where
                             return Poll::Pending;
                         };
                         let reason = ready!(lost.poll(cx));
-                        let guard = guard.take();
+                        let hold = hold.take();
                         state.set(State::Done);
-                        drop(guard);
-                        return Poll::Ready(Ok(options.refuse(Cause::Lost(reason))));
+                        // Whoever is told that a lock was lost has it.
+                        if let Some(Hold { guard, options }) = hold {
+                            drop(guard);
+                            return Poll::Ready(Ok(options.refuse(Cause::Lost(reason))));
+                        }
                     }
                 }
                 StateProj::Releasing { release, result } => {
@@ -214,23 +234,19 @@ where
 
 /// Passes the lock to the body, waits for its release, or leaves that to the background.
 fn release<S, B, ResBody>(
-    options: &Options,
-    guard: Option<LockGuard>,
+    Hold { guard, options }: Hold,
     result: Result<Response<ResBody>, S::Error>,
 ) -> Next<S, B, ResBody>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,
     ResBody: Body,
 {
-    let Some(guard) = guard else {
-        return Next::Respond(plain(result));
-    };
     let result = match result {
         // A body that has ended already needs no lock, and so its release can be awaited.
         Ok(response)
             if options.hold_until == HoldUntil::BodyEnd && !response.body().is_end_stream() =>
         {
-            let lost = watch(options, Some(&guard));
+            let lost = watch(&options, Some(&guard));
             let guarded = response.map(|body| ResponseBody::guarded(body, lost, guard));
             return Next::Respond(Ok(guarded));
         }

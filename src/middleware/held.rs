@@ -48,14 +48,12 @@ impl Held {
     /// }
     /// ```
     pub fn of(extensions: &Extensions) -> Result<Self, HeldRejection> {
-        let state = RequestState::get(extensions);
-        match state.map_or(&LockState::NoLayer, |state| &state.lock) {
-            LockState::NoLayer => Err(HeldRejection(None)),
-            LockState::Unlocked(reason) => Err(HeldRejection(Some(*reason))),
-            LockState::Locked { handle, locks } => Ok(Self {
+        match RequestState::get(extensions).map(|state| &state.lock) {
+            Some(LockState::Locked { handle, locks }) => Ok(Self {
                 handle: handle.clone(),
                 locks: locks.clone(),
             }),
+            _ => Err(HeldRejection(RequestState::unlocked(extensions))),
         }
     }
 
@@ -76,16 +74,17 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// The reason why the lock has ended, or is about to, if so.
+    /// The reason why the lock has ended, or is about to, if so. `?` makes a [`Rejection`](super::Rejection) of it.
     ///
     /// # Examples
     ///
     /// ```
     /// use http::StatusCode;
     /// use tower_redlock::Held;
+    /// use tower_redlock::middleware::Rejection;
     ///
-    /// async fn start(held: Held) -> StatusCode {
-    ///     let Ok(guard) = held.into_guard() else { return StatusCode::SERVICE_UNAVAILABLE };
+    /// async fn start(held: Held) -> Result<StatusCode, Rejection> {
+    ///     let guard = held.into_guard()?;
     ///     tokio::spawn(async move {
     ///         tokio::select! {
     ///             () = long_work() => {}
@@ -93,7 +92,7 @@ impl Held {
     ///         }
     ///         let _ = guard.release().await;
     ///     });
-    ///     StatusCode::ACCEPTED
+    ///     Ok(StatusCode::ACCEPTED)
     /// }
     ///
     /// async fn long_work() {}

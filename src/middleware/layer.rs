@@ -22,7 +22,8 @@ use super::service::RedlockService;
 ///
 /// See the [module](super) for what it does and where to put it. A clone is cheap and shares everything.
 ///
-/// `K` extracts the key; [`boxed`](Self::boxed) takes it out of the type. `D` is `()`, or [`OnDisconnect`] once
+/// `K` extracts the key; [`boxed`](Self::boxed) takes it out of the type: the field of a struct is a
+/// `RedlockLayer<BoxKeyExtractor>`, with [`BoxKeyExtractor`]. `D` is `()`, or [`OnDisconnect`] once
 /// [`on_disconnect`](Self::on_disconnect) was set.
 #[must_use = "a layer does nothing until it is put around a service"]
 pub struct RedlockLayer<K, D = ()> {

@@ -52,21 +52,26 @@ pub fn loan_header(loan: &Loan) -> (HeaderName, HeaderValue) {
     (LOAN_HEADER, value)
 }
 
+// So that no name is made for each request.
+static NAME: HeaderName = LOAN_HEADER;
+
 /// Whether a peer may run under the locks whose proofs it shows.
 pub(super) type Trusts = dyn Fn(&Parts) -> bool + Send + Sync;
 
 /// Takes the headers of loans off a request, for a layer that borrows and for one that does not. Several headers are an
 /// error.
 pub(super) fn take(headers: &mut HeaderMap) -> Option<Result<HeaderValue, LoanError>> {
-    let several = headers.get_all(LOAN_HEADER).iter().nth(1).is_some();
-    let value = headers.remove(LOAN_HEADER)?;
+    if !headers.contains_key(&NAME) {
+        return None;
+    }
+    let several = headers.get_all(&NAME).iter().nth(1).is_some();
+    let value = headers.remove(&NAME)?;
     Some((!several).then_some(value).ok_or(LoanError::Malformed))
 }
 
 /// Takes the headers of loans off a response.
-pub(super) fn strip<B>(mut response: Response<B>) -> Response<B> {
-    response.headers_mut().remove(LOAN_HEADER);
-    response
+pub(super) fn strip<B>(response: &mut Response<B>) {
+    response.headers_mut().remove(&NAME);
 }
 
 /// Why a request with the header of a loan does not run under it.

@@ -6,14 +6,17 @@ use std::sync::{Mutex, PoisonError};
 
 use http::request::Parts;
 
-use crate::route::route_of;
+use crate::route::{nested_path, route_of};
 use crate::trace;
 
 /// Logs that requests for the route of `parts` fail by a mistake of the program: once for each route and reason, for
 /// nothing changes until the program does.
 pub(crate) fn tell(parts: &Parts, reason: &dyn fmt::Display) {
     // Not the path of the request, which is the client's text.
-    let route = route_of(parts).unwrap_or(NO_ROUTE).to_owned();
+    let route = route_of(parts)
+        .or_else(|| nested_path(parts))
+        .unwrap_or(NO_ROUTE)
+        .to_owned();
     let mistake = (route, reason.to_string());
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
     if told.len() < MOST && !told.contains(&mistake) {

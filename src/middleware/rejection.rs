@@ -19,8 +19,8 @@ use super::rejection_kind::RejectionKind;
 
 /// Why a request was refused or ended by a [`RedlockLayer`](super::RedlockLayer), and the default response to it.
 ///
-/// A handler that locks by itself makes one of an [`AcquireError`], a [`KeyError`] or a [`RunError`], by `?` for
-/// instance, and so has the response of a layer: with the feature `axum` it is a response.
+/// A handler that locks by itself makes one of an [`AcquireError`], a [`KeyError`], a [`LossReason`] or a [`RunError`],
+/// by `?` for instance, and so has the response of a layer: with the feature `axum` it is a response.
 ///
 /// The response never holds the client's text, a lock key, the name of a node or a token. The
 /// [`source`](Error::source) may name nodes and is for logs.
@@ -216,14 +216,24 @@ impl From<KeyError> for Rejection {
     }
 }
 
+/// 503 `lock-lost`, as where a layer ends a handler: of `Held::into_guard`, for example.
+impl From<LossReason> for Rejection {
+    fn from(reason: LossReason) -> Self {
+        Self::new(
+            Cause::Lost(reason),
+            BusyStatus::default(),
+            DEFAULT_RETRY_AFTER,
+        )
+    }
+}
+
 /// With the default settings of a layer.
 impl From<RunError> for Rejection {
     fn from(error: RunError) -> Self {
-        let cause = match error {
+        match error {
             RunError::Acquire(error) => error.into(),
-            RunError::Lost(reason) => Cause::Lost(reason),
-        };
-        Self::new(cause, BusyStatus::default(), DEFAULT_RETRY_AFTER)
+            RunError::Lost(reason) => reason.into(),
+        }
     }
 }
 

@@ -50,15 +50,60 @@ pub(crate) struct Run {
     pub(crate) id: RunId,
 }
 
+/// The extensions of a request that no layer keeps more of than that it runs without a lock: they have no size, so they
+/// need no allocation of their own. None of them is there beside a [`RequestState`], and no two are.
+#[derive(Clone, Copy)]
+struct SkippedByMethod;
+#[derive(Clone, Copy)]
+struct SkippedWithoutKey;
+
 impl RequestState {
-    /// The state of a request that may have met no layer.
+    /// The state of a request, if layers keep more of it than [why it runs without a lock](Self::unlocked).
     pub(crate) fn get(extensions: &Extensions) -> Option<&Self> {
         extensions.get()
     }
 
     /// The state of a request, which is added if it is not there.
     pub(crate) fn of(extensions: &mut Extensions) -> &mut Self {
+        let skipped = skipped(extensions);
+        if let Some(reason) = skipped {
+            forget_skipped(extensions);
+            let lock = LockState::Unlocked(reason);
+            let state = Self {
+                lock,
+                ..Self::default()
+            };
+            extensions.insert(state);
+        }
         extensions.get_or_insert_default()
+    }
+
+    /// Notes in a request that it runs without a lock.
+    ///
+    /// This replaces the lock of an outer layer: of several layers the innermost decides, and a handler must not take
+    /// the outer lock for the one that the inner layer did not acquire.
+    pub(super) fn mark_unlocked(extensions: &mut Extensions, reason: UnlockedReason) {
+        if let Some(state) = extensions.get_mut::<Self>() {
+            state.lock = LockState::Unlocked(reason);
+            return;
+        }
+        forget_skipped(extensions);
+        match reason {
+            UnlockedReason::Method => drop(extensions.insert(SkippedByMethod)),
+            UnlockedReason::NoKey => drop(extensions.insert(SkippedWithoutKey)),
+            UnlockedReason::NoQuorum => {
+                Self::of(extensions).lock = LockState::Unlocked(reason);
+            }
+        }
+    }
+
+    /// Why a request runs without a lock, where the innermost of its layers decided so.
+    pub(super) fn unlocked(extensions: &Extensions) -> Option<UnlockedReason> {
+        match Self::get(extensions).map(|state| &state.lock) {
+            Some(LockState::Unlocked(reason)) => Some(*reason),
+            Some(LockState::Locked { .. } | LockState::NoLayer) => None,
+            None => skipped(extensions),
+        }
     }
 
     /// Whether the request holds a lock, of whichever of its layers, or runs under a borrowed one.
@@ -77,6 +122,20 @@ impl RequestState {
     pub(crate) fn take_caller(extensions: &mut Extensions) -> Option<RunId> {
         extensions.get_mut::<Self>()?.called_by.take()
     }
+}
+
+fn skipped(extensions: &Extensions) -> Option<UnlockedReason> {
+    if extensions.get::<SkippedByMethod>().is_some() {
+        Some(UnlockedReason::Method)
+    } else {
+        let without_key = extensions.get::<SkippedWithoutKey>();
+        without_key.map(|SkippedWithoutKey| UnlockedReason::NoKey)
+    }
+}
+
+fn forget_skipped(extensions: &mut Extensions) {
+    extensions.remove::<SkippedByMethod>();
+    extensions.remove::<SkippedWithoutKey>();
 }
 
 /// The [`LockScope`] of a request: the locks that its layers and extractors share. With the feature `axum` the type is
@@ -123,5 +182,31 @@ impl fmt::Display for UnlockedReason {
             Self::NoKey => "the layer found no lock key in the request",
             Self::NoQuorum => "too few lock nodes replied",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_layer_that_skips_a_request_decides_whatever_else_is_kept_of_it() {
+        use UnlockedReason::{Method, NoKey, NoQuorum};
+
+        let mut extensions = Extensions::new();
+        assert_eq!(RequestState::unlocked(&extensions), None);
+        for reason in [Method, NoKey, Method, NoQuorum, NoKey, Method] {
+            RequestState::mark_unlocked(&mut extensions, reason);
+            assert_eq!(RequestState::unlocked(&extensions), Some(reason));
+        }
+        for reason in [Method, NoKey] {
+            let mut extensions = Extensions::new();
+            RequestState::mark_unlocked(&mut extensions, reason);
+            assert!(RequestState::get(&extensions).is_none(), "it takes no room");
+            let _ = lock_scope(&mut extensions);
+            assert_eq!(RequestState::unlocked(&extensions), Some(reason));
+            RequestState::mark_unlocked(&mut extensions, NoQuorum);
+            assert_eq!(RequestState::unlocked(&extensions), Some(NoQuorum));
+        }
     }
 }

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::admission;
 use super::body::ResponseBody;
-use super::future::ResponseFuture;
+use super::future::{Call, ResponseFuture};
 use super::key_extractor::KeyExtractor;
 use super::loan;
 use super::options::Options;
@@ -89,23 +89,28 @@ where
     }
 
     fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
-        let options = Arc::clone(&self.options);
         // Taken off in any case: nothing behind this layer may pass the proof on.
         let shown = loan::take(request.headers_mut());
         // Nor may anything further in speak for this service.
         let run = RequestState::take_caller(request.extensions_mut());
-        if !options.methods.cover(request.method()) {
-            admission::mark_unlocked(request.extensions_mut(), UnlockedReason::Method);
-            return ResponseFuture::unlocked(self.inner.call(request), options);
+        if !self.options.methods.cover(request.method()) {
+            RequestState::mark_unlocked(request.extensions_mut(), UnlockedReason::Method);
+            return ResponseFuture::unlocked(self.inner.call(request));
         }
         // The inner service is called later, by the future, and it must be the one whose `poll_ready` was
         // called: a fresh clone is not ready. See "Be careful when cloning inner services" in the docs of
         // `tower_service::Service`.
         let clone = self.inner.clone();
-        let ready = mem::replace(&mut self.inner, clone);
+        let service = mem::replace(&mut self.inner, clone);
         let (parts, body) = request.into_parts();
-        let extractor = Arc::clone(&self.extractor);
+        let (options, extractor) = (Arc::clone(&self.options), Arc::clone(&self.extractor));
         let admission = admission::admit(Arc::clone(&options), extractor, parts, shown);
-        ResponseFuture::locked(Box::pin(admission), (ready, body), options, run)
+        let call = Call {
+            service,
+            body,
+            options,
+            run,
+        };
+        ResponseFuture::locked(Box::pin(admission), call)
     }
 }

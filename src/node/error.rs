@@ -94,6 +94,9 @@ pub enum NodeErrorKind {
     TimedOut,
     /// The server refused the command; it had no effect.
     Rejected,
+    /// What the key holds, or what stands beside it, is not ours: another type, of another program. The command had no
+    /// effect, and that says nothing of other keys.
+    WrongType,
     /// The server has the lock, but too few of its replicas acknowledged it in time: it does not count.
     NotReplicated,
     /// The server's reply made no sense.

@@ -149,7 +149,8 @@ pub struct NodeContext {
     pub clock: Arc<dyn Clock>,
     /// Where the node registers the server it found.
     pub registry: ServerRegistry,
-    /// The ttl of the manager's leases.
+    /// The ttl of the manager as it was built. [Handles](crate::LockManager::with_ttl) may have others, so a request
+    /// says its own.
     pub ttl: Duration,
     /// How long the manager waits for the reply to a command. A slower node is useless, but need not be down. Default:
     /// 200 ms.

@@ -27,7 +27,7 @@ pub struct ClusterConfig {
 
 impl ClusterConfig {
     /// The version of what is written to the nodes. It is part of every config.
-    pub const FORMAT: u32 = 1;
+    pub const FORMAT: u32 = 2;
 
     /// The config with this text after the format. Nodes that may have lost data do not vote under it.
     #[must_use]

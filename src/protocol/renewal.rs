@@ -36,28 +36,35 @@ enum NodeLease {
     /// It may have our token: a command that may have set it was never answered.
     Unknown,
     /// It has our token, confirmed by a command sent at this moment. Of a lock that is followed: it has its owner's,
-    /// until this moment.
+    /// until this moment at least, by our clock.
     Held(Moment),
     /// It had another owner's token at its last reply.
     Foreign,
+}
+
+/// One node of a lock.
+#[derive(Clone, Copy, Debug)]
+struct NodeEntry {
+    lease: NodeLease,
+    // Commands under way that may set our token.
+    pending: u16,
+    // Such a command may run yet, though nobody waits for it any more: no later reply says that it will not.
+    doubtful: bool,
 }
 
 /// One lock that was granted, as a fold over the nodes' replies about it.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseNodes {
     terms: Terms,
-    nodes: Vec<NodeLease>,
-    // Commands under way that may set our token, per node.
-    pending: Vec<u16>,
-    // The nodes at which such a command may run yet, though nobody waits for it any more: no later reply says that it
-    // will not.
-    doubtful: Vec<bool>,
+    nodes: Vec<NodeEntry>,
     // When the last full round (the grant, then renewals) was sent.
     round: Moment,
     top_up: Option<Moment>,
     // The latest deadline that `max_hold` allows.
     cap: Moment,
     mode: RenewMode,
+    // Of a lock that is followed: the most that a node had left of it, as far as it was relied on.
+    longest: Duration,
 }
 
 /// What is done to renew a lock.
@@ -86,19 +93,26 @@ pub(crate) enum Step {
     Lost,
 }
 
+impl NodeEntry {
+    const CLEAR: Self = Self {
+        lease: NodeLease::Clear,
+        pending: 0,
+        doubtful: false,
+    };
+}
+
 impl LeaseNodes {
     /// A lock whose acquire round was sent at `sent`. The replies are added afterwards.
     pub(crate) fn new(terms: Terms, sent: Moment) -> Self {
         let nodes = terms.quorum.nodes();
         Self {
             terms,
-            nodes: vec![NodeLease::Clear; nodes],
-            pending: vec![0; nodes],
-            doubtful: vec![false; nodes],
+            nodes: vec![NodeEntry::CLEAR; nodes],
             round: sent,
             top_up: None,
             cap: sent + terms.max_hold,
             mode: RenewMode::Extend,
+            longest: Duration::ZERO,
         }
     }
 
@@ -137,21 +151,21 @@ impl LeaseNodes {
 
     /// A command that may set our token is on its way to `node`.
     pub(crate) fn begin(&mut self, node: usize) {
-        if let Some(count) = self.pending.get_mut(node) {
-            *count = count.saturating_add(1);
+        if let Some(entry) = self.nodes.get_mut(node) {
+            entry.pending = entry.pending.saturating_add(1);
         }
     }
 
     /// That command was answered, or given up.
     pub(crate) fn end(&mut self, node: usize) {
-        if let Some(count) = self.pending.get_mut(node) {
-            *count = count.saturating_sub(1);
+        if let Some(entry) = self.nodes.get_mut(node) {
+            entry.pending = entry.pending.saturating_sub(1);
         }
     }
 
     /// `node` holds our token for a full ttl, by a command sent at `sent`.
     pub(crate) fn confirm(&mut self, node: usize, sent: Moment) {
-        if let Some(lease) = self.nodes.get_mut(node) {
+        if let Some(NodeEntry { lease, .. }) = self.nodes.get_mut(node) {
             *lease = match *lease {
                 NodeLease::Held(before) => NodeLease::Held(before.max(sent)),
                 _ => NodeLease::Held(sent),
@@ -162,10 +176,17 @@ impl LeaseNodes {
     /// `node` says, in reply to a verify sent at `sent`, that the owner of a lock that is [followed](Self::following)
     /// has `remaining` left there.
     ///
-    /// At most our own ttl of that is relied on before the next verify, should the owner's ttl be longer.
+    /// At most our own ttl of that is relied on before the next verify, should the owner's ttl be longer. The drift of
+    /// the time relied on is taken off at least: from now on the node's clock and ours run apart. The owner takes off
+    /// that of its own ttl. Ours stands for it, so that we do not outlive the owner, as far as that takes no more than
+    /// another tenth of the most that a node had left.
     pub(crate) fn confirm_until(&mut self, node: usize, sent: Moment, remaining: Duration) {
+        let relied_on = remaining.min(self.terms.ttl);
         // The end, and not the moment so long before it at which a ttl began: that may be before the clock did.
-        self.confirm(node, sent + remaining.min(self.terms.ttl));
+        let (end, drift) = (sent + relied_on, self.terms.drift);
+        self.longest = self.longest.max(relied_on);
+        let most = drift.of(self.longest).saturating_add(self.longest / 10);
+        self.confirm(node, end.saturating_sub(drift.of(self.terms.ttl).min(most)));
     }
 
     /// `node` has another owner's token, says the reply to a command sent at `sent`.
@@ -180,16 +201,16 @@ impl LeaseNodes {
 
     /// A command to `node` that may have set our token, or may yet set it, was not answered.
     pub(crate) fn unknown(&mut self, node: usize) {
-        if let Some(doubtful) = self.doubtful.get_mut(node) {
-            *doubtful = true;
-        }
-        if let Some(lease @ (NodeLease::Clear | NodeLease::Foreign)) = self.nodes.get_mut(node) {
-            *lease = NodeLease::Unknown;
+        if let Some(entry) = self.nodes.get_mut(node) {
+            entry.doubtful = true;
+            if matches!(entry.lease, NodeLease::Clear | NodeLease::Foreign) {
+                entry.lease = NodeLease::Unknown;
+            }
         }
     }
 
     fn set(&mut self, node: usize, sent: Moment, to: NodeLease) {
-        if let Some(lease) = self.nodes.get_mut(node) {
+        if let Some(NodeEntry { lease, .. }) = self.nodes.get_mut(node) {
             // A reply that comes after that to a later command says nothing new.
             let overtaken = self.mode != RenewMode::Follow
                 && matches!(lease, NodeLease::Held(later) if *later > sent);
@@ -201,21 +222,21 @@ impl LeaseNodes {
 
     /// Whether `node` holds our token, as far as is known.
     pub(crate) fn holds(&self, node: usize) -> bool {
-        matches!(self.nodes.get(node), Some(NodeLease::Held(_)))
+        matches!(self.lease(node), Some(NodeLease::Held(_)))
     }
 
     /// Until when the lock may be relied on; the origin of time if it never could be.
     pub(crate) fn deadline(&self) -> Moment {
-        let confirmed = self.nodes.iter().filter_map(|lease| match lease {
-            NodeLease::Held(sent) => Some(*sent),
+        let confirmed = self.nodes.iter().filter_map(|node| match node.lease {
+            NodeLease::Held(sent) => Some(sent),
             _ => None,
         });
         let Terms {
             quorum, ttl, drift, ..
         } = self.terms;
         let end = if self.mode == RenewMode::Follow {
-            let end = deadline(confirmed, quorum.needed(), Duration::ZERO, drift);
-            end.map(|end| end.saturating_sub(drift.of(ttl)))
+            // These are ends, with their drift taken off.
+            deadline(confirmed, quorum.needed(), Duration::ZERO, drift)
         } else {
             deadline(confirmed, quorum.needed(), ttl, drift)
         };
@@ -239,12 +260,19 @@ impl LeaseNodes {
 
     /// Whether `node` holds our token, or may, or may be given it yet.
     pub(crate) fn owes(&self, node: usize) -> bool {
-        let known = self.nodes.get(node);
-        self.is_doubtful(node) || matches!(known, Some(NodeLease::Held(_) | NodeLease::Unknown))
+        self.is_doubtful(node)
+            || matches!(
+                self.lease(node),
+                Some(NodeLease::Held(_) | NodeLease::Unknown)
+            )
     }
 
     fn is_doubtful(&self, node: usize) -> bool {
-        self.doubtful.get(node) == Some(&true)
+        self.nodes.get(node).is_some_and(|node| node.doubtful)
+    }
+
+    fn lease(&self, node: usize) -> Option<NodeLease> {
+        self.nodes.get(node).map(|node| node.lease)
     }
 
     /// How many nodes there are.
@@ -254,13 +282,13 @@ impl LeaseNodes {
 
     /// Whether `node` certainly lacks our token and, as far as is known, has no other owner's.
     pub(crate) fn is_clear(&self, node: usize) -> bool {
-        let is_clear = self.nodes.get(node) == Some(&NodeLease::Clear);
+        let is_clear = self.lease(node) == Some(NodeLease::Clear);
         is_clear && !self.busy(node) && !self.is_doubtful(node)
     }
 
     /// Whether a command that may set our token is under way to `node`.
     pub(crate) fn busy(&self, node: usize) -> bool {
-        self.pending.get(node).is_some_and(|count| *count > 0)
+        self.nodes.get(node).is_some_and(|node| node.pending > 0)
     }
 
     /// How many nodes are not known to hold our token.
@@ -269,7 +297,8 @@ impl LeaseNodes {
     }
 
     fn count(&self, wanted: impl Fn(&NodeLease) -> bool) -> usize {
-        self.nodes.iter().filter(|lease| wanted(lease)).count()
+        let leases = self.nodes.iter().map(|node| node.lease);
+        leases.filter(wanted).count()
     }
 
     /// Asks for a top-up of the missing nodes at `at`.
@@ -518,6 +547,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_followed_drifts_by_what_is_left_of_it_and_not_by_our_ttl() {
+        let long = Terms {
+            ttl: Duration::from_secs(3_600),
+            max_hold: Duration::from_secs(3_600),
+            ..terms()
+        };
+        let mut lease = LeaseNodes::following(long, at(5_000));
+        (0..3).for_each(|node| lease.confirm_until(node, at(5_000), Duration::from_secs(10)));
+        assert_eq!(lease.deadline(), at(5_000 + 10_000 - 1_102));
+        // The owner extends on one node, and the others get nearer to their ends: those move no more than its drift.
+        lease.confirm_until(3, at(14_000), Duration::from_secs(20));
+        lease.confirm_until(4, at(14_500), Duration::from_secs(2));
+        lease.confirm_until(0, at(14_600), Duration::from_secs(1));
+        assert_eq!(lease.deadline(), at(5_000 + 10_000 - 1_102));
+    }
+
+    #[test]
     fn after_stop_renewing_nothing_is_extended_or_topped_up() {
         let mut lease = granted_on(0..4);
         lease.plan_top_up(at(100));
@@ -571,9 +617,9 @@ mod tests {
         let soon = Moment::ORIGIN + Duration::from_millis(1);
         let mut lease = LeaseNodes::following(terms(), soon);
         (0..5).for_each(|node| lease.confirm_until(node, soon, Duration::from_millis(500)));
-        assert_eq!(lease.deadline(), soon + Duration::from_millis(398));
+        assert_eq!(lease.deadline(), soon + Duration::from_millis(443));
         let mut lease = LeaseNodes::following(terms(), soon);
-        (0..5).for_each(|node| lease.confirm_until(node, soon, Duration::from_millis(50)));
+        (0..5).for_each(|node| lease.confirm_until(node, soon, Duration::from_millis(1)));
         assert_eq!(lease.deadline(), Moment::ORIGIN);
     }
 

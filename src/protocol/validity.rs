@@ -44,15 +44,27 @@ impl Default for Drift {
 ///
 /// One formula serves the grant and full, partial and repeated renewals: at that moment exactly `needed` nodes
 /// are certain to hold the key still.
-pub(crate) fn deadline(
-    confirmed: impl IntoIterator<Item = Moment>,
+pub(crate) fn deadline<I>(
+    confirmed: I,
     needed: usize,
     ttl: Duration,
     drift: Drift,
-) -> Option<Moment> {
-    let mut sent: Vec<Moment> = confirmed.into_iter().collect();
-    sent.sort_unstable_by(|a, b| b.cmp(a));
-    let anchor = *sent.get(needed.checked_sub(1)?)?;
+) -> Option<Moment>
+where
+    I: IntoIterator<Item = Moment>,
+    I::IntoIter: Clone,
+{
+    // There are a handful, and every lock asks for this several times: counting costs less than a sorted copy.
+    let sent = confirmed.into_iter();
+    let is_anchor = |candidate: &Moment| {
+        let (mut later, mut same) = (0, 0);
+        for other in sent.clone() {
+            later += usize::from(other > *candidate);
+            same += usize::from(other == *candidate);
+        }
+        later < needed && needed <= later + same
+    };
+    let anchor = sent.clone().find(is_anchor)?;
     Some(anchor + ttl.saturating_sub(drift.of(ttl)))
 }
 

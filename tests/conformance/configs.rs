@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use tower_redlock::FencingToken;
 use tower_redlock::node::{
-    AcquireRequest, CheckInMode, CheckInReply, ClusterConfig, ExtendReply, Namespace,
+    AcquireRequest, CheckInMode, CheckInReply, ClusterConfig, ExtendReply, Fence, Namespace,
     NodeErrorKind, PromoteRequest,
 };
 
@@ -17,8 +18,13 @@ use crate::support::nodes::{LONG, key, token};
 pub(crate) async fn an_unguarded_process_keeps_to_its_config(bench: &impl Bench) {
     let bare = || Arc::new(ClusterConfig::new("whatever was forgotten", LONG).unguarded());
     let node = voting(bench, ours()).await;
-    let reply = node.acquire(acquire_under(bare(), "k", 1)).await;
+    // One that wants no number either may get the lock by a plain `SET`, and only extends by what the node agreed to.
+    let fence = Fence::new(FencingToken::new(7_000).unwrap(), LONG);
+    let fenced = acquire_under(bare(), "k", 1).fenced(Some(fence));
+    let reply = node.acquire(fenced).await;
     assert_shows_both(&reply.unwrap_err(), OURS, "whatever was forgotten");
+    let error = extend_refused(&*node, extend_under(bare(), "k", 1)).await;
+    assert_shows_both(&error, OURS, "whatever was forgotten");
     let standing = check_in(&*node, bare(), "x").await;
     assert!(
         matches!(standing, CheckInReply::Foreign { .. }),
@@ -48,15 +54,15 @@ pub(crate) async fn an_unguarded_process_keeps_to_its_config(bench: &impl Bench)
 
 pub(crate) async fn what_writes_another_format_is_refused_with_both(bench: &impl Bench) {
     let mut newer = (*ours()).clone();
-    newer.text = "format 2; whatever that means".to_owned();
+    newer.text = "format 3; whatever that means".to_owned();
     newer.digest = "2".repeat(40);
     let node = voting(bench, Arc::new(newer)).await;
     let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
-    assert_shows_both(&reply.unwrap_err(), "format 2", "format 1");
+    assert_shows_both(&reply.unwrap_err(), "format 3", "format 2");
     let error = extend_refused(&*node, refill_under(ours(), "k", 1)).await;
-    assert_shows_both(&error, "format 2", "format 1");
+    assert_shows_both(&error, "format 3", "format 2");
     match check_in(&*node, ours(), "x").await {
-        CheckInReply::Foreign { config, .. } => assert!(config.starts_with("format 2"), "{config}"),
+        CheckInReply::Foreign { config, .. } => assert!(config.starts_with("format 3"), "{config}"),
         other => panic!("{other:?}"),
     }
 }
@@ -152,8 +158,10 @@ pub(crate) async fn a_node_under_another_config_refuses_and_shows_both(bench: &i
         matches!(adopted, CheckInReply::Quarantined { .. }),
         "{adopted:?}"
     );
-    let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
-    assert_shows_both(&reply.unwrap_err(), THEIRS, OURS);
+    for name in ["k", "new"] {
+        let reply = node.acquire(acquire_under(ours(), name, 1)).await;
+        assert_shows_both(&reply.unwrap_err(), THEIRS, OURS);
+    }
     let id = quarantine(&*node, theirs(), "later").await;
     assert!(promote(&*node, theirs(), &id, 0).await);
     assert_eq!(

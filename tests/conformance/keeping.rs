@@ -277,7 +277,7 @@ pub(crate) async fn what_is_no_record_is_left_alone(bench: &impl Remote) {
                 request.lock.fence = None;
             }
             let error = node.recall(request).await.unwrap_err();
-            assert_eq!(error.kind(), NodeErrorKind::Rejected);
+            assert_eq!(error.kind(), NodeErrorKind::WrongType);
             assert!(error.to_string().contains("not a lock"), "{error}");
             assert_eq!(holder(&*node, &name).await, None, "nothing is set");
         }
@@ -289,7 +289,7 @@ pub(crate) async fn what_is_no_record_is_left_alone(bench: &impl Remote) {
             let _listener = bench.listen(&name);
             node.acquire(acquire(&name, 1)).await.unwrap();
             let error = node.complete(request).await.unwrap_err();
-            assert_eq!(error.kind(), NodeErrorKind::Rejected);
+            assert_eq!(error.kind(), NodeErrorKind::WrongType);
             assert!(error.to_string().contains("not a lock"), "{error}");
             assert_eq!(holder(&*node, &name).await, None, "it is given back");
         }
@@ -308,7 +308,7 @@ pub(crate) async fn where_there_is_no_lock_nothing_is_recalled(bench: &impl Remo
             request.lock.fence = None;
         }
         let error = node.recall(request).await.unwrap_err();
-        assert_eq!(error.kind(), NodeErrorKind::Rejected);
+        assert_eq!(error.kind(), NodeErrorKind::WrongType);
         assert!(error.to_string().contains("not a lock"), "{error}");
     }
     // It was granted to nobody, and what is there is not ours.
@@ -363,7 +363,7 @@ pub(crate) async fn what_was_granted_before_a_promotion_is_not_kept_after_it(ben
     request.lock = request.lock.under(Some(ours()));
     granted(node.recall(request).await);
     // It comes back with just this, while another was granted a higher number elsewhere.
-    bench.command(&["HDEL", "lk!node", "identity"]);
+    bench.command(&["HDEL", "lk!node", "identity", "vote"]);
     let id = quarantine(&*node, ours(), "second").await;
     assert!(promote(&*node, ours(), &id, NUMBER + 100_000).await);
     let reply = complete(&*node, completion("k", 1, NUMBER).under(Some(ours()))).await;

@@ -70,7 +70,7 @@ async fn refused_requests_are_counted_while_there_is_no_quorum() {
     let lines = told(&book, &mut read);
     assert_eq!(lines.len(), 1, "{lines:#?}");
     assert!(
-        lines[0].starts_with("INFO") && lines[0].contains("refused=300"),
+        lines[0].starts_with("INFO") && lines[0].contains("refused=300 within=149s"),
         "{lines:#?}"
     );
     sleep(Duration::from_secs(120)).await;

@@ -49,6 +49,10 @@ async fn work_that_is_dropped_leaves_the_loss_in_the_log() {
     let run = locks.run("order:1", |_| hang(nodes)).await;
     assert!(matches!(run, Err(RunError::Lost(_))), "{run:?}");
     book.line("lock lost");
+    // It was released in time, in vain: what was told is that its ttl had ended it.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let all = book.lines().concat();
+    assert!(!all.contains("could not be released"), "{all}");
 }
 
 #[tokio::test(start_paused = true)]

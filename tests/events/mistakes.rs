@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::post;
-use http::{Request, StatusCode};
-use tower::{Layer as _, Service, ServiceExt as _};
+use http::{Request, Response, StatusCode};
+use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 use tower_redlock::{Held, RedlockLayer, key};
 
 use super::{five, listen};
@@ -15,7 +15,7 @@ const TOLD: &str = "requests are answered 500 because of a mistake in the progra
 
 async fn send<S, B>(app: &S, path: &str) -> StatusCode
 where
-    S: Service<Request<Body>, Response = http::Response<B>, Error = Infallible> + Clone,
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone,
 {
     let request = Request::post(path).body(Body::empty()).unwrap();
     app.clone().oneshot(request).await.unwrap().status()
@@ -52,6 +52,28 @@ async fn a_misspelt_path_parameter_is_told_once_for_each_route() {
     let lines = book.lines();
     let told = lines.iter().filter(|line| line.contains(TOLD));
     assert_eq!(told.count(), 2, "each route has its own: {lines:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_misspelt_path_parameter_of_a_nested_service_is_told_once() {
+    let (book, _listening) = listen();
+    let (_nodes, builder) = five();
+    let locks = builder.connect().await.unwrap();
+    let service =
+        RedlockLayer::new(locks, key::path("tenat")).layer(service_fn(async |_: Request<Body>| {
+            Ok::<_, Infallible>(Response::new("ran".to_owned()))
+        }));
+    let app = Router::new().nest_service("/nested/{tenant}", service);
+    for path in ["/nested/1/secret", "/nested/2/other"] {
+        assert_eq!(send(&app, path).await, 500);
+    }
+    let line = book.line(TOLD);
+    assert!(
+        line.starts_with("ERROR") && line.contains("path parameter `tenat`"),
+        "{line}"
+    );
+    assert!(line.contains("route=\"/nested/{tenant}\""), "{line}");
+    assert!(!book.lines().concat().contains("secret"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -115,8 +115,8 @@ async fn an_event_has_no_empty_fields() {
     assert!(!granted.contains("reason"), "{granted}");
     let (_, event) = refused(&text).rsplit_once("acquire ").unwrap();
     assert!(
-        event.contains("reason=") && !event.contains("nodes="),
-        "{event}"
+        event.contains("reason=\"") && !event.contains("nodes="),
+        "a sentence in quotes: {event}"
     );
     assert!(recommended().would_enable("tower_redlock::lock", &Level::DEBUG));
     assert_eq!(recommended().default_level(), Some(LevelFilter::INFO));

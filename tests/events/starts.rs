@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use tower_redlock::clock::TokioClock;
 use tower_redlock::config::RestartGuard;
 use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::redis::RedisNode;
 use tower_redlock::{LockManager, LockManagerBuilder};
 
 use super::support::server::{Kind, Server};
@@ -48,7 +50,7 @@ async fn the_first_start_on_new_servers_is_no_fault() {
     assert_count(&book, "a new or emptied node votes", 5);
     let line = book.line("waiting until a quorum votes");
     assert!(
-        line.contains("ready_in=") && line.contains("quorum: 0 of 5 vote"),
+        line.contains("ready_in=") && line.contains("verdict=\"quorum: 0 of 5 vote"),
         "{line}"
     );
     assert_count(&book, "node is up", 5);
@@ -100,4 +102,125 @@ async fn a_start_without_a_node_that_cannot_serve_is_an_error_event() {
     let name = &locks.nodes()[1].name;
     assert!(line.starts_with("ERROR") && line.contains(name), "{line}");
     assert!(line.contains("maxmemory-policy"), "{line}");
+}
+
+/// Lets a manager notice twice what became of its nodes: of one first, and then of the others beside it.
+async fn looked_at() {
+    tokio::time::sleep(2_002 * MS).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quarantine_that_becomes_shorter_is_told_once() {
+    let (book, _listening) = listen();
+    let (nodes, builder) = five();
+    let locks = builder.connect().await.unwrap();
+    let (others, shorter) = (&nodes[1..4], "INFO message=a quarantine ends sooner");
+    others.iter().for_each(MemoryNode::go_down);
+    nodes[0].forget();
+    looked_at().await;
+    let line = book.line("a node restarted or lost its data");
+    assert!(line.contains("wait=60.6"), "the others may know: {line}");
+    others.iter().for_each(MemoryNode::come_up);
+    looked_at().await;
+    let line = book.line(shorter);
+    assert!(line.contains("n0") && line.contains("wait=8."), "{line}");
+    // Nor is it told again where others come and go.
+    others.iter().for_each(MemoryNode::go_down);
+    looked_at().await;
+    others.iter().for_each(MemoryNode::come_up);
+    locks.all_voting().await.unwrap();
+    assert_count(&book, shorter, 1);
+    assert_count(&book, "INFO message=a node votes again", 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_of_which_no_end_was_known_is_told_once_it_has_one() {
+    let (book, _listening) = listen();
+    let (nodes, builder) = five();
+    nodes.iter().for_each(MemoryNode::forget);
+    nodes[4].go_down();
+    let locks = builder.lazy().unwrap();
+    looked_at().await;
+    let unknown = "WARN message=a node does not vote before every node has accepted this list once";
+    assert_count(&book, unknown, 4);
+    nodes[4].come_up();
+    looked_at().await;
+    let known = "INFO message=a quarantine ends sooner";
+    assert_count(&book, known, 4);
+    locks.all_voting().await.unwrap();
+    assert_count(&book, known, 4);
+    assert_count(&book, "INFO message=a new or emptied node votes", 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_was_told_and_need_not_be_is_told_to_be_over() {
+    let (book, _listening) = listen();
+    let (nodes, builder) = five();
+    nodes[4].go_down();
+    let locks = builder.lazy().unwrap();
+    looked_at().await;
+    assert_count(
+        &book,
+        "WARN message=a node does not vote before every node",
+        4,
+    );
+    // None of them was ever used.
+    nodes[4].come_up();
+    locks.all_voting().await.unwrap();
+    assert_count(&book, "INFO message=a new or emptied node votes", 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_has_failed_says_no_more_of_its_nodes() {
+    let (book, _listening) = listen();
+    // The kernel takes the connection, and nobody answers. That ends when the start does, at 5 s.
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", mute.local_addr().unwrap());
+    let node = RedisNode::builder(&url).connect_timeout(5_000 * MS);
+    let start = LockManager::builder().nodes([node.build().unwrap()]);
+    start.connect().await.unwrap_err();
+    let before = book.lines();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(book.lines(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_list_does_not_go_on_without_a_node() {
+    let (book, _listening) = listen();
+    let (nodes, builder) = five();
+    nodes[4].go_down();
+    builder.connect().await.unwrap_err();
+    assert_count(&book, "going on with the quorum", 0);
+    let line = "WARN message=a node does not vote before every node has accepted this list once";
+    assert_count(&book, line, 4);
+    nodes[4].come_up();
+    let builder = || LockManager::builder().nodes(nodes.iter().cloned());
+    drop(builder().connect().await.unwrap());
+    nodes[4].go_down();
+    builder().connect().await.unwrap();
+    assert_count(&book, "going on with the quorum", 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_ready_sooner_than_it_said_says_so() {
+    let (book, _listening) = listen();
+    let (nodes, builder) = five();
+    drop(builder.connect().await.unwrap());
+    // They restart with what they stored, and one is late.
+    for node in &nodes {
+        node.restore(&node.snapshot());
+    }
+    nodes[4].go_down();
+    let builder = LockManager::builder().nodes(nodes.iter().cloned());
+    let start = tokio::spawn(builder.clock(TokioClock::new()).connect());
+    looked_at().await;
+    let line = book.line("waiting until a quorum votes");
+    assert!(line.contains("ready_in=60."), "{line}");
+    nodes[4].come_up();
+    start.await.unwrap().unwrap();
+    let lines = book.lines();
+    let mut waits = lines.iter();
+    let last = waits.rfind(|line| line.contains("waiting until a quorum votes"));
+    assert!(last.unwrap().contains("ready_in=10."), "{lines:#?}");
+    assert_count(&book, "waiting until a quorum votes", 2);
 }

@@ -24,6 +24,7 @@ mod gate;
 mod ledger;
 mod process;
 mod refused;
+mod rolled;
 
 use std::time::Duration;
 

@@ -25,9 +25,11 @@ impl Compiler {
     pub(crate) fn find() -> Self {
         let metadata = cargo(&["metadata", "--no-deps", "--format-version=1"]);
         let metadata: Value = serde_json::from_slice(&metadata).expect("cargo writes JSON");
-        let package = metadata.pointer("/packages/0");
+        let packages = metadata.get("packages").and_then(Value::as_array);
+        let packages = packages.expect("a list");
+        let own = |package: &&Value| package["name"] == env!("CARGO_PKG_NAME");
         let mut found = Self {
-            package: package.expect("there is one package").clone(),
+            package: packages.iter().find(own).expect("it is listed").clone(),
             crates: BTreeMap::new(),
             directories: BTreeSet::new(),
         };

@@ -173,6 +173,27 @@ async fn a_borrower_never_outlives_its_lender_and_follows_its_extensions() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_borrower_may_have_a_ttl_of_far_more_than_the_lender_has_left() {
+    let nodes = Nodes::five();
+    let manager = || nodes.builder().max_ttl(1_000 * TTL).lazy().unwrap();
+    let (a, b) = (manager(), manager());
+    let b = b.with_ttl(1_000 * TTL).unwrap();
+    let guard = a.try_acquire(KEY).await.unwrap();
+    let loan = guard.lend().unwrap();
+    let borrowed = borrow(&b, &carried(loan.proof())).await.unwrap();
+    assert!(borrowed.remaining() <= guard.remaining());
+    assert!(borrowed.remaining() > TTL / 2);
+    sleep(3 * TTL).await;
+    assert!(!borrowed.is_lost(), "it follows the lender");
+    nodes.0.iter().for_each(MemoryNode::freeze);
+    sleep(TTL).await;
+    assert!(borrowed.is_lost() && guard.is_lost());
+    nodes.0.iter().for_each(MemoryNode::thaw);
+    drop(borrowed);
+    loan.returned();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_borrower_asks_about_as_often_as_the_lender_extends() {
     let nodes = Nodes::five();
     let (a, b) = (nodes.manager(), nodes.manager());

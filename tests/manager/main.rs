@@ -26,6 +26,7 @@ mod loans;
 mod members;
 mod old_data;
 mod overlap;
+mod pollers;
 mod promotion;
 mod queue;
 mod release;

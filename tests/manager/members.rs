@@ -22,7 +22,7 @@ fn some(nodes: &Nodes, which: &[usize]) -> LockManagerBuilder {
         .ttl(TTL)
 }
 
-const FIVE: &str = "[format 1; nodes n0, n1, n2, n3, n4; quorum 3; losses masked 0; max_ttl 60s; \
+const FIVE: &str = "[format 2; nodes n0, n1, n2, n3, n4; quorum 3; losses masked 0; max_ttl 60s; \
                     restart guard on; fencing on]";
 
 fn voting(locks: &LockManager) -> usize {

@@ -440,3 +440,67 @@ async fn a_grant_beside_a_record_is_released_before_the_shutdown_ends() {
     assert_clean(other.shutdown(6 * SECOND).await);
     assert_eq!(far.holding(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_in_line_and_runs_do_not_put_off_the_end() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let run = async |key: &str| {
+        let run = locks.begin_idempotent(key, 60 * SECOND, Duration::ZERO);
+        match run.await.unwrap() {
+            IdempotentRun::Execute(run) => run,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (quick, slow) = (run("quick").await, run("slow").await);
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let wait = |number: u32| {
+        let locks = locks.clone();
+        async move {
+            // Behind the guard, and as a repetition of the run.
+            match number % 2 {
+                0 => locks.acquire("order:1").await.map(drop),
+                _ => (locks
+                    .begin_idempotent("slow", 60 * SECOND, 60 * SECOND)
+                    .await)
+                    .map(drop),
+            }
+        }
+    };
+    let waiting: Vec<_> = (0..50).map(|number| tokio::spawn(wait(number))).collect();
+    while locks.snapshot().waiting < 50 {
+        tokio::task::yield_now().await;
+    }
+    locks.drain();
+    sleep(SECOND).await;
+    assert!(
+        waiting.iter().all(|waiting| !waiting.is_finished()),
+        "none is refused"
+    );
+    assert_eq!(locks.snapshot().waiting, 50);
+    let (begun, grace) = (Instant::now(), 5 * SECOND);
+    let shutdown = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.shutdown(grace).await }
+    });
+    for waiting in waiting {
+        let error = waiting.await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::ShuttingDown(_)), "{error:?}");
+    }
+    assert!(begun.elapsed() < 50 * MS, "{:?}", begun.elapsed());
+    quick.complete("done").await.unwrap();
+    drop(guard);
+    sleep(SECOND).await;
+    assert!(!shutdown.is_finished() && !slow.handle().is_lost());
+    let ended = tokio::spawn(async move {
+        slow.handle().lost().await;
+        slow.complete("late").await
+    });
+    let report = shutdown.await.unwrap();
+    assert!(begun.elapsed() < grace + SECOND, "{:?}", begun.elapsed());
+    assert_eq!((report.lost, report.held, report.acquiring), (1, 0, 0));
+    assert!(
+        ended.await.unwrap().is_ok(),
+        "a result is kept where a quorum takes it"
+    );
+}

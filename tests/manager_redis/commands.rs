@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tower_redlock::config::RestartGuard;
+use tower_redlock::config::{Fencing, RestartGuard};
 use tower_redlock::{LockManager, LockManagerBuilder};
 
 use crate::support::server::{Server, cannot};
@@ -56,6 +56,23 @@ fn unguarded(cluster: &Cluster) -> LockManagerBuilder {
     cluster.builder().restart_guard(RestartGuard::OFF)
 }
 
+/// What each server runs for one lock, where an earlier one was acquired before.
+async fn assert_second_cycle<const N: usize>(
+    cluster: &Cluster,
+    locks: &LockManager,
+    expected: [(&str, u32); N],
+) {
+    cycle(cluster, locks).await;
+    cluster.each(0..5, |server| {
+        server.run("CONFIG RESETSTAT");
+    });
+    cycle(cluster, locks).await;
+    cluster.each(0..5, |server| {
+        let expected = expected.map(|(name, n)| (named(server, name), n));
+        assert_eq!(calls(server), BTreeMap::from(expected));
+    });
+}
+
 async fn cycle(cluster: &Cluster, locks: &LockManager) {
     let guard = locks.try_acquire("order:1").await.unwrap();
     eventually("everywhere", || cluster.holding("order:1") == 5).await;
@@ -67,27 +84,32 @@ async fn cycle(cluster: &Cluster, locks: &LockManager) {
 async fn an_uncontended_lock_costs_two_scripts_per_server_and_nothing_else() {
     let cluster = Cluster::start();
     let locks = connected(unguarded(&cluster)).await;
-    cycle(&cluster, &locks).await;
-    cluster.each(0..5, |server| {
-        server.run("CONFIG RESETSTAT");
-    });
-    cycle(&cluster, &locks).await;
-    // What runs inside the scripts is counted too: a look at the marker, one at the lock and its counter, and three
-    // writes to take and to number it; GET, DEL and a look for listeners to give it back.
+    // What runs inside the scripts is counted too: a look at the marker, one at the counter, and three writes to take
+    // and to number the lock; GET, DEL and a look for listeners to give it back.
     let expected = [
         ("evalsha", 2),
         ("hmget", 1),
-        ("mget", 1),
         ("hset", 1),
         ("set", 2),
+        ("get", 2),
+        ("del", 1),
+        ("pubsub|numsub", 1),
+    ];
+    assert_second_cycle(&cluster, &locks, expected).await;
+}
+
+#[tokio::test]
+async fn without_fencing_token_and_guard_a_lock_is_a_plain_set() {
+    let cluster = Cluster::start();
+    let locks = connected(unguarded(&cluster).fencing(Fencing::OFF)).await;
+    let expected = [
+        ("set", 1),
+        ("evalsha", 1),
         ("get", 1),
         ("del", 1),
         ("pubsub|numsub", 1),
     ];
-    cluster.each(0..5, |server| {
-        let expected = expected.map(|(name, n)| (named(server, name), n));
-        assert_eq!(calls(server), BTreeMap::from(expected));
-    });
+    assert_second_cycle(&cluster, &locks, expected).await;
 }
 
 #[tokio::test]
@@ -106,7 +128,13 @@ async fn a_refused_attempt_costs_one_script_per_server() {
         cluster.servers.iter().map(scripts_run).sum::<u64>() >= 5
     })
     .await;
-    let expected = [("evalsha", 1), ("hmget", 1), ("mget", 1), ("pttl", 1)];
+    let expected = [
+        ("evalsha", 1),
+        ("hmget", 1),
+        ("get", 2),
+        ("set", 1),
+        ("pttl", 1),
+    ];
     let expected: BTreeMap<_, _> = expected.map(|(name, n)| (name.to_owned(), n)).into();
     cluster.each(0..5, |server| assert_eq!(calls(server), expected));
     drop(guard);

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tower_redlock::LockManager;
 use tower_redlock::node::redis::{Credentials, RedisNode};
 
+use tower_redlock::node::NodeState;
+
 use crate::support::server::{Kind, Server};
 use crate::{LONG, MS, all_up, eventually};
 
@@ -63,4 +65,29 @@ async fn a_manager_takes_locks_while_passwords_change_and_those_before_end() {
     all_up(&locks).await;
     let guard = locks.acquire("order:1").await.unwrap();
     guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_release_waits_for_a_node_that_is_refused_for_a_moment() {
+    let servers = Server::start_many(Kind::Redis, 3);
+    for server in &servers {
+        server.run("ACL SETUSER locks on >s3cret ~* &* +@all");
+    }
+    let urls = servers
+        .iter()
+        .map(|server| server.url_as("locks", "s3cret"));
+    let builder = LockManager::builder().bootstrap(true).ttl(LONG).redis(urls);
+    let locks = builder.connect().await.unwrap();
+    all_up(&locks).await;
+    let guard = locks.acquire("order:1").await.unwrap();
+    let is_held = || servers[0].run("EXISTS lk:order:1") == "1";
+    assert!(is_held());
+    servers[0].run("ACL SETUSER locks resetpass >other");
+    servers[0].run("CLIENT KILL USER locks");
+    let is_refused = || matches!(locks.nodes()[0].state, NodeState::Refused(_));
+    eventually("refused", is_refused).await;
+    guard.release().await.unwrap();
+    assert!(is_held());
+    servers[0].run("ACL SETUSER locks resetpass >s3cret");
+    eventually("released", || !is_held()).await;
 }

@@ -1,11 +1,15 @@
 //! Handles of one manager with ttls of their own, on real servers.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
+use tower_redlock::config::Fencing;
+use tower_redlock::lock::IdempotentRun;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 
+use crate::support::server::Server;
 use crate::{Cluster, LONG, MS, all_up, connected, eventually};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -83,6 +87,50 @@ async fn a_server_that_lost_its_data_waits_for_the_longest_ttl_of_any_handle() {
         kept.iter().all(|(_, longest)| *longest == 30_000),
         "{kept:?}"
     );
+}
+
+/// How much longer the servers keep this counter, in milliseconds.
+fn counter_lives(cluster: &Cluster, counter: &str) -> Vec<u64> {
+    let lives = |server: &Server| server.run(&format!("PTTL {counter}")).parse();
+    (cluster.servers.iter())
+        .map(|server| lives(server).unwrap_or(0))
+        .collect()
+}
+
+/// The builder's time is at least its own ttl; the locks of another handle may last longer.
+#[tokio::test]
+async fn counters_outlive_the_leases_of_every_handle() {
+    let cluster = Cluster::start();
+    let builder = cluster.builder().ttl(3 * SECOND).node_timeout(200 * MS);
+    let usual = connected(builder.fencing(Fencing::keep(3 * SECOND))).await;
+    let long = usual.with_ttl(12 * SECOND).unwrap();
+    let are = |counter: &str, bounds: RangeInclusive<u64>| {
+        let lives = counter_lives(&cluster, counter);
+        let in_time = lives.iter().filter(|left| bounds.contains(left)).count();
+        (in_time >= 3, format!("{counter}: {lives:?}"))
+    };
+    let kept = |counter: &str, bounds| {
+        let (in_time, lives) = are(counter, bounds);
+        assert!(in_time, "{lives}");
+    };
+    let first = usual.try_acquire("usual").await.unwrap();
+    kept("lk!fence:usual", 1..=3_000);
+    let second = long.try_acquire("long").await.unwrap();
+    kept("lk!fence:long", 6_000..=12_000);
+    // Each extension is a use, and a new life of that length.
+    cluster.each(0..5, |server| {
+        server.run("PEXPIRE lk!fence:long 8000");
+    });
+    let extended = || are("lk!fence:long", 8_001..=12_000).0;
+    eventually("an extension", extended).await;
+    first.release().await.unwrap();
+    second.release().await.unwrap();
+    let run = long.begin_idempotent("run", LONG, Duration::ZERO).await;
+    let IdempotentRun::Execute(run) = run.unwrap() else {
+        panic!("done before");
+    };
+    kept("lk!idem!fence:run", 6_000..=12_000);
+    run.abandon().await.unwrap();
 }
 
 /// Starts to wait, and returns when so many do.

@@ -15,7 +15,7 @@ fn agreed(urls: &[String], quorum: usize) -> String {
     let mut names: Vec<&str> = urls.iter().map(|url| &url["redis://".len()..]).collect();
     names.sort_unstable();
     format!(
-        "[format 1; nodes {}; quorum {quorum}; losses masked 0; max_ttl 60s; restart guard on; fencing on]",
+        "[format 2; nodes {}; quorum {quorum}; losses masked 0; max_ttl 60s; restart guard on; fencing on]",
         names.join(", ")
     )
 }

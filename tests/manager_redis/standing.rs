@@ -83,3 +83,16 @@ async fn a_roll_does_not_go_on_while_a_server_is_dead() {
         drop(locks.try_acquire("k").await.unwrap());
     }
 }
+
+#[tokio::test]
+async fn a_key_of_another_type_is_no_fault_of_the_nodes() {
+    let cluster = Cluster::start();
+    let locks = cluster.manager().await;
+    for server in &cluster.servers[..3] {
+        server.run("RPUSH lk:order:1 item");
+    }
+    let error = locks.try_acquire("order:1").await.unwrap_err();
+    assert!(error.to_string().contains("not a lock"), "{error}");
+    assert!(locks.has_quorum(), "{}", locks.snapshot().verdict);
+    drop(locks.try_acquire("order:2").await.unwrap());
+}

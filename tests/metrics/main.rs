@@ -26,13 +26,16 @@ use tower_redlock::clock::TokioClock;
 use tower_redlock::config::RestartGuard;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::{LockGuard, LockKey, LockManager, LockManagerBuilder};
 
 const MS: Duration = Duration::from_millis(1);
 /// What takes an operating system without random bytes, and therefore a process and a test of its own.
 const UNSEEN: [&str; 1] = ["no-entropy"];
 /// What only servers have, which `tests/ops` looks at.
-const OF_SERVERS: [&str; 1] = ["redlock_node_clock_skew_seconds"];
+const OF_SERVERS: [&str; 2] = [
+    "redlock_node_clock_skew_seconds",
+    "redlock_node_credentials_stale",
+];
 
 /// Name to kind, label, and the words that the label may have; none where they are those of a type or of the nodes.
 type Table = BTreeMap<String, (String, String, BTreeSet<String>)>;
@@ -268,6 +271,59 @@ async fn an_end_is_counted_once_also_one_with_a_result_that_is_dropped() {
     assert_eq!(ends, [2.0, 1.0, 1.0]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn every_guard_whose_lock_is_lost_is_counted_as_that_once() {
+    recorder!(seen);
+    let nodes = five();
+    let short = builder(&nodes).max_hold(Duration::from_secs(10));
+    let short = short.lazy().unwrap();
+    let lend = short.try_acquire("order:5").await.unwrap();
+    let loan = lend.lend().unwrap();
+    let key = LockKey::new("order:5").unwrap().into();
+    let ends = Guards {
+        told_and_dropped: short.try_acquire("order:1").await.unwrap(),
+        told_and_released: short.try_acquire("order:2").await.unwrap(),
+        dropped: short.try_acquire("order:3").await.unwrap(),
+        released: short.try_acquire("order:4").await.unwrap(),
+        borrowed: short.borrow_keys(key, &loan.proof()).await.unwrap(),
+    };
+    let also = ends.told_and_dropped.reenter().unwrap();
+    also.lost().await;
+    drop(also);
+    let told = [&ends.told_and_dropped, &ends.told_and_released];
+    for guard in told.into_iter().chain([&ends.borrowed, &lend]) {
+        guard.lost().await;
+        assert!(!guard.is_lost(), "it is told in time");
+    }
+    drop((ends.told_and_dropped, ends.borrowed));
+    ends.told_and_released.release().await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert!(ends.dropped.is_lost());
+    drop(ends.dropped);
+    ends.released.release().await.unwrap_err();
+    loan.returned();
+    drop(lend);
+    sleep(MS).await;
+    let (now, mut ended) = (seen(), BTreeMap::new());
+    for outcome in ["lost", "released", "unconfirmed", "returned"] {
+        ended.insert(outcome, now.number("redlock_release_total", outcome));
+    }
+    let lost = ["max-hold", "lender", "expired", "taken"];
+    let lost = lost.map(|reason| now.number("redlock_lost_total", reason));
+    assert_eq!(lost.iter().sum::<f64>(), 6.0, "{lost:?}");
+    assert_eq!(ended["lost"], 6.0, "{ended:?}");
+    assert_eq!(ended.values().sum::<f64>(), 6.0, "{ended:?}");
+}
+
+/// Guards of locks that end by themselves, by what becomes of them.
+struct Guards {
+    told_and_dropped: LockGuard,
+    told_and_released: LockGuard,
+    dropped: LockGuard,
+    released: LockGuard,
+    borrowed: LockGuard,
+}
+
 /// The right to do the work called `key`.
 async fn run(locks: &LockManager, key: &str) -> RunGuard {
     let keep = Duration::from_secs(60);
@@ -287,6 +343,7 @@ async fn nodes_are_shown_as_they_are() {
     let now = seen();
     assert_eq!(now.number("redlock_node_up", "n1"), 1.0);
     assert_eq!(now.number("redlock_node_voting", "n1"), 1.0);
+    assert_eq!(now.number("redlock_without_quorum", ""), 0.0);
     nodes[1].go_down();
     nodes[2].forget();
     nodes[3].freeze();
@@ -298,9 +355,11 @@ async fn nodes_are_shown_as_they_are() {
     assert_eq!(now.number("redlock_node_voting", "n2"), 0.0);
     assert_eq!(now.number("redlock_node_up", "n2"), 1.0);
     assert_eq!(now.number("redlock_node_voting", "n0"), 1.0);
+    assert_eq!(now.number("redlock_without_quorum", ""), 1.0);
     drop(locks);
     sleep(Duration::from_millis(2_500)).await;
     let now = seen();
     assert_eq!(now.number("redlock_node_up", "n2"), 0.0, "nobody uses it");
     assert_eq!(now.number("redlock_node_voting", "n0"), 0.0);
+    assert_eq!(now.number("redlock_without_quorum", ""), -1.0, "one less");
 }

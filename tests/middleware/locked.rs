@@ -235,14 +235,17 @@ async fn a_handler_that_locks_by_itself_answers_as_the_layer_does() {
 }
 
 #[tokio::test]
-async fn a_run_that_was_cut_off_is_answered_as_a_lost_lock() {
-    let rejection = Rejection::from(RunError::Lost(LossReason::Expired));
-    assert_eq!(rejection.kind(), RejectionKind::LockLost);
-    assert_eq!(rejection.loss_reason(), Some(LossReason::Expired));
-    let response = rejection.into_response();
-    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
-    let kind = &response.headers()["content-type"];
-    assert_eq!(kind, "application/problem+json");
+async fn a_loss_is_answered_as_one_of_a_run_and_of_a_layer() {
+    let loss = LossReason::Expired;
+    for rejection in [Rejection::from(RunError::Lost(loss)), loss.into()] {
+        assert_eq!(rejection.kind(), RejectionKind::LockLost);
+        assert_eq!(rejection.loss_reason(), Some(loss));
+        let response = rejection.into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let kind = &response.headers()["content-type"];
+        assert_eq!(kind, "application/problem+json");
+        assert!(!response.headers().contains_key("retry-after"));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,13 @@
 //! The layer in axum's routers: what each placement locks, and that requests which no handler answers never touch
 //! a node.
 
+use std::convert::Infallible;
+
 use axum::Router;
 use axum::body::Body;
+use axum::extract::Path;
 use axum::routing::{MethodRouter, any, get, post};
-use http::{Method, Request};
+use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 use tower_redlock::middleware::KeyExtractor;
@@ -23,8 +26,7 @@ fn by_id(nodes: &Nodes) -> RedlockLayer<impl KeyExtractor + use<>> {
 
 async fn send<S, B>(app: &S, method: Method, uri: &str) -> (u16, String)
 where
-    S: Service<Request<Body>, Response = http::Response<B>, Error = std::convert::Infallible>
-        + Clone,
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone,
     B: http_body::Body<Error: std::fmt::Debug>,
 {
     let request = Request::builder().method(method).uri(uri);
@@ -243,11 +245,58 @@ async fn nested_routers() {
     let service = keyed(&nodes.manager(), key::path("tenant")).layer(service_fn(
         async |request: Request<Body>| {
             let lock = Held::of(request.extensions()).unwrap();
-            Ok::<_, std::convert::Infallible>(http::Response::new(lock.key().to_string()))
+            Ok::<_, Infallible>(Response::new(lock.key().to_string()))
         },
     ));
     let app = Router::new().nest_service("/t/{tenant}", service);
     assert_eq!(send(&app, Method::POST, "/t/acme/x").await, locked("acme"));
+}
+
+/// Nothing has matched below its path, and requests that run unlocked would hide that the name is misspelt.
+#[tokio::test(start_paused = true)]
+async fn a_nested_service_without_the_parameter_is_a_mistake_of_the_program_unless_optional() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    let service = || {
+        service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new("ran".to_owned())))
+    };
+    let misspelt = || keyed(&locks, key::path("tenat"));
+    let number = key::from_extractor::<Path<u64>>(|Path(id)| id.to_string());
+    let inside = Router::new().nest_service("/t/{tenant}", misspelt().layer(service()));
+    let deeper = Router::new().nest("/v/{version}", inside.clone());
+    let around = Router::new()
+        .nest_service("/t/{tenant}", service())
+        .layer(misspelt());
+    let of_two = Router::new().nest_service("/t/{a}/{b}", keyed(&locks, number).layer(service()));
+    for (app, path) in [
+        (inside, "/t/acme/x"),
+        (deeper, "/v/1/t/acme/x"),
+        (around, "/t/acme/x"),
+        (of_two, "/t/acme/7/x"),
+    ] {
+        for path in [path, path.strip_suffix("/x").unwrap()] {
+            let (status, text) = send(&app, Method::POST, path).await;
+            assert_eq!(status, 500, "{path}: {text}");
+            assert!(text.contains("problem:misconfigured"), "{path}: {text}");
+        }
+    }
+    let optional = keyed(&locks, key::path("tenat").optional());
+    let app = Router::new().nest_service("/t/{tenant}", optional.layer(service()));
+    let ran = (200, "ran".to_owned());
+    assert_eq!(send(&app, Method::POST, "/t/acme/x").await, ran);
+
+    // A router's own 404 is told apart only by what has matched.
+    let inner = || Router::new().route("/{id}", post(async || "ran"));
+    let nested = |inner: Router| Router::new().nest_service("/t", inner);
+    let routed = keyed(&locks, key::path("id").when(key::routed));
+    let app = nested(inner().layer(routed));
+    assert_untouched(&app, &nodes, &[(Method::POST, "/t/1/nowhere", 404)]).await;
+    assert_eq!(send(&app, Method::POST, "/t/1").await, ran);
+    let before = nodes.commands();
+    let app = nested(inner().layer(keyed(&locks, key::path("id"))));
+    assert_eq!(send(&app, Method::POST, "/t/1/nowhere").await.0, 500);
+    assert_eq!(nodes.commands(), before);
+    nodes.assert_free();
 }
 
 /// It has the parameters of the outer path, so that only what has matched tells it from a route.
@@ -296,7 +345,7 @@ async fn a_nested_service_has_no_matched_path() {
         async |request: Request<Body>| {
             let locked = Held::of(request.extensions());
             let text = if locked.is_ok() { "locked" } else { "free" };
-            Ok::<_, std::convert::Infallible>(http::Response::new(text.to_owned()))
+            Ok::<_, Infallible>(Response::new(text.to_owned()))
         },
     ));
     let app = Router::new().nest_service("/t", service);
@@ -348,9 +397,8 @@ async fn a_key_is_made_of_what_an_extractor_finds() {
     );
     assert_eq!(send(&app, Method::PUT, "/orders/7").await, locked("false"));
     // Outside of any router there are no parameters: a mistake of the program.
-    let service = service_fn(async |_: Request<Body>| {
-        Ok::<_, std::convert::Infallible>(http::Response::new(Body::empty()))
-    });
+    let service =
+        service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
     let around = keyed(&nodes.manager(), order()).layer(service);
     let (status, body) = send(&around, Method::POST, "/orders/7").await;
     assert!(

@@ -58,9 +58,11 @@ macro_rules! fires {
 fires! {
     a_node_is_dead: "RedlockNodeDown";
     a_quorum_is_lost: "RedlockNoQuorum", "RedlockNodeDown", "RedlockQuorumLost";
+    a_quorum_that_masks_a_loss_is_lost: "RedlockNoQuorum", "RedlockNodeDown", "RedlockQuorumLost";
     a_lock_is_lost: "RedlockLockLost";
     a_node_is_quarantined: "RedlockNodeNotVoting";
     a_clock_is_set: "RedlockClockSkew";
+    credentials_cannot_be_renewed: "RedlockCredentialsStale";
     a_queue_is_full_and_a_release_is_late: "RedlockQueueFull", "RedlockReleaseUnconfirmed";
 }
 

@@ -10,9 +10,13 @@ fn rights() -> String {
     rights.to_owned()
 }
 
+/// Nobody can log in as the default user; but servers read their append-only files with its rights.
 #[test]
 fn the_user_has_the_rights_of_the_guide_and_there_is_no_other() {
-    let expected = format!("user default off\nuser locks on >change-me {}\n", rights());
+    let expected = format!(
+        "user default off ~* &* +@all\nuser locks on >change-me {}\n",
+        rights()
+    );
     assert_eq!(ops("users.acl"), expected);
 }
 
@@ -22,7 +26,7 @@ fn the_compose_file_starts_what_the_script_starts() {
     let (compose, script) = (ops("compose.yml"), ops("nodes.sh"));
     for words in [
         "--save \"\"",
-        "--appendonly no",
+        "--appendonly yes",
         "--maxmemory-policy noeviction",
         "--aclfile",
         "users.acl",

@@ -1,13 +1,16 @@
 //! The script that starts local nodes.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
 
 use tower_redlock::LockManager;
+use tower_redlock::lock::IdempotentRun;
 
 use super::promtool::path;
 use super::support::eventually;
-use super::support::server::{Kind, free_port};
+use super::support::server::{Kind, free_port, new_dir};
 
 /// The script with its five servers. It ends them when its input ends.
 struct Script {
@@ -80,5 +83,59 @@ async fn it_says_why_a_node_does_not_start() {
     assert!(
         told.contains(&format!("the node on port {port} does not start")),
         "{told}"
+    );
+}
+
+/// A server with the file of users and an append-only file, as the script starts them.
+struct Durable(Child);
+
+impl Durable {
+    fn start(dir: &Path, port: u16) -> Self {
+        let child = Command::new(Kind::Redis.binary())
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", ""])
+            .args(["--appendonly", "yes", "--aclfile"])
+            .arg(path("users.acl"))
+            .arg("--dir")
+            .arg(dir)
+            .stdout(Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+}
+
+impl Drop for Durable {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Some servers (Redis 7.0 and 8.0, Valkey 8.1) check what they read from the append-only file against the rights of
+/// the default user, and leave out whole scripts that it may not run.
+#[tokio::test]
+async fn stored_responses_survive_a_restart_with_the_file_of_users() {
+    let (dir, port) = (new_dir(), free_port());
+    let run = async || {
+        let builder =
+            LockManager::builder().redis([format!("redis://locks:change-me@127.0.0.1:{port}")]);
+        let locks = builder.bootstrap(true).connect().await.unwrap();
+        let day = Duration::from_secs(86_400);
+        locks
+            .begin_idempotent("order:1", day, Duration::ZERO)
+            .await
+            .unwrap()
+    };
+    let server = Durable::start(&dir, port);
+    let IdempotentRun::Execute(first) = run().await else {
+        panic!("nobody has done it");
+    };
+    first.complete(b"paid".as_slice()).await.unwrap();
+    drop(server);
+    let _server = Durable::start(&dir, port);
+    let again = run().await;
+    assert!(
+        matches!(&again, IdempotentRun::Replay(stored) if stored == b"paid".as_slice()),
+        "{again:?}"
     );
 }

@@ -1,11 +1,14 @@
 //! Faults, each with what was scraped before and after.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower_redlock::config::RestartGuard;
 use tower_redlock::error::LossReason;
 use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::redis::Credentials;
 use tower_redlock::{AcquireError, LockManager, LockManagerBuilder};
 
 use super::scrape::{Scrapes, recorder};
@@ -53,6 +56,7 @@ impl Site {
         site.until(&calm).await;
         let calm = site.gauges("redlock_node_voting", 1);
         site.until(&calm).await;
+        site.until(&["redlock_without_quorum 0".to_owned()]).await;
         let clocks = site.gauges("redlock_node_clock_skew_seconds", 0);
         let clocks: Vec<_> = (clocks.iter())
             .map(|line| line.trim_end_matches('0').to_owned())
@@ -125,6 +129,17 @@ pub(crate) async fn a_quorum_is_lost() -> Scrapes {
     site.scrapes
 }
 
+/// What would be a majority, but not enough for two quorums to share more than one node.
+pub(crate) async fn a_quorum_that_masks_a_loss_is_lost() -> Scrapes {
+    let servers = Server::start_many(Kind::Redis, 5);
+    let mut site = Site::of(servers, |builder| builder.mask_losses(1)).await;
+    site.kill(2).await;
+    let refused = site.locks.try_acquire("order:1").await;
+    assert!(matches!(refused, Err(AcquireError::NoQuorum(_))));
+    site.scrape();
+    site.scrapes
+}
+
 pub(crate) async fn a_lock_is_lost() -> Scrapes {
     let mut site = Site::new().await;
     let guard = site.locks.acquire("order:1").await.unwrap();
@@ -170,6 +185,33 @@ pub(crate) async fn a_clock_is_set() -> Scrapes {
     };
     eventually(&ahead, shown).await;
     site.scrape();
+    site.scrapes
+}
+
+/// The callback fails, and the connections go on.
+pub(crate) async fn credentials_cannot_be_renewed() -> Scrapes {
+    let servers = Server::start_many(Kind::Redis, 5);
+    for server in &servers {
+        server.run("ACL SETUSER locks on >secret ~* &* +@all");
+    }
+    let is_sealed = Arc::new(AtomicBool::new(false));
+    let vault = Arc::clone(&is_sealed);
+    let credentials = move || {
+        let credentials = Credentials::password("secret").user("locks");
+        std::future::ready(match vault.load(Ordering::Relaxed) {
+            true => Err(std::io::Error::other("it is sealed")),
+            false => Ok(credentials.valid_for(Duration::from_millis(200))),
+        })
+    };
+    let mut site = Site::of(servers, |builder| builder.credentials(credentials)).await;
+    is_sealed.store(true, Ordering::Relaxed);
+    let stale = site.gauges("redlock_node_credentials_stale", 1);
+    site.until(&stale).await;
+    site.use_once().await;
+    site.scrape();
+    is_sealed.store(false, Ordering::Relaxed);
+    let renewed = site.gauges("redlock_node_credentials_stale", 0);
+    site.until(&renewed).await;
     site.scrapes
 }
 

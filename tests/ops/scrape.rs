@@ -12,7 +12,7 @@ pub(crate) const STAYS: usize = 40;
 
 /// With the bounds that the guide has.
 pub(crate) fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
-    let buckets = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 30.0];
+    let buckets = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];
     let builder = PrometheusBuilder::new().set_buckets(&buckets).unwrap();
     let recorder = builder.build_recorder();
     let handle = recorder.handle();

@@ -49,6 +49,26 @@ impl Vault {
     }
 }
 
+/// What a callback notes and is told, apart from its credentials: how often it was asked, and whether it is to fail.
+#[derive(Clone, Default)]
+struct Moods(Arc<(AtomicUsize, AtomicBool)>);
+
+impl Moods {
+    /// One more call, and whether it is to fail.
+    fn ask(&self) -> (usize, bool) {
+        let (asked, is_sick) = &*self.0;
+        (asked.fetch_add(1, Relaxed), is_sick.load(Relaxed))
+    }
+
+    fn asked(&self) -> usize {
+        self.0.0.load(Relaxed)
+    }
+
+    fn sicken(&self, is_sick: bool) {
+        self.0.1.store(is_sick, Relaxed);
+    }
+}
+
 fn of(user: &str, password: &str) -> Credentials {
     Credentials::password(password).user(user)
 }
@@ -196,15 +216,11 @@ async fn without_credentials_a_node_is_down_and_with_wrong_ones_refused_and_no_t
 #[tokio::test]
 async fn a_callback_that_panics_leaves_the_connection_as_it_is() {
     let server = server(Kind::Redis);
-    let (asked, is_sick) = (
-        Arc::new(AtomicUsize::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
+    let moods = Moods::default();
     let callback = {
-        let (asked, is_sick) = (Arc::clone(&asked), Arc::clone(&is_sick));
+        let moods = moods.clone();
         move || {
-            asked.fetch_add(1, Relaxed);
-            let is_sick = is_sick.load(Relaxed);
+            let (_, is_sick) = moods.ask();
             async move {
                 assert!(!is_sick, "meant to be");
                 Ok::<_, Error>(of("a", "a-s3cret").valid_for(200 * MS))
@@ -215,14 +231,14 @@ async fn a_callback_that_panics_leaves_the_connection_as_it_is() {
     let node = node.build().unwrap();
     node.start(context());
     settled(&node).await.unwrap();
-    is_sick.store(true, Relaxed);
-    let before = asked.load(Relaxed);
-    eventually("it panicked twice", || asked.load(Relaxed) >= before + 2).await;
+    moods.sicken(true);
+    let before = moods.asked();
+    eventually("it panicked twice", || moods.asked() >= before + 2).await;
     assert_eq!(node.state(), NodeState::Up);
     node.acquire(acquire("k", 1)).await.unwrap();
-    is_sick.store(false, Relaxed);
-    let before = asked.load(Relaxed);
-    eventually("it is asked again", || asked.load(Relaxed) > before).await;
+    moods.sicken(false);
+    let before = moods.asked();
+    eventually("it is asked again", || moods.asked() > before).await;
     assert_eq!(node.state(), NodeState::Up);
 }
 
@@ -231,15 +247,11 @@ async fn a_callback_that_panics_leaves_the_connection_as_it_is() {
 async fn the_token_of_no_connection_is_shown() {
     let server = Server::start(Kind::Redis, &[]);
     server.run("ACL SETUSER locks on nopass ~* &* +@all");
-    let (asked, is_sick) = (
-        Arc::new(AtomicUsize::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
+    let moods = Moods::default();
     let callback = {
-        let (asked, is_sick) = (Arc::clone(&asked), Arc::clone(&is_sick));
+        let moods = moods.clone();
         move || {
-            let number = asked.fetch_add(1, Relaxed);
-            let is_sick = is_sick.load(Relaxed);
+            let (number, is_sick) = moods.ask();
             async move {
                 match is_sick {
                     true => Err(Error::other("token signed-0-s3cret was revoked")),
@@ -252,8 +264,8 @@ async fn the_token_of_no_connection_is_shown() {
     let node = node.credentials(callback).build().unwrap();
     node.start(context());
     settled(&node).await.unwrap();
-    eventually("all have one", || asked.load(Relaxed) >= 4).await;
-    is_sick.store(true, Relaxed);
+    eventually("all have one", || moods.asked() >= 4).await;
+    moods.sicken(true);
     server.run("CLIENT KILL USER locks");
     let state = || format!("{:?}", node.state());
     eventually("it is down", || state().contains("was revoked")).await;

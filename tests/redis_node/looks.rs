@@ -156,8 +156,8 @@ async fn a_process_that_slept_does_not_say_who_the_server_is() {
         if words[0] != "EVALSHA" {
             return sound(words);
         }
-        // Behind the marker, the tombstone, the lock and its counter: token and ttl, then the server's identity.
-        heard.lock().unwrap().push(words[9].clone());
+        // Behind the marker, the lock and its counter: token and ttl, then the digest and the identity.
+        heard.lock().unwrap().push(words[8].clone());
         "*1\r\n:-1\r\n".to_owned()
     })
     .await;
@@ -175,6 +175,7 @@ async fn a_process_that_slept_does_not_say_who_the_server_is() {
             .fetch_add(step.try_into().unwrap(), Ordering::SeqCst);
         let request = acquire("k", 1).under(Some(Arc::clone(&config)));
         node.acquire(request).await.unwrap_err();
-        assert_eq!(told.lock().unwrap().pop().unwrap(), who);
+        let said = format!("{} {who}", config.digest);
+        assert_eq!(told.lock().unwrap().pop().unwrap(), said);
     }
 }

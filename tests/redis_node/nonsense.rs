@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use tower_redlock::node::{Node, NodeErrorKind, NodeState};
+use tower_redlock::FencingToken;
+use tower_redlock::node::{Fence, Node, NodeErrorKind, NodeState};
 
 use crate::kind_of;
 use crate::support::eventually;
 use crate::support::fake::{Fake, sound};
 use crate::support::nodes::{
-    acquire, extend, is_down, ready, refusal, release, settled, started, token,
+    LONG, acquire, extend, is_down, ready, refusal, release, settled, started, token,
 };
 
 #[tokio::test]
@@ -27,7 +28,13 @@ async fn a_server_of_another_kind_is_refused() {
 
 #[tokio::test]
 async fn a_server_that_tells_nothing_of_itself_is_refused() {
-    for info in ["+OK\r\n", "$-1\r\n", ":7\r\n", "$3\r\na:b\r\n", "*0\r\n"] {
+    for info in [
+        "+QUEUED\r\n",
+        "$-1\r\n",
+        ":7\r\n",
+        "$3\r\na:b\r\n",
+        "*0\r\n",
+    ] {
         let fake = Fake::start(move |words| match words[0].as_str() {
             "INFO" => info.to_owned(),
             _ => sound(words),
@@ -56,9 +63,9 @@ async fn a_silent_server_is_down_not_waited_for() {
 #[tokio::test]
 async fn a_senseless_answer_is_garbled() {
     for answer in [
-        "+OK\r\n",
+        "+QUEUED\r\n",
         "_\r\n",
-        ":-1\r\n",
+        ":-7\r\n",
         "*0\r\n",
         "*1\r\n$1\r\nx\r\n",
         "*3\r\n:0\r\n:5\r\n$-1\r\n",
@@ -66,7 +73,7 @@ async fn a_senseless_answer_is_garbled() {
         ",nan\r\n",
     ] {
         let fake = Fake::start(move |words| match words[0].as_str() {
-            "EVALSHA" => answer.to_owned(),
+            "EVALSHA" | "SET" => answer.to_owned(),
             _ => sound(words),
         })
         .await;
@@ -88,7 +95,7 @@ async fn a_senseless_answer_is_garbled() {
 #[tokio::test]
 async fn an_answer_that_cannot_be_parsed_breaks_the_connection() {
     let fake = Fake::start(move |words| match words[0].as_str() {
-        "EVALSHA" => "?!\r\n".to_owned(),
+        "EVALSHA" | "SET" => "?!\r\n".to_owned(),
         _ => sound(words),
     })
     .await;
@@ -109,7 +116,9 @@ async fn a_script_that_stays_unknown_is_an_error() {
     .await;
     let node = ready(&fake.url()).await;
     let rejected = NodeErrorKind::Rejected;
-    assert_eq!(kind_of(node.acquire(acquire("k", 1)).await), rejected);
+    let fence = Fence::new(FencingToken::new(7_000).unwrap(), LONG);
+    let acquire = acquire("k", 1).fenced(Some(fence));
+    assert_eq!(kind_of(node.acquire(acquire).await), rejected);
     let replies = node.extend(Arc::from([extend("k", 1)])).await.unwrap();
     assert_eq!(kind_of(replies[0].clone()), rejected);
 }
@@ -124,7 +133,7 @@ async fn quoted_tokens_and_passwords_are_never_repeated() {
         )
     };
     let fake = Fake::start(move |words| match words[0].as_str() {
-        "EVALSHA" => quoting(words),
+        "EVALSHA" | "SET" => quoting(words),
         _ => sound(words),
     })
     .await;

@@ -328,11 +328,11 @@ async fn a_key_that_is_no_lock_is_left_alone() {
         let node = ready(&server.url()).await;
         server.command(&["RPUSH", key("k").as_str(), "item"]);
         let error = node.acquire(acquire("k", 1)).await.unwrap_err();
-        assert_eq!(error.kind(), NodeErrorKind::Rejected);
+        assert_eq!(error.kind(), NodeErrorKind::WrongType);
         assert!(error.to_string().contains("not a lock"), "{error}");
         let batch = Arc::from([refill("k", 1), refill("new", 1)]);
         let replies = node.extend(batch).await.unwrap();
-        assert_eq!(kind_of(replies[0].clone()), NodeErrorKind::Rejected);
+        assert_eq!(kind_of(replies[0].clone()), NodeErrorKind::WrongType);
         assert_eq!(replies[1], Ok(ExtendReply::Refilled), "the others go on");
         let reply = node.release(release("k", 1)).await;
         assert_eq!(reply, Ok(ReleaseReply::NotOwner));

@@ -89,7 +89,7 @@ const HOUSE: &[Room] = &[
     Room { floor: 1, name: "protocol", files: PROTOCOL, may_use: &[VALUES], crates: &[] },
     // The clocks are the operating system's and, for tests, tokio's.
     Room {
-        floor: 2, name: "ports", files: PORTS, crates: &["rustix", "serde", "sha1_smol", "tokio"],
+        floor: 2, name: "ports", files: PORTS, crates: &["nix", "serde", "sha1_smol", "tokio"],
         may_use: &[VALUES, REPLY],
     },
     // What a simulation takes the place of.
@@ -124,7 +124,7 @@ const HOUSE: &[Room] = &[
         crates: &["bytes", "http", "http_body", "serde_json", "tower_service"],
     },
     Room {
-        floor: 7, name: "axum", files: EXTRACT, crates: &["axum", "http"],
+        floor: 7, name: "axum", files: EXTRACT, crates: &["axum", "http", "tower_service"],
         may_use: &[VALUES, MANAGER, MIDDLEWARE, IDEMPOTENCY, TRACE],
     },
     Room {

@@ -109,7 +109,10 @@ impl Package {
         assert!(output.status.success(), "cargo metadata failed: {error}");
         let json: serde_json::Value =
             serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
-        Self::of(&json["packages"][0])
+        // The workspace has another member, which only counts what locks take.
+        let packages = json["packages"].as_array().expect("cargo lists packages");
+        let own = |package: &&serde_json::Value| package["name"] == env!("CARGO_PKG_NAME");
+        Self::of(packages.iter().find(own).expect("this package is listed"))
     }
 
     fn of(json: &serde_json::Value) -> Self {

@@ -75,14 +75,14 @@ impl<'a> Contender<'a> {
             opened: false,
             waiter: None,
             splits: 0,
-            delays: PollDelays::new(),
+            delays: PollDelays::new(shared.hand_off.pause),
         }
     }
 
     /// Asks the nodes, round after round, until the lock is acquired, not needed or out of reach, or the wait is over.
     pub(crate) async fn contend(mut self) -> Result<Acquired, AcquireError> {
         if self.wait.is_patient() {
-            self.cool_down().await?;
+            Box::pin(self.cool_down()).await?;
         }
         // The first caller for a key has a right to one whole round, however short its wait is to be.
         let mut limit = (self.wait.is_patient() && self.queued).then(|| self.left());
@@ -91,7 +91,7 @@ impl<'a> Contender<'a> {
                 notices.forget();
             }
             let (attempt, verdict) = self.round(limit).await?;
-            let round_trip = self.shared.clock.now().since(attempt.sent);
+            let round_trip = || self.shared.clock.now().since(attempt.sent);
             match verdict {
                 Verdict::Granted => return self.won(attempt).await,
                 Verdict::Replay { ballot } => {
@@ -104,35 +104,38 @@ impl<'a> Contender<'a> {
                         Purpose::Idempotent { adopt, .. } if !*adopt => *adopt = true,
                         _ => return Err(attempt.no_quorum()),
                     }
-                    self.release(attempt).await;
+                    Box::pin(self.release(attempt)).await;
                 }
                 Verdict::NoQuorum => return Err(attempt.no_quorum()),
                 Verdict::Split {
                     contenders,
                     remaining,
                 } => {
+                    let round_trip = round_trip();
                     self.note(remaining);
                     self.splits += 1;
                     if self.has_split_too_often() {
                         return Err(self.busy());
                     }
-                    self.release(attempt).await;
+                    Box::pin(self.release(attempt)).await;
                     if self.splits >= MAX_SPLITS {
                         // Those who share the nodes do not go out of each other's way, or are long gone.
-                        self.wait_for_release(remaining, round_trip).await?;
+                        // Boxed, as below: a lock that is free needs no room for it.
+                        Box::pin(self.wait_for_release(remaining, round_trip)).await?;
                     } else {
-                        self.wait_after_split(contenders, remaining, round_trip)
-                            .await?;
+                        Box::pin(self.wait_after_split(contenders, remaining, round_trip)).await?;
                     }
                 }
                 Verdict::Contended { remaining } => {
+                    let round_trip = round_trip();
                     self.note(remaining);
                     if self.left().is_zero() {
                         return Err(self.busy());
                     }
                     self.splits = 0;
-                    self.release(attempt).await;
-                    self.wait_for_release(remaining, round_trip).await?;
+                    Box::pin(self.release(attempt)).await;
+                    self.end_streak();
+                    Box::pin(self.wait_for_release(remaining, round_trip)).await?;
                 }
             }
             limit = self.wait.is_patient().then(|| self.left());
@@ -247,12 +250,25 @@ impl<'a> Contender<'a> {
         Ok(())
     }
 
+    /// Notes that another has what this process may have had for long.
+    fn end_streak(&self) {
+        if let Some(key) = self.blocking.as_ref().filter(|_| self.polls()) {
+            self.shared.streaks.end(key.shared());
+        }
+    }
+
+    /// Whether to wait as clients of other libraries do: nobody shall be faster by notices that they do not get.
+    fn polls(&self) -> bool {
+        !self.shared.hand_off.pause.is_zero()
+    }
+
     fn subscribe(&mut self) {
         let (shared, keys) = (self.shared, &self.target.keys);
+        let nodes = if self.polls() { &[] } else { &*shared.nodes };
         self.waiter
             .get_or_insert_with(|| shared.waiters.add(keys.first(), self.wait.began, false));
         self.notices
-            .get_or_insert_with(|| ReleaseNotices::subscribe(&shared.nodes, keys));
+            .get_or_insert_with(|| ReleaseNotices::subscribe(nodes, keys));
     }
 
     /// Lets other processes go first after a contended release by this one.

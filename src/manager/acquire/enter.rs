@@ -51,9 +51,10 @@ pub(crate) async fn acquire_for(
     };
     tokio::select! {
         biased;
+        // Mostly nothing is to be waited for.
+        () = asked => {}
         // Who comes during a shutdown, or waits when it begins, is refused by the queue, and not after this.
         () = shared.registry.closing() => {}
-        () = asked => {}
     }
     let outcome = call
         .around(queue_and_contend(shared, terms, target, purpose, wait))

@@ -13,9 +13,13 @@ pub(crate) struct PollDelays {
 }
 
 impl PollDelays {
-    pub(crate) const fn new() -> Self {
+    /// The usual ones; or, beside clients that poll after delays of up to `pause`, delays like theirs.
+    pub(crate) fn new(pause: Duration) -> Self {
         Self {
-            without_notices: Backoff::new(FIRST_POLL, SLOWEST_POLL),
+            without_notices: match pause.is_zero() {
+                true => Backoff::new(FIRST_POLL, SLOWEST_POLL),
+                false => Backoff::new(pause, pause),
+            },
             with_notices: Backoff::new(FIRST_POLL_NOTIFIED, SLOWEST_POLL_NOTIFIED),
         }
     }

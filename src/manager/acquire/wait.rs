@@ -31,6 +31,9 @@ impl Wait {
     }
 
     pub(crate) fn left(&self, shared: &Shared) -> Duration {
+        if !self.is_patient() {
+            return Duration::ZERO;
+        }
         self.limit.saturating_sub(self.waited(shared))
     }
 

@@ -8,6 +8,9 @@ use crate::manager::error::loss::LossReason;
 use crate::node::NodeError;
 
 /// Why a lock was not acquired. Nothing is held: the keys that the attempt set are being released.
+///
+/// It is no response. A handler returns a [`Rejection`](crate::middleware::Rejection), which `?` makes of it: the
+/// response that a layer would give.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireError {

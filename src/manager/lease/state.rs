@@ -101,8 +101,22 @@ pub(crate) struct Left {
     pub(crate) free: usize,
     /// Why the lock had been lost, if it had.
     pub(crate) lost: Option<LossReason>,
+    /// It had not, but its end had been told for this reason, which counts as a loss.
+    pub(crate) given_up: Option<LossReason>,
     /// Nothing is sent, though the nodes have it: it is left to expire.
     pub(crate) abandoned: bool,
+}
+
+impl Left {
+    /// Whether the end counts as a loss.
+    pub(crate) const fn counts_as_lost(&self) -> bool {
+        self.lost.is_some() || self.given_up.is_some()
+    }
+
+    /// Whether its ttl has ended it, or is about to.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.lost.or(self.given_up) == Some(LossReason::Expired)
+    }
 }
 
 impl LeaseState {
@@ -406,17 +420,20 @@ impl LeaseState {
         let abandoned = self.loans.abandoned;
         let nodes = 0..if abandoned { 0 } else { self.nodes.nodes() };
         let (busy, idle): (Vec<usize>, Vec<usize>) = nodes.partition(|n| self.nodes.busy(*n));
+        let given_up = match self.phase {
+            Phase::Ending(reason) if self.told => Some(reason),
+            _ => None,
+        };
         let left = Left {
             free: idle.iter().filter(|n| self.nodes.is_clear(**n)).count(),
             nodes: idle.into_iter().filter(|n| self.nodes.owes(*n)).collect(),
             busy,
             lost,
+            given_up,
             abandoned,
         };
-        if let (Phase::Ending(reason), true) = (self.phase, self.told) {
-            // It is released in time, but the work was cut off as if it had been lost, and that is to be seen.
-            effects.lost = Some(reason);
-        }
+        // It is released in time, but the work was cut off as if it had been lost, and that is to be seen.
+        effects.lost = effects.lost.or(given_up);
         if lost.is_none() {
             effects.held_for = Some(now.since(self.since));
         }

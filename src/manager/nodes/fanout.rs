@@ -23,9 +23,13 @@ pub(crate) struct Fanout<T> {
 impl<T> Fanout<T> {
     /// Futures, each with the number of its node. Nothing is sent before the first poll.
     pub(crate) fn new(futures: impl IntoIterator<Item = (usize, NodeFuture<T>)>) -> Self {
+        let futures = futures.into_iter();
+        // Room for all at once: what is filtered has no least length, and would grow step by step.
+        let mut pending = Vec::with_capacity(futures.size_hint().1.unwrap_or(0));
+        pending.extend(futures);
         Self {
-            pending: futures.into_iter().collect(),
-            ready: Vec::new(),
+            ready: Vec::with_capacity(pending.len()),
+            pending,
             deadline: None,
         }
     }

@@ -171,6 +171,9 @@ impl NodeSet {
     /// the node time-out, and connections that are being made in the first second of a manager. Only the first callers
     /// wait.
     pub(crate) async fn all_asked(&self) {
+        if self.voting.were_all_asked() {
+            return;
+        }
         let connecting = self.connect_timeout.min(FIRST_CONNECTION);
         let connecting = connecting.saturating_sub(self.started.elapsed());
         let asking = connecting.max(self.node_timeout);
@@ -228,7 +231,10 @@ impl NodeSet {
     pub(crate) fn log_refusal(&self, node: usize, name: &'static str, error: &NodeError) {
         if matches!(
             error.kind(),
-            NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Foreign
+            NodeErrorKind::Rejected
+                | NodeErrorKind::WrongType
+                | NodeErrorKind::Misconfigured
+                | NodeErrorKind::Foreign
         ) {
             self.tell_refusal(node, name, error);
         }
@@ -282,7 +288,14 @@ impl NodeSet {
     pub(crate) fn tell_refusal(&self, node: usize, command: &'static str, error: &NodeError) {
         let trouble = Trouble::Refused(node, command, error.kind());
         if self.repeats.is_first(trouble, error, self.clock.now()) {
-            crate::trace::command_failed(self.name_of(node), command, error, 1);
+            crate::trace::command_failed(self.name_of(node), command, error, 1, None);
+        }
+    }
+
+    /// A node ran a command.
+    pub(crate) fn tell_run(&self, node: usize, command: &'static str) {
+        if let Some((refused, lasted)) = self.repeats.is_run(node, command, self.clock.now()) {
+            crate::trace::command_runs(self.name_of(node), command, refused, lasted);
         }
     }
 
@@ -303,8 +316,8 @@ impl NodeSet {
 
     /// A call for a lock succeeded.
     pub(crate) fn quorum_answered(&self) {
-        if let Some((refused, lasted)) = self.repeats.is_back(self.clock.now()) {
-            crate::trace::quorum_again(refused, lasted);
+        if let Some((refused, within)) = self.repeats.is_back(self.clock.now()) {
+            crate::trace::quorum_again(refused, within);
         }
     }
 
@@ -314,7 +327,8 @@ impl NodeSet {
             let (text, times) = (&count.text, count.times);
             match count.trouble {
                 Trouble::Refused(node, command, _) => {
-                    crate::trace::command_failed(self.name_of(node), command, text, times);
+                    let (name, ago) = (self.name_of(node), count.ago);
+                    crate::trace::command_failed(name, command, text, times, ago);
                 }
                 Trouble::Left(reason) => crate::trace::left_to_expire(text, reason, times),
                 Trouble::NoQuorum => crate::trace::no_quorum(text, times),
@@ -354,6 +368,7 @@ impl NodeSet {
         match reply {
             Ok(ExtendReply::Extended | ExtendReply::Refilled) => {
                 self.ran(node);
+                self.tell_run(node, "extend");
                 self.after_set(sent)
             }
             Ok(ExtendReply::Quarantined) if mutant::is(Mutant::QuarantinedExtensionCounts) => {
@@ -383,6 +398,7 @@ impl NodeSet {
     ) -> Result<NodeEffect, NodeError> {
         match reply {
             Ok(VerifyReply::Owner { remaining }) if self.in_time(sent) => {
+                self.tell_run(node, "verify");
                 Ok(NodeEffect::ConfirmedFor { sent, remaining })
             }
             Ok(VerifyReply::Owner { .. }) => Err(self.too_late()),

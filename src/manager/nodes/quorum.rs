@@ -9,6 +9,7 @@ use crate::manager::error::acquire::NoQuorum;
 use crate::manager::nodes::node_set::{LOOK, NodeSet};
 use crate::manager::nodes::patience::{Next, Patience, Sight};
 use crate::manager::nodes::voting::status::VotingStatus;
+use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind, NodeState};
 
 impl NodeSet {
@@ -27,7 +28,7 @@ impl NodeSet {
     ) -> Result<(), NoQuorum> {
         let grace = ENDING + self.node_timeout;
         let mut patience = Patience::until(end, fails_fast, self.connect_timeout, grace);
-        let mut told = false;
+        let mut told: Option<Moment> = None;
         loop {
             let news = self.voting.news();
             // Before that it may not be known yet which configs ours has replaced.
@@ -39,10 +40,8 @@ impl NodeSet {
                 return Err(error);
             }
             let sight = self.sight();
-            if fails_fast && !told && sight.recovers {
-                told = true;
-                let ready_in = self.quorum_in().unwrap_or_default();
-                crate::trace::waits_for_votes(ready_in, &self.count());
+            if fails_fast && sight.recovers {
+                self.tell_wait(&mut told);
             }
             let end = match patience.look(Instant::now(), sight) {
                 Next::Done => return Ok(()),
@@ -52,6 +51,16 @@ impl NodeSet {
             // No news tells of a node that goes down.
             let look = Instant::now() + LOOK;
             let _news = timeout_at(end.unwrap_or(look).min(look), news).await;
+        }
+    }
+
+    /// Tells how long it takes until a quorum votes, once, and again if it becomes clear that it takes less time.
+    fn tell_wait(&self, told: &mut Option<Moment>) {
+        let ready_in = self.quorum_in().unwrap_or_default();
+        let ready = self.clock.now() + ready_in;
+        if told.is_none_or(|told| told.since(ready) > LOOK) {
+            *told = Some(ready);
+            crate::trace::waits_for_votes(ready_in, &self.count());
         }
     }
 

@@ -37,6 +37,8 @@ struct Entry {
     last: Moment,
     worded: Moment,
     told: Moment,
+    /// It did not go on for a minute, so the next is told at once.
+    paused: bool,
     /// How often in all, and how often since it was told.
     times: u64,
     untold: u64,
@@ -48,6 +50,8 @@ pub(crate) struct Count {
     pub(crate) trouble: Trouble,
     pub(crate) text: String,
     pub(crate) times: u64,
+    /// How long ago it happened last, in whole seconds, unless that is now: it may be over.
+    pub(crate) ago: Option<Duration>,
 }
 
 /// What goes wrong at present.
@@ -56,6 +60,8 @@ pub(crate) struct Repeats {
     entries: Mutex<Vec<Entry>>,
     /// Whether calls for locks found no quorum. Calls that succeed look at this alone.
     is_out: AtomicBool,
+    /// Whether any node refused a command, for those that run one.
+    are_refused: AtomicBool,
 }
 
 impl Repeats {
@@ -65,6 +71,10 @@ impl Repeats {
         if let Some(known) = entries.iter_mut().find(|known| known.trouble == trouble) {
             known.last = now;
             known.times += 1;
+            if std::mem::take(&mut known.paused) {
+                known.told = now;
+                return true;
+            }
             known.untold += 1;
             // Not the words of the beginning: meanwhile nodes may have come back in another state.
             if known.untold == 1 || now.since(known.worded) >= WORDS {
@@ -73,8 +83,10 @@ impl Repeats {
             }
             return false;
         }
-        if trouble == Trouble::NoQuorum {
-            self.is_out.store(true, Ordering::Relaxed);
+        match trouble {
+            Trouble::NoQuorum => self.is_out.store(true, Ordering::Relaxed),
+            Trouble::Refused(..) => self.are_refused.store(true, Ordering::Relaxed),
+            Trouble::Left(_) => {}
         }
         entries.push(Entry {
             trouble,
@@ -83,14 +95,15 @@ impl Repeats {
             last: now,
             worded: now,
             told: now,
+            paused: false,
             times: 1,
             untold: 0,
         });
         true
     }
 
-    /// What is to be told now, because it went on for a minute. What did not go on is forgotten, so that it is told at
-    /// once the next time; that there is no quorum is true until calls succeed.
+    /// What is to be told now, because it went on for a minute. What did not go on is told at once the next time; that
+    /// there is no quorum is true until calls succeed.
     pub(crate) fn due(&self, now: Moment) -> Vec<Count> {
         let mut due = Vec::new();
         self.entries().retain_mut(|entry| {
@@ -98,12 +111,16 @@ impl Repeats {
                 return true;
             }
             if entry.untold == 0 {
-                return entry.trouble == Trouble::NoQuorum;
+                // That a node refuses a command is true until it runs one, for whoever reads the log.
+                entry.paused = matches!(entry.trouble, Trouble::Refused(..));
+                return !matches!(entry.trouble, Trouble::Left(_));
             }
             due.push(Count {
                 trouble: entry.trouble,
                 text: entry.text.clone(),
                 times: std::mem::take(&mut entry.untold),
+                ago: Some(Duration::from_secs(now.since(entry.last).as_secs()))
+                    .filter(|ago| *ago > Duration::ZERO),
             });
             entry.told = now;
             true
@@ -111,8 +128,8 @@ impl Repeats {
         due
     }
 
-    /// A call for a lock succeeded. Returns how many did not since a quorum was lost, and how long ago that was, if
-    /// this is the end of it.
+    /// A call for a lock succeeded. Returns how many did not since a quorum was lost, and how long after the first of
+    /// these the last was, if this is the end of it: nobody knows of the time between the last and now.
     pub(crate) fn is_back(&self, now: Moment) -> Option<(u64, Duration)> {
         if !self.is_out.load(Ordering::Relaxed) {
             return None;
@@ -123,7 +140,37 @@ impl Repeats {
         let index = entries.iter().position(is_over)?;
         let entry = entries.swap_remove(index);
         self.is_out.store(false, Ordering::Relaxed);
-        Some((entry.times, now.since(entry.began)))
+        Some((entry.times, entry.last.since(entry.began)))
+    }
+
+    /// `node` ran `command`. Returns how often it refused that since it began to, and how long ago that was, if this is
+    /// the end of it.
+    pub(crate) fn is_run(
+        &self,
+        node: usize,
+        command: &'static str,
+        now: Moment,
+    ) -> Option<(u64, Duration)> {
+        if !self.are_refused.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut entries = self.entries();
+        let is_it = |trouble: Trouble| match trouble {
+            Trouble::Refused(of, what, _) => of == node && what == command,
+            Trouble::Left(_) | Trouble::NoQuorum => false,
+        };
+        let refused = || entries.iter().filter(|entry| is_it(entry.trouble));
+        let began = refused().map(|entry| entry.began).min()?;
+        let last = refused().map(|entry| entry.last).max()?;
+        if now.since(last) < CALM {
+            return None;
+        }
+        let times = refused().map(|entry| entry.times).sum();
+        entries.retain(|entry| !is_it(entry.trouble));
+        let mut left = entries.iter();
+        let left = left.any(|entry| matches!(entry.trouble, Trouble::Refused(..)));
+        self.are_refused.store(left, Ordering::Relaxed);
+        Some((times, now.since(began)))
     }
 
     fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
@@ -156,13 +203,39 @@ mod tests {
             trouble,
             text: "c59".to_owned(),
             times: 58,
+            ago: Some(Duration::from_secs(2)),
         };
         assert_eq!(repeats.due(at(61)), [count]);
         assert!(repeats.is_first(other, &"b", at(61)), "it did not go on");
-        assert!(!repeats.is_first(trouble, &"d", at(62)), "it did");
-        assert_eq!(repeats.due(at(121)).len(), 1);
+        assert!(!repeats.is_first(trouble, &"d", at(121)), "it did");
+        assert_eq!(repeats.due(at(121))[0].ago, None, "it does");
         assert_eq!(repeats.due(at(200)), []);
         assert!(repeats.is_first(trouble, &"e", at(200)));
+    }
+
+    #[test]
+    fn a_command_is_refused_until_it_has_run_for_a_moment() {
+        let repeats = Repeats::default();
+        let refused = |node, kind| Trouble::Refused(node, "extend", kind);
+        let trouble = refused(1, NodeErrorKind::Rejected);
+        assert_eq!(repeats.is_run(1, "extend", at(1)), None);
+        assert!(repeats.is_first(trouble, &"a", at(10)));
+        assert!(repeats.is_first(refused(1, NodeErrorKind::Foreign), &"b", at(11)));
+        assert!(repeats.is_first(refused(2, NodeErrorKind::Rejected), &"c", at(11)));
+        assert_eq!(
+            repeats.is_run(1, "extend", at(15)),
+            None,
+            "it may come and go"
+        );
+        assert_eq!(repeats.is_run(1, "release", at(600)), None);
+        assert_eq!(repeats.due(at(600)), []);
+        assert!(repeats.is_first(trouble, &"a", at(601)), "it did not go on");
+        assert!(!repeats.is_first(trouble, &"a", at(602)), "it does");
+        let run = repeats.is_run(1, "extend", at(610));
+        assert_eq!(run, Some((4, Duration::from_secs(600))));
+        assert_eq!(repeats.is_run(1, "extend", at(611)), None);
+        assert!(repeats.is_first(trouble, &"a", at(612)));
+        assert!(repeats.is_run(2, "extend", at(700)).is_some());
     }
 
     #[test]
@@ -176,7 +249,7 @@ mod tests {
         assert_eq!(repeats.due(at(700)), []);
         assert!(!repeats.is_first(Trouble::NoQuorum, &"a", at(701)));
         let back = repeats.is_back(at(706));
-        assert_eq!(back, Some((3, Duration::from_secs(696))));
+        assert_eq!(back, Some((3, Duration::from_secs(691))));
         assert_eq!(repeats.is_back(at(707)), None);
         assert!(repeats.is_first(Trouble::NoQuorum, &"a", at(708)));
     }

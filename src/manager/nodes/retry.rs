@@ -36,11 +36,19 @@ pub(crate) async fn retry<T>(
         let left = until.since(set.clock.now());
         match timeout(left, node.ready()).await {
             Ok(Ok(())) => {}
+            // Refused, perhaps for a moment only, as while a password changes.
+            Ok(Err(error)) if is_retryable(&error) && !left.is_zero() => {
+                sleep(backoff.next(random()).min(left)).await;
+                continue;
+            }
             Ok(Err(_)) | Err(_) => return Err(Missed::Late),
         }
         patience = patience.saturating_mul(2);
         match timeout(patience, command(&**node)).await {
-            Ok(Ok(reply)) => return Ok(reply),
+            Ok(Ok(reply)) => {
+                set.tell_run(index, name);
+                return Ok(reply);
+            }
             Ok(Err(error)) if !is_retryable(&error) => {
                 set.refused(index, name, &error);
                 return Err(Missed::Refused);
@@ -54,12 +62,13 @@ pub(crate) async fn retry<T>(
     }
 }
 
-/// Whether the same command may work later: not if the server refuses it or the node is closed.
+/// Whether the same command may work later: not if the server refuses it or the node is closed. A node that cannot
+/// serve for now was not sent it.
 pub(crate) fn is_retryable(error: &NodeError) -> bool {
     !matches!(
         error.kind(),
         NodeErrorKind::Rejected
-            | NodeErrorKind::Misconfigured
+            | NodeErrorKind::WrongType
             | NodeErrorKind::Foreign
             | NodeErrorKind::Closed
     )

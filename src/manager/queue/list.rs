@@ -4,7 +4,7 @@
 //! A waiter for several keys is in one list at a time: that of a key that is in use. How turns end and which waiter
 //! gets them is in [`passing`](super::passing).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -161,7 +161,17 @@ impl<T, N: Clone> WaitLists<T, N> {
 
     /// Takes all of these keys if none is in use.
     pub(super) fn take_free(&mut self, names: &[Name]) -> bool {
-        if self.closed || names.iter().any(|name| self.entries.contains_key(name)) {
+        if self.closed {
+            return false;
+        }
+        if let [name] = names {
+            // The usual case, in which the key is hashed once.
+            let place = self.entries.entry(Name::clone(name));
+            let is_free = matches!(place, hash_map::Entry::Vacant(_));
+            place.or_insert(Entry::new(State::Turn));
+            return is_free;
+        }
+        if names.iter().any(|name| self.entries.contains_key(name)) {
             return false;
         }
         let taken = names

@@ -9,6 +9,7 @@
 //! claims on one key the older prevails; and a key that was kept for one is not kept for another before a waiter has
 //! had it.
 
+use std::collections::hash_map;
 use std::mem;
 use std::slice;
 use std::time::Duration;
@@ -29,6 +30,15 @@ pub(super) struct Giving<'a, T, N> {
 impl<T, N: Clone> WaitLists<T, N> {
     /// Ends the turns of these keys: each passes to the next waiter, is kept for the one that claims it, or is free.
     pub(super) fn release(&mut self, names: &[Name], giving: &mut Giving<'_, T, N>) {
+        if let [name] = names
+            && let hash_map::Entry::Occupied(place) = self.entries.entry(Name::clone(name))
+            && place.get().waiters.is_empty()
+            && place.get().claim.is_none()
+        {
+            // Nobody wants it: the usual case, in which the key is hashed once.
+            giving.wakeups.drop(place.remove().note);
+            return;
+        }
         for name in names {
             if let Some(entry) = self.entries.get_mut(name) {
                 entry.state = State::Open;

@@ -64,7 +64,8 @@ impl Release {
             }
             Owner::Lender(owner, claim) => {
                 // It is the lender's to release.
-                instruments::released(pending.left.lost.map_or("returned", |_| "lost"));
+                let is_lost = pending.left.counts_as_lost();
+                instruments::released(if is_lost { "lost" } else { "returned" });
                 let request = EndClaim::new(lease.keys.clone(), owner, claim, true);
                 Self::of_claim(shared, request, pending.obligation, lease.lease.ttl)
             }
@@ -89,7 +90,9 @@ impl Release {
         settlement.confirmed = if is_completion { 0 } else { left.free };
         settlement.waited_for = waited_for;
         settlement.turn = pending.turn;
-        settlement.was_lost = Some(left.lost.is_some());
+        settlement.granted = Some(lease.lease.started);
+        settlement.was_lost = Some(left.counts_as_lost());
+        settlement.has_expired = left.has_expired();
         for node in left.busy {
             settlement.add_busy(lease, node);
         }

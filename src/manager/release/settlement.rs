@@ -15,10 +15,12 @@ use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::retry::{Missed, is_retryable, retry};
 use crate::manager::release::command::Command;
+use crate::manager::settings::hand_off::HandOff;
 use crate::manager::shared::{ROOM_FOR_RECORDS, Shared};
 use crate::manager::tasks::TaskTracker;
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
+use crate::namespace::NodeKey;
 use crate::node::{Node, NodeError, NodeFuture, ReleaseReply};
 use crate::protocol::backoff::give_way;
 
@@ -45,8 +47,12 @@ pub(crate) struct Settlement {
     listeners: u32,
     // The right to contend for the keys: it passes on once a quorum has confirmed.
     pub(crate) turn: Option<Turn>,
-    // Whether the lock had been lost. There until its end is counted, and only if it was held.
+    // When the nodes granted it, of a lock that was held.
+    pub(crate) granted: Option<Moment>,
+    // Whether its end counts as a loss. There until its end is counted, and only if it was held.
     pub(crate) was_lost: Option<bool>,
+    // Its ttl has ended it by now, whatever the nodes answer, and that was told.
+    pub(crate) has_expired: bool,
     owing: Owing,
     // Nothing is owed for it, and yet a shutdown waits for the last try to bring the record to all nodes.
     pub(crate) waited_for: Option<Obligation>,
@@ -77,7 +83,9 @@ impl Settlement {
             room: None,
             listeners: 0,
             turn: None,
+            granted: None,
             was_lost: None,
+            has_expired: false,
             owing,
             waited_for: None,
         }
@@ -146,7 +154,10 @@ impl Settlement {
 
     fn note(&mut self, node: usize, reply: Result<ReleaseReply, NodeError>) {
         match reply {
-            Ok(reply) => self.settled(node, &reply),
+            Ok(reply) => {
+                self.shared.tell_run(node, self.command.name());
+                self.settled(node, &reply);
+            }
             Err(error) if is_retryable(&error) => self.failed.push(node),
             Err(error) => self.shared.refused(node, self.command.name(), &error),
         }
@@ -164,17 +175,37 @@ impl Settlement {
         self.lacking.retain(|other| *other != node);
     }
 
-    /// Lets the next caller contend for the keys: other processes first, if any were told, and then the next caller of
-    /// this one.
+    /// Lets the next caller contend for the keys: other processes first, if any were told or poll, and then the next
+    /// caller of this one.
     fn pass_on(&mut self) {
-        if self.turn.is_some() && self.listeners > 0 {
-            let now = self.shared.clock.now();
-            let pause = give_way(self.listeners, now.since(self.sent));
-            for key in self.command.keys().as_slice() {
+        // It passes on at the end, for the next caller looks at the cooldown first.
+        let Some(_turn) = self.turn.take() else {
+            return;
+        };
+        let now = self.shared.clock.now();
+        let told = match self.listeners {
+            0 => Duration::ZERO,
+            listeners => give_way(listeners, now.since(self.sent)),
+        };
+        for key in self.command.keys().as_slice() {
+            let pause = told.max(self.pause_for_pollers(key, now));
+            if !pause.is_zero() {
                 self.shared.cooldown.start(key.shared(), now, pause);
             }
         }
-        self.turn = None;
+    }
+
+    /// For how long clients that poll are to have `key` to themselves.
+    fn pause_for_pollers(&self, key: &NodeKey, now: Moment) -> Duration {
+        let HandOff {
+            max_time, pause, ..
+        } = self.shared.hand_off;
+        let granted = self.granted.filter(|_| !pause.is_zero());
+        let is_due = granted.is_some_and(|granted| {
+            let streaks = &self.shared.streaks;
+            streaks.released(key.shared(), (granted, now), max_time, pause)
+        });
+        if is_due { pause } else { Duration::ZERO }
     }
 
     /// Sends it to `nodes` again and again until each has answered or it is `until`; whether one of them did not answer
@@ -240,7 +271,7 @@ impl Settlement {
                 Command::Release(_) | Command::Forget(_) => Some("a node did not answer in time"),
                 Command::EndClaim(_) | Command::Complete(_) => None,
             };
-            if let Some(reason) = reason.filter(|_| is_late) {
+            if let Some(reason) = reason.filter(|_| is_late && !self.has_expired) {
                 let key = self.command.keys().first().show(self.shared.redact);
                 self.shared.left_to_expire(&key, reason);
             }

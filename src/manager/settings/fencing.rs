@@ -39,7 +39,8 @@ pub struct Fencing {
 pub(crate) const USUAL: Duration = Duration::from_secs(5 * 60);
 
 impl Fencing {
-    /// No fencing tokens. Resources cannot tell a late holder from the present one then.
+    /// No fencing tokens. Resources cannot tell a late holder from the present one then. What it saves together with
+    /// [`RestartGuard::OFF`](crate::config::RestartGuard::OFF) is said there.
     pub const OFF: Self = Self { keep: None };
 
     /// Holders get fencing tokens, and a counter is kept for `keep` after its last use. At least the ttl; default:

@@ -85,6 +85,19 @@ impl RestartGuard {
     /// Switch it off in all processes or in none: those with and those without it refuse each other. Processes without
     /// it are refused for another list, too, as soon as a node tells that it serves others; but a list need not have
     /// been accepted by all nodes before it is used.
+    ///
+    /// # What it saves, and gives up
+    ///
+    /// With [`Fencing::OFF`](crate::config::Fencing::OFF) as well, a lock on one key is a plain `SET NX PX` on each
+    /// node, as other Redlock clients have it, and takes a server about half the time (`BENCHMARKS.md`). The nodes then
+    /// promise what they promise those clients, and two things less than otherwise:
+    ///
+    /// * A node compares the list of nodes when a process connects, once a second, and when a lock is extended, and no
+    ///   longer with each grant. Processes with different lists can both hold a lock until they notice.
+    /// * A command that was left in a connection which broke may set the key after its owner has released it. The key
+    ///   is then nobody's until its ttl ends.
+    ///
+    /// Who holds a lock is asked for only after a refusal, which takes a second round trip to the nodes that refused.
     pub const OFF: Self = Self {
         max_clock_skew: None,
     };

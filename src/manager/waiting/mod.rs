@@ -2,4 +2,5 @@
 
 pub(crate) mod cooldown;
 pub(crate) mod holder;
+pub(crate) mod streaks;
 pub(crate) mod wait_times;

@@ -1,11 +1,12 @@
 //! The counters of the fencing tokens of keys.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
 use crate::namespace::{Namespace, NodeKey, NodeKeys};
+use crate::node::memory::key_map::KeyMap;
 use crate::node::memory::records::Now;
 use crate::node::{Fence, NodeError, unmarked};
 use crate::token::FencingToken;
@@ -13,11 +14,11 @@ use crate::token::FencingToken;
 /// The counters of one node, and the highest value of each namespace.
 #[derive(Clone, Default)]
 pub(super) struct Counters {
-    counts: HashMap<NodeKey, Count>,
+    counts: KeyMap<Count>,
     // Sweep when the map has grown to this.
     sweep_at: usize,
-    // By the namespaces that were chosen.
-    marks: HashMap<Box<str>, Mark>,
+    // By the namespaces that were chosen, which are few.
+    marks: BTreeMap<Box<str>, Mark>,
 }
 
 #[derive(Clone)]
@@ -47,12 +48,16 @@ impl Counters {
             self.counts.retain(|_, count| count.expires > now);
             self.sweep_at = self.counts.len().saturating_mul(2);
         }
+        let expires = now + keep;
         for key in keys.as_slice() {
-            let expires = now + keep;
-            self.counts.insert(key.clone(), Count { value, expires });
+            match self.counts.get_mut(key) {
+                Some(count) => *count = Count { value, expires },
+                None => drop(self.counts.insert(key.clone(), Count { value, expires })),
+            }
         }
-        let mark = self.mark_mut(keys.namespace());
-        mark.highest = value.max(mark.highest);
+        self.change_mark(keys.namespace(), |mark| {
+            mark.highest = value.max(mark.highest);
+        });
     }
 
     /// A new fencing token for a holder of `keys`: see [`Fence`].
@@ -116,14 +121,15 @@ impl Counters {
     /// From now on no counter of `namespace` counts for less than `floor`, which the other nodes gave.
     pub(super) fn raise_floor(&mut self, namespace: &Namespace, floor: Option<FencingToken>) {
         let floor = floor.map_or(0, FencingToken::get);
-        let mark = self.mark_mut(namespace);
-        for value in [&mut mark.highest, &mut mark.floor] {
-            let usable = Some(*value).filter(|value| *value <= FencingToken::LAST_COUNTED);
-            *value = usable.unwrap_or(0).max(floor);
-        }
-        if mutant::is(Mutant::OldCounterCounts) {
-            mark.floor = 0;
-        }
+        self.change_mark(namespace, |mark| {
+            for value in [&mut mark.highest, &mut mark.floor] {
+                let usable = Some(*value).filter(|value| *value <= FencingToken::LAST_COUNTED);
+                *value = usable.unwrap_or(0).max(floor);
+            }
+            if mutant::is(Mutant::OldCounterCounts) {
+                mark.floor = 0;
+            }
+        });
     }
 
     /// The mark of `namespace`, if there are fencing tokens left above it.
@@ -136,8 +142,11 @@ impl Counters {
         Ok(mark)
     }
 
-    fn mark_mut(&mut self, namespace: &Namespace) -> &mut Mark {
-        self.marks.entry(namespace.root().into()).or_default()
+    fn change_mark(&mut self, namespace: &Namespace, change: impl FnOnce(&mut Mark)) {
+        match self.marks.get_mut(namespace.root()) {
+            Some(mark) => change(mark),
+            None => change(self.marks.entry(namespace.root().into()).or_default()),
+        }
     }
 }
 

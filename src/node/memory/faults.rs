@@ -55,13 +55,14 @@ impl Faults {
     }
 
     /// Runs `command` by `execute` now; or leaves it to be executed when the node is thawed; or refuses it.
-    pub(super) async fn run<C, T>(
+    pub(super) async fn run<N, C, T>(
         &self,
         command: C,
         execute: impl FnOnce(C) -> T + Send,
     ) -> Result<T, NodeError>
     where
-        C: FnOnce(&mut Store, Now) -> T + Send + 'static,
+        N: From<Now>,
+        C: FnOnce(&mut Store, N) -> T + Send + 'static,
         T: Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
@@ -74,7 +75,7 @@ impl Faults {
                 Mode::Down => return Err(down()),
                 Mode::Frozen => backlog.push(Box::new(move |store, now| {
                     // Nobody may wait for the reply any more.
-                    let _ = sender.send(command(store, now));
+                    let _ = sender.send(command(store, now.into()));
                 })),
             }
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::moment::Moment;
 use crate::node::memory::faults::Mode;
 use crate::node::memory::loans::Loans;
 use crate::node::memory::node::MemoryNode;
@@ -68,7 +69,7 @@ impl MemoryNode {
     /// The secret that holds `key` (as the node knows it, with its namespace) right now.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<Vec<u8>> {
-        let now = self.shared.now().moment;
+        let now: Moment = self.shared.now();
         self.shared
             .store()
             .data
@@ -81,7 +82,7 @@ impl MemoryNode {
     /// The keys that are held right now, sorted.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
-        let now = self.shared.now().moment;
+        let now: Moment = self.shared.now();
         let store = self.shared.store();
         let held = store
             .data

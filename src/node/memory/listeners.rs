@@ -1,14 +1,13 @@
 //! The subscriptions to releases on one memory node.
 
-use std::collections::HashMap;
-
 use crate::namespace::NodeKey;
 use crate::node::NoticeSender;
+use crate::node::memory::key_map::KeyMap;
 
 /// The senders of one node, by key.
 #[derive(Default)]
 pub(super) struct Listeners {
-    senders: HashMap<NodeKey, Vec<(u64, NoticeSender)>>,
+    senders: KeyMap<Vec<(u64, NoticeSender)>>,
     next: u64,
     // A node that is down sends no notices.
     deaf: bool,

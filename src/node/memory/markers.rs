@@ -1,6 +1,6 @@
 //! The markers of a memory node: whether it may vote, and under which config.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::mutant::{self, Mutant};
@@ -14,7 +14,8 @@ use crate::token::FencingToken;
 /// The markers of one node, one for each root namespace.
 #[derive(Clone, Default)]
 pub(super) struct Markers {
-    markers: HashMap<Box<str>, Marker>,
+    // There are few.
+    markers: BTreeMap<Box<str>, Marker>,
     // Whether the node may have lost locks. A new node never had any.
     forgot: bool,
 }

@@ -6,6 +6,7 @@ mod counters;
 mod faults;
 #[cfg(feature = "test-util")]
 mod hooks;
+mod key_map;
 mod listeners;
 mod loans;
 mod markers;

@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::clock::{Clock, SystemClock};
+use crate::moment::Moment;
 use crate::namespace::NodeKey;
 use crate::node::memory::counters::check_floor;
 #[cfg(feature = "test-util")]
 use crate::node::memory::faults::Faults;
-use crate::node::memory::records::Now;
+use crate::node::memory::records::{Now, Reading};
 use crate::node::memory::store::Store;
 use crate::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
@@ -67,24 +68,24 @@ impl MemoryNode {
     }
 
     /// Runs `command` on the store when it is polled: with faults, also later or not at all.
-    fn run<T: Send + 'static>(
+    fn run<N: Reading, T: Send + 'static>(
         &self,
-        command: impl FnOnce(&mut Store, Now) -> T + Send + 'static,
+        command: impl FnOnce(&mut Store, N) -> T + Send + 'static,
     ) -> NodeFuture<Result<T, NodeError>> {
         self.try_run(move |store, now| Ok(command(store, now)))
     }
 
     /// The same for a command that can be refused.
-    fn try_run<T: Send + 'static>(
+    fn try_run<N: Reading, T: Send + 'static>(
         &self,
-        command: impl FnOnce(&mut Store, Now) -> Result<T, NodeError> + Send + 'static,
+        command: impl FnOnce(&mut Store, N) -> Result<T, NodeError> + Send + 'static,
     ) -> NodeFuture<Result<T, NodeError>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             #[cfg(feature = "test-util")]
             return shared
                 .faults
-                .run(command, |command| shared.execute(command))
+                .run(command, |command| shared.execute::<N, _>(command))
                 .await?;
             #[cfg(not(feature = "test-util"))]
             return shared.execute(command);
@@ -93,13 +94,9 @@ impl MemoryNode {
 }
 
 impl Shared {
-    pub(super) fn now(&self) -> Now {
+    pub(super) fn now<N: Reading>(&self) -> N {
         let system = || Arc::new(SystemClock::new()) as Arc<dyn Clock>;
-        let clock = self.clock.get_or_init(system);
-        Now {
-            moment: clock.now(),
-            unix_micros: clock.unix_micros(),
-        }
+        N::read(&**self.clock.get_or_init(system))
     }
 
     pub(super) fn store(&self) -> MutexGuard<'_, Store> {
@@ -107,7 +104,7 @@ impl Shared {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn execute<T>(&self, command: impl FnOnce(&mut Store, Now) -> T) -> T {
+    pub(super) fn execute<N: Reading, T>(&self, command: impl FnOnce(&mut Store, N) -> T) -> T {
         let mut store = self.store();
         // Under the mutex, so that times go up from command to command.
         let now = self.now();
@@ -140,51 +137,49 @@ impl Node for MemoryNode {
     }
 
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.try_run(move |store, now| store.acquire(&request, now))
+        self.try_run(move |store, now: Now| store.acquire(&request, now))
     }
 
     fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
-        self.run(move |store, now| {
+        self.run(move |store, now: Moment| {
             store.count_command();
             let requests = requests.iter();
-            requests
-                .map(|request| store.extend(request, now.moment))
-                .collect()
+            requests.map(|request| store.extend(request, now)).collect()
         })
     }
 
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        self.run(move |store, now| store.release(&request, now.moment))
+        self.run(move |store, now: Moment| store.release(&request, now))
     }
 
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
-        self.try_run(move |store, now| store.raise(&request, now.moment))
+        self.try_run(move |store, now: Moment| store.raise(&request, now))
     }
 
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.try_run(move |store, now| store.recall(&request, now))
+        self.try_run(move |store, now: Now| store.recall(&request, now))
     }
 
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
-        self.try_run(move |store, now| store.complete(&request, now))
+        self.try_run(move |store, now: Now| store.complete(&request, now))
     }
 
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
-        self.try_run(move |store, now| {
+        self.try_run(move |store, now: Moment| {
             store.count_command();
-            store.verify(&request, now.moment)
+            store.verify(&request, now)
         })
     }
 
     fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
-        self.run(move |store, now| {
+        self.run(move |store, now: Moment| {
             store.count_command();
-            store.end_claim(&request, now.moment);
+            store.end_claim(&request, now);
         })
     }
 
     fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
-        self.try_run(move |store, _| {
+        self.try_run(move |store, _: Moment| {
             let mark = store.data.counters.mark(&request.namespace);
             let high_water = mark.as_ref().ok().copied().flatten();
             match (store.data.markers.check_in(&request, high_water), mark) {
@@ -196,7 +191,7 @@ impl Node for MemoryNode {
     }
 
     fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
-        self.try_run(move |store, _| {
+        self.try_run(move |store, _: Moment| {
             check_floor(request.floor)?;
             let data = &mut store.data;
             let promoted = data.markers.promote(&request);

@@ -1,17 +1,18 @@
 //! The records of idempotency keys.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
+use crate::node::memory::key_map::KeyMap;
 use crate::record::Record;
 use crate::token::{FencingToken, OwnerToken};
 
 /// The records of one node, and the last owner of each of their locks.
 #[derive(Clone, Default)]
 pub(super) struct Records {
-    slots: HashMap<NodeKey, Slot>,
+    slots: KeyMap<Slot>,
     // Sweep when the map has grown to this.
     sweep_at: usize,
 }
@@ -31,6 +32,32 @@ pub(super) struct Slot {
 pub(super) struct Now {
     pub(super) moment: Moment,
     pub(super) unix_micros: u64,
+}
+
+/// Which clocks a command needs read.
+pub(super) trait Reading: From<Now> {
+    fn read(clock: &dyn Clock) -> Self;
+}
+
+impl Reading for Now {
+    fn read(clock: &dyn Clock) -> Self {
+        Self {
+            moment: clock.now(),
+            unix_micros: clock.unix_micros(),
+        }
+    }
+}
+
+impl From<Now> for Moment {
+    fn from(now: Now) -> Self {
+        now.moment
+    }
+}
+
+impl Reading for Moment {
+    fn read(clock: &dyn Clock) -> Self {
+        clock.now()
+    }
 }
 
 impl Now {

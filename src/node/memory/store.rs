@@ -1,12 +1,12 @@
 //! The keys of one memory node, and what the commands do to them.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::memory::counters::Counters;
+use crate::node::memory::key_map::KeyMap;
 use crate::node::memory::listeners::Listeners;
 use crate::node::memory::loans::Loans;
 use crate::node::memory::markers::Markers;
@@ -30,7 +30,7 @@ pub(super) struct Store {
 /// What a server saves to its file.
 #[derive(Clone, Default)]
 pub(super) struct Data {
-    pub(super) entries: HashMap<NodeKey, Entry>,
+    pub(super) entries: KeyMap<Entry>,
     // Sweep when the map has grown to this.
     sweep_at: usize,
     pub(super) counters: Counters,

@@ -29,15 +29,48 @@ pub(super) async fn acquire(
     let mut connection = shared.connection(&request.token)?;
     let cmd = cmd(&connection);
     let (value, acknowledged) = run_and_wait(shared, &mut connection, script, cmd).await?;
-    let reply = replies::read_acquire(value, request.config.as_deref())?;
+    let proposed = request.fence.map(|fence| fence.token);
+    let reply = replies::read_acquire(value, proposed, request.config.as_deref())?;
+    judge(&mut connection, request, reply, acknowledged).await
+}
+
+/// Acquires a lock of one key that needs neither a fencing token nor a restart guard, by the one command that does so.
+/// `None` if it was not set: only the script tells who holds it, and for how long.
+pub(super) async fn acquire_bare(
+    shared: &Shared,
+    request: &AcquireRequest,
+) -> Result<Option<AcquireReply>, NodeError> {
+    let mut connection = shared.connection(&request.token)?;
+    let cmd = scripts::set(request);
+    let set = run_and_wait(shared, &mut connection, &scripts::ACQUIRE, cmd).await;
+    let (value, acknowledged) = match set {
+        // A server that takes no more keys says so whether or not this one is held.
+        Err(error) if !error.outcome_unknown() => return Ok(None),
+        set => set?,
+    };
+    if !replies::read_set(&value)? {
+        return Ok(None);
+    }
+    let reply = AcquireReply::Granted { fence: None };
+    let reply = judge(&mut connection, request, reply, acknowledged).await?;
+    Ok(Some(reply))
+}
+
+/// The reply to an acquire, unless too few replicas have it. Then the lock is released.
+async fn judge(
+    connection: &mut Connection,
+    request: &AcquireRequest,
+    reply: AcquireReply,
+    acknowledged: Result<(), NodeError>,
+) -> Result<AcquireReply, NodeError> {
     match acknowledged {
         Err(error) if !matches!(reply, AcquireReply::Held(_)) => {
             // If this fails or is dropped, the caller still sends a release. If nothing was granted, it does nothing.
             // Other nodes may have granted it before the replicas' time was over, and it may have been lent since, to
             // a borrower that was told that this node has it.
             let release = ReleaseRequest::new(request.keys.clone(), request.token, false);
-            let release = scripts::release(&release.lent(true), connection.since());
-            let _ = Box::pin(run(&mut connection, &scripts::RELEASE_LENT, &release)).await;
+            let (script, release) = scripts::release(&release.lent(true), connection.since());
+            let _ = Box::pin(run(connection, script, &release)).await;
             Err(error)
         }
         _ => Ok(reply),

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -91,12 +92,19 @@ pub(super) struct Rotation {
     source: OnceLock<Source>,
     // The last ones and those before, which must not be seen in any text either.
     known: Mutex<Vec<Credentials>>,
+    // A connection could not renew them, and none has authenticated since.
+    is_stale: AtomicBool,
 }
 
 impl Rotation {
     /// Sets where they come from, unless that is set.
     pub(super) fn begin(&self, source: Source) {
         self.source.get_or_init(|| source);
+    }
+
+    /// Notes whether they could be renewed; returns whether that is news. All connections of a node have one source.
+    pub(super) fn set_stale(&self, is_stale: bool) -> bool {
+        self.is_stale.swap(is_stale, Ordering::Relaxed) != is_stale
     }
 
     fn known(&self) -> MutexGuard<'_, Vec<Credentials>> {

@@ -85,12 +85,13 @@ pub(super) fn rejected(text: &str) -> NodeError {
         return unmarked();
     }
     let cause = scrub(text);
+    if text.contains("WRONGTYPE") {
+        return NodeError::new(NodeErrorKind::WrongType, WRONG_TYPE);
+    }
     let detail = if is_missing_right(text) {
         format!(
             "its ACL does not allow what locks need (see the rule in `docs::managed_redis`): {cause}"
         )
-    } else if text.contains("WRONGTYPE") {
-        "the key holds something that is not a lock, or not what belongs beside one; use another namespace or remove it".to_owned()
     } else if text.contains("OOM ") {
         format!("it is out of memory; raise `maxmemory` or make room: {cause}")
     } else if is_read_only(text) {
@@ -100,6 +101,8 @@ pub(super) fn rejected(text: &str) -> NodeError {
     };
     NodeError::new(NodeErrorKind::Rejected, detail)
 }
+
+const WRONG_TYPE: &str = "the key holds something that is not a lock, or not what belongs beside one; use another namespace or remove it";
 
 /// The error for a command that failed on a connection.
 pub(super) fn failed(error: &RedisError) -> NodeError {
@@ -221,5 +224,6 @@ mod tests {
         assert!(of("NOMARK the marker").contains("delete that key") && of(older) == of("NOMARK x"));
         assert!(of("MISCONF Redis is configured").contains("MISCONF"));
         assert_eq!(rejected("OOM x").kind(), NodeErrorKind::Rejected);
+        assert_eq!(rejected("WRONGTYPE x").kind(), NodeErrorKind::WrongType);
     }
 }

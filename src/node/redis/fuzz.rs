@@ -47,7 +47,7 @@ pub fn reply(input: &[u8]) -> bool {
 
 /// A grant, a holder and a record are read as they are written, to the last digit.
 fn acquired(value: &Value, config: &ClusterConfig) -> bool {
-    let read = read_acquire(value.clone(), Some(config));
+    let read = read_acquire(value.clone(), None, Some(config));
     let Value::Array(items) = value else {
         return judged(value, read);
     };

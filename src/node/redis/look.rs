@@ -127,7 +127,12 @@ impl<'a> Looks<'a> {
         match timeout(self.limit, call).await {
             Ok(Ok(_)) => Ok(()),
             // The server is not used before that is known.
-            Ok(Err(error)) if error.kind() == NodeErrorKind::Rejected => {
+            Ok(Err(error))
+                if matches!(
+                    error.kind(),
+                    NodeErrorKind::Rejected | NodeErrorKind::WrongType
+                ) =>
+            {
                 Err(ConnectFailure::Refused(error))
             }
             Ok(Err(error)) => Err(ConnectFailure::Down(error)),

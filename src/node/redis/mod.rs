@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `lk:order:42` | the lock: the owner's token; expires with the lease. Other Redlock clients use the same form, so they exclude us and we exclude them; but they know nothing of the restart guard and of fencing tokens |
 //! | `lk!fence:order:42` | the counter of the lock's fencing tokens; expires |
-//! | `lk!node` | the marker, a hash that shows whether the server still has its locks |
+//! | `lk!node` | the marker, a hash that shows whether the server still has its locks. Who changes it by hand deletes it as a whole: its field `vote` stands for what was found in the others |
 //! | `lk!dead:..` | a tombstone, for a minute: commands of this owner that were given up with a connection have no effect |
 //! | `lk!loan:..`, `lk!borrower:..` | the loans of the lock and their active borrowers |
 //! | `lk!free:order:42` | the channel on which releases are announced |
@@ -54,7 +54,7 @@
 //! |---|---|
 //! | no connection | [`Unavailable`] at once |
 //! | the connection breaks | [`Interrupted`]; new attempts after 0 to 50 ms, the bound doubling up to 2 s |
-//! | the server does not reply | commands wait for their callers' deadlines; after one that is given up a `PING` is sent, and without a reply in 200 ms the node is down |
+//! | the server does not reply | commands wait for their callers' deadlines; after one that is given up a `PING` is sent, and without a reply in 200 ms, or the node time-out if that is longer, the node is down |
 //! | a restart, `SCRIPT FLUSH` | the scripts are loaded again, unnoticed by callers |
 //! | most Sentinels do not confirm the master | [`Unavailable`], except for releases |
 //! | the master becomes a replica | [`Rejected`] once, or noticed within a second; then the node is refused, or with Sentinel down until there is a master |
@@ -63,11 +63,12 @@
 //! | too few replicas acknowledge | [`NotReplicated`] for acquires (the key is released), renewals and records (stored or returned); releases work |
 //! | out of memory | acquires are [`Rejected`]; renewals and releases work |
 //! | the connection for notices breaks | waiters learn that they may have missed one, and try again once it is back; commands are not affected |
-//! | a key of another type | [`Rejected`] |
+//! | a key of another type | [`WrongType`] |
 //!
 //! [`Unavailable`]: super::NodeErrorKind::Unavailable
 //! [`Interrupted`]: super::NodeErrorKind::Interrupted
 //! [`Rejected`]: super::NodeErrorKind::Rejected
+//! [`WrongType`]: super::NodeErrorKind::WrongType
 //! [`NotReplicated`]: super::NodeErrorKind::NotReplicated
 
 mod builder;

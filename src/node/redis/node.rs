@@ -83,6 +83,12 @@ impl Node for RedisNode {
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
+            if scripts::is_bare(&request) {
+                let bare = commands::acquire_bare(&handle.shared, &request).await?;
+                if let Some(reply) = bare {
+                    return Ok(reply);
+                }
+            }
             let cmd = |connection: &Connection| scripts::acquire(&request, connection.identity());
             commands::acquire(&handle.shared, &scripts::ACQUIRE, &request, cmd).await
         })
@@ -97,12 +103,8 @@ impl Node for RedisNode {
         // Also while the server is not confirmed: a key that is left there would block others once it is.
         let token = request.token;
         let choose = move |shared: &Shared| shared.connections.connection_for(&token);
-        let script = match request.lent {
-            false => &scripts::RELEASE,
-            true => &scripts::RELEASE_LENT,
-        };
         let cmd = move |connection: &Connection| scripts::release(&request, connection.since());
-        self.command(choose, script, cmd, replies::read_release)
+        self.command(choose, cmd, replies::read_release)
     }
 
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
@@ -127,31 +129,34 @@ impl Node for RedisNode {
         let config = request.config.clone();
         let cmd = move |connection: &Connection| scripts::raise(&request, connection.identity());
         let read = move |value: &Value| replies::read_raise(value, config.as_deref());
-        self.command(choose, &scripts::RAISE, cmd, read)
+        self.command(choose, one(&scripts::RAISE, cmd), read)
     }
 
     fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
         let config = request.config.clone();
         let cmd = move |connection: &Connection| scripts::verify(&request, connection.identity());
         let read = move |value: &Value| replies::read_verify(value, config.as_deref());
-        self.command(FIRST, &scripts::VERIFY, cmd, read)
+        self.command(FIRST, one(&scripts::VERIFY, cmd), read)
     }
 
     fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
         let cmd = move |_: &Connection| scripts::end_claim(&request);
         // On the connection of the claim, so after it; and, as a release, also while the server is not confirmed.
         let choose = |shared: &Shared| shared.connections.connection(0);
-        self.command(choose, &scripts::END_CLAIM, cmd, replies::read_end_claim)
+        let cmd = one(&scripts::END_CLAIM, cmd);
+        self.command(choose, cmd, replies::read_end_claim)
     }
 
     fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
         let cmd = move |connection: &Connection| scripts::check_in(&request, connection.identity());
-        self.command(FIRST, &scripts::CHECK_IN, cmd, replies::read_check_in)
+        let cmd = one(&scripts::CHECK_IN, cmd);
+        self.command(FIRST, cmd, replies::read_check_in)
     }
 
     fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         let cmd = move |connection: &Connection| scripts::promote(&request, connection.identity());
-        self.command(FIRST, &scripts::PROMOTE, cmd, replies::read_promote)
+        let cmd = one(&scripts::PROMOTE, cmd);
+        self.command(FIRST, cmd, replies::read_promote)
     }
 
     fn settle_time(&self) -> Duration {
@@ -188,19 +193,18 @@ impl RedisNode {
         }
     }
 
-    /// Runs one script when it is polled: `choose` picks the connection, `cmd` builds the command for it, and `read`
-    /// reads the reply.
+    /// Runs one script when it is polled: `choose` picks the connection, `cmd` the script and builds the command for
+    /// that connection, and `read` reads the reply.
     fn command<T: 'static>(
         &self,
         choose: impl FnOnce(&Shared) -> Result<Connection, NodeError> + Send + 'static,
-        script: &'static Script,
-        cmd: impl FnOnce(&Connection) -> Cmd + Send + 'static,
+        cmd: impl FnOnce(&Connection) -> (&'static Script, Cmd) + Send + 'static,
         read: impl FnOnce(&Value) -> Result<T, NodeError> + Send + 'static,
     ) -> NodeFuture<Result<T, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
             let mut connection = choose(&handle.shared)?;
-            let cmd = cmd(&connection);
+            let (script, cmd) = cmd(&connection);
             read(&commands::run(&mut connection, script, &cmd).await?)
         })
     }
@@ -238,6 +242,14 @@ impl fmt::Debug for RedisNode {
 
 /// The connection for what belongs to no owner token.
 const FIRST: fn(&Shared) -> Result<Connection, NodeError> = |shared| shared.connection_of(0);
+
+/// For a command that always runs the same `script`.
+fn one(
+    script: &'static Script,
+    cmd: impl FnOnce(&Connection) -> Cmd,
+) -> impl FnOnce(&Connection) -> (&'static Script, Cmd) {
+    move |connection| (script, cmd(connection))
+}
 
 /// What the clones of a node and its commands hold. The supervisors hold only [`Shared`], so they are told to end when
 /// the last handle is gone.

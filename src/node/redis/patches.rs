@@ -45,9 +45,24 @@ pub(super) const PATCHES: &[(Mutant, &str, &str)] = &[
         "local longest = math.huge",
     ),
     (
+        Mutant::VoteOutlivesConfig,
+        "redis.call('HDEL', KEYS[1], 'identity', 'quarantine', 'accepted', 'vote')",
+        "redis.call('HDEL', KEYS[1], 'identity', 'quarantine', 'accepted')",
+    ),
+    (
+        Mutant::VoteHidesTombstone,
+        "redis.pcall('HDEL', KEYS[1], 'vote')",
+        "",
+    ),
+    (
         Mutant::ReleaseWithoutCompare,
         "elseif holder == ARGV[1] then",
         "elseif holder then",
+    ),
+    (
+        Mutant::ReleaseWithoutCompare,
+        "if owner == ARGV[1] then",
+        "if owner then",
     ),
     (Mutant::OldCounterCounts, "raise('floor', known[4])", ""),
     (

@@ -20,19 +20,19 @@ pub(super) async fn keep_valid(
     connection: &Multiplexed,
     mut again: Option<Instant>,
 ) -> Infallible {
-    let (mut backoff, mut is_told) = (NEW_BACKOFF, false);
+    let mut backoff = NEW_BACKOFF;
     loop {
         match again {
             Some(again) => sleep_until(again).await,
             None => std::future::pending().await,
         }
         match authenticate(shared, connection.clone()).await {
-            Ok(next) => (again, backoff, is_told) = (next, NEW_BACKOFF, false),
+            Ok(next) => {
+                shared.credentials_work();
+                (again, backoff) = (next, NEW_BACKOFF);
+            }
             Err(reason) => {
-                if !is_told {
-                    crate::trace::credentials_stale(&shared.name, &shared.clean(&reason));
-                }
-                is_told = true;
+                shared.credentials_fail(&reason);
                 again = Some(Instant::now() + SOONEST + backoff.next(random()));
             }
         }

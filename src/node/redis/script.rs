@@ -29,11 +29,15 @@ const COUNTED: &str = include_str!("lua/counted.lua");
 const MARKED: &str = include_str!("lua/marked.lua");
 const BORROWED: &str = "local borrowers, loans = table.remove(KEYS), table.remove(KEYS)\n";
 const NOW: &str = include_str!("lua/now.lua");
+const TOLD: &str = "local digest, told = string.sub(standing, 1, 40), string.sub(standing, 42)\n";
+const QUICK: &str = include_str!("lua/quick.lua");
 const TAKE: &str = include_str!("lua/acquire.lua");
 const GIVE_BACK: &str = include_str!("lua/release.lua");
 
 pub(super) static ACQUIRE: Script = Script::of(&[
-    "local marker, told, digest = KEYS[1], ARGV[3], ARGV[4]\n",
+    "local marker, standing = KEYS[1], ARGV[3]\n",
+    QUICK,
+    TOLD,
     IDENTITY,
     STANDING,
     REFUSE,
@@ -41,7 +45,8 @@ pub(super) static ACQUIRE: Script = Script::of(&[
     COUNTED,
     MARKED,
     TAKE,
-    "return {1, number}\n",
+    include_str!("lua/vote.lua"),
+    include_str!("lua/granted.lua"),
 ]);
 pub(super) static EXTEND: Script = Script::of(&[
     "local marker, told, digest = KEYS[1], ARGV[1], ARGV[2]\n",
@@ -52,6 +57,7 @@ pub(super) static EXTEND: Script = Script::of(&[
     MARKED,
     include_str!("lua/extend.lua"),
 ]);
+pub(super) static RELEASE_ONE: Script = Script::of(&[include_str!("lua/release_one.lua")]);
 pub(super) static RELEASE: Script = Script::of(&[GIVE_BACK, include_str!("lua/released.lua")]);
 pub(super) static RELEASE_LENT: Script = Script::of(&[
     BORROWED,
@@ -94,7 +100,8 @@ pub(super) static PROMOTE: Script = Script::of(&[
 ]);
 
 pub(super) static RECALL: Script = Script::of(&[
-    "local marker, told, digest, record = KEYS[1], ARGV[3], ARGV[4], table.remove(KEYS)\n",
+    "local marker, standing, record = KEYS[1], ARGV[3], table.remove(KEYS)\n",
+    TOLD,
     IDENTITY,
     STANDING,
     REFUSE,
@@ -108,7 +115,7 @@ pub(super) static RECALL: Script = Script::of(&[
 ]);
 pub(super) static COMPLETE: Script = Script::of(&[
     "local told, digest, record = ARGV[4], ARGV[5], table.remove(KEYS)\n",
-    "local counter, marker = table.remove(KEYS), table.remove(KEYS)\n",
+    "local counter, marker = table.remove(KEYS), KEYS[1]\n",
     IDENTITY,
     STANDING,
     LESS,
@@ -122,9 +129,10 @@ pub(super) static COMPLETE: Script = Script::of(&[
 pub(super) static EVICTIONS: Script = Script::of(&[include_str!("lua/evictions.lua")]);
 
 /// All of them.
-pub(super) static ALL: [&Script; 12] = [
+pub(super) static ALL: [&Script; 13] = [
     &ACQUIRE,
     &EXTEND,
+    &RELEASE_ONE,
     &RELEASE,
     &RELEASE_LENT,
     &RAISE,
@@ -209,6 +217,12 @@ mod tests {
             let error: Option<String> = reply.get("err").unwrap();
             assert_eq!(error.is_none(), right, "{count}: {error:?}");
         }
+    }
+
+    #[test]
+    fn the_scripts_know_how_long_a_digest_is() {
+        let config = crate::node::ClusterConfig::new("", std::time::Duration::ZERO);
+        assert_eq!(config.digest.len(), 40);
     }
 
     #[test]

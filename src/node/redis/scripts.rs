@@ -3,9 +3,10 @@
 //! A command on locks is one script run by its hash. The scripts use nothing newer than Redis 6.2, carry no flags
 //! line, and therefore run even when the server is out of memory; only setting a new key is refused then.
 
+use std::io::Write as _;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, RedisWrite, ToRedisArgs};
 
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
@@ -13,7 +14,7 @@ use crate::namespace::Namespace;
 use crate::node::redis::replies::millis;
 pub(super) use crate::node::redis::script::{
     ACQUIRE, ALL, CHECK_IN, COMPLETE, END_CLAIM, EVICTIONS, EXTEND, PROMOTE, RAISE, RECALL,
-    RELEASE, RELEASE_LENT, Script, VERIFY,
+    RELEASE, RELEASE_LENT, RELEASE_ONE, Script, VERIFY,
 };
 use crate::node::{
     AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, CompleteRequest, EndClaim,
@@ -35,9 +36,20 @@ const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 /// In place of the server's identity if it does not matter what data it may have lost.
 const ANY: &str = "any";
 
-/// By how much fencing tokens grow in a second and in an hour.
-const SECOND: u64 = 1_000_000 * FencingToken::STEP;
-const HOUR: u64 = 3_600 * SECOND;
+/// One argument, of several parts: every command has such names, and a text of each would be thrown away at once.
+struct Parts<'a>(&'a [&'a str]);
+
+impl ToRedisArgs for Parts<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        let mut writer = out.writer_for_next_arg();
+        for part in self.0 {
+            // Into memory, which does not fail.
+            let _ = writer.write_all(part.as_bytes());
+        }
+    }
+}
+
+impl redis::ToSingleRedisArg for Parts<'_> {}
 
 /// An expiry in milliseconds that a server accepts.
 fn life(keep: Duration) -> u64 {
@@ -49,6 +61,28 @@ pub(super) fn acquire(request: &AcquireRequest, identity: &str) -> Cmd {
     take(&ACQUIRE, request, None, identity)
 }
 
+/// Whether this is a request that `SET` serves as well as a script: one key, no fencing token, and no matter what data
+/// the server may have lost. What the script would look at besides is the config, which was compared when the process
+/// connected, and the owner's tombstone, without which a late command may set the key for one ttl.
+pub(super) fn is_bare(request: &AcquireRequest) -> bool {
+    let config = request.config.as_deref();
+    request.keys.as_slice().len() == 1
+        && request.fence.is_none()
+        && config.is_none_or(|config| !config.guarded)
+}
+
+/// The command for an acquire that [is bare](is_bare).
+pub(super) fn set(request: &AcquireRequest) -> Cmd {
+    let mut cmd = Cmd::with_capacity(6, 128);
+    cmd.arg("SET")
+        .arg(request.keys.first().as_str())
+        .arg(request.token.expose())
+        .arg("NX")
+        .arg("PX")
+        .arg(millis(request.ttl));
+    cmd
+}
+
 /// The command for a recall on the server known as `identity`. If it is `replicated`, a record that is returned must be
 /// written again, so that its replicas can be waited for.
 pub(super) fn recall(request: &RecallRequest, identity: &str, replicated: bool) -> Cmd {
@@ -56,9 +90,7 @@ pub(super) fn recall(request: &RecallRequest, identity: &str, replicated: bool) 
     let mut cmd = take(&RECALL, &request.lock, Some(&record), identity);
     if request.lock.fence.is_none() {
         // In place of the other arguments of a fencing token.
-        for _ in 0..5 {
-            cmd.arg("");
-        }
+        cmd.arg("").arg("");
     }
     cmd.arg(flag(request.adopt))
         .arg(life(request.linger))
@@ -75,7 +107,7 @@ pub(super) fn complete(
     replicated: bool,
 ) -> Cmd {
     let key = request.release.keys.first();
-    let beside = [key.namespace().marker(), key.counter(), key.record()];
+    let beside = [key.counter(), key.record()];
     let mut cmd = give_back(&COMPLETE, &request.release, &beside, connected);
     config(&mut cmd, request.config.as_deref(), identity);
     match &request.record {
@@ -98,18 +130,24 @@ const fn flag(yes: bool) -> &'static str {
 fn take(script: &Script, request: &AcquireRequest, beside: Option<&str>, identity: &str) -> Cmd {
     let keys = request.keys.as_slice();
     let namespace = request.keys.namespace();
-    let count = 2 + 2 * keys.len() + usize::from(beside.is_some());
-    let mut cmd = script.run(count, count + 11);
-    cmd.arg(namespace.marker())
-        .arg(namespace.tombstone(&request.token));
+    let count = 1 + 2 * keys.len() + usize::from(beside.is_some());
+    let mut cmd = script.run(count, count + 10);
+    cmd.arg(Parts(&namespace.marker_parts()));
     for key in keys {
-        cmd.arg(key.as_str()).arg(key.counter());
+        cmd.arg(key.as_str()).arg(Parts(&key.counter_parts()));
     }
     if let Some(key) = beside {
         cmd.arg(key);
     }
     cmd.arg(request.token.expose()).arg(millis(request.ttl));
-    config(&mut cmd, request.config.as_deref(), identity);
+    match &request.config {
+        Some(config) => cmd.arg(Parts(&[
+            &config.digest,
+            " ",
+            identity_for(config, identity),
+        ])),
+        None => cmd.arg(""),
+    };
     match request.fence {
         Some(fence) => {
             let proposal = fence.token.get();
@@ -119,10 +157,7 @@ fn take(script: &Script, request: &AcquireRequest, beside: Option<&str>, identit
                 // Less than every number: a proposal below one step is less than every next fencing token.
                 None => cmd.arg(""),
             };
-            cmd.arg(proposal.saturating_sub(HOUR))
-                .arg(proposal / SECOND)
-                .arg(life(fence.keep))
-                .arg(FencingToken::STEP);
+            cmd.arg(life(fence.keep));
         }
         None => {
             cmd.arg("");
@@ -135,9 +170,9 @@ fn take(script: &Script, request: &AcquireRequest, beside: Option<&str>, identit
 pub(super) fn raise(request: &RaiseRequest, identity: &str) -> Cmd {
     let keys = request.keys.as_slice();
     let mut cmd = RAISE.run(1 + 2 * keys.len(), 6 + 2 * keys.len());
-    cmd.arg(request.keys.namespace().marker());
+    cmd.arg(Parts(&request.keys.namespace().marker_parts()));
     for key in keys {
-        cmd.arg(key.as_str()).arg(key.counter());
+        cmd.arg(key.as_str()).arg(Parts(&key.counter_parts()));
     }
     cmd.arg(request.token.expose())
         .arg(request.fence.token.get())
@@ -151,14 +186,32 @@ pub(super) fn raise(request: &RaiseRequest, identity: &str) -> Cmd {
     cmd
 }
 
-/// The command for a release on a connection that was made at `connected`.
-pub(super) fn release(request: &ReleaseRequest, connected: Moment) -> Cmd {
-    if !request.lent {
-        return give_back(&RELEASE, request, &[], connected);
+/// The script for a release on a connection that was made at `connected`, and the command.
+pub(super) fn release(request: &ReleaseRequest, connected: Moment) -> (&'static Script, Cmd) {
+    if request.lent {
+        let (namespace, owner) = (request.keys.namespace(), OwnerHash::of(&request.token));
+        let beside = [namespace.loans(&owner), namespace.borrowers(&owner)];
+        let cmd = give_back(&RELEASE_LENT, request, &beside, connected);
+        return (&RELEASE_LENT, cmd);
     }
-    let (namespace, owner) = (request.keys.namespace(), OwnerHash::of(&request.token));
-    let beside = [namespace.loans(&owner), namespace.borrowers(&owner)];
-    give_back(&RELEASE_LENT, request, &beside, connected)
+    match request.keys.as_slice() {
+        [key] if !needs_tombstone(request, connected) => {
+            let mut cmd = RELEASE_ONE.run(1, 3);
+            cmd.arg(key.as_str()).arg(request.token.expose());
+            match request.announce {
+                true => cmd.arg(Parts(&key.channel_parts())),
+                false => cmd.arg(""),
+            };
+            (&RELEASE_ONE, cmd)
+        }
+        _ => (&RELEASE, give_back(&RELEASE, request, &[], connected)),
+    }
+}
+
+/// Whether commands of this owner may have been given up with an earlier connection.
+fn needs_tombstone(request: &ReleaseRequest, connected: Moment) -> bool {
+    let is_new = request.since.is_some_and(|since| since <= connected);
+    is_new && !mutant::is(Mutant::NoTombstone)
 }
 
 /// A run of `script`, which releases a lock, with the extra keys `beside` after the lock's keys.
@@ -169,23 +222,24 @@ fn give_back(
     connected: Moment,
 ) -> Cmd {
     let keys = request.keys.as_slice();
-    let count = 1 + keys.len() + beside.len();
+    let count = 2 + keys.len() + beside.len();
     let mut cmd = script.run(count, count + 2 + keys.len());
-    cmd.arg(request.keys.namespace().tombstone(&request.token));
+    let namespace = request.keys.namespace();
+    cmd.arg(Parts(&namespace.marker_parts()))
+        .arg(namespace.tombstone(&request.token));
     for key in keys {
         cmd.arg(key.as_str());
     }
     cmd.arg(beside);
     cmd.arg(request.token.expose());
-    let is_new = request.since.is_some_and(|since| since <= connected);
-    if is_new && !mutant::is(Mutant::NoTombstone) {
+    if needs_tombstone(request, connected) {
         cmd.arg(millis(TOMBSTONE));
     } else {
         cmd.arg("");
     }
     for key in request.keys.as_slice() {
         if request.announce {
-            cmd.arg(key.channel());
+            cmd.arg(Parts(&key.channel_parts()));
         } else {
             cmd.arg("");
         }
@@ -203,11 +257,11 @@ pub(super) fn extend(requests: &[ExtendRequest], identity: &str) -> Cmd {
     let Some(first) = requests.first() else {
         return cmd;
     };
-    cmd.arg(first.keys.namespace().marker());
+    cmd.arg(Parts(&first.keys.namespace().marker_parts()));
     for request in requests {
         cmd.arg(request.keys.namespace().tombstone(&request.token));
         for key in request.keys.as_slice() {
-            cmd.arg(key.as_str()).arg(key.counter());
+            cmd.arg(key.as_str()).arg(Parts(&key.counter_parts()));
         }
     }
     config(&mut cmd, first.config.as_deref(), identity);
@@ -239,7 +293,7 @@ pub(super) fn verify(request: &VerifyRequest, identity: &str) -> Cmd {
     let keys = request.keys.as_slice();
     let namespace = request.keys.namespace();
     let mut cmd = VERIFY.run(3 + keys.len(), 9 + keys.len());
-    cmd.arg(namespace.marker());
+    cmd.arg(Parts(&namespace.marker_parts()));
     for key in keys {
         cmd.arg(key.as_str());
     }
@@ -275,7 +329,7 @@ pub(super) fn end_claim(request: &EndClaim) -> Cmd {
 /// The command for a check-in.
 pub(super) fn check_in(request: &CheckInRequest, identity: &str) -> Cmd {
     let mut cmd = CHECK_IN.run(1, 8);
-    cmd.arg(request.namespace.marker())
+    cmd.arg(Parts(&request.namespace.marker_parts()))
         .arg(identity_for(&request.config, identity))
         .arg(&request.config.digest)
         .arg(&request.config.text)
@@ -289,7 +343,7 @@ pub(super) fn check_in(request: &CheckInRequest, identity: &str) -> Cmd {
 /// The command for a promotion.
 pub(super) fn promote(request: &PromoteRequest, identity: &str) -> Cmd {
     let mut cmd = PROMOTE.run(1, 6);
-    cmd.arg(request.namespace.marker())
+    cmd.arg(Parts(&request.namespace.marker_parts()))
         .arg(identity)
         .arg(&request.config.digest)
         .arg(&request.quarantine);
@@ -304,7 +358,7 @@ pub(super) fn promote(request: &PromoteRequest, identity: &str) -> Cmd {
 /// The command that looks for evicted keys.
 pub(super) fn evictions(namespace: &Namespace) -> Cmd {
     let mut cmd = EVICTIONS.run(1, 1);
-    cmd.arg(namespace.marker());
+    cmd.arg(Parts(&namespace.marker_parts()));
     cmd
 }
 

@@ -8,6 +8,7 @@ use redis::RedisError;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::instruments;
 use crate::node::redis::connect_failure::ConnectFailure;
 use crate::node::redis::connection::Connection;
 use crate::node::redis::connections::{Connections, closed};
@@ -142,6 +143,10 @@ impl Shared {
 
     /// Logs a change of the state. Called once for each change.
     fn changed(&self, state: &NodeState) {
+        // What becomes of its connections then is our own doing.
+        if *self.closing.borrow() {
+            return;
+        }
         let name = &self.name;
         match state {
             NodeState::Up => crate::trace::node_changed(name, "up", &""),
@@ -174,6 +179,22 @@ impl Shared {
             ConnectFailure::down(format!("no credentials: {reason}"))
         })?;
         Ok(fresh.and_then(|(_, again)| again))
+    }
+
+    /// A connection could not renew its credentials, and goes on with those before.
+    pub(super) fn credentials_fail(&self, reason: &str) {
+        instruments::credentials_stale(&self.name, true);
+        if self.target.rotation.set_stale(true) {
+            crate::trace::credentials_stale(&self.name, &self.clean(reason));
+        }
+    }
+
+    /// A connection authenticated with the last credentials.
+    pub(super) fn credentials_work(&self) {
+        instruments::credentials_stale(&self.name, false);
+        if self.target.rotation.set_stale(false) {
+            crate::trace::credentials_renewed(&self.name);
+        }
     }
 
     /// How to get to the server, and what is known of it before it is asked.

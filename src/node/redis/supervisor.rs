@@ -43,6 +43,8 @@ struct End<'a>(&'a Shared, usize);
 impl Drop for End<'_> {
     fn drop(&mut self) {
         self.0.publish(self.1, NodeState::Closed, None);
+        // There is nothing left to renew them for.
+        crate::instruments::credentials_stale(&self.0.name, false);
     }
 }
 
@@ -107,7 +109,10 @@ async fn attempt(
     let again = shared.credentials().await?;
     let attempt = connect(shared, index, context, looks, former);
     match timeout(shared.connect_timeout, attempt).await {
-        Ok(Ok((connection, lost))) => Ok((connection, lost, again)),
+        Ok(Ok((connection, lost))) => {
+            shared.credentials_work();
+            Ok((connection, lost, again))
+        }
         Ok(Err(failure)) => Err(failure),
         Err(_) => {
             let limit = shared.connect_timeout;

@@ -145,7 +145,8 @@ fn usable(config: &LockConfig) {
 
 /// Whether the secret is in the URL but is not its password: a host, say.
 fn is_beside(url: &str) -> bool {
-    match url.split_once(SECRET) {
+    // A host is shown in small letters, however it was written.
+    match url.to_ascii_lowercase().split_once(SECRET) {
         Some((before, after)) => {
             !(before.ends_with(':') && after.contains('@')) || after.contains(SECRET)
         }
@@ -212,7 +213,7 @@ fn settings(input: &mut Input<'_>) -> Table {
             "drift_factor" => Value::Float(f64::from(input.byte()) / 256.0),
             "user" | "password" | "namespace" => Value::String(input.text(8)),
             "nodes" => Value::Array((0..input.below(4)).map(|_| node(input)).collect()),
-            "hand_off" => inner(input, &["max_time", "max_passes"]),
+            "hand_off" => inner(input, &["max_time", "max_passes", "pause_for_pollers"]),
             "fencing" => inner(input, &["keep"]),
             "restart_guard" => inner(input, &["max_clock_skew"]),
             _ => duration(input),

@@ -144,6 +144,7 @@ fn error(input: &mut Input<'_>) -> NodeError {
         NodeErrorKind::Interrupted,
         NodeErrorKind::TimedOut,
         NodeErrorKind::Rejected,
+        NodeErrorKind::WrongType,
         NodeErrorKind::NotReplicated,
         NodeErrorKind::Garbled,
         NodeErrorKind::Misconfigured,

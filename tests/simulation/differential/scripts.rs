@@ -33,11 +33,18 @@ struct Call {
 }
 
 /// Each script by a sentence that no script before it has, in the order in which the crate loads them, and its calls.
-const KINDS: [(&str, Make); 12] = [
-    ("-- Acquires a lock: all of its keys or none.", acquire),
+const KINDS: [(&str, Make); 13] = [
+    (
+        "-- Acquires a lock in the usual case, with few calls",
+        acquire,
+    ),
     (
         "-- Sets the ttl of many locks again, each only if its owner still holds it.",
         extend,
+    ),
+    (
+        "-- Releases a lock of one key, as far as it is still ours, and announces that",
+        release_one,
     ),
     (
         "-- Releases a lock, as far as it is still ours, and announces that.",
@@ -231,10 +238,11 @@ fn tombstone(words: &mut Words) -> Vec<u8> {
 
 fn take(words: &mut Words, locks: &[usize]) -> Call {
     let mut call = Call {
-        keys: vec![MARKER.into(), tombstone(words)],
+        keys: vec![MARKER.into()],
         args: vec![words.token(), words.span()],
     };
-    call.args.extend(standing(words));
+    let [identity, digest] = standing(words);
+    call.args.push([&digest[..], b" ", &identity].concat());
     for &lock in locks {
         call.keys
             .extend([LOCKS[lock].into(), COUNTERS[lock].into()]);
@@ -244,16 +252,12 @@ fn take(words: &mut Words, locks: &[usize]) -> Call {
         return call;
     }
     let number = words.number();
-    let less = |by: u64| match std::str::from_utf8(&number).unwrap().parse::<u64>() {
-        Ok(number) => number.saturating_sub(by).to_string().into_bytes(),
+    let lowered = match std::str::from_utf8(&number).unwrap().parse::<u64>() {
+        Ok(number) => number.saturating_sub(1_024).to_string().into_bytes(),
         Err(_) => Vec::new(),
     };
-    let (step, hour) = (less(1_000), less(3_600_000_000_000));
-    let second = (words.now / 1_000_000).to_string();
-    let second = words.mostly(&[&second, "99999999999"]);
     let keep = words.span();
-    call.args
-        .extend([number, step, hour, second, keep, b"1000".to_vec()]);
+    call.args.extend([number, lowered, keep]);
     call
 }
 
@@ -288,7 +292,7 @@ fn extend(words: &mut Words) -> Call {
 
 fn give_back(words: &mut Words, locks: &[usize]) -> Call {
     let mut call = Call {
-        keys: vec![tombstone(words)],
+        keys: vec![MARKER.into(), tombstone(words)],
         args: vec![words.token()],
     };
     call.args.push(if words.chance(50) {
@@ -302,6 +306,16 @@ fn give_back(words: &mut Words, locks: &[usize]) -> Call {
             .push(words.pick(&["", CHANNELS[0], CHANNELS[1]]).into());
     }
     call
+}
+
+fn release_one(words: &mut Words) -> Call {
+    Call {
+        keys: texts(&[words.pick(&LOCKS)]),
+        args: vec![
+            words.token(),
+            words.pick(&["", CHANNELS[0], CHANNELS[1]]).into(),
+        ],
+    }
 }
 
 fn release(words: &mut Words) -> Call {
@@ -409,7 +423,7 @@ fn recall(words: &mut Words) -> Call {
     let lock = words.dice.below(LOCKS.len());
     let mut call = take(words, &[lock]);
     call.keys.push(RECORD.into());
-    call.args.resize(10, Vec::new());
+    call.args.resize(6, Vec::new());
     call.args.extend([words.flag(), words.span(), words.flag()]);
     call
 }
@@ -417,8 +431,7 @@ fn recall(words: &mut Words) -> Call {
 fn complete(words: &mut Words) -> Call {
     let lock = words.dice.below(LOCKS.len());
     let mut call = give_back(words, &[lock]);
-    call.keys
-        .extend([MARKER.into(), COUNTERS[lock].into(), RECORD.into()]);
+    call.keys.extend([COUNTERS[lock].into(), RECORD.into()]);
     call.args.extend(standing(words));
     if words.chance(80) {
         call.args

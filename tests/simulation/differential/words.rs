@@ -9,18 +9,34 @@ pub(super) const RUN_ID: &str = "<run id>";
 pub(super) const CLIENT_ID: &str = "<client id>";
 
 pub(super) const MARKER: &str = "m";
-pub(super) const TOMBSTONES: [&str; 2] = ["t1", "t2"];
+pub(super) const TOMBSTONES: [&str; 2] = ["!dead:A", "!dead:B"];
 pub(super) const LOCKS: [&str; 3] = ["k1", "k2", "k3"];
-pub(super) const COUNTERS: [&str; 3] = ["c1", "c2", "c3"];
+pub(super) const COUNTERS: [&str; 3] = ["!fence:k1", "!fence:k2", "!fence:k3"];
 pub(super) const RECORD: &str = "r";
 pub(super) const LOANS: &str = "l";
 pub(super) const BORROWERS: &str = "b";
 pub(super) const CHANNELS: [&str; 2] = ["free:k1", "free:k2"];
 /// All of them.
 pub(super) const KEYS: [&str; 12] = [
-    MARKER, "t1", "t2", "k1", "k2", "k3", "c1", "c2", "c3", RECORD, LOANS, BORROWERS,
+    MARKER,
+    "!dead:A",
+    "!dead:B",
+    "k1",
+    "k2",
+    "k3",
+    "!fence:k1",
+    "!fence:k2",
+    "!fence:k3",
+    RECORD,
+    LOANS,
+    BORROWERS,
 ];
 
+/// As long as the scripts take them for.
+const DIGESTS: [&str; 2] = [
+    "d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1",
+    "d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2",
+];
 const TOKENS: [&str; 3] = ["A", "B", "C"];
 const SPANS: [&str; 6] = ["1", "50", "100", "1000", "60000", "100"];
 const ODD_NUMBERS: [&str; 18] = [
@@ -44,7 +60,7 @@ const ODD_NUMBERS: [&str; 18] = [
     "-0",
 ];
 const ODD_TEXTS: [&[u8]; 4] = [b"", b" ", b"\xff\0\r\n", b"-ERR\nx"];
-const NUMBERS: [&str; 8] = [
+const NUMBERS: [&str; 13] = [
     "1",
     "999",
     "1000",
@@ -53,8 +69,13 @@ const NUMBERS: [&str; 8] = [
     "1763816000000999",
     "9223372036854773759",
     "9223372036854773000",
+    "1806147584000000000",
+    "1806147584000001024",
+    "1806147584000999424",
+    "1806151184000000000",
+    "1806151999999999999",
 ];
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 14] = [
     "identity",
     "digest",
     "max_lease",
@@ -65,6 +86,8 @@ const FIELDS: [&str; 12] = [
     "ballot",
     "until",
     "evicted",
+    "vote",
+    "dead",
     "f",
     "loan1",
 ];
@@ -172,7 +195,8 @@ impl Words {
     }
 
     pub(super) fn digest(&mut self) -> Vec<u8> {
-        self.pick(&["d1", "d1", "d1", "d2", ""]).into()
+        self.pick(&[DIGESTS[0], DIGESTS[0], DIGESTS[0], DIGESTS[1], ""])
+            .into()
     }
 
     pub(super) fn flag(&mut self) -> Vec<u8> {

@@ -255,6 +255,7 @@ fn what_is_let_go_of_is_released_where_it_may_be_and_busy_nodes_settle_later() {
         busy: vec![4],
         free: 1,
         lost: None,
+        given_up: None,
         abandoned: false,
     };
     assert_eq!(state.let_go(at(80)), (left, released(80)));
@@ -407,6 +408,7 @@ fn a_loan_without_an_answer_leaves_the_lock_to_expire() {
         busy: Vec::new(),
         free: 0,
         lost: None,
+        given_up: None,
         abandoned: true,
     };
     assert_eq!((left, effects), (nowhere, released(3_600)));

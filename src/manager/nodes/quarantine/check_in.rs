@@ -37,10 +37,13 @@ pub(crate) fn refused(
 ) -> Duration {
     let is_lasting = matches!(
         error.kind(),
-        NodeErrorKind::Rejected | NodeErrorKind::Misconfigured | NodeErrorKind::Garbled
+        NodeErrorKind::Rejected
+            | NodeErrorKind::WrongType
+            | NodeErrorKind::Misconfigured
+            | NodeErrorKind::Garbled
     );
     if is_lasting && set.voting.note_refusal(index, command, error.clone()) {
-        crate::trace::command_failed(set.name_of(index), command, error, 1);
+        crate::trace::command_failed(set.name_of(index), command, error, 1, None);
     }
     // What somebody has to repair need not be asked for again and again.
     if is_retryable(error) && !is_lasting {
@@ -50,14 +53,22 @@ pub(crate) fn refused(
     }
 }
 
+/// Stores and logs that a node does not refuse this command any more, or any, that it needs for its vote.
+pub(crate) fn refuses_no_more(set: &NodeSet, index: usize, command: Option<&'static str>) {
+    if let Some(command) = set.voting.clear_refusal(index, command) {
+        crate::trace::vote_possible(set.name_of(index), command);
+    }
+}
+
 /// Stores that a node votes.
 pub(crate) fn votes(set: &NodeSet, index: usize) {
-    set.voting.clear_refusal(index, None);
+    refuses_no_more(set, index, None);
     set.voting.done(index, false);
     set.voting.replies(index, Replies::votes);
     let before = set.voting.set(index, State::Voting);
     match before {
-        State::Quarantined(quarantine) if quarantine.unused => {}
+        // Unless somebody was told to wait for it.
+        State::Quarantined(quarantine) if quarantine.unused && quarantine.told.is_none() => {}
         State::Quarantined(quarantine) if quarantine.fresh => {
             crate::trace::new_node_votes(set.name_of(index));
         }

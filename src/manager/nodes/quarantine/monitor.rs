@@ -8,7 +8,9 @@ use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::manager::nodes::node_set::NodeSet;
-use crate::manager::nodes::quarantine::check_in::{CHECK_IN, IDLE, check_in, refused, votes};
+use crate::manager::nodes::quarantine::check_in::{
+    CHECK_IN, IDLE, check_in, refused, refuses_no_more, votes,
+};
 use crate::manager::nodes::quarantine::observe::{Found, observe};
 use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::state::{Foreign, State};
@@ -61,7 +63,7 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
     let next = match reply {
         Ok(reply) => {
             set.voting.replies(index, Replies::answered);
-            set.voting.clear_refusal(index, Some(CHECK_IN));
+            refuses_no_more(set, index, Some(CHECK_IN));
             if adopted {
                 set.voting.done(index, true);
             }

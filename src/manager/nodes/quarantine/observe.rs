@@ -70,15 +70,27 @@ pub(crate) async fn observe(set: &NodeSet, index: usize, found: Found) -> Durati
     }
     let left = quarantine.end.moment().map(|end| end.since(now));
     // At the first check-in of a node the others may not have been asked yet.
-    if !quarantine.logged && !trusted && (left.is_some() || !new) {
-        quarantine.logged = true;
-        match left.filter(|_| quarantine.fresh) {
-            Some(wait) => crate::trace::node_is_new(set.name_of(index), wait),
-            None => crate::trace::node_quarantined(set.name_of(index), left, quarantine.remembered),
-        }
+    if !trusted && (left.is_some() || !new) {
+        tell(set.name_of(index), &mut quarantine, left);
     }
     set.voting.set(index, State::Quarantined(quarantine));
     left.unwrap_or(IDLE).min(IDLE)
+}
+
+/// Logs a quarantine once, and again only where a reader of the log would wait for longer than there is need to. Of an
+/// end that moves to and fro the earliest was told, so that it is not told of each time.
+fn tell(node: &str, quarantine: &mut Quarantine, left: Option<Duration>) {
+    let end = quarantine.end;
+    match (quarantine.told, left) {
+        (Some(told), Some(wait)) if end.is_sooner(told, IDLE) => {
+            crate::trace::quarantine_shorter(node, wait);
+        }
+        (Some(_), _) => return,
+        (None, Some(wait)) if quarantine.fresh => crate::trace::node_is_new(node, wait),
+        (None, None) if end == End::Incomplete => crate::trace::list_incomplete(node),
+        (None, _) => crate::trace::node_quarantined(node, left, quarantine.remembered),
+    }
+    quarantine.told = Some(end);
 }
 
 /// When the wait of a quarantine began; `None` if it has not.
@@ -108,7 +120,7 @@ fn track(set: &NodeSet, index: usize, found: &Found, now: Moment) -> (Quarantine
         unused: found.unused,
         fresh: false,
         plan: None,
-        logged: false,
+        told: None,
     };
     let longest = rule(set).longest();
     let longest = longest

@@ -30,8 +30,8 @@ pub(crate) struct Quarantine {
     pub(crate) unused: bool,
     /// Nothing that this process knows of says that the node was ever used.
     pub(crate) fresh: bool,
-    /// Whether it was logged.
-    pub(crate) logged: bool,
+    /// The earliest end that the log has told of, once it was logged.
+    pub(crate) told: Option<End>,
     /// How to promote the node, once its time is over.
     pub(crate) plan: Option<Plan>,
 }
@@ -65,6 +65,17 @@ impl End {
         match self {
             Self::At(moment) => Some(moment),
             Self::Incomplete | Self::Alone => None,
+        }
+    }
+}
+
+impl End {
+    /// Whether who was told of `told` expects a wait that is longer than this one by more than `least`.
+    pub(crate) fn is_sooner(self, told: Self, least: Duration) -> bool {
+        match (self.moment(), told.moment()) {
+            (Some(end), Some(told)) => told.since(end) > least,
+            (Some(_), None) => true,
+            (None, _) => false,
         }
     }
 }

@@ -364,12 +364,16 @@ impl VotingStatuses {
         })
     }
 
-    /// Stores that `node` does not refuse this command, or any.
-    pub(crate) fn clear_refusal(&self, node: usize, command: Option<&'static str>) {
-        if let Some(mut known) = self.known(node) {
-            let refusal = &mut known.refusal;
-            refusal.take_if(|(refused, _)| command.is_none_or(|command| command == *refused));
-        }
+    /// Stores that `node` does not refuse this command, or any. Returns the one that it refused until then.
+    pub(crate) fn clear_refusal(
+        &self,
+        node: usize,
+        command: Option<&'static str>,
+    ) -> Option<&'static str> {
+        let mut known = self.known(node)?;
+        let is_meant = |refused: &str| command.is_none_or(|command| command == refused);
+        let cleared = known.refusal.take_if(|(refused, _)| is_meant(refused));
+        cleared.map(|(command, _)| command)
     }
 
     /// Has `node` asked again now.
@@ -496,7 +500,7 @@ impl VotingStatuses {
     /// Waits until every node was asked once, for `asking` at most, and then until no quarantine is about to end, for
     /// `ending` at most.
     pub(crate) async fn all_asked(&self, asking: Duration, ending: Duration) {
-        if self.all_asked.load(Ordering::Acquire) {
+        if self.were_all_asked() {
             return;
         }
         let are_asked = || self.all_known().all(|known| known.asked);
@@ -504,6 +508,11 @@ impl VotingStatuses {
         let ends_none = || self.nodes().all(|node| !self.is_exempt(node));
         self.news_until(ending, ends_none).await;
         self.all_asked.store(true, Ordering::Release);
+    }
+
+    /// Whether that is over.
+    pub(crate) fn were_all_asked(&self) -> bool {
+        self.all_asked.load(Ordering::Acquire)
     }
 
     /// How many nodes have answered whether they vote.

@@ -30,7 +30,7 @@ if not agreed then
   redis.call(
     'HSET', KEYS[1], 'format', ARGV[7], 'digest', ARGV[2], 'config', ARGV[3], 'max_lease', ARGV[4], 'earlier', earlier, 'replaced', replaced
   )
-  redis.call('HDEL', KEYS[1], 'identity', 'quarantine', 'accepted')
+  redis.call('HDEL', KEYS[1], 'identity', 'quarantine', 'accepted', 'vote')
   lease = tonumber(ARGV[4])
 elseif lease < tonumber(ARGV[4]) then
   lease = tonumber(ARGV[4])
@@ -43,6 +43,6 @@ local quarantine = known[5]
 if not agreed or not quarantine or not is_told(string.match(quarantine, '^(.*):')) then
   quarantine = me .. ':' .. ARGV[5]
   redis.call('HSET', KEYS[1], 'quarantine', quarantine)
-  redis.call('HDEL', KEYS[1], 'identity')
+  redis.call('HDEL', KEYS[1], 'identity', 'vote')
 end
 return {2, quarantine, lease, earlier, agreed and known[10] and 1 or 0, replaced}

@@ -1,5 +1,5 @@
 -- Stores the record of an idempotency key and releases its lock. `release` follows this piece.
--- KEYS: as for a release of one key, then the `marker`, the `counter` and the `record`, which are removed from the list.
+-- KEYS: as for a release of one key, then the `counter` and the `record`, which are removed from the list.
 -- ARGV: as for a release, then 4 the server's identity ('any' or '' if it does not matter), 5 the digest of the config,
 -- 6 the ballot ('' if there is no record), 7 the body, 8 when it ends in milliseconds since 1970, 9 '' unless a quorum
 -- has it, 10 '' unless replicas are waited for.
@@ -51,7 +51,7 @@ local function store()
   -- A later holder of the lock may have looked for a record and found none. And a grant from before the node's last
   -- promotion does not count: the data may be older than a later grant that was lost.
   local floor = known[5]
-  local granted = (before[1] or unsurpassed(ballot) and redis.pcall('GET', KEYS[2])) == token
+  local granted = (before[1] or unsurpassed(ballot) and redis.pcall('GET', KEYS[3])) == token
     and not (floor and not less(floor, ballot))
   -- The grant promised that nothing is stored under a lower ballot than its number. An earlier owner may have a ballot
   -- between the two, and the owner of this grant one that other nodes agreed on.

@@ -14,6 +14,6 @@ if now == redis.call('HGET', KEYS[1], 'evicted') then
   return 0
 end
 -- This first: it needs no memory, and after it no write is refused for lack of memory.
-redis.call('HDEL', KEYS[1], 'identity')
+redis.call('HDEL', KEYS[1], 'identity', 'vote')
 redis.call('HSET', KEYS[1], 'evicted', now)
 return 1

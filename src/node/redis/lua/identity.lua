@@ -3,7 +3,8 @@
 -- its last promotion: a master that was demoted and promoted again keeps its connections but has another server's
 -- locks. '' means that the identity does not matter. 'ask' may have a prefix, the number of the failover by which the
 -- server became the master according to its Sentinels; the prefix stays.
-if string.sub(told, -3) == 'ask' then
+local asked = string.sub(told, -3) == 'ask'
+if asked then
   local failover = string.sub(told, 1, -4)
   local data = redis.call('INFO', 'replication')
   local role, former = string.match(data, 'role:(%a+)'), string.match(data, 'master_replid2:(%x+)')

@@ -4,9 +4,9 @@ redis.call('HSET', record, 'last', token, 'promised', number)
 if ended then
   redis.call('HDEL', record, 'ballot', 'body', 'until')
 end
--- The key lives at least as long as ARGV[12] says, and as its record.
-if not (kept[1] or kept[4]) or redis.call('PTTL', record) < tonumber(ARGV[12]) then
-  redis.call('PEXPIRE', record, ARGV[12])
+-- The key lives at least as long as ARGV[8] says, and as its record.
+if not (kept[1] or kept[4]) or redis.call('PTTL', record) < tonumber(ARGV[8]) then
+  redis.call('PEXPIRE', record, ARGV[8])
 end
 if kept[1] and not ended then
   return {3, number, now, kept[1], kept[2], kept[3]}

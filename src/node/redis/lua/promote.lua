@@ -27,5 +27,5 @@ if tonumber(known[5] or 0) < tonumber(ARGV[5]) then
   redis.call('HSET', KEYS[1], 'max_lease', ARGV[5])
 end
 redis.call('HSET', KEYS[1], 'identity', me, 'accepted', 1)
-redis.call('HDEL', KEYS[1], 'quarantine', 'earlier')
+redis.call('HDEL', KEYS[1], 'quarantine', 'earlier', 'vote')
 return 1

@@ -1,0 +1,86 @@
+//! The rows that stand in the tree.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::rows::Row;
+
+/// By how much a row may differ. The noise is below one percent.
+const TOLERANCE: f64 = 0.03;
+
+const HEAD: &str = "\
+# Written by `make cost UPDATE=1`, compared by `make cost`. Instructions and allocations of a cycle of acquire and
+# release on five servers and on one, as multiples of those of redis-rs (benches/fanout.rs), with and without (bare)
+# fencing tokens and restart guard. Of a request through the layer over five nodes in memory, and of one that needs no
+# lock: what it takes more than without the layer. Another compiler may count a little differently.
+";
+
+fn file() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("expected.txt")
+}
+
+/// What counts beside the code.
+fn compiler() -> String {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let said = Command::new(rustc).arg("--version").output();
+    let said = said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned());
+    let said = said.unwrap_or_else(|_| "rustc unknown".to_owned());
+    format!("{said}, {}", std::env::consts::ARCH)
+}
+
+pub(crate) fn write(rows: &[Row]) {
+    let mut text = format!("{HEAD}# {}\n", compiler());
+    text += &format!("{:<10}{:>14}{:>14}\n", "#", "instructions", "allocations");
+    for row in rows.iter().filter(|row| row.is_ours()) {
+        let (name, instructions, allocations) = (row.name, row.instructions, row.allocations);
+        text += &format!("{name:<10}{instructions:>14.3}{allocations:>14.3}\n");
+    }
+    std::fs::write(file(), text).unwrap();
+    println!("written to {}", file().display());
+}
+
+/// Where the rows differ from those in the file.
+pub(crate) fn complaints(rows: &[Row]) -> Vec<String> {
+    let text = std::fs::read_to_string(file()).unwrap();
+    let mut complaints = Vec::new();
+    for row in rows.iter().filter(|row| row.is_ours()) {
+        let Some(line) = text.lines().find_map(|line| line.strip_prefix(row.name)) else {
+            complaints.push(format!("{}: not in expected.txt", row.name));
+            continue;
+        };
+        let expected: Vec<f64> = line
+            .split_whitespace()
+            .map(|word| word.parse().unwrap())
+            .collect();
+        let found = [
+            ("instructions", row.instructions),
+            ("allocations", row.allocations),
+        ];
+        for ((what, found), expected) in found.into_iter().zip(expected) {
+            let change = found / expected - 1.0;
+            // What became less and is not written down may become more again without a word.
+            if change.abs() > TOLERANCE {
+                let more = if change > 0.0 { "MORE" } else { "less" };
+                complaints.push(format!(
+                    "{}: {more} {what}: {found:.3} for {expected:.3} ({:+.1} %)",
+                    row.name,
+                    change * 100.0
+                ));
+            }
+        }
+    }
+    if !complaints.is_empty() {
+        let compiler = compiler();
+        if !text.contains(&compiler) {
+            complaints.push(format!(
+                "expected.txt is of another compiler than {compiler}: see first what the code without the change takes"
+            ));
+        }
+        complaints.push(
+            "If it must be so, write it down: make cost UPDATE=1. Where it goes: callgrind_annotate --inclusive=yes \
+             target/callgrind/full-5.2"
+                .to_owned(),
+        );
+    }
+    complaints
+}

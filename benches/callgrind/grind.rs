@@ -1,0 +1,84 @@
+//! Runs a case under callgrind, and reads what that wrote.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::cases::Case;
+
+/// The first argument of a process that is counted.
+pub(crate) const MARK: &str = "counted";
+
+/// Per cycle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counts {
+    pub(crate) instructions: f64,
+    pub(crate) allocations: f64,
+}
+
+/// The least that a batch took: what happens beside the cycles, such as a look at the servers each second, only adds.
+pub(crate) fn count(case: &Case, urls: &[String]) -> Counts {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/callgrind");
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = dir.join(case.name);
+    let status = Command::new("valgrind")
+        // Names are compared whole, and both options want the same.
+        .args(["--tool=callgrind", "--quiet", "--collect-atstart=no"])
+        .arg("--toggle-collect=cost::cases::counted_by_callgrind")
+        .arg("--dump-after=cost::cases::counted_by_callgrind")
+        .args(["--compress-strings=no", "--compress-pos=no"])
+        .arg(format!("--callgrind-out-file={}", file.display()))
+        .arg(std::env::current_exe().unwrap())
+        .args([MARK, case.name])
+        .args(urls)
+        .stdin(Stdio::null())
+        .status();
+    let status = status.expect("valgrind does not start: install it");
+    assert!(status.success(), "{} failed under valgrind", case.name);
+    // The first has the allocations from before it, too.
+    let batches = (2..=case.batches).map(|n| read(&dump(&file, n), case.cycles));
+    let least = batches.reduce(|least, batch| Counts {
+        instructions: least.instructions.min(batch.instructions),
+        allocations: least.allocations.min(batch.allocations),
+    });
+    least.unwrap()
+}
+
+fn dump(file: &Path, number: usize) -> PathBuf {
+    file.with_extension(number.to_string())
+}
+
+/// The allocator's functions that give memory.
+const ALLOCATORS: [&str; 5] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "posix_memalign",
+    "aligned_alloc",
+];
+
+#[allow(clippy::cast_precision_loss, reason = "some millions")]
+fn read(dump: &Path, cycles: usize) -> Counts {
+    let text = std::fs::read_to_string(dump).unwrap_or_else(|error| {
+        panic!("callgrind wrote no {}: {error}", dump.display());
+    });
+    let (mut instructions, mut allocations) = (0, 0);
+    let mut callee = "";
+    for line in text.lines() {
+        if let Some(totals) = line.strip_prefix("totals: ") {
+            instructions = totals.trim().parse::<u64>().unwrap();
+        } else if let Some(name) = line.strip_prefix("cfn=") {
+            callee = name;
+        } else if let Some(calls) = line.strip_prefix("calls=")
+            && ALLOCATORS.contains(&callee)
+        {
+            let count = calls.split(' ').next().unwrap();
+            allocations += count.parse::<u64>().unwrap();
+        }
+    }
+    assert!(instructions > 0, "{} counts nothing", dump.display());
+    let per_cycle = |count: u64| count as f64 / cycles as f64;
+    Counts {
+        instructions: per_cycle(instructions),
+        allocations: per_cycle(allocations),
+    }
+}

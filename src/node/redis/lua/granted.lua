@@ -1,0 +1,4 @@
+if number == proposal then
+  return 1
+end
+return {1, number}

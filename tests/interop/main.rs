@@ -1,0 +1,211 @@
+//! Beside other Redlock libraries on the same servers and the same key: ours and each of those that store a lock as a
+//! plain string exclude each other, and neither starves, for a few seconds, or a minute each if
+//! `REDLOCK_SOAK_SECONDS` is 60 or more.
+//!
+//! The programs in other languages come from `make peers`. One that is missing fails its test, unless
+//! `INTEROP_ABSENT_PEERS` names it.
+#![cfg(feature = "redis")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a panic is how a test fails, in its helpers too; what is absent and what was counted is told"
+)]
+
+#[path = "../support/contest.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the benchmarks use the rest")]
+mod contest;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use contest::{Client, Locks, Order, Outcome, nanos, now};
+use support::server::{Kind, Server};
+use tokio::runtime::Builder;
+use tower_redlock::config::HandOff;
+
+/// Longer than any pause of a machine, and short enough for what the others leave on servers.
+const TTL: Duration = Duration::from_secs(5);
+const WORK: Duration = Duration::from_millis(1);
+/// As long as the longest delay of most others between two tries.
+const PAUSE: Duration = Duration::from_millis(250);
+const TASKS: usize = 4;
+const OURS: &str = "tower-redlock";
+
+/// One process at a time wants the whole machine: shares are compared.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// For how long locks are contended.
+fn length() -> Duration {
+    let wish = std::env::var("REDLOCK_SOAK_SECONDS").ok();
+    let seconds: u64 = wish.map_or(5, |wish| wish.parse().unwrap());
+    Duration::from_secs(seconds.clamp(1, 60))
+}
+
+/// Clients of these libraries, at work at the same time on one key: what each did.
+fn contend(servers: &[Server], libraries: &[&str], key: &str, hand_off: HandOff) -> Vec<Outcome> {
+    let clients = libraries.iter().map(|library| {
+        let order = Order {
+            library: (*library).to_owned(),
+            urls: servers.iter().map(Server::url).collect(),
+            // It puts a word of its own before each key.
+            key: key
+                .trim_start_matches(if *library == "pottery" {
+                    "redlock:"
+                } else {
+                    ""
+                })
+                .to_owned(),
+            each: false,
+            tasks: TASKS,
+            ttl: TTL,
+            work: WORK,
+        };
+        connect(order, hand_off)
+    });
+    // All of them are connected before any begins.
+    let clients: Vec<_> = clients.collect();
+    let start = now() + nanos(Duration::from_millis(100));
+    let end = start + nanos(length());
+    let running: Vec<_> = clients
+        .into_iter()
+        .map(|client| client(start, end))
+        .collect();
+    running
+        .into_iter()
+        .map(|client| client.join().unwrap())
+        .collect()
+}
+
+type Run = Box<dyn FnOnce(u64, u64) -> JoinHandle<Outcome>>;
+
+/// A connected client, with a thread of its own if it is no process.
+fn connect(order: Order, hand_off: HandOff) -> Run {
+    if contest::PROGRAMS
+        .iter()
+        .any(|(name, _)| *name == order.library)
+    {
+        let command = contest::program(&order.library).unwrap();
+        let mut client = Client::start(command, &order);
+        return Box::new(move |start, end| {
+            client.run_from(start, end);
+            thread::spawn(move || client.outcome())
+        });
+    }
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let locks = runtime.block_on(Locks::connect(&order, |builder| {
+        // A busy machine does not reach the time-out.
+        builder.hand_off(hand_off).node_timeout(TTL / 5)
+    }));
+    Box::new(move |start, end| {
+        thread::spawn(move || runtime.block_on(locks.run(Arc::new(order), start, end)))
+    })
+}
+
+/// Asserts that no two sections of any two clients overlap.
+fn assert_excluded(outcomes: &[Outcome]) {
+    let turns = outcomes.iter().enumerate();
+    let mut turns: Vec<_> = turns
+        .flat_map(|(client, outcome)| {
+            outcome
+                .turns
+                .iter()
+                .map(move |turn| (turn.began, turn.ended, client))
+        })
+        .collect();
+    turns.sort_unstable();
+    for pair in turns.windows(2) {
+        let ((_, ended, first), (began, _, second)) = (pair[0], pair[1]);
+        assert!(
+            began >= ended,
+            "clients {first} and {second} were in the section at once: {pair:?}"
+        );
+    }
+}
+
+/// The longest time up to `end` in which a client had no section; no turn, no time.
+fn gap(outcome: &Outcome, end: u64) -> Duration {
+    let mut times: Vec<_> = outcome.turns.iter().map(|turn| turn.began).collect();
+    times.push(end);
+    times.sort_unstable();
+    let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+    Duration::from_nanos(gaps.max().unwrap_or_default())
+}
+
+/// Ours and `library` want one key for a while, and exclude each other without starving.
+fn beside(library: &str) {
+    if let Some((_, tool)) = contest::PROGRAMS.iter().find(|(name, _)| *name == library)
+        && let Err(absent) = contest::program(library)
+    {
+        let known = std::env::var("INTEROP_ABSENT_PEERS").unwrap_or_default();
+        let is_known = known.split([',', ' ', '\n']).any(|name| name == *tool);
+        assert!(
+            is_known,
+            "{absent}. To do without it, set INTEROP_ABSENT_PEERS={tool}"
+        );
+        println!("\n{absent}");
+        return;
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let servers = Server::start_many(Kind::Redis, 5);
+    let hand_off = HandOff::default().with_pause_for_pollers(PAUSE);
+    let outcomes = contend(&servers, &[OURS, library], "redlock:mixed", hand_off);
+    let turns = outcomes.iter().flat_map(|outcome| &outcome.turns);
+    let end = turns.map(|turn| turn.ended).max().unwrap_or_default();
+    assert_excluded(&outcomes);
+    let [ours, theirs] = [0, 1].map(|client: usize| outcomes[client].turns.len());
+    println!(
+        "\n{library}: {theirs} sections, longest gap {:?}; beside it ours: {ours}, longest gap {:?}",
+        gap(&outcomes[1], end),
+        gap(&outcomes[0], end)
+    );
+    for outcome in &outcomes {
+        println!("failures: {:?}", outcome.failures.first());
+    }
+    assert!(ours > 0 && theirs > 0, "one of them starved");
+    if length() < Duration::from_secs(60) {
+        // Too short to compare shares.
+        return;
+    }
+    let alike = contend(&servers, &[library, library], "redlock:alike", hand_off);
+    assert_excluded(&alike);
+    let usual = usize::midpoint(alike[0].turns.len(), alike[1].turns.len());
+    println!("{library} beside a copy of itself: {usual}");
+    assert!(
+        theirs >= usual / 4,
+        "less than a quarter of what it has beside a copy of itself"
+    );
+}
+
+#[test]
+fn rslock_and_we_exclude_each_other_and_neither_starves() {
+    beside("rslock");
+}
+
+#[test]
+fn the_crate_redlock_and_we_exclude_each_other_and_neither_starves() {
+    beside("redlock");
+}
+
+#[test]
+fn node_redlock_and_we_exclude_each_other_and_neither_starves() {
+    beside("node-redlock");
+}
+
+#[test]
+fn redsync_and_we_exclude_each_other_and_neither_starves() {
+    beside("redsync");
+}
+
+#[test]
+fn pottery_and_we_exclude_each_other_and_neither_starves() {
+    beside("pottery");
+}
+
+#[test]
+fn redlock_py_and_we_exclude_each_other_and_neither_starves() {
+    beside("redlock-py");
+}
