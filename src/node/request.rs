@@ -141,11 +141,14 @@ pub struct ExtendRequest {
     pub config: Option<Arc<ClusterConfig>>,
     /// The fencing token of the lock: lower counters are raised to it.
     pub fence: Option<Fence>,
+    /// Whether counters that need not be raised are kept as long from now on as `fence` says: not each time, since that
+    /// is far longer than a ttl, and a command of its own on the node.
+    pub touch: bool,
 }
 
 impl ExtendRequest {
     /// A request to extend `keys` of `token` to `ttl`, and to set them where they are absent if `refill`; without a
-    /// config and a fence.
+    /// config and a fence. It touches counters.
     #[must_use]
     pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration, refill: bool) -> Self {
         Self {
@@ -155,7 +158,15 @@ impl ExtendRequest {
             refill,
             config: None,
             fence: None,
+            touch: true,
         }
+    }
+
+    /// The same, which leaves the expiry of counters alone unless it `touch`es them.
+    #[must_use]
+    pub const fn touching(mut self, touch: bool) -> Self {
+        self.touch = touch;
+        self
     }
 
     /// The same under `config`.

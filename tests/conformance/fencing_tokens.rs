@@ -89,12 +89,18 @@ pub(crate) async fn a_counter_is_kept_for_as_long_as_was_asked(bench: &impl Benc
     let node = bench.node();
     loop {
         let began = Instant::now();
-        for name in ["brief", "extended", "raised"] {
+        for name in ["brief", "extended", "raised", "untouched", "touched"] {
             token_of(&*node, acquire(name, 1).fenced(brief)).await;
         }
         // A use of the counter keeps it, whatever it was before.
         let request = extend("extended", 1).fenced(fence(2 * STEP));
         extend_one(&*node, request).await;
+        // So does an extend that need not change it, if it is to touch it.
+        for (name, number, touch) in [("untouched", 4, false), ("touched", 5, true)] {
+            let same = fence(number * STEP);
+            let same = extend(name, 1).fenced(same).touching(touch);
+            assert_eq!(extend_one(&*node, same).await, ExtendReply::Extended);
+        }
         raise(&*node, key("raised").into(), 1, 1_000 * STEP).await;
         // Else it may have come too late, on a busy machine.
         if began.elapsed() < keep {
@@ -104,12 +110,15 @@ pub(crate) async fn a_counter_is_kept_for_as_long_as_was_asked(bench: &impl Benc
     }
     assert_eq!(pass(&*node, "high", HIGH).await, HIGH);
     tokio::time::sleep(Duration::from_millis(60)).await;
-    for name in ["brief", "extended", "raised"] {
+    for name in ["brief", "extended", "raised", "untouched", "touched"] {
         assert!(released(&*node, name, 1).await);
     }
     assert_eq!(pass(&*node, "extended", LOW).await, 3 * STEP);
     assert_eq!(pass(&*node, "raised", LOW).await, 1_001 * STEP);
+    assert_eq!(pass(&*node, "touched", LOW).await, 6 * STEP);
     assert_eq!(pass(&*node, "brief", LOW).await, HIGH + STEP, "it is gone");
+    let untouched = pass(&*node, "untouched", LOW).await;
+    assert_eq!(untouched, HIGH + 2 * STEP, "it is gone, too");
 }
 
 pub(crate) async fn a_counter_may_be_kept_for_ever(bench: &impl Bench) {

@@ -4,7 +4,7 @@
 //! show it without the mutex, and the notifications of waiting tasks.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -72,6 +72,8 @@ pub(crate) struct HeldLease {
     // These two show the state without its mutex. They change under it only.
     deadline: Arc<Deadline>,
     tenant: AtomicU32,
+    // When its counters were last touched, in nanoseconds: see [`Moment`]. Only the watchdog reads it.
+    touched: AtomicU64,
     inner: Mutex<Inner>,
     /// Notified when the end is announced, when the lock has ended, and when it passes to a new tenant.
     pub(crate) ended: Arc<Notify>,
@@ -164,6 +166,7 @@ impl HeldLease {
             run: None,
             clock,
             tenant: AtomicU32::new(0),
+            touched: AtomicU64::new(0),
             ended: Arc::new(Notify::new()),
             settled: Notify::new(),
         }
@@ -278,6 +281,16 @@ impl HeldLease {
         let effects = self.apply(|state| state.tick(now));
         let never = Moment::from_nanos(u64::MAX);
         (effects.next.unwrap_or(never), effects.renew)
+    }
+
+    /// Whether a renewal that is sent `now` touches the counters, which it does once in `every` such time.
+    pub(crate) fn touches_counters(&self, now: Moment, every: Duration) -> bool {
+        let touched = Moment::from_nanos(self.touched.load(Ordering::Relaxed));
+        let touches = now >= touched + every;
+        if touches {
+            self.touched.store(now.as_nanos(), Ordering::Relaxed);
+        }
+        touches
     }
 
     /// Takes in the result of a command to `node` that may have set our token.

@@ -14,6 +14,10 @@ use crate::moment::Moment;
 use crate::node::ExtendRequest;
 use crate::token::{Owner, OwnerToken};
 
+/// How often the counters of a held lock are touched in the time that they are kept for. Each touch is a command on
+/// every node.
+const TOUCHES: u32 = 8;
+
 /// Looks after the locks of a manager until it is gone. Dropped before, which its runtime does when it ends, it ends
 /// the manager: callers on other runtimes would wait in vain to be told of a loss.
 pub(crate) fn watch(
@@ -62,6 +66,7 @@ fn renew_due(shared: &Arc<Shared>) {
     let blocked = set.voting.is_blocked();
     for lease in shared.registry.due(sent) {
         let (next, nodes) = lease.tick(sent);
+        let touch = lease.touches_counters(sent, set.counters_kept / TOUCHES);
         for node in nodes {
             if blocked {
                 lease.reply(node, NodeEffect::Unchanged);
@@ -69,7 +74,7 @@ fn renew_due(shared: &Arc<Shared>) {
             }
             match (lease.lease.owner, batches.get_mut(node)) {
                 (Owner::Us(token), Some(batch)) => batch.push(Due {
-                    request: renewal(set, &lease, token),
+                    request: renewal(set, &lease, token, touch),
                     lease: Arc::clone(&lease),
                 }),
                 (Owner::Lender(owner, claim), _) => {
@@ -90,11 +95,12 @@ fn renew_due(shared: &Arc<Shared>) {
     }
 }
 
-fn renewal(set: &NodeSet, held: &HeldLease, token: OwnerToken) -> ExtendRequest {
+fn renewal(set: &NodeSet, held: &HeldLease, token: OwnerToken, touch: bool) -> ExtendRequest {
     let lease = &held.lease;
     ExtendRequest::new(held.keys.clone(), token, lease.ttl, true)
         .under(Some(Arc::clone(&set.config)))
         .fenced(lease.fence.map(|token| set.fence(token, lease.ttl)))
+        .touching(touch)
 }
 
 /// One lock in a batch.
@@ -104,10 +110,14 @@ struct Due {
 }
 
 /// Extends a batch of locks on one node.
-async fn extend(set: Arc<NodeSet>, index: usize, batch: Vec<Due>, sent: Moment) {
+async fn extend(set: Arc<NodeSet>, index: usize, mut batch: Vec<Due>, sent: Moment) {
     let Some(node) = set.nodes.get(index) else {
         return;
     };
+    // A node extends locks in a row together that are to be extended alike.
+    batch.sort_by_key(|Due { request, .. }| {
+        (request.ttl, request.touch, request.keys.as_slice().len())
+    });
     let requests: Arc<[ExtendRequest]> = batch.iter().map(|due| due.request.clone()).collect();
     let replies = set.reply(node.extend(requests)).await;
     let mut replies = replies.unwrap_or_else(|error| vec![Err(error); batch.len()]);

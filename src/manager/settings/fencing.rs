@@ -10,7 +10,8 @@ use crate::mutant::{self, Mutant};
 /// holder from the present one. It costs no round trip where the nodes report the same token, which they do while
 /// they are healthy; else one.
 ///
-/// A counter lives on the nodes for as long as it is kept after its last use, and every renewal of a lock is a use.
+/// A counter lives on the nodes for as long as it is kept after its last use. A renewal of a lock is one, too, but the
+/// nodes are told of it only once in an eighth of that time.
 /// A key whose counter has gone goes on from the highest token that any key of the node had. So to keep counters for a
 /// short time is as safe as for a long one; it costs a second round trip where the nodes differ in that highest token
 /// and a clock is behind it. The guide has the figures (`docs::operations`, "Room on the nodes").

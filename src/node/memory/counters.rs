@@ -81,19 +81,24 @@ impl Counters {
         Ok(token)
     }
 
-    /// Raises lower counters to the token of `fence`, and sets the expiry of all of them.
+    /// Raises lower counters to the token of `fence`, and sets their expiry; that of the others only to `touch` them.
     pub(super) fn raise(
         &mut self,
         keys: &NodeKeys,
         fence: Fence,
+        touch: bool,
         now: Moment,
     ) -> Result<(), NodeError> {
         let highest = self.countable(keys.namespace())?.highest;
         for key in keys.as_slice() {
             // A late command must not lower what the mark stands for.
-            let count = self.count(key, now).unwrap_or(highest);
-            let value = count.max(fence.token.get());
-            self.set(&NodeKeys::from(key.clone()), value, fence.keep, now);
+            let count = self.count(key, now);
+            let value = count.unwrap_or(highest).max(fence.token.get());
+            let keep = match self.counts.get(key) {
+                Some(same) if count == Some(value) && !touch => same.expires.since(now),
+                _ => fence.keep,
+            };
+            self.set(&NodeKeys::from(key.clone()), value, keep, now);
         }
         Ok(())
     }

@@ -134,7 +134,7 @@ impl Store {
             return Ok(ExtendReply::Absent);
         }
         let counters = &mut self.data.counters;
-        let raise = |fence| counters.raise(keys, fence, now);
+        let raise = |fence| counters.raise(keys, fence, request.touch, now);
         let counted = request.fence.map(raise).transpose();
         // If the counters are unusable the lock is still extended; a key that is set again needs its counter.
         if !held {
@@ -164,7 +164,7 @@ impl Store {
             return Ok(RaiseReply::NotOwner);
         }
         let counters = &mut self.data.counters;
-        counters.raise(&request.keys, request.fence, now)?;
+        counters.raise(&request.keys, request.fence, true, now)?;
         Ok(RaiseReply::Raised)
     }
 

@@ -147,6 +147,10 @@ pub(super) fn read_extend(
         [Value::Int(0), replies @ ..] => (false, replies),
         other => return Err(refusal(Some(other), ours, "an extend")),
     };
+    if matches!(replies, [Value::BulkString(text)] if text == b"all") {
+        let extended = read_one_extend(&Value::Int(1), voting);
+        return Ok(vec![extended; expected]);
+    }
     if replies.len() != expected {
         return Err(garbled("an extend"));
     }

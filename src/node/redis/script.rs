@@ -197,7 +197,7 @@ mod tests {
     fn an_extend_ends_however_many_keys_a_lock_is_said_to_have() {
         let server = "redis = {call = function() return {} end, pcall = function() return {} end,
             sha1hex = function() return '' end, error_reply = function(text) return {err = text} end}
-            KEYS, ARGV = {'marker', 'tomb', 'key', 'counter'}, ";
+            KEYS, ARGV = {'marker', 'key', 'counter'}, ";
         for (count, right) in [
             ("1", true),
             ("-1", false),
@@ -211,7 +211,7 @@ mod tests {
             let steps = mlua::HookTriggers::new().every_nth_instruction(100_000);
             lua.set_hook(steps, |_, _| Err(mlua::Error::runtime("no end")))
                 .unwrap();
-            let args = format!("{{'', '', '{count}', 'token', '1000', '0', '', '1000'}}\n");
+            let args = format!("{{'', '', '{count}', '1000', '', '', '', 'token'}}\n");
             let reply = lua.load(server.to_owned() + &args + &EXTEND.text());
             let reply: mlua::Table = reply.eval().unwrap();
             let error: Option<String> = reply.get("err").unwrap();

@@ -22,8 +22,8 @@ use crate::node::{
 };
 use crate::token::{FencingToken, OwnerHash};
 
-/// How many locks one run of the extend script covers. A script holds up everybody else on the server, so a big
-/// batch goes out as several short runs (in one pipeline).
+/// How many keys of locks one run of the extend script covers, or else one lock. A script holds up everybody else on
+/// the server, so a big batch goes out as several short runs (in one pipeline).
 pub(super) const EXTEND_CHUNK: usize = 100;
 
 /// How long a tombstone lives: longer, as far as can be told, than a command can wait in the socket of a connection
@@ -247,45 +247,53 @@ fn give_back(
     cmd
 }
 
-/// The command for one chunk of an extend: locks of one namespace and one config.
+/// The command for one chunk of an extend: locks that are [alike].
 pub(super) fn extend(requests: &[ExtendRequest], identity: &str) -> Cmd {
-    let keys: usize = requests
-        .iter()
-        .map(|r| 1 + 2 * r.keys.as_slice().len())
-        .sum();
-    let mut cmd = EXTEND.run(1 + keys, 3 + keys + 6 * requests.len());
+    let keys: usize = requests.iter().map(|r| 2 * r.keys.as_slice().len()).sum();
+    let mut cmd = EXTEND.run(1 + keys, 8 + keys + 2 * requests.len());
     let Some(first) = requests.first() else {
         return cmd;
     };
     cmd.arg(Parts(&first.keys.namespace().marker_parts()));
     for request in requests {
-        cmd.arg(request.keys.namespace().tombstone(&request.token));
         for key in request.keys.as_slice() {
             cmd.arg(key.as_str()).arg(Parts(&key.counter_parts()));
         }
     }
     config(&mut cmd, first.config.as_deref(), identity);
+    cmd.arg(first.keys.as_slice().len())
+        .arg(millis(first.ttl))
+        .arg(flag(first.refill));
+    match first.fence {
+        Some(fence) => cmd.arg(life(fence.keep)),
+        None => cmd.arg(""),
+    };
+    cmd.arg(flag(first.touch));
     for request in requests {
-        cmd.arg(request.keys.as_slice().len())
-            .arg(request.token.expose())
-            .arg(millis(request.ttl))
-            .arg(u8::from(request.refill));
-        match request.fence {
-            Some(fence) => cmd.arg(fence.token.get()).arg(life(fence.keep)),
-            None => cmd.arg("").arg(""),
-        };
+        cmd.arg(request.token.expose());
+        if let Some(fence) = request.fence {
+            cmd.arg(fence.token.get());
+        }
     }
     cmd
 }
 
+/// Whether one run of the script extends both.
+fn alike(a: &ExtendRequest, b: &ExtendRequest) -> bool {
+    let shape = |request: &ExtendRequest| {
+        let keep = request.fence.map(|fence| fence.keep);
+        let keys = request.keys.as_slice().len();
+        (keys, request.ttl, request.refill, keep, request.touch)
+    };
+    shape(a) == shape(b) && a.keys.namespace() == b.keys.namespace() && a.config == b.config
+}
+
 /// The requests in chunks that fit one run of the script each.
 pub(super) fn chunks(requests: &[ExtendRequest]) -> impl Iterator<Item = &[ExtendRequest]> {
-    let alike = |a: &ExtendRequest, b: &ExtendRequest| {
-        a.keys.namespace() == b.keys.namespace() && a.config == b.config
-    };
-    requests
-        .chunk_by(alike)
-        .flat_map(|same| same.chunks(EXTEND_CHUNK))
+    requests.chunk_by(alike).flat_map(|same| {
+        let keys = same.first().map_or(1, |first| first.keys.as_slice().len());
+        same.chunks((EXTEND_CHUNK / keys.max(1)).max(1))
+    })
 }
 
 /// The command for a verify.

@@ -271,20 +271,28 @@ fn extend(words: &mut Words) -> Call {
         keys: vec![MARKER.into()],
         args: standing(words).into(),
     };
+    let per = 1 + words.dice.below(2);
+    let (span, refill) = (words.span(), words.flag());
+    let keep = match words.chance(70) {
+        true => words.span(),
+        false => Vec::new(),
+    };
+    let fenced = !keep.is_empty();
+    let per_lock = per.to_string().into_bytes();
+    call.args
+        .extend([per_lock, span, refill, keep, words.flag()]);
     for _ in 0..words.dice.below(4) {
-        let locks = locks(words);
-        call.keys.push(tombstone(words));
+        let mut locks = vec![0, 1, 2];
+        while locks.len() > per {
+            locks.remove(words.dice.below(locks.len()));
+        }
         for &lock in &locks {
             call.keys
                 .extend([LOCKS[lock].into(), COUNTERS[lock].into()]);
         }
-        let (token, span, refill) = (words.token(), words.span(), words.flag());
-        call.args
-            .extend([locks.len().to_string().into_bytes(), token, span, refill]);
-        if words.chance(70) {
-            call.args.extend([words.number(), words.span()]);
-        } else {
-            call.args.extend([Vec::new(), Vec::new()]);
+        call.args.push(words.token());
+        if fenced {
+            call.args.push(words.number());
         }
     }
     call

@@ -1,28 +1,34 @@
 -- Sets the ttl of many locks again, each only if its owner still holds it.
--- KEYS: the marker, then for each lock its owner's tombstone and, for each of its keys, the key and its counter.
--- ARGV: 1 the server's identity ('any' or '' if it does not matter), 2 the digest of the config, then for each lock:
--- how many keys it has, its owner token, its ttl in milliseconds, '1' to set it where it is absent, its fencing token
--- ('' for none), how long counters live.
--- Replies {1 if the node may vote or else 0, then one item per lock: 1 extended, 2 set again, 3 either of them for
--- longer than the node knows of, 0 absent, {remaining milliseconds, tag of the holder} held by another owner, or a
--- text: the error}; or {-2, config, its digest} under another config. The calls on locks are protected, so that one
--- failure does not hide the replies of the other locks.
+-- KEYS: the marker, then for each lock its keys: each with its counter.
+-- ARGV: 1 the server's identity ('any' or '' if it does not matter), 2 the digest of the config; of each of the locks: 3
+-- how many keys it has, 4 its ttl in milliseconds, 5 '1' to set it where it is absent, 6 how long its counters live (''
+-- if it has no fencing token), 7 '1' if they live that long from now on even where they need not be raised; then for each
+-- lock its owner token and, if it has one, its fencing token.
+-- Replies {1 if the node may vote or else 0, then 'all' if all are extended, else one item per lock: 1 extended, 2 set
+-- again, 3 either of them for longer than the node knows of, 0 absent, {remaining milliseconds, tag of the holder} held
+-- by another owner, or a text: the error}; or {-2, config, its digest} under another config. The calls on locks are
+-- protected, so that one failure does not hide the replies of the other locks.
 if refusal and refusal[1] == -2 then
   return refusal
 end
+local per, ttl, keep, anew = tonumber(ARGV[3]), ARGV[4], ARGV[6], ARGV[7] == '1'
+if not (per and per >= 1 and #KEYS > 1) then
+  -- With less it would not come to an end, and nothing else would run on the server.
+  return redis.error_reply('ERR a lock has one key at least')
+end
+local extended = tonumber(ttl) > longest and 3 or 1
 
 local function failed(answer)
   return type(answer) == 'table' and answer.err
 end
 
--- Raises the counters of `count` keys from index `first` on and sets their ttl. Returns an error if one was not
--- written.
-local function count_up(first, count, number, keep)
+-- Raises the counters of a lock and sets their ttl. Returns an error if one was not written.
+local function count_up(first, last, number)
   if unmarked then
     return unmarked
   end
   local trouble = false
-  for i = first, first + 2 * (count - 1), 2 do
+  for i = first, last, 2 do
     -- MGET reports a key of another type as absent.
     local seen = redis.pcall('MGET', KEYS[i + 1])[1]
     -- A late command must not lower what the mark stands for.
@@ -31,18 +37,18 @@ local function count_up(first, count, number, keep)
       value = number
     end
     local done
-    if seen == value then
-      done = redis.pcall('PEXPIRE', KEYS[i + 1], keep)
-    else
+    if seen ~= value then
       done = redis.pcall('SET', KEYS[i + 1], value, 'PX', keep)
+    elseif anew then
+      done = redis.pcall('PEXPIRE', KEYS[i + 1], keep)
     end
     trouble = trouble or failed(done)
   end
   return trouble
 end
 
-local function extend(tomb, first, count, token, ttl, refill, number, keep)
-  local last = first + 2 * (count - 1)
+-- The general case.
+local function extend(first, last, token, number)
   local absent = false
   for i = first, last, 2 do
     local holder = redis.pcall('GET', KEYS[i])
@@ -56,11 +62,14 @@ local function extend(tomb, first, count, token, ttl, refill, number, keep)
       return failed(left) or {left, redis.sha1hex(holder)}
     end
   end
-  if absent and (refill ~= '1' or redis.call('GET', tomb)) then
+  if absent and ARGV[5] ~= '1' then
     return 0
   end
-  if number ~= '' then
-    local trouble = count_up(first, count, number, keep)
+  if absent and redis.call('GET', string.match(KEYS[first + 1], '^(.-)!fence:') .. '!dead:' .. token) then
+    return 0
+  end
+  if number then
+    local trouble = count_up(first, last, number)
     -- If the server is out of memory for a counter, the lock is still extended; a key that is set again needs its
     -- counter.
     if trouble and absent then
@@ -82,24 +91,37 @@ local function extend(tomb, first, count, token, ttl, refill, number, keep)
       return done.err
     end
   end
-  if tonumber(ttl) > longest then
-    return 3
-  end
-  return absent and 2 or 1
+  return absent and extended == 1 and 2 or extended
 end
 
-local answers = {refusal and 0 or 1}
-local key, arg = 2, 3
-while key <= #KEYS do
-  local count = tonumber(ARGV[arg])
-  if not (count and count >= 1) then
-    -- With less it would not come to an end, and nothing else would run on the server.
-    return redis.error_reply('ERR a lock has one key at least')
+-- The usual case needs one call for each key: the lock is its owner's, and its counters and the mark have its fencing
+-- token. A key of another type is absent here.
+local found = redis.call('MGET', unpack(KEYS, 2))
+local answers, usual = {}, true
+local arg, width = 8, keep == '' and 1 or 2
+for first = 2, #KEYS, 2 * per do
+  local last = first + 2 * per - 2
+  local token, number = ARGV[arg], width == 2 and ARGV[arg + 1]
+  local same = not number or not unmarked and #mark == #number and mark >= number
+  for i = first, last, 2 do
+    same = same and found[i - 1] == token and (not number or found[i] == number)
   end
-  answers[#answers + 1] = extend(
-    KEYS[key], key + 1, count, ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4], ARGV[arg + 5]
-  )
-  key = key + 1 + 2 * count
-  arg = arg + 6
+  local answer = extended
+  if same then
+    for i = first, last, 2 do
+      if number and anew then
+        redis.pcall('PEXPIRE', KEYS[i + 1], keep)
+      end
+      answer = failed(redis.pcall('PEXPIRE', KEYS[i], ttl)) or answer
+    end
+  else
+    answer = extend(first, last, token, number)
+  end
+  answers[#answers + 1] = answer
+  usual = usual and answer == 1
+  arg = arg + width
 end
-return answers
+if usual then
+  return {refusal and 0 or 1, 'all'}
+end
+return {refusal and 0 or 1, unpack(answers)}
