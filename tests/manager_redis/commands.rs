@@ -1,6 +1,7 @@
 //! What a lock costs the servers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tower_redlock::config::{Fencing, RestartGuard};
 use tower_redlock::{LockManager, LockManagerBuilder};
@@ -110,6 +111,25 @@ async fn without_fencing_token_and_guard_a_lock_is_a_plain_set() {
         ("pubsub|numsub", 1),
     ];
     assert_second_cycle(&cluster, &locks, expected).await;
+}
+
+/// The counter is kept for far longer than the lock, so not every renewal prolongs it.
+#[tokio::test]
+async fn a_renewal_costs_one_write_and_the_counter_one_now_and_then() {
+    let cluster = Cluster::start();
+    let fencing = Fencing::keep(Duration::from_millis(2_400));
+    let builder = cluster.short(Duration::from_millis(300)).fencing(fencing);
+    let locks = connected(builder.restart_guard(RestartGuard::OFF)).await;
+    let _guard = locks.acquire("held").await.unwrap();
+    eventually("everywhere", || cluster.holding("held") == 5).await;
+    let server = &cluster.servers[0];
+    server.run("CONFIG RESETSTAT");
+    let run = |name: &str| calls(server).get(name).copied().unwrap_or(0);
+    eventually("some renewals", || run("mget") >= 12).await;
+    let (renewals, writes) = (run("mget"), run("pexpire"));
+    let times = renewals + 2..renewals * 3 / 2;
+    assert!(times.contains(&writes), "{writes} in {renewals} renewals");
+    assert_eq!(run("set"), 0);
 }
 
 #[tokio::test]
