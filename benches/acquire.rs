@@ -8,13 +8,14 @@ use tokio::task::JoinSet;
 use tower_redlock::LockManager;
 use tower_redlock::config::{Fencing, RestartGuard};
 
+use crate::cost::{cpu, servers_cpu};
 use crate::fanout::Fanout;
 use crate::floors::Sockets;
 use crate::measure::{Candidate, Watch, in_turns, print};
 use crate::support::server::{Kind, Server};
 
 const TTL: Duration = Duration::from_secs(10);
-const CROWD: usize = 16;
+const CROWD: u32 = 16;
 pub(crate) const OURS: &str = "tower-redlock";
 const BARE: &str = "  no fencing, no guard";
 
@@ -153,38 +154,53 @@ pub(crate) fn rslock(locks: rslock::LockManager) -> Candidate {
 
 /// Cycles a second when sixteen tasks run them at once, each on a key of its own.
 async fn crowd(servers: &[Server]) {
-    const CYCLES: usize = 150;
-    const TURNS: usize = 8;
+    const CYCLES: u32 = 150;
+    const TURNS: u32 = 8;
     let fanout = Fanout::connect(servers.iter().map(Server::url), "").await;
     let (ours, bare) = (ours(servers).await, bare(servers).await);
     let theirs = theirs(servers);
-    let mut took = [Duration::ZERO; 4];
+    let mut took = [Took::default(); 4];
     // The first turn warms up.
     for turn in 0..=TURNS {
         let turns = [
-            at_once(|n| fanout_cycles(fanout.clone(), n, CYCLES)).await,
-            at_once(|n| manager_cycles(ours.clone(), n, CYCLES)).await,
-            at_once(|n| manager_cycles(bare.clone(), n, CYCLES)).await,
-            at_once(|n| rslock_cycles(theirs.clone(), n, CYCLES)).await,
+            at_once(servers, |n| fanout_cycles(fanout.clone(), n, CYCLES)).await,
+            at_once(servers, |n| manager_cycles(ours.clone(), n, CYCLES)).await,
+            at_once(servers, |n| manager_cycles(bare.clone(), n, CYCLES)).await,
+            at_once(servers, |n| rslock_cycles(theirs.clone(), n, CYCLES)).await,
         ];
         if turn > 0 {
-            for (sum, time) in took.iter_mut().zip(turns) {
-                *sum += time;
+            for (sum, turn) in took.iter_mut().zip(turns) {
+                sum.time += turn.time;
+                sum.client += turn.client;
+                sum.servers += turn.servers;
             }
         }
     }
-    println!("\n5 nodes, {CROWD} tasks, each on a key of its own");
-    #[allow(clippy::cast_precision_loss, reason = "some ten thousand")]
-    let cycles = (CROWD * CYCLES * TURNS) as f64;
+    println!(
+        "\n5 nodes, {CROWD} tasks, each on a key of its own; processor time of a cycle in µs: client, all servers"
+    );
+    let cycles = CROWD * CYCLES * TURNS;
     let names = ["redis-rs (floor 2)", OURS, BARE, "rslock 0.10"];
-    for (name, time) in names.iter().zip(took) {
-        let rate = cycles / time.as_secs_f64();
-        let ratio = took[0].as_secs_f64() / time.as_secs_f64();
-        println!("{name:30} {rate:>10.0} cycles/s {ratio:>6.2} x redis-rs");
+    let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(cycles);
+    for (name, sum) in names.iter().zip(took) {
+        let rate = f64::from(cycles) / sum.time.as_secs_f64();
+        let ratio = took[0].time.as_secs_f64() / sum.time.as_secs_f64();
+        let (client, servers) = (each(sum.client), each(sum.servers));
+        println!(
+            "{name:30} {rate:>10.0} cycles/s {ratio:>6.2} x redis-rs {client:>8.1} {servers:>8.1}"
+        );
     }
 }
 
-async fn fanout_cycles(mut fanout: Fanout, n: usize, cycles: usize) {
+/// How long some cycles took, and how long processors were at it.
+#[derive(Clone, Copy, Default)]
+struct Took {
+    time: Duration,
+    client: Duration,
+    servers: Duration,
+}
+
+async fn fanout_cycles(mut fanout: Fanout, n: u32, cycles: u32) {
     fanout.key(&format!("bench:fanout:{n}"));
     for _ in 0..cycles {
         fanout.acquire().await;
@@ -192,27 +208,35 @@ async fn fanout_cycles(mut fanout: Fanout, n: usize, cycles: usize) {
     }
 }
 
-async fn manager_cycles(locks: LockManager, n: usize, cycles: usize) {
+async fn manager_cycles(locks: LockManager, n: u32, cycles: u32) {
     for _ in 0..cycles {
         let guard = locks.try_acquire(format!("bench:ours:{n}")).await.unwrap();
         guard.release().await.unwrap();
     }
 }
 
-async fn rslock_cycles(locks: rslock::LockManager, n: usize, cycles: usize) {
+async fn rslock_cycles(locks: rslock::LockManager, n: u32, cycles: u32) {
     for _ in 0..cycles {
         let lock = locks.lock(format!("bench:rslock:{n}").as_str(), TTL).await;
         locks.unlock(&lock.unwrap()).await;
     }
 }
 
-/// How long sixteen of them take.
-async fn at_once<F: Future<Output = ()> + Send + 'static>(task: impl Fn(usize) -> F) -> Duration {
+/// What sixteen of them take.
+async fn at_once<F: Future<Output = ()> + Send + 'static>(
+    servers: &[Server],
+    task: impl Fn(u32) -> F,
+) -> Took {
+    let before = (cpu(), servers_cpu(servers));
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for n in 0..CROWD {
         tasks.spawn(task(n));
     }
     tasks.join_all().await;
-    began.elapsed()
+    Took {
+        time: began.elapsed(),
+        client: cpu() - before.0,
+        servers: servers_cpu(servers) - before.1,
+    }
 }

@@ -1,6 +1,9 @@
-//! What the servers had to do, by their own account.
+//! What the servers had to do, by their own account, and what processors did.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::support::server::Server;
 
@@ -68,4 +71,28 @@ impl Calls {
         let names = SENT.iter().chain(direct);
         names.map(|name| self.named(name)).sum()
     }
+}
+
+/// The time that processors have spent on this process.
+pub(crate) fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(
+        time.tv_sec.try_into().unwrap(),
+        time.tv_nsec.try_into().unwrap(),
+    )
+}
+
+/// The same on these servers.
+pub(crate) fn servers_cpu(servers: &[Server]) -> Duration {
+    let of = |server: &Server| {
+        let info = server.run("INFO cpu");
+        let names = ["used_cpu_sys:", "used_cpu_user:"];
+        let lines = info
+            .lines()
+            .filter_map(|line| names.iter().find_map(|name| line.strip_prefix(name)));
+        lines
+            .map(|time| Duration::from_secs_f64(time.trim().parse().unwrap()))
+            .sum::<Duration>()
+    };
+    servers.iter().map(of).sum()
 }

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
 use tower_redlock::config::{Fencing, RestartGuard};
 use tower_redlock::{LockGuard, LockManager, LockManagerBuilder};
 
-use crate::cost::Calls;
+use crate::cost::{Calls, cpu, servers_cpu};
 use crate::fleet::{bytes, field};
 use crate::measure::{ratio, seconds};
 use crate::support::server::{Kind, Server};
@@ -91,29 +90,6 @@ pub(crate) async fn held() -> Held {
         held.ours, held.servers, held.commands, held.bytes
     );
     held
-}
-
-/// The time that processors have spent on this process.
-fn cpu() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(
-        time.tv_sec.try_into().unwrap(),
-        time.tv_nsec.try_into().unwrap(),
-    )
-}
-
-fn servers_cpu(servers: &[Server]) -> Duration {
-    let of = |server: &Server| {
-        let info = server.run("INFO cpu");
-        let names = ["used_cpu_sys:", "used_cpu_user:"];
-        let lines = info
-            .lines()
-            .filter_map(|line| names.iter().find_map(|name| line.strip_prefix(name)));
-        lines
-            .map(|time| Duration::from_secs_f64(time.trim().parse().unwrap()))
-            .sum::<Duration>()
-    };
-    servers.iter().map(of).sum()
 }
 
 pub(crate) async fn keys() -> Vec<Keys> {
