@@ -13,6 +13,7 @@ use tower_redlock::config::{Fencing, RestartGuard};
 use tower_redlock::{LockManager, RedlockLayer, key};
 
 use crate::fanout::Fanout;
+use crate::relay;
 
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -60,22 +61,20 @@ const WARM_UP: usize = 60;
 const TTL: Duration = Duration::from_secs(30);
 /// Under valgrind all is slow.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// In which servers reply, even on a busy machine.
-const REPLIES: Duration = Duration::from_millis(2);
 
 type Work = Pin<Box<dyn Future<Output = ()>>>;
 /// So many cycles, one after the other.
 type Batch = Box<dyn FnMut(usize) -> Work>;
 
 /// Runs a case, in the process that callgrind counts in.
-pub(crate) fn counted(name: &str, urls: &[String]) {
+pub(crate) fn counted(name: &str, gate: &str, urls: &[String]) {
     let case = CASES.iter().find(|case| case.name == name).unwrap();
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all();
     if case.servers > 0 {
-        // All replies are there when the runtime looks for them, and it looks only when it has nothing else to do. So
-        // how often it wakes up, of which each costs some instructions, does not depend on how fast servers are.
-        builder.on_thread_park(|| std::thread::sleep(REPLIES));
+        // The runtime looks for replies only when it has nothing else to do, and then all of them are there.
+        let gate = relay::reach(gate);
+        builder.on_thread_park(move || relay::call(&gate));
         builder.event_interval(u32::MAX);
     }
     let runtime = builder.build().unwrap();

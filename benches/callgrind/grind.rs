@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::cases::Case;
+use crate::relay::Relay;
 
 /// The first argument of a process that is counted.
 pub(crate) const MARK: &str = "counted";
@@ -16,7 +17,7 @@ pub(crate) struct Counts {
 }
 
 /// The least that a batch took: what happens beside the cycles, such as a look at the servers each second, only adds.
-pub(crate) fn count(case: &Case, urls: &[String]) -> Counts {
+pub(crate) fn count(case: &Case, relay: &Relay) -> Counts {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/callgrind");
     std::fs::create_dir_all(&dir).unwrap();
     let file = dir.join(case.name);
@@ -28,8 +29,8 @@ pub(crate) fn count(case: &Case, urls: &[String]) -> Counts {
         .args(["--compress-strings=no", "--compress-pos=no"])
         .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(std::env::current_exe().unwrap())
-        .args([MARK, case.name])
-        .args(urls)
+        .args([MARK, case.name, &relay.gate])
+        .args(&relay.urls)
         .stdin(Stdio::null())
         .status();
     let status = status.expect("valgrind does not start: install it");

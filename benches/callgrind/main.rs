@@ -15,6 +15,7 @@ mod expected;
 #[path = "../fanout.rs"]
 mod fanout;
 mod grind;
+mod relay;
 mod rows;
 mod support;
 
@@ -26,8 +27,10 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.split_first() {
         Some((mark, rest)) if mark == grind::MARK => {
-            let (case, urls) = rest.split_first().unwrap();
-            cases::counted(case, urls);
+            let [case, gate, urls @ ..] = rest else {
+                panic!("a case, the gate of a relay and its urls, not {rest:?}");
+            };
+            cases::counted(case, gate, urls);
         }
         Some((word, [])) if word == "--update" => expected::write(&measure()),
         None => {
@@ -47,7 +50,8 @@ fn measure() -> Vec<rows::Row> {
     for case in cases::CASES {
         let servers = Server::start_many(Kind::Redis, case.servers);
         let urls: Vec<String> = servers.iter().map(Server::url).collect();
-        counts.insert(case.name, grind::count(case, &urls));
+        let relay = relay::Relay::start(&urls);
+        counts.insert(case.name, grind::count(case, &relay));
     }
     let rows = rows::of(&counts);
     rows::print(&counts, &rows);
