@@ -38,8 +38,8 @@ pub(super) struct Exchange<S, C> {
     pub(super) service: S,
     pub(super) options: Arc<Options>,
     pub(super) callers: Arc<C>,
-    /// Whether the type of the inner service is a lock layer's.
-    pub(super) lock_inside: bool,
+    /// How long requests wait at most in the lock layer that the inner service is, if its type is that.
+    pub(super) lock_inside: Option<Duration>,
 }
 
 impl<S, C> Exchange<S, C> {
@@ -97,9 +97,10 @@ impl<S, C> Exchange<S, C> {
             return Ok(response.map(ResponseBody::untouched));
         }
         let max_wait = max_wait(&options, &parts);
+        let idle = lock_inside.unwrap_or_default();
         let begun = options
             .locks
-            .begin_idempotent_within(name, options.retention, max_wait);
+            .begin_idempotent_within(name, options.retention, max_wait, idle);
         let guard = match begun.await {
             Ok(IdempotentRun::Execute(guard)) => {
                 instruments::idempotency("run");
@@ -110,7 +111,7 @@ impl<S, C> Exchange<S, C> {
         };
         let id = RunId::new();
         let state = RequestState::of(&mut parts.extensions);
-        state.called_by = lock_inside.then(|| id.clone());
+        state.called_by = lock_inside.map(|_| id.clone());
         state.run = Some(Run {
             key: key.0,
             fence: guard.fence(),

@@ -5,6 +5,7 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
@@ -27,8 +28,8 @@ pub struct IdempotencyService<S, C> {
     inner: S,
     options: Arc<Options>,
     callers: Arc<C>,
-    // Whether the type of the inner service is a lock layer's.
-    lock_inside: bool,
+    // How long requests wait at most in the lock layer that the inner service is, if its type is that.
+    lock_inside: Option<Duration>,
 }
 
 impl<S, C> IdempotencyService<S, C> {
@@ -37,7 +38,7 @@ impl<S, C> IdempotencyService<S, C> {
             inner,
             options,
             callers,
-            lock_inside: false,
+            lock_inside: None,
         }
     }
 
@@ -63,7 +64,7 @@ impl<S, K, C> IdempotencyService<RedlockService<S, K>, C> {
     /// Trusts the inner service's mark on the responses to requests that it refused.
     pub(super) fn with_lock_inside(self) -> Self {
         Self {
-            lock_inside: true,
+            lock_inside: Some(self.inner.longest_wait()),
             ..self
         }
     }

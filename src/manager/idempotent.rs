@@ -190,17 +190,21 @@ impl LockManager {
     {
         let key: LockKey = key.try_into().map_err(Into::into)?;
         let limit = max_wait.min(self.times.max_wait);
-        self.begin_idempotent_within(key, keep, limit).await
+        self.begin_idempotent_within(key, keep, limit, Duration::ZERO)
+            .await
     }
 
-    /// The same, waiting up to `limit`, whatever the manager's `max_wait` is.
+    /// The same, waiting up to `limit`, whatever the manager's `max_wait` is. The run may last a `max_hold` beside the
+    /// time, `idle` at most, in which it only waits.
     pub(crate) async fn begin_idempotent_within(
         &self,
         key: LockKey,
         keep: Duration,
         limit: Duration,
+        idle: Duration,
     ) -> Result<IdempotentRun, AcquireError> {
-        let (shared, terms) = (&self.shared, self.times.terms);
+        let (shared, mut terms) = (&self.shared, self.times.terms);
+        terms.max_hold = terms.max_hold.saturating_add(idle);
         let keep = keep.max(Duration::from_secs(1));
         let target = LockTarget::new(&shared.idempotency, LockKeys::from(key))?;
         let purpose = Purpose::Idempotent { adopt: false, keep };

@@ -1,7 +1,6 @@
 //! [`LockManager`]: acquires locks over a set of nodes.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -304,14 +303,9 @@ where
     Fut: Future,
 {
     let outcome = {
-        // Declared after the guard, so dropped before it: the work ends before the lock does.
-        let mut work = pin!(work(guard.handle()));
-        let mut lost = pin!(guard.lost());
-        tokio::select! {
-            biased;
-            output = &mut work => Ok(output),
-            reason = &mut lost => Err(RunError::Lost(reason)),
-        }
+        // Dropped before the guard: the work ends before the lock does.
+        let work = work(guard.handle());
+        guard.lost().or_done(work).await.map_err(RunError::Lost)
     };
     // A release that is not confirmed goes on in the background; the result of the work stands.
     let _ = guard.release().await;

@@ -23,10 +23,14 @@ pub struct ShutdownReport {
     /// Locks, or grants of lost rounds, whose release some node had not confirmed at the very end. It is tried again in
     /// the background, as long as the runtime lives and until the ttl is over.
     pub unconfirmed: usize,
-    /// Locks, or grants of lost rounds, that are not released any more, and whose ttl was not over at the very end: a
-    /// node refused the release or did not answer for a whole ttl, there was no room for it in the background, the
-    /// manager's runtime had ended, or a [`Loan`](crate::lock::Loan) was dropped without being returned. Some node may
-    /// have them until their ttl ends. Those that were left before the shutdown began count, too.
+    /// Locks, or grants of lost rounds, that are not released any more, and that some node may have until their ttl
+    /// ends: a node refused the release or did not answer for a whole ttl, there was no room for it in the background,
+    /// the manager's runtime had ended, or a [`Loan`](crate::lock::Loan) was dropped without being returned. Those that
+    /// were left before the shutdown began count, too.
+    ///
+    /// The ttl counts from when the release was given up, for the node may run a late command until then. So a lock
+    /// counts for up to two ttls after its release, or a minute and a ttl where its node also lacked a record, even if
+    /// that node was down all the time and has nothing.
     pub expiring: usize,
 }
 

@@ -10,7 +10,7 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::manager::{LockGuard, Lost};
+use crate::manager::{LockGuard, LossReason, Lost};
 use crate::policy::OnLost;
 use crate::unprocessed::RunId;
 
@@ -27,7 +27,9 @@ pin_project! {
     /// before the lock is released: when it is done, when it panics, when the lock is lost, and when this future
     /// is dropped.
     ///
-    /// If the inner future is ready and the lock is lost at the same time, the response wins.
+    /// If the inner future is ready and the lock is lost at the same time, the response wins. But once the time of the
+    /// lock is over the inner future is polled no more, also where nobody could be told of that because the whole
+    /// process stood still.
     ///
     /// # Panics
     ///
@@ -163,32 +165,31 @@ where
                     }
                 }
                 StateProj::Running { inner, lost, hold } => {
-                    if let Poll::Ready(mut result) = inner.poll(cx) {
-                        if let Ok(response) = &mut result {
-                            loan::strip(response);
+                    match run(inner, lost, cx) {
+                        Ran::Waits => return Poll::Pending,
+                        Ran::Done(mut result) => {
+                            if let Ok(response) = &mut result {
+                                loan::strip(response);
+                            }
+                            let hold = hold.take();
+                            // The inner future goes first, then the lock.
+                            state.set(State::Done);
+                            let Some(hold) = hold else {
+                                return Poll::Ready(plain(result));
+                            };
+                            match release(hold, result) {
+                                Next::Respond(result) => return Poll::Ready(result),
+                                Next::Release(releasing) => state.set(releasing),
+                            }
                         }
-                        let hold = hold.take();
-                        // The inner future goes first, then the lock.
-                        state.set(State::Done);
-                        let Some(hold) = hold else {
-                            return Poll::Ready(plain(result));
-                        };
-                        match release(hold, result) {
-                            Next::Respond(result) => return Poll::Ready(result),
-                            Next::Release(releasing) => state.set(releasing),
-                        }
-                    } else {
-                        // After the inner future: a result that exists wins.
-                        let Some(lost) = lost.as_pin_mut() else {
-                            return Poll::Pending;
-                        };
-                        let reason = ready!(lost.poll(cx));
-                        let hold = hold.take();
-                        state.set(State::Done);
-                        // Whoever is told that a lock was lost has it.
-                        if let Some(Hold { guard, options }) = hold {
-                            drop(guard);
-                            return Poll::Ready(Ok(options.refuse(Cause::Lost(reason))));
+                        Ran::Lost(reason) => {
+                            let hold = hold.take();
+                            state.set(State::Done);
+                            // Whoever is told that a lock was lost has it.
+                            if let Some(Hold { guard, options }) = hold {
+                                drop(guard);
+                                return Poll::Ready(Ok(options.refuse(Cause::Lost(reason))));
+                            }
                         }
                     }
                 }
@@ -220,6 +221,35 @@ where
         f.debug_struct("ResponseFuture")
             .field("state", &format_args!("{state}"))
             .finish_non_exhaustive()
+    }
+}
+
+/// What a poll of the inner future has come to.
+enum Ran<T> {
+    Done(T),
+    Lost(LossReason),
+    Waits,
+}
+
+/// Polls the inner future, unless the time of its lock is over: it would go on until it next waits. Before, a result that
+/// exists wins.
+fn run<F: Future>(
+    inner: Pin<&mut F>,
+    mut lost: Pin<&mut Option<Lost>>,
+    cx: &mut Context<'_>,
+) -> Ran<F::Output> {
+    if let Some(lost) = lost.as_mut().as_pin_mut()
+        && lost.is_overdue()
+        && let Poll::Ready(reason) = lost.poll(cx)
+    {
+        return Ran::Lost(reason);
+    }
+    if let Poll::Ready(result) = inner.poll(cx) {
+        return Ran::Done(result);
+    }
+    match lost.as_pin_mut().map(|lost| lost.poll(cx)) {
+        Some(Poll::Ready(reason)) => Ran::Lost(reason),
+        Some(Poll::Pending) | None => Ran::Waits,
     }
 }
 

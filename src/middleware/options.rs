@@ -99,10 +99,17 @@ impl Options {
 
     /// How long this request waits. What is said of one request, perhaps by its client, is bounded.
     pub(super) fn max_wait_of(&self, request: &Parts) -> Duration {
-        let bound = self.max_wait.max(self.locks.max_wait());
         let own = self.max_wait_with.as_ref();
         let own = own.and_then(|own| own(request));
-        own.map_or(self.max_wait, |own| own.min(bound))
+        own.map_or(self.max_wait, |own| own.min(self.longest_wait()))
+    }
+
+    /// How long any request may wait.
+    pub(super) fn longest_wait(&self) -> Duration {
+        match self.max_wait_with {
+            Some(_) => self.max_wait.max(self.locks.max_wait()),
+            None => self.max_wait,
+        }
     }
 
     /// The response to a request that is refused or ended because of `cause`.

@@ -1,7 +1,7 @@
 //! [`RunToEndService`]: requests that continue after their clients have disconnected.
 
 use std::fmt;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use http::Request;
@@ -75,19 +75,9 @@ pub(crate) async fn unless_lost<T>(
     on_lost: OnLost,
     lock: &LockHandle,
 ) -> Result<T, LossReason> {
-    // Dropped before the lock is released, whatever happens.
-    let mut work = pin!(work);
     match on_lost {
         OnLost::Continue => Ok(work.await),
-        OnLost::Abort => {
-            let mut lost = pin!(lock.lost());
-            // A result that exists wins.
-            tokio::select! {
-                biased;
-                done = &mut work => Ok(done),
-                reason = &mut lost => Err(reason),
-            }
-        }
+        OnLost::Abort => lock.lost().or_done(work).await,
     }
 }
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+#[cfg(feature = "idempotency")]
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
@@ -50,6 +52,14 @@ impl<S, K> RedlockService<S, K> {
     #[must_use]
     pub fn into_inner(self) -> S {
         self.inner
+    }
+}
+
+#[cfg(feature = "idempotency")]
+impl<S, K> RedlockService<S, K> {
+    /// How long a request may wait at most for its lock.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        self.options.longest_wait()
     }
 }
 

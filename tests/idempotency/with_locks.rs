@@ -12,10 +12,11 @@ use http::{Request, StatusCode};
 use tokio::time::Instant;
 use tower_redlock::error::LendError;
 use tower_redlock::idempotency::Idempotent;
+use tower_redlock::idempotency::caller;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{RedlockLayer, key};
+use tower_redlock::{IdempotencyLayer, RedlockLayer, key};
 
-use super::{Reply, layer, manager, nodes, send};
+use super::{Reply, TTL, layer, manager, nodes, send};
 
 /// What an account sees of those who work on it.
 #[derive(Clone, Default)]
@@ -233,4 +234,33 @@ async fn a_request_under_an_outer_lock_does_not_wait_though_an_inner_layer_finds
     assert_eq!(refused.problem(), (409, "request-in-progress".into()));
     assert!(began.elapsed() < Duration::from_millis(500), "it waited");
     assert_eq!(unlocked.await.unwrap().status, StatusCode::OK);
+}
+
+/// A request that waits for the lock does not yet hold it, so its `max_hold` has not begun.
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_the_lock_inside_is_no_part_of_the_time_that_a_run_may_take() {
+    let (account, nodes) = (Account::default(), nodes());
+    let locks = manager(&nodes).with_max_hold(TTL).unwrap();
+    let keys = IdempotencyLayer::new(locks.clone(), caller::nobody());
+    let account_of = key::path("account").prefix("account");
+    let inside = RedlockLayer::new(locks.clone(), account_of);
+    let app = |max_wait| {
+        let lock = inside.clone().max_wait(max_wait);
+        account.route().route_layer(keys.clone().with_lock(lock))
+    };
+    let (patient, hasty) = (app(5 * TTL), app(3 * TTL));
+    let other = manager(&nodes);
+    let held = other.try_acquire("account:7").await.unwrap();
+    let release = async {
+        tokio::time::sleep(4 * TTL).await;
+        held.release().await.unwrap();
+    };
+    let (waited, refused, ()) = tokio::join!(
+        send(&patient, pay("patient")),
+        send(&hasty, pay("hasty")),
+        release
+    );
+    assert_eq!(waited.status, StatusCode::OK, "{waited:?}");
+    assert_eq!(refused.problem(), (409, "wait-timeout".into()));
+    assert_eq!(account.runs(), 1);
 }

@@ -273,6 +273,28 @@ async fn run_drops_the_work_when_the_lock_is_lost() {
     assert!(before.elapsed() < TTL + 200 * MS);
 }
 
+/// The process stood still, and the work is woken before any timer.
+#[tokio::test(start_paused = true)]
+async fn run_does_not_go_on_with_work_whose_lock_has_ended_unseen() {
+    let clock = HandClock(Arc::new(AtomicU64::new(1_000_000_000)));
+    let builder = LockManager::builder().memory(5).clock(clock.clone());
+    let locks = builder.lazy().unwrap();
+    let (wake, woken) = tokio::sync::oneshot::channel::<()>();
+    let (began, has_begun) = tokio::sync::oneshot::channel::<()>();
+    let stand_still = async {
+        has_begun.await.unwrap();
+        clock.0.fetch_add(60_000_000_000, Ordering::SeqCst);
+        wake.send(()).unwrap();
+    };
+    let work = locks.run("order:1", |_lock| async {
+        began.send(()).unwrap();
+        woken.await.unwrap();
+        "went on"
+    });
+    let (outcome, ()) = tokio::join!(work, stand_still);
+    assert_eq!(outcome, Err(RunError::Lost(LossReason::Expired)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_extension_counts_from_its_send() {
     let nodes = Nodes::five();

@@ -1,15 +1,19 @@
 //! Locks that are lost while the handler runs: all nodes stop to answer.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Empty;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::Held;
+use tower_redlock::LockManager;
+use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::middleware::OnLost;
 
 use super::{KEY, MS, Nodes, Seen, TTL, drive, layer, ok, post};
@@ -85,6 +89,41 @@ async fn an_answer_that_exists_wins_over_the_loss() {
     drive(&mut future, || nodes.holding(KEY) == 5).await;
     nodes.each(|n| n.freeze());
     assert_eq!(super::text(future.await.unwrap()).await, "just in time");
+}
+
+#[derive(Clone, Debug, Default)]
+struct HandClock(Arc<AtomicU64>);
+
+impl Clock for HandClock {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(1_000_000_000 + self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// The process stood still, and the handler is woken before any timer.
+#[tokio::test(start_paused = true)]
+async fn the_handler_does_not_go_on_once_its_lock_has_ended_unseen() {
+    let clock = HandClock::default();
+    let builder = LockManager::builder().memory(5).clock(clock.clone());
+    let (begun, woken) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (began, waken) = (Arc::clone(&begun), Arc::clone(&woken));
+    let inner = service_fn(move |_: Request<Empty<Bytes>>| {
+        let (began, waken) = (Arc::clone(&began), Arc::clone(&waken));
+        async move {
+            began.notify_one();
+            waken.notified().await;
+            Ok::<_, Infallible>(ok("went on"))
+        }
+    });
+    let layer = layer(&builder.lazy().unwrap());
+    let service = ServiceBuilder::new().layer(layer).service(inner);
+    let stand_still = async {
+        begun.notified().await;
+        clock.0.fetch_add(60_000_000_000, Ordering::SeqCst);
+        woken.notify_one();
+    };
+    let (response, ()) = tokio::join!(service.oneshot(post()), stand_still);
+    assert_eq!(response.unwrap().status(), 503);
 }
 
 /// A handler that goes on without its lock does not keep those who wait from having it.

@@ -275,6 +275,11 @@ impl HeldLease {
         self.change(event).0
     }
 
+    /// Whether the time is over for which the lock may be relied on. The state may not show that yet.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.clock.now() >= self.deadline.get()
+    }
+
     /// Does what is due at `now`; returns when to look again and the nodes that are to be sent an extension,
     /// sent at `now`.
     pub(crate) fn tick(&self, now: Moment) -> (Moment, Vec<usize>) {

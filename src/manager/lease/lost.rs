@@ -1,7 +1,8 @@
 //! [`Lost`]: waiting for the end of a lock.
 
 use std::fmt;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -28,6 +29,33 @@ impl Lost {
             ended: Arc::clone(&tenancy.lease.ended).notified_owned(),
             tenancy,
         }
+    }
+}
+
+impl Lost {
+    /// Whether the time is over for which the lock may be relied on. Nobody may have been told of that yet, as when
+    /// this process has just gone on after it stood still.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.tenancy.lease.is_overdue()
+    }
+
+    /// The result of `work`; or why the lock was lost before. A result that exists wins, but work is not polled that
+    /// goes on after the time of the lock is over: it would go on until it next waits.
+    pub(crate) async fn or_done<T>(self, work: impl Future<Output = T>) -> Result<T, LossReason> {
+        let mut lost = pin!(self);
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            if lost.is_overdue()
+                && let Poll::Ready(reason) = lost.as_mut().poll(cx)
+            {
+                return Poll::Ready(Err(reason));
+            }
+            match work.as_mut().poll(cx) {
+                Poll::Ready(done) => Poll::Ready(Ok(done)),
+                Poll::Pending => lost.as_mut().poll(cx).map(Err),
+            }
+        })
+        .await
     }
 }
 
