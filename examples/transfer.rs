@@ -7,7 +7,8 @@
 //! Clients move money in a circle between three accounts, in both directions at once. A handler reads two balances,
 //! goes away for a moment as if to a database, and writes two balances: without the lock money would be made and lost.
 //! The layer takes both keys in one step on each node, so that transfers in opposite directions never wait for each
-//! other.
+//! other. The lock has one fencing token, which both accounts register before anything is read: a holder that comes too
+//! late for one of them changes neither.
 
 #![allow(
     clippy::print_stdout,
@@ -30,7 +31,8 @@ use axum::routing::post;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
-use tower_redlock::{Held, LockManager, RedlockLayer, key};
+use tower_redlock::lock::OwnerHash;
+use tower_redlock::{FencingToken, Held, LockManager, RedlockLayer, key};
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
@@ -90,7 +92,7 @@ async fn run() -> Result<Outcome, AnyError> {
     }
     server.abort();
     locks.shutdown(Duration::from_secs(1)).await;
-    let sum = bank.balances().values().sum();
+    let sum = bank.accounts().values().map(|it| it.balance).sum();
     Ok(Outcome { made, sum })
 }
 
@@ -115,6 +117,12 @@ async fn transfer(
 ) -> StatusCode {
     // A transfer to oneself has one key.
     debug_assert_eq!(lock.keys().len(), if from == to { 1 } else { 2 });
+    let Some(fence) = lock.fence() else {
+        return StatusCode::INTERNAL_SERVER_ERROR;
+    };
+    if !bank.enter([from, to], (fence, lock.owner_hash())) {
+        return StatusCode::CONFLICT;
+    }
     let (mine, yours) = (bank.balance(from), bank.balance(to));
     tokio::time::sleep(Duration::from_millis(1)).await;
     if from != to {
@@ -124,26 +132,59 @@ async fn transfer(
     StatusCode::NO_CONTENT
 }
 
+/// The token of a lock, and its owner.
+type Holder = (FencingToken, OwnerHash);
+
+#[derive(Default)]
+struct Account {
+    balance: i64,
+    /// The last holder that has registered.
+    holder: Option<Holder>,
+}
+
 /// All accounts. Each single read and write is sound; a transfer is several.
 #[derive(Clone)]
-struct Bank(Arc<Mutex<BTreeMap<u64, i64>>>);
+struct Bank(Arc<Mutex<BTreeMap<u64, Account>>>);
 
 impl Bank {
     fn new() -> Self {
-        let accounts = ACCOUNTS.map(|account| (account, BEGINNING));
-        Self(Arc::new(Mutex::new(accounts.into())))
+        let account = |number| {
+            let holder = None;
+            let balance = BEGINNING;
+            (number, Account { balance, holder })
+        };
+        Self(Arc::new(Mutex::new(ACCOUNTS.map(account).into())))
     }
 
-    fn balances(&self) -> MutexGuard<'_, BTreeMap<u64, i64>> {
+    fn accounts(&self) -> MutexGuard<'_, BTreeMap<u64, Account>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn balance(&self, account: u64) -> i64 {
-        self.balances().get(&account).copied().unwrap_or(0)
+    /// Registers the token of a lock with all accounts that it covers, or with none: in a database one
+    /// `UPDATE .. WHERE id IN (..) AND (fence < $token OR (fence = $token AND owner = $owner))`, which must change all
+    /// of these rows.
+    fn enter(&self, numbers: [u64; 2], holder: Holder) -> bool {
+        let mut accounts = self.accounts();
+        let may_enter = |number: &u64| {
+            let last = accounts.get(number).and_then(|account| account.holder);
+            last.is_none_or(|last| last.0 < holder.0 || last == holder)
+        };
+        if !numbers.iter().all(may_enter) {
+            return false;
+        }
+        for number in numbers {
+            accounts.entry(number).or_default().holder = Some(holder);
+        }
+        true
     }
 
-    fn set(&self, account: u64, balance: i64) {
-        self.balances().insert(account, balance);
+    fn balance(&self, number: u64) -> i64 {
+        let accounts = self.accounts();
+        accounts.get(&number).map_or(0, |account| account.balance)
+    }
+
+    fn set(&self, number: u64, balance: i64) {
+        self.accounts().entry(number).or_default().balance = balance;
     }
 }
 
@@ -162,6 +203,24 @@ mod tests {
     async fn no_money_is_made_or_lost() {
         let outcome = run().await.unwrap();
         assert!(outcome.is_sound(), "{outcome:?}");
+    }
+
+    #[tokio::test]
+    async fn who_comes_too_late_for_one_account_enters_neither() {
+        let locks = LockManager::builder().memory(5).connect().await.unwrap();
+        let holder = async |keys: &[&str]| {
+            let lock = locks.acquire_all(keys.iter().copied()).await.unwrap();
+            (lock.fence().unwrap(), lock.owner_hash())
+        };
+        let late = holder(&["account:1", "account:2"]).await;
+        let next = holder(&["account:2"]).await;
+        let bank = Bank::new();
+        assert!(bank.enter([2, 2], next));
+        assert!(!bank.enter([1, 2], late));
+        assert!(bank.accounts()[&1].holder.is_none());
+        let last = holder(&["account:1", "account:2"]).await;
+        assert!(bank.enter([1, 2], last));
+        assert!(bank.enter([1, 2], last), "the next transaction of the same");
     }
 
     #[tokio::test]

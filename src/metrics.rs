@@ -19,7 +19,7 @@
 //! | `redlock_without_quorum` | gauge | | managers that can grant no lock now: too few nodes vote; looked at every second |
 //! | `redlock_node_clock_skew_seconds` | gauge | `node` | by how much a Redis node's clock is ahead of this process's (behind it: less than 0); looked at every second while the node is up |
 //! | `redlock_node_credentials_stale` | gauge | `node` | 1 while the [credentials](crate::LockManagerBuilder::credentials) of a Redis node cannot be renewed, so that its connections go on with those before; else 0, also without a callback |
-//! | `redlock_rejected_total` | counter | `kind`: as in [`RejectionKind`](crate::middleware::RejectionKind) | requests that a layer or an extractor refused or ended |
+//! | `redlock_rejected_total` | counter | `kind`: as in [`RejectionKind`](crate::middleware::RejectionKind) | requests that a layer or an extractor refused or ended, and each [`Rejection`](crate::middleware::Rejection) that a handler makes of an error, as of that of [`run`](crate::LockManager::run) |
 //! | `redlock_idempotency_total` | counter | `outcome`: `run`, `replayed`, `unrecorded`, and the kinds of `IdempotencyRejection` | requests with an idempotency key; one that `run` may end otherwise, and counts for that too |
 //!
 //! The first manager sets every counter to zero, under each of its words: `increase()` of a counter that appears as 1

@@ -234,7 +234,7 @@ fn print_help(address: SocketAddr, locks: &LockManager) {
     println!("  curl -i -X POST -H 'Prefer: wait=2' http://{address}/orders/44/pay");
     println!("  curl -i http://{address}/orders/42                 # reading needs no lock");
     println!(
-        "  curl -N http://{address}/orders/42/watch           # a stream, which ends with the service; once per order"
+        "  curl -N http://{address}/orders/42/watch           # a stream of 50 s, which ends with the service; once per order"
     );
     println!("end it with ctrl-c");
 }
@@ -315,6 +315,20 @@ mod tests {
         assert_eq!(health, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(ask("POST", "/orders/1/pay").await, StatusCode::OK);
         serving.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_of_events_ends_by_itself_before_its_lock_would() {
+        let locks = locks().await;
+        let request = Request::get("/orders/1/watch").body(Body::empty());
+        let app = app(Shop::default(), &locks);
+        let began = Instant::now();
+        let stream = app.oneshot(request.unwrap()).await.unwrap().into_body();
+        let events = stream.collect().await.unwrap().to_bytes();
+        assert!(events.ends_with(b"event: moved\ndata: connect again\n\n"));
+        assert!(began.elapsed() >= watch::LONGEST);
+        assert!(watch::LONGEST + locks.ttl() <= Duration::from_secs(60));
+        assert_eq!(locks.snapshot().held, 0);
     }
 
     /// On the real clock, for the stream is a real connection.

@@ -32,6 +32,10 @@ pub struct IdempotencyLayer<C> {
 impl<C> IdempotencyLayer<C> {
     /// A layer that stores responses on the nodes of `locks`, separately for each caller.
     ///
+    /// A request may run for the [`max_hold`](crate::LockManagerBuilder::max_hold) of this handle, from when it got the
+    /// lock of its key: then that is lost. The wait for the lock of [`with_lock`](Self::with_lock) does not count; a
+    /// wait for a lock inside the handler does.
+    ///
     /// `callers` is a [source](super::caller) such as [`caller::extension`](super::caller::extension); where there is
     /// only one client, or clients may see each other's responses, [`caller::nobody`](super::caller::nobody).
     pub fn new(locks: LockManager, callers: C) -> Self

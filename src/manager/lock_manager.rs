@@ -137,6 +137,8 @@ impl LockManager {
     /// They are sorted, each is taken once, and there may be 1 to [`LockKeys::MAX`] of them. On each node they are
     /// taken in one step, so that two callers whose keys overlap never wait for each other, in whatever order they
     /// name them. The lock has one ttl, one fencing token and one guard; it is never handed off inside the process.
+    /// The token is greater than that of every earlier holder of each of the keys, and less than that of every later
+    /// one: register it with the row of each, as the page `fencing` of the guide has it.
     ///
     /// # Fairness
     ///

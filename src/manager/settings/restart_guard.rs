@@ -22,15 +22,16 @@ use std::time::Duration;
 /// | the other nodes | the wait |
 /// |---|---|
 /// | a quorum of them votes | the longest ttl that any process that they know of uses |
-/// | some vote, fewer than a quorum | [`max_ttl`](crate::LockManagerBuilder::max_ttl), the longest that is agreed on: the one node that knows of a longer lease may be the one that is away |
+/// | some vote, fewer than a quorum | [`max_ttl`](crate::LockManagerBuilder::max_ttl), the longest that is agreed on: the one node that knows of a longer lease may be the one that is away; or as in the next row, if that is longer |
 /// | none votes, and all reply, as at the very first start | the longest ttl that any of them knows of, and two times the `max_clock_skew` |
-/// | none votes, and more reply than can be spared | `max_ttl` |
+/// | none votes, and more reply than can be spared | as in the second row |
 /// | fewer | until more of them reply |
 ///
 /// Never less than a tenth of `max_ttl`, or a second (or all of it if it is shorter): for so long the vote of a node
 /// counts after an attempt began. If fewer than a quorum of nodes remember anything, it is unknown how high the tokens
 /// have come, and the clock must do. That is logged as an error, for tokens may repeat if the clock of a process is
-/// wrong by more than `max_clock_skew`.
+/// wrong by more than `max_clock_skew`. It is logged also where servers restarted with all of their data, for that
+/// cannot be told of a file; then counters that are higher than the clock go on.
 ///
 /// **The bound:** two holders are kept apart while no more nodes than can be spared (all but a quorum) have forgotten
 /// something and do not vote yet.
