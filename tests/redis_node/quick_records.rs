@@ -357,7 +357,7 @@ async fn a_first_request_a_completion_and_a_repeat_take_few_calls() {
         ("del", 1),
         ("pubsub", 1),
     ];
-    let repeat = [("hmget", 1), ("mget", 1), ("time", 1)];
+    let repeat = [("hmget", 1), ("mget", 1)];
     let expected = [named(&first), named(&completion), named(&repeat)];
     assert_eq!(counted, expected);
 }

@@ -60,7 +60,7 @@ local function store()
   end
   -- Written also if it is the same, for the replicas.
   local head = (last or '') .. ' ' .. (promised or '') .. ' ' .. (stays or '0') .. ' '
-  till = tonumber(stays or 0) > tonumber(ARGV[7]) and stays or ARGV[7]
+  till = string.format('%.0f', math.max(stays or 0, ARGV[7] - 1))
   redis.call('SET', record, head .. ballot .. ' ' .. ARGV[7] .. ' ' .. ARGV[6], 'PXAT', till)
   return true
 end

@@ -13,7 +13,7 @@ if known[1] and known[1] == standing then
     if last == ARGV[1] and #promised == #ballot and promised <= ballot
       and (not floor or #floor == #ballot and floor < ballot) then
       -- If the server refuses it, the rest tells why.
-      local till = stays - ends > 0 and stays or ARGV[7]
+      local till = string.format('%.0f', math.max(stays, ends - 1))
       done = redis.pcall('SET', record, text .. ballot .. ' ' .. ARGV[7] .. ' ' .. ARGV[6], 'PXAT', till).ok
       kept = done
     end

@@ -14,5 +14,6 @@ elseif text then
 end
 -- The key may live longer than its record, because of `last`. A record that has ended counts as absent.
 local alive = ends and ends ~= '' and ends - now > 0
--- Until when the key lives with what is there.
-local till = math.max(stays or 0, alive and ends or 0)
+-- Until when the key lives with what is there: servers keep a key for all of the millisecond in which it expires, and a
+-- record has ended in that of its end.
+local till = math.max(stays or 0, alive and ends - 1 or 0)
