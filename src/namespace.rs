@@ -206,7 +206,7 @@ impl NodeKey {
     /// The Redis key of the record of this idempotency key.
     #[must_use]
     pub fn record(&self) -> String {
-        self.beside("!record:").concat()
+        self.record_parts().concat()
     }
 
     /// The parts of [`channel`](Self::channel), for those who need no text of it.
@@ -217,6 +217,11 @@ impl NodeKey {
     /// The parts of [`counter`](Self::counter).
     pub(crate) fn counter_parts(&self) -> [&str; 3] {
         self.beside("!fence:")
+    }
+
+    /// The parts of [`record`](Self::record).
+    pub(crate) fn record_parts(&self) -> [&str; 3] {
+        self.beside("!record:")
     }
 
     /// The lock key as shown to people: as it is, or redacted.

@@ -1,6 +1,6 @@
-//! A relay between a process that is counted and its servers. It works when that process has nothing else to do, and then
-//! brings it all replies at once: so how often the process wakes up, of which each costs some instructions, does not
-//! depend on how fast servers are.
+//! A relay between a process that is counted and its servers. It works when that process has nothing else to do, and
+//! then brings it all replies at once: so how often the process wakes up, of which each costs some instructions, does
+//! not depend on how fast servers are.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};

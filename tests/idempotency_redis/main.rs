@@ -76,7 +76,7 @@ fn records(server: &Server) -> Vec<String> {
     let script = "
         local found = {}
         for _, key in ipairs(redis.call('KEYS', 'lk!idem!record:*')) do
-          local ballot = redis.call('HGET', key, 'ballot')
+          local ballot = string.match(redis.call('GET', key), '^%S* %d* %d+ (%d+) ')
           if ballot then
             table.insert(found, key .. ' ' .. ballot)
           end

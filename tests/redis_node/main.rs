@@ -17,6 +17,7 @@ mod looks;
 mod nonsense;
 mod notices;
 mod quick;
+mod quick_records;
 mod refused;
 mod replicas;
 mod rights;

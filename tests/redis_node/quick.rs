@@ -16,10 +16,10 @@ const STEPS: u32 = 1_500;
 const HOUR: u64 = 3_600_000_000;
 
 /// Numbers that follow from a seed.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -58,7 +58,7 @@ impl Step {
 }
 
 /// What may stand in a counter that others can write to.
-fn odd(dice: &mut Dice, number: u64) -> String {
+pub(crate) fn odd(dice: &mut Dice, number: u64) -> String {
     match dice.below(8) {
         0 => "abc".to_owned(),
         1 => "9223372036854773760".to_owned(),
@@ -69,15 +69,15 @@ fn odd(dice: &mut Dice, number: u64) -> String {
 }
 
 /// A namespace of the server, in which the node votes.
-struct Side<'a> {
-    server: &'a Server,
-    node: &'a RedisNode,
-    namespace: Namespace,
-    config: Arc<ClusterConfig>,
+pub(crate) struct Side<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) node: &'a RedisNode,
+    pub(crate) namespace: Namespace,
+    pub(crate) config: Arc<ClusterConfig>,
 }
 
 impl<'a> Side<'a> {
-    async fn new(server: &'a Server, node: &'a RedisNode, name: &str) -> Self {
+    pub(crate) async fn new(server: &'a Server, node: &'a RedisNode, name: &str) -> Self {
         let namespace = Namespace::new(name).unwrap();
         let config = Arc::new(ClusterConfig::new("nodes a", LONG));
         let fresh = "first".to_owned();

@@ -148,8 +148,10 @@ async fn a_lock_that_may_not_be_looked_at_is_not_said_to_be_released() {
         assert_eq!(node.acquire(acquire("k", 1)).await, granted);
         let error = node.release(release("k", 1)).await.unwrap_err();
         assert_eq!(error.kind(), NodeErrorKind::Rejected, "{error}");
+        // What may be looked at by another.
+        let other = ready(&server.url()).await;
         let recall = RecallRequest::new(acquire("work", 1), false, LONG);
-        let promised = node.recall(recall).await;
+        let promised = other.recall(recall).await;
         assert!(
             matches!(promised, Ok(AcquireReply::Promised { .. })),
             "{promised:?}"

@@ -18,7 +18,7 @@
 //! | `lk!loan:..`, `lk!borrower:..` | the loans of the lock and their active borrowers |
 //! | `lk!free:order:42` | the channel on which releases are announced |
 //! | `lk!idem:..`, with `lk!idem!..` | the locks of idempotency keys, with counters, tombstones and channels like those of other locks |
-//! | `lk!idem!record:..` | the stored response of an idempotency key, a hash of about its size |
+//! | `lk!idem!record:..` | the last owner of an idempotency key's lock and, once there is one, the stored response, in one text of about its size |
 //!
 //! # Connections
 //!

@@ -82,7 +82,7 @@ pub(super) const PATCHES: &[(Mutant, &str, &str)] = &[
     ),
     (
         Mutant::BallotNotCompared,
-        "if before[2] and less(ballot, before[2]) then",
+        "if before and less(ballot, before) then",
         "if false then",
     ),
     (
@@ -97,7 +97,7 @@ pub(super) const PATCHES: &[(Mutant, &str, &str)] = &[
     ),
     (
         Mutant::PromiseNotCompared,
-        "granted = granted and not (before[4] and less(ballot, before[4]))",
+        "granted = granted and not (promised and promised ~= '' and less(ballot, promised))",
         "",
     ),
 ];

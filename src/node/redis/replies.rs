@@ -22,6 +22,7 @@ pub(super) fn read_acquire(
 ) -> Result<AcquireReply, NodeError> {
     let mut items = match reply {
         Value::Int(1) => return Ok(AcquireReply::Granted { fence: proposed }),
+        Value::BulkString(kept) => return record(kept).map(AcquireReply::Recorded),
         Value::Array(items) => items,
         _ => return Err(garbled("an acquire")),
     };
@@ -34,12 +35,9 @@ pub(super) fn read_acquire(
             .zip(usize::try_from(*key).ok())
             .map(|(holder, key)| AcquireReply::Held(holder.of_key(key)))
             .ok_or_else(|| garbled("an acquire")),
-        [Value::Int(2), ballot, body, until] => {
-            record(ballot, body, until).map(AcquireReply::Recorded)
-        }
         [Value::Int(3), token, now] => promised(token, None, now),
-        [Value::Int(3), token, now, ballot, body, until] => {
-            let record = record(ballot, body, until)?;
+        [Value::Int(3), token, now, Value::BulkString(kept)] => {
+            let record = record(std::mem::take(kept))?;
             promised(token, Some(record), now)
         }
         [Value::Int(-3)] => Err(lease_too_long()),
@@ -73,19 +71,18 @@ fn promised(token: &Value, record: Option<Record>, now: &Value) -> Result<Acquir
     }
 }
 
-/// The record in the reply to a recall.
-fn record(ballot: &Value, body: &mut Value, until: &Value) -> Result<Record, NodeError> {
-    match (token_of(ballot, "a recall")?, body, until) {
-        (Some(ballot), Value::BulkString(body), Value::BulkString(until)) => {
-            let until = whole(until).ok_or_else(|| garbled("a recall"))?;
-            Ok(Record::new(
-                ballot,
-                Bytes::from(std::mem::take(body)),
-                until,
-            ))
-        }
-        _ => Err(garbled("a recall")),
-    }
+/// The record in the reply to a recall: its ballot, its end and its body, with a blank between them.
+fn record(kept: Vec<u8>) -> Result<Record, NodeError> {
+    let head = || {
+        let mut parts = kept.splitn(3, |byte| *byte == b' ');
+        let (ballot, until, body) = (parts.next()?, parts.next()?, parts.next()?);
+        let ballot = std::str::from_utf8(ballot).ok()?.parse().ok()?;
+        Some((ballot, whole(until)?, kept.len() - body.len()))
+    };
+    let (ballot, until, start) = head().ok_or_else(|| garbled("a recall"))?;
+    // The body is not copied.
+    let body = Bytes::from(kept).slice(start..);
+    Ok(Record::new(ballot, body, until))
 }
 
 /// Reads the reply to a completion.
@@ -379,6 +376,10 @@ mod tests {
                 Value::BulkString(vec![0xFF; 40]),
             ]),
             Value::Array(vec![Value::Int(1), Value::Int(1), Value::Int(1)]),
+            Value::BulkString(b"7".to_vec()),
+            Value::BulkString(b"7 8".to_vec()),
+            Value::BulkString(b"07 8 body".to_vec()),
+            Value::BulkString(b"7  body".to_vec()),
         ];
         for value in &nonsense {
             let acquire = read_acquire(value.clone(), None, None);

@@ -31,12 +31,20 @@ const BORROWED: &str = "local borrowers, loans = table.remove(KEYS), table.remov
 const NOW: &str = include_str!("lua/now.lua");
 const TOLD: &str = "local digest, told = string.sub(standing, 1, 40), string.sub(standing, 42)\n";
 const QUICK: &str = include_str!("lua/quick.lua");
+const RECKON: &str = include_str!("lua/reckon.lua");
+const QUICK_GRANT: &str = include_str!("lua/quick_grant.lua");
+const VOTE: &str = include_str!("lua/vote.lua");
+const RECORD: &str = include_str!("lua/record.lua");
 const TAKE: &str = include_str!("lua/acquire.lua");
 const GIVE_BACK: &str = include_str!("lua/release.lua");
 
 pub(super) static ACQUIRE: Script = Script::of(&[
     "local marker, standing = KEYS[1], ARGV[3]\n",
     QUICK,
+    include_str!("lua/quick_count.lua"),
+    RECKON,
+    QUICK_GRANT,
+    include_str!("lua/quick_granted.lua"),
     TOLD,
     IDENTITY,
     STANDING,
@@ -45,7 +53,7 @@ pub(super) static ACQUIRE: Script = Script::of(&[
     COUNTED,
     MARKED,
     TAKE,
-    include_str!("lua/vote.lua"),
+    VOTE,
     include_str!("lua/granted.lua"),
 ]);
 pub(super) static EXTEND: Script = Script::of(&[
@@ -101,27 +109,39 @@ pub(super) static PROMOTE: Script = Script::of(&[
 
 pub(super) static RECALL: Script = Script::of(&[
     "local marker, standing, record = KEYS[1], ARGV[3], table.remove(KEYS)\n",
+    QUICK,
+    include_str!("lua/quick_recall.lua"),
+    RECKON,
+    include_str!("lua/quick_note.lua"),
+    QUICK_GRANT,
+    include_str!("lua/quick_promise.lua"),
     TOLD,
     IDENTITY,
     STANDING,
     REFUSE,
     LESS,
     NOW,
+    RECORD,
     include_str!("lua/recall.lua"),
     COUNTED,
     MARKED,
     TAKE,
+    VOTE,
     include_str!("lua/promise.lua"),
 ]);
 pub(super) static COMPLETE: Script = Script::of(&[
-    "local told, digest, record = ARGV[4], ARGV[5], table.remove(KEYS)\n",
-    "local counter, marker = table.remove(KEYS), KEYS[1]\n",
+    "local marker, standing, record, counter = KEYS[1], ARGV[4], table.remove(KEYS), table.remove(KEYS)\n",
+    include_str!("lua/quick_complete.lua"),
+    // Not as a function, and what it defines is not defined in the usual case.
+    "if not done then\n",
+    TOLD,
     IDENTITY,
     STANDING,
     LESS,
     COUNTED,
-    NOW,
+    RECORD,
     include_str!("lua/complete.lua"),
+    "end\n",
     GIVE_BACK,
     include_str!("lua/completed.lua"),
 ]);
@@ -171,7 +191,12 @@ impl Script {
 
     /// The start of a run over `keys` keys; keys and arguments are to be added.
     pub(super) fn run(&self, keys: usize, capacity: usize) -> Cmd {
-        let mut cmd = Cmd::with_capacity(3 + capacity, 64 + 40 * capacity);
+        self.run_with(keys, capacity, 0)
+    }
+
+    /// The same, with room for so many bytes more than keys and arguments usually have.
+    pub(super) fn run_with(&self, keys: usize, capacity: usize, room: usize) -> Cmd {
+        let mut cmd = Cmd::with_capacity(3 + capacity, 64 + 40 * capacity + room);
         cmd.arg("EVALSHA").arg(self.hash()).arg(keys);
         cmd
     }

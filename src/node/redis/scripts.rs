@@ -86,8 +86,8 @@ pub(super) fn set(request: &AcquireRequest) -> Cmd {
 /// The command for a recall on the server known as `identity`. If it is `replicated`, a record that is returned must be
 /// written again, so that its replicas can be waited for.
 pub(super) fn recall(request: &RecallRequest, identity: &str, replicated: bool) -> Cmd {
-    let record = request.lock.keys.first().record();
-    let mut cmd = take(&RECALL, &request.lock, Some(&record), identity);
+    let record = request.lock.keys.first().record_parts();
+    let mut cmd = take(&RECALL, &request.lock, Some(Parts(&record)), identity);
     if request.lock.fence.is_none() {
         // In place of the other arguments of a fencing token.
         cmd.arg("").arg("");
@@ -107,9 +107,14 @@ pub(super) fn complete(
     replicated: bool,
 ) -> Cmd {
     let key = request.release.keys.first();
-    let beside = [key.counter(), key.record()];
-    let mut cmd = give_back(&COMPLETE, &request.release, &beside, connected);
-    config(&mut cmd, request.config.as_deref(), identity);
+    let beside = [key.counter_parts(), key.record_parts()];
+    let body = request
+        .record
+        .as_ref()
+        .map_or(0, |record| record.body.len());
+    let beside = [Parts(&beside[0]), Parts(&beside[1])];
+    let mut cmd = give_back(&COMPLETE, &request.release, &beside, connected, body);
+    standing(&mut cmd, request.config.as_deref(), identity);
     match &request.record {
         Some(record) => cmd
             .arg(record.ballot.get())
@@ -127,7 +132,12 @@ const fn flag(yes: bool) -> &'static str {
 }
 
 /// A run of `script`, which acquires a lock, with the extra key `beside` after the lock's keys.
-fn take(script: &Script, request: &AcquireRequest, beside: Option<&str>, identity: &str) -> Cmd {
+fn take(
+    script: &Script,
+    request: &AcquireRequest,
+    beside: Option<Parts<'_>>,
+    identity: &str,
+) -> Cmd {
     let keys = request.keys.as_slice();
     let namespace = request.keys.namespace();
     let count = 1 + 2 * keys.len() + usize::from(beside.is_some());
@@ -140,14 +150,7 @@ fn take(script: &Script, request: &AcquireRequest, beside: Option<&str>, identit
         cmd.arg(key);
     }
     cmd.arg(request.token.expose()).arg(millis(request.ttl));
-    match &request.config {
-        Some(config) => cmd.arg(Parts(&[
-            &config.digest,
-            " ",
-            identity_for(config, identity),
-        ])),
-        None => cmd.arg(""),
-    };
+    standing(&mut cmd, request.config.as_deref(), identity);
     match request.fence {
         Some(fence) => {
             let proposal = fence.token.get();
@@ -190,8 +193,9 @@ pub(super) fn raise(request: &RaiseRequest, identity: &str) -> Cmd {
 pub(super) fn release(request: &ReleaseRequest, connected: Moment) -> (&'static Script, Cmd) {
     if request.lent {
         let (namespace, owner) = (request.keys.namespace(), OwnerHash::of(&request.token));
-        let beside = [namespace.loans(&owner), namespace.borrowers(&owner)];
-        let cmd = give_back(&RELEASE_LENT, request, &beside, connected);
+        let [loans, borrowers] = [namespace.loans(&owner), namespace.borrowers(&owner)];
+        let beside = [Parts(&[&loans]), Parts(&[&borrowers])];
+        let cmd = give_back(&RELEASE_LENT, request, &beside, connected, 0);
         return (&RELEASE_LENT, cmd);
     }
     match request.keys.as_slice() {
@@ -204,7 +208,7 @@ pub(super) fn release(request: &ReleaseRequest, connected: Moment) -> (&'static 
             };
             (&RELEASE_ONE, cmd)
         }
-        _ => (&RELEASE, give_back(&RELEASE, request, &[], connected)),
+        _ => (&RELEASE, give_back(&RELEASE, request, &[], connected, 0)),
     }
 }
 
@@ -214,23 +218,27 @@ fn needs_tombstone(request: &ReleaseRequest, connected: Moment) -> bool {
     is_new && !mutant::is(Mutant::NoTombstone)
 }
 
-/// A run of `script`, which releases a lock, with the extra keys `beside` after the lock's keys.
+/// A run of `script`, which releases a lock, with the extra keys `beside` after the lock's keys, and with room for so
+/// many bytes more.
 fn give_back(
     script: &Script,
     request: &ReleaseRequest,
-    beside: &[String],
+    beside: &[Parts<'_>],
     connected: Moment,
+    room: usize,
 ) -> Cmd {
     let keys = request.keys.as_slice();
     let count = 2 + keys.len() + beside.len();
-    let mut cmd = script.run(count, count + 2 + keys.len());
+    let mut cmd = script.run_with(count, count + 2 + keys.len() + 6, room);
     let namespace = request.keys.namespace();
     cmd.arg(Parts(&namespace.marker_parts()))
         .arg(namespace.tombstone(&request.token));
     for key in keys {
         cmd.arg(key.as_str());
     }
-    cmd.arg(beside);
+    for key in beside {
+        cmd.arg(key);
+    }
     cmd.arg(request.token.expose());
     if needs_tombstone(request, connected) {
         cmd.arg(millis(TOMBSTONE));
@@ -373,6 +381,19 @@ pub(super) fn evictions(namespace: &Namespace) -> Cmd {
 /// The server's identity, as far as it matters under `config`.
 const fn identity_for<'a>(config: &ClusterConfig, identity: &'a str) -> &'a str {
     if config.guarded { identity } else { ANY }
+}
+
+/// Adds what a node's vote must be for: the digest of the config and the server's identity; an empty argument without a
+/// config.
+fn standing(cmd: &mut Cmd, config: Option<&ClusterConfig>, identity: &str) {
+    match config {
+        Some(config) => cmd.arg(Parts(&[
+            &config.digest,
+            " ",
+            identity_for(config, identity),
+        ])),
+        None => cmd.arg(""),
+    };
 }
 
 /// Adds the server's identity and the digest of the config; two empty arguments without a config.

@@ -223,6 +223,12 @@ fn standing(words: &mut Words) -> [Vec<u8>; 2] {
     [words.identity(), words.digest()]
 }
 
+/// The same as a vote is for them.
+fn vote(words: &mut Words) -> Vec<u8> {
+    let [identity, digest] = standing(words);
+    [&digest[..], b" ", &identity].concat()
+}
+
 /// One to three locks, each with its counter.
 fn locks(words: &mut Words) -> Vec<usize> {
     let mut locks = vec![0, 1, 2];
@@ -241,8 +247,7 @@ fn take(words: &mut Words, locks: &[usize]) -> Call {
         keys: vec![MARKER.into()],
         args: vec![words.token(), words.span()],
     };
-    let [identity, digest] = standing(words);
-    call.args.push([&digest[..], b" ", &identity].concat());
+    call.args.push(vote(words));
     for &lock in locks {
         call.keys
             .extend([LOCKS[lock].into(), COUNTERS[lock].into()]);
@@ -440,7 +445,7 @@ fn complete(words: &mut Words) -> Call {
     let lock = words.dice.below(LOCKS.len());
     let mut call = give_back(words, &[lock]);
     call.keys.extend([COUNTERS[lock].into(), RECORD.into()]);
-    call.args.extend(standing(words));
+    call.args.push(vote(words));
     if words.chance(80) {
         call.args
             .extend([words.number(), b"a body".to_vec(), words.moment()]);

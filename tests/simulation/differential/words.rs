@@ -75,16 +75,13 @@ const NUMBERS: [&str; 13] = [
     "1806151184000000000",
     "1806151999999999999",
 ];
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 11] = [
     "identity",
     "digest",
     "max_lease",
     "hwm",
     "floor",
     "quarantine",
-    "last",
-    "ballot",
-    "until",
     "evicted",
     "vote",
     "dead",
@@ -153,14 +150,27 @@ impl Words {
 
     /// What fits into a field or a key.
     pub(super) fn value(&mut self) -> Vec<u8> {
-        match self.dice.below(6) {
+        match self.dice.below(8) {
             0 => self.identity(),
             1 => self.number(),
             2 => self.span(),
             3 => self.digest(),
             4 => self.moment(),
+            5 => [self.digest(), self.identity()].join(&b' '),
+            6 => self.record(),
             _ => self.token(),
         }
+    }
+
+    /// What the record of a key may be, with a response or without.
+    fn record(&mut self) -> Vec<u8> {
+        let mut parts = vec![self.token(), self.number(), self.moment()];
+        if self.chance(50) {
+            parts.extend([self.number(), self.moment(), b"a body".to_vec()]);
+        } else {
+            parts.push(Vec::new());
+        }
+        parts.join(&b' ')
     }
 
     /// A time near now in milliseconds since 1970.

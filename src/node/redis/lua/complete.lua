@@ -1,14 +1,14 @@
 -- Stores the record of an idempotency key and releases its lock. `release` follows this piece.
 -- KEYS: as for a release of one key, then the `counter` and the `record`, which are removed from the list.
--- ARGV: as for a release, then 4 the server's identity ('any' or '' if it does not matter), 5 the digest of the config,
--- 6 the ballot ('' if there is no record), 7 the body, 8 when it ends in milliseconds since 1970, 9 '' unless a quorum
--- has it, 10 '' unless replicas are waited for.
+-- ARGV: as for a release, then 4 the digest of the config and the server's identity as for an acquire, 5 the ballot (''
+-- if there is no record), 6 the body, 7 when it ends in milliseconds since 1970, 8 '' unless a quorum has it, 9 ''
+-- unless replicas are waited for.
 -- Replies {1, number of listeners} if the record is stored, {0} if it may not be; {-2, config} under another config,
 -- and then nothing was changed. In all other cases the lock is not ours any more.
 if refusal and refusal[1] == -2 then
   return refusal
 end
-local token, ballot, chosen = ARGV[1], ARGV[6], ARGV[9] ~= ''
+local token, ballot, chosen = ARGV[1], ARGV[5], ARGV[8] ~= ''
 
 -- Whether no lock was granted here with a higher number than the ballot. Where no grant is remembered, that the lock is
 -- ours proves nothing by itself: an extension may have set it again after the grant of a later holder had ended.
@@ -24,50 +24,46 @@ local function store()
   if refusal and not chosen then
     return false
   end
-  local before = redis.call('HMGET', record, 'last', 'ballot', 'until', 'promised')
-  if before[2] and tonumber(before[3] or 0) <= now then
-    before[2] = false
+  if unreadable then
+    error(unreadable)
   end
+  local before = alive and known_ballot
   if ballot == '' then
-    if before[1] == token and not before[2] then
+    if last == token and not before then
       redis.call('DEL', record)
     end
     return true
   end
-  if tonumber(ARGV[8]) <= now then
+  if tonumber(ARGV[7]) <= now then
     -- Another caller may have found that it has ended.
     return false
   end
-  local same = before[2] == ballot
-  if before[2] and less(ballot, before[2]) then
+  local same = before == ballot
+  if before and less(ballot, before) then
     -- The writer of that record was told of ours, if a quorum had it. Its ttl is written again because WAIT covers only
     -- writes of this connection.
-    local left = ARGV[10] ~= '' and redis.call('PTTL', record) or 0
-    if left > 0 then
-      redis.call('PEXPIRE', record, left)
+    if ARGV[9] ~= '' then
+      redis.call('PEXPIRE', record, string.format('%.0f', till - now))
     end
     return chosen
   end
   -- A later holder of the lock may have looked for a record and found none. And a grant from before the node's last
   -- promotion does not count: the data may be older than a later grant that was lost.
-  local floor = known[5]
-  local granted = (before[1] or unsurpassed(ballot) and redis.pcall('GET', KEYS[3])) == token
+  local floor, remembered = known[5], last and last ~= '' and last
+  local granted = (remembered or unsurpassed(ballot) and redis.pcall('GET', KEYS[3])) == token
     and not (floor and not less(floor, ballot))
   -- The grant promised that nothing is stored under a lower ballot than its number. An earlier owner may have a ballot
   -- between the two, and the owner of this grant one that other nodes agreed on.
-  granted = granted and not (before[4] and less(ballot, before[4]))
+  granted = granted and not (promised and promised ~= '' and less(ballot, promised))
   if not (same or granted or chosen) then
     return false
   end
   -- Written also if it is the same, for the replicas.
-  redis.call('HSET', record, 'ballot', ballot, 'body', ARGV[7], 'until', ARGV[8])
-  -- The key may already live longer, because of `last`.
-  if redis.call('PTTL', record) < ARGV[8] - now then
-    redis.call('PEXPIREAT', record, ARGV[8])
-  end
+  local head = (last or '') .. ' ' .. (promised or '') .. ' ' .. (stays or '0') .. ' '
+  till = string.format('%.0f', math.max(stays or 0, ARGV[7] - 1))
+  redis.call('SET', record, head .. ballot .. ' ' .. ARGV[7] .. ' ' .. ARGV[6], 'PXAT', till)
   return true
 end
 
 -- A failure with the record must not prevent the release of the lock.
-local done, kept = pcall(store)
-
+done, kept = pcall(store)

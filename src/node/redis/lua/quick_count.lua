@@ -1,0 +1,3 @@
+if usual and number ~= '' then
+  count = redis.pcall('GET', KEYS[3])
+end
