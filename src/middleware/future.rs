@@ -231,8 +231,8 @@ enum Ran<T> {
     Waits,
 }
 
-/// Polls the inner future, unless the time of its lock is over: it would go on until it next waits. Before, a result that
-/// exists wins.
+/// Polls the inner future, unless the time of its lock is over: it would go on until it next waits. Before, a result
+/// that exists wins.
 fn run<F: Future>(
     inner: Pin<&mut F>,
     mut lost: Pin<&mut Option<Lost>>,
