@@ -74,7 +74,8 @@ impl<K, D> RedlockLayer<K, D> {
     /// # A note on trust
     ///
     /// A client that chooses the value can make its requests wait, and each waiting request takes a place in the queue
-    /// and a connection. The time is bounded: by the manager's own `max_wait`, or by [`max_wait`](Self::max_wait) where
+    /// and a connection. The time is bounded: by the `max_wait` of the manager, or of the
+    /// [handle](crate::LockManager::with_max_wait), that the layer was given, or by [`max_wait`](Self::max_wait) where
     /// that is more. The bounds of the manager's queues bound the number. Where clients should have less, for example
     /// because jobs share the manager, bound the value here:
     ///

@@ -9,6 +9,7 @@ use tower_redlock::node::{
 };
 
 use crate::claims::{Bench, Remote, extend_one, holder};
+use crate::fencing_tokens::{HIGH, STEP, token_of};
 use crate::standing::{
     GRANTED, OURS, THEIRS, acquire_under, assert_shows_both, check_in, config, enter,
     extend_refused, extend_under, kind, ours, promote, quarantine, refill_under, theirs, voting,
@@ -50,6 +51,31 @@ pub(crate) async fn an_unguarded_process_keeps_to_its_config(bench: &impl Bench)
     );
     let reply = node.acquire(acquire_under(ours(), "other", 1)).await;
     assert_shows_both(&reply.unwrap_err(), "whatever was forgotten", OURS);
+}
+
+/// Without a quarantine, nothing but the config itself tells the node whom to refuse.
+pub(crate) async fn an_unguarded_node_that_changed_its_config_refuses_the_one_before(
+    bench: &impl Bench,
+) {
+    let unguarded = |text| Arc::new(ClusterConfig::new(text, LONG).unguarded());
+    let (before, after) = (unguarded("nodes a"), unguarded("nodes b"));
+    let node = bench.node();
+    let numbered = |config: &Arc<ClusterConfig>, number| {
+        let fence = Fence::new(FencingToken::new(HIGH + number * STEP).unwrap(), LONG);
+        let name = format!("k{number}");
+        acquire_under(Arc::clone(config), &name, 1).fenced(Some(fence))
+    };
+    let is_voting = |reply| matches!(reply, CheckInReply::Voting { .. });
+    assert!(is_voting(check_in(&*node, Arc::clone(&before), "x").await));
+    // The second is granted by what the node remembers of the first.
+    for number in [1, 2] {
+        token_of(&*node, numbered(&before, number)).await;
+    }
+    let adopted = enter(&*node, Arc::clone(&after), "x", CheckInMode::Adopt).await;
+    assert!(is_voting(adopted));
+    let reply = node.acquire(numbered(&before, 3)).await;
+    assert_shows_both(&reply.unwrap_err(), "nodes b", "nodes a");
+    token_of(&*node, numbered(&after, 4)).await;
 }
 
 pub(crate) async fn what_writes_another_format_is_refused_with_both(bench: &impl Bench) {
