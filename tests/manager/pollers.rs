@@ -11,6 +11,9 @@ use super::{MS, Nodes, TTL, assert_idle, wait_for};
 
 const PAUSE: Duration = Duration::from_millis(250);
 const LENGTH: Duration = Duration::from_secs(20);
+/// A gap that is more than bad luck: who asks at random moments has one of 2 s now and then, and of 5 s in a hundred
+/// runs.
+const STARVED: Duration = Duration::from_secs(10);
 
 /// A manager as one process has it beside pollers.
 fn mixed(nodes: &Nodes) -> LockManager {
@@ -113,7 +116,7 @@ async fn with_a_pause_a_poller_has_a_quarter_of_what_it_has_among_its_like_and_m
     // A pause that it slept through, at most.
     assert!(theirs.gap < 2 * (PAUSE + 250 * MS), "{theirs:?}");
     assert!(ours.sections > 5_000, "{ours:?}");
-    assert!(ours.gap < Duration::from_secs(4), "{ours:?}");
+    assert!(ours.gap < STARVED, "{ours:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,16 +131,16 @@ async fn several_processes_with_a_pause_do_not_close_a_circle_around_pollers() {
         poller(&nodes, 2)
     );
     for share in [theirs, other] {
-        // Of five, in place of two.
+        // Of five, in place of two; a quarter of them is usual.
         assert!(
-            share.sections >= usual.sections / 10,
+            share.sections >= usual.sections / 20,
             "{share:?}, {usual:?}"
         );
-        assert!(share.gap < Duration::from_secs(4), "{share:?}");
+        assert!(share.gap < STARVED, "{share:?}");
     }
     for share in [first, second, third] {
         assert!(share.sections > 1_000, "{share:?}");
-        assert!(share.gap < Duration::from_secs(4), "{share:?}");
+        assert!(share.gap < STARVED, "{share:?}");
     }
 }
 
