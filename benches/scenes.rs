@@ -52,7 +52,8 @@ pub(crate) fn run() -> Vec<Scene> {
             tasks,
             ..UNCONTENDED
         };
-        let name = format!("uncontended, {tasks} tasks, 5 nodes");
+        let plural = if tasks == 1 { "" } else { "s" };
+        let name = format!("uncontended, {tasks} task{plural}, 5 nodes");
         scenes.push(scene(name, &libraries, task, 5, Fault::None));
     }
     for (name, fault) in [
