@@ -116,31 +116,50 @@ async fn with_a_pause_a_poller_has_a_quarter_of_what_it_has_among_its_like_and_m
     // A pause that it slept through, at most.
     assert!(theirs.gap < 2 * (PAUSE + 250 * MS), "{theirs:?}");
     assert!(ours.sections > 5_000, "{ours:?}");
-    assert!(ours.gap < STARVED, "{ours:?}");
+    assert!(ours.gap < Duration::from_secs(4), "{ours:?}");
+}
+
+/// The gap that half of the processes have at most.
+fn usual_gap(shares: &[Share]) -> Duration {
+    let mut gaps: Vec<_> = shares.iter().map(|share| share.gap).collect();
+    gaps.sort();
+    gaps[gaps.len() / 2]
 }
 
 #[tokio::test(start_paused = true)]
 async fn several_processes_with_a_pause_do_not_close_a_circle_around_pollers() {
-    let nodes = Nodes::five();
     let usual = among_its_like().await;
-    let (first, second, third, theirs, other) = tokio::join!(
-        crowd(mixed(&nodes)),
-        crowd(mixed(&nodes)),
-        crowd(mixed(&nodes)),
-        poller(&nodes, 1),
-        poller(&nodes, 2)
-    );
-    for share in [theirs, other] {
-        // Of five, in place of two; a quarter of them is usual.
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    // Who comes next is a matter of luck, so one run says little of gaps.
+    for _ in 0..3 {
+        let nodes = Nodes::five();
+        let (first, second, third, one, other) = tokio::join!(
+            crowd(mixed(&nodes)),
+            crowd(mixed(&nodes)),
+            crowd(mixed(&nodes)),
+            poller(&nodes, 1),
+            poller(&nodes, 2)
+        );
+        ours.extend([first, second, third]);
+        theirs.extend([one, other]);
+    }
+    for share in &theirs {
+        // Of five, in place of two.
         assert!(
-            share.sections >= usual.sections / 20,
+            share.sections >= usual.sections / 10,
             "{share:?}, {usual:?}"
         );
         assert!(share.gap < STARVED, "{share:?}");
     }
-    for share in [first, second, third] {
+    for share in &ours {
         assert!(share.sections > 1_000, "{share:?}");
         assert!(share.gap < STARVED, "{share:?}");
+    }
+    for shares in [&ours, &theirs] {
+        assert!(
+            usual_gap(shares) < Duration::from_secs(4),
+            "{ours:?}, {theirs:?}"
+        );
     }
 }
 
