@@ -101,7 +101,7 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
         let mut inner = self.project().inner;
-        let (frame, guard) = match inner.as_mut().project() {
+        let (last, guard) = match inner.as_mut().project() {
             InnerProj::Plain { body } => {
                 return body
                     .poll_frame(cx)
@@ -112,33 +112,17 @@ where
                 return Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes.into()))));
             }
             InnerProj::Ended => return Poll::Ready(None),
-            InnerProj::Guarded {
-                mut body,
-                lost,
-                guard,
-            } => match (body.as_mut().poll_frame(cx), lost.as_mut()) {
-                // A consumer that knows the length may not poll again, so the end is checked here too.
-                (Poll::Ready(Some(Ok(frame))), lost) if !body.is_end_stream() => {
-                    // With a body that is always ready the code below never runs, so the loss is checked here too.
-                    match lost.map(|lost| lost.as_mut().poll(cx)) {
-                        Some(Poll::Ready(reason)) => (Some(Err(lock_lost(reason))), guard.take()),
-                        Some(Poll::Pending) | None => return Poll::Ready(Some(Ok(frame))),
-                    }
+            InnerProj::Guarded { body, lost, guard } => {
+                match ready!(poll_guarded(body, lost.as_mut().map(Pin::as_mut), cx)) {
+                    Guarded::Next(frame) => return Poll::Ready(Some(Ok(frame))),
+                    Guarded::Last(last) => (last, guard.take()),
                 }
-                (Poll::Ready(frame), _) => {
-                    (frame.map(|frame| frame.map_err(Into::into)), guard.take())
-                }
-                (Poll::Pending, None) => return Poll::Pending,
-                (Poll::Pending, Some(lost)) => {
-                    let reason = ready!(lost.as_mut().poll(cx));
-                    (Some(Err(lock_lost(reason))), guard.take())
-                }
-            },
+            }
         };
         // The body goes first, then the lock.
         inner.set(Inner::Ended);
         drop(guard);
-        Poll::Ready(frame)
+        Poll::Ready(last)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -158,6 +142,53 @@ where
             }
             Inner::Ended => SizeHint::with_exact(0),
         }
+    }
+}
+
+/// What a poll of a body under its lock has come to.
+enum Guarded<D> {
+    /// A frame, with more to come.
+    Next(Frame<D>),
+    /// The end of body and lock, with a last frame or error where there is one.
+    Last(Option<Result<Frame<D>, BoxError>>),
+}
+
+/// Polls a body, unless the time of its lock is over: it would go on until it next waits. A body that is always ready
+/// never does, so the loss is looked at after each frame, too.
+fn poll_guarded<B>(
+    mut body: Pin<&mut B>,
+    mut lost: Option<Pin<&mut Lost>>,
+    cx: &mut Context<'_>,
+) -> Poll<Guarded<B::Data>>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    let is_overdue = lost.as_ref().is_some_and(|lost| lost.is_overdue());
+    let mut loss = |cx: &mut Context<'_>| match &mut lost {
+        Some(lost) => lost.as_mut().poll(cx),
+        None => Poll::Pending,
+    };
+    if is_overdue && let Poll::Ready(reason) = loss(cx) {
+        return Poll::Ready(Guarded::lost(reason));
+    }
+    match body.as_mut().poll_frame(cx) {
+        // A consumer that knows the length may not poll again, so the end is checked here too.
+        Poll::Ready(Some(Ok(frame))) if !body.is_end_stream() => match loss(cx) {
+            Poll::Ready(reason) => Poll::Ready(Guarded::lost(reason)),
+            Poll::Pending => Poll::Ready(Guarded::Next(frame)),
+        },
+        Poll::Ready(last) => {
+            let last = last.map(|frame| frame.map_err(Into::into));
+            Poll::Ready(Guarded::Last(last))
+        }
+        Poll::Pending => loss(cx).map(Guarded::lost),
+    }
+}
+
+impl<D> Guarded<D> {
+    fn lost(reason: LossReason) -> Self {
+        Self::Last(Some(Err(Box::new(BodyLockLost { reason }))))
     }
 }
 
@@ -200,7 +231,3 @@ impl fmt::Display for BodyLockLost {
 }
 
 impl Error for BodyLockLost {}
-
-fn lock_lost(reason: LossReason) -> BoxError {
-    Box::new(BodyLockLost { reason })
-}

@@ -6,15 +6,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
-use http_body_util::Empty;
+use futures_util::stream;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Empty, StreamBody};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::Held;
 use tower_redlock::LockManager;
 use tower_redlock::clock::{Clock, Moment};
-use tower_redlock::middleware::OnLost;
+use tower_redlock::middleware::{BodyLockLost, HoldUntil, OnLost};
 
 use super::{KEY, MS, Nodes, Seen, TTL, drive, layer, ok, post};
 
@@ -124,6 +126,32 @@ async fn the_handler_does_not_go_on_once_its_lock_has_ended_unseen() {
     };
     let (response, ()) = tokio::join!(service.oneshot(post()), stand_still);
     assert_eq!(response.unwrap().status(), 503);
+}
+
+/// As above, once the response's head is out: of the frames that its body has ready, none is asked for.
+#[tokio::test(start_paused = true)]
+async fn the_body_does_not_go_on_once_its_lock_has_ended_unseen() {
+    let clock = HandClock::default();
+    let builder = LockManager::builder().memory(5).clock(clock.clone());
+    let made = Arc::new(AtomicU64::new(0));
+    let making = Arc::clone(&made);
+    let inner = service_fn(move |_: Request<Empty<Bytes>>| {
+        let making = Arc::clone(&making);
+        let frames = stream::repeat_with(move || {
+            making.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"a")))
+        });
+        async move { Ok::<_, Infallible>(Response::new(StreamBody::new(frames))) }
+    });
+    let layer = layer(&builder.lazy().unwrap()).hold_until(HoldUntil::BodyEnd);
+    let service = ServiceBuilder::new().layer(layer).service(inner);
+    let mut body = service.oneshot(post()).await.unwrap().into_body();
+    body.frame().await.unwrap().unwrap();
+    clock.0.fetch_add(60_000_000_000, Ordering::SeqCst);
+    let error = body.frame().await.unwrap().unwrap_err();
+    assert!(error.is::<BodyLockLost>(), "{error}");
+    assert!(body.frame().await.is_none());
+    assert_eq!(made.load(Ordering::SeqCst), 1);
 }
 
 /// A handler that goes on without its lock does not keep those who wait from having it.
