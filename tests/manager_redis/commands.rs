@@ -11,12 +11,6 @@ use crate::{Cluster, connected, eventually};
 
 /// How often each command ran since the statistics were reset, without the supervisor's and the test's own.
 fn calls(server: &Server) -> BTreeMap<String, u32> {
-    let stats = server.run("INFO commandstats");
-    let calls = stats.lines().filter_map(|line| {
-        let (name, numbers) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        let (calls, _) = numbers.split_once(',')?;
-        Some((name.to_owned(), calls.parse().unwrap()))
-    });
     let resetting = named(server, "config|resetstat");
     let overhead = [
         "ping",
@@ -26,6 +20,7 @@ fn calls(server: &Server) -> BTreeMap<String, u32> {
         "config|get",
         resetting.as_str(),
     ];
+    let calls = server.calls().into_iter();
     calls
         .filter(|(name, _)| !overhead.contains(&name.as_str()))
         .collect()
@@ -35,14 +30,11 @@ fn calls(server: &Server) -> BTreeMap<String, u32> {
 fn named(server: &Server, command: &str) -> String {
     // One that no lock needs.
     server.run("CONFIG GET port");
-    let stats = server.run("INFO commandstats");
-    if stats.contains("cmdstat_config|get:") {
+    let calls = server.calls();
+    if calls.contains_key("config|get") {
         return command.to_owned();
     }
-    assert!(
-        stats.contains("cmdstat_config:"),
-        "it counts neither: {stats}"
-    );
+    assert!(calls.contains_key("config"), "it counts neither: {calls:?}");
     cannot("count calls of subcommands");
     command.split('|').next().unwrap().to_owned()
 }

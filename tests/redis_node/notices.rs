@@ -76,11 +76,7 @@ async fn a_release_that_is_not_announced_tells_nobody() {
     // What comes after it on the same connections has been received, so it would have been, too.
     lock_and_release(&node, "k").await;
     eventually("told", || receiver.notices().released == 1).await;
-    let published = server.run("INFO commandstats");
-    assert!(
-        published.contains("cmdstat_publish:calls=1,"),
-        "{published}"
-    );
+    assert_eq!(server.calls()["publish"], 1);
 }
 
 #[tokio::test]
@@ -93,11 +89,7 @@ async fn two_thousand_keys_are_subscribed_in_a_few_commands_and_each_is_heard() 
         .map(|n| notifier.subscribe(&key(&format!("k{n}")), receiver.sender(n)))
         .collect();
     eventually("all open", || receiver.notices().open == 2_000).await;
-    let stats = server.run("INFO commandstats");
-    let calls = stats
-        .lines()
-        .find_map(|line| line.strip_prefix("cmdstat_subscribe:calls="));
-    let calls: u32 = calls.unwrap().split(',').next().unwrap().parse().unwrap();
+    let calls = server.calls()["subscribe"];
     assert!((4..=8).contains(&calls), "{calls} commands");
     for n in [0, 777, 1_999] {
         receiver.forget();

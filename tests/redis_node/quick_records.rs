@@ -287,13 +287,8 @@ async fn the_quick_ways_of_records_decide_as_the_general_ones() {
 
 /// How often each command ran since the statistics were reset.
 fn calls(server: &Server) -> BTreeMap<String, u32> {
-    let stats = server.run("INFO commandstats");
-    let calls = stats.lines().filter_map(|line| {
-        let (name, numbers) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        let (calls, _) = numbers.split_once(',')?;
-        Some((name.to_owned(), calls.parse().unwrap()))
-    });
     let theirs = ["evalsha", "ping", "info"];
+    let calls = server.calls().into_iter();
     calls
         .filter(|(name, _)| !theirs.contains(&name.as_str()) && !name.starts_with("config"))
         // As they are called since Redis 7.0.

@@ -1,5 +1,6 @@
 //! Real servers, one process each, that the tests start, kill, freeze and restart.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -282,6 +283,18 @@ impl Server {
     pub fn run(&self, line: &str) -> String {
         let words: Vec<&str> = line.split(' ').collect();
         self.command(&words)
+    }
+
+    /// How often each command ran since the statistics were reset, by its name as this server has it:
+    /// `pubsub|numsub`, or `pubsub`, as before Redis 7.0.
+    pub fn calls(&self) -> BTreeMap<String, u32> {
+        let stats = self.run("INFO commandstats");
+        let calls = stats.lines().filter_map(|line| {
+            let (name, numbers) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            let (calls, _) = numbers.split_once(',')?;
+            Some((name.to_owned(), calls.parse().unwrap()))
+        });
+        calls.collect()
     }
 
     /// The locks on the server: all keys but those that are kept beside them.
