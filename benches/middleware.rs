@@ -19,6 +19,10 @@ const SIZE: u32 = 2_000;
 
 type Body = Full<Bytes>;
 
+/// As every request that comes through a router has extensions.
+#[derive(Clone)]
+struct Routed;
+
 /// One service and the request it gets, again and again.
 struct Case {
     name: &'static str,
@@ -185,6 +189,7 @@ where
                 let request = Request::builder()
                     .method(method.clone())
                     .header("x-order", number)
+                    .extension(Routed)
                     .body(Body::default())
                     .unwrap();
                 let response = service.clone().oneshot(request).await.unwrap();

@@ -158,6 +158,10 @@ fn layered()
     RedlockLayer::new(locks, key::header("x-order").prefix("order")).layer(service())
 }
 
+/// As every request that comes through a router has extensions.
+#[derive(Clone)]
+struct Routed;
+
 fn requests<S, R>(service: S, method: Method) -> Batch
 where
     S: Service<Request<Body>, Response = Response<R>, Error = Infallible> + Clone + 'static,
@@ -168,7 +172,8 @@ where
             for _ in 0..cycles {
                 let request = Request::builder()
                     .method(method.clone())
-                    .header("x-order", "17");
+                    .header("x-order", "17")
+                    .extension(Routed);
                 let request = request.body(Body::default()).unwrap();
                 let response = service.clone().oneshot(request).await.unwrap();
                 assert!(response.status().is_success());

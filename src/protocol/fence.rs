@@ -18,14 +18,13 @@ pub(crate) enum FenceVerdict {
 }
 
 /// The verdict over `fences`, those of the nodes that granted, when `needed` must agree.
-pub(crate) fn agree(fences: &[FencingToken], needed: usize) -> FenceVerdict {
-    let votes = |fence: FencingToken| fences.iter().filter(|other| **other == fence).count();
-    let agreed = fences
-        .iter()
-        .copied()
-        .filter(|fence| votes(*fence) >= needed)
-        .max();
-    match (agreed, fences.iter().copied().max()) {
+pub(crate) fn agree(
+    fences: impl Iterator<Item = FencingToken> + Clone,
+    needed: usize,
+) -> FenceVerdict {
+    let votes = |fence: FencingToken| fences.clone().filter(|other| *other == fence).count();
+    let agreed = fences.clone().filter(|fence| votes(*fence) >= needed).max();
+    match (agreed, fences.max()) {
         (Some(fence), _) => FenceVerdict::Agreed(fence),
         (None, Some(highest)) => FenceVerdict::Open(highest),
         (None, None) => FenceVerdict::None,
@@ -34,11 +33,14 @@ pub(crate) fn agree(fences: &[FencingToken], needed: usize) -> FenceVerdict {
 
 /// The verdict where the fencing token is the ballot of a record: only the highest counts. A node stores nothing under
 /// a lower ballot than it has promised, so with another one some of those that granted could not store it.
-pub(crate) fn highest(fences: &[FencingToken], needed: usize) -> FenceVerdict {
-    let Some(highest) = fences.iter().copied().max() else {
+pub(crate) fn highest(
+    fences: impl Iterator<Item = FencingToken> + Clone,
+    needed: usize,
+) -> FenceVerdict {
+    let Some(highest) = fences.clone().max() else {
         return FenceVerdict::None;
     };
-    match fences.iter().filter(|fence| **fence == highest).count() {
+    match fences.filter(|fence| *fence == highest).count() {
         votes if votes >= needed => FenceVerdict::Agreed(highest),
         _ => FenceVerdict::Open(highest),
     }
@@ -48,19 +50,20 @@ pub(crate) fn highest(fences: &[FencingToken], needed: usize) -> FenceVerdict {
 mod tests {
     use super::*;
 
-    fn tokens(values: &[u64]) -> Vec<FencingToken> {
-        let token = |value: &u64| FencingToken::new(*value).unwrap();
-        values.iter().map(token).collect()
+    fn tokens(values: &[u64]) -> impl Iterator<Item = FencingToken> + Clone {
+        values
+            .iter()
+            .map(|value| FencingToken::new(*value).unwrap())
     }
 
     fn of(values: &[u64]) -> FenceVerdict {
-        agree(&tokens(values), 3)
+        agree(tokens(values), 3)
     }
 
     #[test]
     fn a_ballot_is_what_a_quorum_reports_as_the_highest() {
         let token = |value| FencingToken::new(value).unwrap();
-        let of = |values: &[u64]| highest(&tokens(values), 3);
+        let of = |values: &[u64]| highest(tokens(values), 3);
         assert_eq!(of(&[5, 5, 5]), FenceVerdict::Agreed(token(5)));
         assert_eq!(of(&[9, 5, 9, 9]), FenceVerdict::Agreed(token(9)));
         assert_eq!(of(&[5, 9, 5, 5]), FenceVerdict::Open(token(9)));

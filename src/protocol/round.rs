@@ -149,7 +149,7 @@ impl Round {
     }
 
     /// The fencing tokens of the nodes that granted one.
-    pub(crate) fn fences(&self) -> impl Iterator<Item = (usize, FencingToken)> {
+    pub(crate) fn fences(&self) -> impl Iterator<Item = (usize, FencingToken)> + Clone {
         let votes = self.votes.iter().enumerate();
         votes.filter_map(|(node, vote)| match vote {
             Some(Vote::Granted(Some(fence))) => Some((node, *fence)),

@@ -196,7 +196,7 @@ impl Fences {
             .map(|node| (node, state.nodes[node].links[attempt].count()))
             .collect();
         let tokens: Vec<FencingToken> = granted.iter().map(|(_, it)| token(*it)).collect();
-        match agree(&tokens, Self::needed()) {
+        match agree(tokens.iter().copied(), Self::needed()) {
             FenceVerdict::Agreed(token) => Self::hand_out(state, attempt, number(token)),
             FenceVerdict::Open(token) if self.is(Mutant::FenceNotWrittenBack) => {
                 Self::hand_out(state, attempt, number(token));

@@ -418,15 +418,25 @@ impl LeaseState {
             Phase::Released => Some(LossReason::Released),
         };
         let abandoned = self.loans.abandoned;
-        let nodes = 0..if abandoned { 0 } else { self.nodes.nodes() };
-        let (busy, idle): (Vec<usize>, Vec<usize>) = nodes.partition(|n| self.nodes.busy(*n));
+        let count = if abandoned { 0 } else { self.nodes.nodes() };
+        let (mut busy, mut nodes, mut free) = (Vec::new(), Vec::with_capacity(count), 0);
+        for node in 0..count {
+            if self.nodes.busy(node) {
+                busy.push(node);
+                continue;
+            }
+            free += usize::from(self.nodes.is_clear(node));
+            if self.nodes.owes(node) {
+                nodes.push(node);
+            }
+        }
         let given_up = match self.phase {
             Phase::Ending(reason) if self.told => Some(reason),
             _ => None,
         };
         let left = Left {
-            free: idle.iter().filter(|n| self.nodes.is_clear(**n)).count(),
-            nodes: idle.into_iter().filter(|n| self.nodes.owes(*n)).collect(),
+            free,
+            nodes,
             busy,
             lost,
             given_up,

@@ -14,10 +14,15 @@ use crate::node::NodeFuture;
 /// There are a handful of nodes, so every wake-up polls every future that is left: cheaper than a task or a
 /// waker for each.
 pub(crate) struct Fanout<T> {
-    pending: Vec<(usize, NodeFuture<T>)>,
-    ready: Vec<(usize, T)>,
+    slots: Vec<(usize, Slot<T>)>,
     // Replies are awaited until then; `None` for as long as it takes.
     deadline: Option<Pin<Box<Sleep>>>,
+}
+
+/// What one node was asked, until its reply is taken.
+enum Slot<T> {
+    Pending(NodeFuture<T>),
+    Ready(T),
 }
 
 impl<T> Fanout<T> {
@@ -25,23 +30,27 @@ impl<T> Fanout<T> {
     pub(crate) fn new(futures: impl IntoIterator<Item = (usize, NodeFuture<T>)>) -> Self {
         let futures = futures.into_iter();
         // Room for all at once: what is filtered has no least length, and would grow step by step.
-        let mut pending = Vec::with_capacity(futures.size_hint().1.unwrap_or(0));
-        pending.extend(futures);
+        let mut slots = Vec::with_capacity(futures.size_hint().1.unwrap_or(0));
+        slots.extend(futures.map(|(node, future)| (node, Slot::Pending(future))));
         Self {
-            ready: Vec::with_capacity(pending.len()),
-            pending,
+            slots,
             deadline: None,
         }
     }
 
     /// Adds one more future.
     pub(crate) fn push(&mut self, node: usize, future: NodeFuture<T>) {
-        self.pending.push((node, future));
+        self.slots.push((node, Slot::Pending(future)));
     }
 
     /// Awaits replies until `deadline` from now on, in place of any deadline before.
     pub(crate) fn until(&mut self, deadline: Sleep) {
         self.deadline = Some(Box::pin(deadline));
+    }
+
+    /// Awaits replies as long as it takes from now on, or [until it is told](Self::next_within).
+    pub(crate) fn no_deadline(&mut self) {
+        self.deadline = None;
     }
 
     /// The next reply, or `None` when there are no more, or the [deadline](Self::until) has passed. Then
@@ -52,45 +61,88 @@ impl<T> Fanout<T> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
+    /// The same; if it has to be waited for and there is no deadline, one is made. Nodes in memory reply at once, and
+    /// need none.
+    ///
+    /// Cancel safe, as that.
+    pub(crate) async fn next_within(
+        &mut self,
+        mut deadline: impl FnMut() -> Sleep,
+    ) -> Option<(usize, T)> {
+        poll_fn(|cx| {
+            let next = self.poll_reply(cx);
+            if next.is_pending() && self.deadline.is_none() {
+                self.until(deadline());
+            }
+            self.or_deadline(next, cx)
+        })
+        .await
+    }
+
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, T)>> {
-        if self.ready.is_empty() {
-            let mut index = 0;
+        let next = self.poll_reply(cx);
+        self.or_deadline(next, cx)
+    }
+
+    fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, T)>> {
+        let mut reply = self.take_ready();
+        if reply.is_none() {
             // Every node is polled before any reply is looked at, so that all commands are under way.
-            while let Some((node, future)) = self.pending.get_mut(index) {
-                if let Poll::Ready(reply) = future.as_mut().poll(cx) {
-                    self.ready.push((*node, reply));
-                    drop(self.pending.swap_remove(index));
-                } else {
-                    index += 1;
+            for (_, slot) in &mut self.slots {
+                if let Slot::Pending(future) = slot
+                    && let Poll::Ready(reply) = future.as_mut().poll(cx)
+                {
+                    *slot = Slot::Ready(reply);
                 }
             }
+            reply = self.take_ready();
         }
-        match (self.ready.pop(), &mut self.deadline) {
-            (Some(reply), _) => Poll::Ready(Some(reply)),
-            (None, _) if self.pending.is_empty() => Poll::Ready(None),
-            (None, Some(deadline)) => deadline.as_mut().poll(cx).map(|()| None),
-            (None, None) => Poll::Pending,
+        match reply {
+            None if !self.slots.is_empty() => Poll::Pending,
+            reply => Poll::Ready(reply),
+        }
+    }
+
+    fn or_deadline(
+        &mut self,
+        next: Poll<Option<(usize, T)>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<(usize, T)>> {
+        match (next, &mut self.deadline) {
+            (Poll::Pending, Some(deadline)) => deadline.as_mut().poll(cx).map(|()| None),
+            (next, _) => next,
         }
     }
 
     /// A reply that is there already.
     pub(crate) fn take_ready(&mut self) -> Option<(usize, T)> {
-        self.ready.pop()
+        let is_ready = |(_, slot): &(usize, Slot<T>)| matches!(slot, Slot::Ready(_));
+        let index = self.slots.iter().position(is_ready)?;
+        match self.slots.swap_remove(index) {
+            (node, Slot::Ready(reply)) => Some((node, reply)),
+            (_, Slot::Pending(_)) => None,
+        }
     }
 
     /// Whether no reply will come.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.ready.is_empty()
+        self.slots.is_empty()
     }
 
     /// The nodes that have not answered.
     pub(crate) fn pending(&self) -> impl Iterator<Item = usize> + '_ {
-        self.pending.iter().map(|(node, _)| *node)
+        let slots = self.slots.iter();
+        slots
+            .filter(|(_, slot)| matches!(slot, Slot::Pending(_)))
+            .map(|(node, _)| *node)
     }
 
     /// Gives up on the nodes that have not answered, and names them. What they were sent may still take effect.
     pub(crate) fn abandon(&mut self) -> Vec<usize> {
-        self.pending.drain(..).map(|(node, _)| node).collect()
+        let late = self.pending().collect();
+        self.slots
+            .retain(|(_, slot)| matches!(slot, Slot::Ready(_)));
+        late
     }
 
     /// Takes everything that is left.
@@ -101,9 +153,10 @@ impl<T> Fanout<T> {
 
 impl<T> fmt::Debug for Fanout<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pending = self.pending().count();
         f.debug_struct("Fanout")
-            .field("pending", &self.pending.len())
-            .field("ready", &self.ready.len())
+            .field("pending", &pending)
+            .field("ready", &(self.slots.len() - pending))
             .finish_non_exhaustive()
     }
 }
@@ -134,6 +187,38 @@ mod tests {
         assert_eq!(fanout.pending().collect::<Vec<_>>(), [1]);
         assert_eq!(fanout.abandon(), [1]);
         assert_eq!(fanout.next().await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_is_made_where_one_has_to_wait_and_kept() {
+        let mut fanout = one_is_silent();
+        let mut made = 0;
+        let mut deadline = || {
+            made += 1;
+            assert_eq!(made, 1, "it would never be over");
+            sleep(Duration::from_secs(1))
+        };
+        let start = tokio::time::Instant::now();
+        for _ in 0..2 {
+            assert!(fanout.next_within(&mut deadline).await.is_some());
+        }
+        let waited = tokio::time::timeout(
+            Duration::from_millis(600),
+            fanout.next_within(&mut deadline),
+        );
+        assert!(waited.await.is_err());
+        assert_eq!(fanout.next_within(&mut deadline).await, None);
+        assert_eq!(made, 1);
+        assert_eq!(start.elapsed(), Duration::from_secs(1));
+        fanout.no_deadline();
+        fanout.push(
+            3,
+            Box::pin(async {
+                sleep(Duration::from_secs(5)).await;
+                "d"
+            }),
+        );
+        assert_eq!(fanout.next().await, Some((3, "d")));
     }
 
     #[tokio::test(start_paused = true)]

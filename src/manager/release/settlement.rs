@@ -140,10 +140,11 @@ impl Settlement {
 
     /// Takes in replies until `enough` nodes have confirmed, there are no more, or the node time-out is over.
     async fn hear(&mut self, enough: usize) {
-        let shared = &self.shared;
-        self.replies.until(shared.tasks.timer(shared.node_timeout));
+        let shared = Arc::clone(&self.shared);
+        let deadline = || shared.tasks.timer(shared.node_timeout);
+        self.replies.no_deadline();
         while self.confirmed < enough
-            && let Some((node, reply)) = self.replies.next().await
+            && let Some((node, reply)) = self.replies.next_within(deadline).await
         {
             self.note(node, reply);
         }

@@ -159,7 +159,7 @@ impl Records {
             }
         }
         let needed = self.quorum().needed();
-        let (ballot, is_open) = match highest(&counts, needed) {
+        let (ballot, is_open) = match highest(counts.iter().copied(), needed) {
             FenceVerdict::Agreed(ballot) => (ballot, false),
             FenceVerdict::Open(ballot) => (ballot, true),
             FenceVerdict::None => unreachable!("all who granted have told"),

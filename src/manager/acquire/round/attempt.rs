@@ -140,7 +140,8 @@ impl Attempt {
 
     /// Asks the nodes and returns the verdict as soon as it is certain, after the node time-out at the latest.
     pub(crate) async fn decide(&mut self) -> Verdict {
-        self.fanout.until(sleep(self.shared.patience(self.sent)));
+        let (shared, sent) = (Arc::clone(&self.shared), self.sent);
+        let deadline = || sleep(shared.patience(sent));
         loop {
             while let Some((node, reply)) = self.fanout.take_ready() {
                 self.take_reply(node, reply);
@@ -152,7 +153,7 @@ impl Attempt {
                 self.lost = !matches!(verdict, Verdict::Granted | Verdict::NoQuorum);
                 return verdict;
             }
-            match self.fanout.next().await {
+            match self.fanout.next_within(deadline).await {
                 Some((node, reply)) => self.take_reply(node, reply),
                 None => self.time_out(),
             }

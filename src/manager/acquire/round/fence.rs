@@ -22,12 +22,11 @@ impl Attempt {
         let Some(keep) = self.keep_fence else {
             return Ok(());
         };
-        let granted: Vec<(usize, FencingToken)> = self.round.fences().collect();
-        let tokens: Vec<FencingToken> = granted.iter().map(|(_, token)| *token).collect();
+        let tokens = self.round.fences().map(|(_, token)| token);
         let needed = self.shared.terms.quorum.needed();
         let verdict = match self.purpose {
-            Purpose::Lock => agree(&tokens, needed),
-            Purpose::Idempotent { .. } => highest(&tokens, needed),
+            Purpose::Lock => agree(tokens, needed),
+            Purpose::Idempotent { .. } => highest(tokens, needed),
         };
         match verdict {
             FenceVerdict::Agreed(token) => {
@@ -41,22 +40,19 @@ impl Attempt {
             }
             FenceVerdict::Open(token) => {
                 self.shared.fences.count(false);
-                self.write_back(Fence::new(token, keep), &granted).await
+                self.write_back(Fence::new(token, keep)).await
             }
             // No round is granted without fencing tokens.
             FenceVerdict::None => Err(self.no_quorum()),
         }
     }
 
-    async fn write_back(
-        &mut self,
-        fence: Fence,
-        granted: &[(usize, FencingToken)],
-    ) -> Result<(), AcquireError> {
+    async fn write_back(&mut self, fence: Fence) -> Result<(), AcquireError> {
         let (shared, token) = (Arc::clone(&self.shared), fence.token);
         let needed = shared.terms.quorum.needed();
         let request = RaiseRequest::new(self.keys.clone(), self.token, fence)
             .under(Some(Arc::clone(&shared.config)));
+        let granted: Vec<(usize, FencingToken)> = self.round.fences().collect();
         let lower = granted.iter().filter(|(_, number)| *number < token);
         let lower = lower.map(|(node, _)| *node);
         let mut raising = shared.send(lower, |node| node.raise(request.clone()));
