@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tower_redlock::config::HandOff;
+use tower_redlock::config::{Fencing, HandOff, RestartGuard};
 
 use crate::children::{MARK, orders};
 use crate::contest::{self, Client, Locks, Order, Outcome, Turn, nanos, now};
@@ -16,6 +16,8 @@ use crate::support::server::Server;
 /// The argument that makes a process one with a library that is written in Rust.
 pub(crate) const ROLE: &str = "fleet";
 pub(crate) const OURS: &str = "tower-redlock";
+/// Ours without fencing tokens and restart guard: what others promise, and no more.
+pub(crate) const BARE: &str = "tower-redlock, bare";
 /// Ours beside clients that poll, and without hand-off.
 pub(crate) const PAUSING: &str = "tower-redlock, pausing";
 pub(crate) const NO_HAND_OFF: &str = "tower-redlock, no hand-off";
@@ -23,8 +25,9 @@ pub(crate) const NO_HAND_OFF: &str = "tower-redlock, no hand-off";
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// All libraries.
-pub(crate) const LIBRARIES: [&str; 10] = [
+pub(crate) const LIBRARIES: [&str; 11] = [
     OURS,
+    BARE,
     "rslock",
     "redlock",
     "node-redlock",
@@ -239,7 +242,18 @@ pub(crate) async fn child(words: &[String]) {
         NO_HAND_OFF => HandOff::OFF,
         _ => HandOff::default(),
     };
-    let locks = Locks::connect(&order, |builder| builder.hand_off(hand_off)).await;
+    let bare = order.library == BARE;
+    let locks = Locks::connect(&order, |builder| {
+        let builder = builder.hand_off(hand_off);
+        match bare {
+            true => builder
+                .bootstrap(false)
+                .fencing(Fencing::OFF)
+                .restart_guard(RestartGuard::OFF),
+            false => builder,
+        }
+    })
+    .await;
     let warm = format!("{}:warm:{}", order.key, std::process::id());
     locks.section(&order, &warm).await.unwrap();
     let mut orders = orders();

@@ -232,7 +232,11 @@ fn picture(scenes: &[Scene]) -> String {
 }
 
 fn strip(body: &mut String, name: &str, parts: &[f64; 5], y: f64) {
-    let color = if name == OURS { "#b5451b" } else { "#33658a" };
+    let color = if name.starts_with(OURS) {
+        "#b5451b"
+    } else {
+        "#33658a"
+    };
     let _ = writeln!(
         body,
         "<text x=\"{}\" y=\"{y}\" text-anchor=\"end\">{name}</text>",
