@@ -81,16 +81,24 @@ impl RequestState {
     /// Notes in a request that it runs without a lock.
     ///
     /// This replaces the lock of an outer layer: of several layers the innermost decides, and a handler must not take
-    /// the outer lock for the one that the inner layer did not acquire.
+    /// the outer lock for the one that the inner layer did not acquire. The [caller](Self::take_caller) is forgotten,
+    /// too.
     pub(super) fn mark_unlocked(extensions: &mut Extensions, reason: UnlockedReason) {
         if let Some(state) = extensions.get_mut::<Self>() {
             state.lock = LockState::Unlocked(reason);
+            state.called_by = None;
             return;
         }
-        forget_skipped(extensions);
+        // Each of these looks into a map, and is most of what a request costs that needs no lock.
         match reason {
-            UnlockedReason::Method => drop(extensions.insert(SkippedByMethod)),
-            UnlockedReason::NoKey => drop(extensions.insert(SkippedWithoutKey)),
+            UnlockedReason::Method => {
+                extensions.remove::<SkippedWithoutKey>();
+                extensions.insert(SkippedByMethod);
+            }
+            UnlockedReason::NoKey => {
+                extensions.remove::<SkippedByMethod>();
+                extensions.insert(SkippedWithoutKey);
+            }
             UnlockedReason::NoQuorum => {
                 Self::of(extensions).lock = LockState::Unlocked(reason);
             }
@@ -201,12 +209,23 @@ mod tests {
         }
         for reason in [Method, NoKey] {
             let mut extensions = Extensions::new();
+            RequestState::mark_unlocked(&mut extensions, Method);
+            RequestState::mark_unlocked(&mut extensions, NoKey);
             RequestState::mark_unlocked(&mut extensions, reason);
+            assert_eq!(extensions.len(), 1, "one decision is kept");
             assert!(RequestState::get(&extensions).is_none(), "it takes no room");
             let _ = lock_scope(&mut extensions);
             assert_eq!(RequestState::unlocked(&extensions), Some(reason));
             RequestState::mark_unlocked(&mut extensions, NoQuorum);
             assert_eq!(RequestState::unlocked(&extensions), Some(NoQuorum));
         }
+    }
+
+    #[test]
+    fn nothing_further_in_than_a_layer_that_skips_a_request_speaks_for_its_service() {
+        let mut extensions = Extensions::new();
+        RequestState::of(&mut extensions).called_by = Some(RunId::new());
+        RequestState::mark_unlocked(&mut extensions, UnlockedReason::Method);
+        assert!(RequestState::take_caller(&mut extensions).is_none());
     }
 }

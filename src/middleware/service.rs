@@ -101,12 +101,12 @@ where
     fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
         // Taken off in any case: nothing behind this layer may pass the proof on.
         let shown = loan::take(request.headers_mut());
-        // Nor may anything further in speak for this service.
-        let run = RequestState::take_caller(request.extensions_mut());
         if !self.options.methods.cover(request.method()) {
             RequestState::mark_unlocked(request.extensions_mut(), UnlockedReason::Method);
             return ResponseFuture::unlocked(self.inner.call(request));
         }
+        // Nor may anything further in speak for this service.
+        let run = RequestState::take_caller(request.extensions_mut());
         // The inner service is called later, by the future, and it must be the one whose `poll_ready` was
         // called: a fresh clone is not ready. See "Be careful when cloning inner services" in the docs of
         // `tower_service::Service`.
