@@ -19,14 +19,12 @@ use crate::manager::nodes::longest::Longest;
 use crate::manager::nodes::node_set::{CommonTerms, NodeSet};
 use crate::manager::nodes::repeats::Repeats;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
-use crate::manager::queue::fifo::MISSES;
+
+use crate::manager::queue::waiting::{Cooldown, Waiters};
 use crate::manager::settings::fencing::usual;
 use crate::manager::settings::hand_off::HandOff;
 use crate::manager::settings::options::Options;
 use crate::manager::tasks::TaskTracker;
-use crate::manager::waiting::cooldown::Cooldown;
-use crate::manager::waiting::streaks::Streaks;
-use crate::manager::waiting::wait_times::Waiters;
 use crate::namespace::{Namespace, NodeKeys};
 use crate::node::Node;
 use crate::protocol::quarantine::latest_vote;
@@ -46,7 +44,6 @@ pub(crate) struct Shared {
     pub(crate) queue: Arc<Queue>,
     pub(crate) cooldown: Cooldown,
     // Noted only where others are to get their chance by pauses.
-    pub(crate) streaks: Streaks,
     pub(crate) waiters: Waiters,
     // Whether keys are redacted in logs and snapshots.
     pub(crate) redact: bool,
@@ -99,9 +96,8 @@ impl Shared {
             fencing: options.fencing.keep,
             room_for_records: Arc::new(Semaphore::new(ROOM_FOR_RECORDS)),
             hand_off: options.hand_off,
-            queue: Arc::new(Queue::new(options.bounds, MISSES)),
+            queue: Arc::new(Queue::new(options.bounds)),
             cooldown: Cooldown::default(),
-            streaks: Streaks::default(),
             waiters: Waiters::default(),
             redact: options.redact,
             tasks,

@@ -23,7 +23,6 @@ mod links;
 mod members;
 mod old_data;
 mod overlap;
-mod pollers;
 mod promotion;
 mod queue;
 mod release;
