@@ -456,10 +456,7 @@ mod tests {
             ("manager/acquire/wait.rs", "manager/acquire/round/mod.rs"),
             ("manager/acquire/wait.rs", "manager/acquire/call.rs"),
             ("manager/queue/waiting.rs", "manager/queue/fifo/mod.rs"),
-            (
-                "manager/nodes/quarantine/state.rs",
-                "manager/nodes/fanout.rs",
-            ),
+            ("manager/nodes/voting/state.rs", "manager/nodes/fanout.rs"),
             ("manager/guard.rs", "manager/error/release.rs"),
             // The outer floors are another table's.
             ("manager/guard.rs", "clock.rs"),
