@@ -32,9 +32,9 @@ use plain::Plain;
 use wire::{Event, Real, Simulated, Wire, ask, packed};
 use words::{CLIENT_ID, RUN_ID, Words, texts};
 
-use crate::server::dice::Dice;
-use crate::server::resp::Reply;
 use crate::support::server::Kind;
+use tower_redlock_simulated::server::dice::Dice;
+use tower_redlock_simulated::server::resp::Reply;
 
 /// Where the clocks begin, in microseconds since 1970.
 const BEGIN: u64 = 1_763_816_000_000_000;

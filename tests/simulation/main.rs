@@ -3,16 +3,18 @@
 //!
 //! | | |
 //! |---|---|
-//! | `server` | servers and Sentinels as state machines, which run the crate's own scripts |
 //! | `differential` | the same calls to a simulated server and to real ones: the same replies, and the same keys |
-//! | `world` | time, processes, the network between them and the servers, and everything that can be done to them |
+//! | `seam` | the crate in a world |
+//! | `worlds` | small worlds with the crate in them |
 //! | `plan` | what happens in one world, made from a seed |
 //! | `workload` | what clients do in it |
 //! | `checkers` | the promises, one file each |
 //! | `shrink` | a failing plan with fewer faults |
 //! | `runner` | runs plans, and shows what went wrong |
 //!
-//! All but the first two need `--cfg tower_redlock_simulation`, by which the crate takes its connections, its random
+//! Time, servers, Sentinels and the network are those of `tests/simulated`, which knows nothing of the crate.
+//!
+//! All but the first need `--cfg tower_redlock_simulation`, by which the crate takes its connections, its random
 //! numbers and its tasks from the world: `make sim` builds with it. The comparison with real servers is for builds
 //! without.
 
@@ -33,18 +35,14 @@ mod differential;
 mod plan;
 #[cfg(tower_redlock_simulation)]
 mod runner;
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "worlds do more to servers than `differential`, and less"
-)]
-mod server;
+#[cfg(tower_redlock_simulation)]
+mod seam;
 #[cfg(tower_redlock_simulation)]
 mod shrink;
 #[cfg(tower_redlock_simulation)]
 mod workload;
 #[cfg(tower_redlock_simulation)]
-mod world;
+mod worlds;
 
 #[cfg(not(tower_redlock_simulation))]
 #[path = "../support/mod.rs"]

@@ -20,9 +20,10 @@ use tower_redlock::node::redis::RedisNode;
 
 use crate::checkers::Violation;
 use crate::plan::{Plan, counted};
+use crate::seam;
 use crate::shrink;
 use crate::workload;
-use crate::world::World;
+use tower_redlock_simulated::world::World;
 
 /// What came of a plan.
 pub(crate) struct Outcome {
@@ -73,7 +74,7 @@ pub(crate) fn run_plan(plan: &Plan, is_wordy: bool) -> Outcome {
     let (world, installed) = {
         let _inside = runtime.enter();
         let world = World::new(plan.seed, &plan.topology, is_wordy);
-        let installed = world.begin();
+        let installed = seam::begin(&world);
         (world, installed)
     };
     let limit = Duration::from_millis(plan.length) + PATIENCE;

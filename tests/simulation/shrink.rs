@@ -2,7 +2,7 @@
 
 use crate::checkers::Violation;
 use crate::plan::{Action, Cut, Plan};
-use crate::world::{Fault, Named};
+use tower_redlock_simulated::world::{Fault, Named};
 
 /// How many plans are tried at most.
 const MOST_RUNS: usize = 250;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{History, Terms, Violation};
 use crate::workload::history::{Event, What};
-use crate::world::ProcessId;
+use tower_redlock_simulated::world::ProcessId;
 
 const PROMISE: &str = "every waiter is answered";
 

@@ -22,7 +22,7 @@ use std::fmt;
 
 use crate::plan::{Class, Plan};
 use crate::workload::history::{Event, History, Holder, What};
-use crate::world::{Fault, Memory};
+use tower_redlock_simulated::world::{Fault, Memory};
 
 /// What breaks a promise.
 #[derive(Clone, Debug)]
@@ -275,7 +275,7 @@ mod hand {
     //! What histories that are written by hand are made of.
 
     use super::*;
-    use crate::world::ProcessId;
+    use tower_redlock_simulated::world::ProcessId;
 
     pub(super) fn process(place: u32) -> ProcessId {
         ProcessId { place, life: 0 }

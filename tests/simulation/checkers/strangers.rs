@@ -4,7 +4,7 @@
 
 use super::{History, losses};
 use crate::workload::history::{Holder, What};
-use crate::world::ProcessId;
+use tower_redlock_simulated::world::ProcessId;
 
 /// Two checks of a node, in milliseconds.
 const TWO_CHECKS: u64 = 2_000;

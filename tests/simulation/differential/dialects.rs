@@ -1,6 +1,6 @@
 //! Which dialect a real server has: that of its kind and version, or of the last known version before it.
 
-use crate::server::Dialect;
+use tower_redlock_simulated::server::Dialect;
 
 /// The dialect of the server that tells this of itself, with a remark if its version is not one that was compared.
 pub(super) fn of(info: &str) -> (Dialect, Option<String>) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::server::resp::Reply;
+use tower_redlock_simulated::server::resp::Reply;
 
 /// The lines of `INFO` that are compared.
 const LINES: [&str; 9] = [

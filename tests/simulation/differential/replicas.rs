@@ -6,9 +6,9 @@ use super::plain::{self, Plain};
 use super::wire::{Event, Real, Simulated, Wire, ask, packed};
 use super::words::{KEYS, RUN_ID, Words, texts};
 use super::{BEGIN, SEQUENCE, calls, number_from, scripts, snippets};
-use crate::server::Dialect;
-use crate::server::dice::Dice;
 use crate::support::server::Kind;
+use tower_redlock_simulated::server::Dialect;
+use tower_redlock_simulated::server::dice::Dice;
 
 /// Two servers of one kind, of which the second one follows the first one.
 trait Couple {

@@ -5,9 +5,9 @@ use super::BEGIN;
 use super::plain::Plain;
 use super::wire::{Event, Real, Simulated, Wire, packed};
 use super::words::texts;
-use crate::server::Dialect;
 use crate::support::PATIENCE;
 use crate::support::server::Kind;
+use tower_redlock_simulated::server::Dialect;
 
 /// What came on one connection, in order.
 type Heard = Vec<Option<Plain>>;

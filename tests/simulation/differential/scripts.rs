@@ -10,8 +10,8 @@ use tower_redlock::node::{Node as _, NodeState};
 use super::words::{
     BORROWERS, CHANNELS, COUNTERS, LOANS, LOCKS, MARKER, RECORD, RUN_ID, TOMBSTONES, Words, texts,
 };
-use crate::server::{Output, Run, Server, ServerSettings};
 use crate::support::nodes;
+use tower_redlock_simulated::server::{Output, Run, Server, ServerSettings};
 
 /// A script of the crate.
 pub(super) struct Script {

@@ -6,10 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::dialects;
-use crate::server::resp::Reply;
-use crate::server::{Dialect, Output, Server, ServerSettings};
 use crate::support::PATIENCE;
 use crate::support::server::{Kind, Server as RealServer};
+use tower_redlock_simulated::server::resp::Reply;
+use tower_redlock_simulated::server::{Dialect, Output, Server, ServerSettings};
 
 /// What happens to a server beside the calls of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Random words of calls. They come from small sets, so that calls meet each other's keys, times and owners; and some
 //! are nonsense.
 
-use crate::server::dice::Dice;
+use tower_redlock_simulated::server::dice::Dice;
 
 /// Stands for the servers' run id.
 pub(super) const RUN_ID: &str = "<run id>";

@@ -4,7 +4,7 @@ use super::episodes::Kind;
 use super::rolls::Rolls;
 use super::settings::{Shape, shape};
 use super::{Action, Call, Class, Episode, Plan};
-use crate::world::Fault;
+use tower_redlock_simulated::world::Fault;
 
 /// When faults may begin: by then the first processes have connected, and their word that no lock is held counts no
 /// more.

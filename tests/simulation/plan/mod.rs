@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::world::{Fault, Topology};
+use tower_redlock_simulated::world::{Fault, Topology};
 
 pub(crate) use self::read::counted;
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::de::DeserializeOwned;
 
 use super::{Action, Call, Class, Episode, Place, Plan, Seen, Settings, sense};
-use crate::world::{Fault, Named, Topology};
+use tower_redlock_simulated::world::{Fault, Named, Topology};
 
 /// The lines that a plan has once each, before all others.
 const FIRST: [&str; 5] = ["seed", "class", "length", "keys", "topology"];

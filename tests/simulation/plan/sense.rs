@@ -1,6 +1,6 @@
 //! What makes no sense in a plan: numbers out of range, and faults that could do nothing where they are.
 
-use crate::world::{Fault, HostId, HostKind, Memory, Topology};
+use tower_redlock_simulated::world::{Fault, HostId, HostKind, Memory, Topology};
 
 use super::{Call, Settings};
 

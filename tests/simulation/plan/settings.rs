@@ -3,7 +3,7 @@
 use super::generate::QUIET;
 use super::rolls::Rolls;
 use super::{Class, Episode, Place, Replicas, Seen, Settings, USUAL_KEEP};
-use crate::world::{Fault, Group, HostId, Topology};
+use tower_redlock_simulated::world::{Fault, Group, HostId, Topology};
 
 /// What a plan is about, without what happens in it.
 #[derive(Clone, Debug)]

@@ -17,7 +17,7 @@ use super::history::What;
 use super::scene::{Kind, Scene, Shop};
 use super::{finish, http, once};
 use crate::plan::{Action, Answer, Call, Cut};
-use crate::world::{Fault, ProcessId};
+use tower_redlock_simulated::world::{Fault, ProcessId};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -9,7 +9,7 @@ use super::history::What;
 use super::scene::{Lost, Scene, Shop, State};
 use super::watch::marker;
 use crate::plan::{Class, Seen};
-use crate::world::{Fault, Memory, ProcessId};
+use tower_redlock_simulated::world::{Fault, Memory, ProcessId};
 
 /// A step of an episode, unless that is put off.
 pub(super) fn apply(scene: &Arc<Scene>, episode: usize, step: usize) {

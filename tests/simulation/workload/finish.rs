@@ -14,7 +14,7 @@ use super::history::{Stage, What};
 use super::scene::{Scene, Shop};
 use super::servers::{Stored, hash, is_lock, stored};
 use crate::plan::{Action, Call, USUAL_KEEP};
-use crate::world::{Fault, HostId, ProcessId};
+use tower_redlock_simulated::world::{Fault, HostId, ProcessId};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)

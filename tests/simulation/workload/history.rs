@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::world::ProcessId;
+use tower_redlock_simulated::world::ProcessId;
 
 /// What happened, in the order of time.
 #[derive(Clone, Debug, Default)]

@@ -24,7 +24,7 @@ use super::calls::{Here, name};
 use super::history::{Told, What};
 use super::scene::{Kind, Scene};
 use crate::plan::{Route, Settings};
-use crate::world::World;
+use tower_redlock_simulated::world::World;
 
 /// The lock that a request needs.
 const LOCK: &str = "x-lock";

@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use crate::checkers::{Terms, Violation, check};
 use crate::plan::Plan;
-use crate::world::World;
+use tower_redlock_simulated::world::World;
 
 use self::scene::Scene;
 

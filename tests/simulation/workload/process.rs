@@ -14,7 +14,8 @@ use super::history::What;
 use super::http::Services;
 use super::scene::{Scene, Shop};
 use crate::plan::{Replicas, Settings, USUAL_KEEP};
-use crate::world::{MASTER_NAME, ProcessId, Topology};
+use crate::seam;
+use tower_redlock_simulated::world::{MASTER_NAME, ProcessId, Topology};
 
 /// How long it may take to make a connection, in milliseconds.
 pub(super) const CONNECT_TIMEOUT: u64 = 400;
@@ -58,7 +59,7 @@ async fn connect(scene: &Scene, id: ProcessId) -> LockManager {
     loop {
         let is_first = scene.world.millis() < BEGINNING;
         let builder = builder(scene.world.topology(), settings)
-            .clock(scene.world.clock(id))
+            .clock(seam::clock(&scene.world, id))
             .bootstrap(settings.bootstrap && is_first);
         let made = if settings.lazy {
             builder.lazy().map_err(ConnectError::Config)

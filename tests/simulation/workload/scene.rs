@@ -13,7 +13,8 @@ use super::history::{History, Holder, What};
 use super::http::Services;
 use super::process::CONNECT_LIMIT;
 use crate::plan::{Plan, Settings};
-use crate::world::{HostId, ProcessId, World};
+use crate::seam;
+use tower_redlock_simulated::world::{HostId, ProcessId, World};
 
 /// What all parts of a workload share.
 pub(super) struct Scene {
@@ -181,7 +182,8 @@ impl Scene {
         let (process, call) = here;
         let now = self.world.millis();
         let lock = handle.lease();
-        let age = self.world.clock(process).now().since(lock.started);
+        let clock = seam::clock(&self.world, process);
+        let age = clock.now().since(lock.started);
         let age = age.as_millis() as u64;
         let prefix = kind.prefix(&self.settings(process).namespace);
         let keys = handle.keys().iter().map(|key| format!("{prefix}{key}"));

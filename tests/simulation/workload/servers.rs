@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::scene::{Live, Scene};
-use crate::world::HostId;
+use tower_redlock_simulated::world::HostId;
 
 /// The hash of an owner token.
 pub(super) fn hash(token: &[u8]) -> String {

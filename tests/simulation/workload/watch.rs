@@ -13,7 +13,7 @@ use super::scene::{Live, Lost, Scene};
 use super::servers::{Stored, backing, hash, is_lock, stored};
 use crate::checkers::Terms;
 use crate::plan::{Action, Replicas};
-use crate::world::{Fault, HostId, HostKind};
+use tower_redlock_simulated::world::{Fault, HostId, HostKind};
 
 /// How often.
 const PAUSE: Duration = Duration::from_millis(25);

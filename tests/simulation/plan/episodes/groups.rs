@@ -5,7 +5,7 @@ use super::super::rolls::Rolls;
 use super::super::settings::Shape;
 use super::network::apart;
 use super::{Kind, Made};
-use crate::world::{Fault, HostId};
+use tower_redlock_simulated::world::{Fault, HostId};
 
 pub(super) fn replicas(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
     let watched = kind == Kind::Failover;

@@ -4,7 +4,7 @@ use super::super::rolls::Rolls;
 use super::super::settings::Shape;
 use super::super::{Episode, Seen};
 use super::{Kind, Made};
-use crate::world::{Fault, Memory};
+use tower_redlock_simulated::world::{Fault, Memory};
 
 pub(super) fn host(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
     let group = rolls.pick(&shape.groups());

@@ -8,7 +8,7 @@ mod places;
 use super::rolls::Rolls;
 use super::settings::Shape;
 use super::{Class, Episode, Seen};
-use crate::world::Fault;
+use tower_redlock_simulated::world::Fault;
 
 pub(super) use self::hosts::common;
 pub(super) use self::network::{late, together};

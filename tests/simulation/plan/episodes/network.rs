@@ -5,7 +5,7 @@ use super::super::generate::QUIET;
 use super::super::rolls::Rolls;
 use super::super::settings::Shape;
 use super::{Kind, Made};
-use crate::world::{Fault, HostId, Way};
+use tower_redlock_simulated::world::{Fault, HostId, Way};
 
 fn way(rolls: &mut Rolls) -> Way {
     rolls.weighted(&[(3, Way::Both), (1, Way::There), (1, Way::Back)])

@@ -3,7 +3,7 @@
 use super::super::rolls::Rolls;
 use super::super::settings::Shape;
 use super::{Kind, Made};
-use crate::world::Fault;
+use tower_redlock_simulated::world::Fault;
 
 pub(super) fn processes(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
     let process = rolls.pick(&shape.places());

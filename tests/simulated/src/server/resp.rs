@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// What a server sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub enum Reply {
     Status(Cow<'static, [u8]>),
     /// Begins with a code, such as `ERR`.
     Error(Cow<'static, [u8]>),
@@ -25,7 +25,7 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    pub(crate) const OK: Self = Self::Status(Cow::Borrowed(b"OK"));
+    pub const OK: Self = Self::Status(Cow::Borrowed(b"OK"));
     pub(super) const NOTHING: Self = Self::Many(Vec::new());
 
     pub(super) const fn error(text: &'static str) -> Self {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tower_redlock::clock::Clock;
 
 use super::agenda::Event;
 use super::clock::SimClock;
@@ -50,12 +49,12 @@ pub(super) struct Host {
 
 /// A key of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StoredKey {
-    pub(crate) key: Vec<u8>,
+pub struct StoredKey {
+    pub key: Vec<u8>,
     /// What it holds, if that is a string.
-    pub(crate) text: Option<Vec<u8>>,
+    pub text: Option<Vec<u8>>,
     /// In how many milliseconds it ends, by the clock of the server.
-    pub(crate) expires_in_ms: Option<i64>,
+    pub expires_in_ms: Option<i64>,
 }
 
 impl Host {

@@ -7,19 +7,19 @@ use super::data::Data;
 use super::image::Image;
 use super::{Change, Output, Server};
 
-pub(crate) use super::data::Logged;
+pub use super::data::Logged;
 
 /// A place in a history of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Position {
+pub struct Position {
     /// Which history: it gets another name where it may have parted from another one.
-    pub(crate) id: String,
-    pub(crate) offset: u64,
+    pub id: String,
+    pub offset: u64,
 }
 
 /// What a replica gets from its master first.
 #[derive(Clone, Debug)]
-pub(crate) enum Sync {
+pub enum Sync {
     /// All data.
     Full { image: Image, position: Position },
     /// It has all changes up to its own offset, which are part of the history with this name.
@@ -99,12 +99,12 @@ impl Replication {
 }
 
 impl Server {
-    pub(crate) const fn is_master(&self) -> bool {
+    pub const fn is_master(&self) -> bool {
         self.replication.master.is_none()
     }
 
     /// Its place in its history of changes.
-    pub(crate) fn position(&self) -> Position {
+    pub fn position(&self) -> Position {
         Position {
             id: self.replication.id.clone(),
             offset: self.data.offset(),
@@ -112,7 +112,7 @@ impl Server {
     }
 
     /// A replica attaches that announces this address, and has what `has` tells. A backup attaches with port 0.
-    pub(crate) fn attach(&mut self, host: &str, port: u16, has: Option<&Position>) -> Sync {
+    pub fn attach(&mut self, host: &str, port: u16, has: Option<&Position>) -> Sync {
         let continues = has.is_some_and(|has| self.has_all_after(has));
         let replication = &mut self.replication;
         let acknowledged = has.filter(|_| continues).map_or(0, |has| has.offset);
@@ -152,23 +152,17 @@ impl Server {
     }
 
     /// A replica's connection has ended.
-    pub(crate) fn detach(&mut self, host: &str, port: u16) {
+    pub fn detach(&mut self, host: &str, port: u16) {
         self.replication.replicas.remove(&(host.to_owned(), port));
     }
 
     /// Its changes after `offset`, for its replicas; `None` if it has only later ones.
-    pub(crate) fn changes_after(&self, offset: u64) -> Option<Vec<Logged>> {
+    pub fn changes_after(&self, offset: u64) -> Option<Vec<Logged>> {
         Some(self.data.changes_after(offset)?.cloned().collect())
     }
 
     /// A replica says that it has all changes up to `offset`.
-    pub(crate) fn acknowledge(
-        &mut self,
-        host: &str,
-        port: u16,
-        offset: u64,
-        now: u64,
-    ) -> Vec<Output> {
+    pub fn acknowledge(&mut self, host: &str, port: u16, offset: u64, now: u64) -> Vec<Output> {
         self.now = now;
         if let Some(replica) = self.replication.replicas.get_mut(&(host.to_owned(), port)) {
             replica.acknowledged = replica.acknowledged.max(offset);
@@ -179,7 +173,7 @@ impl Server {
 
     /// Becomes a replica of that server, or stays a replica of another. It keeps its data until it is in
     /// [sync](Self::synchronize). Connections stay, but for those that wait; its own replicas are detached.
-    pub(crate) fn follow(&mut self, host: &str, port: u16) -> Vec<Output> {
+    pub fn follow(&mut self, host: &str, port: u16) -> Vec<Output> {
         self.unblock_all();
         self.replication.replicas.clear();
         self.replication.master = Some(Master {
@@ -191,7 +185,7 @@ impl Server {
     }
 
     /// The master's reply to this replica. Changes follow. Its own replicas are detached.
-    pub(crate) fn synchronize(&mut self, sync: Sync) {
+    pub fn synchronize(&mut self, sync: Sync) {
         let offset = self.data.offset();
         let replication = &mut self.replication;
         match sync {
@@ -216,7 +210,7 @@ impl Server {
     }
 
     /// A change arrives from the master. One that it has already is ignored.
-    pub(crate) fn apply(&mut self, logged: &Logged, now: u64) -> Vec<Output> {
+    pub fn apply(&mut self, logged: &Logged, now: u64) -> Vec<Output> {
         self.now = now;
         if !self.is_master() && logged.end > self.data.offset() {
             let millis = |micros: u64| i64::try_from(micros / 1_000).unwrap();
@@ -234,14 +228,14 @@ impl Server {
     }
 
     /// The connection to its master has ended.
-    pub(crate) fn lose_master(&mut self) {
+    pub fn lose_master(&mut self) {
         if let Some(master) = &mut self.replication.master {
             master.up = false;
         }
     }
 
     /// Becomes a master. Its replicas are detached.
-    pub(crate) fn promote(&mut self) {
+    pub fn promote(&mut self) {
         if self.is_master() {
             return;
         }
@@ -255,14 +249,14 @@ impl Server {
     }
 
     /// Its last promotion, as clients name it.
-    pub(crate) fn promotion(&self) -> Option<String> {
+    pub fn promotion(&self) -> Option<String> {
         let former = self.replication.former.as_ref();
         former.map(|former| format!("/{}:{}", former.id, former.offset))
     }
 
     /// Forgets what it kept for replicas, as a master does an hour after it has lost the last one. Its past promotion
     /// is forgotten, too. A server that has replicas keeps all.
-    pub(crate) fn free_backlog(&mut self) {
+    pub fn free_backlog(&mut self) {
         let replication = &mut self.replication;
         if replication.backlog && replication.master.is_none() && replication.replicas.is_empty() {
             replication.backlog = false;

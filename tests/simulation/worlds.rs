@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, RngSeed};
 use tokio::time::{sleep, timeout};
-use tower_redlock::clock::Clock as _;
 use tower_redlock::{AcquireError, LockManager};
 
-use super::*;
+use tower_redlock_simulated::world::{
+    Fault, Group, HostId, Memory, ProcessId, Topology, Way, World,
+};
+
+use crate::seam;
 
 const KEY: &str = "order:1";
 const MS: Duration = Duration::from_millis(1);
@@ -38,7 +41,7 @@ where
     let runtime = builder.rng_seed(seed_of_runtime).build().unwrap();
     let inside = runtime.enter();
     let world = World::new(seed, topology, true);
-    let installed = world.begin();
+    let installed = seam::begin(&world);
     drop(inside);
     runtime.block_on(async {
         timeout(Duration::from_secs(600), work(world.clone()))
@@ -61,7 +64,7 @@ fn builder(world: &World, process: ProcessId) -> tower_redlock::LockManagerBuild
         .collect();
     LockManager::builder()
         .redis(urls)
-        .clock(world.clock(process))
+        .clock(seam::clock(world, process))
         .ttl(1_000 * MS)
         .bootstrap(true)
 }

@@ -4,7 +4,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tower_redlock::clock::{Clock, Moment};
 
 /// What every clock shows at the start, if it is right: microseconds since 1970.
 const EPOCH: u64 = 1_800_000_000_000_000;
@@ -44,7 +43,7 @@ impl Running {
 
 /// The clock of a process or a server.
 #[derive(Debug)]
-pub(crate) struct SimClock {
+pub struct SimClock {
     start: Instant,
     /// What it shows at the start: clocks of two machines cannot be compared.
     origin: u64,
@@ -53,7 +52,7 @@ pub(crate) struct SimClock {
 
 impl SimClock {
     /// A clock that is right, in a world that began at `start`, on a machine that is up for `uptime`.
-    pub(crate) fn new(start: Instant, uptime: Duration) -> Self {
+    pub fn new(start: Instant, uptime: Duration) -> Self {
         let running = Running {
             since: 0,
             run: 0,
@@ -77,29 +76,29 @@ impl SimClock {
         change(&mut running, world)
     }
 
+    /// For how long the machine has been up, in nanoseconds: what measures time.
+    pub fn nanos(&self) -> u64 {
+        self.change(|running, world| self.origin + running.run_by(world))
+    }
+
+    /// The date, in microseconds since 1970.
+    pub fn unix_micros(&self) -> u64 {
+        self.change(|running, world| running.unix_micros(world))
+    }
+
     /// Runs so many parts per million too fast from now on, or too slow.
-    pub(crate) fn set_rate(&self, ppm: i64) {
+    pub fn set_rate(&self, ppm: i64) {
         self.change(|running, world| running.set_rate(world, ppm));
     }
 
     /// Sets the date forth or back. What measures time does not change.
-    pub(crate) fn step(&self, by_ms: i64) {
+    pub fn step(&self, by_ms: i64) {
         self.change(|running, _| running.date += i128::from(by_ms) * 1_000);
     }
 
     /// The machine was suspended: both the date and the time go on.
-    pub(crate) fn jump(&self, by_ms: u64) {
+    pub fn jump(&self, by_ms: u64) {
         self.change(|running, _| running.run += by_ms * 1_000_000);
-    }
-}
-
-impl Clock for SimClock {
-    fn now(&self) -> Moment {
-        self.change(|running, world| Moment::from_nanos(self.origin + running.run_by(world)))
-    }
-
-    fn unix_micros(&self) -> u64 {
-        self.change(|running, world| running.unix_micros(world))
     }
 }
 

@@ -10,16 +10,16 @@ use super::{ConnectionId, Output};
 
 /// Where a Sentinel thinks that a master is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Opinion {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+pub struct Opinion {
+    pub host: String,
+    pub port: u16,
     /// The number of the failover by which it became the master.
-    pub(crate) epoch: u64,
+    pub epoch: u64,
 }
 
 /// One Sentinel. It has opinions of its own, which its caller sets, and does nothing by itself.
 #[derive(Debug)]
-pub(crate) struct Sentinel {
+pub struct Sentinel {
     id: String,
     masters: BTreeMap<String, Opinion>,
     connections: BTreeMap<ConnectionId, Connection>,
@@ -32,7 +32,7 @@ struct Connection {
 }
 
 impl Sentinel {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self {
             id: Dice::new(seed).name(),
             masters: BTreeMap::new(),
@@ -41,29 +41,29 @@ impl Sentinel {
     }
 
     /// Sets its opinion of a master; `None` if it knows none of that name.
-    pub(crate) fn set(&mut self, master: &str, opinion: Option<Opinion>) {
+    pub fn set(&mut self, master: &str, opinion: Option<Opinion>) {
         match opinion {
             Some(opinion) => self.masters.insert(master.to_owned(), opinion),
             None => self.masters.remove(master),
         };
     }
 
-    pub(crate) fn opinion(&self, master: &str) -> Option<&Opinion> {
+    pub fn opinion(&self, master: &str) -> Option<&Opinion> {
         self.masters.get(master)
     }
 
     /// Accepts a connection.
-    pub(crate) fn connect(&mut self, connection: ConnectionId) {
+    pub fn connect(&mut self, connection: ConnectionId) {
         self.connections.insert(connection, Connection::default());
     }
 
     /// A connection has ended.
-    pub(crate) fn disconnect(&mut self, connection: ConnectionId) {
+    pub fn disconnect(&mut self, connection: ConnectionId) {
         self.connections.remove(&connection);
     }
 
     /// Bytes arrive on a connection; answers all commands that are complete.
-    pub(crate) fn receive(&mut self, connection: ConnectionId, bytes: &[u8]) -> Vec<Output> {
+    pub fn receive(&mut self, connection: ConnectionId, bytes: &[u8]) -> Vec<Output> {
         let Some(mut state) = self.connections.remove(&connection) else {
             return Vec::new();
         };

@@ -6,8 +6,8 @@
 //! * one task runs at a time, in an order that tokio's scheduler for one thread keeps, and its time is paused: it goes
 //!   on, by whole milliseconds, when every task waits;
 //! * the numbers that tokio itself draws (for its `watch` channels) come from the seed of the runtime;
-//! * the crate takes its random bytes, its connections and its clock from the world, and spawns all tasks through it
-//!   (`src/simulation.rs`); nothing that can be seen depends on the order of a hash map;
+//! * the programs take their random bytes, their connections and their clocks from the world, and make all tasks part
+//!   of a process of it; nothing that can be seen depends on the order of a hash map;
 //! * the world keeps everything in order of numbers that it gives out itself.
 
 mod agenda;
@@ -21,12 +21,11 @@ mod process;
 mod replicas;
 mod state;
 mod stream;
-#[cfg(test)]
-mod tests;
 mod topology;
 mod trace;
 
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,20 +33,20 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
-use tower_redlock::simulation::{self, Boxed, Installed, Stream};
 
-pub(crate) use self::clock::SimClock;
-pub(crate) use self::fault::{Fault, Memory, Named, Way};
-pub(crate) use self::hosts::StoredKey;
-pub(crate) use self::process::ProcessId;
-pub(crate) use self::topology::{Group, HostId, HostKind, MASTER_NAME, Topology};
+pub use self::clock::SimClock;
+pub use self::fault::{Fault, Memory, Named, Way};
+pub use self::hosts::StoredKey;
+pub use self::process::ProcessId;
+pub use self::stream::SimStream;
+pub use self::topology::{Group, HostId, HostKind, MASTER_NAME, Topology};
 
 use self::process::{InProcess, Program, Running};
 use self::state::State;
 
 /// A world, to be cloned at will.
 #[derive(Clone)]
-pub(crate) struct World {
+pub struct World {
     inner: Arc<Inner>,
 }
 
@@ -64,7 +63,7 @@ struct Inner {
 impl World {
     /// A world without processes, at its time 0. Must be called inside a runtime whose time is paused. If it is wordy,
     /// its trace shows all commands and replies.
-    pub(crate) fn new(seed: u64, topology: &Topology, is_wordy: bool) -> Self {
+    pub fn new(seed: u64, topology: &Topology, is_wordy: bool) -> Self {
         Self {
             inner: Arc::new(Inner {
                 state: Mutex::new(State::new(seed, topology, is_wordy)),
@@ -76,10 +75,9 @@ impl World {
         }
     }
 
-    /// Makes this the world of all that runs on this thread, as long as what is returned lives, and lets it run.
-    pub(crate) fn begin(&self) -> Installed {
+    /// Lets it run, for as long as the runtime does.
+    pub fn begin(&self) {
         tokio::spawn(self.clone().drive());
-        simulation::install(Arc::new(self.clone()))
     }
 
     /// Lets happen what happens by itself.
@@ -150,16 +148,16 @@ impl World {
 // For plans, workloads and checkers.
 impl World {
     /// Milliseconds since the world began.
-    pub(crate) fn millis(&self) -> u64 {
+    pub fn millis(&self) -> u64 {
         self.with(|state| state.now)
     }
 
-    pub(crate) fn topology(&self) -> &Topology {
+    pub fn topology(&self) -> &Topology {
         &self.inner.topology
     }
 
     /// What every process does from its start on. To be called once, before the first one starts.
-    pub(crate) fn set_program(
+    pub fn set_program(
         &self,
         program: impl Fn(Self, ProcessId) -> Pin<Box<dyn Future<Output = ()> + Send>>
         + Send
@@ -177,13 +175,13 @@ impl World {
     }
 
     /// Lets go of the program, which may know the world: otherwise both would stay for ever.
-    pub(crate) fn forget_program(&self) {
+    pub fn forget_program(&self) {
         let program = self.program().take();
         drop(program);
     }
 
     /// Starts a process in a place, unless one lives there. Returns the one that lives there then.
-    pub(crate) fn start(&self, place: u32) -> ProcessId {
+    pub fn start(&self, place: u32) -> ProcessId {
         let Some(id) = self.with(|state| state.new_process(place)) else {
             let living = self.living(place);
             return living.expect("a place without a living process takes one");
@@ -195,24 +193,24 @@ impl World {
     }
 
     /// The process that lives in a place. It may stand still.
-    pub(crate) fn living(&self, place: u32) -> Option<ProcessId> {
+    pub fn living(&self, place: u32) -> Option<ProcessId> {
         self.with(|state| state.living(place).map(|process| process.id))
     }
 
     /// Whether the process lives and does not stand still.
-    pub(crate) fn is_running(&self, process: ProcessId) -> bool {
+    pub fn is_running(&self, process: ProcessId) -> bool {
         let is_running = |process: &mut process::Process| process.running == Running::Yes;
         self.with(|state| state.process_mut(process).is_some_and(is_running))
     }
 
     /// Whether the process lives.
-    pub(crate) fn is_alive(&self, process: ProcessId) -> bool {
+    pub fn is_alive(&self, process: ProcessId) -> bool {
         let is_alive = |process: &mut process::Process| process.running != Running::Dead;
         self.with(|state| state.process_mut(process).is_some_and(is_alive))
     }
 
     /// Runs `work` as a task of the process. `None` if it dies before, or the task panics, which is noted.
-    pub(crate) fn spawn_in<T: Send + 'static>(
+    pub fn spawn_in<T: Send + 'static>(
         &self,
         process: ProcessId,
         work: impl Future<Output = T> + Send + 'static,
@@ -233,7 +231,7 @@ impl World {
     }
 
     /// Runs `work` as the process: whatever belongs to a process is made and dropped there.
-    pub(crate) fn inside<T>(&self, process: ProcessId, work: impl FnOnce() -> T) -> T {
+    pub fn inside<T>(&self, process: ProcessId, work: impl FnOnce() -> T) -> T {
         assert!(self.is_known(process), "{process} was never started");
         process::inside(process, work)
     }
@@ -247,12 +245,12 @@ impl World {
     /// # Panics
     ///
     /// Outside of all processes.
-    pub(crate) fn current() -> ProcessId {
+    pub fn current() -> ProcessId {
         process::current().expect("this belongs to a process: use `World::inside` or `spawn_in`")
     }
 
     /// The clock of a process.
-    pub(crate) fn clock(&self, process: ProcessId) -> Arc<SimClock> {
+    pub fn clock(&self, process: ProcessId) -> Arc<SimClock> {
         self.with(|state| {
             let process = state.process_mut(process);
             Arc::clone(&process.expect("the process was started").clock)
@@ -260,47 +258,47 @@ impl World {
     }
 
     /// Does something to the world, now.
-    pub(crate) fn apply(&self, fault: &Fault) {
+    pub fn apply(&self, fault: &Fault) {
         self.with(|state| state.apply(fault));
     }
 
     /// Adds a line to the trace.
-    pub(crate) fn record(&self, process: Option<ProcessId>, text: impl fmt::Display) {
+    pub fn record(&self, process: Option<ProcessId>, text: impl fmt::Display) {
         self.with(|state| state.trace.note(process, text));
     }
 
     /// The panics in processes so far.
-    pub(crate) fn panics(&self) -> Vec<String> {
+    pub fn panics(&self) -> Vec<String> {
         self.with(|state| state.panics.clone())
     }
 
     /// Tells this run from one that went another way.
-    pub(crate) fn trace_hash(&self) -> u64 {
+    pub fn trace_hash(&self) -> u64 {
         self.with(|state| state.trace.hash())
     }
 
     /// The readable lines of the trace.
-    pub(crate) fn trace(&self) -> Vec<String> {
+    pub fn trace(&self) -> Vec<String> {
         self.with(|state| state.trace.lines().to_vec())
     }
 
     /// What a server has now, by its own clock.
-    pub(crate) fn keys(&self, host: HostId) -> Vec<StoredKey> {
+    pub fn keys(&self, host: HostId) -> Vec<StoredKey> {
         self.with(|state| state.host(host).keys())
     }
 
     /// What a field of a hash holds on a server now, by its own clock.
-    pub(crate) fn field(&self, host: HostId, key: &str, field: &str) -> Option<String> {
+    pub fn field(&self, host: HostId, key: &str, field: &str) -> Option<String> {
         self.with(|state| state.host_mut(host).field(key, field))
     }
 
     /// Whether the host takes commands.
-    pub(crate) fn is_up(&self, host: HostId) -> bool {
+    pub fn is_up(&self, host: HostId) -> bool {
         self.with(|state| state.host(host).is_up && !state.host(host).is_frozen)
     }
 
     /// Whether something of a process arrived at the host in the last `span` that had been held up for longer.
-    pub(crate) fn was_late(&self, process: ProcessId, host: HostId, span: u64) -> bool {
+    pub fn was_late(&self, process: ProcessId, host: HostId, span: u64) -> bool {
         self.with(|state| {
             let from = state.now.saturating_sub(span);
             let pair = state.pairs.get(&(process.place, host));
@@ -309,7 +307,7 @@ impl World {
     }
 
     /// Whether a server is the one that a marker names: its process, and its last promotion.
-    pub(crate) fn is_called(&self, host: HostId, name: &str) -> bool {
+    pub fn is_called(&self, host: HostId, name: &str) -> bool {
         self.with(|state| {
             let server = state.host_mut(host).server();
             let promotion = server.promotion().unwrap_or_default();
@@ -318,12 +316,12 @@ impl World {
     }
 
     /// The groups whose address leads to a replica, which no Sentinel says.
-    pub(crate) fn misled(&self) -> Vec<u32> {
+    pub fn misled(&self) -> Vec<u32> {
         self.with(|state| state.misled())
     }
 
     /// How many connections hosts have, of one process or all.
-    pub(crate) fn connections(&self, process: Option<ProcessId>) -> usize {
+    pub fn connections(&self, process: Option<ProcessId>) -> usize {
         let is_of = |known: &network::Connection| {
             known.at_host && process.is_none_or(|process| process == known.process)
         };
@@ -331,13 +329,20 @@ impl World {
     }
 }
 
-impl simulation::World for World {
-    fn connect(&self, host: &str, port: u16) -> Boxed<std::io::Result<Box<dyn Stream>>> {
+// For the programs of processes, which call these as the process whose code runs.
+impl World {
+    /// Connects to a host.
+    pub fn connect(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> impl Future<Output = io::Result<SimStream>> + Send + use<> {
         let address = self.with(|state| state.host_called(host, port));
-        Box::pin(stream::connect(self.clone(), Self::current(), address))
+        stream::connect(self.clone(), Self::current(), address)
     }
 
-    fn fill_random(&self, bytes: &mut [u8]) {
+    /// Fills `bytes` from the seed.
+    pub fn fill_random(&self, bytes: &mut [u8]) {
         let process = Self::current();
         self.with(|state| {
             let process = state.process_mut(process);
@@ -345,11 +350,15 @@ impl simulation::World for World {
         });
     }
 
-    fn wrap(&self, task: Boxed<()>) -> Boxed<()> {
+    /// Makes a task part of the process that spawns it.
+    pub fn wrap(
+        &self,
+        task: Pin<Box<dyn Future<Output = ()> + Send>>,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let task = self.belonging(Self::current(), task);
-        Box::pin(async move {
+        async move {
             task.await;
-        })
+        }
     }
 }
 

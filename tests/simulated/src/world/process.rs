@@ -18,11 +18,11 @@ use super::dice::Dice;
 
 /// One life of a process in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ProcessId {
+pub struct ProcessId {
     /// Its place in the plan.
-    pub(crate) place: u32,
+    pub place: u32,
     /// How many processes were there before it.
-    pub(crate) life: u32,
+    pub life: u32,
 }
 
 impl fmt::Display for ProcessId {
@@ -35,7 +35,7 @@ impl fmt::Display for ProcessId {
 }
 
 /// What a process does from its start on.
-pub(crate) type Program =
+pub type Program =
     dyn Fn(World, ProcessId) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

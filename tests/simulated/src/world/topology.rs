@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A server or a Sentinel: everything that has an address of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct HostId(pub(crate) u32);
+pub struct HostId(pub u32);
 
 impl fmt::Display for HostId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -18,23 +18,23 @@ impl fmt::Display for HostId {
 /// A master with its replicas and Sentinels: what one node of a lock manager leads to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Group {
+pub struct Group {
     /// How many replicas the master has.
-    pub(crate) replicas: u32,
+    pub replicas: u32,
     /// How many Sentinels watch it.
-    pub(crate) sentinels: u32,
+    pub sentinels: u32,
 }
 
 /// All servers of a world. Hosts are numbered group by group: the master, its replicas, its Sentinels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Topology {
-    pub(crate) groups: Vec<Group>,
+pub struct Topology {
+    pub groups: Vec<Group>,
 }
 
 /// What a host is at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HostKind {
+pub enum HostKind {
     Master,
     /// A replica, counted from 0 in its group.
     Replica(u32),
@@ -43,18 +43,18 @@ pub(crate) enum HostKind {
 }
 
 /// The name by which the Sentinels of every group know their master.
-pub(crate) const MASTER_NAME: &str = "mymaster";
+pub const MASTER_NAME: &str = "mymaster";
 
 impl Topology {
     /// So many servers without replicas.
-    pub(crate) fn plain(count: usize) -> Self {
+    pub fn plain(count: usize) -> Self {
         Self {
             groups: vec![Group::default(); count],
         }
     }
 
     /// Every host with its group and kind, in order of their ids.
-    pub(crate) fn hosts(&self) -> Vec<(HostId, usize, HostKind)> {
+    pub fn hosts(&self) -> Vec<(HostId, usize, HostKind)> {
         let mut hosts = Vec::new();
         for (index, group) in self.groups.iter().enumerate() {
             let replicas = (0..group.replicas).map(HostKind::Replica);
@@ -76,22 +76,22 @@ impl Topology {
     }
 
     /// The server that is the group's master at the start.
-    pub(crate) fn master(&self, group: usize) -> HostId {
+    pub fn master(&self, group: usize) -> HostId {
         self.find(group, HostKind::Master)
     }
 
     /// A replica of the group, counted from 0.
-    pub(crate) fn replica(&self, group: usize, replica: u32) -> HostId {
+    pub fn replica(&self, group: usize, replica: u32) -> HostId {
         self.find(group, HostKind::Replica(replica))
     }
 
     /// A Sentinel of the group, counted from 0.
-    pub(crate) fn sentinel(&self, group: usize, sentinel: u32) -> HostId {
+    pub fn sentinel(&self, group: usize, sentinel: u32) -> HostId {
         self.find(group, HostKind::Sentinel(sentinel))
     }
 
     /// The servers of the group, the first master first, without its Sentinels.
-    pub(crate) fn servers(&self, group: usize) -> Vec<HostId> {
+    pub fn servers(&self, group: usize) -> Vec<HostId> {
         let replicas = self.groups[group].replicas;
         let replicas = (0..replicas).map(|replica| self.replica(group, replica));
         std::iter::once(self.master(group))
@@ -100,13 +100,13 @@ impl Topology {
     }
 
     /// The URL of the server that is the group's master at the start.
-    pub(crate) fn url(&self, group: usize) -> String {
+    pub fn url(&self, group: usize) -> String {
         let (host, port) = self.address(self.master(group));
         format!("redis://{host}:{port}")
     }
 
     /// The URLs of the group's Sentinels.
-    pub(crate) fn sentinel_urls(&self, group: usize) -> Vec<String> {
+    pub fn sentinel_urls(&self, group: usize) -> Vec<String> {
         let sentinels = 0..self.groups[group].sentinels;
         let addresses = sentinels.map(|sentinel| self.address(self.sentinel(group, sentinel)));
         addresses
@@ -115,7 +115,7 @@ impl Topology {
     }
 
     /// The name and port of a host: `g0`, `g0r1`, `g0s2`.
-    pub(crate) fn address(&self, host: HostId) -> (String, u16) {
+    pub fn address(&self, host: HostId) -> (String, u16) {
         let hosts = self.hosts();
         let (_, group, kind) = hosts[host.0 as usize];
         match kind {

@@ -9,7 +9,7 @@ use super::topology::HostId;
 /// One direction between a process and a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Way {
+pub enum Way {
     /// From the process to the host.
     There,
     /// From the host to the process.
@@ -20,7 +20,7 @@ pub(crate) enum Way {
 /// What a server that crashed knows when it is back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Memory {
+pub enum Memory {
     /// Everything.
     All,
     /// Nothing.
@@ -38,7 +38,7 @@ pub(crate) enum Memory {
 /// Processes are named by their place, so a fault of the network outlives the process in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do", deny_unknown_fields)]
-pub(crate) enum Fault {
+pub enum Fault {
     // The network between one process and one host.
     /// Every message takes between so many milliseconds, each way.
     Delay {
@@ -244,7 +244,7 @@ pub(crate) enum Fault {
 
 /// What a fault names by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
+pub enum Named {
     Process,
     Host,
     Group,
@@ -252,7 +252,7 @@ pub(crate) enum Named {
 
 impl Fault {
     /// Everything that it names, each with its number.
-    pub(crate) fn names(&self) -> Vec<(Named, u64)> {
+    pub fn names(&self) -> Vec<(Named, u64)> {
         let fields = serde_json::to_value(self).unwrap_or_default();
         let fields = fields.as_object().into_iter().flatten();
         let name = |(field, number): (&String, &serde_json::Value)| {

@@ -6,7 +6,7 @@ use super::data::Told;
 ///
 /// In the order in which they came to be: all that follow Redis 7.0 have it as an ancestor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Dialect {
+pub enum Dialect {
     Redis62,
     Redis70,
     Redis80,
@@ -16,7 +16,7 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    pub(crate) const ALL: [Self; 6] = [
+    pub const ALL: [Self; 6] = [
         Self::Redis62,
         Self::Redis70,
         Self::Redis80,
@@ -25,7 +25,7 @@ impl Dialect {
         Self::Valkey91,
     ];
 
-    pub(crate) const fn is_valkey(self) -> bool {
+    pub const fn is_valkey(self) -> bool {
         matches!(self, Self::Valkey81 | Self::Valkey91)
     }
 
@@ -48,7 +48,7 @@ impl Dialect {
     }
 
     /// Whether a key that nobody asks for may be gone in its last millisecond, and not only after that.
-    pub(crate) const fn removes_early(self) -> bool {
+    pub const fn removes_early(self) -> bool {
         matches!(self, Self::Redis80 | Self::Redis86)
     }
 
@@ -61,7 +61,7 @@ impl Dialect {
     }
 
     /// The version of the server that was compared with it.
-    pub(crate) const fn version(self) -> &'static str {
+    pub const fn version(self) -> &'static str {
         match self {
             Self::Redis62 => "6.2.14",
             Self::Redis70 => "7.0.15",

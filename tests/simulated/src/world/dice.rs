@@ -2,12 +2,12 @@
 
 /// A stream of numbers that look random.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub struct Dice(u64);
 
 impl Dice {
     /// The stream of a seed for one purpose. Other purposes have other streams, so that one more choice for one of them
     /// changes nothing for the rest.
-    pub(crate) fn new(seed: u64, purpose: &str) -> Self {
+    pub fn new(seed: u64, purpose: &str) -> Self {
         let mut hash = Hash::default();
         hash.add(&seed.to_le_bytes());
         hash.add(purpose.as_bytes());
@@ -15,35 +15,35 @@ impl Dice {
     }
 
     /// The next number.
-    pub(crate) fn roll(&mut self) -> u64 {
+    pub fn roll(&mut self) -> u64 {
         // SplitMix64.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mixed(self.0)
     }
 
     /// A number from 0 to one less than `count`.
-    pub(crate) fn below(&mut self, count: u64) -> u64 {
+    pub fn below(&mut self, count: u64) -> u64 {
         let product = u128::from(self.roll()) * u128::from(count);
         (product >> 64) as u64
     }
 
     /// A number from `least` to `most`.
-    pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
+    pub fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most.saturating_sub(least) + 1)
     }
 
     /// True `times` out of `of` times.
-    pub(crate) fn chance(&mut self, times: u64, of: u64) -> bool {
+    pub fn chance(&mut self, times: u64, of: u64) -> bool {
         self.below(of) < times
     }
 
     /// One of `items`, which are not none.
-    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len() as u64) as usize]
     }
 
     /// Fills `bytes`.
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+    pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let roll = self.roll().to_le_bytes();
             chunk.copy_from_slice(&roll[..chunk.len()]);
@@ -59,7 +59,7 @@ const fn mixed(value: u64) -> u64 {
 
 /// FNV-1a: the same in every run, and on every machine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hash(u64);
+pub struct Hash(u64);
 
 impl Default for Hash {
     fn default() -> Self {
@@ -69,7 +69,7 @@ impl Default for Hash {
 
 impl Hash {
     /// Adds bytes, and where they end.
-    pub(crate) fn add(&mut self, bytes: &[u8]) {
+    pub fn add(&mut self, bytes: &[u8]) {
         let mut words = bytes.chunks_exact(8);
         for word in &mut words {
             let word = word
@@ -91,7 +91,7 @@ impl Hash {
     }
 
     /// The hash of all that was added.
-    pub(crate) const fn value(self) -> u64 {
+    pub const fn value(self) -> u64 {
         mixed(self.0)
     }
 }

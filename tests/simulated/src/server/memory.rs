@@ -60,7 +60,7 @@ impl Server {
     }
 
     /// All data, and where in the history of changes that is.
-    pub(crate) fn image(&self) -> Image {
+    pub fn image(&self) -> Image {
         Image {
             bases: self.data.bases().clone(),
             position: self.replication.tells().then(|| self.position()),
@@ -68,7 +68,7 @@ impl Server {
     }
 
     /// The data as they were at `moment`, by this server's clock: before the first change that was made later.
-    pub(crate) fn image_before(&self, moment: u64) -> Image {
+    pub fn image_before(&self, moment: u64) -> Image {
         let (bases, offset) = self.data.before(moment);
         let mut image = Image {
             bases,
@@ -82,7 +82,7 @@ impl Server {
 
     /// Another process starts in place of this one: a master with these data or none, with a new name, no scripts, no
     /// statistics, no trouble, no replicas and no connections, which the caller has to end.
-    pub(crate) fn restart(&mut self, image: Option<Image>, now: u64) {
+    pub fn restart(&mut self, image: Option<Image>, now: u64) {
         let image = image.unwrap_or_default();
         (self.now, self.started) = (now, now);
         self.run_id = self.dice.name();
@@ -98,7 +98,7 @@ impl Server {
     }
 
     /// Evicts up to `count` random keys, as far as the policy lets the server do so. Returns how many.
-    pub(crate) fn evict(&mut self, count: usize, now: u64) -> usize {
+    pub fn evict(&mut self, count: usize, now: u64) -> usize {
         self.now = now;
         let (policy, master) = (self.settings.policy.clone(), self.is_master());
         let may = |entry: &Entry| {
@@ -117,13 +117,13 @@ impl Server {
     }
 
     /// Removes all keys, as `FLUSHALL` does.
-    pub(crate) fn remove_all(&mut self, now: u64) {
+    pub fn remove_all(&mut self, now: u64) {
         self.now = now;
         self.change(Change::RemoveAll);
     }
 
     /// The keys that clients see at `now`, each with when it ends, in milliseconds since 1970. Of database 0.
-    pub(crate) fn keys(&self, now: u64) -> Vec<(Vec<u8>, Option<i64>)> {
+    pub fn keys(&self, now: u64) -> Vec<(Vec<u8>, Option<i64>)> {
         let keys = self.data.keys(0);
         let keys = keys.filter(|(_, entry)| !entry.has_expired(in_millis(now)));
         keys.map(|(key, entry)| (key.clone(), entry.until))
@@ -131,7 +131,7 @@ impl Server {
     }
 
     /// What the string at `key` holds at `now`. Of database 0.
-    pub(crate) fn text(&self, key: &[u8], now: u64) -> Option<&[u8]> {
+    pub fn text(&self, key: &[u8], now: u64) -> Option<&[u8]> {
         match self.seen(key, now)? {
             Value::Text(text) => Some(text),
             Value::Hash(_) => None,
@@ -139,7 +139,7 @@ impl Server {
     }
 
     /// What a field of the hash at `key` holds at `now`. Of database 0.
-    pub(crate) fn field(&self, key: &[u8], field: &[u8], now: u64) -> Option<&[u8]> {
+    pub fn field(&self, key: &[u8], field: &[u8], now: u64) -> Option<&[u8]> {
         match self.seen(key, now)? {
             Value::Text(_) => None,
             Value::Hash(hash) => hash.get(field).map(Vec::as_slice),

@@ -2,7 +2,7 @@
 //! no randomness of its own, so that a run of a whole cluster can be repeated.
 //!
 //! It answers what the crate and its tests send, with the words of real servers, and runs the crate's scripts by the
-//! Lua that real servers have. `differential` compares it with them, call by call.
+//! Lua that real servers have. `tests/simulation/differential.rs` compares it with them, call by call.
 //!
 //! What it lacks: transactions, modules, functions, access lists, persistence (the caller keeps an [`Image`]), the
 //! types besides strings and hashes, and time limits of scripts.
@@ -14,7 +14,7 @@ mod commands;
 mod connection;
 mod data;
 mod dialect;
-pub(crate) mod dice;
+pub mod dice;
 mod hashes;
 mod image;
 mod info;
@@ -25,7 +25,7 @@ mod numbers;
 mod pubsub;
 mod replication;
 mod request;
-pub(crate) mod resp;
+pub mod resp;
 mod script;
 mod sentinel;
 mod strings;
@@ -41,27 +41,27 @@ use data::Data;
 use dice::Dice;
 use replication::Replication;
 
-pub(crate) use data::Change;
-pub(crate) use dialect::Dialect;
-pub(crate) use image::Image;
-pub(crate) use replication::{Logged, Position, Sync};
-pub(crate) use sentinel::{Opinion, Sentinel};
+pub use data::Change;
+pub use dialect::Dialect;
+pub use image::Image;
+pub use replication::{Logged, Position, Sync};
+pub use sentinel::{Opinion, Sentinel};
 
 /// A connection, as the caller numbers it. A number is used once.
-pub(crate) type ConnectionId = u64;
+pub type ConnectionId = u64;
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
-pub(crate) struct ServerSettings {
-    pub(crate) dialect: Dialect,
+pub struct ServerSettings {
+    pub dialect: Dialect,
     /// Its port, as `INFO` tells it.
-    pub(crate) port: u16,
+    pub port: u16,
     /// The password of the default user, if one is needed.
-    pub(crate) password: Option<String>,
+    pub password: Option<String>,
     /// `maxmemory-policy`.
-    pub(crate) policy: String,
+    pub policy: String,
     /// Whether [`Server::take_runs`] tells which commands were run.
-    pub(crate) record: bool,
+    pub record: bool,
 }
 
 impl Default for ServerSettings {
@@ -78,7 +78,7 @@ impl Default for ServerSettings {
 
 /// What a server does after it was called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
+pub enum Output {
     /// Sends bytes on a connection.
     Send(ConnectionId, Vec<u8>),
     /// Ends a connection, after all that was sent on it. It is forgotten; what arrives on it later is ignored.
@@ -87,28 +87,28 @@ pub(crate) enum Output {
 
 /// A command that was run, with its reply. A `WAIT` is told when it is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub(crate) connection: ConnectionId,
-    pub(crate) words: Vec<Vec<u8>>,
+pub struct Run {
+    pub connection: ConnectionId,
+    pub words: Vec<Vec<u8>>,
     /// In the protocol's bytes. Empty if there was none.
-    pub(crate) reply: Vec<u8>,
+    pub reply: Vec<u8>,
 }
 
 /// What is wrong with a server. All of it ends with a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub struct Trouble {
     /// It has no memory left: commands that may need some are refused with `OOM`, in scripts only before their first
     /// write.
-    pub(crate) out_of_memory: bool,
+    pub out_of_memory: bool,
     /// It cannot save: writes are refused with `MISCONF`.
-    pub(crate) cannot_save: bool,
+    pub cannot_save: bool,
     /// It is reading its data: nearly everything is refused with `LOADING`.
-    pub(crate) loading: bool,
+    pub loading: bool,
 }
 
 /// One server process.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     settings: ServerSettings,
     dice: Dice,
     trouble: Trouble,
@@ -132,7 +132,7 @@ pub(crate) struct Server {
 impl Server {
     /// A server without data that started at `now`, in microseconds since 1970 by its own clock. The seed decides its
     /// random names.
-    pub(crate) fn new(settings: ServerSettings, seed: u64, now: u64) -> Self {
+    pub fn new(settings: ServerSettings, seed: u64, now: u64) -> Self {
         let mut dice = Dice::new(seed);
         let (run_id, replication) = (dice.name(), Replication::new(dice.name()));
         Self {
@@ -155,7 +155,7 @@ impl Server {
     }
 
     /// Accepts a connection.
-    pub(crate) fn connect(&mut self, connection: ConnectionId) {
+    pub fn connect(&mut self, connection: ConnectionId) {
         let authenticated = self.settings.password.is_none();
         let client = Client::new(self.next_client_id, authenticated);
         self.next_client_id += 1;
@@ -163,17 +163,12 @@ impl Server {
     }
 
     /// A connection has ended. What was received on it before was run.
-    pub(crate) fn disconnect(&mut self, connection: ConnectionId) {
+    pub fn disconnect(&mut self, connection: ConnectionId) {
         self.clients.remove(&connection);
     }
 
     /// Bytes arrive on a connection; runs all commands that are complete. An unknown connection is ignored.
-    pub(crate) fn receive(
-        &mut self,
-        connection: ConnectionId,
-        bytes: &[u8],
-        now: u64,
-    ) -> Vec<Output> {
+    pub fn receive(&mut self, connection: ConnectionId, bytes: &[u8], now: u64) -> Vec<Output> {
         self.now = now;
         if let Some(client) = self.clients.get_mut(&connection) {
             client.input.extend_from_slice(bytes);
@@ -185,7 +180,7 @@ impl Server {
     /// Time passes: answers each `WAIT` whose time is up, and removes keys that have expired, as servers do now and
     /// then. Clients cannot tell whether it was called, but for `WAIT` and, in Redis 8, in a key's last millisecond;
     /// replicas can.
-    pub(crate) fn tick(&mut self, now: u64) -> Vec<Output> {
+    pub fn tick(&mut self, now: u64) -> Vec<Output> {
         self.now = now;
         self.remove_expired();
         self.answer_waits();
@@ -194,51 +189,51 @@ impl Server {
 
     /// When a `WAIT` is to be answered by [`tick`](Self::tick), by this server's clock. Clocks may be stepped: ask
     /// again after each call.
-    pub(crate) fn next_due(&self) -> Option<u64> {
+    pub fn next_due(&self) -> Option<u64> {
         self.first_deadline()
     }
 
     /// The commands that were run since the last time, if that is recorded.
-    pub(crate) fn take_runs(&mut self) -> Vec<Run> {
+    pub fn take_runs(&mut self) -> Vec<Run> {
         std::mem::take(&mut self.runs)
     }
 
-    pub(crate) fn settings(&self) -> &ServerSettings {
+    pub fn settings(&self) -> &ServerSettings {
         &self.settings
     }
 
     /// Sets the password of the default user, for connections from now on.
-    pub(crate) fn set_password(&mut self, password: &str) {
+    pub fn set_password(&mut self, password: &str) {
         self.settings.password = Some(password.to_owned());
     }
 
     /// Sets `maxmemory-policy`.
-    pub(crate) fn set_policy(&mut self, policy: &str) {
+    pub fn set_policy(&mut self, policy: &str) {
         policy.clone_into(&mut self.settings.policy);
     }
 
     /// The name of the process, as `INFO` tells it.
-    pub(crate) fn run_id(&self) -> &str {
+    pub fn run_id(&self) -> &str {
         &self.run_id
     }
 
     /// Gives the process another name: that of one with which it is compared.
-    pub(crate) fn set_run_id(&mut self, run_id: &str) {
+    pub fn set_run_id(&mut self, run_id: &str) {
         run_id.clone_into(&mut self.run_id);
     }
 
     /// What is wrong with it, to be changed at will.
-    pub(crate) const fn trouble(&mut self) -> &mut Trouble {
+    pub const fn trouble(&mut self) -> &mut Trouble {
         &mut self.trouble
     }
 
     /// Forgets all scripts, as `SCRIPT FLUSH` does.
-    pub(crate) fn forget_scripts(&mut self) {
+    pub fn forget_scripts(&mut self) {
         self.scripts.clear();
     }
 
     /// Ends all connections, as `CLIENT KILL` does.
-    pub(crate) fn close_all(&mut self) -> Vec<Output> {
+    pub fn close_all(&mut self) -> Vec<Output> {
         let all = std::mem::take(&mut self.clients);
         all.into_keys().map(Output::Close).collect()
     }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::sleep;
-use tower_redlock::simulation::Stream;
 
 use super::World;
 use super::network::{Attempt, Ended};
@@ -19,7 +18,7 @@ pub(super) async fn connect(
     world: World,
     process: ProcessId,
     address: Option<HostId>,
-) -> io::Result<Box<dyn Stream>> {
+) -> io::Result<SimStream> {
     let Some(address) = address else {
         return Err(io::Error::other("no host has this name"));
     };
@@ -32,14 +31,15 @@ pub(super) async fn connect(
     loop {
         let host = target(&world);
         match world.with(|state| state.try_connect(process, host)) {
-            Attempt::Made(id) => return Ok(Box::new(SimStream { world, id })),
+            Attempt::Made(id) => return Ok(SimStream { world, id }),
             Attempt::Refused => return Err(io::ErrorKind::ConnectionRefused.into()),
             Attempt::Wait => world.changed().await,
         }
     }
 }
 
-struct SimStream {
+/// A connection of a process to a host. Dropped, it is closed.
+pub struct SimStream {
     world: World,
     id: u64,
 }

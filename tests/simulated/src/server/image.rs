@@ -5,7 +5,7 @@ use super::replication::Position;
 
 /// The data of a server at some time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Image {
+pub struct Image {
     pub(super) bases: Bases,
     /// Where in the history of changes that was, if the server told replicas of its changes.
     pub(super) position: Option<Position>,
@@ -13,7 +13,7 @@ pub(crate) struct Image {
 
 impl Image {
     /// Without the keys that `lost` accepts.
-    pub(crate) fn without(mut self, mut lost: impl FnMut(&[u8]) -> bool) -> Self {
+    pub fn without(mut self, mut lost: impl FnMut(&[u8]) -> bool) -> Self {
         for keys in self.bases.values_mut() {
             keys.retain(|key, _| !lost(key));
         }
@@ -21,7 +21,7 @@ impl Image {
     }
 
     /// How many keys it has, expired or not.
-    pub(crate) fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.bases.values().map(|keys| keys.len()).sum()
     }
 }

@@ -65,7 +65,7 @@ fn a_restart_is_another_process_with_the_data_it_is_given() {
     let hash = hash.lines().nth(1).unwrap().to_owned();
     server.trouble().out_of_memory = true;
     let (image, run_id) = (server.image(), server.run_id().to_owned());
-    assert_eq!(image.len(), 3);
+    assert_eq!(image.count(), 3);
     let old = server.image_before(BEGIN + 7_000);
     let part = image.clone().without(|key| key == b"c");
     let keys = |image: Option<Image>, server: &mut Server| {

@@ -9,17 +9,17 @@ const LONGEST_LOG: usize = 200_000;
 
 /// A key's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub enum Value {
     Text(Vec<u8>),
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
 }
 
 /// A key's value and when it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) value: Value,
+pub struct Entry {
+    pub value: Value,
     /// In milliseconds since 1970. At that time it is still there.
-    pub(crate) until: Option<i64>,
+    pub until: Option<i64>,
 }
 
 impl Entry {
@@ -29,11 +29,11 @@ impl Entry {
 }
 
 /// The keys of each database.
-pub(crate) type Bases = BTreeMap<usize, BTreeMap<Vec<u8>, Entry>>;
+pub type Bases = BTreeMap<usize, BTreeMap<Vec<u8>, Entry>>;
 
 /// How a master tells its replicas when a key ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub enum Told {
     /// As a time.
     Time,
     /// As a span, which each of them counts from when it hears of it.
@@ -44,7 +44,7 @@ pub(crate) enum Told {
 
 /// What happens to keys, with its time where that matters, as masters tell it to their replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
     Set {
         base: usize,
         key: Vec<u8>,
@@ -169,12 +169,12 @@ impl Change {
 
 /// A change with its place in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Logged {
+pub struct Logged {
     /// The offset after it.
-    pub(crate) end: u64,
+    pub end: u64,
     /// When it was made, by the clock of the server that has this log.
-    pub(crate) at: u64,
-    pub(crate) change: Change,
+    pub at: u64,
+    pub change: Change,
 }
 
 /// The keys of a server.

@@ -2,14 +2,14 @@
 
 /// A generator of numbers that look random.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub struct Dice(u64);
 
 impl Dice {
-    pub(crate) const fn new(seed: u64) -> Self {
+    pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(crate) const fn roll(&mut self) -> u64 {
+    pub const fn roll(&mut self) -> u64 {
         // SplitMix64.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -18,13 +18,13 @@ impl Dice {
     }
 
     /// A number from 0 to one less than `count`.
-    pub(crate) fn below(&mut self, count: usize) -> usize {
+    pub fn below(&mut self, count: usize) -> usize {
         let roll = u128::from(self.roll()) * count as u128;
         usize::try_from(roll >> 64).unwrap()
     }
 
     /// The name of a process or of its data: 40 hexadecimal digits.
-    pub(crate) fn name(&mut self) -> String {
+    pub fn name(&mut self) -> String {
         let (a, b, c) = (self.roll(), self.roll(), self.roll() >> 32);
         format!("{a:016x}{b:016x}{c:08x}")
     }
