@@ -15,7 +15,7 @@ use tower_redlock::node::{
 
 use crate::claims::{Bench, Remote, extend_one, holder, released};
 use crate::support::PATIENCE;
-use crate::support::nodes::{FAR, LONG, acquire, extend, key, refill, release};
+use crate::support::nodes::{FAR, LONG, acquire, extend, refill, release};
 
 pub(crate) const GRANTED: Result<AcquireReply, NodeError> =
     Ok(AcquireReply::Granted { fence: None });
