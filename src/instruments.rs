@@ -45,7 +45,7 @@ const COUNTERS: &[(&str, &str, &[&str])] = &[
     (
         "redlock_lost_total",
         "reason",
-        &["expired", "taken", "lender", "max-hold", "shutdown"],
+        &["expired", "taken", "max-hold", "shutdown"],
     ),
     (
         "redlock_release_total",
@@ -57,10 +57,6 @@ const COUNTERS: &[(&str, &str, &[&str])] = &[
         "kind",
         &[
             "invalid-key",
-            "invalid-loan",
-            "loan-refused",
-            "loan-ended",
-            "loan-taken",
             "misconfigured",
             "contended",
             "wait-timeout",

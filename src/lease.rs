@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
 use crate::moment::Moment;
-use crate::token::{FencingToken, Owner};
+use crate::token::{FencingToken, OwnerToken};
 
 /// One granted lock as a value: its keys, its owner and its deadline.
 ///
@@ -17,12 +17,11 @@ pub struct Lease {
     /// What is locked.
     pub keys: LockKeys,
     // It contains the secret owner token, so handlers, which see the lease through their handle, must not see it.
-    pub(crate) owner: Owner,
+    pub(crate) owner: OwnerToken,
     /// The fencing token of the first holder, if fencing is on. Holders to whom the lock is handed over have higher
     /// ones.
     pub fence: Option<FencingToken>,
-    /// The time to live that was sent to the nodes. It never changes during a lease. Of a borrowed lock: what the
-    /// borrower's manager would have sent.
+    /// The time to live that was sent to the nodes. It never changes during a lease.
     pub ttl: Duration,
     /// When the round that won began.
     pub started: Moment,

@@ -166,20 +166,20 @@ pub use token::FencingToken;
 pub mod error {
     pub use crate::key_error::KeyError;
     pub use crate::manager::{
-        BorrowError, CompleteError, ConfigError, ConnectError, Contended, LendError, LossReason,
-        Misconfigured, NoEntropy, NoQuorum, NodeFailure, QueueFull, ReleaseError,
-        ReleaseUnconfirmed, RunError, ShuttingDown, TooSlow, WaitTimeout,
+        CompleteError, ConfigError, ConnectError, Contended, LossReason, Misconfigured, NoEntropy,
+        NoQuorum, NodeFailure, QueueFull, ReleaseError, ReleaseUnconfirmed, RunError, ShuttingDown,
+        TooSlow, WaitTimeout,
     };
     pub use crate::namespace::NamespaceError;
-    pub use crate::token::{FencingTokenError, LoanProofError};
+    pub use crate::token::FencingTokenError;
 }
 
-/// What a held lock gives besides its guard and its handle: a record of the grant, its end as a future, locks that are
-/// lent to other processes, and idempotent runs.
+/// What a held lock gives besides its guard and its handle: a record of the grant, its end as a future, and idempotent
+/// runs.
 pub mod lock {
     pub use crate::lease::Lease;
-    pub use crate::manager::{IdempotentRun, Loan, Lost, RunGuard};
-    pub use crate::token::{LoanProof, OwnerHash};
+    pub use crate::manager::{IdempotentRun, Lost, RunGuard};
+    pub use crate::token::OwnerHash;
 }
 
 /// What a manager reports: nodes, held locks and queues ([`LockManager::snapshot`]), and what its

@@ -122,13 +122,6 @@ mutants! {
     CounterNotChecked,
     /// Counters live for a day. (f6c111c)
     CountersKeptForADay,
-    // Loans.
-    /// The lock of an idempotent run can be lent. (c832440)
-    RunIsLent,
-    /// A loan can have several borrowers. (32965d0)
-    LoanOfMany,
-    /// A lock is released while a borrower works under it. (32965d0)
-    ReleasedUnderBorrower,
     // Idempotency.
     /// A record on one node counts as one that a quorum has.
     RecordOfAMinority,

@@ -8,14 +8,14 @@ use std::sync::{Arc, LazyLock};
 use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, redacted};
 use crate::lock_keys::{LockKeys, OneOrMany};
-use crate::token::{OwnerHash, OwnerToken};
+use crate::token::OwnerToken;
 
 /// The prefix that keeps the locks of one application apart from everything else on the nodes.
 ///
 /// The lock `order:42` in the namespace `lk` (the default) is the Redis key `lk:order:42`, and its releases are
 /// announced on the channel `lk!free:order:42`. The other keys begin with `lk!`:
 /// `lk!fence:order:42` is the counter of the lock's fencing tokens, `lk!node` the node's marker, `lk!dead:..` the
-/// tombstone of an owner, `lk!loan:..` the loans of a lock and `lk!borrower:..` its active borrowers. Requests with
+/// tombstone of an owner, Requests with
 /// idempotency keys are locked as `lk!idem:..`, and their records are `lk!idem!record:..`. In the
 /// empty namespace the Redis key is the lock key itself, which is what other Redlock libraries use. All contenders for
 /// a lock must use the same namespace.
@@ -117,18 +117,6 @@ impl Namespace {
     pub fn tombstone(&self, owner: &OwnerToken) -> String {
         let owner = String::from_utf8_lossy(owner.expose());
         [self.as_str(), "!dead:", &owner].concat()
-    }
-
-    /// The Redis key of the loans of this owner's lock, with their borrowers.
-    #[must_use]
-    pub fn loans(&self, owner: &OwnerHash) -> String {
-        [self.as_str(), "!loan:", owner.as_str()].concat()
-    }
-
-    /// The Redis key of the active borrowers of this owner's lock.
-    #[must_use]
-    pub fn borrowers(&self, owner: &OwnerHash) -> String {
-        [self.as_str(), "!borrower:", owner.as_str()].concat()
     }
 }
 

@@ -1,10 +1,8 @@
-//! [`OwnerToken`]: the secret that proves the ownership of a lock; [`FencingToken`]: the number that orders holders;
-//! and [`LoanProof`]: the proof by which one service runs under the lock of another.
+//! [`OwnerToken`]: the secret that proves the ownership of a lock; [`FencingToken`]: the number that orders holders.
 
 use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
-use std::time::Duration;
 
 /// The secret value that a lock key holds on the nodes while we own it.
 ///
@@ -203,164 +201,11 @@ impl fmt::Display for OwnerHash {
 
 impl fmt::Debug for OwnerHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Enough to tell two apart; the whole of it can prove a loan.
+        // Enough to tell two apart.
         let start = self.as_str().get(..8).unwrap_or_default();
         write!(f, "OwnerHash({start}..)")
     }
 }
-
-/// The owner of a lock, as far as we know it: without the token a lock can be neither extended nor released.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Owner {
-    /// Ours.
-    Us(OwnerToken),
-    /// Another owner's, which lent it to us, with our claim.
-    Lender(OwnerHash, Claim),
-}
-
-/// The claim of one borrower to one loan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Claim {
-    /// The number of the loan.
-    pub loan: u32,
-    /// The borrower: a new token for every attempt to borrow.
-    pub borrower: OwnerToken,
-    /// How long the nodes remember the claim: as long as the lender can hold the lock.
-    pub keep: Duration,
-}
-
-impl Claim {
-    /// The claim of `borrower` to `loan`, to be remembered for `keep`.
-    #[must_use]
-    pub const fn new(loan: u32, borrower: OwnerToken, keep: Duration) -> Self {
-        Self {
-            loan,
-            borrower,
-            keep,
-        }
-    }
-}
-
-impl Owner {
-    pub(crate) fn hash(&self) -> OwnerHash {
-        match self {
-            Self::Us(token) => OwnerHash::of(token),
-            Self::Lender(hash, _) => *hash,
-        }
-    }
-}
-
-/// The proof by which another service may run under a lock: the hash of the owner token, the number of the loan, how
-/// many milliseconds a claim to it is remembered, and the fencing token.
-///
-/// It is text of one line without spaces, [`v2;9514e1..;1;70000;1843200000000000000`](Self::expose), and goes with the
-/// call, in HTTP in the header [`LOAN_HEADER`](crate::middleware::LOAN_HEADER). It does not name the keys: the borrower
-/// derives them from the call itself, so that a proof for one order is worth nothing for another. It is good for one
-/// borrower: the nodes remember which one claimed it.
-///
-/// Anyone who knows it can run under the lock while its owner holds it, in services that accept loans from the caller.
-/// So `Debug` does not show it and it has no `Display`. It cannot extend or release anything.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LoanProof {
-    owner: OwnerHash,
-    loan: u32,
-    keep_millis: u64,
-    fence: Option<FencingToken>,
-}
-
-impl LoanProof {
-    /// The proof of the loan numbered `loan` of a lock of `owner`, to be remembered for `keep`.
-    pub(crate) fn new(
-        owner: OwnerHash,
-        (loan, keep): (u32, Duration),
-        fence: Option<FencingToken>,
-    ) -> Self {
-        Self {
-            owner,
-            loan,
-            keep_millis: u64::try_from(keep.as_millis()).unwrap_or(u64::MAX),
-            fence,
-        }
-    }
-
-    /// The owner of the lock.
-    #[must_use]
-    pub const fn owner(&self) -> OwnerHash {
-        self.owner
-    }
-
-    /// The claim of `borrower` to this loan.
-    pub(crate) fn claim(&self, borrower: OwnerToken) -> Claim {
-        let keep = Duration::from_millis(self.keep_millis);
-        Claim::new(self.loan, borrower, keep.min(Self::LONGEST_MEMORY))
-    }
-
-    /// The fencing token of the lender, as the lender states it: the nodes do not verify it. A resource that stores the
-    /// token together with the hash of the owner does. `None` if the lender has no fencing token.
-    #[must_use]
-    pub const fn fence(&self) -> Option<FencingToken> {
-        self.fence
-    }
-
-    /// The text that goes with the call. Not for logs.
-    #[must_use]
-    pub fn expose(&self) -> String {
-        let (version, owner) = (Self::VERSION, self.owner);
-        let (loan, keep) = (self.loan, self.keep_millis);
-        match self.fence {
-            Some(fence) => format!("{version};{owner};{loan};{keep};{fence}"),
-            None => format!("{version};{owner};{loan};{keep}"),
-        }
-    }
-
-    const VERSION: &str = "v2";
-
-    /// No node remembers a borrower for longer, however long the lender may hold the lock.
-    const LONGEST_MEMORY: Duration = Duration::from_secs(24 * 60 * 60);
-}
-
-impl FromStr for LoanProof {
-    type Err = LoanProofError;
-
-    /// Reads what [`expose`](Self::expose) writes, and nothing else.
-    fn from_str(text: &str) -> Result<Self, LoanProofError> {
-        let read = || {
-            let mut parts = text.split(';');
-            if parts.next()? != Self::VERSION {
-                return None;
-            }
-            let owner = OwnerHash::parse(parts.next()?.as_bytes())?;
-            let loan = parts.next()?.parse().ok()?;
-            let keep = Duration::from_millis(parts.next()?.parse().ok()?);
-            let fence = parts.next().map(str::parse).transpose().ok()?;
-            Some(Self::new(owner, (loan, keep), fence))
-        };
-        // One text for one proof: no second sign, no leading zero, no part too many.
-        let proof = read().filter(|proof| proof.expose() == text);
-        proof.ok_or(LoanProofError(()))
-    }
-}
-
-impl fmt::Debug for LoanProof {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LoanProof(secret)")
-    }
-}
-
-/// A text that is no [`LoanProof`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoanProofError(());
-
-impl fmt::Display for LoanProofError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "a proof of a loan is `v2;`, 40 hexadecimal digits, two whole numbers and, if there is one, a fencing token, with `;` between them",
-        )
-    }
-}
-
-impl std::error::Error for LoanProofError {}
 
 /// `bytes` as hexadecimal digits in lower case. Every lock needs some, and the formatting machinery would cost several
 /// times as much.
@@ -412,45 +257,6 @@ mod tests {
         assert_eq!(OwnerHash::parse(b"short"), None);
         assert_eq!(OwnerHash::parse(&[b'X'; 40]), None);
         assert!(!format!("{hash:?}").contains(hash.as_str()));
-    }
-
-    #[test]
-    fn a_proof_of_a_loan_is_one_text_that_debug_hides() {
-        let owner = OwnerHash::of(&OwnerToken::from_entropy([0; OwnerToken::ENTROPY_LEN]));
-        let numbered = "v2;9514e18b679622b8d59991a6298559cb03099d64;3;70000;1843200000000000000";
-        let bare = "v2;9514e18b679622b8d59991a6298559cb03099d64;3;70000";
-        for (text, fence) in [
-            (numbered, FencingToken::new(1_843_200_000_000_000_000)),
-            (bare, None),
-        ] {
-            let proof = LoanProof::new(owner, (3, Duration::from_secs(70)), fence);
-            assert_eq!(proof.expose(), text);
-            assert_eq!(text.parse(), Ok(proof));
-            assert!(!format!("{proof:?}").contains("9514e1"));
-        }
-        let upper = bare.to_uppercase().replace('V', "v");
-        let bad = [
-            "".to_owned(),
-            bare.replace("v2", "v1"),
-            bare.replace("v2;", ""),
-            bare.replace(";3", ";03"),
-            bare.replace(";3", ""),
-            bare.replace(";3", ";-3"),
-            bare.replace("70000", "7e4"),
-            upper,
-            format!("{bare};"),
-            format!("{bare};0"),
-            format!("{bare};+5"),
-            format!("{bare};05"),
-            format!("{numbered};1"),
-            format!(" {bare}"),
-            format!("{bare}\n"),
-            bare[..42].to_owned(),
-        ];
-        for text in bad {
-            let error = text.parse::<LoanProof>().unwrap_err().to_string();
-            assert!(!error.contains("9514e1"), "{text:?}: {error}");
-        }
     }
 
     #[test]

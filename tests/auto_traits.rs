@@ -68,12 +68,12 @@ mod table {
     use std::time::Duration;
     use tower_redlock::config::{Fencing, HandOff, NodeConfig, RestartGuard, Secret, TlsConfig};
     use tower_redlock::error::{
-        BorrowError, CompleteError, ConfigError, ConnectError, Contended, KeyError, LendError, LossReason,
+        CompleteError, ConfigError, ConnectError, Contended, KeyError, LossReason,
         Misconfigured, NoEntropy, NoQuorum, NodeFailure, QueueFull, ReleaseError, ReleaseUnconfirmed,
         RunError, ShuttingDown, TooSlow, WaitTimeout,
     };
     use tower_redlock::key::LockKeys;
-    use tower_redlock::lock::{IdempotentRun, Lease, Loan, LoanProof, Lost, OwnerHash, RunGuard};
+    use tower_redlock::lock::{IdempotentRun, Lease, Lost, OwnerHash, RunGuard};
     use tower_redlock::snapshot::{
         HeldLock, NodeStatus, QueueStatus, ShutdownReport, Snapshot, VotingStatus,
     };
@@ -82,7 +82,7 @@ mod table {
         LockManagerBuilder, LockScope, RedlockLayer,
     };
     use tower_redlock::clock::{Clock, Moment, SystemClock};
-    use tower_redlock::error::{FencingTokenError, LoanProofError, NamespaceError};
+    use tower_redlock::error::{FencingTokenError, NamespaceError};
     use tower_redlock::middleware::{
         BodyLockLost, BoxKeyExtractor, BusyStatus, HeldRejection, HoldUntil, InvalidBusyStatus, OnDisconnect,
         OnLost, OnNoQuorum, RedlockService, Rejection, RejectionKind, ReleaseMode, ResponseBody,
@@ -90,11 +90,11 @@ mod table {
     };
     use tower_redlock::Held;
     use tower_redlock::node::{
-        AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, Claim, ClusterConfig,
-        CompleteReply, CompleteRequest, EndClaim, ExtendReply, ExtendRequest, Fence, Holder, Namespace, Node,
+        AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
+        CompleteReply, CompleteRequest, ExtendReply, ExtendRequest, Fence, Holder, Namespace, Node,
         NodeContext, NodeError, NodeErrorKind, NodeFuture, NodeKey, NodeKeys, NodeState, NoticeReceiver,
         NoticeSender, Notices, Notifier, OwnerToken, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest,
-        Record, ReleaseReply, ReleaseRequest, ServerRegistry, Subscription, VerifyReply, VerifyRequest,
+        Record, ReleaseReply, ReleaseRequest, ServerRegistry, Subscription,
     };
     use tower_redlock::node::memory::{MemoryNode, MemorySnapshot};
 
@@ -103,10 +103,7 @@ mod table {
         LockKey:            yes  yes  yes   yes        yes;
         KeyError:           yes  yes  yes   yes        yes;
         Moment:             yes  yes  yes   yes        yes;
-        LoanProof:          yes  yes  yes   yes        yes;
-        LoanProofError:     yes  yes  yes   yes        yes;
         OwnerToken:         yes  yes  yes   yes        yes;
-        Claim:              yes  yes  yes   yes        yes;
         OwnerHash:          yes  yes  yes   yes        yes;
         FencingToken:       yes  yes  yes   yes        yes;
         FencingTokenError:  yes  yes  yes   yes        yes;
@@ -124,9 +121,6 @@ mod table {
         CompleteRequest:    yes  yes  yes   yes        yes;
         CompleteReply:      yes  yes  yes   yes        yes;
         CheckInReply:           yes  yes  yes   yes        yes;
-        VerifyRequest:      yes  yes  yes   yes        yes;
-        EndClaim:           yes  yes  yes   yes        yes;
-        VerifyReply:        yes  yes  yes   yes        yes;
         Lease:              yes  yes  yes   yes        yes;
         Namespace:          yes  yes  yes   yes        yes;
         NamespaceError:     yes  yes  yes   yes        yes;
@@ -174,8 +168,6 @@ mod table {
         TooSlow:            yes  yes  yes   yes        yes;
         ShuttingDown:       yes  yes  yes   yes        yes;
         NoEntropy:          yes  yes  yes   yes        yes;
-        BorrowError:        yes  yes  yes   yes        yes;
-        LendError:          yes  yes  yes   yes        yes;
         ReleaseUnconfirmed:        yes  yes  yes   yes        yes;
         CompleteError:         yes  yes  yes   yes        yes;
         Misconfigured:      yes  yes  yes   yes        yes;
@@ -199,7 +191,6 @@ mod table {
         IdempotentRun:      yes  yes  yes   no         no;
         LockScope:          yes  yes  yes   yes        yes;
         LockHandle:         yes  yes  yes   no         no;
-        Loan:               yes  yes  yes   no         no;
         // To be pinned: it is in the list of those that wait.
         Lost:               yes  yes  no    no         no;
     }
@@ -340,10 +331,6 @@ mod table {
         assert_future_is_send(LockManagerBuilder::connect);
         assert_future_is_send(|config: &'static LockConfig| LockManager::from_config(config));
         assert_future_is_send(LockGuard::release);
-        assert_future_is_send(|(locks, keys, proof): (&'static LockManager, LockKeys, &'static LoanProof)| {
-            locks.borrow_keys(keys, proof)
-        });
-        assert_future_is_send(|loan: Loan| loan.run(std::future::ready(Ok::<(), ()>(()))));
     }
 }
 

@@ -25,12 +25,8 @@ pub(crate) fn to_status(rejection: &Rejection) -> Status {
 
 const fn code(kind: RejectionKind) -> Code {
     match kind {
-        RejectionKind::InvalidKey | RejectionKind::InvalidLoan => Code::InvalidArgument,
-        RejectionKind::LoanRefused => Code::PermissionDenied,
-        RejectionKind::LoanEnded => Code::FailedPrecondition,
-        RejectionKind::Contended | RejectionKind::WaitTimeout | RejectionKind::LoanTaken => {
-            Code::Aborted
-        }
+        RejectionKind::InvalidKey => Code::InvalidArgument,
+        RejectionKind::Contended | RejectionKind::WaitTimeout => Code::Aborted,
         RejectionKind::QueueFull => Code::ResourceExhausted,
         // Nothing was done: clients may try again by themselves.
         RejectionKind::NoQuorum | RejectionKind::ShuttingDown => Code::Unavailable,

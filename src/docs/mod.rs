@@ -12,7 +12,6 @@
 //! | [`backpressure`] | What happens when more requests come than can be served? |
 //! | [`fencing`] | How does the database refuse a holder that is too late? |
 //! | [`idempotency`] | What does a client get that sends a request again? |
-//! | [`lending`] | How does a second service work under the lock of the first? |
 //! | [`operations`] | What does this error mean, and what do I do? |
 //! | [`break_glass`] | Who holds this key, how do I free it, and what now that too few nodes vote? |
 //! | [`observing`] | What do events, metrics, snapshots and the page for operators tell me? |
@@ -65,10 +64,6 @@ pub mod fencing {
 
 pub mod idempotency {
     #![doc = include_str!("idempotency.md")]
-}
-
-pub mod lending {
-    #![doc = include_str!("lending.md")]
 }
 
 pub mod operations {

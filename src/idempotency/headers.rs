@@ -23,7 +23,7 @@ pub const IDEMPOTENT_UNRECORDED: HeaderName = HeaderName::from_static("idempoten
 /// | `proxy-authenticate`, `proxy-authentication-info`, `alt-svc` | not stored: they belong to a connection | stored |
 /// | `connection` and what it names, `keep-alive`, `proxy-connection`, `te`, `trailer`, `transfer-encoding`, `upgrade` | not stored | not stored: they belong to a connection (RFC 9110, section 7.6.1) |
 /// | `content-length` | not stored | not stored: the replay has the length of the stored body |
-/// | `idempotent-replayed`, `redlock-loan` | not stored | not stored: layers of this crate set them |
+/// | `idempotent-replayed` | not stored | not stored: the layer sets it |
 /// | all others | stored | stored |
 ///
 /// # Examples
@@ -105,13 +105,12 @@ fn is_named_by_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
         })
 }
 
-const NEVER: [&str; 10] = [
+const NEVER: [&str; 9] = [
     "connection",
     "content-length",
     "idempotent-replayed",
     "keep-alive",
     "proxy-connection",
-    "redlock-loan",
     "te",
     "trailer",
     "transfer-encoding",

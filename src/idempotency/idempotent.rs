@@ -42,8 +42,7 @@ impl Idempotent {
         self.run.fence
     }
 
-    /// The lock under which the request runs, with its remaining time and loss. It cannot be
-    /// [lent](LockHandle::lend).
+    /// The lock under which the request runs, with its remaining time and loss.
     #[must_use]
     pub const fn handle(&self) -> &LockHandle {
         &self.run.handle

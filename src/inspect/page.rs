@@ -216,10 +216,9 @@ fn node(node: &NodeStatus) -> [Cell; 3] {
 
 fn lock(lock: &HeldLock) -> [Cell; 6] {
     let fence = lock.fence.map(|fence| fence.to_string());
-    let state = match (lock.lost, lock.borrowed) {
-        (true, _) => cell(BAD, "lost".to_owned()),
-        (false, true) => cell(PLAIN, "borrowed".to_owned()),
-        (false, false) => cell(GOOD, "held".to_owned()),
+    let state = match lock.lost {
+        true => cell(BAD, "lost".to_owned()),
+        false => cell(GOOD, "held".to_owned()),
     };
     [
         cell(PLAIN, lock.keys.join("\n")),

@@ -166,14 +166,13 @@ impl LockGuard {
     /// Releases the lock and waits until a quorum of nodes is free of it, so that a contender that asks afterwards can
     /// acquire it at once. Waits for the node time-out at most. If another caller of this manager waits for the key,
     /// the lock may pass to it instead ([`HandOff`](crate::config::HandOff)), which takes no time. It takes none either
-    /// while the lock is shared or [lent](Self::lend): then it is released when the last of them has ended.
+    /// while the lock is shared: then it is released when the last of its guards has gone.
     ///
     /// # Errors
     ///
     /// [`ReleaseError::Lost`] if the lock had been lost before: the work may have run without it.
-    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time, or a [borrower](Self::lend) is at work though
-    /// its loan was returned. Either way nothing is left to do: what is not yet released is tried again in the
-    /// background until its ttl has ended it.
+    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time. Either way nothing is left to do: what is not yet
+    /// released is tried again in the background until its ttl has ended it.
     ///
     /// # Cancel safety
     ///
@@ -189,7 +188,7 @@ impl LockGuard {
                 Err(ReleaseError::Lost(reason))
             }
             Some((release, None)) => release.quorum().await.map_err(ReleaseError::Unconfirmed),
-            // Handed on, shared by others, or lent.
+            // Handed on, or shared by others.
             None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
         };
         if let Some(other) = other {
@@ -236,23 +235,12 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
         }
         // All waiters left in between. It is this call that releases now.
     }
-    let later = Arc::clone(shared);
-    // A release that is dropped goes on in the background.
-    if held.defer(move |held| drop(finish(&later, held))) {
-        // A borrower is at work: the last loan goes on from here.
-        return None;
-    }
-    Some(finish(shared, held))
-}
-
-/// Takes a lock from the watchdog and prepares its release.
-fn finish(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> (Release, Option<LossReason>) {
     if !mutant::is(Mutant::RenewalAfterRelease) {
         shared.registry.remove(held);
     }
     let pending = held.let_go();
     let lost = pending.left.lost;
-    (Release::of(shared, held, pending), lost)
+    Some((Release::of(shared, held, pending), lost))
 }
 
 impl Drop for LockGuard {
@@ -309,11 +297,10 @@ impl LockHandle {
     }
 
     /// A hash that tells this owner from every other. Stored beside the fencing token, it makes a second holder with
-    /// the same token, which only lost counters on too many nodes could bring about, as visible as a lower token. A
-    /// lender and its borrower have the same hash.
+    /// the same token, which only lost counters on too many nodes could bring about, as visible as a lower token.
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
-        self.tenancy.lease.lease.owner.hash()
+        OwnerHash::of(&self.tenancy.lease.lease.owner)
     }
 
     /// The lock, and which of its holders this observes.

@@ -53,8 +53,7 @@ impl RunGuard {
         Ok(Self { guard, fence, keep })
     }
 
-    /// An observer of the lock: whether it is lost, and how long it lasts. It cannot be
-    /// [lent](LockHandle::lend).
+    /// An observer of the lock: whether it is lost, and how long it lasts.
     #[must_use]
     pub fn handle(&self) -> LockHandle {
         self.guard.handle()

@@ -54,7 +54,7 @@ pub(crate) struct Open {
 pub(crate) enum Stage {
     /// Nodes are asked for the lock.
     Acquiring,
-    /// A guard or a loan has the lock.
+    /// A guard has the lock.
     Held,
     /// The lock is being released.
     Releasing,

@@ -9,13 +9,11 @@
 //!        │                ▼                │
 //!        │             lease ◄── guard ────┘               (one held lock)
 //!        │                ▲  ▲
-//!        │                │  └── borrow, loan              (another's lock, and locks lent to others)
 //!        ├── renewal ─────┘ extend, top up, announce loss  (one task, one timer)
 //!        └── tasks: late replies, releases                 (they outlive their caller)
 //! ```
 
 mod acquire;
-mod borrow;
 mod drain;
 mod error;
 mod guard;
@@ -23,7 +21,6 @@ mod handles;
 mod idempotent;
 mod lease;
 mod ledger;
-mod loan;
 mod lock_manager;
 mod nodes;
 mod notified;
@@ -46,7 +43,6 @@ pub use self::error::acquire::{
     AcquireError, Contended, NoEntropy, NoQuorum, NodeFailure, QueueFull, ShuttingDown, TooSlow,
     WaitTimeout,
 };
-pub use self::error::borrow::BorrowError;
 pub use self::error::config::ConfigError;
 pub use self::error::connect::{ConnectError, Misconfigured};
 pub use self::error::loss::LossReason;
@@ -54,7 +50,6 @@ pub use self::error::release::{CompleteError, ReleaseError, ReleaseUnconfirmed, 
 pub use self::guard::{LockGuard, LockHandle};
 pub use self::idempotent::{IdempotentRun, RunGuard};
 pub use self::lease::lost::Lost;
-pub use self::loan::{LendError, Loan};
 pub use self::lock_manager::LockManager;
 pub use self::nodes::voting::status::VotingStatus;
 pub use self::scope::LockScope;

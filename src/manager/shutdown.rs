@@ -15,8 +15,8 @@ pub struct ShutdownReport {
     /// Locks that were still held when the grace was over, and that this call ended. Their holders were told of the
     /// loss.
     pub lost: usize,
-    /// Locks whose guards or loans were still alive at the very end, also lost and borrowed ones. Each is released when
-    /// the last of its guards and loans has gone.
+    /// Locks whose guards were still alive at the very end, also lost ones. Each is released when the last of its guards
+    /// has gone.
     pub held: usize,
     /// Calls for a lock that were still asking nodes at the very end. What they are granted is released.
     pub acquiring: usize,
@@ -25,8 +25,7 @@ pub struct ShutdownReport {
     pub unconfirmed: usize,
     /// Locks, or grants of lost rounds, that are not released any more, and that some node may have until their ttl
     /// ends: a node refused the release or did not answer for a whole ttl, there was no room for it in the background,
-    /// the manager's runtime had ended, or a [`Loan`](crate::lock::Loan) was dropped without being returned. Those that
-    /// were left before the shutdown began count, too.
+    /// or the manager's runtime had ended. Those that were left before the shutdown began count, too.
     ///
     /// The ttl counts from when the release was given up, for the node may run a late command until then. So a lock
     /// counts for up to two ttls after its release, or a minute and a ttl where its node also lacked a record, even if

@@ -36,7 +36,6 @@ impl LockManager {
             held_for: now.since(view.since),
             remaining: view.deadline.since(now),
             lost: view.deadline <= now,
-            borrowed: view.borrowed,
             fence: view.fence,
         });
         let locks = locks.collect();
@@ -127,8 +126,6 @@ pub struct HeldLock {
     pub remaining: Duration,
     /// Whether it was lost, and its guard still exists.
     pub lost: bool,
-    /// Whether another service has lent it.
-    pub borrowed: bool,
     /// How many callers of this process wait for it.
     pub waiting: usize,
     /// The fencing token of its holder.

@@ -3,13 +3,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use http::HeaderValue;
 use http::request::Parts;
 
 use crate::manager::{AcquireError, LockGuard};
 
 use super::key_extractor::KeyExtractor;
-use super::loan::{self, LoanError};
 use super::mistake;
 use super::options::{OnNoQuorum, Options};
 use super::rejection::Cause;
@@ -22,7 +20,7 @@ pub(super) type Admission = Pin<Box<dyn Future<Output = Result<Admitted, Cause>>
 /// The head of a request that runs, and its lock, if it has one.
 pub(super) type Admitted = (Parts, Option<LockGuard>);
 
-/// Extracts the key and acquires its lock, or borrows it if the request has the header of a loan.
+/// Extracts the key and acquires its lock.
 ///
 /// # Cancel safety
 ///
@@ -31,7 +29,6 @@ pub(super) async fn admit<K: KeyExtractor>(
     options: Arc<Options>,
     extractor: Arc<K>,
     mut parts: Parts,
-    shown: Option<Result<HeaderValue, LoanError>>,
 ) -> Result<Admitted, Cause> {
     let keys = extractor.extract(&mut parts).await;
     if let Err(error) = &keys
@@ -44,19 +41,9 @@ pub(super) async fn admit<K: KeyExtractor>(
     };
     // Locks that outer layers hold for this request are shared, not waited for.
     let scope = lock_scope(&mut parts.extensions);
-    let acquired = match (&options.borrow_from, shown) {
-        (Some(trusts), Some(shown)) => {
-            let borrowed = loan::borrow(&options.locks, &scope, &**trusts, &parts, keys, shown);
-            // Boxed, so that requests without a loan need no room for it.
-            Box::pin(borrowed).await.map_err(Cause::Loan)?
-        }
-        _ => {
-            let max_wait = options.max_wait_of(&parts);
-            let locks = &options.locks;
-            locks.acquire_in_within(&scope, keys, max_wait).await
-        }
-    };
-    match acquired {
+    let max_wait = options.max_wait_of(&parts);
+    let locks = &options.locks;
+    match locks.acquire_in_within(&scope, keys, max_wait).await {
         Ok(guard) => {
             RequestState::of(&mut parts.extensions).lock = LockState::Locked {
                 handle: guard.handle(),

@@ -16,7 +16,6 @@ use crate::unprocessed::RunId;
 
 use super::admission::Admission;
 use super::body::ResponseBody;
-use super::loan;
 use super::options::{HoldUntil, Options, ReleaseMode};
 use super::rejection::Cause;
 
@@ -167,10 +166,7 @@ where
                 StateProj::Running { inner, lost, hold } => {
                     match run(inner, lost, cx) {
                         Ran::Waits => return Poll::Pending,
-                        Ran::Done(mut result) => {
-                            if let Ok(response) = &mut result {
-                                loan::strip(response);
-                            }
+                        Ran::Done(result) => {
                             let hold = hold.take();
                             // The inner future goes first, then the lock.
                             state.set(State::Done);

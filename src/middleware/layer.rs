@@ -160,55 +160,6 @@ impl<K, D> RedlockLayer<K, D> {
         self.with(|options| options.on_no_quorum = on_no_quorum)
     }
 
-    /// Runs a request under the lock of the service that sent it, if that service [lent](crate::LockHandle::lend) the
-    /// lock and sent the header [`LOAN_HEADER`](super::LOAN_HEADER). Off by default.
-    ///
-    /// `trusts` is called for every request with the header, after its key was extracted and before the header is read;
-    /// the header is not in the parts that it gets. It decides which peers may borrow: by the peer's certificate, an
-    /// address that only your own services have, or a signature. The response to other peers is 403 `loan-refused`,
-    /// because the content of a proof also stands wherever resources store the owner's hash, and any client can add a
-    /// header.
-    ///
-    /// Then the nodes check that the lender holds this request's key, which is extracted as for any other request; the
-    /// lender must have locked the same text under the same namespace. If so, the request runs without waiting, until
-    /// the response is out or the lender's validity ends: then the inner future is dropped as after any
-    /// [loss](Self::on_lost). The handler gets a [`LockHandle`](crate::LockHandle) that
-    /// [is borrowed](crate::LockHandle::is_borrowed), with the lender's fencing token and owner hash. If the lender
-    /// does not hold the key, the response is 412 `loan-ended`; it is 400 `invalid-loan` for a header that is malformed
-    /// or repeated. Of several copies of a request with one loan the first runs, and the others get 409 `loan-taken`.
-    ///
-    /// A request without the header acquires its own lock, and one that needs none by its method or key runs without,
-    /// with or without the header. Of several layers the outermost takes the header.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use std::net::IpAddr;
-    /// use http::request::Parts;
-    /// use tower_redlock::{LockManager, RedlockLayer, key};
-    ///
-    /// /// Put into the extensions by the server.
-    /// #[derive(Clone, Copy)]
-    /// struct Peer(IpAddr);
-    ///
-    /// # let locks = LockManager::builder().memory(5).connect().await?;
-    /// let layer = RedlockLayer::new(locks, key::header("x-order-id").prefix("order"))
-    ///     .borrow_from(|parts: &Parts| {
-    ///         let peer = parts.extensions.get::<Peer>();
-    ///         peer.is_some_and(|Peer(address)| address.is_loopback())
-    ///     });
-    /// # let _ = layer;
-    /// # Ok(()) }
-    /// ```
-    pub fn borrow_from<F>(self, trusts: F) -> Self
-    where
-        F: Fn(&Parts) -> bool + Send + Sync + 'static,
-    {
-        let trusts = Arc::new(trusts);
-        self.with(|options| options.borrow_from = Some(trusts))
-    }
-
     /// Makes the responses to refused requests. Default: [`Rejection::to_response`], `application/problem+json`.
     ///
     /// # Examples

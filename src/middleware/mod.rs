@@ -77,16 +77,8 @@
 //!
 //! # Services that call services
 //!
-//! A handler that calls another service over the same nodes can let it run under its own lock, where the service would
-//! find the key held otherwise: the handler [lends](crate::LockHandle::lend) the lock and sends the
-//! [header](loan_header) with the call. The other service accepts it from peers that it
-//! [trusts](RedlockLayer::borrow_from), checks it with the nodes, and drops the work when the lender's lock ends. The
-//! lender does not release a lent lock before the response is there; see [`Loan`](crate::lock::Loan) for the case that
-//! there is none.
-//!
-//! The header proves to the nodes that its sender knew the lock; any reader of the header can send it as well. This
-//! crate never logs it and never puts it into a response. A layer around this one that traces requests sees it: hide
-//! [`LOAN_HEADER`] there.
+//! A lock is not passed on. A service that calls another one sends the [fencing token](crate::LockHandle::fence) along,
+//! and the resource that both write to refuses a token that is too low.
 //!
 //! # How it fails
 //!
@@ -99,10 +91,6 @@
 //! | too few nodes reply | 503, `Retry-After`; [or it runs unlocked](RedlockLayer::on_no_quorum) | `no-quorum` |
 //! | the lock is lost while the handler runs | 503, the handler is dropped; [or it continues](RedlockLayer::on_lost) | `lock-lost` |
 //! | the manager shuts down | 503, `Retry-After` | `shutting-down` |
-//! | the header of a loan is malformed or repeated | 400 | `invalid-loan` |
-//! | a loan from a peer that is not [trusted](RedlockLayer::borrow_from) | 403 | `loan-refused` |
-//! | a loan whose lender does not hold the lock (any more) | 412 | `loan-ended` |
-//! | a loan that another copy of the request has or had | 409 | `loan-taken` |
 //! | a path parameter is needed that the route does not have, or outside any router | 500, and an error in the log | `misconfigured` |
 //!
 //! Bodies are `application/problem+json`; [`RedlockLayer::rejection_response`] replaces them.
@@ -114,7 +102,6 @@ mod held;
 pub(crate) mod key;
 mod key_extractor;
 mod layer;
-mod loan;
 pub(crate) mod mistake;
 mod options;
 mod prefer;
@@ -130,7 +117,6 @@ pub use future::ResponseFuture;
 pub use held::{Held, HeldRejection};
 pub use key_extractor::{BoxKeyExtractor, IntoKey, KeyExtractor};
 pub use layer::RedlockLayer;
-pub use loan::{LOAN_HEADER, loan_header};
 pub use options::{HoldUntil, OnNoQuorum, ReleaseMode};
 pub use prefer::prefer_wait;
 pub use rejection::{BusyStatus, InvalidBusyStatus, Rejection};

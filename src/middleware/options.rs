@@ -12,7 +12,6 @@ use crate::manager::LockManager;
 use crate::policy::{Methods, OnLost};
 
 use super::body::ResponseBody;
-use super::loan::Trusts;
 use super::rejection::{BusyStatus, Cause, DEFAULT_RETRY_AFTER, Rejection};
 
 /// Until when the lock of a request is held.
@@ -75,7 +74,6 @@ pub(super) struct Options {
     pub(super) release: ReleaseMode,
     pub(super) on_lost: OnLost,
     pub(super) on_no_quorum: OnNoQuorum,
-    pub(super) borrow_from: Option<Arc<Trusts>>,
     pub(super) rejection_response: Arc<RejectionResponse>,
 }
 
@@ -92,7 +90,6 @@ impl Options {
             release: ReleaseMode::default(),
             on_lost: OnLost::default(),
             on_no_quorum: OnNoQuorum::default(),
-            borrow_from: None,
             rejection_response: Arc::new(Rejection::to_response),
         }
     }
@@ -132,7 +129,6 @@ impl fmt::Debug for Options {
             .field("release", &self.release)
             .field("on_lost", &self.on_lost)
             .field("on_no_quorum", &self.on_no_quorum)
-            .field("borrow_from", &self.borrow_from.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -14,7 +14,6 @@ use crate::manager::{AcquireError, LossReason, RunError};
 use crate::problem::{Problem, Refusal};
 use crate::trace;
 
-use super::loan::LoanError;
 use super::rejection_kind::RejectionKind;
 
 /// Why a request was refused or ended by a [`RedlockLayer`](super::RedlockLayer), and the default response to it.
@@ -35,7 +34,6 @@ pub struct Rejection {
 pub(super) enum Cause {
     InvalidKey(KeyError),
     NotAcquired(AcquireError),
-    Loan(LoanError),
     Lost(LossReason),
 }
 
@@ -60,7 +58,6 @@ impl Rejection {
         let reason: &dyn fmt::Display = match &rejection.cause {
             Cause::InvalidKey(error) => error,
             Cause::NotAcquired(error) => error,
-            Cause::Loan(error) => error,
             Cause::Lost(reason) => reason,
         };
         trace::rejected(rejection.kind().as_str(), reason);
@@ -84,10 +81,6 @@ impl Rejection {
             Cause::InvalidKey(error) if error.is_misplaced() => RejectionKind::Misconfigured,
             Cause::InvalidKey(_) => RejectionKind::InvalidKey,
             Cause::Lost(_) => RejectionKind::LockLost,
-            Cause::Loan(LoanError::Untrusted) => RejectionKind::LoanRefused,
-            Cause::Loan(LoanError::Malformed) => RejectionKind::InvalidLoan,
-            Cause::Loan(LoanError::Ended(_)) => RejectionKind::LoanEnded,
-            Cause::Loan(LoanError::Taken(_)) => RejectionKind::LoanTaken,
             Cause::NotAcquired(AcquireError::Contended(_)) => RejectionKind::Contended,
             Cause::NotAcquired(AcquireError::WaitTimeout(_)) => RejectionKind::WaitTimeout,
             Cause::NotAcquired(AcquireError::QueueFull(_)) => RejectionKind::QueueFull,
@@ -101,10 +94,7 @@ impl Rejection {
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.kind() {
-            RejectionKind::InvalidKey | RejectionKind::InvalidLoan => StatusCode::BAD_REQUEST,
-            RejectionKind::LoanRefused => StatusCode::FORBIDDEN,
-            RejectionKind::LoanEnded => StatusCode::PRECONDITION_FAILED,
-            RejectionKind::LoanTaken => StatusCode::CONFLICT,
+            RejectionKind::InvalidKey => StatusCode::BAD_REQUEST,
             RejectionKind::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
             RejectionKind::Contended | RejectionKind::WaitTimeout => self.busy_status.as_status(),
             RejectionKind::QueueFull
@@ -115,18 +105,14 @@ impl Rejection {
     }
 
     /// When the client may retry: the layer's [`retry_after`](super::RedlockLayer::retry_after), or the rest of a
-    /// quarantine if that is the cause and takes longer; `None` where a retry does not help (the key is wrong, a loan
-    /// was refused) or is not safe before the client has checked the outcome (the lock was lost).
+    /// quarantine if that is the cause and takes longer; `None` where a retry does not help (the key is wrong)
+    /// or is not safe before the client has checked the outcome (the lock was lost).
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.kind() {
-            RejectionKind::InvalidKey
-            | RejectionKind::InvalidLoan
-            | RejectionKind::LoanRefused
-            | RejectionKind::LoanEnded
-            | RejectionKind::LoanTaken
-            | RejectionKind::Misconfigured
-            | RejectionKind::LockLost => None,
+            RejectionKind::InvalidKey | RejectionKind::Misconfigured | RejectionKind::LockLost => {
+                None
+            }
             RejectionKind::NoQuorum => Some(self.after_quarantine()),
             RejectionKind::Contended
             | RejectionKind::WaitTimeout
@@ -243,7 +229,7 @@ impl fmt::Display for Rejection {
         match self.cause {
             Cause::Lost(reason) => write!(f, " ({reason})"),
             // The source has the details.
-            Cause::InvalidKey(_) | Cause::NotAcquired(_) | Cause::Loan(_) => Ok(()),
+            Cause::InvalidKey(_) | Cause::NotAcquired(_) => Ok(()),
         }
     }
 }
@@ -253,7 +239,6 @@ impl Error for Rejection {
         match &self.cause {
             Cause::InvalidKey(error) => Some(error),
             Cause::NotAcquired(error) => Some(error),
-            Cause::Loan(error) => Some(error),
             Cause::Lost(_) => None,
         }
     }

@@ -10,15 +10,6 @@ use crate::problem::word;
 pub enum RejectionKind {
     /// The request has no key, or none that can be used: 400.
     InvalidKey,
-    /// The header of a loan is malformed or repeated: 400.
-    InvalidLoan,
-    /// The request has the header of a loan and comes from a peer that is not
-    /// [trusted](super::RedlockLayer::borrow_from): 403.
-    LoanRefused,
-    /// The lender of the request's loan does not hold the lock any more, or never did: 412.
-    LoanEnded,
-    /// The request's loan has or had another borrower, another copy of the same call: 409.
-    LoanTaken,
     /// The key cannot exist at this place; a mistake in the program: 500.
     Misconfigured,
     /// Another request holds the lock, and this one does not wait: the layer's [`BusyStatus`](super::BusyStatus).
@@ -45,10 +36,6 @@ impl RejectionKind {
     pub(super) const fn urn(self) -> &'static str {
         match self {
             Self::InvalidKey => "urn:tower-redlock:problem:invalid-key",
-            Self::InvalidLoan => "urn:tower-redlock:problem:invalid-loan",
-            Self::LoanRefused => "urn:tower-redlock:problem:loan-refused",
-            Self::LoanEnded => "urn:tower-redlock:problem:loan-ended",
-            Self::LoanTaken => "urn:tower-redlock:problem:loan-taken",
             Self::Misconfigured => "urn:tower-redlock:problem:misconfigured",
             Self::Contended => "urn:tower-redlock:problem:contended",
             Self::WaitTimeout => "urn:tower-redlock:problem:wait-timeout",
@@ -62,10 +49,6 @@ impl RejectionKind {
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::InvalidKey => "Invalid lock key",
-            Self::InvalidLoan => "Invalid loan",
-            Self::LoanRefused => "Loan refused",
-            Self::LoanEnded => "Loan ended",
-            Self::LoanTaken => "Loan taken",
             Self::Misconfigured => "Lock layer misconfigured",
             Self::Contended => "Locked by another request",
             Self::WaitTimeout => "Timed out waiting for the lock",
@@ -79,21 +62,6 @@ impl RejectionKind {
     pub(super) const fn detail(self) -> &'static str {
         match self {
             Self::InvalidKey => "The lock key of this request cannot be used.",
-            Self::InvalidLoan => {
-                "The loan that this request shows cannot be read, or there are several. \
-                 This request was not processed."
-            }
-            Self::LoanRefused => {
-                "This request shows a loan, and none is taken from its sender. It was not processed."
-            }
-            Self::LoanEnded => {
-                "The sender does not hold the lock that this request was to run under. \
-                 This request was not processed."
-            }
-            Self::LoanTaken => {
-                "Another copy of this request runs, or ran, under the loan that it shows. \
-                 This request was not processed."
-            }
             Self::Misconfigured => "The lock layer of this server is in the wrong place.",
             Self::Contended => {
                 "Another request holds the lock on this resource. This request was not processed."

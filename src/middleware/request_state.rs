@@ -114,7 +114,7 @@ impl RequestState {
         }
     }
 
-    /// Whether the request holds a lock, of whichever of its layers, or runs under a borrowed one.
+    /// Whether the request holds a lock, of whichever of its layers.
     #[cfg(feature = "idempotency")]
     pub(crate) fn holds_lock(&self) -> bool {
         let of_layer = match &self.lock {

@@ -15,7 +15,6 @@ use super::admission;
 use super::body::ResponseBody;
 use super::future::{Call, ResponseFuture};
 use super::key_extractor::KeyExtractor;
-use super::loan;
 use super::options::Options;
 use super::request_state::{RequestState, UnlockedReason};
 
@@ -99,13 +98,11 @@ where
     }
 
     fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
-        // Taken off in any case: nothing behind this layer may pass the proof on.
-        let shown = loan::take(request.headers_mut());
         if !self.options.methods.cover(request.method()) {
             RequestState::mark_unlocked(request.extensions_mut(), UnlockedReason::Method);
             return ResponseFuture::unlocked(self.inner.call(request));
         }
-        // Nor may anything further in speak for this service.
+        // Nothing further in may speak for this service.
         let run = RequestState::take_caller(request.extensions_mut());
         // The inner service is called later, by the future, and it must be the one whose `poll_ready` was
         // called: a fresh clone is not ready. See "Be careful when cloning inner services" in the docs of
@@ -114,7 +111,7 @@ where
         let service = mem::replace(&mut self.inner, clone);
         let (parts, body) = request.into_parts();
         let (options, extractor) = (Arc::clone(&self.options), Arc::clone(&self.extractor));
-        let admission = admission::admit(Arc::clone(&options), extractor, parts, shown);
+        let admission = admission::admit(Arc::clone(&options), extractor, parts);
         let call = Call {
             service,
             body,

@@ -21,13 +21,12 @@ pub use self::notifier::{NoticeReceiver, NoticeSender, Notices, Notifier, Subscr
 pub use self::port::{ExtendReplies, Node, NodeContext, NodeFuture, NodeState};
 pub use self::registry::ServerRegistry;
 pub use self::request::{
-    AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, EndClaim, ExtendRequest, Fence,
-    PromoteRequest, RaiseRequest, ReleaseRequest, VerifyRequest,
+    AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, ExtendRequest, Fence,
+    PromoteRequest, RaiseRequest, ReleaseRequest,
 };
 pub use crate::namespace::{Namespace, NodeKey, NodeKeys};
 pub use crate::protocol::reply::{
     AcquireReply, CheckInReply, CompleteReply, ExtendReply, Holder, RaiseReply, ReleaseReply,
-    VerifyReply,
 };
 pub use crate::record::Record;
-pub use crate::token::{Claim, OwnerToken};
+pub use crate::token::OwnerToken;

@@ -14,11 +14,10 @@ use crate::node::error::{NodeError, NodeErrorKind};
 use crate::node::notifier::Notifier;
 use crate::node::registry::ServerRegistry;
 use crate::node::request::{
-    AcquireRequest, CheckInRequest, EndClaim, ExtendRequest, PromoteRequest, RaiseRequest,
-    ReleaseRequest, VerifyRequest,
+    AcquireRequest, CheckInRequest, ExtendRequest, PromoteRequest, RaiseRequest, ReleaseRequest,
 };
 use crate::protocol::reply::{
-    AcquireReply, CheckInReply, CompleteReply, ExtendReply, RaiseReply, ReleaseReply, VerifyReply,
+    AcquireReply, CheckInReply, CompleteReply, ExtendReply, RaiseReply, ReleaseReply,
 };
 
 /// What the methods of a [`Node`] return.
@@ -99,18 +98,6 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Stores a record and releases its lock.
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
         unsupported(request, NO_RECORDS)
-    }
-
-    /// Tells whether another owner, given by the hash of its token, holds the keys, and for how long; if so, notes a
-    /// claim to a loan of the lock.
-    fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
-        unsupported(request, "it does not verify owners")
-    }
-
-    /// Ends a borrower's claim.
-    fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
-        drop(request);
-        Box::pin(std::future::ready(Ok(())))
     }
 
     /// Tells whether the node may vote; if it may have lost data, begins its quarantine.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
 use crate::namespace::{Namespace, NodeKeys};
-use crate::token::{Claim, FencingToken, OwnerHash, OwnerToken};
+use crate::token::{FencingToken, OwnerToken};
 
 /// What all processes that share the nodes must agree on. A node remembers it.
 ///
@@ -198,8 +198,6 @@ pub struct ReleaseRequest {
     /// When the first command of this owner was sent. A node whose connection is younger must leave a *tombstone*:
     /// commands that are still in the old connection's socket then find it and do nothing.
     pub since: Option<Moment>,
-    /// Whether the lock was ever lent. Then the node keeps it while a borrower is active.
-    pub lent: bool,
 }
 
 impl ReleaseRequest {
@@ -211,15 +209,7 @@ impl ReleaseRequest {
             token,
             announce,
             since: None,
-            lent: false,
         }
-    }
-
-    /// The same for a lock that was `lent`.
-    #[must_use]
-    pub const fn lent(mut self, lent: bool) -> Self {
-        self.lent = lent;
-        self
     }
 
     /// The same for an owner whose first command was sent at `since`.
@@ -261,71 +251,6 @@ impl RaiseRequest {
     pub fn under(mut self, config: Option<Arc<ClusterConfig>>) -> Self {
         self.config = config;
         self
-    }
-}
-
-/// A request to verify the owner of keys, with a borrower's claim to a loan of the lock.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct VerifyRequest {
-    /// What is locked.
-    pub keys: NodeKeys,
-    /// The owner that should hold all keys.
-    pub owner: OwnerHash,
-    /// As for an acquire: a node that may have lost data cannot tell.
-    pub config: Option<Arc<ClusterConfig>>,
-    /// The borrower's claim. The first to claim a loan on a node has it there, and the node remembers that.
-    pub claim: Option<Claim>,
-}
-
-impl VerifyRequest {
-    /// A request to verify that `owner` holds `keys`.
-    #[must_use]
-    pub fn new(
-        keys: impl Into<NodeKeys>,
-        owner: OwnerHash,
-        config: Option<Arc<ClusterConfig>>,
-    ) -> Self {
-        Self {
-            keys: keys.into(),
-            owner,
-            config,
-            claim: None,
-        }
-    }
-
-    /// The same with a claim, which is noted if they do.
-    #[must_use]
-    pub const fn claiming(mut self, claim: Claim) -> Self {
-        self.claim = Some(claim);
-        self
-    }
-}
-
-/// The end of a borrower's [claim](VerifyRequest::claim).
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct EndClaim {
-    /// What was borrowed.
-    pub keys: NodeKeys,
-    /// From whom.
-    pub owner: OwnerHash,
-    /// What was claimed.
-    pub claim: Claim,
-    /// Whether the borrower ran. Then no other borrower gets the loan; if not, it is as if it had never been claimed.
-    pub ran: bool,
-}
-
-impl EndClaim {
-    /// The end of a claim to a loan of `keys` by `owner`.
-    #[must_use]
-    pub fn new(keys: impl Into<NodeKeys>, owner: OwnerHash, claim: Claim, ran: bool) -> Self {
-        Self {
-            keys: keys.into(),
-            owner,
-            claim,
-            ran,
-        }
     }
 }
 

@@ -35,8 +35,7 @@ enum NodeLease {
     Clear,
     /// It may have our token: a command that may have set it was never answered.
     Unknown,
-    /// It has our token, confirmed by a command sent at this moment. Of a lock that is followed: it has its owner's,
-    /// until this moment at least, by our clock.
+    /// It has our token, confirmed by a command sent at this moment.
     Held(Moment),
     /// It had another owner's token at its last reply.
     Foreign,
@@ -62,20 +61,6 @@ pub(crate) struct LeaseNodes {
     top_up: Option<Moment>,
     // The latest deadline that `max_hold` allows.
     cap: Moment,
-    mode: RenewMode,
-    // Of a lock that is followed: the most that a node had left of it, as far as it was relied on.
-    longest: Duration,
-}
-
-/// What is done to renew a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RenewMode {
-    /// It is extended.
-    Extend,
-    /// It is another owner's. The nodes are asked whether that owner has extended it.
-    Follow,
-    /// Nothing: it expires by itself.
-    Stopped,
 }
 
 /// What the watchdog has to do with a lock now.
@@ -111,25 +96,6 @@ impl LeaseNodes {
             round: sent,
             top_up: None,
             cap: sent + terms.max_hold,
-            mode: RenewMode::Extend,
-            longest: Duration::ZERO,
-        }
-    }
-
-    /// A lock of another owner, first verified by a round sent at `sent`. The nodes that have it are added afterwards,
-    /// by [`confirm_until`](Self::confirm_until).
-    pub(crate) fn following(terms: Terms, sent: Moment) -> Self {
-        Self {
-            mode: RenewMode::Follow,
-            ..Self::new(terms, sent)
-        }
-    }
-
-    /// From now on nothing is sent that could prolong it.
-    pub(crate) fn stop_renewing(&mut self) {
-        if self.mode == RenewMode::Extend {
-            self.mode = RenewMode::Stopped;
-            self.top_up = None;
         }
     }
 
@@ -173,22 +139,6 @@ impl LeaseNodes {
         }
     }
 
-    /// `node` says, in reply to a verify sent at `sent`, that the owner of a lock that is [followed](Self::following)
-    /// has `remaining` left there.
-    ///
-    /// At most our own ttl of that is relied on before the next verify, should the owner's ttl be longer. The drift of
-    /// the time relied on is taken off at least: from now on the node's clock and ours run apart. The owner takes off
-    /// that of its own ttl. Ours stands for it, so that we do not outlive the owner, as far as that takes no more than
-    /// another tenth of the most that a node had left.
-    pub(crate) fn confirm_until(&mut self, node: usize, sent: Moment, remaining: Duration) {
-        let relied_on = remaining.min(self.terms.ttl);
-        // The end, and not the moment so long before it at which a ttl began: that may be before the clock did.
-        let (end, drift) = (sent + relied_on, self.terms.drift);
-        self.longest = self.longest.max(relied_on);
-        let most = drift.of(self.longest).saturating_add(self.longest / 10);
-        self.confirm(node, end.saturating_sub(drift.of(self.terms.ttl).min(most)));
-    }
-
     /// `node` has another owner's token, says the reply to a command sent at `sent`.
     pub(crate) fn foreign(&mut self, node: usize, sent: Moment) {
         self.set(node, sent, NodeLease::Foreign);
@@ -212,8 +162,7 @@ impl LeaseNodes {
     fn set(&mut self, node: usize, sent: Moment, to: NodeLease) {
         if let Some(NodeEntry { lease, .. }) = self.nodes.get_mut(node) {
             // A reply that comes after that to a later command says nothing new.
-            let overtaken = self.mode != RenewMode::Follow
-                && matches!(lease, NodeLease::Held(later) if *later > sent);
+            let overtaken = matches!(lease, NodeLease::Held(later) if *later > sent);
             if !overtaken {
                 *lease = to;
             }
@@ -234,18 +183,8 @@ impl LeaseNodes {
         let Terms {
             quorum, ttl, drift, ..
         } = self.terms;
-        let end = if self.mode == RenewMode::Follow {
-            // These are ends, with their drift taken off.
-            deadline(confirmed, quorum.needed(), Duration::ZERO, drift)
-        } else {
-            deadline(confirmed, quorum.needed(), ttl, drift)
-        };
+        let end = deadline(confirmed, quorum.needed(), ttl, drift);
         end.map_or(Moment::ORIGIN, |end| end.min(self.cap))
-    }
-
-    /// When the last extension ends that `max_hold` allows.
-    pub(crate) fn latest_end(&self) -> Moment {
-        self.cap + self.terms.ttl
     }
 
     /// Whether the end of the lock is that of `max_hold`.
@@ -303,9 +242,6 @@ impl LeaseNodes {
 
     /// Asks for a top-up of the missing nodes at `at`.
     pub(crate) fn plan_top_up(&mut self, at: Moment) {
-        if self.mode != RenewMode::Extend {
-            return;
-        }
         self.top_up = Some(self.top_up.map_or(at, |before| before.min(at)));
     }
 
@@ -332,11 +268,7 @@ impl LeaseNodes {
 
     /// When to ask for the next step.
     pub(crate) fn due(&self) -> Moment {
-        let renewal = self.renew_at().map(|at| match self.mode {
-            RenewMode::Extend => self.on_grid(at),
-            // The owner's ttl may be far shorter than ours.
-            RenewMode::Follow | RenewMode::Stopped => at,
-        });
+        let renewal = self.renew_at().map(|at| self.on_grid(at));
         let due = [renewal, self.top_up].into_iter().flatten();
         due.fold(self.announce_at(), Moment::min)
     }
@@ -346,13 +278,9 @@ impl LeaseNodes {
     }
 
     /// A third of the ttl after the last round if a quorum confirmed that one, else soon after it. Never once the cap
-    /// is reached: extending beyond it gains nothing. Except for a lock that is followed: its owner may release it.
+    /// is reached: extending beyond it gains nothing.
     fn renew_at(&self) -> Option<Moment> {
-        if self.mode == RenewMode::Follow {
-            // As often as an owner with so much left would extend, and more and more often if it does not.
-            return Some(self.round + self.deadline().since(self.round) / 3);
-        }
-        if self.capped() || self.mode == RenewMode::Stopped {
+        if self.capped() {
             return None;
         }
         let confirmed =

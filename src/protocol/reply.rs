@@ -55,21 +55,6 @@ pub enum RaiseReply {
     NotOwner,
 }
 
-/// A node's reply to a verify.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum VerifyReply {
-    /// The owner holds all keys, for `remaining` at least unless it releases them.
-    Owner {
-        /// The least time to live of the keys.
-        remaining: Duration,
-    },
-    /// A key is absent or held by another owner.
-    NotOwner,
-    /// The owner holds all keys, and the loan that was claimed is or was another borrower's.
-    Taken,
-}
-
 /// Whether a node may vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -137,8 +122,6 @@ pub enum ReleaseReply {
     },
     /// No key held our token. Nothing was changed.
     NotOwner,
-    /// A [borrower](crate::node::ReleaseRequest::lent) is active. Nothing was changed.
-    Lent,
 }
 
 /// The holder of a key on one node, as far as another contender may know it.

@@ -1,4 +1,4 @@
-//! The end of locks, loans, and idempotent runs.
+//! The end of locks and idempotent runs.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tower_redlock::node::{
 };
 use tower_redlock::{FencingToken, LockGuard, LockManager, LockScope};
 
-use super::scene::{ALL, KEY, MS, RUN, Returned, SECOND, Scene, TTL, key};
+use super::scene::{ALL, KEY, MS, RUN, SECOND, Scene, TTL, key};
 use super::sweep::{Operation, Work, by, end, work};
 
 /// A lock of the manager whose operations are dropped.
@@ -27,14 +27,8 @@ async fn run(locks: &LockManager) -> RunGuard {
     }
 }
 
-/// Locks and loans.
+/// Locks.
 pub(crate) fn operations() -> Vec<Operation> {
-    let mut operations = releases();
-    operations.extend(loans());
-    operations
-}
-
-fn releases() -> Vec<Operation> {
     vec![
         Operation::new(
             "release",
@@ -66,27 +60,6 @@ const DRAINING: &[&str] = &[
     "manager LockHandle::draining",
     "manager LockManager::draining",
 ];
-
-fn loans() -> Vec<Operation> {
-    vec![
-        Operation::new(
-            "run under a loan, without a response",
-            &["manager Loan::run"],
-            by!(run_under_a_loan_without_a_response),
-        )
-        .may_leave_a_lock(),
-        Operation::new(
-            "borrow_keys",
-            &["manager LockManager::borrow_keys"],
-            by!(borrow_keys_alone),
-        ),
-        Operation::new(
-            "release of a borrowed lock after a while",
-            &["manager LockGuard::release"],
-            by!(release_of_a_borrowed_lock_after_a_while),
-        ),
-    ]
-}
 
 /// Idempotent runs.
 pub(crate) fn runs() -> Vec<Operation> {
@@ -211,40 +184,6 @@ async fn changed_of_notices(scene: Rc<Scene>) -> Work {
         while receiver.notices().released == 0 {
             receiver.changed().await;
         }
-    })
-}
-
-async fn run_under_a_loan_without_a_response(scene: Rc<Scene>) -> Work {
-    let guard = held(&scene).await;
-    let loan = guard.lend().unwrap();
-    scene.keep(guard);
-    let call = async {
-        sleep(5 * MS).await;
-        Err::<(), _>("the connection broke")
-    };
-    work(async move { end(loan.run(call).await) })
-}
-
-async fn borrow_keys_alone(scene: Rc<Scene>) -> Work {
-    let (locks, lender) = (scene.met().await, scene.other().await);
-    let guard = lender.try_acquire(KEY).await.unwrap();
-    let loan = guard.lend().unwrap();
-    let proof = loan.proof();
-    scene.keep((Returned(Some(loan)), guard));
-    work(async move { end(locks.borrow_keys(key(KEY).into(), &proof).await) })
-}
-
-/// The nodes are asked again and again whether the lender still has it.
-async fn release_of_a_borrowed_lock_after_a_while(scene: Rc<Scene>) -> Work {
-    let (locks, lender) = (scene.met().await, scene.other().await);
-    let guard = lender.try_acquire(KEY).await.unwrap();
-    let loan = guard.lend().unwrap();
-    let borrowed = locks.borrow_keys(key(KEY).into(), &loan.proof()).await;
-    let borrowed = borrowed.unwrap();
-    scene.keep((Returned(Some(loan)), guard));
-    work(async move {
-        sleep(12 * SECOND).await;
-        end(borrowed.release().await);
     })
 }
 

@@ -55,7 +55,7 @@ fn a_call_among_others_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_end_of_a_lock_or_a_loan_leaves_nothing_behind() {
+fn the_end_of_a_lock_leaves_nothing_behind() {
     sweep(&guards::operations());
 }
 

@@ -14,10 +14,10 @@ use tokio::time::sleep;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::idempotency::caller::{self, Caller, CallerError, CallerSource};
 use tower_redlock::idempotency::{OnDisconnect, OnLost};
-use tower_redlock::middleware::{HoldUntil, ReleaseMode, loan_header};
+use tower_redlock::middleware::{HoldUntil, ReleaseMode};
 use tower_redlock::{IdempotencyLayer, LockKey, LockManager, RedlockLayer};
 
-use super::scene::{KEY, MS, Returned, SECOND, Scene, key};
+use super::scene::{KEY, MS, SECOND, Scene, key};
 use super::sweep::{Operation, Work, by, end, work};
 
 /// A body that comes little by little.
@@ -83,11 +83,6 @@ fn calls() -> Vec<Operation> {
             "a request that waits for another process",
             CALL,
             by!(a_request_that_waits_for_another_process),
-        ),
-        Operation::new(
-            "a request under a borrowed lock",
-            CALL,
-            by!(a_request_under_a_borrowed_lock),
         ),
     ]
 }
@@ -192,19 +187,6 @@ async fn a_request_that_waits_for_another_process(scene: Rc<Scene>) -> Work {
     let service = ServiceBuilder::new().layer(layer(&locks).max_wait(SECOND));
     let service = service.service(service_fn(handle::<Empty<Bytes>>));
     work(async move { end(service.oneshot(post()).await) })
-}
-
-async fn a_request_under_a_borrowed_lock(scene: Rc<Scene>) -> Work {
-    let (locks, lender) = (scene.met().await, scene.other().await);
-    let guard = lender.try_acquire(KEY).await.unwrap();
-    let loan = guard.lend().unwrap();
-    let mut request = post();
-    let (name, value) = loan_header(&loan);
-    request.headers_mut().insert(name, value);
-    scene.keep((Returned(Some(loan)), guard));
-    let service = ServiceBuilder::new().layer(layer(&locks).borrow_from(|_| true));
-    let service = service.service(service_fn(handle::<Empty<Bytes>>));
-    work(async move { end(service.oneshot(request).await) })
 }
 
 async fn a_response_whose_body_has_the_lock(scene: Rc<Scene>) -> Work {

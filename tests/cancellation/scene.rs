@@ -10,7 +10,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::key::LockKeys;
-use tower_redlock::lock::Loan;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{LockKey, LockManager, LockManagerBuilder};
@@ -223,16 +222,5 @@ struct Aborted(JoinHandle<()>);
 impl Drop for Aborted {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// A loan that is returned when this is dropped.
-pub(crate) struct Returned(pub(crate) Option<Loan>);
-
-impl Drop for Returned {
-    fn drop(&mut self) {
-        if let Some(loan) = self.0.take() {
-            loan.returned();
-        }
     }
 }

@@ -37,8 +37,6 @@ pub(crate) struct Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaves {
     Nothing,
-    /// A lock that is left to expire: it is not known whether somebody works under it.
-    Lock,
     /// The result of its run, as soon as it was polled once.
     Result,
     /// Nodes that do not vote.
@@ -57,12 +55,6 @@ impl Operation {
             prepare,
             leaves: Leaves::Nothing,
         }
-    }
-
-    /// The same, which may leave a lock to expire.
-    pub(crate) const fn may_leave_a_lock(mut self) -> Self {
-        self.leaves = Leaves::Lock;
-        self
     }
 
     /// The same, which goes on once it has begun, until its result is stored.
@@ -183,10 +175,7 @@ fn settings(calls: &BTreeSet<Call>) -> Vec<(Setting, Opened)> {
             }
         }
         // Where releases fail for ever, and where everything does.
-        let lasts = matches!(
-            call,
-            None | Some(Call::Release | Call::Complete | Call::EndClaim)
-        );
+        let lasts = matches!(call, None | Some(Call::Release | Call::Complete));
         let lasting = lasts.then_some([Behaviour::Error, Behaviour::Never]);
         for behaviour in lasting.into_iter().flatten() {
             let setting = Setting {
@@ -294,7 +283,7 @@ impl Case<'_> {
         within(SOON, more_wait).await?;
         scene.let_go();
         let (leaves, opened) = (self.operation.leaves, self.opened);
-        let limit = if opened == Opened::Never || leaves == Leaves::Lock {
+        let limit = if opened == Opened::Never {
             EXPIRED
         } else {
             SOON

@@ -13,7 +13,6 @@ mod configs;
 mod ends;
 mod fencing_tokens;
 mod keeping;
-mod loans;
 mod marks;
 mod records;
 mod standing;
@@ -226,11 +225,6 @@ macro_rules! all_claims {
                 a_record_on_a_node_in_quarantine_is_not_told,
                 records_stay_within_their_config,
                 a_recall_for_longer_than_the_node_was_told_is_refused,
-            ] loans: [
-                a_loan_is_his_who_claims_it_first,
-                a_lent_lock_stays_while_a_borrower_is_at_work,
-                who_ran_had_the_loan_for_good,
-                a_claim_is_remembered_for_as_long_as_was_asked,
             ]);
         )*
     };
@@ -258,9 +252,6 @@ macro_rules! remote_claims {
                 without_memory_nothing_is_kept_and_the_lock_is_given_back,
             ] ends: [
                 a_record_takes_no_room_after_its_end,
-            ] loans: [
-                nothing_is_left_of_loans_that_have_ended,
-                without_memory_nobody_borrows_and_who_does_can_end,
             ]);
         )*
     };

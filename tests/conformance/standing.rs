@@ -7,11 +7,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tower_redlock::FencingToken;
 use tower_redlock::clock::{Clock as _, SystemClock};
-use tower_redlock::lock::OwnerHash;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
     CompleteReply, CompleteRequest, ExtendReply, ExtendRequest, Fence, Namespace, Node, NodeError,
-    NodeErrorKind, PromoteRequest, RecallRequest, Record, ReleaseReply, VerifyReply, VerifyRequest,
+    NodeErrorKind, PromoteRequest, RecallRequest, Record, ReleaseReply,
 };
 
 use crate::claims::{Bench, Remote, extend_one, holder, released};
@@ -93,24 +92,6 @@ pub(crate) fn refill_under(config: Arc<ClusterConfig>, name: &str, owner: u32) -
     refill(name, owner).under(Some(config))
 }
 
-/// Whether `owner` is seen to hold `name` on a node that may vote.
-async fn verify(
-    node: &dyn Node,
-    name: &str,
-    owner: OwnerHash,
-) -> Result<VerifyReply, NodeErrorKind> {
-    let request = VerifyRequest::new(key(name), owner, Some(ours()));
-    node.verify(request).await.map_err(|error| error.kind())
-}
-
-/// What the owner `number` is known by to others.
-fn hash(number: u32) -> OwnerHash {
-    let digest = sha1_smol::Sha1::from(token(number).expose())
-        .digest()
-        .to_string();
-    OwnerHash::parse(digest.as_bytes()).unwrap()
-}
-
 pub(crate) fn kind<T: Debug>(result: Result<T, NodeError>) -> NodeErrorKind {
     result.unwrap_err().kind()
 }
@@ -118,15 +99,12 @@ pub(crate) fn kind<T: Debug>(result: Result<T, NodeError>) -> NodeErrorKind {
 pub(crate) async fn a_node_that_forgot_grants_nothing(bench: &impl Bench) {
     bench.forget();
     let node = bench.node();
-    let any = OwnerHash::parse(&[b'0'; 40]).unwrap();
     for looked_at in [false, true] {
         if looked_at {
             quarantine(&*node, ours(), "first").await;
         }
         let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
         assert_eq!(kind(reply), NodeErrorKind::Quarantined);
-        let reply = verify(&*node, "k", any).await;
-        assert_eq!(reply, Err(NodeErrorKind::Quarantined));
         assert_eq!(holder(&*node, "k").await, None, "nothing is set");
     }
 }
@@ -243,11 +221,6 @@ pub(crate) async fn a_lease_is_refused_that_is_longer_than_the_node_was_told(ben
     assert!(!short().await);
     let reply = extend_one(&*node, refill_under(ours(), "new", 1)).await;
     assert_eq!(reply, ExtendReply::Quarantined);
-    let seen = verify(&*node, "new", hash(1)).await;
-    let longest_of_all = VerifyReply::Owner {
-        remaining: LONG / 2,
-    };
-    assert_eq!(seen, Ok(longest_of_all), "nor is it vouched for");
     assert_eq!(longest(LONG).await, LONG);
     assert_eq!(node.acquire(acquire_under(ours(), "k", 1)).await, GRANTED);
     for name in ["short", "new"] {

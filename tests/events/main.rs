@@ -22,21 +22,14 @@ mod starts;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::convert::Infallible;
 use std::fmt::{Debug, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::request::Parts;
-use http::{Request, Response};
-use http_body_util::Full;
-use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::clock::TokioClock;
-use tower_redlock::middleware::loan_header;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockKey, LockManager, LockManagerBuilder, RedlockLayer};
+use tower_redlock::{LockKey, LockManager, LockManagerBuilder};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
@@ -146,58 +139,6 @@ async fn a_node_that_is_missing_at_connect_is_named() {
     let line = book.line("does not answer");
     assert!(line.starts_with("WARN") && line.contains("n0"), "{line}");
     assert!(line.contains("the node is down"), "{line}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_event_holds_the_proof_of_a_loan() {
-    let (book, _listening) = listen();
-    let (nodes, builder) = five();
-    let locks = builder.connect().await.unwrap();
-    let guard = locks.try_acquire("order:1").await.unwrap();
-    let loan = guard.lend().unwrap();
-    let (name, value) = loan_header(&loan);
-    let key = |_: &Parts| LockKey::new("order:1").unwrap();
-    let layer = RedlockLayer::new(locks.clone(), key);
-    let send = async |layer: RedlockLayer<_>, times: usize| {
-        let mut request = Request::post("/").body(Full::<Bytes>::default()).unwrap();
-        for _ in 0..times {
-            request.headers_mut().append(name.clone(), value.clone());
-        }
-        let inner = service_fn(async |_: Request<Full<Bytes>>| {
-            Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
-        });
-        layer.layer(inner).oneshot(request).await.unwrap().status()
-    };
-    let trusting = layer.clone().borrow_from(|_| true);
-    assert_eq!(send(trusting.clone(), 1).await, 200);
-    assert_eq!(send(trusting.clone(), 1).await, 409);
-    assert_eq!(send(trusting.clone(), 2).await, 400);
-    assert_eq!(send(layer.borrow_from(|_| false), 1).await, 403);
-    let other = guard.lend().unwrap();
-    let borrowed = locks
-        .borrow_keys(LockKey::new("order:1").unwrap().into(), &other.proof())
-        .await
-        .unwrap();
-    nodes.iter().for_each(MemoryNode::go_down);
-    assert_eq!(send(trusting.clone(), 1).await, 503);
-    borrowed.lost().await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    nodes.iter().for_each(MemoryNode::come_up);
-    assert_eq!(send(trusting, 1).await, 412);
-    let lines = book.lines().join("\n");
-    for kind in [
-        "invalid-loan",
-        "loan-refused",
-        "loan-taken",
-        "no-quorum",
-        "loan-ended",
-    ] {
-        assert!(lines.contains(kind), "{lines}");
-    }
-    let hash = guard.owner_hash();
-    assert!(!lines.contains(&hash.as_str()[..8]), "{lines}");
-    loan.returned();
-    other.returned();
 }
 
 #[tokio::test(start_paused = true)]

@@ -95,11 +95,6 @@ fn an_idempotency_key_is_what_was_sent() {
 }
 
 #[test]
-fn only_the_real_proof_of_a_loan_lets_a_request_run() {
-    replay("loan");
-}
-
-#[test]
 fn no_two_things_have_one_name_on_a_node() {
     replay("lock_key");
 }

@@ -10,8 +10,6 @@ use axum::body::Body;
 use axum::routing::post;
 use http::{Request, StatusCode};
 use tokio::time::Instant;
-use tower_redlock::error::LendError;
-use tower_redlock::idempotency::Idempotent;
 use tower_redlock::idempotency::caller;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{IdempotencyLayer, RedlockLayer, key};
@@ -185,30 +183,6 @@ async fn a_client_that_goes_away_does_not_free_the_account_if_keys_are_outside()
 }
 
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A loan that nobody returned would keep the answer from being kept, and the request would run again.
-#[tokio::test(start_paused = true)]
-async fn the_lock_of_an_idempotency_key_is_not_lent() {
-    let (runs, nodes) = (Arc::new(AtomicU32::new(0)), nodes());
-    let count = Arc::clone(&runs);
-    let pay = post(move |run: Idempotent| async move {
-        let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-        match run.handle().lend() {
-            Ok(loan) => format!("{number}: {loan:?}"),
-            Err(error) => format!("{number}: {error}"),
-        }
-    });
-    let app = Router::new().route("/pay", pay).layer(layer(&nodes));
-    let request = || {
-        let request = Request::post("/pay").header("idempotency-key", "a");
-        request.body(Body::empty()).unwrap()
-    };
-    let first = send(&app, request()).await;
-    let again = send(&app, request()).await;
-    assert!(again.is_replayed(), "{again:?}");
-    assert_eq!(again.body, first.body);
-    assert_eq!(first.body, format!("1: {}", LendError::Run));
-}
 
 /// A request that holds a lock does not wait for a key, whichever of its layers acquired the lock.
 #[tokio::test(start_paused = true)]

@@ -8,8 +8,6 @@
 )]
 
 mod acquire;
-mod borrowing;
-mod copies;
 mod deadline;
 mod fairness;
 mod far;
@@ -22,7 +20,6 @@ mod idempotent_ends;
 mod idempotent_histories;
 mod idempotent_steps;
 mod links;
-mod loans;
 mod members;
 mod old_data;
 mod overlap;

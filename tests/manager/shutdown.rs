@@ -9,7 +9,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::config::HandOff;
 use tower_redlock::error::LossReason;
-use tower_redlock::lock::{IdempotentRun, Loan, RunGuard};
+use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::snapshot::ShutdownReport;
 use tower_redlock::{AcquireError, LockGuard, LockManager, LockManagerBuilder};
@@ -245,12 +245,6 @@ async fn what_was_lost_is_released_before_the_shutdown_ends() {
 }
 
 #[tokio::test]
-async fn what_the_last_loan_gives_back_is_released_before_the_shutdown_ends() {
-    let lend = async |locks| take(locks).await.lend().unwrap();
-    shut_down_as_it_is(|b| b, lend, Loan::returned).await;
-}
-
-#[tokio::test]
 async fn what_is_completed_as_the_shutdown_begins_is_kept_before_it_ends() {
     let complete = |run: RunGuard| Handle::current().block_on(run.complete("sent")).unwrap();
     shut_down_as_it_is(|b| b, run, complete).await;
@@ -357,18 +351,6 @@ async fn what_there_was_no_room_to_release_is_left_to_expire_and_counted() {
     assert!(left >= 100, "{left}");
     assert_eq!((report.unconfirmed, report.expiring), (0, left));
     assert!(!report.is_all_released());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_loan_without_an_answer_is_left_to_expire_and_counted() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let guard = locks.try_acquire("order:1").await.unwrap();
-    drop(guard.lend().unwrap());
-    drop(guard);
-    let report = locks.shutdown(TTL).await;
-    assert_eq!((report.unconfirmed, report.expiring), (0, 1));
-    assert_eq!(nodes.holding("order:1"), 5);
 }
 
 #[test]

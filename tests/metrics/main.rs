@@ -26,7 +26,7 @@ use tower_redlock::clock::TokioClock;
 use tower_redlock::config::RestartGuard;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockGuard, LockKey, LockManager, LockManagerBuilder};
+use tower_redlock::{LockGuard, LockManager, LockManagerBuilder};
 
 const MS: Duration = Duration::from_millis(1);
 /// What takes an operating system without random bytes, and therefore a process and a test of its own.
@@ -123,7 +123,6 @@ async fn what_a_recorder_sees_is_what_the_table_says() {
     scenes::waiting().await;
     scenes::splitting().await;
     scenes::losing().await;
-    scenes::lending().await;
     scenes::requests().await;
     scenes::ending().await;
     let (table, seen) = (documented(), seen());
@@ -277,42 +276,36 @@ async fn every_guard_whose_lock_is_lost_is_counted_as_that_once() {
     let nodes = five();
     let short = builder(&nodes).max_hold(Duration::from_secs(10));
     let short = short.lazy().unwrap();
-    let lend = short.try_acquire("order:5").await.unwrap();
-    let loan = lend.lend().unwrap();
-    let key = LockKey::new("order:5").unwrap().into();
     let ends = Guards {
         told_and_dropped: short.try_acquire("order:1").await.unwrap(),
         told_and_released: short.try_acquire("order:2").await.unwrap(),
         dropped: short.try_acquire("order:3").await.unwrap(),
         released: short.try_acquire("order:4").await.unwrap(),
-        borrowed: short.borrow_keys(key, &loan.proof()).await.unwrap(),
     };
     let also = ends.told_and_dropped.reenter().unwrap();
     also.lost().await;
     drop(also);
     let told = [&ends.told_and_dropped, &ends.told_and_released];
-    for guard in told.into_iter().chain([&ends.borrowed, &lend]) {
+    for guard in told {
         guard.lost().await;
         assert!(!guard.is_lost(), "it is told in time");
     }
-    drop((ends.told_and_dropped, ends.borrowed));
+    drop(ends.told_and_dropped);
     ends.told_and_released.release().await.unwrap();
     sleep(Duration::from_secs(1)).await;
     assert!(ends.dropped.is_lost());
     drop(ends.dropped);
     ends.released.release().await.unwrap_err();
-    loan.returned();
-    drop(lend);
     sleep(MS).await;
     let (now, mut ended) = (seen(), BTreeMap::new());
-    for outcome in ["lost", "released", "unconfirmed", "returned"] {
+    for outcome in ["lost", "released", "unconfirmed"] {
         ended.insert(outcome, now.number("redlock_release_total", outcome));
     }
-    let lost = ["max-hold", "lender", "expired", "taken"];
+    let lost = ["max-hold", "expired", "taken"];
     let lost = lost.map(|reason| now.number("redlock_lost_total", reason));
-    assert_eq!(lost.iter().sum::<f64>(), 6.0, "{lost:?}");
-    assert_eq!(ended["lost"], 6.0, "{ended:?}");
-    assert_eq!(ended.values().sum::<f64>(), 6.0, "{ended:?}");
+    assert_eq!(lost.iter().sum::<f64>(), 4.0, "{lost:?}");
+    assert_eq!(ended["lost"], 4.0, "{ended:?}");
+    assert_eq!(ended.values().sum::<f64>(), 4.0, "{ended:?}");
 }
 
 /// Guards of locks that end by themselves, by what becomes of them.
@@ -321,7 +314,6 @@ struct Guards {
     told_and_released: LockGuard,
     dropped: LockGuard,
     released: LockGuard,
-    borrowed: LockGuard,
 }
 
 /// The right to do the work called `key`.

@@ -159,7 +159,7 @@ async fn debug_says_what_a_thing_is_and_no_more() {
         format!("{layer:?}"),
         "RedlockLayer { options: Options { max_wait: 0ns, max_wait_with: false, busy_status: BusyStatus(409), \
          retry_after: 1s, methods: Unsafe, hold_until: ResponseHead, release: Awaited, on_lost: Abort, \
-         on_no_quorum: Reject, borrow_from: false, .. }, .. }"
+         on_no_quorum: Reject, .. }, .. }"
     );
     let key = tower_redlock::key::header("a").prefix("b");
     assert!(

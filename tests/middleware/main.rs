@@ -20,7 +20,6 @@ mod http_wire;
 #[cfg(feature = "axum")]
 mod injection;
 mod keys;
-mod loans;
 #[cfg(feature = "axum")]
 mod locked;
 mod loss;

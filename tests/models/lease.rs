@@ -14,7 +14,7 @@
 //! once. Abstracted: a release is confirmed in the step in which it runs; a renewal skips the nodes to which a command
 //! is under way; tombstones live for ever; `max_hold` is never reached; who is refused does not try again, the next
 //! attempt does. Not covered here: nodes that forget ([`quarantine`](crate::quarantine)), fencing tokens
-//! ([`fence`](crate::fence)), several keys, loans. The last test shows what is not kept with a second renewal: a key
+//! ([`fence`](crate::fence)), several keys. The last test shows what is not kept with a second renewal: a key
 //! may be set for one ttl more.
 
 mod steps;

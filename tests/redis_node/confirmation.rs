@@ -4,11 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tower_redlock::FencingToken;
-use tower_redlock::lock::OwnerHash;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
 use tower_redlock::node::{
     AcquireReply, CompleteReply, CompleteRequest, Fence, Node, NodeError, NodeErrorKind, NodeState,
-    RaiseRequest, RecallRequest, Record, ReleaseReply, VerifyRequest,
+    RaiseRequest, RecallRequest, Record, ReleaseReply,
 };
 
 use crate::support::eventually;
@@ -109,9 +108,6 @@ async fn counts_for_nothing(node: &RedisNode) {
         let raise = RaiseRequest::new(key("k"), token(owner), fence);
         assert!(is_unavailable(node.raise(raise).await));
     }
-    let owner = OwnerHash::parse(&[b'0'; 40]).unwrap();
-    let verify = VerifyRequest::new(key("k"), owner, None);
-    assert!(is_unavailable(node.verify(verify).await));
 }
 
 #[tokio::test]

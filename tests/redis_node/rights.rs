@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use tower_redlock::lock::OwnerHash;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, Claim, ClusterConfig,
-    CompleteReply, CompleteRequest, EndClaim, ExtendReply, Fence, Namespace, Node, NodeError,
-    NodeErrorKind, NodeState, NoticeReceiver, Notices, PromoteRequest, RaiseRequest, RecallRequest,
-    Record, ReleaseReply, ReleaseRequest, VerifyReply, VerifyRequest,
+    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
+    CompleteReply, CompleteRequest, ExtendReply, Fence, Namespace, Node, NodeError, NodeErrorKind,
+    NodeState, NoticeReceiver, Notices, PromoteRequest, RaiseRequest, RecallRequest, Record,
+    ReleaseReply, ReleaseRequest,
 };
 use tower_redlock::{FencingToken, LockKey};
 
@@ -72,26 +71,9 @@ async fn the_documented_rights_are_enough() {
                 matches!(replies[2], Ok(ExtendReply::Held(_))),
                 "{replies:?}"
             );
-            lend(&node).await;
-            let reply = node.release(release("k", 1).lent(true)).await;
+            let reply = node.release(release("k", 1)).await;
             assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 1 }));
         }
-    }
-}
-
-/// Has two borrow what the first contender has, and one of them run.
-async fn lend(node: &RedisNode) {
-    // printf 00000001%032d 0 | sha1sum
-    let owner = OwnerHash::parse(b"63e83b92a1574efe6e48e80c871398bbd84aeecb").unwrap();
-    for ran in [true, false] {
-        let claim = Claim::new(u32::from(ran), token(7), LONG);
-        let verify = VerifyRequest::new(key("k"), owner, None).claiming(claim);
-        let reply = node.verify(verify).await;
-        assert!(matches!(reply, Ok(VerifyReply::Owner { .. })), "{reply:?}");
-        let kept = node.release(release("k", 1).lent(true)).await;
-        assert_eq!(kept, Ok(ReleaseReply::Lent));
-        let end = EndClaim::new(key("k"), owner, claim, ran);
-        assert_eq!(node.end_claim(end).await, Ok(()));
     }
 }
 

@@ -8,7 +8,6 @@
 )]
 
 mod load;
-mod loans;
 mod paths;
 mod stalls;
 #[path = "../support/mod.rs"]

@@ -129,11 +129,6 @@ impl Shrinking<'_> {
                 episode.steps.retain(|(_, fault)| is_other(fault));
             }
             smaller.episodes.retain(|episode| !episode.steps.is_empty());
-            for call in &mut smaller.calls {
-                if let Action::Lend { to, .. } = &mut call.action {
-                    to.retain(|place| *place != last);
-                }
-            }
             if self.try_it(smaller).is_none() {
                 return;
             }

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
-    Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
-    ReleaseRequest, VerifyReply, VerifyRequest,
+    ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier,
+    PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest,
 };
 
 /// A method of a node that returns a future.
@@ -22,8 +21,6 @@ pub(crate) enum Call {
     Raise,
     Recall,
     Complete,
-    Verify,
-    EndClaim,
     CheckIn,
     Promote,
     Close,
@@ -110,15 +107,6 @@ impl<B: Between> Node for Wrapped<B> {
 
     fn complete(&self, request: CompleteRequest) -> Reply<CompleteReply> {
         self.0.pass(Call::Complete, self.0.node().complete(request))
-    }
-
-    fn verify(&self, request: VerifyRequest) -> Reply<VerifyReply> {
-        self.0.pass(Call::Verify, self.0.node().verify(request))
-    }
-
-    fn end_claim(&self, request: EndClaim) -> Reply<()> {
-        self.0
-            .pass(Call::EndClaim, self.0.node().end_claim(request))
     }
 
     fn check_in(&self, request: CheckInRequest) -> Reply<CheckInReply> {

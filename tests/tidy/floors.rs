@@ -142,12 +142,11 @@ const INSIDE: &[&[Inner]] = &[
     // Features, each an `impl LockManager`.
     &[
         &["start.rs"], &["shutdown.rs"], &["snapshot.rs"], &["readiness.rs"], &["handles.rs"], &["scope.rs"],
-        &["borrow.rs"], &["idempotent.rs"],
+        &["idempotent.rs"],
     ],
     &[&["lock_manager.rs"]],
     &[&["acquire/"]],
     &[&["acquire/round/"]],
-    &[&["loan.rs"]],
     &[&["guard.rs"]],
     &[&["release/"], &["renewal/"]],
     &[&["shared.rs"]],
@@ -479,7 +478,7 @@ mod tests {
             ("manager/scope.rs", "manager/snapshot.rs"),
             ("manager/acquire/round/mod.rs", "manager/acquire/outcome.rs"),
             ("manager/release/mod.rs", "manager/renewal/mod.rs"),
-            ("manager/lease/loans.rs", "manager/shared.rs"),
+            ("manager/lease/held.rs", "manager/shared.rs"),
             ("manager/queue/mod.rs", "manager/nodes/random.rs"),
             ("manager/error/loss.rs", "manager/lease/state.rs"),
         ] {

@@ -13,8 +13,6 @@ pub enum LossReason {
     Expired,
     /// So many nodes hold another owner's token that no quorum can hold ours.
     Taken,
-    /// It was borrowed, and so many nodes no longer have the lender's token that no quorum can have it.
-    Lender,
     /// It was held for as long as the manager's `max_hold` allows.
     MaxHold,
     /// The manager was shut down, or the runtime on which it was built has ended.
@@ -29,7 +27,6 @@ impl LossReason {
         match self {
             Self::Expired => "expired",
             Self::Taken => "taken",
-            Self::Lender => "lender",
             Self::MaxHold => "max-hold",
             Self::Shutdown => "shutdown",
             Self::Released => "released",
@@ -42,7 +39,6 @@ impl fmt::Display for LossReason {
         f.write_str(match self {
             Self::Expired => "its validity ended without a successful extension",
             Self::Taken => "another holder has taken too many nodes",
-            Self::Lender => "its lender does not hold it any more",
             Self::MaxHold => "it was held for as long as max_hold allows",
             Self::Shutdown => "the lock manager was shut down",
             Self::Released => "it was released",

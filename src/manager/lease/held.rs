@@ -3,7 +3,6 @@
 //! What happens to it is decided by [`LeaseState`]; this is its driver: a mutex around the state, two atomics that
 //! show it without the mutex, and the notifications of waiting tasks.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +23,7 @@ use crate::manager::waiting::holder::{Deadline, Holder};
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::LeaseNodes;
-use crate::token::{FencingToken, Owner};
+use crate::token::FencingToken;
 use crate::trace::Caller;
 
 /// The callers of one manager.
@@ -92,20 +91,7 @@ pub(super) struct Inner {
     turn: Option<Turn>,
     // To free the nodes: passes to the release.
     obligation: Option<Obligation>,
-    // The release that waits for the last loan.
-    deferred: Option<Deferred>,
     caller: Caller,
-}
-
-type ReleaseLease = Box<dyn FnOnce(&Arc<HeldLease>) + Send>;
-
-/// A release that waits. Its `Debug` shows nothing: the lock that it releases shows it in turn.
-struct Deferred(ReleaseLease);
-
-impl fmt::Debug for Deferred {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Deferred")
-    }
 }
 
 /// The release of a lock whose last guard has left.
@@ -125,12 +111,10 @@ pub(crate) struct LeaseView {
     /// Until when it may be relied on; the origin of time once it is lost.
     pub(crate) deadline: Moment,
     pub(crate) fence: Option<FencingToken>,
-    pub(crate) borrowed: bool,
 }
 
 impl HeldLease {
-    /// A lock that a quorum granted, with what is known of every node, and what is owed for it. Without a turn: one
-    /// that another owner lent us, and that a quorum vouched for.
+    /// A lock that a quorum granted, with what is known of every node, and what is owed for it.
     pub(crate) fn new(
         (manager, id): (u64, u64),
         redact: bool,
@@ -138,26 +122,22 @@ impl HeldLease {
         keys: NodeKeys,
         clock: Arc<dyn Clock>,
         nodes: LeaseNodes,
-        (turn, obligation): (Option<Turn>, Obligation),
+        (turn, obligation): (Turn, Obligation),
     ) -> Self {
         obligation.enter(Stage::Held);
         let validity = lease.deadline.since(lease.started);
         let reserve = lease.ttl.saturating_sub(validity);
         let deadline = Arc::new(Deadline::new(lease.deadline, reserve));
-        if let Some(turn) = &turn {
-            turn.note(&Holder::Here(Arc::clone(&deadline)));
-        }
-        let is_borrowed = matches!(lease.owner, Owner::Lender(..));
+        turn.note(&Holder::Here(Arc::clone(&deadline)));
         Self {
             id,
             manager,
             deadline,
             inner: Mutex::new(Inner {
-                state: LeaseState::new(nodes, lease.ttl, lease.started, is_borrowed),
+                state: LeaseState::new(nodes, lease.ttl, lease.started),
                 due: Moment::from_nanos(u64::MAX),
-                turn,
+                turn: Some(turn),
                 obligation: Some(obligation),
-                deferred: None,
                 caller: Caller::default(),
             }),
             lease,
@@ -319,12 +299,7 @@ impl HeldLease {
         Clocks::end_after(self.run.as_ref(), &*self.clock, keep)
     }
 
-    /// Whether it is the lock of another owner, which lent it to us.
-    pub(crate) const fn is_borrowed(&self) -> bool {
-        matches!(self.lease.owner, Owner::Lender(..))
-    }
-
-    /// Whether it is released together with the result of its work, so that it cannot be lent.
+    /// Whether it is released together with the result of its work.
     pub(crate) const fn is_of_a_run(&self) -> bool {
         self.run.is_some()
     }
@@ -342,14 +317,8 @@ impl HeldLease {
 impl HeldLease {
     /// Lets one more guard of the tenant `number` share the lock, if it is still to be relied on.
     pub(crate) fn share(&self, number: u32) -> Result<(), LossReason> {
-        let ((shared, deferred), _) = self.change(|inner| {
-            let (shared, effects) = inner.state.share(number, self.clock.now());
-            // The release that the last guard left to a loan is the new one's again.
-            let deferred = inner.deferred.take_if(|_| shared.is_ok());
-            ((shared, deferred), effects)
-        });
-        drop(deferred);
-        shared
+        let event = |inner: &mut Inner| inner.state.share(number, self.clock.now());
+        self.change(event).0
     }
 
     /// Notes that one of the guards that share the lock has left; whether it was the last.
@@ -359,7 +328,7 @@ impl HeldLease {
 
     /// Lets go of the lock: from here on the watchdog leaves it alone.
     pub(crate) fn let_go(&self) -> PendingRelease {
-        let (mut pending, _) = self.change(|inner| {
+        let (pending, _) = self.change(|inner| {
             let (left, effects) = inner.state.let_go(self.clock.now());
             let pending = PendingRelease {
                 left,
@@ -372,52 +341,10 @@ impl HeldLease {
             }
             (pending, effects)
         });
-        // A lock that is left to expire counts as left from here on.
-        pending.obligation.take_if(|_| pending.left.abandoned);
         if let Some(obligation) = &pending.obligation {
             obligation.enter(Stage::Releasing);
         }
         pending
-    }
-}
-
-/// Lending it: while a loan is out, it is neither handed on nor released.
-impl HeldLease {
-    /// Whether it was ever lent.
-    pub(crate) fn was_lent(&self) -> bool {
-        self.inner().state.was_lent()
-    }
-
-    /// Notes one loan of the tenant `number`, if the lock is still to be relied on: its number, and by when the nodes
-    /// will have let the lock go, whatever is late.
-    pub(crate) fn lend(&self, number: u32) -> Result<(u32, Duration), LossReason> {
-        let now = self.clock.now();
-        let (lent, _) = self.change(|inner| inner.state.lend(number, now));
-        lent.map(|(loan, end)| (loan, end.since(now)))
-    }
-
-    /// Leaves `release` to the last loan, if one is out; whether it does. For a lock whose last guard has left.
-    pub(crate) fn defer(&self, release: impl FnOnce(&Arc<Self>) + Send + 'static) -> bool {
-        let mut inner = self.inner();
-        let is_deferred = inner.state.defer();
-        if is_deferred {
-            inner.deferred = Some(Deferred(Box::new(release)));
-        }
-        is_deferred
-    }
-
-    /// Notes the end of one loan. If the guards have gone and it was the last, the lock is released now.
-    ///
-    /// Without a response it is not known whether the borrower is still at work: from here on the lock is not extended,
-    /// and it is never released.
-    pub(crate) fn loan_ended(self: &Arc<Self>, answered: bool) {
-        let (deferred, _) = self.change(|inner| {
-            let effects = inner.state.loan_ended(answered);
-            (inner.deferred.take_if(|_| effects.release), effects)
-        });
-        if let Some(Deferred(release)) = deferred {
-            release(self);
-        }
     }
 }
 
@@ -448,7 +375,6 @@ impl HeldLease {
             since: state.since(),
             deadline: state.deadline(),
             fence: first.map(|first| first.handed_on(state.tenant())),
-            borrowed: self.is_borrowed(),
         }
     }
 }

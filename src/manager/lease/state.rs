@@ -33,14 +33,11 @@ pub(super) struct LeaseState {
     ttl: Duration,
     // When the nodes granted it.
     started: Moment,
-    // Another owner has lent it to us.
-    is_borrowed: bool,
     tenant: u32,
     // When the present tenant got it.
     since: Moment,
     // How many guards share it: those of the present tenant.
     guards: u32,
-    loans: Loans,
     // Whether a waiter for its end was told of that while the lock was still to be relied on.
     told: bool,
 }
@@ -51,19 +48,6 @@ enum Phase {
     Ending(LossReason),
     Lost(LossReason),
     Released,
-}
-
-/// The loans of one lock: while one is out, it is neither handed on nor released.
-#[derive(Debug, Default)]
-struct Loans {
-    out: u32,
-    // How many there were. The proof also fits the tenants after this one, and a copy of the call may come late, so a
-    // lock with any is not handed on even when all loans are back.
-    made: u32,
-    // A borrower never answered: it may still be at work, so the lock is left to expire.
-    abandoned: bool,
-    // The guards have gone, and the last loan releases the lock.
-    deferred: bool,
 }
 
 /// What an event asks of the driver. Each is returned once, by the event that caused it.
@@ -86,8 +70,6 @@ pub(super) struct Effects {
     pub(super) next: Option<Moment>,
     /// Hand the lock over to the tenant of this number.
     pub(super) hand_over: Option<u32>,
-    /// Carry out the release that waited for the last loan.
-    pub(super) release: bool,
 }
 
 /// What is left on the nodes of a lock that was released.
@@ -103,8 +85,6 @@ pub(crate) struct Left {
     pub(crate) lost: Option<LossReason>,
     /// It had not, but its end had been told for this reason, which counts as a loss.
     pub(crate) given_up: Option<LossReason>,
-    /// Nothing is sent, though the nodes have it: it is left to expire.
-    pub(crate) abandoned: bool,
 }
 
 impl Left {
@@ -121,23 +101,16 @@ impl Left {
 
 impl LeaseState {
     /// A lock that a quorum granted by a round sent at `started`, with what is known of every node.
-    pub(super) fn new(
-        nodes: LeaseNodes,
-        ttl: Duration,
-        started: Moment,
-        is_borrowed: bool,
-    ) -> Self {
+    pub(super) fn new(nodes: LeaseNodes, ttl: Duration, started: Moment) -> Self {
         Self {
             phase: Phase::Held,
             deadline: nodes.deadline(),
             nodes,
             ttl,
             started,
-            is_borrowed,
             tenant: 0,
             since: started,
             guards: 1,
-            loans: Loans::default(),
             told: false,
         }
     }
@@ -168,11 +141,6 @@ impl LeaseState {
     /// Whether `node` owes a release; `None` while a command that may set our token is under way to it.
     pub(super) fn owes(&self, node: usize) -> Option<bool> {
         (!self.nodes.busy(node)).then(|| self.nodes.owes(node))
-    }
-
-    /// Whether it was ever lent.
-    pub(super) const fn was_lent(&self) -> bool {
-        self.loans.made > 0
     }
 
     /// Loses the lock if its deadline has passed by `now`.
@@ -281,12 +249,7 @@ impl LeaseState {
             Phase::Held => {
                 let deadline = self.nodes.deadline();
                 if self.nodes.taken() || deadline <= now {
-                    let reason = if self.is_borrowed {
-                        LossReason::Lender
-                    } else {
-                        LossReason::Taken
-                    };
-                    return self.lose(reason, now);
+                    return self.lose(LossReason::Taken, now);
                 }
                 self.deadline = deadline;
             }
@@ -311,7 +274,7 @@ impl LeaseState {
     pub(super) fn succeed(&mut self, now: Moment, terms: &HandOff, wanted: bool) -> Effects {
         let comfortable = self.deadline.since(now) >= self.ttl / 2;
         let passes = self.tenant < terms.max_passes && now.since(self.started) < terms.max_time;
-        if self.phase != Phase::Held || !wanted || !comfortable || !passes || self.was_lent() {
+        if self.phase != Phase::Held || !wanted || !comfortable || !passes {
             return Effects::default();
         }
         let held_for = now.since(self.since);
@@ -347,10 +310,8 @@ impl LeaseState {
         let (ended, effects) = self.ended_because(tenant, now);
         let shared = match ended {
             Some(reason) => Err(reason),
-            // The last guard may have left; if it left the release to a loan, the lock is shared again.
-            None if self.guards == 0 && !std::mem::take(&mut self.loans.deferred) => {
-                Err(LossReason::Released)
-            }
+            // The last guard has left.
+            None if self.guards == 0 => Err(LossReason::Released),
             None => {
                 self.guards += 1;
                 Ok(())
@@ -365,49 +326,6 @@ impl LeaseState {
         self.guards == 0
     }
 
-    /// Notes one loan of `tenant`, if the lock is still to be relied on: its number, and by when the nodes will have
-    /// let the lock go, whatever is late.
-    pub(super) fn lend(
-        &mut self,
-        tenant: u32,
-        now: Moment,
-    ) -> (Result<(u32, Moment), LossReason>, Effects) {
-        let (ended, effects) = self.ended_because(tenant, now);
-        let lent = match ended {
-            Some(reason) => Err(reason),
-            // The last guard has left, or has left the lock to the loans that are out.
-            None if self.guards == 0 => Err(LossReason::Released),
-            None => {
-                self.loans.out += 1;
-                self.loans.made = self.loans.made.wrapping_add(1).max(1);
-                Ok((self.loans.made, self.nodes.latest_end() + self.ttl))
-            }
-        };
-        (lent, effects)
-    }
-
-    /// Leaves the release to the last loan, if one is out; whether it does. For a lock whose last guard has left.
-    pub(super) const fn defer(&mut self) -> bool {
-        self.loans.deferred = self.loans.out > 0;
-        self.loans.deferred
-    }
-
-    /// Notes the end of one loan. If the guards have gone and it was the last, the lock is to be released now.
-    ///
-    /// Without a response it is not known whether the borrower is still at work: from here on the lock is not extended,
-    /// and it is never released.
-    pub(super) fn loan_ended(&mut self, answered: bool) -> Effects {
-        self.loans.out = self.loans.out.saturating_sub(1);
-        if !answered {
-            self.loans.abandoned = true;
-            self.nodes.stop_renewing();
-        }
-        Effects {
-            release: self.loans.out == 0 && std::mem::take(&mut self.loans.deferred),
-            ..Effects::default()
-        }
-    }
-
     /// Lets go of the lock: from here on nothing extends it.
     pub(super) fn let_go(&mut self, now: Moment) -> (Left, Effects) {
         // Also when the end was announced and no event has come since.
@@ -417,8 +335,7 @@ impl LeaseState {
             Phase::Lost(reason) => Some(reason),
             Phase::Released => Some(LossReason::Released),
         };
-        let abandoned = self.loans.abandoned;
-        let count = if abandoned { 0 } else { self.nodes.nodes() };
+        let count = self.nodes.nodes();
         let (mut busy, mut nodes, mut free) = (Vec::new(), Vec::with_capacity(count), 0);
         for node in 0..count {
             if self.nodes.busy(node) {
@@ -440,7 +357,6 @@ impl LeaseState {
             busy,
             lost,
             given_up,
-            abandoned,
         };
         // It is released in time, but the work was cut off as if it had been lost, and that is to be seen.
         effects.lost = effects.lost.or(given_up);

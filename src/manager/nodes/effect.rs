@@ -1,7 +1,5 @@
 //! [`NodeEffect`]: what the reply of a node says about a lease there.
 
-use std::time::Duration;
-
 use crate::moment::Moment;
 use crate::node::NodeError;
 use crate::protocol::renewal::LeaseNodes;
@@ -11,8 +9,6 @@ use crate::protocol::renewal::LeaseNodes;
 pub(crate) enum NodeEffect {
     /// The node has our token, for a full ttl from then on.
     Confirmed { sent: Moment },
-    /// The node has the lender's token, for so long from then on.
-    ConfirmedFor { sent: Moment, remaining: Duration },
     /// The node has another's token.
     Foreign { sent: Moment },
     /// The node has no token.
@@ -27,7 +23,6 @@ impl NodeEffect {
     pub(crate) fn apply(self, node: usize, lease: &mut LeaseNodes) {
         match self {
             Self::Confirmed { sent } => lease.confirm(node, sent),
-            Self::ConfirmedFor { sent, remaining } => lease.confirm_until(node, sent, remaining),
             Self::Foreign { sent } => lease.foreign(node, sent),
             Self::Absent { sent } => lease.absent(node, sent),
             Self::Unknown => lease.unknown(node),

@@ -20,7 +20,7 @@ use crate::mutant::{self, Mutant};
 use crate::namespace::Namespace;
 use crate::node::{
     AcquireReply, ClusterConfig, ExtendReply, Fence, Node, NodeError, NodeErrorKind, NodeFuture,
-    NodeState, VerifyReply,
+    NodeState,
 };
 use crate::protocol::quorum::Quorum;
 use crate::protocol::validity::Drift;
@@ -385,27 +385,6 @@ impl NodeSet {
                 self.heard(node, error);
                 self.log_refusal(node, "extend", error);
                 NodeEffect::of_error(error)
-            }
-        }
-    }
-
-    /// The effect, or why the node does not count.
-    pub(crate) fn after_verify(
-        &self,
-        node: usize,
-        sent: Moment,
-        reply: Result<VerifyReply, NodeError>,
-    ) -> Result<NodeEffect, NodeError> {
-        match reply {
-            Ok(VerifyReply::Owner { remaining }) if self.in_time(sent) => {
-                self.tell_run(node, "verify");
-                Ok(NodeEffect::ConfirmedFor { sent, remaining })
-            }
-            Ok(VerifyReply::Owner { .. }) => Err(self.too_late()),
-            Ok(VerifyReply::NotOwner | VerifyReply::Taken) => Ok(NodeEffect::Foreign { sent }),
-            Err(error) => {
-                self.heard(node, &error);
-                Err(error)
             }
         }
     }

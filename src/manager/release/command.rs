@@ -2,8 +2,7 @@
 
 use crate::namespace::NodeKeys;
 use crate::node::{
-    CompleteReply, CompleteRequest, EndClaim, Node, NodeError, NodeErrorKind, NodeFuture,
-    ReleaseReply, ReleaseRequest,
+    CompleteReply, CompleteRequest, Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest,
 };
 use crate::record::Record;
 
@@ -11,8 +10,6 @@ use crate::record::Record;
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
     Release(ReleaseRequest),
-    /// For a lock that its lender releases.
-    EndClaim(EndClaim),
     /// A release together with a record, or with a note that there will be none.
     Complete(CompleteRequest),
     /// The release of what a lost round for a run has set: the node forgets the grant, too, which it remembers for a
@@ -24,7 +21,6 @@ impl Command {
     pub(crate) const fn keys(&self) -> &NodeKeys {
         match self {
             Self::Release(request) => &request.keys,
-            Self::EndClaim(request) => &request.keys,
             Self::Complete(request) | Self::Forget(request) => &request.release.keys,
         }
     }
@@ -32,7 +28,7 @@ impl Command {
     /// Its name in the log.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
-            Self::Release(_) | Self::EndClaim(_) | Self::Forget(_) => "release",
+            Self::Release(_) | Self::Forget(_) => "release",
             Self::Complete(_) => "complete",
         }
     }
@@ -44,30 +40,14 @@ impl Command {
     pub(crate) const fn record(&self) -> Option<&Record> {
         match self {
             Self::Complete(request) => request.record.as_ref(),
-            Self::Release(_) | Self::EndClaim(_) | Self::Forget(_) => None,
+            Self::Release(_) | Self::Forget(_) => None,
         }
     }
 
     /// Sends it to `node`. The reply of a node that refused a record is [`ReleaseReply::NotOwner`].
     pub(crate) fn send(&self, node: &dyn Node) -> NodeFuture<Result<ReleaseReply, NodeError>> {
         match self {
-            Self::Release(request) if !request.lent => node.release(request.clone()),
-            Self::Release(request) => {
-                let reply = node.release(request.clone());
-                Box::pin(async move {
-                    match reply.await? {
-                        // To be tried again a little later: the borrower may have ended by then.
-                        ReleaseReply::Lent => {
-                            Err(NodeError::new(NodeErrorKind::Unavailable, "borrowed"))
-                        }
-                        reply => Ok(reply),
-                    }
-                })
-            }
-            Self::EndClaim(request) => {
-                let reply = node.end_claim(request.clone());
-                Box::pin(async move { reply.await.map(|()| ReleaseReply::NotOwner) })
-            }
+            Self::Release(request) => node.release(request.clone()),
             Self::Complete(request) | Self::Forget(request) => {
                 let reply = node.complete(request.clone());
                 Box::pin(async move {

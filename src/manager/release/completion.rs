@@ -12,7 +12,6 @@ use crate::manager::release::releaser::Release;
 use crate::manager::shared::Shared;
 use crate::node::{CompleteRequest, ReleaseRequest};
 use crate::record::Record;
-use crate::token::Owner;
 
 /// When a record ends.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +34,7 @@ pub(crate) async fn complete(
     pending: PendingRelease,
     outcome: Option<(Bytes, End)>,
 ) -> Result<(), CompleteError> {
-    let (Owner::Us(token), Some(ballot)) = (lease.lease.owner, lease.lease.fence) else {
+    let (token, Some(ballot)) = (lease.lease.owner, lease.lease.fence) else {
         return Err(CompleteError {
             confirmed: 0,
             needed: shared.terms.quorum.needed(),

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::instruments;
 use crate::manager::error::release::ReleaseUnconfirmed;
 use crate::manager::lease::held::{HeldLease, PendingRelease};
 use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::release::command::Command;
 use crate::manager::release::settlement::Settlement;
 use crate::manager::shared::Shared;
-use crate::node::{EndClaim, ReleaseRequest};
-use crate::token::Owner;
+use crate::node::ReleaseRequest;
 
 /// One lock being released. It runs where it is awaited, as another task would have to be woken for every reply;
 /// dropped at any point it goes on in the background.
@@ -38,38 +36,15 @@ impl Release {
         Self(Some(settlement))
     }
 
-    /// The end of a claim on all nodes, whether or not they are known to have it.
-    pub(crate) fn of_claim(
-        shared: &Arc<Shared>,
-        request: EndClaim,
-        obligation: Option<Obligation>,
-        ttl: Duration,
-    ) -> Self {
-        let nodes: Vec<usize> = (0..shared.nodes.len()).collect();
-        let command = Command::EndClaim(request);
-        Self::new(shared, command, &nodes, 0, obligation, ttl)
-    }
-
     /// The release of a lock that was held.
     pub(crate) fn of(
         shared: &Arc<Shared>,
         lease: &Arc<HeldLease>,
         pending: PendingRelease,
     ) -> Self {
-        match lease.lease.owner {
-            Owner::Us(token) => {
-                let request = ReleaseRequest::new(lease.keys.clone(), token, true);
-                let request = request.since(lease.lease.started).lent(lease.was_lent());
-                Self::of_held(shared, lease, pending, Command::Release(request))
-            }
-            Owner::Lender(owner, claim) => {
-                // It is the lender's to release.
-                let is_lost = pending.left.counts_as_lost();
-                instruments::released(if is_lost { "lost" } else { "returned" });
-                let request = EndClaim::new(lease.keys.clone(), owner, claim, true);
-                Self::of_claim(shared, request, pending.obligation, lease.lease.ttl)
-            }
-        }
+        let request = ReleaseRequest::new(lease.keys.clone(), lease.lease.owner, true);
+        let command = Command::Release(request.since(lease.lease.started));
+        Self::of_held(shared, lease, pending, command)
     }
 
     /// `command` for all nodes that may have a lock that was held.

@@ -266,11 +266,8 @@ impl Settlement {
             let failed = take(&mut self.failed);
             let is_late = self.send_again(failed, self.until).await;
             let reason = match &self.command {
-                Command::Release(request) if request.lent => {
-                    Some("a borrower did not end, or a node did not answer, in time")
-                }
                 Command::Release(_) | Command::Forget(_) => Some("a node did not answer in time"),
-                Command::EndClaim(_) | Command::Complete(_) => None,
+                Command::Complete(_) => None,
             };
             if let Some(reason) = reason.filter(|_| is_late && !self.has_expired) {
                 let key = self.command.keys().first().show(self.shared.redact);

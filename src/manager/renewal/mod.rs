@@ -1,4 +1,3 @@
-//! Keeping locks: extending ours, and verifying those that others lent us.
+//! Keeping locks: extending them until they are released.
 
-pub(crate) mod verify;
 pub(crate) mod watchdog;

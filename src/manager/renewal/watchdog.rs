@@ -8,11 +8,9 @@ use crate::manager::lease::held::HeldLease;
 use crate::manager::lease::registry::Registry;
 use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::node_set::NodeSet;
-use crate::manager::renewal::verify::follow;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::node::ExtendRequest;
-use crate::token::{Owner, OwnerToken};
 
 /// How often the counters of a held lock are touched in the time that they are kept for. Each touch is a command on
 /// every node.
@@ -72,17 +70,11 @@ fn renew_due(shared: &Arc<Shared>) {
                 lease.reply(node, NodeEffect::Unchanged);
                 continue;
             }
-            match (lease.lease.owner, batches.get_mut(node)) {
-                (Owner::Us(token), Some(batch)) => batch.push(Due {
-                    request: renewal(set, &lease, token, touch),
+            if let Some(batch) = batches.get_mut(node) {
+                batch.push(Due {
+                    request: renewal(set, &lease, touch),
                     lease: Arc::clone(&lease),
-                }),
-                (Owner::Lender(owner, claim), _) => {
-                    let lender = (owner, claim);
-                    let follow = follow(Arc::clone(set), node, Arc::clone(&lease), lender, sent);
-                    shared.tasks.spawn_anyway(follow);
-                }
-                (Owner::Us(_), None) => {}
+                });
             }
         }
         shared.registry.reschedule(&lease, next);
@@ -95,9 +87,9 @@ fn renew_due(shared: &Arc<Shared>) {
     }
 }
 
-fn renewal(set: &NodeSet, held: &HeldLease, token: OwnerToken, touch: bool) -> ExtendRequest {
+fn renewal(set: &NodeSet, held: &HeldLease, touch: bool) -> ExtendRequest {
     let lease = &held.lease;
-    ExtendRequest::new(held.keys.clone(), token, lease.ttl, true)
+    ExtendRequest::new(held.keys.clone(), lease.owner, lease.ttl, true)
         .under(Some(Arc::clone(&set.config)))
         .fenced(lease.fence.map(|token| set.fence(token, lease.ttl)))
         .touching(touch)

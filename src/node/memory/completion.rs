@@ -59,9 +59,7 @@ impl Store {
         Ok(match (stored, released) {
             (false, _) => CompleteReply::Refused,
             (true, ReleaseReply::Released { listeners }) => CompleteReply::Stored { listeners },
-            (true, ReleaseReply::NotOwner | ReleaseReply::Lent) => {
-                CompleteReply::Stored { listeners: 0 }
-            }
+            (true, ReleaseReply::NotOwner) => CompleteReply::Stored { listeners: 0 },
         })
     }
 

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::moment::Moment;
 use crate::node::memory::faults::Mode;
-use crate::node::memory::loans::Loans;
 use crate::node::memory::node::MemoryNode;
 use crate::node::memory::store::Data;
 
@@ -47,7 +46,6 @@ impl MemoryNode {
         let mut store = self.shared.store();
         store.data = Data::default();
         store.data.markers.restart("");
-        store.loans = Loans::default();
     }
 
     /// Its data right now, for a later [`restore`](Self::restore), as a server saves it to a file.

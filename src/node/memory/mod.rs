@@ -8,7 +8,6 @@ mod faults;
 mod hooks;
 mod key_map;
 mod listeners;
-mod loans;
 mod markers;
 mod node;
 mod records;

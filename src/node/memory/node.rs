@@ -13,9 +13,9 @@ use crate::node::memory::records::{Now, Reading};
 use crate::node::memory::store::Store;
 use crate::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
+    ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
     NoticeSender, Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
-    ReleaseRequest, Subscription, VerifyReply, VerifyRequest,
+    ReleaseRequest, Subscription,
 };
 
 /// A node that keeps its locks in the memory of this process.
@@ -162,20 +162,6 @@ impl Node for MemoryNode {
 
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
         self.try_run(move |store, now: Now| store.complete(&request, now))
-    }
-
-    fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
-        self.try_run(move |store, now: Moment| {
-            store.count_command();
-            store.verify(&request, now)
-        })
-    }
-
-    fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
-        self.run(move |store, now: Moment| {
-            store.count_command();
-            store.end_claim(&request, now);
-        })
     }
 
     fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {

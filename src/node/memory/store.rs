@@ -8,12 +8,11 @@ use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::memory::counters::Counters;
 use crate::node::memory::key_map::KeyMap;
 use crate::node::memory::listeners::Listeners;
-use crate::node::memory::loans::Loans;
 use crate::node::memory::markers::Markers;
 use crate::node::memory::records::{Now, Records};
 use crate::node::{
-    AcquireReply, AcquireRequest, EndClaim, ExtendReply, ExtendRequest, Holder, NodeError,
-    RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, VerifyReply, VerifyRequest,
+    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Holder, NodeError, RaiseReply,
+    RaiseRequest, ReleaseReply, ReleaseRequest,
 };
 use crate::token::{OwnerHash, OwnerToken};
 
@@ -21,7 +20,6 @@ use crate::token::{OwnerHash, OwnerToken};
 #[derive(Default)]
 pub(super) struct Store {
     pub(super) data: Data,
-    pub(super) loans: Loans,
     pub(super) listeners: Listeners,
     #[cfg(feature = "test-util")]
     pub(super) commands: u64,
@@ -168,43 +166,8 @@ impl Store {
         Ok(RaiseReply::Raised)
     }
 
-    pub(super) fn verify(
-        &mut self,
-        request: &VerifyRequest,
-        now: Moment,
-    ) -> Result<VerifyReply, NodeError> {
-        let (namespace, markers) = (request.keys.namespace(), &self.data.markers);
-        let mut remaining = Duration::MAX;
-        if let Some(config) = &request.config {
-            markers.admit(namespace, config, None)?;
-            // A lock that is set for longer than the node knows of counts for no longer.
-            remaining = markers.longest(namespace, config);
-        }
-        for key in request.keys.as_slice() {
-            match self.live(key, now) {
-                Some(entry) if OwnerHash::of(&entry.token) == request.owner => {
-                    remaining = remaining.min(entry.expires.since(now));
-                }
-                _ => return Ok(VerifyReply::NotOwner),
-            }
-        }
-        Ok(match self.loans.claim(request, now) {
-            true => VerifyReply::Owner { remaining },
-            false => VerifyReply::Taken,
-        })
-    }
-
-    pub(super) fn end_claim(&mut self, request: &EndClaim, now: Moment) {
-        let entry = self.live(request.keys.first(), now);
-        let is_owned = entry.is_some_and(|entry| OwnerHash::of(&entry.token) == request.owner);
-        self.loans.end(request, is_owned, now);
-    }
-
     pub(super) fn release(&mut self, request: &ReleaseRequest, now: Moment) -> ReleaseReply {
         self.count_command();
-        if self.loans.is_borrowed(request, now) {
-            return ReleaseReply::Lent;
-        }
         let (mut ours, mut told) = (false, 0);
         for key in request.keys.as_slice() {
             let any = mutant::is(Mutant::ReleaseWithoutCompare);

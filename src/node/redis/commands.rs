@@ -66,10 +66,8 @@ async fn judge(
     match acknowledged {
         Err(error) if !matches!(reply, AcquireReply::Held(_)) => {
             // If this fails or is dropped, the caller still sends a release. If nothing was granted, it does nothing.
-            // Other nodes may have granted it before the replicas' time was over, and it may have been lent since, to
-            // a borrower that was told that this node has it.
             let release = ReleaseRequest::new(request.keys.clone(), request.token, false);
-            let (script, release) = scripts::release(&release.lent(true), connection.since());
+            let (script, release) = scripts::release(&release, connection.since());
             let _ = Box::pin(run(connection, script, &release)).await;
             Err(error)
         }

@@ -9,8 +9,7 @@ use super::confirmation::Confirmation;
 use super::info::{Allowed, Info};
 use super::question::{self, AskError};
 use super::replies::{
-    read_acquire, read_check_in, read_complete, read_end_claim, read_extend, read_promote,
-    read_raise, read_release, read_verify,
+    read_acquire, read_check_in, read_complete, read_extend, read_promote, read_raise, read_release,
 };
 use crate::moment::Moment;
 use crate::node::{AcquireReply, CheckInReply, ClusterConfig, NodeError};
@@ -32,8 +31,6 @@ pub fn reply(input: &[u8]) -> bool {
         judged(&value, read_complete(&value, Some(&config))),
         judged(&value, read_raise(&value, None)),
         judged(&value, read_release(&value)),
-        judged(&value, read_verify(&value, Some(&config))),
-        judged(&value, read_end_claim(&value)),
         judged(&value, read_promote(&value)),
         checked_in(&value),
         server(&value),

@@ -15,7 +15,6 @@
 //! | `lk!fence:order:42` | the counter of the lock's fencing tokens; expires |
 //! | `lk!node` | the marker, a hash that shows whether the server still has its locks. Who changes it by hand deletes it as a whole: its field `vote` stands for what was found in the others |
 //! | `lk!dead:..` | a tombstone, for a minute: commands of this owner that were given up with a connection have no effect |
-//! | `lk!loan:..`, `lk!borrower:..` | the loans of the lock and their active borrowers |
 //! | `lk!free:order:42` | the channel on which releases are announced |
 //! | `lk!idem:..`, with `lk!idem!..` | the locks of idempotency keys, with counters, tombstones and channels like those of other locks |
 //! | `lk!idem!record:..` | the last owner of an idempotency key's lock and, once there is one, the stored response, in one text of about its size |

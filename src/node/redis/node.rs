@@ -16,9 +16,9 @@ use crate::node::redis::shared::Shared;
 use crate::node::redis::{commands, listener, question, replies, scripts, supervisor};
 use crate::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    EndClaim, ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
+    ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
     NoticeSender, Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
-    ReleaseRequest, Subscription, VerifyReply, VerifyRequest,
+    ReleaseRequest, Subscription,
 };
 use crate::task;
 
@@ -130,21 +130,6 @@ impl Node for RedisNode {
         let cmd = move |connection: &Connection| scripts::raise(&request, connection.identity());
         let read = move |value: &Value| replies::read_raise(value, config.as_deref());
         self.command(choose, one(&scripts::RAISE, cmd), read)
-    }
-
-    fn verify(&self, request: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
-        let config = request.config.clone();
-        let cmd = move |connection: &Connection| scripts::verify(&request, connection.identity());
-        let read = move |value: &Value| replies::read_verify(value, config.as_deref());
-        self.command(FIRST, one(&scripts::VERIFY, cmd), read)
-    }
-
-    fn end_claim(&self, request: EndClaim) -> NodeFuture<Result<(), NodeError>> {
-        let cmd = move |_: &Connection| scripts::end_claim(&request);
-        // On the connection of the claim, so after it; and, as a release, also while the server is not confirmed.
-        let choose = |shared: &Shared| shared.connections.connection(0);
-        let cmd = one(&scripts::END_CLAIM, cmd);
-        self.command(choose, cmd, replies::read_end_claim)
     }
 
     fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {

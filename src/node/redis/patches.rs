@@ -71,16 +71,6 @@ pub(super) const PATCHES: &[(Mutant, &str, &str)] = &[
         "if text then",
     ),
     (
-        Mutant::LoanOfMany,
-        "if borrower and borrower ~= ARGV[5] then",
-        "if false then",
-    ),
-    (
-        Mutant::ReleasedUnderBorrower,
-        "if redis.call('PTTL', borrowers) ~= -2 then",
-        "if false then",
-    ),
-    (
         Mutant::BallotNotCompared,
         "if before and less(ballot, before) then",
         "if false then",

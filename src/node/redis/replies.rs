@@ -8,7 +8,7 @@ use redis::Value;
 use crate::node::redis::error::{garbled, rejected};
 use crate::node::{
     AcquireReply, CheckInReply, ClusterConfig, CompleteReply, ExtendReply, Holder, NodeError,
-    NodeErrorKind, RaiseReply, ReleaseReply, VerifyReply, lease_too_long, quarantined, unmarked,
+    NodeErrorKind, RaiseReply, ReleaseReply, lease_too_long, quarantined, unmarked,
 };
 use crate::record::Record;
 use crate::token::{FencingToken, OwnerHash};
@@ -124,7 +124,6 @@ pub(super) fn read_release(reply: &Value) -> Result<ReleaseReply, NodeError> {
     }
     match items(reply) {
         Some([Value::Int(0)]) => Ok(ReleaseReply::NotOwner),
-        Some([Value::Int(2)]) => Ok(ReleaseReply::Lent),
         Some([Value::Int(1), Value::Int(listeners)]) => Ok(ReleaseReply::Released {
             listeners: count(*listeners),
         }),
@@ -171,30 +170,6 @@ fn read_one_extend(reply: &Value, voting: bool) -> Result<ExtendReply, NodeError
                 .ok_or_else(|| garbled("an extend")),
             _ => Err(garbled("an extend")),
         },
-    }
-}
-
-/// Reads the reply to a verify.
-pub(super) fn read_verify(
-    reply: &Value,
-    ours: Option<&ClusterConfig>,
-) -> Result<VerifyReply, NodeError> {
-    match items(reply) {
-        Some([Value::Int(0)]) => Ok(VerifyReply::NotOwner),
-        Some([Value::Int(2)]) => Ok(VerifyReply::Taken),
-        Some([Value::Int(1), Value::Int(millis)]) => Ok(VerifyReply::Owner {
-            // A key without expiry is not one of our locks.
-            remaining: Duration::from_millis(u64::try_from(*millis).unwrap_or(0)),
-        }),
-        other => Err(refusal(other, ours, "a verify")),
-    }
-}
-
-/// Reads the reply to the end of a claim.
-pub(super) fn read_end_claim(reply: &Value) -> Result<(), NodeError> {
-    match reply {
-        Value::Int(1) => Ok(()),
-        _ => Err(garbled("a release")),
     }
 }
 
@@ -391,8 +366,6 @@ mod tests {
             assert!(complete.is_err() || items(value).is_some_and(|items| items.len() == 2));
             assert!(read_raise(value, None).is_err() || *value == Value::Int(1));
             assert!(read_promote(value).is_err() || *value == Value::Int(1));
-            let verify = read_verify(value, None).unwrap_err();
-            assert_eq!(verify.kind(), NodeErrorKind::Garbled, "{value:?}");
             let check_in = read_check_in(value).unwrap_err();
             assert_eq!(check_in.kind(), NodeErrorKind::Garbled, "{value:?}");
             let extend = read_extend(value, 3, None).unwrap_err();

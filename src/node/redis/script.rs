@@ -27,7 +27,6 @@ const REFUSE: &str = include_str!("lua/refuse.lua");
 const LESS: &str = include_str!("lua/less.lua");
 const COUNTED: &str = include_str!("lua/counted.lua");
 const MARKED: &str = include_str!("lua/marked.lua");
-const BORROWED: &str = "local borrowers, loans = table.remove(KEYS), table.remove(KEYS)\n";
 const NOW: &str = include_str!("lua/now.lua");
 const TOLD: &str = "local digest, told = string.sub(standing, 1, 40), string.sub(standing, 42)\n";
 const QUICK: &str = include_str!("lua/quick.lua");
@@ -67,13 +66,6 @@ pub(super) static EXTEND: Script = Script::of(&[
 ]);
 pub(super) static RELEASE_ONE: Script = Script::of(&[include_str!("lua/release_one.lua")]);
 pub(super) static RELEASE: Script = Script::of(&[GIVE_BACK, include_str!("lua/released.lua")]);
-pub(super) static RELEASE_LENT: Script = Script::of(&[
-    BORROWED,
-    include_str!("lua/lent.lua"),
-    GIVE_BACK,
-    include_str!("lua/released.lua"),
-]);
-pub(super) static END_CLAIM: Script = Script::of(&[include_str!("lua/end_claim.lua")]);
 pub(super) static RAISE: Script = Script::of(&[
     "local marker, told, digest = KEYS[1], ARGV[4], ARGV[5]\n",
     IDENTITY,
@@ -83,14 +75,6 @@ pub(super) static RAISE: Script = Script::of(&[
     COUNTED,
     MARKED,
     include_str!("lua/raise.lua"),
-]);
-pub(super) static VERIFY: Script = Script::of(&[
-    "local marker, told, digest = KEYS[1], ARGV[1], ARGV[2]\n",
-    IDENTITY,
-    STANDING,
-    REFUSE,
-    BORROWED,
-    include_str!("lua/verify.lua"),
 ]);
 pub(super) static CHECK_IN: Script = Script::of(&[
     "local told = ARGV[1]\n",
@@ -149,15 +133,12 @@ pub(super) static COMPLETE: Script = Script::of(&[
 pub(super) static EVICTIONS: Script = Script::of(&[include_str!("lua/evictions.lua")]);
 
 /// All of them.
-pub(super) static ALL: [&Script; 13] = [
+pub(super) static ALL: [&Script; 10] = [
     &ACQUIRE,
     &EXTEND,
     &RELEASE_ONE,
     &RELEASE,
-    &RELEASE_LENT,
     &RAISE,
-    &VERIFY,
-    &END_CLAIM,
     &CHECK_IN,
     &PROMOTE,
     &RECALL,

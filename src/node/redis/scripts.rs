@@ -13,14 +13,14 @@ use crate::mutant::{self, Mutant};
 use crate::namespace::Namespace;
 use crate::node::redis::replies::millis;
 pub(super) use crate::node::redis::script::{
-    ACQUIRE, ALL, CHECK_IN, COMPLETE, END_CLAIM, EVICTIONS, EXTEND, PROMOTE, RAISE, RECALL,
-    RELEASE, RELEASE_LENT, RELEASE_ONE, Script, VERIFY,
+    ACQUIRE, ALL, CHECK_IN, COMPLETE, EVICTIONS, EXTEND, PROMOTE, RAISE, RECALL, RELEASE,
+    RELEASE_ONE, Script,
 };
 use crate::node::{
-    AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, CompleteRequest, EndClaim,
-    ExtendRequest, PromoteRequest, RaiseRequest, RecallRequest, ReleaseRequest, VerifyRequest,
+    AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, CompleteRequest, ExtendRequest,
+    PromoteRequest, RaiseRequest, RecallRequest, ReleaseRequest,
 };
-use crate::token::{FencingToken, OwnerHash};
+use crate::token::FencingToken;
 
 /// How many keys of locks one run of the extend script covers, or else one lock. A script holds up everybody else on
 /// the server, so a big batch goes out as several short runs (in one pipeline).
@@ -191,13 +191,6 @@ pub(super) fn raise(request: &RaiseRequest, identity: &str) -> Cmd {
 
 /// The script for a release on a connection that was made at `connected`, and the command.
 pub(super) fn release(request: &ReleaseRequest, connected: Moment) -> (&'static Script, Cmd) {
-    if request.lent {
-        let (namespace, owner) = (request.keys.namespace(), OwnerHash::of(&request.token));
-        let [loans, borrowers] = [namespace.loans(&owner), namespace.borrowers(&owner)];
-        let beside = [Parts(&[&loans]), Parts(&[&borrowers])];
-        let cmd = give_back(&RELEASE_LENT, request, &beside, connected, 0);
-        return (&RELEASE_LENT, cmd);
-    }
     match request.keys.as_slice() {
         [key] if !needs_tombstone(request, connected) => {
             let mut cmd = RELEASE_ONE.run(1, 3);
@@ -302,44 +295,6 @@ pub(super) fn chunks(requests: &[ExtendRequest]) -> impl Iterator<Item = &[Exten
         let keys = same.first().map_or(1, |first| first.keys.as_slice().len());
         same.chunks((EXTEND_CHUNK / keys.max(1)).max(1))
     })
-}
-
-/// The command for a verify.
-pub(super) fn verify(request: &VerifyRequest, identity: &str) -> Cmd {
-    let keys = request.keys.as_slice();
-    let namespace = request.keys.namespace();
-    let mut cmd = VERIFY.run(3 + keys.len(), 9 + keys.len());
-    cmd.arg(Parts(&namespace.marker_parts()));
-    for key in keys {
-        cmd.arg(key.as_str());
-    }
-    cmd.arg(namespace.loans(&request.owner))
-        .arg(namespace.borrowers(&request.owner));
-    config(&mut cmd, request.config.as_deref(), identity);
-    cmd.arg(request.owner.as_str());
-    match &request.claim {
-        Some(claim) => cmd
-            .arg(claim.loan)
-            .arg(claim.borrower.expose())
-            .arg(life(claim.keep)),
-        None => cmd.arg(""),
-    };
-    cmd
-}
-
-/// The command for the end of a claim.
-pub(super) fn end_claim(request: &EndClaim) -> Cmd {
-    let (namespace, claim) = (request.keys.namespace(), &request.claim);
-    let mut cmd = END_CLAIM.run(3, 8);
-    cmd.arg(namespace.loans(&request.owner))
-        .arg(namespace.borrowers(&request.owner))
-        .arg(request.keys.first().as_str())
-        .arg(claim.loan)
-        .arg(claim.borrower.expose())
-        .arg(flag(request.ran))
-        .arg(request.owner.as_str())
-        .arg(life(claim.keep));
-    cmd
 }
 
 /// The command for a check-in.

@@ -142,64 +142,6 @@ fn a_missing_node_is_topped_up_once() {
 }
 
 #[test]
-fn another_owners_lock_lasts_as_long_as_a_quorum_confirms_it() {
-    let mut lease = LeaseNodes::following(terms(), at(5_000));
-    for (node, left) in [9_000, 7_000, 6_000, 100].into_iter().enumerate() {
-        lease.confirm_until(node, at(5_000), Duration::from_millis(left));
-    }
-    assert_eq!(lease.deadline(), at(5_000 + 6_000 - 102));
-    assert_eq!(lease.due(), at(5_000) + Duration::from_millis(5_898) / 3);
-    assert_eq!(lease.step(at(7_000)), Step::Renew);
-    // The owner has not extended it: verified sooner than before.
-    assert_eq!(lease.due(), at(7_000) + Duration::from_millis(3_898) / 3);
-    lease.confirm_until(3, at(7_000), Duration::from_secs(60));
-    lease.confirm_until(2, at(7_000), Duration::from_secs(60));
-    lease.confirm_until(1, at(7_000), Duration::from_secs(60));
-    assert_eq!(
-        lease.deadline(),
-        at(7_000 + 9_898),
-        "no longer than our own ttl"
-    );
-    lease.plan_top_up(at(7_100));
-    assert_eq!(lease.step(at(7_200)), Step::Wait, "nothing is topped up");
-    for node in 0..3 {
-        lease.foreign(node, at(8_000));
-    }
-    assert!(lease.taken());
-}
-
-#[test]
-fn what_is_followed_drifts_by_what_is_left_of_it_and_not_by_our_ttl() {
-    let long = Terms {
-        ttl: Duration::from_secs(3_600),
-        max_hold: Duration::from_secs(3_600),
-        ..terms()
-    };
-    let mut lease = LeaseNodes::following(long, at(5_000));
-    (0..3).for_each(|node| lease.confirm_until(node, at(5_000), Duration::from_secs(10)));
-    assert_eq!(lease.deadline(), at(5_000 + 10_000 - 1_102));
-    // The owner extends on one node, and the others get nearer to their ends: those move no more than its drift.
-    lease.confirm_until(3, at(14_000), Duration::from_secs(20));
-    lease.confirm_until(4, at(14_500), Duration::from_secs(2));
-    lease.confirm_until(0, at(14_600), Duration::from_secs(1));
-    assert_eq!(lease.deadline(), at(5_000 + 10_000 - 1_102));
-}
-
-#[test]
-fn after_stop_renewing_nothing_is_extended_or_topped_up() {
-    let mut lease = granted_on(0..4);
-    lease.plan_top_up(at(100));
-    lease.stop_renewing();
-    lease.plan_top_up(at(200));
-    assert_eq!(lease.step(at(5_000)), Step::Wait);
-    assert_eq!(lease.due(), at(9_893));
-    // What was under way still counts, for it is on the nodes.
-    (0..3).for_each(|node| lease.confirm(node, at(3_000)));
-    assert_eq!(lease.deadline(), at(12_898));
-    assert_eq!(lease.step(at(12_894)), Step::Ending);
-}
-
-#[test]
 fn nodes_with_commands_under_way_are_busy() {
     let mut lease = granted_on(0..3);
     lease.begin(3);
@@ -212,37 +154,6 @@ fn nodes_with_commands_under_way_are_busy() {
     assert!(!lease.owes(3));
     lease.unknown(3);
     assert!(lease.owes(3));
-}
-
-#[test]
-fn what_is_followed_is_looked_at_to_the_end_that_max_hold_sets() {
-    let short = Terms {
-        max_hold: Duration::from_secs(10),
-        ..terms()
-    };
-    let mut lease = LeaseNodes::following(short, at(5_000));
-    // The owner has a ttl's worth left, which is more than may be used.
-    (0..3).for_each(|node| lease.confirm_until(node, at(5_900), Duration::from_secs(10)));
-    assert!(lease.capped());
-    assert_eq!(lease.deadline(), at(15_000));
-    let due = lease.due();
-    assert!(due < at(10_000), "{due:?}");
-    assert_eq!(
-        lease.step(due),
-        Step::Renew,
-        "the owner may give it up before"
-    );
-}
-
-#[test]
-fn what_is_followed_near_the_origin_of_the_clock_does_not_last_longer() {
-    let soon = Moment::ORIGIN + Duration::from_millis(1);
-    let mut lease = LeaseNodes::following(terms(), soon);
-    (0..5).for_each(|node| lease.confirm_until(node, soon, Duration::from_millis(500)));
-    assert_eq!(lease.deadline(), soon + Duration::from_millis(443));
-    let mut lease = LeaseNodes::following(terms(), soon);
-    (0..5).for_each(|node| lease.confirm_until(node, soon, Duration::from_millis(1)));
-    assert_eq!(lease.deadline(), Moment::ORIGIN);
 }
 
 proptest! {

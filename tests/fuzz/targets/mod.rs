@@ -4,7 +4,6 @@
 mod config;
 mod idempotency_key;
 mod input;
-mod loan;
 mod lock_key;
 mod node;
 mod node_url;
@@ -16,7 +15,6 @@ pub fn run(target: &str, input: &[u8]) -> bool {
     match target {
         "config" => config::run(input),
         "idempotency_key" => idempotency_key::run(input),
-        "loan" => loan::run(input),
         "lock_key" => lock_key::run(input),
         "node" => node::run(input),
         "node_url" => node_url::run(input),

@@ -11,9 +11,9 @@ use tower_redlock::clock::TokioClock;
 use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    EndClaim, ExtendReplies, ExtendReply, ExtendRequest, Holder, Node, NodeContext, NodeError,
-    NodeErrorKind, NodeFuture, NodeState, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest,
-    Record, ReleaseReply, ReleaseRequest, VerifyReply, VerifyRequest,
+    ExtendReplies, ExtendReply, ExtendRequest, Holder, Node, NodeContext, NodeError, NodeErrorKind,
+    NodeFuture, NodeState, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, Record,
+    ReleaseReply, ReleaseRequest,
 };
 use tower_redlock::{FencingToken, LockGuard, LockManager};
 
@@ -81,9 +81,6 @@ async fn scene(bytes: &[u8]) -> bool {
 
 async fn hold(guard: LockGuard) {
     assert!(guard.remaining() <= TTL);
-    if let Ok(loan) = guard.lend() {
-        loan.returned();
-    }
     // It is renewed once or twice.
     tokio::time::sleep(TTL).await;
     assert!(guard.remaining() <= TTL);
@@ -266,12 +263,11 @@ impl Node for Liar {
     fn release(&self, _: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
         self.say(
             ReleaseReply::Released { listeners: 0 },
-            |input| match input.below(3) {
+            |input| match input.below(2) {
                 0 => ReleaseReply::Released {
                     listeners: u32::MAX,
                 },
-                1 => ReleaseReply::NotOwner,
-                _ => ReleaseReply::Lent,
+                _ => ReleaseReply::NotOwner,
             },
         )
     }
@@ -289,19 +285,6 @@ impl Node for Liar {
     fn complete(&self, _: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
         let sound = CompleteReply::Stored { listeners: 0 };
         self.say(sound, |_| CompleteReply::Refused)
-    }
-
-    fn verify(&self, _: VerifyRequest) -> NodeFuture<Result<VerifyReply, NodeError>> {
-        self.say(VerifyReply::NotOwner, |input| match input.below(2) {
-            0 => VerifyReply::Owner {
-                remaining: time(input),
-            },
-            _ => VerifyReply::Taken,
-        })
-    }
-
-    fn end_claim(&self, _: EndClaim) -> NodeFuture<Result<(), NodeError>> {
-        self.say((), |_| ())
     }
 
     fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {

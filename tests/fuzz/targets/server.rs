@@ -13,13 +13,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::lock::OwnerHash;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireRequest, CheckInMode, CheckInRequest, Claim, ClusterConfig, CompleteRequest, EndClaim,
-    ExtendRequest, Fence, Namespace, Node, NodeContext, NodeError, NodeKey, NodeState,
-    NoticeReceiver, OwnerToken, PromoteRequest, RaiseRequest, RecallRequest, Record,
-    ReleaseRequest, ServerRegistry, VerifyRequest,
+    AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, CompleteRequest, ExtendRequest,
+    Fence, Namespace, Node, NodeContext, NodeError, NodeKey, NodeState, NoticeReceiver, OwnerToken,
+    PromoteRequest, RaiseRequest, RecallRequest, Record, ReleaseRequest, ServerRegistry,
 };
 use tower_redlock::{FencingToken, LockKey};
 
@@ -164,8 +162,7 @@ impl Secrets {
 async fn talk(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
     let introduced = introduce(node, world, secrets).await;
     let extended = extend(node, world, secrets).await;
-    let lent = lend(node, world, secrets).await;
-    introduced | extended | lent | keep(node, world, secrets).await
+    introduced | extended | keep(node, world, secrets).await
 }
 
 async fn introduce(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
@@ -207,17 +204,6 @@ async fn extend(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
         Err(_) => false,
     };
     granted | raised | extended
-}
-
-async fn lend(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
-    let owner = OwnerHash::parse(b"63e83b92a1574efe6e48e80c871398bbd84aeecb").unwrap();
-    let claim = Claim::new(1, secrets.token, TTL);
-    world.sound.set("*2\r\n:1\r\n:5000\r\n");
-    let verify = VerifyRequest::new(key(0), owner, None).claiming(claim);
-    let verified = secrets.judge(node.verify(verify)).await;
-    world.sound.set(":1\r\n");
-    let end = EndClaim::new(key(0), owner, claim, true);
-    verified | secrets.judge(node.end_claim(end)).await
 }
 
 async fn keep(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {

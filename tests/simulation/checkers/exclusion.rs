@@ -4,8 +4,7 @@
 //! spans overlap only if at the moment when the later holder is told, the earlier one is still within its validity. It
 //! is enough to look at those moments.
 //!
-//! A lender and its borrowers are one holder; two borrowers by one loan are two. So are two to whom one lock was handed
-//! in turn: they have one owner token and two fencing tokens.
+//! Two to whom one lock was handed in turn are two: they have one owner token and two fencing tokens.
 
 use super::strangers::are_strangers;
 use super::{History, Terms, Violation, both};
@@ -48,14 +47,7 @@ fn exclude(one: &Holder, two: &Holder) -> bool {
     if !one.keys.iter().any(|key| two.keys.contains(key)) {
         return false;
     }
-    if one.owner != two.owner {
-        return true;
-    }
-    match (one.loan, two.loan) {
-        (None, None) => one.fence != two.fence,
-        (Some(one), Some(two)) => one == two,
-        _ => false,
-    }
+    one.owner != two.owner || one.fence != two.fence
 }
 
 #[cfg(test)]
@@ -89,31 +81,6 @@ mod tests {
         let holders = [holder(0, "a", 1, 0), holder(0, "a", 2, 50)];
         let events = [(0, granted(0, &[0])), (50, granted(1, &[0, 1]))];
         assert_eq!(count(&holders, &events), 1);
-    }
-
-    #[test]
-    fn two_borrowers_by_one_loan_are_two_and_a_lender_is_none() {
-        let borrowed = |place, loan| Holder {
-            loan: Some(loan),
-            ..holder(place, "a", 1, 10)
-        };
-        let events = [
-            (0, granted(0, &[0])),
-            (10, granted(1, &[0, 1])),
-            (20, granted(2, &[0, 1, 2])),
-        ];
-        let two = [holder(0, "a", 1, 0), borrowed(1, 7), borrowed(2, 7)];
-        assert_eq!(count(&two, &events), 1);
-        let loans = [holder(0, "a", 1, 0), borrowed(1, 7), borrowed(2, 8)];
-        assert_eq!(count(&loans, &events), 0);
-        // A third party beside a borrower whose lender has gone.
-        let third = [holder(0, "a", 1, 0), borrowed(1, 7), holder(2, "c", 9, 20)];
-        let events = [
-            (0, granted(0, &[0])),
-            (10, granted(1, &[0, 1])),
-            (20, granted(2, &[1, 2])),
-        ];
-        assert_eq!(count(&third, &events), 1);
     }
 
     #[test]

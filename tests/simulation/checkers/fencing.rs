@@ -27,7 +27,7 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
     };
     let mut keys: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, holder) in history.holders.iter().enumerate() {
-        if holder.loan.is_some() || holder.fence.is_none() || holder.granted >= until {
+        if holder.fence.is_none() || holder.granted >= until {
             continue;
         }
         for key in &holder.keys {

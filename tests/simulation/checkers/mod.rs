@@ -241,12 +241,10 @@ fn named(history: &History, holder: usize) -> String {
         process,
         call,
         granted,
-        loan,
         ..
     } = &history.holders[holder];
-    let holds = if loan.is_some() { "borrows" } else { "holds" };
     let lock = lock(history, holder);
-    format!("{process} (call {call}) {holds} {lock} since {granted} ms")
+    format!("{process} (call {call}) holds {lock} since {granted} ms")
 }
 
 /// The lock of a holder in words.
@@ -289,7 +287,6 @@ mod hand {
             keys: vec!["lk:order:1".to_owned()],
             owner: owner.to_owned(),
             fence: Some(fence),
-            loan: None,
             granted,
             started: granted,
             ttl: 1_000,

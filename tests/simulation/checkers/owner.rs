@@ -13,7 +13,7 @@ const GRAIN: i64 = 20;
 pub(super) fn check(history: &History, _: &Terms) -> Vec<Violation> {
     let losses: Vec<_> = losses(history).collect();
     let mut last: BTreeMap<usize, (u64, &Sample)> = BTreeMap::new();
-    // Whoever goes on under one of these, as borrowers do, was left by the owner.
+    // Of a lock that was handed on, all tenants have one owner token.
     let mut ended: BTreeSet<&String> = BTreeSet::new();
     let mut suspended = 0;
     let mut found = Vec::new();

@@ -7,9 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tower_redlock::node::{Node as _, NodeState};
 
-use super::words::{
-    BORROWERS, CHANNELS, COUNTERS, LOANS, LOCKS, MARKER, RECORD, RUN_ID, TOMBSTONES, Words, texts,
-};
+use super::words::{CHANNELS, COUNTERS, LOCKS, MARKER, RECORD, RUN_ID, TOMBSTONES, Words, texts};
 use crate::support::nodes;
 use tower_redlock_simulated::server::{Output, Run, Server, ServerSettings};
 
@@ -33,7 +31,7 @@ struct Call {
 }
 
 /// Each script by a sentence that no script before it has, in the order in which the crate loads them, and its calls.
-const KINDS: [(&str, Make); 13] = [
+const KINDS: [(&str, Make); 10] = [
     (
         "-- Acquires a lock in the usual case, with few calls",
         acquire,
@@ -51,18 +49,9 @@ const KINDS: [(&str, Make); 13] = [
         release,
     ),
     (
-        "-- Comes before the release of a lock that was lent",
-        release_lent,
-    ),
-    (
         "-- Writes the fencing token of a lock back, if the lock is still ours.",
         raise,
     ),
-    (
-        "-- Tells whether the given owner holds a lock, and notes a claim to a loan of it.",
-        verify,
-    ),
-    ("-- Ends a borrower's claim.", end_claim),
     ("-- Tells whether the node may vote", check_in),
     (
         "-- Ends a quarantine, if the node is still in the one that is named.",
@@ -336,12 +325,6 @@ fn release(words: &mut Words) -> Call {
     give_back(words, &locks)
 }
 
-fn release_lent(words: &mut Words) -> Call {
-    let mut call = release(words);
-    call.keys.extend([LOANS.into(), BORROWERS.into()]);
-    call
-}
-
 fn raise(words: &mut Words) -> Call {
     let mut keys = vec![MARKER.into()];
     for lock in locks(words) {
@@ -350,49 +333,6 @@ fn raise(words: &mut Words) -> Call {
     let mut args = vec![words.token(), words.number(), words.span()];
     args.extend(standing(words));
     Call { keys, args }
-}
-
-fn owner(words: &mut Words) -> Vec<u8> {
-    sha1_smol::Sha1::from(words.token())
-        .digest()
-        .to_string()
-        .into_bytes()
-}
-
-fn borrower(words: &mut Words) -> Vec<u8> {
-    words.pick(&["B1", "B2"]).into()
-}
-
-fn verify(words: &mut Words) -> Call {
-    let mut keys = vec![MARKER.into()];
-    keys.extend(locks(words).into_iter().map(|lock| LOCKS[lock].into()));
-    keys.extend([LOANS.into(), BORROWERS.into()]);
-    let mut args = Vec::from(standing(words));
-    args.push(owner(words));
-    if words.chance(60) {
-        args.extend([
-            words.pick(&["loan1", "loan2"]).into(),
-            borrower(words),
-            words.span(),
-        ]);
-    } else {
-        args.push(Vec::new());
-    }
-    Call { keys, args }
-}
-
-fn end_claim(words: &mut Words) -> Call {
-    let lock = words.pick(&LOCKS);
-    Call {
-        keys: texts(&[LOANS, BORROWERS, lock]),
-        args: vec![
-            words.pick(&["loan1", "loan2"]).into(),
-            borrower(words),
-            words.flag(),
-            owner(words),
-            words.span(),
-        ],
-    }
 }
 
 fn check_in(words: &mut Words) -> Call {

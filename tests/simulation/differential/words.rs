@@ -13,11 +13,9 @@ pub(super) const TOMBSTONES: [&str; 2] = ["!dead:A", "!dead:B"];
 pub(super) const LOCKS: [&str; 3] = ["k1", "k2", "k3"];
 pub(super) const COUNTERS: [&str; 3] = ["!fence:k1", "!fence:k2", "!fence:k3"];
 pub(super) const RECORD: &str = "r";
-pub(super) const LOANS: &str = "l";
-pub(super) const BORROWERS: &str = "b";
 pub(super) const CHANNELS: [&str; 2] = ["free:k1", "free:k2"];
 /// All of them.
-pub(super) const KEYS: [&str; 12] = [
+pub(super) const KEYS: [&str; 10] = [
     MARKER,
     "!dead:A",
     "!dead:B",
@@ -28,8 +26,6 @@ pub(super) const KEYS: [&str; 12] = [
     "!fence:k2",
     "!fence:k3",
     RECORD,
-    LOANS,
-    BORROWERS,
 ];
 
 /// As long as the scripts take them for.
@@ -75,7 +71,7 @@ const NUMBERS: [&str; 13] = [
     "1806151184000000000",
     "1806151999999999999",
 ];
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 10] = [
     "identity",
     "digest",
     "max_lease",
@@ -86,7 +82,6 @@ const FIELDS: [&str; 11] = [
     "vote",
     "dead",
     "f",
-    "loan1",
 ];
 
 pub(super) fn texts(words: &[&str]) -> Vec<Vec<u8>> {

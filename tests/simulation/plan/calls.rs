@@ -2,7 +2,7 @@
 
 use super::rolls::Rolls;
 use super::settings::Shape;
-use super::{Action, Answer, Call, Cut, OnceEnd, Route};
+use super::{Action, Call, Cut, OnceEnd, Route};
 
 /// The kinds of work, of which a plan has a random subset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,6 @@ enum Kind {
     Several,
     Nested,
     Run,
-    Lend,
     Once,
     Request,
     Stop,
@@ -25,7 +24,6 @@ pub(super) fn calls(seed: u64, shape: &Shape, keys: u32) -> Vec<Call> {
         (35, Kind::Several),
         (25, Kind::Nested),
         (20, Kind::Run),
-        (35, Kind::Lend),
         (50, Kind::Once),
         (50, Kind::Request),
         (25, Kind::Stop),
@@ -185,7 +183,6 @@ impl Work<'_> {
                 );
             }
             Kind::Run => self.push(at, place, Action::Run { key, hold }),
-            Kind::Lend => self.lend(at, place, key, wait),
             Kind::Once => self.once(at),
             Kind::Request => self.request(at),
             Kind::Stop => {
@@ -226,29 +223,6 @@ impl Work<'_> {
                 self.push(at + again * gap, other, action);
             }
         }
-    }
-
-    fn lend(&mut self, at: u64, place: u32, key: u32, wait: u64) {
-        let to = (0..self.rolls.weighted(&[(3, 1), (3, 2), (1, 3)])).map(|_| self.place());
-        let to = to.collect();
-        let gap = self.rolls.wide(1, 300);
-        let work = self.rolls.wide(5, 2_500);
-        let late = self.rolls.wide(5, 1_500);
-        let answer = self.rolls.pick(&[
-            Answer::First,
-            Answer::First,
-            Answer::All,
-            Answer::None(late),
-        ]);
-        let action = Action::Lend {
-            key,
-            wait,
-            to,
-            gap,
-            work,
-            answer,
-        };
-        self.push(at, place, action);
     }
 
     /// A client that comes back with one idempotency key, to whichever process, as long as the plan lasts.
@@ -292,7 +266,6 @@ impl Work<'_> {
                 (8, OnceEnd::Complete),
                 (1, OnceEnd::Abandon),
                 (1, OnceEnd::Drop),
-                (1, OnceEnd::Lend),
             ]);
             self.push(
                 at,

@@ -176,16 +176,6 @@ pub(crate) enum Action {
     },
     /// `LockManager::run`.
     Run { key: u32, hold: u64 },
-    /// Acquires a key and lends it to copies of one call, in the processes of these places, one so long after the
-    /// other.
-    Lend {
-        key: u32,
-        wait: u64,
-        to: Vec<u32>,
-        gap: u64,
-        work: u64,
-        answer: Answer,
-    },
     /// `LockManager::begin_idempotent`.
     Once {
         key: u32,
@@ -206,18 +196,6 @@ pub(crate) enum Action {
     Stop { grace: u64, back: u64 },
 }
 
-/// What the lender of a lock takes for the response to its call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
-    /// That of the first copy that responds.
-    First,
-    /// It waits for all copies.
-    All,
-    /// None: it gives up after so many milliseconds.
-    None(u64),
-}
-
 /// How idempotent work ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -225,8 +203,6 @@ pub(crate) enum OnceEnd {
     Complete,
     Abandon,
     Drop,
-    /// It is lent, if that is possible, the loan is dropped, and it is completed.
-    Lend,
 }
 
 /// Which layers a request goes through.

@@ -234,11 +234,6 @@ impl Reading {
     fn call(&mut self, at: u64, call: Call) -> Result<(), String> {
         let processes = self.plan.processes.len();
         exists("process", u64::from(call.place), processes)?;
-        if let Action::Lend { to, .. } = &call.action {
-            for place in to {
-                exists("process", u64::from(*place), processes)?;
-            }
-        }
         if at != call.at {
             return Err(format!("`at {at}`, and the call has `\"at\":{}`", call.at));
         }

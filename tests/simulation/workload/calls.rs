@@ -5,18 +5,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::error::LossReason;
 use tower_redlock::key::LockKeys;
-use tower_redlock::lock::LoanProof;
 use tower_redlock::{AcquireError, LockGuard, LockHandle, LockKey, LockScope};
 
 use super::faults;
 use super::history::What;
 use super::scene::{Kind, Scene, Shop};
 use super::{finish, http, once};
-use crate::plan::{Action, Answer, Call, Cut};
+use crate::plan::{Action, Call, Cut};
 use tower_redlock_simulated::world::{Fault, ProcessId};
 
 const fn ms(millis: u64) -> Duration {
@@ -155,22 +153,6 @@ impl Here {
                 self.nested(keys, inner, *wait, *hold).await;
             }
             Action::Run { key, hold } => self.run(*key, *hold).await,
-            Action::Lend {
-                key,
-                wait,
-                to,
-                gap,
-                work,
-                answer,
-            } => {
-                let lend = Lend {
-                    to,
-                    gap: *gap,
-                    work: *work,
-                    answer: *answer,
-                };
-                self.lend(*key, *wait, &lend).await;
-            }
             Action::Once {
                 key,
                 wait,
@@ -219,14 +201,8 @@ impl Here {
         }
     }
 
-    pub(super) fn granted(
-        &self,
-        handle: &LockHandle,
-        kind: Kind,
-        loan: Option<u32>,
-    ) -> Option<usize> {
-        self.scene
-            .granted(self.process, self.call, handle, kind, loan)
+    pub(super) fn granted(&self, handle: &LockHandle, kind: Kind) -> Option<usize> {
+        self.scene.granted(self.process, self.call, handle, kind)
     }
 
     /// Holds a lock for some time, or until it is lost.
@@ -321,7 +297,7 @@ impl Here {
             return;
         };
         let handle = guard.handle();
-        let holder = self.granted(&handle, Kind::Lock, None);
+        let holder = self.granted(&handle, Kind::Lock);
         let ending = self.ends(holder);
         self.hold(holder, &handle, hold).await;
         drop(ending);
@@ -340,7 +316,7 @@ impl Here {
             return;
         };
         let handle = outer.handle();
-        let outer_holder = self.granted(&handle, Kind::Lock, None);
+        let outer_holder = self.granted(&handle, Kind::Lock);
         self.hold(outer_holder, &handle, hold / 3).await;
         let text = format!("{inner:?} within {wait} ms inside");
         let question = self.shop.locks.acquire_in(&scope, names(inner), ms(wait));
@@ -350,7 +326,7 @@ impl Here {
             return;
         };
         let handle = guard.handle();
-        let holder = self.granted(&handle, Kind::Lock, None);
+        let holder = self.granted(&handle, Kind::Lock);
         self.hold(holder, &handle, hold / 3).await;
         // What is shared lives on.
         let is_shared = inner.iter().any(|key| keys.contains(key));
@@ -375,124 +351,13 @@ impl Here {
             .locks
             .run(name(key), |handle| async move {
                 scene.answered(process, call, "granted");
-                self.granted(&handle, Kind::Lock, None);
+                self.granted(&handle, Kind::Lock);
                 sleep(ms(hold)).await;
             })
             .await;
         if let Err(error) = outcome {
             scene.answered(process, call, error);
         }
-    }
-
-    async fn lend(&self, key: u32, wait: u64, lend: &Lend<'_>) {
-        let text = format!("[{key}] within {wait} ms, to lend it");
-        let question = self.shop.locks.acquire_keys(names(&[key]), ms(wait));
-        let Some(guard) = self.asks(&text, wait, question).await else {
-            return;
-        };
-        let handle = guard.handle();
-        let holder = self.granted(&handle, Kind::Lock, None);
-        let ending = self.ends(holder);
-        let Ok(loan) = guard.lend() else {
-            return;
-        };
-        let (number, proof) = (self.scene.loan(), loan.proof().expose());
-        let (sender, mut answers) = mpsc::unbounded_channel();
-        for (index, place) in lend.to.iter().enumerate() {
-            let copy = Copy {
-                key,
-                loan: number,
-                proof: proof.clone(),
-                after: lend.gap * index as u64,
-                work: lend.work,
-                answer: sender.clone(),
-            };
-            copy.send(&self.scene, *place, self.call);
-        }
-        drop(sender);
-        let is_returned = match lend.answer {
-            Answer::First => answers.recv().await.is_some(),
-            Answer::All => {
-                let mut count = 0;
-                while answers.recv().await.is_some() {
-                    count += 1;
-                }
-                count == lend.to.len()
-            }
-            Answer::None(span) => {
-                sleep(ms(span)).await;
-                false
-            }
-        };
-        if is_returned {
-            loan.returned();
-        } else {
-            drop(loan);
-        }
-        drop(ending);
-        let _ = guard.release().await;
-    }
-}
-
-/// To whom a lock is lent, and for how long.
-struct Lend<'a> {
-    to: &'a [u32],
-    gap: u64,
-    work: u64,
-    answer: Answer,
-}
-
-/// One copy of a call under a loan.
-struct Copy {
-    key: u32,
-    loan: u32,
-    proof: String,
-    after: u64,
-    work: u64,
-    answer: mpsc::UnboundedSender<()>,
-}
-
-impl Copy {
-    /// Sends it to the process in a place.
-    fn send(self, scene: &Arc<Scene>, place: u32, call: usize) {
-        let Some(process) = scene.world.living(place) else {
-            return;
-        };
-        let Some(shop) = scene.shop(process) else {
-            return;
-        };
-        let open = Open::new(scene, call);
-        let here = Here {
-            scene: Arc::clone(scene),
-            process,
-            call,
-            shop,
-        };
-        drop(scene.world.spawn_in(process, async move {
-            sleep(ms(self.after)).await;
-            self.run(&here).await;
-            drop(open);
-        }));
-    }
-
-    async fn run(self, here: &Here) {
-        let proof: Result<LoanProof, _> = self.proof.parse();
-        let proof = proof.unwrap_or_else(|error| panic!("a proof that is none: {error}"));
-        let keys = names(&[self.key]);
-        match here.shop.locks.borrow_keys(keys, &proof).await {
-            Ok(guard) => {
-                let handle = guard.handle();
-                let holder = here.granted(&handle, Kind::Lock, Some(self.loan));
-                here.hold(holder, &handle, self.work).await;
-                drop(guard);
-            }
-            Err(error) => {
-                let text = format_args!("(call {}) cannot borrow: {error}", here.call);
-                here.scene.world.record(Some(here.process), text);
-            }
-        }
-        // A response of any status.
-        let _ = self.answer.send(());
     }
 }
 

@@ -236,7 +236,7 @@ fn look_for_owned(scene: &Scene, process: ProcessId) {
     let owners: BTreeSet<String> = {
         let state = scene.state();
         let holders = state.history.holders.iter();
-        let own = holders.filter(|holder| holder.process == process && holder.loan.is_none());
+        let own = holders.filter(|holder| holder.process == process);
         own.map(|holder| holder.owner.clone()).collect()
     };
     // Of a process that was alone, every lock is its own.
@@ -292,10 +292,6 @@ fn ahead(scene: &Scene, group: usize) -> i64 {
 /// Looks at what servers have when all locks have ended.
 fn inspect(scene: &Scene) {
     let calls = &scene.plan.calls;
-    let lent = calls
-        .iter()
-        .filter(|call| matches!(call.action, Action::Lend { .. }))
-        .count();
     // Each may have one of its own; a key is on the nodes even if it never came to a run.
     let is_work =
         |call: &&Call| matches!(call.action, Action::Once { .. } | Action::Request { .. });
@@ -305,9 +301,9 @@ fn inspect(scene: &Scene) {
         .all_settings()
         .map(|all| &all.namespace)
         .collect();
-    // Of each key its counter and its record, of each lent lock its loans, of each namespace its marker.
+    // Of each key its counter and its record, of each namespace its marker.
     let keys = scene.plan.keys as usize + 1;
-    let most = spaces.len() * (keys + 1) + 4 * works + 2 * lent + 4;
+    let most = spaces.len() * (keys + 1) + 4 * works + 4;
     // Idempotency keys have counters even where locks have no fencing tokens.
     let kept = scene
         .plan

@@ -29,8 +29,6 @@ pub(crate) struct Holder {
     /// The hash of the owner token.
     pub(crate) owner: String,
     pub(crate) fence: Option<u64>,
-    /// The loan, of a borrowed lock; its number is unique in the world.
-    pub(crate) loan: Option<u32>,
     /// When the client was told.
     pub(crate) granted: u64,
     /// When the round that won was sent, or earlier.

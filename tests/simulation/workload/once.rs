@@ -53,15 +53,11 @@ pub(super) async fn once(here: &Here, key: u32, wait: u64, work: u64, end: OnceE
     match begun {
         Ok(IdempotentRun::Execute(guard)) => {
             scene.answered(*process, *call, "it is to be done");
-            here.granted(&guard.handle(), Kind::Work, None);
+            here.granted(&guard.handle(), Kind::Work);
             let run = scene.run(*process, &about);
             sleep(ms(work)).await;
             let ended = match end {
                 OnceEnd::Complete => guard.complete(format!("{run} {about}")).await.is_ok(),
-                OnceEnd::Lend => {
-                    drop(guard.handle().lend());
-                    guard.complete(format!("{run} {about}")).await.is_ok()
-                }
                 OnceEnd::Abandon => {
                     let _ = guard.abandon().await;
                     false

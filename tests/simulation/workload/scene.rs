@@ -54,7 +54,6 @@ pub(super) struct State {
     /// Until when servers may have locks of processes that said, when they were shut down, that they leave some.
     pub(super) left_until: u64,
     runs: u64,
-    loans: u32,
     is_over: bool,
 }
 
@@ -172,13 +171,7 @@ impl Scene {
     }
 
     /// The holder of a lock that a client has just been told of.
-    fn holder(
-        &self,
-        here: (ProcessId, usize),
-        handle: &LockHandle,
-        kind: Kind,
-        loan: Option<u32>,
-    ) -> Holder {
+    fn holder(&self, here: (ProcessId, usize), handle: &LockHandle, kind: Kind) -> Holder {
         let (process, call) = here;
         let now = self.world.millis();
         let lock = handle.lease();
@@ -193,7 +186,6 @@ impl Scene {
             keys: keys.collect(),
             owner: handle.owner_hash().as_str().to_owned(),
             fence: handle.fence().map(tower_redlock::FencingToken::get),
-            loan,
             granted: now,
             // A moment earlier, for it was rounded.
             started: now.saturating_sub(age + age / 100 + 1),
@@ -208,9 +200,8 @@ impl Scene {
         call: usize,
         handle: &LockHandle,
         kind: Kind,
-        loan: Option<u32>,
     ) -> Option<usize> {
-        let new = self.holder((process, call), handle, kind, loan);
+        let new = self.holder((process, call), handle, kind);
         let settings = self.settings(process);
         let mut state = self.state();
         let state = &mut *state;
@@ -218,8 +209,7 @@ impl Scene {
         let holders = &mut state.history.holders;
         let known = |live: &Live| &holders[live.holder];
         let is_same = |one: &Holder| {
-            (one.process, one.fence, one.loan) == (process, new.fence, loan)
-                && one.owner == new.owner
+            (one.process, one.fence) == (process, new.fence) && one.owner == new.owner
         };
         if state.live.iter().any(|live| is_same(known(live))) {
             return None;
@@ -237,12 +227,7 @@ impl Scene {
             quorum: settings.quorum(),
             groups: settings.nodes.clone(),
             keys: new.keys.clone(),
-            // What a borrower may rely on is told by the nodes, which know nothing of drift.
-            drift: if loan.is_some() {
-                0
-            } else {
-                new.ttl * 10 + 2_000
-            },
+            drift: new.ttl * 10 + 2_000,
         });
         let fence = new
             .fence
@@ -272,13 +257,6 @@ impl Scene {
             What::Ran { work, run },
         );
         run
-    }
-
-    /// The number of a new loan.
-    pub(super) fn loan(&self) -> u32 {
-        let mut state = self.state();
-        state.loans += 1;
-        state.loans
     }
 
     /// Whether everything has ended, and nothing new begins.

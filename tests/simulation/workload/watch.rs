@@ -72,8 +72,7 @@ fn look_at_holders(scene: &Scene) {
     }
 }
 
-/// The groups where a lock is only on a node if a replica acknowledges it, for some process, which may be that of a
-/// lender; or where a replica may count on another end of a lock than its master, whose clock was set, or of which it
+/// The groups where a lock is only on a node if a replica acknowledges it, for some process; or where a replica may count on another end of a lock than its master, whose clock was set, or of which it
 /// hears late: old servers tell it for how long.
 fn replicas_differ(scene: &Scene) -> BTreeSet<u32> {
     let topology = scene.world.topology();
@@ -109,7 +108,7 @@ fn look_at_locks(scene: &Scene) {
 /// Locks that nobody holds, each with its owner, and since when.
 type Orphans = BTreeMap<(HostId, String, String), u64>;
 
-/// Looks for locks on servers that no holder has. Those that were lent are left to expire at times, and so are those
+/// Looks for locks on servers that no holder has, except those
 /// that were lost while an inner one is held, and those of a shutdown that could not wait for them.
 fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
     let now = scene.world.millis();
@@ -124,7 +123,6 @@ fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
         let live = live.map(|live| holders[live.holder].owner.clone());
         let is_open = |call: usize| state.open.get(&call).is_some_and(|count| *count > 0);
         let is_left = |holder: usize, call: usize| match scene.plan.calls[call].action {
-            Action::Lend { .. } => true,
             // Who has lost the outer lock and not the inner one goes on.
             Action::Nested { .. } => is_open(call) && !state.let_go.contains(&holder),
             _ => false,

@@ -30,7 +30,7 @@ use crate::node::{
 use crate::protocol::renewal::{LeaseNodes, Terms};
 use crate::protocol::round::{Round, Verdict, Vote};
 use crate::record::Record;
-use crate::token::{FencingToken, Owner, OwnerToken};
+use crate::token::{FencingToken, OwnerToken};
 
 /// The purpose of a round.
 #[derive(Clone, Copy, Debug)]
@@ -257,7 +257,7 @@ impl Attempt {
         };
         let lease = Lease {
             keys: target.names,
-            owner: Owner::Us(self.token),
+            owner: self.token,
             fence: self.fence,
             ttl: self.terms.ttl,
             started: self.sent,
@@ -271,7 +271,7 @@ impl Attempt {
             target.keys,
             clock,
             holding,
-            (Some(turn), obligation),
+            (turn, obligation),
         );
         let held = Arc::new(match self.purpose {
             Purpose::Lock => held,

@@ -29,7 +29,7 @@ fn granted_on(nodes: impl IntoIterator<Item = usize>) -> LeaseState {
     for node in nodes {
         fold.confirm(node, at(0));
     }
-    LeaseState::new(fold, TTL, at(0), false)
+    LeaseState::new(fold, TTL, at(0))
 }
 
 fn lost(reason: LossReason, held_millis: u64) -> Effects {
@@ -60,7 +60,6 @@ const fn nothing() -> Effects {
         renew: Vec::new(),
         next: None,
         hand_over: None,
-        release: false,
     }
 }
 
@@ -118,10 +117,6 @@ fn every_event_sees_that_the_deadline_has_passed() {
     );
     assert_eq!(
         granted_on(0..3).share(0, after),
-        (Err(LossReason::Expired), expired())
-    );
-    assert_eq!(
-        granted_on(0..3).lend(0, after),
         (Err(LossReason::Expired), expired())
     );
     assert_eq!(ending().tick(after), expired());
@@ -204,16 +199,13 @@ fn an_extension_after_the_deadline_revives_nothing() {
 
 #[test]
 fn too_many_nodes_with_another_token_are_a_loss() {
-    for (is_borrowed, reason) in [(false, LossReason::Taken), (true, LossReason::Lender)] {
-        let mut state = granted_on(0..5);
-        state.is_borrowed = is_borrowed;
-        let foreign = NodeEffect::Foreign { sent: at(50) };
-        assert_eq!(state.reply(0, foreign, at(60)), nothing());
-        assert_eq!(state.reply(1, foreign, at(60)), nothing());
-        assert_eq!(state.reply(2, foreign, at(60)), lost(reason, 60));
-        assert_eq!(state.reply(3, foreign, at(60)), nothing());
-        assert_ended(&mut state, 0, reason);
-    }
+    let mut state = granted_on(0..5);
+    let foreign = NodeEffect::Foreign { sent: at(50) };
+    assert_eq!(state.reply(0, foreign, at(60)), nothing());
+    assert_eq!(state.reply(1, foreign, at(60)), nothing());
+    assert_eq!(state.reply(2, foreign, at(60)), lost(LossReason::Taken, 60));
+    assert_eq!(state.reply(3, foreign, at(60)), nothing());
+    assert_ended(&mut state, 0, LossReason::Taken);
 }
 
 #[test]
@@ -249,14 +241,13 @@ fn what_is_let_go_of_is_released_where_it_may_be_and_busy_nodes_settle_later() {
     let mut fold = LeaseNodes::new(terms(), at(0));
     (0..3).for_each(|node| fold.confirm(node, at(0)));
     fold.begin(4);
-    let mut state = LeaseState::new(fold, TTL, at(0), false);
+    let mut state = LeaseState::new(fold, TTL, at(0));
     let left = Left {
         nodes: vec![0, 1, 2],
         busy: vec![4],
         free: 1,
         lost: None,
         given_up: None,
-        abandoned: false,
     };
     assert_eq!(state.let_go(at(80)), (left, released(80)));
     assert_ended(&mut state, 0, LossReason::Released);
@@ -319,7 +310,6 @@ fn a_hand_over_changes_the_tenant_and_ends_the_lock_for_the_one_before() {
     );
     assert_eq!(state.ended_because(1, at(50)), (None, nothing()));
     assert_eq!(state.share(0, at(50)).0, Err(LossReason::Released));
-    assert_eq!(state.lend(0, at(50)).0, Err(LossReason::Released));
     assert!(state.leave(), "the new tenant has one guard");
     assert_eq!(state.succeed(at(60), &passing(), true).hand_over, Some(2));
     assert_eq!(state.let_go(at(90)).1, released(30));
@@ -342,10 +332,6 @@ fn it_is_handed_over_only_where_nothing_speaks_against_it() {
     );
     refused(&mut state(), END - 4_999, &passing(), true);
     refused(&mut ending(), 1, &passing(), true);
-    let mut lent = state();
-    assert!(lent.lend(0, at(0)).0.is_ok());
-    assert_eq!(lent.loan_ended(true), nothing());
-    refused(&mut lent, 1, &passing(), true);
     let mut lost = state();
     assert!(lost.lose(LossReason::Taken, at(0)).pass_turn);
     refused(&mut lost, 1, &passing(), true);
@@ -363,55 +349,6 @@ fn guards_share_it_until_the_last_leaves() {
     assert!(!state.leave());
     assert!(state.leave());
     assert_eq!(state.share(0, at(1)).0, Err(LossReason::Released));
-    assert_eq!(state.lend(0, at(1)).0, Err(LossReason::Released));
-}
-
-#[test]
-fn a_loan_keeps_the_lock_from_being_released() {
-    let mut state = granted_on(0..3);
-    assert!(!state.defer(), "none is out");
-    let end = at(60_000) + TTL * 2;
-    assert_eq!(state.lend(0, at(1)), (Ok((1, end)), nothing()));
-    assert_eq!(state.lend(0, at(1)), (Ok((2, end)), nothing()));
-    assert!(state.leave() && state.defer());
-    assert_eq!(state.lend(0, at(2)).0, Err(LossReason::Released));
-    assert_eq!(state.tick(at(3_500)).renew.len(), 5, "it is extended on");
-    assert_eq!(state.loan_ended(true), nothing());
-    let release = Effects {
-        release: true,
-        ..Effects::default()
-    };
-    assert_eq!(state.loan_ended(true), release);
-    assert_eq!(state.loan_ended(true), nothing());
-    assert!(state.was_lent() && !state.let_go(at(3_600)).0.abandoned);
-}
-
-#[test]
-fn a_new_guard_takes_up_what_was_left_to_a_loan() {
-    let mut state = granted_on(0..3);
-    assert!(state.lend(0, at(1)).0.is_ok());
-    assert!(state.leave() && state.defer());
-    assert_eq!(state.share(0, at(2)), (Ok(()), nothing()));
-    assert_eq!(state.loan_ended(true), nothing(), "the guard releases it");
-    assert!(state.leave() && !state.defer());
-}
-
-#[test]
-fn a_loan_without_an_answer_leaves_the_lock_to_expire() {
-    let mut state = granted_on(0..3);
-    assert!(state.lend(0, at(1)).0.is_ok());
-    assert_eq!(state.loan_ended(false), nothing());
-    assert_eq!(state.tick(at(3_500)).renew, [0; 0], "not extended");
-    let (left, effects) = state.let_go(at(3_600));
-    let nowhere = Left {
-        nodes: Vec::new(),
-        busy: Vec::new(),
-        free: 0,
-        lost: None,
-        given_up: None,
-        abandoned: true,
-    };
-    assert_eq!((left, effects), (nowhere, released(3_600)));
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -423,9 +360,6 @@ enum Event {
     Share(u32),
     Leave,
     LetGo,
-    Lend(u32),
-    Defer,
-    LoanEnded(bool),
     Look(u32),
 }
 
@@ -445,9 +379,6 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..3_u32).prop_map(Event::Share),
         1 => Just(Event::Leave),
         1 => Just(Event::LetGo),
-        1 => (0..3_u32).prop_map(Event::Lend),
-        1 => Just(Event::Defer),
-        1 => any::<bool>().prop_map(Event::LoanEnded),
         2 => (0..3_u32).prop_map(Event::Look),
     ]
 }
@@ -460,15 +391,9 @@ fn perform(state: &mut LeaseState, event: Event, now: Moment) -> Effects {
         Event::Succeed => state.succeed(now, &passing(), true),
         Event::Share(tenant) => state.share(tenant, now).1,
         Event::LetGo => state.let_go(now).1,
-        Event::Lend(tenant) => state.lend(tenant, now).1,
-        Event::LoanEnded(answered) => state.loan_ended(answered),
         Event::Look(tenant) => state.ended_because(tenant, now).1,
         Event::Leave => {
             state.leave();
-            Effects::default()
-        }
-        Event::Defer => {
-            state.defer();
             Effects::default()
         }
     }
