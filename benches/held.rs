@@ -98,7 +98,9 @@ pub(crate) async fn keys() -> Vec<Keys> {
     for fencing in [true, false] {
         for keys in KEYS {
             let servers = Server::start_many(Kind::Redis, 3);
-            let mut builder = builder(&servers).ttl(Duration::from_secs(60));
+            let mut builder = builder(&servers)
+                .ttl(Duration::from_secs(60))
+                .max_ttl(Duration::from_secs(60));
             if !fencing {
                 builder = builder
                     .fencing(Fencing::OFF)

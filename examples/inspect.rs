@@ -63,6 +63,7 @@ async fn busy_service() -> Result<(LockManager, Vec<LockGuard>), AnyError> {
     let locks = LockManager::builder()
         .nodes(nodes.iter().cloned())
         .ttl(Duration::from_secs(60))
+        .max_ttl(Duration::from_secs(60))
         .max_hold(Duration::from_secs(3600))
         .max_wait(Duration::from_secs(3600))
         .connect()

@@ -144,12 +144,11 @@ impl LockManagerBuilder {
     }
 
     /// The longest ttl that *any* process uses with these nodes. From 10 ms to 24 h, and at least the
-    /// [`ttl`](Self::ttl); default: 60 s.
+    /// [`ttl`](Self::ttl); default: 10 s.
     ///
-    /// A node that may have forgotten a lock waits for that long before it votes, unless enough other nodes report that
-    /// no lease was as long ([`RestartGuard`]). All processes agree on it: one with another value is refused. It is
-    /// changed as the list of nodes is ([`adopt_nodes`](LockManager::adopt_nodes)). A node may take a tenth of it to
-    /// reply, at least a second and never more than all of it: a later vote does not count.
+    /// A node that may have forgotten a lock waits for that long before it votes ([`RestartGuard`]). All processes
+    /// agree on it: one with another value is refused. It is changed as the list of nodes is
+    /// ([`adopt_nodes`](LockManager::adopt_nodes)).
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.settings.max_ttl = max_ttl;
         self

@@ -57,7 +57,7 @@ pub use crate::manager::{Fencing, HandOff, RestartGuard};
 /// # let text = r#"
 /// namespace = "lk"
 /// ttl = "10s"
-/// max_ttl = "1m"                          # of all processes
+/// max_ttl = "10s"                         # of all processes
 /// node_timeout = "100ms"                  # a hundredth of the ttl, from 20ms to 200ms
 /// connect_timeout = "5s"
 /// drift_factor = 0.01
@@ -157,7 +157,7 @@ pub struct LockConfig {
     /// The time to live of a lock on the nodes. From 10 ms to `max_ttl`; default: 10 s.
     pub ttl: Duration,
     /// The longest ttl that any process uses with these nodes, see
-    /// [`LockManagerBuilder::max_ttl`](crate::LockManagerBuilder::max_ttl). At least the ttl, at most 24 h; default: 60
+    /// [`LockManagerBuilder::max_ttl`](crate::LockManagerBuilder::max_ttl). At least the ttl, at most 24 h; default: 10
     /// s.
     pub max_ttl: Duration,
     /// How long a node may take to reply. At least 1 ms, and at most the ttl; default: a hundredth of the ttl, from

@@ -46,20 +46,14 @@ mutants! {
     QuarantinedExtensionCounts,
     /// A promotion ends whatever quarantine the node is in.
     PromotionNotCompared,
-    /// With too few replies a quarantine lasts as long as the leases that those few know of. (6a70985)
-    QuarantineTrustsTheFew,
-    /// A node grants leases longer than those that it knows of.
-    LongerLeaseGranted,
+    /// A quarantine lasts half as long as the longest lease.
+    QuarantineTooShort,
     /// Acquires take the quick way under a config that was replaced.
     VoteOutlivesConfig,
-    /// Nodes are told of the ttl of the newest handle, not of the longest.
-    LastTtlTold,
     /// A process may have a longer ttl than was agreed on. (6a70985)
     TtlBeyondAgreed,
-    /// A vote counts however late it comes. (6a70985)
-    LateVoteCounts,
-    /// A plan to promote a node is carried out when the trust that it was made in has ended. (b7af8cd)
-    PlanOutlivesTrust,
+    /// A node is promoted though the call that said that no lock is held has ended meanwhile. (b7af8cd)
+    TrustOutlivesItsCall,
     /// A bootstrap begins to wait anew whenever a node goes down. (b7af8cd)
     BootstrapNeverEnds,
     // What all processes agree on.

@@ -85,19 +85,8 @@ pub(crate) fn credentials_renewed(node: &str) {
     tracing::info!(target: "tower_redlock::node", node, "the credentials of a node are renewed again");
 }
 
-/// A node may have lost its locks and begins its quarantine.
-///
-/// `wait` is how long it will take, as far as that is known.
-pub(crate) fn node_quarantined(node: &str, wait: Option<Duration>, remembered: bool) {
-    #[cfg(feature = "tracing")]
-    let Some(wait) = wait else {
-        tracing::warn!(
-            target: "tower_redlock::node",
-            node,
-            "a node restarted or lost its data; it does not vote before more of the other nodes answer"
-        );
-        return;
-    };
+/// A node may have lost its locks and begins its quarantine, which takes `wait`.
+pub(crate) fn node_quarantined(node: &str, wait: Duration, remembered: bool) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "tower_redlock::node",
@@ -115,17 +104,6 @@ pub(crate) fn list_incomplete(node: &str) {
         target: "tower_redlock::node",
         node,
         "a node does not vote before every node has accepted this list once, and not all have; start those that do not answer"
-    );
-}
-
-/// The quarantine of a node takes only so long now, less than was told.
-pub(crate) fn quarantine_shorter(node: &str, wait: Duration) {
-    #[cfg(feature = "tracing")]
-    tracing::info!(
-        target: "tower_redlock::node",
-        node,
-        ?wait,
-        "a quarantine ends sooner than was told, for other nodes have answered since"
     );
 }
 

@@ -18,10 +18,6 @@ impl LockManager {
     ///   it is released on the nodes.
     /// * A lock keeps the ttl that it was acquired with, also where it is shared ([`LockScope`](crate::LockScope),
     ///   [`LockGuard::reenter`](crate::LockGuard::reenter)).
-    /// * The nodes are told of the longest ttl of any handle, for as long as the manager lives: a node that may have
-    ///   forgotten locks does not vote for that time ([`RestartGuard`](crate::config::RestartGuard)). After a call with
-    ///   a ttl longer than all before, the first callers wait until a quorum has been told, for a node time-out at
-    ///   most: make the handles where the program starts.
     ///
     /// # Errors
     ///
@@ -48,7 +44,6 @@ impl LockManager {
         let times = self
             .times
             .with_ttl(ttl, shared.max_ttl, shared.node_timeout)?;
-        shared.tell_of(times.terms.ttl);
         Ok(Self {
             shared: shared.clone(),
             times,

@@ -15,7 +15,6 @@ use crate::manager::lease::registry::Registry;
 use crate::manager::ledger::Ledger;
 use crate::manager::nodes::counting::Count;
 use crate::manager::nodes::fences::FenceCounts;
-use crate::manager::nodes::longest::Longest;
 use crate::manager::nodes::node_set::{CommonTerms, NodeSet};
 use crate::manager::nodes::repeats::Repeats;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
@@ -29,7 +28,6 @@ use crate::manager::waiting::streaks::Streaks;
 use crate::manager::waiting::wait_times::Waiters;
 use crate::namespace::{Namespace, NodeKeys};
 use crate::node::Node;
-use crate::protocol::quarantine::latest_vote;
 
 /// What the handles, guards and tasks of one manager share; it dereferences to the [`NodeSet`]. The watchdog does not
 /// keep it alive.
@@ -38,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) node_set: Arc<NodeSet>,
     // The namespace of requests with idempotency keys.
     pub(crate) idempotency: Namespace,
+    // For how long a run may have lasted that was begun so far, with its ttl, in milliseconds.
+    pub(crate) longest_run: AtomicU64,
     // In bytes, for records that are brought to nodes that lack them.
     pub(crate) room_for_records: Arc<Semaphore>,
     pub(crate) hand_off: HandOff,
@@ -68,14 +68,17 @@ impl Shared {
         tasks: TaskTracker,
     ) -> Self {
         let config = options.config(&nodes);
-        let latest = latest_vote(options.max_ttl);
         let terms = options.terms;
-        let voting = VotingStatuses::new(nodes.len(), terms.quorum.needed(), config.guarded);
+        let voting = VotingStatuses::new(
+            nodes.len(),
+            terms.quorum.needed(),
+            options.node_timeout,
+            config.guarded,
+        );
         Self {
             ledger: Ledger::new(Arc::clone(&clock)),
             idempotency: options.namespace.idempotency(),
             node_set: Arc::new(NodeSet {
-                longest: Longest::new(Arc::clone(&config), nodes.len()),
                 nodes,
                 clock,
                 namespace: options.namespace,
@@ -89,14 +92,13 @@ impl Shared {
                 node_timeout: options.node_timeout,
                 connect_timeout: options.connect_timeout,
                 started: Instant::now(),
-                // By the slowest clock.
-                latest_vote: latest.saturating_sub(terms.drift.of(latest)),
                 voting: Arc::new(voting),
                 counters_kept: options.fencing.keep.unwrap_or_else(|| usual(terms.ttl)),
                 fences: FenceCounts::default(),
                 repeats: Repeats::default(),
             }),
             fencing: options.fencing.keep,
+            longest_run: AtomicU64::new(0),
             room_for_records: Arc::new(Semaphore::new(ROOM_FOR_RECORDS)),
             hand_off: options.hand_off,
             queue: Arc::new(Queue::new(options.bounds, MISSES)),

@@ -12,7 +12,7 @@ use crate::manager::error::acquire::{NoQuorum, NodeFailure};
 use crate::manager::error::config::ConfigError;
 use crate::manager::error::connect::{ConnectError, Misconfigured};
 use crate::manager::nodes::node_set::no_answer;
-use crate::manager::nodes::quarantine::monitor::monitor;
+use crate::manager::nodes::voting::monitor::monitor;
 use crate::manager::renewal::watchdog::watch;
 use crate::manager::settings::options::Options;
 use crate::manager::settings::times::Times;
@@ -195,27 +195,34 @@ impl LockManager {
     /// If the future is dropped, nodes that do not vote by then stay quarantined for as long as they would have.
     pub async fn bootstrap(&self) -> Result<(), NoQuorum> {
         let shared = &self.shared;
-        let _trust = shared.voting.trust_all(shared.clock.now());
+        let _trust = shared.voting.trust_all();
         self.settled().await
     }
 
     /// Takes the nodes over from processes that had other nodes or settings, and waits until a quorum of them votes.
     ///
-    /// Stop all processes and wait for the longest ttl first, see [`RestartGuard`](crate::config::RestartGuard): those
-    /// that still run lose their locks and are granted nothing any more. All nodes are quarantined for it, and fencing
-    /// tokens go on from the clock of this process; the log says so, as an error. A node that does not answer within
-    /// the connect time-out stays with the others until this is called again.
+    /// Stop all processes first, see [`RestartGuard`](crate::config::RestartGuard): those that still run lose their
+    /// locks and are granted nothing any more. All nodes are quarantined for it, for the longer of the old and the new
+    /// [`max_ttl`](crate::LockManagerBuilder::max_ttl), and fencing tokens go on from the clock of this process; the
+    /// log says so, as an error.
+    ///
+    /// The nodes of the former list tell how long quarantines lasted under it. Where none of them is in the new list,
+    /// `former` must say it: the `max_ttl` before. It counts if it is longer than what the nodes tell.
+    ///
+    /// Every node has to accept the new list. One that does not answer within the connect time-out is not taken over,
+    /// and nothing is granted before this was called again and has reached it: leave it out of the list if it does not
+    /// come back.
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`] if fewer than a quorum of nodes answer within the connect time-out.
+    /// [`NoQuorum`] if a node does not answer within the connect time-out, or too few of them vote when their
+    /// quarantine is over.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the nodes that were asked by then are taken over.
-    pub async fn adopt_nodes(&self) -> Result<(), NoQuorum> {
-        let shared = &self.shared;
-        let _adoption = shared.voting.adopt_all(shared.clock.now());
+    pub async fn adopt_nodes(&self, former: Option<Duration>) -> Result<(), NoQuorum> {
+        let _adoption = self.shared.voting.adopt_all(former.unwrap_or_default());
         self.settled().await
     }
 

@@ -127,12 +127,6 @@ pub(crate) fn quarantined() -> NodeError {
     NodeError::new(NodeErrorKind::Quarantined, detail)
 }
 
-/// The error of a node that knows only of leases shorter than the one that is asked for.
-pub(crate) fn lease_too_long() -> NodeError {
-    let detail = "it has not been told yet of leases as long as ours";
-    NodeError::new(NodeErrorKind::Quarantined, detail)
-}
-
 /// The text for a node that has another config than ours.
 pub(crate) fn foreign_config(theirs: &str, ours: &str) -> String {
     let theirs: String = theirs

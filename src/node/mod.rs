@@ -16,7 +16,7 @@ mod request;
 
 pub use self::completion::{CompleteRequest, RecallRequest};
 pub use self::error::{NodeError, NodeErrorKind};
-pub(crate) use self::error::{foreign_config, lease_too_long, quarantined, unmarked};
+pub(crate) use self::error::{foreign_config, quarantined, unmarked};
 pub use self::notifier::{NoticeReceiver, NoticeSender, Notices, Notifier, Subscription};
 pub use self::port::{ExtendReplies, Node, NodeContext, NodeFuture, NodeState};
 pub use self::registry::ServerRegistry;

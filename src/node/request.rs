@@ -19,8 +19,6 @@ pub struct ClusterConfig {
     pub digest: String,
     /// The format, the nodes' names, the quorum and whatever else is agreed, as shown to people.
     pub text: String,
-    /// The longest lease that this process takes.
-    pub max_lease: Duration,
     /// Whether nodes that may have lost data must not vote. If not, a node only checks that it has the same config.
     pub guarded: bool,
 }
@@ -31,7 +29,7 @@ impl ClusterConfig {
 
     /// The config with this text after the format. Nodes that may have lost data do not vote under it.
     #[must_use]
-    pub fn new(agreed: &str, max_lease: Duration) -> Self {
+    pub fn new(agreed: &str) -> Self {
         let text = match mutant::is(Mutant::FormatNotAgreed) {
             true => agreed.to_owned(),
             false => format!("format {}; {agreed}", Self::FORMAT),
@@ -40,7 +38,6 @@ impl ClusterConfig {
         Self {
             digest,
             text,
-            max_lease,
             guarded: true,
         }
     }
@@ -335,8 +332,10 @@ impl EndClaim {
 pub struct CheckInRequest {
     /// The namespace of the locks.
     pub namespace: Namespace,
-    /// The config that the node must have. It remembers the longest `max_lease` it was given under it.
+    /// The config that the node must have.
     pub config: Arc<ClusterConfig>,
+    /// How long a quarantine of this node lasts under the config. It remembers that.
+    pub quarantine: Duration,
     /// A random name for the quarantine that begins with this, if one does.
     pub fresh: String,
     /// What to do about a node that has another config or none.
@@ -350,8 +349,12 @@ pub enum CheckInMode {
     /// One without a config is put into quarantine (if the config is [guarded](ClusterConfig::guarded)); one with
     /// another is left alone.
     Normal,
-    /// Both are put into quarantine: the members are being changed. The node remembers which config was replaced.
-    Adopt,
+    /// Both are put into quarantine: the members are being changed. Until its promotion the node tells how long
+    /// quarantines lasted under the config that was replaced.
+    Adopt {
+        /// At least so long, as an operator says.
+        former: Duration,
+    },
 }
 
 impl CheckInRequest {
@@ -360,12 +363,14 @@ impl CheckInRequest {
     pub const fn new(
         namespace: Namespace,
         config: Arc<ClusterConfig>,
+        quarantine: Duration,
         fresh: String,
         mode: CheckInMode,
     ) -> Self {
         Self {
             namespace,
             config,
+            quarantine,
             fresh,
             mode,
         }
@@ -385,33 +390,22 @@ pub struct PromoteRequest {
     /// Its high-water mark is raised to this, and from then on each of its counters counts for at least this: restored
     /// data may hold old counters. A value lower than the present floor changes nothing.
     pub floor: Option<FencingToken>,
-    /// The longest lease that the node knows of is raised to this.
-    pub max_lease: Duration,
 }
 
 impl PromoteRequest {
     /// The end of `quarantine`, with fencing tokens above `floor`.
     #[must_use]
-    pub fn new(
+    pub const fn new(
         namespace: Namespace,
         config: Arc<ClusterConfig>,
         quarantine: String,
         floor: Option<FencingToken>,
     ) -> Self {
-        let max_lease = config.max_lease;
         Self {
             namespace,
             config,
             quarantine,
             floor,
-            max_lease,
         }
-    }
-
-    /// The same, with the longest lease that the node knows of raised to `max_lease`.
-    #[must_use]
-    pub fn knowing(mut self, max_lease: Duration) -> Self {
-        self.max_lease = self.max_lease.max(max_lease);
-        self
     }
 }

@@ -76,27 +76,20 @@ pub enum VerifyReply {
 pub enum CheckInReply {
     /// It has lost no data since it was promoted.
     Voting {
-        /// The longest lease that it knows of.
-        max_lease: Duration,
         /// The highest value that any of its counters ever had; `None` if there was none.
         high_water: Option<FencingToken>,
-        /// The digests of its earlier configs, as far as it remembers.
-        replaced: Vec<String>,
     },
     /// It may have lost data.
     Quarantined {
         /// The name of its present quarantine.
         id: String,
-        /// The longest lease that it knows of.
-        max_lease: Duration,
-        /// The longest lease under the config that ours has replaced, if locks under that may not have ended yet.
-        earlier: Duration,
+        /// How long quarantines lasted under the config that ours has replaced there; zero if it has replaced none
+        /// since the node voted last.
+        former: Duration,
         /// Whether it has voted under our config: then all nodes had accepted the config.
         accepted: bool,
         /// Whether it has nothing to lose, because it never granted anything.
         unused: bool,
-        /// The digests of its earlier configs, as far as it remembers.
-        replaced: Vec<String>,
     },
     /// It has another config.
     Foreign {
@@ -104,8 +97,6 @@ pub enum CheckInReply {
         config: String,
         /// The digest of that.
         digest: String,
-        /// The digests of its earlier configs, as far as it remembers.
-        replaced: Vec<String>,
     },
 }
 
@@ -117,8 +108,7 @@ pub enum ExtendReply {
     Extended,
     /// A key was absent and, as asked for, now holds our token for a full ttl.
     Refilled,
-    /// Either of these on a node in quarantine, or on one that knows only of shorter leases: the lock is there and does
-    /// not count.
+    /// Either of these on a node in quarantine: the lock is there and does not count.
     Quarantined,
     /// A key was absent and was left so.
     Absent,

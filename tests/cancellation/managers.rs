@@ -123,7 +123,7 @@ async fn bootstrap_of_nodes_that_forgot(scene: Rc<Scene>) -> Work {
 async fn adopt_nodes_alone(scene: Rc<Scene>) -> Work {
     let locks = scene.met().await;
     scene.other().await;
-    work(async move { end(locks.adopt_nodes().await) })
+    work(async move { end(locks.adopt_nodes(None).await) })
 }
 
 async fn shutdown_alone(scene: Rc<Scene>) -> Work {

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use tower_redlock::FencingToken;
 use tower_redlock::node::{
-    AcquireRequest, CheckInMode, CheckInReply, ClusterConfig, ExtendReply, Fence, Namespace,
-    NodeErrorKind, PromoteRequest,
+    AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig, ExtendReply, Fence,
+    Namespace, NodeErrorKind,
 };
 
 use crate::claims::{Bench, Remote, extend_one, holder};
 use crate::fencing_tokens::{HIGH, STEP, token_of};
 use crate::standing::{
-    GRANTED, OURS, THEIRS, acquire_under, assert_shows_both, check_in, config, enter,
+    ADOPT, GRANTED, OURS, THEIRS, acquire_under, assert_shows_both, check_in, config, enter,
     extend_refused, extend_under, kind, ours, promote, quarantine, refill_under, theirs, voting,
 };
 use crate::support::nodes::{LONG, key, token};
 
 pub(crate) async fn an_unguarded_process_keeps_to_its_config(bench: &impl Bench) {
-    let bare = || Arc::new(ClusterConfig::new("whatever was forgotten", LONG).unguarded());
+    let bare = || Arc::new(ClusterConfig::new("whatever was forgotten").unguarded());
     let node = voting(bench, ours()).await;
     // One that wants no number either may get the lock by a plain `SET`, and only extends by what the node agreed to.
     let fence = Fence::new(FencingToken::new(7_000).unwrap(), LONG);
@@ -57,7 +57,7 @@ pub(crate) async fn an_unguarded_process_keeps_to_its_config(bench: &impl Bench)
 pub(crate) async fn an_unguarded_node_that_changed_its_config_refuses_the_one_before(
     bench: &impl Bench,
 ) {
-    let unguarded = |text| Arc::new(ClusterConfig::new(text, LONG).unguarded());
+    let unguarded = |text| Arc::new(ClusterConfig::new(text).unguarded());
     let (before, after) = (unguarded("nodes a"), unguarded("nodes b"));
     let node = bench.node();
     let numbered = |config: &Arc<ClusterConfig>, number| {
@@ -71,7 +71,7 @@ pub(crate) async fn an_unguarded_node_that_changed_its_config_refuses_the_one_be
     for number in [1, 2] {
         token_of(&*node, numbered(&before, number)).await;
     }
-    let adopted = enter(&*node, Arc::clone(&after), "x", CheckInMode::Adopt).await;
+    let adopted = enter(&*node, Arc::clone(&after), "x", ADOPT).await;
     assert!(is_voting(adopted));
     let reply = node.acquire(numbered(&before, 3)).await;
     assert_shows_both(&reply.unwrap_err(), "nodes b", "nodes a");
@@ -104,52 +104,46 @@ pub(crate) async fn a_format_that_says_nothing_else_is_refused_too(bench: &impl 
     assert_eq!(kind(reply), NodeErrorKind::Quarantined);
 }
 
-pub(crate) async fn a_node_remembers_which_configs_were_replaced(bench: &impl Bench) {
-    let node = voting(bench, config("one", LONG)).await;
-    let adopt = async |text: &str| {
-        let request = config(text, LONG / 4);
-        match enter(&*node, request, "x", CheckInMode::Adopt).await {
+pub(crate) async fn a_node_that_is_taken_over_tells_how_long_quarantines_lasted_before(
+    bench: &impl Bench,
+) {
+    let node = voting(bench, config("one")).await;
+    let entered = async |text: &str, length, mode| {
+        let request = CheckInRequest::new(
+            Namespace::default(),
+            config(text),
+            length,
+            format!("of {text}"),
+            mode,
+        );
+        match node.check_in(request).await.unwrap() {
             CheckInReply::Quarantined {
                 id,
-                max_lease,
-                earlier,
+                former,
                 accepted,
-                replaced,
                 ..
-            } => (id, (max_lease, earlier, accepted), replaced),
+            } => (id, former, accepted),
             other => panic!("{other:?}"),
         }
     };
-    let digests = |texts: &[&str]| -> Vec<String> {
-        let digest = |text: &&str| config(text, LONG).digest.clone();
-        texts.iter().map(digest).collect()
-    };
-    // What was told before is to be waited for once more, and is not known any more then.
-    let (_, leases, replaced) = adopt("two").await;
-    assert_eq!(leases, (LONG / 4, LONG, false));
-    assert_eq!(replaced, digests(&["one"]));
-    let (_, _, replaced) = adopt("three").await;
-    assert_eq!(replaced, digests(&["two", "one"]));
-    let (id, leases, replaced) = adopt("one").await;
-    assert_eq!(leases, (LONG / 4, LONG, false));
-    assert_eq!(replaced, digests(&["three", "two"]));
-    let promotion = PromoteRequest::new(Namespace::default(), config("one", LONG / 4), id, None);
-    assert!(node.promote(promotion.knowing(LONG / 2)).await.unwrap());
-    let votes = CheckInReply::Voting {
-        max_lease: LONG / 2,
-        high_water: None,
-        replaced: replaced.clone(),
-    };
-    assert_eq!(check_in(&*node, config("one", LONG / 4), "x").await, votes);
-    match check_in(&*node, config("two", LONG), "x").await {
-        CheckInReply::Foreign { replaced: seen, .. } => assert_eq!(seen, replaced),
-        other => panic!("{other:?}"),
-    }
-    for text in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
-        adopt(text).await;
-    }
-    let (_, _, replaced) = adopt("j").await;
-    assert_eq!(replaced, digests(&["i", "h", "g", "f", "e", "d", "c", "b"]));
+    let stated = |former| CheckInMode::Adopt { former };
+    let (first, former, accepted) = entered("two", LONG / 4, ADOPT).await;
+    assert_eq!((former, accepted), (LONG, false));
+    // Of all that were replaced since it voted last, and as long as an operator says, if that is longer.
+    let (second, former, _) = entered("three", LONG / 4, ADOPT).await;
+    assert_eq!(former, LONG);
+    assert_ne!(first, second, "a quarantine is that of one list");
+    let (id, former, _) = entered("three", LONG / 4, stated(2 * LONG)).await;
+    assert_eq!((&id, former), (&second, 2 * LONG));
+    let (_, former, _) = entered("three", LONG / 4, CheckInMode::Normal).await;
+    assert_eq!(former, 2 * LONG, "whoever asks");
+    // That was waited for when it votes; and one that votes for us is not taken over once more.
+    assert!(promote(&*node, config("three"), &id, 0).await);
+    let votes = CheckInReply::Voting { high_water: None };
+    let mode = stated(3 * LONG);
+    assert_eq!(enter(&*node, config("three"), "x", mode).await, votes);
+    let (_, former, _) = entered("one", LONG, ADOPT).await;
+    assert_eq!(former, LONG / 4);
 }
 
 pub(crate) async fn a_node_under_another_config_refuses_and_shows_both(bench: &impl Bench) {
@@ -170,7 +164,6 @@ pub(crate) async fn a_node_under_another_config_refuses_and_shows_both(bench: &i
     let foreign = CheckInReply::Foreign {
         config: ours().text.clone(),
         digest: ours().digest.clone(),
-        replaced: Vec::new(),
     };
     assert_eq!(check_in(&*node, theirs(), "x").await, foreign);
     assert_eq!(
@@ -179,7 +172,7 @@ pub(crate) async fn a_node_under_another_config_refuses_and_shows_both(bench: &i
         "nothing has changed"
     );
     // Until its members are changed, for which it is quarantined.
-    let adopted = enter(&*node, theirs(), "adopted", CheckInMode::Adopt).await;
+    let adopted = enter(&*node, theirs(), "adopted", ADOPT).await;
     assert!(
         matches!(adopted, CheckInReply::Quarantined { .. }),
         "{adopted:?}"

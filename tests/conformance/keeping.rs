@@ -15,8 +15,7 @@ use crate::records::{
     record, request,
 };
 use crate::standing::{
-    OURS, THEIRS, assert_shows_both, config, kind, ours, promote, quarantine, refill_under, theirs,
-    voting,
+    OURS, THEIRS, assert_shows_both, kind, ours, promote, quarantine, refill_under, theirs, voting,
 };
 use crate::support::nodes::{LONG, acquire, key, refill, release, token};
 use crate::support::{PATIENCE, eventually};
@@ -201,20 +200,6 @@ pub(crate) async fn records_stay_within_their_config(bench: &impl Bench) {
     assert!(released(&*node, "k", 1).await);
     let reply = complete(&*node, completion("k", 1, number).under(Some(ours()))).await;
     assert_eq!(reply, STORED);
-}
-
-pub(crate) async fn a_recall_for_longer_than_the_node_was_told_is_refused(bench: &impl Bench) {
-    let node = voting(bench, config(OURS, LONG / 2)).await;
-    let reply = node.recall(under(request(key("k"), 1, NUMBER))).await;
-    assert_eq!(kind(reply), NodeErrorKind::Quarantined);
-    assert_eq!(holder(&*node, "k").await, None, "nothing is set");
-    let reply = complete(&*node, completion("k", 1, NUMBER)).await;
-    assert_eq!(reply, CompleteReply::Refused, "nor remembered");
-    // What there is to tell needs no lease.
-    complete(&*node, completion("k", 1, NUMBER).chosen()).await;
-    let reply = node.recall(under(request(key("k"), 1, NUMBER))).await;
-    let told = record(NUMBER, NUMBER.to_string());
-    assert_eq!(reply, Ok(AcquireReply::Recorded(told)));
 }
 
 pub(crate) async fn a_recall_that_comes_late_is_void(bench: &impl Remote) {

@@ -184,7 +184,6 @@ macro_rules! all_claims {
                 a_node_that_forgot_keeps_no_record_but_what_a_quorum_has,
                 a_quarantine_keeps_its_name_until_it_is_over,
                 a_promotion_raises_the_mark_and_never_lowers_it,
-                a_lease_is_refused_that_is_longer_than_the_node_was_told,
                 a_node_that_forgets_again_is_back_in_quarantine,
                 a_node_in_quarantine_is_written_and_does_not_count,
                 a_node_in_quarantine_releases,
@@ -199,7 +198,7 @@ macro_rules! all_claims {
                 an_unguarded_node_that_changed_its_config_refuses_the_one_before,
                 an_unguarded_process_keeps_to_its_config,
                 what_writes_another_format_is_refused_with_both,
-                a_node_remembers_which_configs_were_replaced,
+                a_node_that_is_taken_over_tells_how_long_quarantines_lasted_before,
             ] records: [
                 what_was_recorded_is_told_to_the_byte,
                 a_recall_of_what_is_under_way_is_held,
@@ -225,7 +224,6 @@ macro_rules! all_claims {
                 a_node_in_quarantine_keeps_nothing_of_its_own_and_releases,
                 a_record_on_a_node_in_quarantine_is_not_told,
                 records_stay_within_their_config,
-                a_recall_for_longer_than_the_node_was_told_is_refused,
             ] loans: [
                 a_loan_is_his_who_claims_it_first,
                 a_lent_lock_stays_while_a_borrower_is_at_work,

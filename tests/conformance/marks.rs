@@ -12,7 +12,8 @@ use crate::claims::{Bench, Remote, extend_one, holder, released};
 use crate::fencing_tokens::{HIGH, LOW, STEP, fence, keys, pass, raise, set_counter, token_of};
 use crate::records::{STORED, completion, granted, request};
 use crate::standing::{
-    acquire_under, enter, extend_under, ours, promote, quarantine, refill_under, theirs, voting,
+    ADOPT, acquire_under, enter, extend_under, ours, promote, quarantine, refill_under, theirs,
+    voting,
 };
 use crate::support::nodes::{LONG, acquire, extend, key, refill, token};
 
@@ -36,7 +37,7 @@ pub(crate) async fn a_promotion_s_floor_counts_for_keys_with_lower_counters(benc
     };
     // A node that is taken over is asked as if it had old data: it has all of its counters.
     for (config, floor) in [(theirs(), FLOOR), (ours(), 7 * step)] {
-        let entered = enter(&*node, Arc::clone(&config), "x", CheckInMode::Adopt).await;
+        let entered = enter(&*node, Arc::clone(&config), "x", ADOPT).await;
         let CheckInReply::Quarantined { id, .. } = entered else {
             panic!("{entered:?}");
         };
@@ -108,6 +109,7 @@ pub(crate) async fn a_promotion_to_where_no_number_is_left_is_refused(bench: &im
     let request = CheckInRequest::new(
         Namespace::default(),
         ours(),
+        LONG,
         "x".to_owned(),
         CheckInMode::Normal,
     );

@@ -16,23 +16,28 @@ use tower_redlock::node::{
 
 use crate::claims::{Bench, Remote, extend_one, holder, released};
 use crate::support::PATIENCE;
-use crate::support::nodes::{FAR, LONG, acquire, extend, key, refill, release, token};
+use crate::support::nodes::{FAR, LONG, acquire, extend, key, refill, release};
 
 pub(crate) const GRANTED: Result<AcquireReply, NodeError> =
     Ok(AcquireReply::Granted { fence: None });
 pub(crate) const OURS: &str = "nodes a, b, c";
 pub(crate) const THEIRS: &str = "nodes c, d, e";
 
-pub(crate) fn config(text: &str, max_lease: Duration) -> Arc<ClusterConfig> {
-    Arc::new(ClusterConfig::new(text, max_lease))
+/// Has a node taken over from processes with another config.
+pub(crate) const ADOPT: CheckInMode = CheckInMode::Adopt {
+    former: Duration::ZERO,
+};
+
+pub(crate) fn config(text: &str) -> Arc<ClusterConfig> {
+    Arc::new(ClusterConfig::new(text))
 }
 
 pub(crate) fn ours() -> Arc<ClusterConfig> {
-    config(OURS, LONG)
+    config(OURS)
 }
 
 pub(crate) fn theirs() -> Arc<ClusterConfig> {
-    config(THEIRS, LONG)
+    config(THEIRS)
 }
 
 pub(crate) async fn check_in(
@@ -49,7 +54,8 @@ pub(crate) async fn enter(
     fresh: &str,
     entry: CheckInMode,
 ) -> CheckInReply {
-    let request = CheckInRequest::new(Namespace::default(), config, fresh.to_owned(), entry);
+    let fresh = fresh.to_owned();
+    let request = CheckInRequest::new(Namespace::default(), config, LONG, fresh, entry);
     node.check_in(request).await.unwrap()
 }
 
@@ -101,14 +107,6 @@ async fn verify(
 ) -> Result<VerifyReply, NodeErrorKind> {
     let request = VerifyRequest::new(key(name), owner, Some(ours()));
     node.verify(request).await.map_err(|error| error.kind())
-}
-
-/// What the owner `number` is known by to others.
-fn hash(number: u32) -> OwnerHash {
-    let digest = sha1_smol::Sha1::from(token(number).expose())
-        .digest()
-        .to_string();
-    OwnerHash::parse(digest.as_bytes()).unwrap()
 }
 
 pub(crate) fn kind<T: Debug>(result: Result<T, NodeError>) -> NodeErrorKind {
@@ -171,11 +169,7 @@ pub(crate) async fn a_quarantine_keeps_its_name_until_it_is_over(bench: &impl Be
     assert!(promote(&*node, ours(), &id, 0).await);
     assert!(!promote(&*node, ours(), &id, 0).await, "it is over");
     let standing = check_in(&*node, ours(), "fourth").await;
-    let votes = CheckInReply::Voting {
-        max_lease: LONG,
-        high_water: None,
-        replaced: Vec::new(),
-    };
+    let votes = CheckInReply::Voting { high_water: None };
     assert_eq!(standing, votes);
     assert_eq!(
         node.acquire(acquire_under(ours(), "k", 1)).await,
@@ -196,7 +190,7 @@ pub(crate) async fn a_promotion_raises_the_mark_and_never_lowers_it(bench: &impl
         assert_eq!(extend_one(&*node, request).await, ExtendReply::Quarantined);
         assert!(promote(&*node, ours(), &id, FLOOR).await);
         let mark = FLOOR.max(written);
-        let CheckInReply::Voting { high_water, .. } = check_in(&*node, ours(), "x").await else {
+        let CheckInReply::Voting { high_water } = check_in(&*node, ours(), "x").await else {
             panic!("promoted");
         };
         assert_eq!(high_water, FencingToken::new(mark));
@@ -220,39 +214,6 @@ pub(crate) async fn extend_refused(node: &dyn Node, request: ExtendRequest) -> N
     match node.extend(Arc::from([request])).await {
         Ok(mut answers) => answers.remove(0).unwrap_err(),
         Err(error) => error,
-    }
-}
-
-pub(crate) async fn a_lease_is_refused_that_is_longer_than_the_node_was_told(bench: &impl Bench) {
-    let node = voting(bench, config(OURS, LONG / 2)).await;
-    let longest = async |lease| match check_in(&*node, config(OURS, lease), "x").await {
-        CheckInReply::Voting { max_lease, .. } => max_lease,
-        other => panic!("{other:?}"),
-    };
-    let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
-    assert_eq!(kind(reply), NodeErrorKind::Quarantined);
-    assert_eq!(holder(&*node, "k").await, None, "nothing is set");
-    let short = AcquireRequest::new(key("short"), token(1), LONG / 2);
-    assert_eq!(node.acquire(short.under(Some(ours()))).await, GRANTED);
-    assert_eq!(longest(LONG / 4).await, LONG / 2, "never shorter");
-    // Written, so that it is there once the node knows; but it does not count before.
-    let short = async || holder(&*node, "short").await.unwrap().remaining.unwrap() <= LONG / 2;
-    assert!(short().await);
-    let reply = extend_one(&*node, extend_under(ours(), "short", 1)).await;
-    assert_eq!(reply, ExtendReply::Quarantined);
-    assert!(!short().await);
-    let reply = extend_one(&*node, refill_under(ours(), "new", 1)).await;
-    assert_eq!(reply, ExtendReply::Quarantined);
-    let seen = verify(&*node, "new", hash(1)).await;
-    let longest_of_all = VerifyReply::Owner {
-        remaining: LONG / 2,
-    };
-    assert_eq!(seen, Ok(longest_of_all), "nor is it vouched for");
-    assert_eq!(longest(LONG).await, LONG);
-    assert_eq!(node.acquire(acquire_under(ours(), "k", 1)).await, GRANTED);
-    for name in ["short", "new"] {
-        let reply = extend_one(&*node, extend_under(ours(), name, 1)).await;
-        assert_eq!(reply, ExtendReply::Extended);
     }
 }
 

@@ -157,8 +157,18 @@ async fn too_few_nodes_and_a_shutdown_are_told_apart() {
 async fn a_borrower_never_outlives_its_lender_and_follows_its_extensions() {
     for (ours, theirs) in [(10, 10), (1, 30), (30, 1), (10, 3)] {
         let nodes = Nodes::five();
-        let a = nodes.builder().ttl(ours * SECOND).lazy().unwrap();
-        let b = nodes.builder().ttl(theirs * SECOND).lazy().unwrap();
+        let a = nodes
+            .builder()
+            .ttl(ours * SECOND)
+            .max_ttl(60 * SECOND)
+            .lazy()
+            .unwrap();
+        let b = nodes
+            .builder()
+            .ttl(theirs * SECOND)
+            .max_ttl(60 * SECOND)
+            .lazy()
+            .unwrap();
         let guard = a.try_acquire(KEY).await.unwrap();
         let loan = guard.lend().unwrap();
         let borrowed = borrow(&b, &loan.proof()).await.unwrap();

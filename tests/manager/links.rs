@@ -24,8 +24,6 @@ struct Way {
     cut: AtomicBool,
     // The first connection is being made.
     connecting: AtomicBool,
-    // Check-ins and promotions alone do not get through.
-    unheard: AtomicBool,
     // The node refuses to be promoted.
     unpromoted: AtomicBool,
     // Commands arrive so many milliseconds late.
@@ -53,22 +51,11 @@ impl Link {
     /// Everything gets through again.
     pub(super) fn mend(&self) {
         self.way.cut.store(false, Ordering::SeqCst);
-        self.way.unheard.store(false, Ordering::SeqCst);
-    }
-
-    /// Commands on locks get through, and nothing is told of who the process is.
-    pub(super) fn hush(&self) {
-        self.way.unheard.store(true, Ordering::SeqCst);
     }
 
     /// From now on the node refuses to be promoted.
     pub(super) fn refuse_promotion(&self) {
         self.way.unpromoted.store(true, Ordering::SeqCst);
-    }
-
-    /// Check-ins and promotions get through again.
-    pub(super) fn listen(&self) {
-        self.way.unheard.store(false, Ordering::SeqCst);
     }
 
     /// From now on commands on locks arrive so late.
@@ -100,7 +87,7 @@ impl Link {
     fn introduce<T: Send + 'static>(&self, command: Reply<T>) -> Reply<T> {
         let way = Arc::clone(&self.way);
         Box::pin(async move {
-            if way.is_closed() || way.unheard.load(Ordering::SeqCst) {
+            if way.is_closed() {
                 return Err(gone());
             }
             command.await

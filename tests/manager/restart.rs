@@ -19,8 +19,6 @@ use super::{MS, Nodes, TTL, poll_once};
 const SECOND: Duration = Duration::from_secs(1);
 /// The longest lease and its drift.
 const WAIT: Duration = Duration::from_millis(10_102);
-/// The same where fewer than a quorum remember, if no longer lease is agreed on: and twice the clock skew.
-const LONG_WAIT: Duration = Duration::from_millis(12_102);
 
 fn standings(locks: &LockManager) -> Vec<VotingStatus> {
     let nodes = locks.nodes();
@@ -153,17 +151,15 @@ async fn who_votes_again_knows_the_highest_number_of_the_others() {
 #[tokio::test(start_paused = true)]
 async fn if_a_majority_forgets_nobody_is_granted_before_the_clocks_have_made_up_for_it() {
     let nodes = Nodes::five();
-    // No process has a longer ttl.
-    let strict = || nodes.builder().max_ttl(TTL).connect();
-    let (locks, others) = (strict().await.unwrap(), strict().await.unwrap());
+    let (locks, others) = (manager(&nodes).await, manager(&nodes).await);
     let guard = locks.try_acquire("order:1").await.unwrap();
     let fence = guard.fence().unwrap();
     nodes.each([0, 2, 4], MemoryNode::forget);
     noticed(&others, &[0, 2, 4]).await;
     let seen = Instant::now();
-    while seen.elapsed() < LONG_WAIT - 500 * MS {
+    while seen.elapsed() < WAIT - 500 * MS {
         let error = no_quorum(&others, "order:2").await;
-        let left = LONG_WAIT.saturating_sub(seen.elapsed());
+        let left = WAIT.saturating_sub(seen.elapsed());
         assert_eq!(error.retry_after(), Some(left));
         assert_eq!(
             (error.needed(), error.nodes(), error.failures().len()),
@@ -181,7 +177,7 @@ async fn if_a_majority_forgets_nobody_is_granted_before_the_clocks_have_made_up_
         assert_eq!((voting(&others), others.snapshot().nodes.len()), (2, 5));
         sleep(333 * MS).await;
     }
-    sleep((LONG_WAIT - MS).saturating_sub(seen.elapsed())).await;
+    sleep((WAIT - MS).saturating_sub(seen.elapsed())).await;
     no_quorum(&others, "order:2").await;
     no_quorum(&locks, "order:2").await;
     sleep(2 * MS).await;
@@ -219,24 +215,29 @@ async fn how_long_is_told_also_while_nodes_that_could_vote_are_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_longest_ttl_of_any_process_counts() {
-    let nodes = Nodes::five();
-    let locks = manager(&nodes).await;
-    let slow = nodes.builder().ttl(6 * TTL).lazy().unwrap();
-    sleep(MS).await;
-    let guard = slow.try_acquire("order:1").await.unwrap();
-    // Another long lease may be forgotten, though the process has gone.
-    drop((guard, slow));
-    nodes.each([3], MemoryNode::forget);
-    noticed(&locks, &[3]).await;
-    let VotingStatus::Quarantined { remaining, .. } = standings(&locks)[3] else {
-        panic!("{:?}", standings(&locks));
-    };
-    assert_eq!(remaining, Some(60_602 * MS));
-    sleep(60_600 * MS).await;
-    assert_eq!(voting(&locks), 4);
-    sleep(3 * MS).await;
-    assert_eq!(voting(&locks), 5);
+async fn every_quarantine_lasts_the_longest_ttl_that_is_agreed_on() {
+    // However many nodes remember, and whatever ttl is in use.
+    for forgetful in [1..2, 0..3, 0..5] {
+        let nodes = Nodes::five();
+        let locks = nodes.builder().max_ttl(6 * TTL).connect().await.unwrap();
+        sleep(5 * SECOND).await;
+        nodes.each(forgetful.clone(), MemoryNode::forget);
+        let which: Vec<usize> = forgetful.collect();
+        noticed(&locks, &which).await;
+        let remaining = Some(60_602 * MS);
+        let remembered = which.len() < 3;
+        for node in &which {
+            let expected = VotingStatus::Quarantined {
+                remaining,
+                remembered,
+            };
+            assert_eq!(standings(&locks)[*node], expected);
+        }
+        sleep(60_600 * MS).await;
+        assert_eq!(voting(&locks), 5 - which.len());
+        sleep(3 * MS).await;
+        assert_eq!(voting(&locks), 5);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -343,7 +344,7 @@ async fn who_starts_by_saying_that_no_lock_is_held_says_so_of_what_it_finds_then
         VotingStatus::Quarantined { .. }
     ));
     assert_eq!(voting(&locks), 3);
-    sleep(LONG_WAIT).await;
+    sleep(WAIT).await;
     assert_eq!(voting(&locks), 5);
 }
 
@@ -388,7 +389,7 @@ async fn without_the_guard_nothing_waits_and_nothing_is_refused() {
     let few = nodes.unguarded().connect().await.unwrap();
     drop(few.try_acquire("order:1").await.unwrap());
     few.bootstrap().await.unwrap();
-    few.adopt_nodes().await.unwrap();
+    few.adopt_nodes(None).await.unwrap();
     let votes = |node: &NodeStatus| node.voting == VotingStatus::Voting;
     assert!(locks.nodes().iter().chain(&few.nodes()).all(votes));
     let guard = locks.try_acquire("order:2").await.unwrap();

@@ -185,7 +185,7 @@ async fn another_list_on_one_node_leaves_no_quorum() {
         .ttl(TTL)
         .lazy()
         .unwrap();
-    others.adopt_nodes().await.unwrap();
+    others.adopt_nodes(None).await.unwrap();
     sleep(2 * SECOND).await;
     assert!(!locks.has_quorum());
     let snapshot = locks.snapshot();

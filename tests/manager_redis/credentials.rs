@@ -35,7 +35,10 @@ async fn a_manager_takes_locks_while_passwords_change_and_those_before_end() {
     // One node has its own.
     let own = || async { Ok::<_, Error>(Credentials::password("own").user("own")) };
     let own = RedisNode::builder(&servers[2].url()).credentials(own);
-    let builder = LockManager::builder().bootstrap(true).ttl(LONG);
+    let builder = LockManager::builder()
+        .bootstrap(true)
+        .ttl(LONG)
+        .max_ttl(LONG);
     let builder = builder.redis([servers[0].url(), servers[1].url()]);
     let builder = builder.redis_nodes([own.build().unwrap()]);
     let locks = builder.credentials(credentials).connect().await.unwrap();
@@ -76,7 +79,11 @@ async fn a_release_waits_for_a_node_that_is_refused_for_a_moment() {
     let urls = servers
         .iter()
         .map(|server| server.url_as("locks", "s3cret"));
-    let builder = LockManager::builder().bootstrap(true).ttl(LONG).redis(urls);
+    let builder = LockManager::builder()
+        .bootstrap(true)
+        .ttl(LONG)
+        .max_ttl(LONG)
+        .redis(urls);
     let locks = builder.connect().await.unwrap();
     all_up(&locks).await;
     let guard = locks.acquire("order:1").await.unwrap();

@@ -33,7 +33,7 @@ fn process(servers: &[Server], like: Like, cut_off: Option<usize>) -> LockManage
         like(node).build().unwrap()
     });
     let builder = LockManager::builder().redis_nodes(nodes);
-    builder.ttl(TTL).node_timeout(1_000 * MS)
+    builder.ttl(TTL).max_ttl(TTL).node_timeout(1_000 * MS)
 }
 
 fn is_voting(locks: &LockManager, node: usize) -> bool {

@@ -60,7 +60,7 @@ impl Scene {
 async fn process(node: RedisNodeBuilder) -> LockManager {
     let builder = LockManager::builder().redis_nodes([node.build().unwrap()]);
     let builder = builder.restart_guard(RestartGuard::OFF);
-    connected(builder.ttl(LONG).node_timeout(1_000 * MS)).await
+    connected(builder.ttl(LONG).max_ttl(LONG).node_timeout(1_000 * MS)).await
 }
 
 /// The same, but the node has to sit out what it may have forgotten.
@@ -68,7 +68,7 @@ async fn guarded(node: RedisNodeBuilder, ttl: Duration) -> LockManager {
     let builder = LockManager::builder().redis_nodes([node.build().unwrap()]);
     let guard = RestartGuard::max_clock_skew(10 * MS);
     let builder = builder.bootstrap(true).restart_guard(guard);
-    connected(builder.ttl(ttl).node_timeout(300 * MS)).await
+    connected(builder.ttl(ttl).max_ttl(ttl).node_timeout(300 * MS)).await
 }
 
 /// Tries until the node gives an answer: whether the lock was free.

@@ -47,6 +47,7 @@ async fn hold(servers: &str) {
         .bootstrap(true)
         .redis(servers.split(' '))
         .ttl(TTL)
+        .max_ttl(TTL)
         .node_timeout(200 * MS);
     let locks = connected(locks).await;
     let _guard = locks.acquire("order:1").await.unwrap();

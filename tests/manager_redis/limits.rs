@@ -9,7 +9,10 @@ use crate::support::server::{Kind, Server};
 use crate::{LONG, MS, connected, eventually, is_contended};
 
 fn builder() -> LockManagerBuilder {
-    let builder = LockManager::builder().bootstrap(true).ttl(LONG);
+    let builder = LockManager::builder()
+        .bootstrap(true)
+        .ttl(LONG)
+        .max_ttl(LONG);
     builder.node_timeout(1_000 * MS)
 }
 

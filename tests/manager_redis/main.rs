@@ -76,12 +76,15 @@ impl Cluster {
     /// reach.
     fn builder(&self) -> LockManagerBuilder {
         let builder = LockManager::builder().bootstrap(true).redis(self.urls());
-        builder.ttl(LONG).node_timeout(1_000 * MS)
+        builder.ttl(LONG).max_ttl(LONG).node_timeout(1_000 * MS)
     }
 
     /// A builder with a ttl that ends within the test.
     fn short(&self, ttl: Duration) -> LockManagerBuilder {
-        self.builder().ttl(ttl).node_timeout(ttl.min(200 * MS))
+        self.builder()
+            .ttl(ttl)
+            .max_ttl(ttl)
+            .node_timeout(ttl.min(200 * MS))
     }
 
     /// One more manager, as another process would have it, connected to every server.

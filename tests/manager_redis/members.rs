@@ -30,7 +30,7 @@ async fn a_process_with_another_list_is_refused_and_both_lists_are_told() {
     let lists = [agreed(&five, 3), agreed(&three, 2)];
     let builder = || {
         let builder = LockManager::builder().bootstrap(true).redis(&three);
-        builder.ttl(LONG).node_timeout(1_000 * MS)
+        builder.ttl(LONG).max_ttl(LONG).node_timeout(1_000 * MS)
     };
     match builder().connect().await {
         Err(ConnectError::Misconfigured(error)) => {

@@ -89,7 +89,11 @@ async fn manager(cluster: &Cluster, late: Duration) -> LockManager {
         Wrapped(Held { node, late })
     });
     let builder = LockManager::builder().restart_guard(RestartGuard::OFF);
-    let builder = builder.nodes(nodes).ttl(LONG).node_timeout(1_000 * MS);
+    let builder = builder
+        .nodes(nodes)
+        .ttl(LONG)
+        .max_ttl(LONG)
+        .node_timeout(1_000 * MS);
     let locks = builder.connect().await.unwrap();
     all_up(&locks).await;
     locks

@@ -18,7 +18,7 @@
 use stateright::{Model, Property};
 
 use crate::check::{assert_holds, assert_refuted, leads_to, ticks};
-use crate::protocol::quarantine::{Census, Rule};
+use crate::protocol::quarantine;
 use crate::protocol::quorum::Quorum;
 use crate::protocol::validity::Drift;
 
@@ -34,7 +34,7 @@ const TTL: u8 = 2;
 /// By how much clocks may differ, in ticks: as much as there may be between two questions to a node.
 const SKEW: u8 = 1;
 /// The longest wait.
-const LONGEST: u8 = TTL + 3 * SKEW;
+const LONGEST: u8 = TTL + SKEW;
 
 /// A rule that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,8 @@ enum Known {
     Votes,
     /// For how long it has seen the quarantine.
     Waits(u8),
+    /// It has forgotten the quarantine that was seen.
+    Waited,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -159,7 +161,7 @@ impl Lists {
             _ => {}
         }
         process.known[place] = known;
-        let accepts = |it: &&Known| matches!(it, Known::Votes | Known::Waits(_));
+        let accepts = |it: &&Known| !matches!(it, Known::Nothing | Known::Foreign);
         let accepted = process.known.iter().filter(accepts).count();
         let enough = if self.is(Mutant::ListNeedsNoAcceptance) {
             quorum().needed()
@@ -192,32 +194,13 @@ impl Lists {
         self.learn(process, (which, place), known);
     }
 
-    /// How long a quarantine must be, by what the other nodes reply, and whether one of them votes.
-    fn wait(&self, state: &State, which: usize, place: usize) -> Option<(u8, bool)> {
-        let process = &state.processes[which];
-        let mut census = Census {
-            intact: 0,
-            answered: 1,
-            known: ticks(TTL),
-        };
-        for other in (0..3).filter(|it| *it != place && process.reaches(*it)) {
-            let node = &state.nodes[LISTS[which][other]];
-            let ours = usize::from(node.list) == which + 1;
-            census.answered += usize::from(ours);
-            census.intact += usize::from(ours && node.votes);
-        }
-        let rule = Rule {
-            quorum: quorum(),
-            max_ttl: ticks(TTL),
-            drift: Drift::new(0.0).unwrap(),
-            skew: ticks(SKEW),
-        };
-        // Whole ticks: without the two milliseconds of drift.
-        let wait = rule.wait(census)?.time.as_secs() as u8;
+    /// How long a quarantine must be.
+    fn wait(&self, process: &Process, (which, place): (usize, usize)) -> u8 {
+        let length = quarantine::length(ticks(TTL), ticks(0), Drift::new(0.0).unwrap());
         // Until the others have asked it once more.
         let reclaims = process.reclaims && !self.once && place == COMMON_PLACES[which];
-        let notice = u8::from(reclaims) * SKEW;
-        Some((wait + notice, census.intact > 0))
+        // Whole ticks: without the two milliseconds of drift.
+        length.as_secs() as u8 + u8::from(reclaims) * SKEW
     }
 
     fn promotes(&self, state: &State, which: usize, place: usize) -> bool {
@@ -227,15 +210,15 @@ impl Lists {
             return false;
         };
         let ours = usize::from(node.list) == which + 1 && !node.votes;
-        let Some((wait, votes)) = self.wait(state, which, place) else {
-            return false;
-        };
+        let votes = process.known.contains(&Known::Votes);
         let since = match process.complete {
             _ if node.accepted || votes => waited,
             None => return false,
             Some(_) if self.is(Mutant::WaitsBeforeAllAccept) => waited,
-            Some(complete) => complete.min(waited),
+            // The others may take a tick to see it.
+            Some(complete) => complete.saturating_sub(SKEW).min(waited),
         };
+        let wait = self.wait(process, (which, place));
         ours && process.reaches(place) && !self.is_foreign(process) && since >= wait
     }
 
@@ -385,7 +368,7 @@ impl Model for Lists {
                 // Whoever asks next sees another quarantine, and waits anew.
                 for (process, place) in state.processes.iter_mut().zip(COMMON_PLACES) {
                     if matches!(process.known[place], Known::Waits(_)) {
-                        process.known[place] = Known::Votes;
+                        process.known[place] = Known::Waited;
                     }
                 }
             }

@@ -19,8 +19,7 @@ use stateright::{Model, Property};
 
 use crate::check::{NOW, ago, assert_holds, assert_refuted, leads_to, ticks};
 use crate::confirmation::{Confirmation, Place, Statement};
-use crate::protocol::quarantine::{Census, Rule};
-use crate::protocol::quorum::Quorum;
+use crate::protocol::quarantine;
 use crate::protocol::validity::Drift;
 
 const SENTINELS: usize = 3;
@@ -183,21 +182,11 @@ impl Watched {
 
     /// How long the process must have waited for the quarantine.
     fn wait(&self) -> u8 {
-        let rule = Rule {
-            quorum: Quorum::masking(1, 0).unwrap(),
-            max_ttl: ticks(TTL),
-            drift: Drift::new(0.0).unwrap(),
-            skew: ticks(0),
-        };
-        let census = Census {
-            intact: 0,
-            answered: 1,
-            known: ticks(TTL),
-        };
         let settles = !self.is(Mutant::FailoverNotSettled);
-        // Whole ticks: without the two milliseconds of drift.
-        let wait = rule.wait(census).unwrap().time.as_secs() as u8;
-        wait + if settles { WITHIN } else { 0 }
+        let within = ticks(if settles { WITHIN } else { 0 });
+        // Whole ticks: without the milliseconds of drift.
+        let drift = Drift::new(0.0).unwrap();
+        quarantine::length(ticks(TTL), within, drift).as_secs() as u8
     }
 
     fn tick(state: &mut State) {

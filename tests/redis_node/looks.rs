@@ -10,7 +10,7 @@ use tower_redlock::node::{AcquireReply, ClusterConfig, Node, NodeErrorKind, Node
 
 use crate::support::eventually;
 use crate::support::fake::{Fake, sound};
-use crate::support::nodes::{LONG, acquire, context, ready, settled};
+use crate::support::nodes::{acquire, context, ready, settled};
 use crate::support::server::{Kind, Server};
 
 /// Waits until nobody asks anything of the node and it is refused all the same, for a reason with these words.
@@ -167,7 +167,7 @@ async fn a_process_that_slept_does_not_say_who_the_server_is() {
     let node = RedisNode::new(&fake.url()).unwrap();
     node.start(context);
     settled(&node).await.unwrap();
-    let config = Arc::new(ClusterConfig::new("nodes a", LONG));
+    let config = Arc::new(ClusterConfig::new("nodes a"));
     for (step, who) in [(0, "fake"), (1_000, "fake"), (10_000, "ask")] {
         let step = Duration::from_millis(step).as_nanos();
         clock

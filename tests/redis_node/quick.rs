@@ -79,11 +79,12 @@ pub(crate) struct Side<'a> {
 impl<'a> Side<'a> {
     pub(crate) async fn new(server: &'a Server, node: &'a RedisNode, name: &str) -> Self {
         let namespace = Namespace::new(name).unwrap();
-        let config = Arc::new(ClusterConfig::new("nodes a", LONG));
+        let config = Arc::new(ClusterConfig::new("nodes a"));
         let fresh = "first".to_owned();
         let asked = CheckInRequest::new(
             namespace.clone(),
             Arc::clone(&config),
+            LONG,
             fresh,
             CheckInMode::Normal,
         );

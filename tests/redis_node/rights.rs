@@ -165,12 +165,13 @@ async fn a_lock_that_may_not_be_looked_at_is_not_said_to_be_released() {
 
 /// Has a node vote; under what config, and a number to propose there.
 async fn votes(node: &RedisNode) -> Result<(Arc<ClusterConfig>, Option<Fence>), NodeError> {
-    let config = Arc::new(ClusterConfig::new("nodes a", LONG));
+    let config = Arc::new(ClusterConfig::new("nodes a"));
     let fence = Some(Fence::new(FencingToken::new(1 << 60).unwrap(), LONG));
     let fresh = "fresh".to_owned();
     let check_in = CheckInRequest::new(
         Namespace::default(),
         Arc::clone(&config),
+        LONG,
         fresh,
         CheckInMode::Normal,
     );

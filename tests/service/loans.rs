@@ -165,7 +165,10 @@ impl Pair {
     async fn open(ttl: Duration) -> Self {
         let servers = Server::start_many(Kind::Redis, 5);
         let connect = async |first| {
-            let builder = LockManager::builder().ttl(ttl).bootstrap(first);
+            let builder = LockManager::builder()
+                .ttl(ttl)
+                .max_ttl(ttl)
+                .bootstrap(first);
             // A busy machine is no dead node.
             let builder = builder.node_timeout(ttl / 4);
             let builder = builder.redis(servers.iter().map(Server::url));

@@ -88,7 +88,13 @@ impl Drop for Visit {
 impl Site {
     async fn open(ttl: Duration) -> Self {
         // A busy machine is no dead node.
-        Self::with(LockManager::builder().ttl(ttl).node_timeout(ttl / 4)).await
+        Self::with(
+            LockManager::builder()
+                .ttl(ttl)
+                .max_ttl(ttl)
+                .node_timeout(ttl / 4),
+        )
+        .await
     }
 
     async fn with(builder: LockManagerBuilder) -> Self {

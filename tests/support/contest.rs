@@ -251,7 +251,7 @@ impl Locks {
             "redlock" => Self::Redlock(Arc::new(redlock::RedLock::new(urls))),
             _ => {
                 let builder = LockManager::builder().redis(urls).namespace("");
-                let builder = builder.bootstrap(true).ttl(order.ttl);
+                let builder = builder.bootstrap(true).ttl(order.ttl).max_ttl(order.ttl);
                 let builder = builder.max_wait(Duration::from_secs(60));
                 Self::Ours(settings(builder).connect().await.unwrap())
             }

@@ -458,10 +458,7 @@ mod tests {
             ("manager/acquire/wait.rs", "manager/acquire/round/mod.rs"),
             ("manager/acquire/wait.rs", "manager/acquire/outcome.rs"),
             ("manager/queue/list.rs", "manager/sync.rs"),
-            (
-                "manager/nodes/quarantine/state.rs",
-                "manager/nodes/fanout.rs",
-            ),
+            ("manager/nodes/voting/state.rs", "manager/nodes/fanout.rs"),
             ("manager/guard.rs", "manager/error/release.rs"),
             // The outer floors are another table's.
             ("manager/guard.rs", "clock.rs"),

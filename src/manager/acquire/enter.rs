@@ -45,14 +45,10 @@ pub(crate) async fn acquire_for(
 ) -> Result<Acquired, AcquireError> {
     let call = AcquireCall::new(shared, &target.keys);
     let wait = Wait::new(call.began, limit);
-    let asked = async {
-        shared.all_asked().await;
-        shared.told_of(terms.ttl).await;
-    };
     tokio::select! {
         biased;
         // Mostly nothing is to be waited for.
-        () = asked => {}
+        () = shared.all_asked() => {}
         // Who comes during a shutdown, or waits when it begins, is refused by the queue, and not after this.
         () = shared.registry.closing() => {}
     }

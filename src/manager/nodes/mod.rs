@@ -6,10 +6,8 @@ pub(crate) mod fanout;
 pub(crate) mod fences;
 #[cfg(feature = "metrics")]
 pub(crate) mod gauge;
-pub(crate) mod longest;
 pub(crate) mod node_set;
 mod patience;
-pub(crate) mod quarantine;
 mod quorum;
 pub(crate) mod random;
 pub(crate) mod repeats;

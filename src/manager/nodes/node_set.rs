@@ -11,7 +11,6 @@ use crate::manager::error::acquire::{NoQuorum, NodeFailure};
 use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::fences::FenceCounts;
-use crate::manager::nodes::longest::Longest;
 use crate::manager::nodes::repeats::{Repeats, Trouble};
 use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
@@ -35,8 +34,6 @@ pub(crate) struct NodeSet {
     // What the nodes must agree to.
     pub(crate) config: Arc<ClusterConfig>,
     pub(crate) terms: CommonTerms,
-    // What the nodes are told of the ttls of all handles.
-    pub(crate) longest: Longest,
     // No lease of any process is longer.
     pub(crate) max_ttl: Duration,
     pub(crate) max_clock_skew: Duration,
@@ -44,8 +41,6 @@ pub(crate) struct NodeSet {
     pub(crate) connect_timeout: Duration,
     // When the manager was made.
     pub(crate) started: Instant,
-    // How long after a command was sent a vote may count.
-    pub(crate) latest_vote: Duration,
     pub(crate) voting: Arc<VotingStatuses>,
     // How long fencing counters are kept, also those of locks that have a fencing token where fencing is off; not less
     // than the ttl of the lock.
@@ -94,7 +89,7 @@ impl NodeSet {
         Some(NoQuorum {
             retry_after: None,
             disagreed: true,
-            ..self.without_quorum(self.voting.blocking())
+            ..self.without_quorum(self.voting.blocking(self.clock.now()))
         })
     }
 
@@ -139,8 +134,6 @@ impl NodeSet {
     pub(super) fn quorum_in(&self) -> Option<Duration> {
         let last = self.terms.quorum.needed().checked_sub(1)?;
         let wait = self.until_votes().into_iter().nth(last)?;
-        let blocked = self.voting.others_notice_in(self.clock.now());
-        let wait = wait.max(blocked.unwrap_or_default());
         (!wait.is_zero()).then_some(wait)
     }
 
@@ -180,27 +173,6 @@ impl NodeSet {
         self.voting.all_asked(asking, self.node_timeout).await;
     }
 
-    /// Tells the nodes of the ttl of one more handle, if none of the others has one as long.
-    pub(crate) fn tell_of(&self, ttl: Duration) {
-        if self.longest.raise(ttl) {
-            self.voting.recheck_all();
-        }
-    }
-
-    /// Waits until a quorum of nodes knows of leases as long as `ttl`, without which nothing is granted for that time:
-    /// for a node time-out at most, and only after a handle with a longer ttl was made.
-    pub(crate) async fn told_of(&self, ttl: Duration) {
-        if ttl <= self.config.max_lease || !self.config.guarded {
-            return;
-        }
-        let needed = self.terms.quorum.needed();
-        // Those that are down are not waited for.
-        let is_told = || self.longest.knowing(ttl) >= needed.min(self.up());
-        if !is_told() {
-            self.voting.news_until(self.node_timeout, is_told).await;
-        }
-    }
-
     /// Stores what an error of `node` says about the node itself.
     pub(crate) fn heard(&self, node: usize, error: &NodeError) {
         let now = self.clock.now();
@@ -208,7 +180,7 @@ impl NodeSet {
             .replies(node, |replies| replies.refused(error, now));
         // Only news: otherwise every caller would have the node asked again, and all other nodes about it.
         if error.kind() == NodeErrorKind::Foreign {
-            self.voting.note_foreign(node, error);
+            self.voting.note_foreign(node, error, now);
         } else if !self.voting.knows(node, error.kind()) {
             self.voting.recheck(node);
         }
@@ -238,30 +210,6 @@ impl NodeSet {
         ) {
             self.tell_refusal(node, name, error);
         }
-    }
-
-    /// Whether a vote counts that comes now, in reply to a command sent at `sent`.
-    pub(crate) fn in_time(&self, sent: Moment) -> bool {
-        self.clock.now().since(sent) <= self.latest_vote || mutant::is(Mutant::LateVoteCounts)
-    }
-
-    /// How long votes are waited for: later ones would not count.
-    pub(crate) fn patience(&self, sent: Moment) -> Duration {
-        let left = self
-            .latest_vote
-            .saturating_sub(self.clock.now().since(sent));
-        self.node_timeout.min(left)
-    }
-
-    /// The error of a node whose vote came too late to count.
-    pub(crate) fn too_late(&self) -> NodeError {
-        NodeError::new(
-            NodeErrorKind::TimedOut,
-            format!(
-                "it answered later than {:?} after it was asked, and then its vote does not count",
-                self.latest_vote
-            ),
-        )
     }
 
     /// The error of a node that did not answer within the node time-out.
@@ -375,7 +323,7 @@ impl NodeSet {
                 self.after_set(sent)
             }
             Ok(ExtendReply::Quarantined) => {
-                // Our token is there, to be carried when the node votes again or knows of leases as long.
+                // Our token is there, to be carried when the node votes again.
                 self.voting.recheck(node);
                 NodeEffect::Unknown
             }
@@ -397,11 +345,10 @@ impl NodeSet {
         reply: Result<VerifyReply, NodeError>,
     ) -> Result<NodeEffect, NodeError> {
         match reply {
-            Ok(VerifyReply::Owner { remaining }) if self.in_time(sent) => {
+            Ok(VerifyReply::Owner { remaining }) => {
                 self.tell_run(node, "verify");
                 Ok(NodeEffect::ConfirmedFor { sent, remaining })
             }
-            Ok(VerifyReply::Owner { .. }) => Err(self.too_late()),
             Ok(VerifyReply::NotOwner | VerifyReply::Taken) => Ok(NodeEffect::Foreign { sent }),
             Err(error) => {
                 self.heard(node, &error);
@@ -415,11 +362,7 @@ impl NodeSet {
             let sent = self.clock.now();
             return NodeEffect::Confirmed { sent };
         }
-        if self.in_time(sent) {
-            NodeEffect::Confirmed { sent }
-        } else {
-            NodeEffect::Unknown
-        }
+        NodeEffect::Confirmed { sent }
     }
 }
 

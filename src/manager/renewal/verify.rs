@@ -38,7 +38,7 @@ pub(crate) async fn verify(
     // Before anything can leave: the owner's remaining time counts from here.
     let sent = set.clock.now();
     let mut replies = set.send_all(|node| node.verify(request.clone()));
-    replies.until(sleep(set.patience(sent)));
+    replies.until(sleep(set.node_timeout));
     let mut nodes = LeaseNodes::following(terms, sent);
     let mut errors: Vec<(usize, NodeError)> = Vec::new();
     let (mut longest, mut is_claimed, mut is_enough) = (Duration::ZERO, false, false);

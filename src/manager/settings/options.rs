@@ -12,7 +12,6 @@ use crate::manager::settings::restart_guard::RestartGuard;
 use crate::manager::settings::times::{checked_max_hold, checked_ttl, retry_after, whole_millis};
 use crate::namespace::Namespace;
 use crate::node::{ClusterConfig, Node};
-use crate::protocol::quarantine::latest_vote;
 use crate::protocol::quorum::Quorum;
 use crate::protocol::renewal::Terms;
 use crate::protocol::validity::Drift;
@@ -44,7 +43,7 @@ impl Default for Settings {
         Self {
             namespace: Namespace::default().as_str().to_owned(),
             ttl: Duration::from_secs(10),
-            max_ttl: Duration::from_secs(60),
+            max_ttl: Duration::from_secs(10),
             node_timeout: None,
             drift_factor: Drift::DEFAULT_FACTOR,
             masked: 0,
@@ -102,7 +101,7 @@ impl Options {
             on_off(guarded),
             on_off(self.fencing.keep.is_some()),
         );
-        let config = ClusterConfig::new(&text, self.terms.ttl);
+        let config = ClusterConfig::new(&text);
         Arc::new(if guarded { config } else { config.unguarded() })
     }
 }
@@ -123,12 +122,6 @@ impl Settings {
                 .min(ttl / 2)
         });
         check_range("node_timeout", node_timeout, MILLISECOND..=ttl)?;
-        let latest = latest_vote(max_ttl);
-        ensure(node_timeout <= latest, "node_timeout", || {
-            format!(
-                "node_timeout is {node_timeout:?}, and with a max_ttl of {max_ttl:?} no answer counts that takes longer than {latest:?}; use a shorter node_timeout"
-            )
-        })?;
         let drift = Drift::new(self.drift_factor).ok_or_else(|| {
             ConfigError::of(
                 "drift_factor",
@@ -302,6 +295,7 @@ mod tests {
         let timeout = |ttl| {
             let settings = Settings {
                 ttl,
+                max_ttl: Duration::from_secs(60),
                 ..Settings::default()
             };
             settings.check(1).unwrap().node_timeout.as_millis()

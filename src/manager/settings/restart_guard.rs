@@ -15,26 +15,23 @@ use std::time::Duration;
 ///
 /// # How long it takes
 ///
-/// From the moment the first process notices, and always a little more for drift. Processes that see the node keep this
-/// moment and tell nobody: one that starts while no other has seen it begins anew. So while such a wait is on, let one
-/// process stay up.
+/// [`max_ttl`](crate::LockManagerBuilder::max_ttl), the longest ttl that any process may use, and a little more for
+/// clocks that drift; a node behind Sentinels their
+/// [`confirm_within`](crate::node::redis::RedisNodeBuilder::confirm_within) longer. So no lock rests any more on what a
+/// node has forgotten when that votes again, however many nodes forgot: **two holders are kept apart though all nodes
+/// forget at once.**
 ///
-/// | the other nodes | the wait |
-/// |---|---|
-/// | a quorum of them votes | the longest ttl that any process that they know of uses |
-/// | some vote, fewer than a quorum | [`max_ttl`](crate::LockManagerBuilder::max_ttl), the longest that is agreed on: the one node that knows of a longer lease may be the one that is away; or as in the next row, if that is longer |
-/// | none votes, and all reply, as at the very first start | the longest ttl that any of them knows of, and two times the `max_clock_skew` |
-/// | none votes, and more reply than can be spared | as in the second row |
-/// | fewer | until more of them reply |
+/// Each process waits on its own clock, from when it first saw the node in that quarantine, and the first whose wait is
+/// over ends it for all. Nothing of a wait is stored: a process that starts meanwhile waits anew. So while such a wait
+/// is on, let one process stay up.
 ///
-/// Never less than a tenth of `max_ttl`, or a second (or all of it if it is shorter): for so long the vote of a node
-/// counts after an attempt began. If fewer than a quorum of nodes remember anything, it is unknown how high the tokens
-/// have come, and the clock must do. That is logged as an error, for tokens may repeat if the clock of a process is
-/// wrong by more than `max_clock_skew`. It is logged also where servers restarted with all of their data, for that
-/// cannot be told of a file; then counters that are higher than the clock go on.
+/// While the other nodes are enough for a quorum, nobody notices. If they are not, no new lock is granted until enough
+/// quarantines are over; with one node that is so after each of its restarts.
 ///
-/// **The bound:** two holders are kept apart while no more nodes than can be spared (all but a quorum) have forgotten
-/// something and do not vote yet.
+/// If fewer than a quorum of nodes vote by then, it is unknown how high the fencing tokens have come, and the clock of
+/// the process and `max_clock_skew` must do. That is logged as an error, for tokens may repeat if clocks of processes
+/// differ by more. It is logged also where servers restarted with all of their data, for that cannot be told of a file;
+/// then counters that are higher than the clock go on.
 ///
 /// # The first start
 ///
@@ -52,21 +49,20 @@ use std::time::Duration;
 /// and extends nothing until they agree. Held locks end with their validity. It may be that both lists stop: give all
 /// processes one of them, or change the members.
 ///
-/// To change the config: stop all processes; wait for the longest ttl; then, from one process with the new
-/// settings, call [`adopt_nodes`](crate::LockManager::adopt_nodes) on a manager made by
-/// [`lazy`](crate::LockManagerBuilder::lazy). All nodes are quarantined once by that, and forget
-/// longer ttls. A node that cannot be reached then comes back with its old config, and only costs its vote: the others
-/// remember that its list was replaced.
+/// To change the config: stop all processes; then, from one process with the new settings, call
+/// [`adopt_nodes`](crate::LockManager::adopt_nodes) on a manager made by [`lazy`](crate::LockManagerBuilder::lazy).
+/// Every node has to answer that, and all are quarantined once, for the longer of the old and the new `max_ttl`.
+/// Nothing remembers which lists were replaced: a node that comes back with an old one stops the processes with the new
+/// one, like any node of others, until it is adopted, too.
 ///
 /// An overlap of two lists is hidden by a node that they share and that one of them cannot reach, or that has come
 /// back empty, for the process that is first. Neither list grants anything through it unless it accepted that list
 /// before, and processes that can reach it check every second. A process that knew it for a node of others goes on
-/// only when its quarantine is over, which lasts longer than they need to notice; if the node is down by then, or
-/// refuses to be promoted, it costs its vote alone. But locks that were granted before are held until they end,
-/// extended by those that cannot reach it; and a process that starts just then does not know of others. If the ttl of
-/// the others is shorter than theirs, or within the next second, both can hold a lock meanwhile. And of two lists with
-/// two nodes in common each may be given one of them, when one comes back empty: then neither goes on before the
-/// other's processes are stopped.
+/// only when its quarantine is over, which begins when the others must have noticed. But locks that were granted before
+/// are held until they end, extended by those that cannot reach it; and a process that starts just then does not know
+/// of others. If the ttl of the others is shorter than theirs, or within the next second, both can hold a lock
+/// meanwhile. And of two lists with two nodes in common each may be given one of them, when one comes back empty: then
+/// neither goes on before the other's processes are stopped.
 ///
 /// # What it does not see
 ///

@@ -19,9 +19,7 @@ impl Store {
         let key = lock.keys.first();
         if let Some(config) = &lock.config {
             // A record can be returned whatever the lease.
-            self.data
-                .markers
-                .admit(lock.keys.namespace(), config, None)?;
+            self.data.markers.admit(lock.keys.namespace(), config)?;
         }
         let record = self.data.records.record(key, now);
         if let (Some(record), false) = (&record, request.adopt) {

@@ -7,7 +7,7 @@ use crate::mutant::{self, Mutant};
 use crate::namespace::Namespace;
 use crate::node::{
     CheckInMode, CheckInReply, CheckInRequest, ClusterConfig, NodeError, PromoteRequest,
-    lease_too_long, quarantined,
+    quarantined,
 };
 use crate::token::FencingToken;
 
@@ -24,12 +24,12 @@ pub(super) struct Markers {
 struct Marker {
     digest: String,
     config: String,
-    max_lease: Duration,
-    // The longest lease under the config before, until it was waited for.
-    earlier: Duration,
+    // How long quarantines last under this config, and how long under the one that it replaced, until that was waited
+    // for.
+    quarantine: Duration,
+    former: Duration,
     // Whether the node has voted under this config.
     accepted: bool,
-    replaced: Vec<String>,
     mode: Mode,
 }
 
@@ -45,44 +45,25 @@ enum Mode {
 }
 
 impl Marker {
-    fn new(config: &ClusterConfig, mode: Mode) -> Self {
+    fn new(request: &CheckInRequest, mode: Mode) -> Self {
         Self {
-            digest: config.digest.clone(),
-            config: config.text.clone(),
-            max_lease: config.max_lease,
-            earlier: Duration::ZERO,
+            digest: request.config.digest.clone(),
+            config: request.config.text.clone(),
+            quarantine: request.quarantine,
+            former: Duration::ZERO,
             accepted: false,
-            replaced: Vec::new(),
             mode,
-        }
-    }
-
-    /// The marker of a node that is taken over from processes with another config.
-    fn adopted(&self, config: &ClusterConfig, mode: Mode) -> Self {
-        let others = self.replaced.iter();
-        let others = others.filter(|digest| **digest != config.digest && **digest != self.digest);
-        let replaced = std::iter::once(&self.digest).chain(others);
-        Self {
-            earlier: self.earlier.max(self.max_lease),
-            replaced: replaced.take(MOST_REPLACED).cloned().collect(),
-            ..Self::new(config, mode)
         }
     }
 
     fn reply(&self, high_water: Option<FencingToken>) -> CheckInReply {
         match &self.mode {
-            Mode::Voting => CheckInReply::Voting {
-                max_lease: self.max_lease,
-                high_water,
-                replaced: self.replaced.clone(),
-            },
+            Mode::Voting => CheckInReply::Voting { high_water },
             Mode::Quarantined { id, unused } => CheckInReply::Quarantined {
                 id: id.clone(),
-                max_lease: self.max_lease,
-                earlier: self.earlier,
+                former: self.former,
                 accepted: self.accepted,
                 unused: *unused,
-                replaced: self.replaced.clone(),
             },
         }
     }
@@ -107,29 +88,16 @@ impl Markers {
         }
     }
 
-    /// The longest time for which a lock that is set under `config` counts.
-    pub(super) fn longest(&self, namespace: &Namespace, config: &ClusterConfig) -> Duration {
-        if !config.guarded || mutant::is(Mutant::LongerLeaseGranted) {
-            return Duration::MAX;
-        }
-        let marker = self.markers.get(namespace.root());
-        marker.map_or(Duration::ZERO, |marker| marker.max_lease)
-    }
-
-    /// Refuses commands that the node must not grant, under `config` and for `lease`.
+    /// Refuses commands that the node must not grant under `config`.
     pub(super) fn admit(
         &self,
         namespace: &Namespace,
         config: &ClusterConfig,
-        lease: Option<Duration>,
     ) -> Result<(), NodeError> {
-        if !self.is_voting(namespace, config)? {
-            return Err(quarantined());
+        match self.is_voting(namespace, config)? {
+            true => Ok(()),
+            false => Err(quarantined()),
         }
-        if lease > Some(self.longest(namespace, config)) {
-            return Err(lease_too_long());
-        }
-        Ok(())
     }
 
     pub(super) fn check_in(
@@ -149,23 +117,30 @@ impl Markers {
         let root = request.namespace.root();
         let marker = match self.markers.get_mut(root) {
             Some(marker) if marker.digest == config.digest => marker,
-            Some(marker) if request.mode == CheckInMode::Adopt => {
-                *marker = marker.adopted(config, mode(false));
+            Some(marker) if request.mode != CheckInMode::Normal => {
+                let former = marker.former.max(marker.quarantine);
+                *marker = Marker {
+                    former,
+                    ..Marker::new(request, mode(false))
+                };
                 marker
             }
             Some(marker) => {
                 return CheckInReply::Foreign {
                     config: marker.config.clone(),
                     digest: marker.digest.clone(),
-                    replaced: marker.replaced.clone(),
                 };
             }
             None => self
                 .markers
                 .entry(root.into())
-                .or_insert(Marker::new(config, mode(unused))),
+                .or_insert(Marker::new(request, mode(unused))),
         };
-        marker.max_lease = marker.max_lease.max(config.max_lease);
+        if let (CheckInMode::Adopt { former }, Mode::Quarantined { .. }) =
+            (request.mode, &marker.mode)
+        {
+            marker.former = marker.former.max(former);
+        }
         marker.reply(high_water)
     }
 
@@ -181,8 +156,7 @@ impl Markers {
         }
         marker.mode = Mode::Voting;
         marker.accepted = true;
-        marker.earlier = Duration::ZERO;
-        marker.max_lease = marker.max_lease.max(request.max_lease);
+        marker.former = Duration::ZERO;
         true
     }
 
@@ -199,6 +173,3 @@ impl Markers {
         self.forgot = true;
     }
 }
-
-/// How many earlier configs a node remembers.
-const MOST_REPLACED: usize = 8;

@@ -101,7 +101,7 @@ impl Store {
         self.count_command();
         let (keys, markers) = (&request.keys, &self.data.markers);
         if let Some(config) = &request.config {
-            markers.admit(keys.namespace(), config, Some(request.ttl))?;
+            markers.admit(keys.namespace(), config)?;
         }
         if let Some((index, holder)) = self.rival(keys, &request.token, now.moment) {
             return Ok(AcquireReply::Held(holder.of_key(index)));
@@ -120,10 +120,7 @@ impl Store {
     ) -> Result<ExtendReply, NodeError> {
         let (keys, markers) = (&request.keys, &self.data.markers);
         let voting = match &request.config {
-            Some(config) => {
-                let longest = markers.longest(keys.namespace(), config);
-                markers.is_voting(keys.namespace(), config)? && request.ttl <= longest
-            }
+            Some(config) => markers.is_voting(keys.namespace(), config)?,
             None => true,
         };
         if let Some((_, holder)) = self.rival(keys, &request.token, now) {
@@ -158,7 +155,7 @@ impl Store {
             && !mutant::is(Mutant::RaisedInQuarantine)
         {
             let namespace = request.keys.namespace();
-            self.data.markers.admit(namespace, config, None)?;
+            self.data.markers.admit(namespace, config)?;
         }
         if !self.holds_all(&request.keys, &request.token, now) {
             return Ok(RaiseReply::NotOwner);
@@ -176,9 +173,7 @@ impl Store {
         let (namespace, markers) = (request.keys.namespace(), &self.data.markers);
         let mut remaining = Duration::MAX;
         if let Some(config) = &request.config {
-            markers.admit(namespace, config, None)?;
-            // A lock that is set for longer than the node knows of counts for no longer.
-            remaining = markers.longest(namespace, config);
+            markers.admit(namespace, config)?;
         }
         for key in request.keys.as_slice() {
             match self.live(key, now) {

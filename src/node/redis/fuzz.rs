@@ -25,7 +25,7 @@ pub fn reply(input: &[u8]) -> bool {
     let Ok(value) = redis::parse_redis_value(input) else {
         return false;
     };
-    let config = ClusterConfig::new("ours", std::time::Duration::from_secs(60));
+    let config = ClusterConfig::new("ours");
     let mut sense = [
         acquired(&value, &config),
         extended(&value, &config),

@@ -36,18 +36,13 @@ pub(super) const PATCHES: &[(Mutant, &str, &str)] = &[
     ),
     (
         Mutant::PromotionNotCompared,
-        "if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or not is_told(string.match(ARGV[3], '^(.*):')) then",
+        "if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or not is_told(string.match(ARGV[3], '^(.*):[^:]*:[^:]*$')) then",
         "if known[1] ~= ARGV[2] then",
     ),
     (
-        Mutant::LongerLeaseGranted,
-        "local longest = (told == '' or told == 'any') and math.huge or tonumber(known[3] or 0)",
-        "local longest = math.huge",
-    ),
-    (
         Mutant::VoteOutlivesConfig,
-        "redis.call('HDEL', KEYS[1], 'identity', 'quarantine', 'accepted', 'vote')",
-        "redis.call('HDEL', KEYS[1], 'identity', 'quarantine', 'accepted')",
+        "redis.call('HDEL', KEYS[1], 'identity', 'accepted', 'vote')",
+        "redis.call('HDEL', KEYS[1], 'identity', 'accepted')",
     ),
     (
         Mutant::VoteHidesTombstone,

@@ -8,7 +8,7 @@ use redis::Value;
 use crate::node::redis::error::{garbled, rejected};
 use crate::node::{
     AcquireReply, CheckInReply, ClusterConfig, CompleteReply, ExtendReply, Holder, NodeError,
-    NodeErrorKind, RaiseReply, ReleaseReply, VerifyReply, lease_too_long, quarantined, unmarked,
+    NodeErrorKind, RaiseReply, ReleaseReply, VerifyReply, quarantined, unmarked,
 };
 use crate::record::Record;
 use crate::token::{FencingToken, OwnerHash};
@@ -40,7 +40,6 @@ pub(super) fn read_acquire(
             let record = record(std::mem::take(kept))?;
             promised(token, Some(record), now)
         }
-        [Value::Int(-3)] => Err(lease_too_long()),
         [Value::Int(-4)] => Err(NodeError::new(
             NodeErrorKind::Rejected,
             "the attempt was given up before it arrived",
@@ -161,7 +160,6 @@ fn read_one_extend(reply: &Value, voting: bool) -> Result<ExtendReply, NodeError
     match reply {
         Value::Int(0) => Ok(ExtendReply::Absent),
         Value::Int(1 | 2) if !voting => Ok(ExtendReply::Quarantined),
-        Value::Int(3) => Ok(ExtendReply::Quarantined),
         Value::Int(1) => Ok(ExtendReply::Extended),
         Value::Int(2) => Ok(ExtendReply::Refilled),
         Value::BulkString(text) => Err(rejected(&String::from_utf8_lossy(text))),
@@ -200,49 +198,33 @@ pub(super) fn read_end_claim(reply: &Value) -> Result<(), NodeError> {
 
 /// Reads the reply to a check-in.
 pub(super) fn read_check_in(reply: &Value) -> Result<CheckInReply, NodeError> {
-    let lease = |value: &i64| Duration::from_millis(u64::try_from(*value).unwrap_or(0));
     match items(reply) {
-        Some(
-            [
-                Value::Int(1),
-                Value::Int(longest),
-                token,
-                Value::BulkString(replaced),
-            ],
-        ) => Ok(CheckInReply::Voting {
-            max_lease: lease(longest),
+        Some([Value::Int(1), token]) => Ok(CheckInReply::Voting {
             high_water: mark_of(token)?,
-            replaced: words(replaced),
         }),
         Some(
             [
                 Value::Int(2),
                 Value::BulkString(id),
-                Value::Int(longest),
-                Value::Int(earlier),
+                Value::Int(former),
                 Value::Int(accepted),
-                Value::BulkString(replaced),
             ],
         ) => Ok(CheckInReply::Quarantined {
             id: text(id),
-            max_lease: lease(longest),
-            earlier: lease(earlier),
+            former: Duration::from_millis(u64::try_from(*former).unwrap_or(0)),
             accepted: *accepted == 1,
             // A server cannot tell whether it has had locks before.
             unused: false,
-            replaced: words(replaced),
         }),
         Some(
             [
                 Value::Int(-2),
                 Value::BulkString(config),
                 Value::BulkString(digest),
-                Value::BulkString(replaced),
             ],
         ) => Ok(CheckInReply::Foreign {
             config: text(config),
             digest: text(digest),
-            replaced: words(replaced),
         }),
         _ => Err(garbled("a check-in")),
     }
@@ -277,10 +259,6 @@ fn refusal(reply: Option<&[Value]>, ours: Option<&ClusterConfig>, command: &str)
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn words(bytes: &[u8]) -> Vec<String> {
-    text(bytes).split_whitespace().map(str::to_owned).collect()
 }
 
 /// The highest fencing token of a node, if it has any. It must be usable, because the other nodes are given it.
@@ -411,13 +389,7 @@ mod tests {
     fn a_mark_that_nothing_can_be_counted_on_from_is_refused() {
         let of = |digits: &str| {
             let mark = Value::BulkString(digits.as_bytes().to_vec());
-            let replaced = Value::BulkString(Vec::new());
-            read_check_in(&Value::Array(vec![
-                Value::Int(1),
-                Value::Int(9),
-                mark,
-                replaced,
-            ]))
+            read_check_in(&Value::Array(vec![Value::Int(1), mark]))
         };
         let last = FencingToken::LAST_COUNTED;
         for nonsense in ["abc", "-5", &(last + 1).to_string(), "9223372036854775808"] {
@@ -426,9 +398,7 @@ mod tests {
         }
         for (digits, mark) in [("", 0), ("7", 7), (&last.to_string(), last)] {
             let voting = CheckInReply::Voting {
-                max_lease: Duration::from_millis(9),
                 high_water: FencingToken::new(mark),
-                replaced: Vec::new(),
             };
             assert_eq!(of(digits), Ok(voting));
         }

@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_scripts_know_how_long_a_digest_is() {
-        let config = crate::node::ClusterConfig::new("", std::time::Duration::ZERO);
+        let config = crate::node::ClusterConfig::new("");
         assert_eq!(config.digest.len(), 40);
     }
 

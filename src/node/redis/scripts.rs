@@ -349,16 +349,19 @@ pub(super) fn check_in(request: &CheckInRequest, identity: &str) -> Cmd {
         .arg(identity_for(&request.config, identity))
         .arg(&request.config.digest)
         .arg(&request.config.text)
-        .arg(millis(request.config.max_lease))
-        .arg(&request.fresh)
-        .arg(u8::from(request.mode == CheckInMode::Adopt))
-        .arg(ClusterConfig::FORMAT);
+        .arg(millis(request.quarantine))
+        .arg(&request.fresh);
+    match request.mode {
+        CheckInMode::Normal => cmd.arg(""),
+        CheckInMode::Adopt { former } => cmd.arg(millis(former)),
+    };
+    cmd.arg(ClusterConfig::FORMAT);
     cmd
 }
 
 /// The command for a promotion.
 pub(super) fn promote(request: &PromoteRequest, identity: &str) -> Cmd {
-    let mut cmd = PROMOTE.run(1, 6);
+    let mut cmd = PROMOTE.run(1, 5);
     cmd.arg(Parts(&request.namespace.marker_parts()))
         .arg(identity)
         .arg(&request.config.digest)
@@ -367,7 +370,6 @@ pub(super) fn promote(request: &PromoteRequest, identity: &str) -> Cmd {
         Some(floor) => cmd.arg(floor.get()),
         None => cmd.arg(""),
     };
-    cmd.arg(millis(request.max_lease));
     cmd
 }
 

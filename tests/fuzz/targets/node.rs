@@ -199,29 +199,20 @@ fn acquired(input: &mut Input<'_>) -> AcquireReply {
     }
 }
 
-fn texts(input: &mut Input<'_>) -> Vec<String> {
-    (0..input.below(3)).map(|_| input.text(20)).collect()
-}
-
 fn checked_in(input: &mut Input<'_>) -> CheckInReply {
     match input.below(3) {
         0 => CheckInReply::Voting {
-            max_lease: time(input),
             high_water: token(input),
-            replaced: texts(input),
         },
         1 => CheckInReply::Quarantined {
             id: input.text(20),
-            max_lease: time(input),
-            earlier: time(input),
+            former: time(input),
             accepted: input.flag(),
             unused: input.flag(),
-            replaced: texts(input),
         },
         _ => CheckInReply::Foreign {
             config: input.text(20),
             digest: input.text(20),
-            replaced: texts(input),
         },
     }
 }
@@ -304,20 +295,13 @@ impl Node for Liar {
         self.say((), |_| ())
     }
 
-    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
-        let sound = CheckInReply::Voting {
-            max_lease: request.config.max_lease,
-            high_water: None,
-            replaced: Vec::new(),
-        };
+    fn check_in(&self, _: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
+        let sound = CheckInReply::Voting { high_water: None };
         let long_leases = Arc::clone(&self.long_leases);
         self.say(sound, move |input| {
             let reply = checked_in(input);
             let longest = match &reply {
-                CheckInReply::Voting { max_lease, .. } => *max_lease,
-                CheckInReply::Quarantined {
-                    max_lease, earlier, ..
-                } => *max_lease.max(earlier),
+                CheckInReply::Quarantined { former, .. } => *former,
                 _ => Duration::ZERO,
             };
             long_leases.fetch_or(longest > BOUND / 4, Ordering::SeqCst);

@@ -173,7 +173,7 @@ async fn introduce(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
         .sound
         .set("*4\r\n:1\r\n:60000\r\n$1\r\n5\r\n$0\r\n\r\n");
     let (namespace, mode) = (Namespace::default(), CheckInMode::Normal);
-    let check_in = CheckInRequest::new(namespace, config(), "id".to_owned(), mode);
+    let check_in = CheckInRequest::new(namespace, config(), TTL, "id".to_owned(), mode);
     let known = secrets.judge(node.check_in(check_in)).await;
     world.sound.set(":1\r\n");
     let promote = PromoteRequest::new(Namespace::default(), config(), "id".to_owned(), None);
@@ -236,7 +236,7 @@ async fn keep(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
 }
 
 fn config() -> Arc<ClusterConfig> {
-    Arc::new(ClusterConfig::new("ours", TTL))
+    Arc::new(ClusterConfig::new("ours"))
 }
 
 fn fence() -> Fence {

@@ -75,10 +75,11 @@ const NUMBERS: [&str; 13] = [
     "1806151184000000000",
     "1806151999999999999",
 ];
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
     "identity",
     "digest",
-    "max_lease",
+    "length",
+    "former",
     "hwm",
     "floor",
     "quarantine",

@@ -2,6 +2,7 @@
 
 use std::mem::take;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -108,7 +109,7 @@ impl Attempt {
         let fanout = shared.send_all(|node| match purpose {
             Purpose::Lock => node.acquire(request.clone()),
             Purpose::Idempotent { adopt, keep } => {
-                let before = shared.longest.before_run(&terms);
+                let before = before_run(&shared.longest_run, &terms);
                 let linger = linger(before, terms.ttl, keep);
                 node.recall(RecallRequest::new(request.clone(), adopt, linger))
             }
@@ -140,8 +141,8 @@ impl Attempt {
 
     /// Asks the nodes and returns the verdict as soon as it is certain, after the node time-out at the latest.
     pub(crate) async fn decide(&mut self) -> Verdict {
-        let (shared, sent) = (Arc::clone(&self.shared), self.sent);
-        let deadline = || sleep(shared.patience(sent));
+        let limit = self.shared.node_timeout;
+        let deadline = || sleep(limit);
         loop {
             while let Some((node, reply)) = self.fanout.take_ready() {
                 self.take_reply(node, reply);
@@ -174,11 +175,6 @@ impl Attempt {
             Ok(
                 AcquireReply::Granted { fence: None } | AcquireReply::Promised { fence: None, .. },
             ) if self.keep_fence.is_some() => self.fail(node, no_fence(), true),
-            Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. })
-                if !self.shared.in_time(self.sent) =>
-            {
-                self.fail(node, self.shared.too_late(), true)
-            }
             Ok(AcquireReply::Granted { fence }) => {
                 self.shared.ran(node);
                 Vote::Granted(fence)
@@ -242,7 +238,7 @@ impl Attempt {
         let missing = holding.missing() > 0;
         let deadline = holding.deadline();
         let now = shared.clock.now();
-        if now >= deadline || !shared.in_time(self.sent) {
+        if now >= deadline {
             return Err(AcquireError::TooSlow(TooSlow {
                 elapsed: now.since(self.sent),
                 ttl: self.terms.ttl,
@@ -365,6 +361,16 @@ impl Drop for Attempt {
     }
 }
 
+/// For how long a holder from before a run that begins now, under `terms`, may believe that it still has the lock, by
+/// the handles that have begun runs so far; the `longest` of these.
+fn before_run(longest: &AtomicU64, terms: &Terms) -> Duration {
+    let own = terms.max_hold.saturating_add(terms.ttl);
+    // Rounded up.
+    let millis = u64::try_from(own.as_millis()).unwrap_or(u64::MAX);
+    let before = longest.fetch_max(millis.saturating_add(1), Ordering::Relaxed);
+    own.max(Duration::from_millis(before))
+}
+
 /// For how long nodes remember a grant with this `ttl` and without a result: longer than its commands can be under way,
 /// and than the holder before it can believe that it still holds the lock. That is up to `before`, a `max_hold` and a
 /// ttl, where a node has lost it too early. Records are not kept for longer than `keep` either.
@@ -383,6 +389,28 @@ fn no_fence() -> NodeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::quorum::Quorum;
+    use crate::protocol::validity::Drift;
+
+    #[test]
+    fn a_run_is_remembered_for_as_long_as_any_handle_may_have_held_the_one_before() {
+        let secs = Duration::from_secs;
+        let longest = AtomicU64::new(0);
+        let before = |ttl, max_hold| {
+            let terms = Terms {
+                quorum: Quorum::masking(3, 0).unwrap(),
+                ttl: secs(ttl),
+                drift: Drift::default(),
+                retry: secs(1),
+                max_hold: secs(max_hold),
+            };
+            before_run(&longest, &terms)
+        };
+        assert_eq!(before(10, 60), secs(70));
+        assert_eq!(before(20, 300), secs(320));
+        let after = before(10, 60);
+        assert!(after >= secs(320) && after < secs(321), "{after:?}");
+    }
 
     #[test]
     fn a_grant_is_remembered_until_nobody_can_hold_the_lock_from_before() {

@@ -56,7 +56,7 @@ impl Attempt {
         let lower = granted.iter().filter(|(_, number)| *number < token);
         let lower = lower.map(|(node, _)| *node);
         let mut raising = shared.send(lower, |node| node.raise(request.clone()));
-        raising.until(sleep(shared.patience(self.sent)));
+        raising.until(sleep(shared.node_timeout));
         // Those that reported it have it already.
         let mut have = granted
             .iter()

@@ -4,113 +4,80 @@ use std::time::Duration;
 
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
-use crate::token::FencingToken;
 
 /// What is known of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum State {
+pub(super) enum State {
     #[default]
     Unknown,
     Voting,
     Quarantined(Quarantine),
+    /// It serves processes with another config.
     Foreign(Foreign),
 }
 
 /// A quarantine as observed by this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Quarantine {
-    pub(crate) id: String,
-    /// When this process first saw it, by its own clock.
-    pub(crate) since: Moment,
-    pub(crate) end: End,
-    pub(crate) remembered: bool,
+pub(super) struct Quarantine {
+    pub(super) id: String,
+    /// From when on this process waits, by its own clock: from its first sight.
+    pub(super) since: Moment,
+    /// For how long.
+    pub(super) length: Duration,
+    /// How long quarantines lasted under the list that ours replaced on the node; zero if it replaced none.
+    pub(super) former: Duration,
+    /// Whether the node has voted under our config: then all nodes had accepted the list.
+    pub(super) accepted: bool,
     /// Observed before anything else of the node.
-    pub(crate) first: bool,
+    pub(super) first: bool,
     /// The node has nothing to forget.
-    pub(crate) unused: bool,
-    /// Nothing that this process knows of says that the node was ever used.
-    pub(crate) fresh: bool,
-    /// The earliest end that the log has told of, once it was logged.
-    pub(crate) told: Option<End>,
-    /// How to promote the node, once its time is over.
-    pub(crate) plan: Option<Plan>,
+    pub(super) unused: bool,
+    /// The node served processes with another list and has forgotten them.
+    pub(super) reclaimed: bool,
+    /// Whether nothing that is known says that the node was ever used, once that was looked at.
+    pub(super) fresh: Option<bool>,
+    pub(super) told: Told,
 }
 
-/// How to promote a node, by what the other nodes replied after its quarantine was over.
+/// What the log says of a quarantine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
-    /// When they were asked.
-    pub(crate) asked: Moment,
-    /// The longest lease that they know of.
-    pub(crate) known: Duration,
-    pub(crate) high_water: Option<FencingToken>,
-    /// Whether none of them votes.
-    pub(crate) alone: bool,
-    /// Whether the quarantine need not be over only because an operator says so.
-    pub(crate) trusting: bool,
-}
-
-/// When a quarantine ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    At(Moment),
-    /// Not before every node has accepted the list.
+pub(super) enum Told {
+    Nothing,
+    /// That it does not end before every node has accepted the list.
     Incomplete,
-    /// Not before more of the other nodes answer.
-    Alone,
-}
-
-impl End {
-    pub(crate) const fn moment(self) -> Option<Moment> {
-        match self {
-            Self::At(moment) => Some(moment),
-            Self::Incomplete | Self::Alone => None,
-        }
-    }
-}
-
-impl End {
-    /// Whether who was told of `told` expects a wait that is longer than this one by more than `least`.
-    pub(crate) fn is_sooner(self, told: Self, least: Duration) -> bool {
-        match (self.moment(), told.moment()) {
-            (Some(end), Some(told)) => told.since(end) > least,
-            (Some(_), None) => true,
-            (None, _) => false,
-        }
-    }
+    /// How long it takes.
+    Wait,
 }
 
 /// The config of a node that is under another than ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Foreign {
-    pub(crate) reason: String,
-    /// `None`: not told.
-    pub(crate) digest: Option<String>,
-    /// Whether it has replaced ours.
-    pub(crate) replaces_ours: bool,
+pub(super) struct Foreign {
+    pub(super) reason: String,
+    pub(super) digest: Option<String>,
 }
 
 impl Foreign {
-    pub(crate) fn error(&self) -> NodeError {
+    pub(super) fn error(&self) -> NodeError {
         NodeError::new(NodeErrorKind::Foreign, self.reason.clone())
     }
 }
 
 impl Quarantine {
-    pub(crate) fn explain(&self, now: Moment) -> String {
-        let left = match self.end {
-            End::At(end) => end.since(now),
-            End::Incomplete => {
-                return "it does not vote before every node has accepted this list once, and not all have; start those that cannot be reached".to_owned();
-            }
-            End::Alone => {
-                return "it restarted or lost its data, and too few of the other nodes answer to tell how long it must not vote".to_owned();
-            }
+    /// Whether nothing says that the node was ever used, where so many others vote. It is judged once.
+    pub(super) fn is_fresh(&mut self, votes: usize) -> bool {
+        let is_blank = self.first && !self.accepted && self.former.is_zero();
+        *self.fresh.get_or_insert(is_blank && votes == 0)
+    }
+
+    /// Why the node does not vote, if its quarantine has so much `left`; `None`: it does not run yet.
+    pub(super) fn explain(&self, left: Option<Duration>, remembered: bool) -> String {
+        let Some(left) = left else {
+            return "it does not vote before every node has accepted this list once, and not all have; start those that cannot be reached".to_owned();
         };
-        let (past, few) = match (self.fresh, self.remembered) {
-            (true, _) => ("is new or was emptied", ""),
-            (false, true) => ("restarted or lost its data", ""),
-            (false, false) => (
+        let (past, few) = match (self.fresh, remembered) {
+            (Some(true), _) => ("is new or was emptied", ""),
+            (_, true) => ("restarted or lost its data", ""),
+            (_, false) => (
                 "restarted or lost its data",
                 "; fewer than a quorum of nodes remember theirs",
             ),

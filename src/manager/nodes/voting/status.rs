@@ -24,15 +24,13 @@ pub enum VotingStatus {
     },
     /// It may have forgotten locks and does not vote before they have ended.
     Quarantined {
-        /// For how much longer, at most, as far as is known: earlier if more of the other nodes answer by then.
-        /// `None`: not before more of the other nodes answer, or every node has accepted the list.
+        /// For how much longer. `None`: not before every node has accepted the list.
         #[serde(serialize_with = "optional_seconds")]
         remaining: Option<Duration>,
         /// Whether enough other nodes remember the fencing tokens. If not, the clock decides how they go on.
         remembered: bool,
     },
-    /// It serves processes with other nodes or settings. As long as it does, nothing is granted or extended, unless our
-    /// list is known to have replaced theirs.
+    /// It serves processes with other nodes or settings. As long as it does, nothing is granted or extended.
     Foreign {
         /// How its nodes or settings differ.
         reason: String,

@@ -1,12 +1,9 @@
 -- Acquires a lock, all of its keys or none, in the general case.
 -- KEYS and ARGV as `quick` has them, for one key or several. Replies as there; {-1} in quarantine, {-2, config, its
--- digest} under another config, {-3} if our leases are longer than the node knows of; {-4} if the owner has a tombstone;
+-- digest} under another config; {-4} if the owner has a tombstone;
 -- an error that begins with NOMARK if the marker has no usable fencing token. All decisions come before the first write,
 -- and the owner token is written last: unused fencing tokens do no harm.
 local token, ttl, proposal = ARGV[1], ARGV[2], ARGV[4]
-if tonumber(ttl) > longest then
-  return {-3}
-end
 -- The tombstone, then each lock and its counter.
 local names = {string.match(KEYS[3], '^(.-)!fence:') .. '!dead:' .. token}
 for i = 2, #KEYS do

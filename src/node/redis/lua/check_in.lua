@@ -1,48 +1,39 @@
 -- Tells whether the node may vote, and begins its quarantine if it may have lost data.
 -- KEYS: the marker. ARGV: 1 the server's identity ('any' if lost data does not matter), 2 the digest of the config, 3
--- its text, 4 the longest lease in milliseconds, 5 a random name, 6 '1' if the members are being changed, 7 the format.
--- Replies {1, longest lease, highest fencing token or '', replaced} if it may vote; {2, name of the quarantine, longest
--- lease, longest lease under the previous config, 1 if it has voted under this config or else 0, replaced} if not; {-2,
--- config, its digest, replaced} under another config. `replaced` lists the digests of earlier configs, the last first.
+-- its text, 4 how long a quarantine lasts under it in milliseconds, 5 a random name, 6 '' or, if the members are being
+-- changed, how long one lasted at least under the config that is replaced, 7 the format.
+-- Replies {1, highest fencing token or ''} if it may vote; {2, name of the quarantine, how long one lasted under the
+-- config that was replaced or else 0, 1 if it has voted under this config or else 0} if not; {-2, config, its digest}
+-- under another config.
 local me = told
 local known = redis.call(
-  'HMGET', KEYS[1], 'identity', 'digest', 'max_lease', 'hwm', 'quarantine', 'config', 'format', 'replaced', 'earlier', 'accepted'
+  'HMGET', KEYS[1], 'identity', 'digest', 'hwm', 'quarantine', 'config', 'format', 'length', 'former', 'accepted'
 )
 local agreed = known[2] == ARGV[2]
-local replaced = known[8] or ''
-if (known[2] or known[7]) and not agreed and ARGV[6] ~= '1' then
-  return {-2, known[6] or 'format ' .. (known[7] or 'unknown'), known[2] or '', replaced}
+if (known[2] or known[6]) and not agreed and ARGV[6] == '' then
+  return {-2, known[5] or 'format ' .. (known[6] or 'unknown'), known[2] or ''}
 end
-local lease, earlier = tonumber(agreed and known[3] or 0), tonumber(known[9] or 0)
+if agreed and (me == 'any' or is_told(known[1])) then
+  return {1, known[3] or ''}
+end
+local former = math.max(tonumber(known[8]) or 0, tonumber(ARGV[6]) or 0)
 if not agreed then
-  -- The previous config has ended; only locks that are still held under it are waited for once more.
-  earlier = math.max(earlier, tonumber(known[3] or 0))
-  if known[2] then
-    local left, count = {known[2]}, 1
-    for digest in string.gmatch(replaced, '%x+') do
-      if digest ~= ARGV[2] and digest ~= known[2] and count < 8 then
-        count = count + 1
-        left[count] = digest
-      end
-    end
-    replaced = table.concat(left, ' ')
+  former = math.max(former, tonumber(known[7]) or 0)
+  redis.call('HSET', KEYS[1], 'format', ARGV[7], 'digest', ARGV[2], 'config', ARGV[3], 'length', ARGV[4])
+  redis.call('HDEL', KEYS[1], 'identity', 'accepted', 'vote')
+  if me == 'any' then
+    return {1, known[3] or ''}
   end
-  redis.call(
-    'HSET', KEYS[1], 'format', ARGV[7], 'digest', ARGV[2], 'config', ARGV[3], 'max_lease', ARGV[4], 'earlier', earlier, 'replaced', replaced
-  )
-  redis.call('HDEL', KEYS[1], 'identity', 'quarantine', 'accepted', 'vote')
-  lease = tonumber(ARGV[4])
-elseif lease < tonumber(ARGV[4]) then
-  lease = tonumber(ARGV[4])
-  redis.call('HSET', KEYS[1], 'max_lease', ARGV[4])
 end
-if me == 'any' or agreed and is_told(known[1]) then
-  return {1, lease, known[4] or '', replaced}
+if former > 0 then
+  redis.call('HSET', KEYS[1], 'former', former)
 end
-local quarantine = known[5]
-if not agreed or not quarantine or not is_told(string.match(quarantine, '^(.*):')) then
-  quarantine = me .. ':' .. ARGV[5]
+-- The name tells whose quarantine it is: that of another server or list has ended.
+local quarantine = known[4]
+local whose, list = string.match(quarantine or '', '^(.*):([^:]*):[^:]*$')
+if list ~= ARGV[2] or not is_told(whose) then
+  quarantine = me .. ':' .. ARGV[2] .. ':' .. ARGV[5]
   redis.call('HSET', KEYS[1], 'quarantine', quarantine)
   redis.call('HDEL', KEYS[1], 'identity', 'vote')
 end
-return {2, quarantine, lease, earlier, agreed and known[10] and 1 or 0, replaced}
+return {2, quarantine, former, agreed and known[9] and 1 or 0}

@@ -14,7 +14,7 @@ local token, ballot, chosen = ARGV[1], ARGV[5], ARGV[8] ~= ''
 -- ours proves nothing by itself: an extension may have set it again after the grant of a later holder had ended.
 local function unsurpassed(number)
   -- A missing counter may have come as far as the mark.
-  local count = counted(redis.call('MGET', counter)[1]) or not known[4] and '0' or counted(known[4])
+  local count = counted(redis.call('MGET', counter)[1]) or not known[3] and '0' or counted(known[3])
   return count and not less(number, count)
 end
 
@@ -49,7 +49,7 @@ local function store()
   end
   -- A later holder of the lock may have looked for a record and found none. And a grant from before the node's last
   -- promotion does not count: the data may be older than a later grant that was lost.
-  local floor, remembered = known[5], last and last ~= '' and last
+  local floor, remembered = known[4], last and last ~= '' and last
   local granted = (remembered or unsurpassed(ballot) and redis.pcall('GET', KEYS[3])) == token
     and not (floor and not less(floor, ballot))
   -- The grant promised that nothing is stored under a lower ballot than its number. An earlier owner may have a ballot

@@ -5,7 +5,7 @@
 -- if it has no fencing token), 7 '1' if they live that long from now on even where they need not be raised; then for each
 -- lock its owner token and, if it has one, its fencing token.
 -- Replies {1 if the node may vote or else 0, then 'all' if all are extended, else one item per lock: 1 extended, 2 set
--- again, 3 either of them for longer than the node knows of, 0 absent, {remaining milliseconds, tag of the holder} held
+-- again, 0 absent, {remaining milliseconds, tag of the holder} held
 -- by another owner, or a text: the error}; or {-2, config, its digest} under another config. The calls on locks are
 -- protected, so that one failure does not hide the replies of the other locks.
 if refusal and refusal[1] == -2 then
@@ -16,7 +16,6 @@ if not (per and per >= 1 and #KEYS > 1) then
   -- With less it would not come to an end, and nothing else would run on the server.
   return redis.error_reply('ERR a lock has one key at least')
 end
-local extended = tonumber(ttl) > longest and 3 or 1
 
 local function failed(answer)
   return type(answer) == 'table' and answer.err
@@ -91,7 +90,7 @@ local function extend(first, last, token, number)
       return done.err
     end
   end
-  return absent and extended == 1 and 2 or extended
+  return absent and 2 or 1
 end
 
 -- The usual case needs one call for each key: the lock is its owner's, and its counters and the mark have its fencing
@@ -106,7 +105,7 @@ for first = 2, #KEYS, 2 * per do
   for i = first, last, 2 do
     same = same and found[i - 1] == token and (not number or found[i] == number)
   end
-  local answer = extended
+  local answer = 1
   if same then
     for i = first, last, 2 do
       if number and anew then

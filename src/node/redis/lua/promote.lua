@@ -1,14 +1,13 @@
 -- Ends a quarantine, if the node is still in the one that is named.
 -- KEYS: the marker. ARGV: 1 the server's identity, 2 the digest of the config, 3 the name of the quarantine, 4 the
--- floor to which the highest fencing token and every counter is raised ('' for none), 5 the least longest lease in
--- milliseconds.
+-- floor to which the highest fencing token and every counter is raised ('' for none).
 -- Replies 1 if it was ended, else 0; an error if the floor is no usable fencing token.
 local me = told
 if ARGV[4] ~= '' and not counted(ARGV[4]) then
   return redis.error_reply('NOMARK nothing can be counted on from this floor')
 end
-local known = redis.call('HMGET', KEYS[1], 'digest', 'quarantine', 'hwm', 'floor', 'max_lease')
-if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or not is_told(string.match(ARGV[3], '^(.*):')) then
+local known = redis.call('HMGET', KEYS[1], 'digest', 'quarantine', 'hwm', 'floor')
+if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or not is_told(string.match(ARGV[3], '^(.*):[^:]*:[^:]*$')) then
   return 0
 end
 -- Raises a field of the marker to the floor. A field without a usable number is removed: the other nodes know better.
@@ -23,9 +22,6 @@ end
 raise('hwm', known[3])
 -- Restored data may hold old counters: from now on none of them counts for less.
 raise('floor', known[4])
-if tonumber(known[5] or 0) < tonumber(ARGV[5]) then
-  redis.call('HSET', KEYS[1], 'max_lease', ARGV[5])
-end
 redis.call('HSET', KEYS[1], 'identity', me, 'accepted', 1)
-redis.call('HDEL', KEYS[1], 'quarantine', 'earlier', 'vote')
+redis.call('HDEL', KEYS[1], 'quarantine', 'former', 'vote')
 return 1

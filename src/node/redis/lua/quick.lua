@@ -10,7 +10,7 @@
 -- The usual case: one key; a `vote` in the marker for this config and identity; a mark, a floor and a counter, as far as
 -- they are needed, of nineteen digits like the proposal, so that they compare as texts; and no leap of an hour. Whatever
 -- is not so unsets `usual`, before anything is written.
-local known = redis.call('HMGET', marker, 'vote', 'hwm', 'max_lease')
+local known = redis.call('HMGET', marker, 'vote', 'hwm')
 local vote, mark = known[1], known[2]
 local usual = vote and vote == standing and #KEYS == 3
 -- The token that it will be; what the counter holds; a key to be removed again if the lock is not ours.

@@ -1,5 +1,4 @@
 -- Reckons the fencing token from the `mark`, the proposal and what the counter holds (`count`).
-usual = usual and (known[3] or 0) - ARGV[2] >= 0
 if usual and number ~= '' then
   local lowered = ARGV[5]
   usual = mark and #mark == 19 and #lowered == 19 and #number == 19 and string.find(mark, '^[1-9]%d*$')

@@ -1,7 +1,7 @@
--- Reads the `marker` into `known`: the identity, the config, the longest lease, the highest fencing token and the
--- floor. Sets `refusal` to the reply that says so if the node may not vote with the identity in `told` ('any' if lost
--- data does not matter) and under the config with this `digest`.
-local known = redis.call('HMGET', marker, 'identity', 'digest', 'max_lease', 'hwm', 'floor')
+-- Reads the `marker` into `known`: the identity, the config, the highest fencing token and the floor. Sets `refusal` to
+-- the reply that says so if the node may not vote with the identity in `told` ('any' if lost data does not matter) and
+-- under the config with this `digest`.
+local known = redis.call('HMGET', marker, 'identity', 'digest', 'hwm', 'floor')
 local refusal
 if told ~= '' then
   if known[2] and known[2] ~= digest then
@@ -15,5 +15,3 @@ if told ~= '' then
     refusal = {-1}
   end
 end
--- The longest time in milliseconds for which a lock that is set here counts.
-local longest = (told == '' or told == 'any') and math.huge or tonumber(known[3] or 0)

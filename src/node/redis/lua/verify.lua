@@ -32,5 +32,4 @@ if ARGV[4] ~= '' then
     end
   end
 end
--- A lock that is set for longer than the node knows of counts for no longer.
-return {1, math.min(least, longest)}
+return {1, least}

@@ -1,0 +1,279 @@
+//! The monitor of a node: asks again and again whether it votes, and sees it through its quarantine.
+
+use std::future::pending;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::clock::Clock as _;
+use crate::manager::nodes::node_set::NodeSet;
+use crate::manager::nodes::random::random;
+use crate::manager::nodes::retry::is_retryable;
+use crate::manager::nodes::voting::replies::Replies;
+use crate::manager::nodes::voting::state::{Quarantine, Told};
+use crate::manager::nodes::voting::statuses::{IDLE, VotingStatuses};
+use crate::mutant::{self, Mutant};
+use crate::node::{
+    CheckInMode, CheckInReply, CheckInRequest, Node, NodeError, NodeErrorKind, NodeFuture,
+    PromoteRequest,
+};
+use crate::protocol::quarantine;
+use crate::token::FencingToken;
+
+/// Asks one node again and again whether it votes, until its manager is gone.
+pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<VotingStatuses>, index: usize) {
+    let mut pause = Duration::ZERO;
+    let mut connecting: Option<NodeFuture<Result<(), NodeError>>> = None;
+    loop {
+        let connected = async {
+            match connecting.take() {
+                Some(connecting) => drop(connecting.await),
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = voting.recheck_due(index) => {}
+            () = connected => {}
+            () = sleep(pause) => {}
+        }
+        let Some(set) = set.upgrade() else {
+            return;
+        };
+        set.tell_repeats();
+        match ask(&set, index).await {
+            Some(next) => pause = next,
+            None => return,
+        }
+        let node = (set.nodes.get(index)).filter(|_| set.is_connecting(index));
+        connecting = node.map(|node| node.ready());
+    }
+}
+
+/// One check-in. Returns when to ask again; `None` if never.
+async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
+    let node = set.nodes.get(index)?;
+    let mode = set.voting.mode(index);
+    let was_connecting = set.is_connecting(index);
+    set.voting.replies(index, Replies::begin);
+    let reply = set.reply(check_in(set, &**node, mode)).await;
+    let answered = reply.is_ok();
+    let next = match reply {
+        Ok(reply) => {
+            set.voting.replies(index, Replies::answered);
+            refuses_no_more(set, index, Some(CHECK_IN));
+            if mode != CheckInMode::Normal {
+                set.voting.adopted(index);
+            }
+            apply(set, index, reply).await
+        }
+        // A node that says so and takes commands is not, and others may wait for its vote.
+        Err(error) if error.kind() == NodeErrorKind::Closed && !set.is_up(index) => return None,
+        // It is down, slow, or refuses: what was known of it holds until it answers, but its replies do not count.
+        Err(error) => {
+            // Before it was ever connected that says nothing.
+            if !was_connecting {
+                let error = error.clone();
+                set.voting.replies(index, |replies| replies.failed(error));
+            }
+            refused(set, index, CHECK_IN, &error)
+        }
+    };
+    // The first connection is being made: nobody has asked it yet.
+    if answered || !was_connecting {
+        set.voting.checked_in(index, answered);
+    }
+    Some(next)
+}
+
+/// Asks `node` whether it votes, and has it quarantine itself if it lost its data.
+fn check_in(
+    set: &NodeSet,
+    node: &dyn Node,
+    mode: CheckInMode,
+) -> NodeFuture<Result<CheckInReply, NodeError>> {
+    node.check_in(CheckInRequest {
+        namespace: set.namespace.clone(),
+        config: Arc::clone(&set.config),
+        quarantine: length(set, node),
+        fresh: format!("{:016x}{:016x}", random(), random()),
+        mode,
+    })
+}
+
+/// How long a quarantine of `node` lasts.
+fn length(set: &NodeSet, node: &dyn Node) -> Duration {
+    quarantine::length(set.max_ttl, node.settle_time(), set.terms.drift)
+}
+
+/// Applies the reply to a check-in. Returns when to ask again.
+async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
+    let now = set.clock.now();
+    match reply {
+        CheckInReply::Voting { .. } => {
+            votes(set, index);
+            IDLE
+        }
+        CheckInReply::Foreign { config, digest } => {
+            let reason = crate::node::foreign_config(&config, &set.config.text);
+            if (set.voting).foreign(index, reason.clone(), Some(&digest), now) {
+                crate::trace::node_foreign(set.name_of(index), &reason);
+            }
+            IDLE
+        }
+        CheckInReply::Quarantined {
+            id,
+            former,
+            accepted,
+            unused,
+        } => {
+            let length = set.nodes.get(index).map(|node| length(set, &**node));
+            let found = Quarantine {
+                id,
+                since: now,
+                length: length.unwrap_or_default(),
+                former,
+                accepted,
+                first: false,
+                unused,
+                reclaimed: false,
+                fresh: None,
+                told: Told::Nothing,
+            };
+            follow(set, index, found).await
+        }
+    }
+}
+
+/// Stores that a node votes.
+fn votes(set: &NodeSet, index: usize) {
+    refuses_no_more(set, index, None);
+    set.voting.replies(index, Replies::votes);
+    match set.voting.votes(index, set.clock.now()) {
+        // Unless somebody was told to wait for it.
+        Some(quarantine) if quarantine.unused && quarantine.told == Told::Nothing => {}
+        Some(quarantine) if quarantine.fresh == Some(true) => {
+            crate::trace::new_node_votes(set.name_of(index));
+        }
+        Some(_) => crate::trace::node_promoted(set.name_of(index)),
+        None => {}
+    }
+}
+
+/// Follows a node through its quarantine. Returns when to ask again.
+async fn follow(set: &NodeSet, index: usize, found: Quarantine) -> Duration {
+    let (now, id) = (found.since, found.id.clone());
+    let is_new = set.voting.waits(index, found);
+    set.voting.checked_in(index, true);
+    if set.voting.may_promote(index, now) {
+        return promote(set, index, id).await;
+    }
+    let left = set.voting.left(index, now);
+    tell(set, index, is_new, left.unwrap_or_default());
+    // While a node serves others nothing is promoted, however long it waits.
+    let left = left.filter(|left| !left.is_zero());
+    left.unwrap_or(IDLE).min(IDLE)
+}
+
+/// Logs what is news of a quarantine that goes on.
+fn tell(set: &NodeSet, index: usize, is_new: bool, left: Duration) {
+    let node = set.name_of(index);
+    match set.voting.news_of(index, is_new) {
+        Some((Told::Wait, true, _)) => crate::trace::node_is_new(node, left),
+        Some((Told::Wait, false, remembered)) => {
+            crate::trace::node_quarantined(node, left, remembered);
+        }
+        Some((Told::Incomplete, ..)) => crate::trace::list_incomplete(node),
+        Some((Told::Nothing, ..)) | None => {}
+    }
+}
+
+/// Ends the quarantine called `id`. Returns when to ask again.
+async fn promote(set: &NodeSet, index: usize, id: String) -> Duration {
+    let Some(node) = set.nodes.get(index) else {
+        return IDLE;
+    };
+    let (intact, mark) = high_water(set, index).await;
+    let (tokens_lost, tell) = set.voting.lost_tokens(index, intact);
+    // Whoever said that no lock is held may have gone meanwhile.
+    let may_promote = set.voting.may_promote(index, set.clock.now());
+    if !(may_promote || mutant::is(Mutant::TrustOutlivesItsCall)) {
+        return IDLE;
+    }
+    let floor = if tokens_lost {
+        // No node knows how high they have come. The clocks of others may be ahead of ours.
+        let skew = u64::try_from(set.max_clock_skew.as_micros()).unwrap_or(u64::MAX);
+        let latest = set.clock.unix_micros().saturating_add(skew);
+        FencingToken::proposed_at(latest).max(mark)
+    } else {
+        mark
+    };
+    let floor = floor.filter(|_| !mutant::is(Mutant::MarkNotLearnt));
+    let config = Arc::clone(&set.config);
+    let promotion = PromoteRequest::new(set.namespace.clone(), config, id, floor);
+    match set.reply(node.promote(promotion)).await {
+        Ok(true) => {
+            if tell {
+                crate::trace::fencing_at_risk(node.name());
+            }
+            votes(set, index);
+            IDLE
+        }
+        // Another process has promoted it, or it has forgotten once more: the next check-in tells.
+        Ok(false) => Duration::ZERO,
+        Err(error) => refused(set, index, PROMOTION, &error),
+    }
+}
+
+/// How many other nodes than `index` vote, and the highest fencing token that these know of.
+async fn high_water(set: &NodeSet, index: usize) -> (usize, Option<FencingToken>) {
+    let others = (0..set.nodes.len()).filter(|other| *other != index);
+    let mut replies = set.send(others, |node| check_in(set, node, CheckInMode::Normal));
+    replies.until(sleep(set.node_timeout));
+    let (mut intact, mut highest) = (0, None);
+    while let Some((_, reply)) = replies.next().await {
+        if let Ok(CheckInReply::Voting { high_water }) = reply {
+            intact += 1;
+            highest = highest.max(high_water);
+        }
+    }
+    (intact, highest)
+}
+
+/// Stores and logs why a node refuses a command that it needs for its vote, if an operator has to repair that. Returns
+/// when to ask again.
+fn refused(set: &NodeSet, index: usize, command: &'static str, error: &NodeError) -> Duration {
+    let is_lasting = matches!(
+        error.kind(),
+        NodeErrorKind::Rejected
+            | NodeErrorKind::WrongType
+            | NodeErrorKind::Misconfigured
+            | NodeErrorKind::Garbled
+    );
+    if is_lasting && set.voting.note_refusal(index, command, error.clone()) {
+        crate::trace::command_failed(set.name_of(index), command, error, 1, None);
+    }
+    // What somebody has to repair need not be asked for again and again.
+    if is_retryable(error) && !is_lasting {
+        SOON
+    } else {
+        REPAIRED
+    }
+}
+
+/// Stores and logs that a node does not refuse this command any more, or any, that it needs for its vote.
+fn refuses_no_more(set: &NodeSet, index: usize, command: Option<&'static str>) {
+    if let Some(command) = set.voting.clear_refusal(index, command) {
+        crate::trace::vote_possible(set.name_of(index), command);
+    }
+}
+
+/// How soon a node that did not answer is asked again.
+const SOON: Duration = Duration::from_millis(50);
+/// How soon a node that refused is asked again.
+const REPAIRED: Duration = Duration::from_millis(200);
+/// The command that asks for a vote.
+const CHECK_IN: &str = "check-in";
+/// The command that ends a quarantine.
+const PROMOTION: &str = "promotion";
