@@ -146,8 +146,8 @@ impl LockManagerBuilder {
     /// The longest ttl that *any* process uses with these nodes. From 10 ms to 24 h, and at least the
     /// [`ttl`](Self::ttl); default: 10 s.
     ///
-    /// A node that may have forgotten a lock waits for that long before it votes ([`RestartGuard`]). All processes agree
-    /// on it: one with another value is refused. It is changed as the list of nodes is
+    /// A node that may have forgotten a lock waits for that long before it votes ([`RestartGuard`]). All processes
+    /// agree on it: one with another value is refused. It is changed as the list of nodes is
     /// ([`adopt_nodes`](LockManager::adopt_nodes)).
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.settings.max_ttl = max_ttl;

@@ -201,22 +201,22 @@ impl LockManager {
 
     /// Takes the nodes over from processes that had other nodes or settings, and waits until a quorum of them votes.
     ///
-    /// Stop all processes first, see [`RestartGuard`](crate::config::RestartGuard): those that still run lose their locks
-    /// and are granted nothing any more. All nodes are quarantined for it, for the longer of the old and the new
-    /// [`max_ttl`](crate::LockManagerBuilder::max_ttl), and fencing tokens go on from the clock of this process; the log
-    /// says so, as an error.
+    /// Stop all processes first, see [`RestartGuard`](crate::config::RestartGuard): those that still run lose their
+    /// locks and are granted nothing any more. All nodes are quarantined for it, for the longer of the old and the new
+    /// [`max_ttl`](crate::LockManagerBuilder::max_ttl), and fencing tokens go on from the clock of this process; the
+    /// log says so, as an error.
     ///
     /// The nodes of the former list tell how long quarantines lasted under it. Where none of them is in the new list,
     /// `former` must say it: the `max_ttl` before. It counts if it is longer than what the nodes tell.
     ///
-    /// Every node has to accept the new list. One that does not answer within the connect time-out is not taken over, and
-    /// nothing is granted before this was called again and has reached it: leave it out of the list if it does not come
-    /// back.
+    /// Every node has to accept the new list. One that does not answer within the connect time-out is not taken over,
+    /// and nothing is granted before this was called again and has reached it: leave it out of the list if it does not
+    /// come back.
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`] if a node does not answer within the connect time-out, or too few of them vote when their quarantine
-    /// is over.
+    /// [`NoQuorum`] if a node does not answer within the connect time-out, or too few of them vote when their
+    /// quarantine is over.
     ///
     /// # Cancel safety
     ///

@@ -68,8 +68,8 @@ pub enum CheckInReply {
     Quarantined {
         /// The name of its present quarantine.
         id: String,
-        /// How long quarantines lasted under the config that ours has replaced there; zero if it has replaced none since
-        /// the node voted last.
+        /// How long quarantines lasted under the config that ours has replaced there; zero if it has replaced none
+        /// since the node voted last.
         former: Duration,
         /// Whether it has voted under our config: then all nodes had accepted the config.
         accepted: bool,

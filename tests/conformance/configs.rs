@@ -113,7 +113,7 @@ pub(crate) async fn a_node_that_is_taken_over_tells_how_long_quarantines_lasted_
             Namespace::default(),
             config(text),
             length,
-            "x".to_owned(),
+            format!("of {text}"),
             mode,
         );
         match node.check_in(request).await.unwrap() {

@@ -216,7 +216,7 @@ async fn fencing_tokens_that_nobody_remembers_are_told_as_an_error() {
     let told = |line: &String| line.starts_with("WARN") && line.contains("remembered=false");
     assert!(lines.len() == 3 && lines.iter().all(told), "{lines:#?}");
     assert!(
-        lines.iter().all(|line| line.contains("wait=12.102s")),
+        lines.iter().all(|line| line.contains("wait=10.102s")),
         "{lines:#?}"
     );
     tokio::time::sleep(Duration::from_secs(13)).await;

@@ -207,27 +207,3 @@ async fn a_new_list_does_not_go_on_without_a_node() {
     builder().connect().await.unwrap();
     assert_count(&book, "going on with the quorum", 1);
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_start_that_is_ready_sooner_than_it_said_says_so() {
-    let (book, _listening) = listen();
-    let (nodes, builder) = five();
-    drop(builder.connect().await.unwrap());
-    // They restart with what they stored, and one is late.
-    for node in &nodes {
-        node.restore(&node.snapshot());
-    }
-    nodes[4].go_down();
-    let builder = LockManager::builder().nodes(nodes.iter().cloned());
-    let start = tokio::spawn(builder.clock(TokioClock::new()).connect());
-    looked_at().await;
-    let line = book.line("waiting until a quorum votes");
-    assert!(line.contains("ready_in=60."), "{line}");
-    nodes[4].come_up();
-    start.await.unwrap().unwrap();
-    let lines = book.lines();
-    let mut waits = lines.iter();
-    let last = waits.rfind(|line| line.contains("waiting until a quorum votes"));
-    assert!(last.unwrap().contains("ready_in=10."), "{lines:#?}");
-    assert_count(&book, "waiting until a quorum votes", 2);
-}

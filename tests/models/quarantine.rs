@@ -1,19 +1,19 @@
 //! The restart guard: nodes that forget, or come back with old data, and processes with different ttls.
 //!
 //! Three nodes, two processes; no ttl may be longer than three ticks. A process has its votes node by node, and an
-//! attempt may take any time. The holder relies on the lock while a quorum of nodes confirmed it less than a ttl ago, and
-//! may extend it anywhere at any time, not at all, or too late.
+//! attempt may take any time. The holder relies on the lock while a quorum of nodes confirmed it less than a ttl ago,
+//! and may extend it anywhere at any time, not at all, or too late.
 //!
 //! A node that may have lost data does not vote. Each process that asks it sees that, waits by its own clock for the
-//! length that the library says, and promotes the node, at once or much later. No process can count on reaching any node
-//! at any time. An extension is written in a quarantine, too, and counts there only while the holder's last vote of that
-//! node does.
+//! length that the library says, and promotes the node, at once or much later. No process can count on reaching any
+//! node at any time. An extension is written in a quarantine, too, and counts there only while the holder's last vote
+//! of that node does.
 //!
 //! Bounds: two or three losses, of any nodes, also of all at once; one of them may be old data, from any moment before.
-//! Abstracted: a command runs and is answered in one step; drift, skew and the time for which processes go on counting a
-//! replaced server are nought (the first is in [`lease`](crate::lease), the last in [`sentinel`](crate::sentinel)). Not
-//! covered: fencing tokens ([`fence`](crate::fence)), the first start ([`members`](crate::members)), operators who say
-//! that nothing is held.
+//! Abstracted: a command runs and is answered in one step; drift, skew and the time for which processes go on counting
+//! a replaced server are nought (the first is in [`lease`](crate::lease), the last in [`sentinel`](crate::sentinel)).
+//! Not covered: fencing tokens ([`fence`](crate::fence)), the first start ([`members`](crate::members)), operators who
+//! say that nothing is held.
 
 use stateright::{Model, Property};
 

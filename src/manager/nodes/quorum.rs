@@ -9,7 +9,6 @@ use crate::manager::error::acquire::NoQuorum;
 use crate::manager::nodes::node_set::{LOOK, NodeSet};
 use crate::manager::nodes::patience::{Next, Patience, Sight};
 use crate::manager::nodes::voting::status::VotingStatus;
-use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind, NodeState};
 
 impl NodeSet {
@@ -28,10 +27,9 @@ impl NodeSet {
     ) -> Result<(), NoQuorum> {
         let grace = ENDING + self.node_timeout;
         let mut patience = Patience::until(end, fails_fast, self.connect_timeout, grace);
-        let mut told: Option<Moment> = None;
+        let mut is_told = false;
         loop {
             let news = self.voting.news();
-            // Before that it may not be known yet which configs ours has replaced.
             if fails_fast
                 && self.voting.answered() >= self.up()
                 && self.voting.serves_others()
@@ -41,7 +39,7 @@ impl NodeSet {
             }
             let sight = self.sight();
             if fails_fast && sight.recovers {
-                self.tell_wait(&mut told);
+                self.tell_wait(&mut is_told);
             }
             let end = match patience.look(Instant::now(), sight) {
                 Next::Done => return Ok(()),
@@ -54,12 +52,10 @@ impl NodeSet {
         }
     }
 
-    /// Tells how long it takes until a quorum votes, once, and again if it becomes clear that it takes less time.
-    fn tell_wait(&self, told: &mut Option<Moment>) {
-        let ready_in = self.quorum_in().unwrap_or_default();
-        let ready = self.clock.now() + ready_in;
-        if told.is_none_or(|told| told.since(ready) > LOOK) {
-            *told = Some(ready);
+    /// Tells how long it takes until a quorum votes, once.
+    fn tell_wait(&self, is_told: &mut bool) {
+        if !std::mem::replace(is_told, true) {
+            let ready_in = self.quorum_in().unwrap_or_default();
             crate::trace::waits_for_votes(ready_in, &self.count());
         }
     }

@@ -283,6 +283,7 @@ mod tests {
         let timeout = |ttl| {
             let settings = Settings {
                 ttl,
+                max_ttl: Duration::from_secs(60),
                 ..Settings::default()
             };
             settings.check(1).unwrap().node_timeout.as_millis()

@@ -22,8 +22,8 @@ use std::time::Duration;
 /// forget at once.**
 ///
 /// Each process waits on its own clock, from when it first saw the node in that quarantine, and the first whose wait is
-/// over ends it for all. Nothing of a wait is stored: a process that starts meanwhile waits anew. So while such a wait is
-/// on, let one process stay up.
+/// over ends it for all. Nothing of a wait is stored: a process that starts meanwhile waits anew. So while such a wait
+/// is on, let one process stay up.
 ///
 /// While the other nodes are enough for a quorum, nobody notices. If they are not, no new lock is granted until enough
 /// quarantines are over; with one node that is so after each of its restarts.
@@ -50,19 +50,19 @@ use std::time::Duration;
 /// processes one of them, or change the members.
 ///
 /// To change the config: stop all processes; then, from one process with the new settings, call
-/// [`adopt_nodes`](crate::LockManager::adopt_nodes) on a manager made by [`lazy`](crate::LockManagerBuilder::lazy). Every
-/// node has to answer that, and all are quarantined once, for the longer of the old and the new `max_ttl`. Nothing
-/// remembers which lists were replaced: a node that comes back with an old one stops the processes with the new one, like
-/// any node of others, until it is adopted, too.
+/// [`adopt_nodes`](crate::LockManager::adopt_nodes) on a manager made by [`lazy`](crate::LockManagerBuilder::lazy).
+/// Every node has to answer that, and all are quarantined once, for the longer of the old and the new `max_ttl`.
+/// Nothing remembers which lists were replaced: a node that comes back with an old one stops the processes with the new
+/// one, like any node of others, until it is adopted, too.
 ///
 /// An overlap of two lists is hidden by a node that they share and that one of them cannot reach, or that has come
 /// back empty, for the process that is first. Neither list grants anything through it unless it accepted that list
 /// before, and processes that can reach it check every second. A process that knew it for a node of others goes on
 /// only when its quarantine is over, which begins when the others must have noticed. But locks that were granted before
-/// are held until they end, extended by those that cannot reach it; and a process that starts just then does not know of
-/// others. If the ttl of the others is shorter than theirs, or within the next second, both can hold a lock meanwhile.
-/// And of two lists with two nodes in common each may be given one of them, when one comes back empty: then neither goes
-/// on before the other's processes are stopped.
+/// are held until they end, extended by those that cannot reach it; and a process that starts just then does not know
+/// of others. If the ttl of the others is shorter than theirs, or within the next second, both can hold a lock
+/// meanwhile. And of two lists with two nodes in common each may be given one of them, when one comes back empty: then
+/// neither goes on before the other's processes are stopped.
 ///
 /// # What it does not see
 ///

@@ -21,13 +21,15 @@
 //! A *list* of nodes, with what else all processes agree on, grants nothing before each of its nodes has accepted it
 //! once: until then one of them may serve processes with another list. For the same reason nothing is granted or
 //! extended while any node is known to serve others. An operator overrides either: `bootstrap` says that no lock is
-//! held, so no node has to wait; `adopt_nodes` takes the nodes of others over, and the nodes then wait for the longer of
-//! the two lists' quarantines.
+//! held, so no node has to wait; `adopt_nodes` takes the nodes of others over, and the nodes then wait for the longer
+//! of the two lists' quarantines.
 //!
 //! * `monitor`: one task per node, which asks it and ends its quarantine.
-//! * `statuses`: what is known of all nodes, and what follows from it.
-//! * `state`: what is known of one node; `replies`: whether it answers; `status`: the same for users.
+//! * `statuses`: what is known, behind a mutex, for all who ask or tell.
+//! * `list`: what is known of all nodes, and what follows from it; `state`: of one.
+//! * `replies`: whether a node answers; `status`: whether it votes, for users.
 
+mod list;
 pub(crate) mod monitor;
 pub(crate) mod replies;
 mod state;

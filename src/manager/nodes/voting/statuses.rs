@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::manager::nodes::voting::list::{Known, List};
 use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::state::{Foreign, Quarantine, State, Told};
 use crate::manager::nodes::voting::status::VotingStatus;
@@ -31,144 +32,6 @@ pub(crate) struct VotingStatuses {
     blocked: AtomicBool,
 }
 
-/// The list of nodes.
-#[derive(Debug)]
-struct List {
-    nodes: Vec<Known>,
-    // How many make a quorum.
-    needed: usize,
-    // Since when all nodes are known to have accepted it.
-    complete: Option<Moment>,
-    // How long processes with another list take to see that a node has left them.
-    notice: Duration,
-    // Nodes that are seen for the first time are trusted to have nothing to forget.
-    trusts_new: bool,
-    // How many calls say of the nodes that no lock is held, and how many take them over from others.
-    trusting: usize,
-    adopting: usize,
-    // How long quarantines last under the list that is being replaced, as an operator says.
-    former: Duration,
-}
-
-/// What is known of one node, and what to do at its next check-in.
-#[derive(Debug, Default)]
-struct Known {
-    state: State,
-    // It was asked whether it votes, whether or not it answered.
-    asked: bool,
-    // It has answered that.
-    answered: bool,
-    // The next check-in takes it over from processes with another config.
-    adopt: bool,
-    // The next check-in ends its quarantine: no lock can be held.
-    trusted: bool,
-    // The command that it refuses and needs for its vote, and why.
-    refusal: Option<(&'static str, NodeError)>,
-}
-
-impl Known {
-    /// Whether it was under our config when it last answered.
-    const fn accepts(&self) -> bool {
-        matches!(self.state, State::Voting | State::Quarantined(_))
-    }
-
-    const fn quarantine(&self) -> Option<&Quarantine> {
-        match &self.state {
-            State::Quarantined(quarantine) => Some(quarantine),
-            _ => None,
-        }
-    }
-}
-
-/// What follows for the list.
-impl List {
-    fn votes(&self) -> usize {
-        let votes = |known: &&Known| known.state == State::Voting;
-        self.nodes.iter().filter(votes).count()
-    }
-
-    fn quarantine(&self, node: usize) -> Option<&Quarantine> {
-        self.nodes.get(node)?.quarantine()
-    }
-
-    /// Whether a quorum of other nodes than one in quarantine remembers the fencing tokens.
-    fn remembers(&self) -> bool {
-        self.votes() >= self.needed
-    }
-
-    /// Whether no node may have forgotten a grant. One that has may have been in use by others until then.
-    fn is_intact(&self) -> bool {
-        let mut nodes = self.nodes.iter();
-        nodes.all(|known| {
-            known.state == State::Voting || known.quarantine().is_some_and(|it| it.unused)
-        })
-    }
-
-    /// When the wait of a quarantine began; `None` if it has not. A node that votes under our config, or has, proves
-    /// that all have accepted the list. Otherwise the wait begins when they have, and processes with another list have
-    /// seen it: until then these may have extended locks.
-    fn began(&self, quarantine: &Quarantine) -> Option<Moment> {
-        let is_proven = quarantine.accepted || self.votes() > 0;
-        if is_proven || mutant::is(Mutant::ListNeedsNoAcceptance) {
-            return Some(quarantine.since);
-        }
-        Some(quarantine.since.max(self.complete? + self.notice))
-    }
-
-    /// When the quarantine of a node ends; `None`: not known yet, or in none.
-    fn end(&self, node: usize) -> Option<Moment> {
-        let quarantine = self.quarantine(node)?;
-        // Each node tells of the lists that ours replaced there, and the locks of those may rest on other nodes.
-        let quarantines = self.nodes.iter().filter_map(Known::quarantine);
-        let former = quarantines.map(|other| other.former).max();
-        let length = quarantine.length.max(former.unwrap_or_default());
-        Some(self.began(quarantine)? + length)
-    }
-
-    /// Whether a node has nothing to forget, as it says itself or an operator says.
-    fn is_spared(&self, node: usize) -> bool {
-        self.quarantine(node).is_some_and(|quarantine| {
-            // Others may have used a node of the list until that forgot.
-            let is_unused = quarantine.unused && (self.votes() > 0 || self.is_intact());
-            is_unused || self.is_trusted(node)
-        })
-    }
-
-    fn is_trusted(&self, node: usize) -> bool {
-        let first = self.quarantine(node).is_some_and(|it| it.first);
-        first && self.trusts_new || self.nodes.get(node).is_some_and(|known| known.trusted)
-    }
-
-    /// Whether the quarantine of a node is about to end, because it need not wait.
-    fn is_exempt(&self, node: usize) -> bool {
-        let began = self.quarantine(node).and_then(|it| self.began(it));
-        began.is_some() && self.is_spared(node)
-    }
-
-    fn is_over(&self, node: usize, now: Moment) -> bool {
-        let is_over = self.end(node).is_some_and(|end| now >= end);
-        is_over || self.is_exempt(node) || mutant::is(Mutant::NoQuarantine)
-    }
-
-    fn serves_others(&self) -> bool {
-        let foreign = |known: &Known| matches!(known.state, State::Foreign(_));
-        self.nodes.iter().any(foreign) && !mutant::is(Mutant::ForeignNodeCostsAVote)
-    }
-
-    /// The nodes that block all grants, and why.
-    fn blocking(&self, now: Moment) -> Vec<(usize, NodeError)> {
-        let nodes = self.nodes.iter().enumerate();
-        let blocking = nodes.filter_map(|(node, known)| match &known.state {
-            State::Foreign(foreign) => Some((node, foreign.error())),
-            State::Quarantined(quarantine) if quarantine.reclaimed && !self.is_over(node, now) => {
-                Some((node, reclaimed()))
-            }
-            _ => None,
-        });
-        blocking.collect()
-    }
-}
-
 /// While it lives, or another that began meanwhile, nodes are trusted to have nothing to forget, or are taken over from
 /// others.
 #[must_use = "the override ends when this is dropped"]
@@ -188,26 +51,6 @@ impl Drop for Override<'_> {
         }
         list.former = Duration::ZERO;
         list.override_all(self.adopts, false);
-    }
-}
-
-impl List {
-    const fn calls(&mut self, adopts: bool) -> &mut usize {
-        if adopts {
-            &mut self.adopting
-        } else {
-            &mut self.trusting
-        }
-    }
-
-    fn override_all(&mut self, adopts: bool, on: bool) {
-        for known in &mut self.nodes {
-            if adopts {
-                known.adopt = on;
-            } else {
-                known.trusted = on;
-            }
-        }
     }
 }
 
@@ -277,25 +120,10 @@ impl VotingStatuses {
     /// Of `nodes` nodes, of which a quorum is `needed` and each replies within `node_timeout`. Unless they are
     /// `guarded`, all vote.
     pub(crate) fn new(nodes: usize, needed: usize, node_timeout: Duration, guarded: bool) -> Self {
-        let known = || match guarded {
-            true => Known::default(),
-            false => Known {
-                state: State::Voting,
-                ..Known::default()
-            },
-        };
+        // They go on until they have its answer, for which they ask again and again.
+        let notice = 2 * IDLE + node_timeout;
         Self {
-            list: Mutex::new(List {
-                nodes: (0..nodes).map(|_| known()).collect(),
-                needed,
-                complete: None,
-                // They go on until they have its answer, for which they ask again and again.
-                notice: 2 * IDLE + node_timeout,
-                trusts_new: false,
-                trusting: 0,
-                adopting: 0,
-                former: Duration::ZERO,
-            }),
+            list: Mutex::new(List::new(nodes, needed, notice, guarded)),
             replies: (0..nodes).map(|_| Mutex::default()).collect(),
             wake: (0..nodes).map(|_| Notify::new()).collect(),
             changed: Notify::new(),
@@ -675,14 +503,6 @@ impl VotingStatuses {
 
 /// How often a node that votes is asked: a restart should be noticed before the next lock is requested.
 pub(super) const IDLE: Duration = Duration::from_secs(1);
-
-/// Why a node that has forgotten the processes that it served keeps ours from going on.
-fn reclaimed() -> NodeError {
-    NodeError::new(
-        NodeErrorKind::Foreign,
-        "it served processes with another list and has forgotten them; nothing is granted until they must have noticed",
-    )
-}
 
 #[cfg(test)]
 mod tests {

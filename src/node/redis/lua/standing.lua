@@ -1,5 +1,6 @@
--- Reads the `marker` into `known`: the identity, the config, the highest fencing token and the floor. Sets `refusal` to the reply that says so if the node may not vote with the identity in `told` ('any' if lost
--- data does not matter) and under the config with this `digest`.
+-- Reads the `marker` into `known`: the identity, the config, the highest fencing token and the floor. Sets `refusal` to
+-- the reply that says so if the node may not vote with the identity in `told` ('any' if lost data does not matter) and
+-- under the config with this `digest`.
 local known = redis.call('HMGET', marker, 'identity', 'digest', 'hwm', 'floor')
 local refusal
 if told ~= '' then
