@@ -21,9 +21,6 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return {0}
 end
 redis.call('DEL', KEYS[1])
-if redis.call('PUBSUB', 'NUMSUB', ARGV[2])[2] == 0 then
-  return {1, 0}
-end
 return {1, redis.call('PUBLISH', ARGV[2], '')}";
 const TOKEN: &str = "00112233445566778899aabbccddeeff00112233";
 

@@ -18,11 +18,8 @@ pub(crate) const ROLE: &str = "fleet";
 pub(crate) const OURS: &str = "tower-redlock";
 /// Ours without fencing tokens and restart guard: what others promise, and no more.
 pub(crate) const BARE: &str = "tower-redlock, bare";
-/// Ours beside clients that poll, and without hand-off.
-pub(crate) const PAUSING: &str = "tower-redlock, pausing";
+/// Ours without hand-off.
 pub(crate) const NO_HAND_OFF: &str = "tower-redlock, no hand-off";
-/// The pause, which is as long as the longest delay of most others.
-const PAUSE: Duration = Duration::from_millis(250);
 
 /// All libraries.
 pub(crate) const LIBRARIES: [&str; 11] = [
@@ -238,7 +235,6 @@ pub(crate) fn assert_alone(outcomes: &[Outcome]) {
 pub(crate) async fn child(words: &[String]) {
     let order = Arc::new(Order::of(words));
     let hand_off = match order.library.as_str() {
-        PAUSING => HandOff::default().with_pause_for_pollers(PAUSE),
         NO_HAND_OFF => HandOff::OFF,
         _ => HandOff::default(),
     };

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use crate::contest::Outcome;
-use crate::fleet::{
-    self, LIBRARIES, NO_HAND_OFF, OURS, PAUSING, Row, Task, measure, order, present,
-};
+use crate::fleet::{self, LIBRARIES, NO_HAND_OFF, OURS, Row, Task, measure, order, present};
 use crate::measure::{Spread, seconds};
 use crate::proxy::Proxies;
 use crate::support::server::{Kind, Server};
@@ -161,14 +159,9 @@ pub(crate) fn mixed() -> Vec<Mixed> {
     );
     let mut pairs = Vec::new();
     for theirs in present(&plain) {
-        pairs.extend([
-            (theirs, theirs),
-            (OURS, theirs),
-            (NO_HAND_OFF, theirs),
-            (PAUSING, theirs),
-        ]);
+        pairs.extend([(theirs, theirs), (OURS, theirs), (NO_HAND_OFF, theirs)]);
     }
-    pairs.extend([(OURS, OURS), (NO_HAND_OFF, NO_HAND_OFF), (PAUSING, PAUSING)]);
+    pairs.extend([(OURS, OURS), (NO_HAND_OFF, NO_HAND_OFF)]);
     let mixed = pairs.into_iter().map(|(ours, theirs)| {
         let shares = beside([ours, theirs]);
         let [(a, b), (c, d)] = shares;

@@ -209,8 +209,7 @@ impl LockManagerBuilder {
 
     /// How often a lock may pass from one caller to the next inside this process before it is released on the
     /// nodes. Default: 32 times, for 250 ms; [`HandOff::OFF`] switches it off. The time is at most
-    /// [`max_hold`](Self::max_hold). Beside processes with another library:
-    /// [`with_pause_for_pollers`](HandOff::with_pause_for_pollers).
+    /// [`max_hold`](Self::max_hold). Beside processes with another library: [`HandOff::OFF`].
     pub fn hand_off(mut self, hand_off: HandOff) -> Self {
         self.settings.hand_off = hand_off;
         self

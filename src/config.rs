@@ -69,7 +69,7 @@ pub use crate::manager::{Fencing, HandOff, RestartGuard};
 /// bootstrap = false
 /// start_on_quorum = false
 /// redact_keys = false
-/// hand_off = { max_passes = 32, max_time = "250ms", pause_for_pollers = "0s" }    # or "off"
+/// hand_off = { max_passes = 32, max_time = "250ms" }     # or "off"
 /// fencing = { keep = "5m" }                                   # or "off"
 /// restart_guard = { max_clock_skew = "1s" }                   # or "off"
 /// user = "locks"                          # for all nodes that have none
@@ -178,8 +178,7 @@ pub struct LockConfig {
     /// How many callers may wait in all. At least 1; default: 10,000.
     pub max_waiters: usize,
     /// How often, and for how long, a lock may pass from caller to caller: `"off"`, or a table with `max_passes` and
-    /// `max_time`. Default: 32 times, for 250 ms. Its `pause_for_pollers` is for
-    /// [fleets with another library](HandOff::with_pause_for_pollers), at most 10 s. Default: none.
+    /// `max_time`. Default: 32 times, for 250 ms.
     pub hand_off: HandOff,
     /// Whether holders get fencing tokens: `"off"`, or a table with the time to `keep` the counters, at least the ttl.
     /// Default: 5 min, or the ttl if that is longer.

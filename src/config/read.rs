@@ -69,13 +69,11 @@ pub(super) fn is_of_each_node(name: &str) -> bool {
 /// A table, or the text `off`, which is read as the field of that name.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[serde(expecting = "\"off\" or a table with max_passes, max_time and pause_for_pollers")]
+#[serde(expecting = "\"off\" or a table with max_passes and max_time")]
 pub(super) struct HandOffTable {
     max_passes: Option<u32>,
     #[serde(with = "humantime_serde")]
     max_time: Option<Duration>,
-    #[serde(with = "humantime_serde")]
-    pause_for_pollers: Option<Duration>,
     off: bool,
 }
 
@@ -89,7 +87,6 @@ impl From<HandOffTable> for HandOff {
             table.max_passes.unwrap_or(usual.max_passes()),
             table.max_time.unwrap_or(usual.max_time()),
         )
-        .with_pause_for_pollers(table.pause_for_pollers.unwrap_or_default())
     }
 }
 

@@ -43,8 +43,7 @@ use crate::manager::shared::Shared;
 /// after a contended release the key has a cooldown of a few round trips in this manager, while the others contend at
 /// random moments. So each has about the same chance at each release, and no caller waits for ever; but there is no
 /// bound on how often one may be unlucky. Contenders of other libraries know nothing of this; beside them set
-/// [`HandOff::with_pause_for_pollers`](crate::config::HandOff::with_pause_for_pollers), or they hardly ever get a lock
-/// that is wanted all the time. Callers that do not wait take a lock that they find free.
+/// [`HandOff::OFF`](crate::config::HandOff::OFF), or they hardly ever get a lock that is wanted all the time. Callers that do not wait take a lock that they find free.
 ///
 /// # Waiting
 ///

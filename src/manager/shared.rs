@@ -25,7 +25,6 @@ use crate::manager::settings::hand_off::HandOff;
 use crate::manager::settings::options::Options;
 use crate::manager::tasks::TaskTracker;
 use crate::manager::waiting::cooldown::Cooldown;
-use crate::manager::waiting::streaks::Streaks;
 use crate::manager::waiting::wait_times::Waiters;
 use crate::namespace::{Namespace, NodeKeys};
 use crate::node::Node;
@@ -46,7 +45,6 @@ pub(crate) struct Shared {
     pub(crate) queue: Arc<Queue>,
     pub(crate) cooldown: Cooldown,
     // Noted only where others are to get their chance by pauses.
-    pub(crate) streaks: Streaks,
     pub(crate) waiters: Waiters,
     // Whether keys are redacted in logs and snapshots.
     pub(crate) redact: bool,
@@ -101,7 +99,6 @@ impl Shared {
             hand_off: options.hand_off,
             queue: Arc::new(Queue::new(options.bounds, MISSES)),
             cooldown: Cooldown::default(),
-            streaks: Streaks::default(),
             waiters: Waiters::default(),
             redact: options.redact,
             tasks,

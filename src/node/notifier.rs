@@ -65,7 +65,6 @@ struct Shared {
 struct State {
     nodes: Vec<NodeNotices>,
     least_open: usize,
-    listeners: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,8 +88,6 @@ impl NodeNotices {
 pub struct Notices {
     /// On how many nodes the key was released.
     pub released: usize,
-    /// How many listeners the releases were announced to, as far as the nodes tell.
-    pub listeners: Option<u32>,
     /// On how many nodes all subscriptions work right now.
     pub open: usize,
     /// The least that [`open`](Self::open) was since then: releases on the other nodes may have been missed.
@@ -133,7 +130,6 @@ impl NoticeReceiver {
         let state = self.shared.state();
         Notices {
             released: state.count(|own| own.released),
-            listeners: state.listeners,
             open: state.count(NodeNotices::is_open),
             least_open: state.least_open,
         }
@@ -143,7 +139,6 @@ impl NoticeReceiver {
     pub fn forget(&self) {
         let mut state = self.shared.state();
         state.nodes.iter_mut().for_each(|own| own.released = false);
-        state.listeners = None;
         state.least_open = state.count(NodeNotices::is_open);
     }
 
@@ -203,12 +198,8 @@ impl NoticeSender {
         self.shared.note(self.node, |own| own.open &= !self.bit);
     }
 
-    /// The key was released, and the release announced to so many listeners, if that is known.
-    pub fn released(&self, listeners: Option<u32>) {
-        {
-            let mut state = self.shared.state();
-            state.listeners = state.listeners.max(listeners);
-        }
+    /// The key was released.
+    pub fn released(&self) {
         self.shared.note(self.node, |own| own.released = true);
     }
 }
@@ -229,12 +220,11 @@ mod tests {
         };
         assert_eq!(receiver.notices(), notices, "it was deaf before");
         receiver.forget();
-        first.released(Some(2));
-        second.released(None);
-        second.released(Some(3));
+        first.released();
+        second.released();
+        second.released();
         let notices = Notices {
             released: 2,
-            listeners: Some(3),
             open: 1,
             least_open: 1,
         };
@@ -247,10 +237,7 @@ mod tests {
             "it may have missed something"
         );
         receiver.forget();
-        assert_eq!(
-            (receiver.notices().released, receiver.notices().listeners),
-            (0, None)
-        );
+        assert_eq!(receiver.notices().released, 0);
         // A sender for a node that does not exist changes nothing.
         receiver.sender(9).opened();
         assert_eq!(receiver.notices().open, 1);

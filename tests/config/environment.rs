@@ -60,7 +60,7 @@ type Variables = &'static [(&'static str, &'static str)];
 const REFUSED: &[(Variables, &str, &str)] = &[
     (&[("TTLS", "1s")], "ttls", "there is no such setting; there are: nodes, memory,"),
     (&[("ttl", "1s")], "ttl", "upper case"),
-    (&[("HAND_OFF_MAX", "1")], "hand_off.max", "there are: max_passes, max_time, pause_for_pollers"),
+    (&[("HAND_OFF_MAX", "1")], "hand_off.max", "there are: max_passes, max_time"),
     (&[("HAND_OFF", "on")], "hand_off", "must be \"off\""),
     (&[("MEMORY", "five")], "memory", "must be a whole number from 0"),
     (&[("MEMORY", "+5")], "memory", "must be a whole number from 0"),

@@ -113,11 +113,10 @@ fn what_is_left_out_is_as_the_builder_has_it() {
     assert_eq!(empty, config);
     let half = of_toml("hand_off = { max_passes = 3 }");
     assert_eq!(half.hand_off, HandOff::new(3, Duration::from_millis(250)));
-    let pausing = HandOff::default().with_pause_for_pollers(Duration::from_millis(200));
-    let mixed = of_toml("memory = 5\nhand_off = { pause_for_pollers = \"200ms\" }");
-    assert_eq!(mixed.hand_off, pausing);
-    let variables = [("A_MEMORY", "5"), ("A_HAND_OFF_PAUSE_FOR_POLLERS", "200ms")];
-    assert_eq!(LockConfig::from_vars("A", variables).unwrap(), mixed);
+    let short = of_toml("memory = 5\nhand_off = { max_time = \"200ms\" }");
+    assert_eq!(short.hand_off, HandOff::new(32, Duration::from_millis(200)));
+    let variables = [("A_MEMORY", "5"), ("A_HAND_OFF_MAX_TIME", "200ms")];
+    assert_eq!(LockConfig::from_vars("A", variables).unwrap(), short);
 }
 
 #[test]
@@ -191,7 +190,7 @@ fn the_usual_values_of_the_docs_are_the_usual_values() {
         max_waiters_per_key = 64
         max_waiters = 10000
         bootstrap = false
-        hand_off = { max_passes = 32, max_time = "250ms", pause_for_pollers = "0s" }
+        hand_off = { max_passes = 32, max_time = "250ms" }
         fencing = { keep = "5m" }
         restart_guard = { max_clock_skew = "1s" }
         "#,

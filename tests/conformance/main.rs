@@ -152,7 +152,7 @@ macro_rules! all_claims {
                 a_lock_ends_with_its_ttl,
                 only_the_owner_releases,
                 a_release_tells_its_listeners,
-                a_listener_hears_of_a_release_and_how_many_listen,
+                a_listener_hears_of_a_release,
                 a_release_that_is_not_announced_tells_nobody,
                 of_two_listeners_to_one_key_each_hears_until_it_leaves,
                 an_own_lock_is_extended,

@@ -26,7 +26,6 @@ mod loans;
 mod members;
 mod old_data;
 mod overlap;
-mod pollers;
 mod promotion;
 mod queue;
 mod release;

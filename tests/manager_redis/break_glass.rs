@@ -48,7 +48,7 @@ fn the_page_has_these_commands_and_no_others() {
 
 const PTTL: &str = "PTTL ";
 const FENCE: &str = "GET lk!fence:";
-const WAITING: &str = "PUBSUB NUMSUB ";
+const WAITING: &str = "PUBSUB CHANNELS ";
 const TAKE: &str = "SET ";
 const FREE: &str = "DEL ";
 const MARKER: &str = "HMGET lk!node ";
@@ -67,7 +67,7 @@ async fn the_holder_of_a_key_and_those_who_wait_for_it_are_found() {
     let left = |left: &str| (1..=60_000).contains(&left.parse::<i64>().unwrap());
     assert!(most(&run(servers, PTTL), left));
     let waiter = tokio::spawn(async move { theirs.acquire(KEY).await.map(drop) });
-    let waits = |reply: &str| reply.lines().last() == Some("1");
+    let waits = |reply: &str| reply == "lk!free:order:42";
     eventually("one waits", || most(&run(servers, WAITING), waits)).await;
     // Which process, by the token. It is ours, though the lock has passed on in there.
     let next = tokio::spawn({

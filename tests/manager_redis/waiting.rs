@@ -26,9 +26,9 @@ impl Cluster {
 
     /// How many servers somebody listens on for the releases of `key`.
     pub(crate) fn listened_to(&self, key: &str) -> usize {
-        let ask = format!("PUBSUB NUMSUB lk!free:{key}");
+        let ask = format!("PUBSUB CHANNELS lk!free:{key}");
         let servers = self.servers.iter();
-        let heard = servers.filter(|server| !server.run(&ask).ends_with('0'));
+        let heard = servers.filter(|server| !server.run(&ask).is_empty());
         heard.count()
     }
 

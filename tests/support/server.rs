@@ -285,8 +285,8 @@ impl Server {
         self.command(&words)
     }
 
-    /// How often each command ran since the statistics were reset, by its name as this server has it:
-    /// `pubsub|numsub`, or `pubsub`, as before Redis 7.0.
+    /// How often each command ran since the statistics were reset, by its name as this server has it: `script|load`,
+    /// or `script`, as before Redis 7.0.
     pub fn calls(&self) -> BTreeMap<String, u32> {
         let stats = self.run("INFO commandstats");
         let calls = stats.lines().filter_map(|line| {

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use crate::clock::Clock as _;
 use crate::instruments;
 use crate::manager::acquire::enqueue::{names, turn_of_all};
-use crate::manager::acquire::notices::ReleaseNotices;
+use crate::manager::acquire::notices::{ReleaseNotices, Woken};
 use crate::manager::acquire::outcome::Acquired;
 use crate::manager::acquire::pacing::{PollDelays, contention_delay, reckoned};
 use crate::manager::acquire::round::attempt::{Attempt, Purpose};
@@ -45,6 +45,8 @@ pub(crate) struct Contender<'a> {
     waiter: Option<Waiter>,
     // Split votes since the last other verdict.
     splits: u32,
+    // How many contended in the last split: as many will after a release.
+    contenders: usize,
     delays: PollDelays,
 }
 
@@ -75,7 +77,8 @@ impl<'a> Contender<'a> {
             opened: false,
             waiter: None,
             splits: 0,
-            delays: PollDelays::new(shared.hand_off.pause),
+            contenders: 1,
+            delays: PollDelays::new(),
         }
     }
 
@@ -114,6 +117,7 @@ impl<'a> Contender<'a> {
                     let round_trip = round_trip();
                     self.note(remaining);
                     self.splits += 1;
+                    self.contenders = contenders;
                     if self.has_split_too_often() {
                         return Err(self.busy());
                     }
@@ -123,7 +127,7 @@ impl<'a> Contender<'a> {
                         // Boxed, as below: a lock that is free needs no room for it.
                         Box::pin(self.wait_for_release(remaining, round_trip)).await?;
                     } else {
-                        Box::pin(self.wait_after_split(contenders, remaining, round_trip)).await?;
+                        Box::pin(self.wait_after_split(remaining, round_trip)).await?;
                     }
                 }
                 Verdict::Contended { remaining } => {
@@ -134,7 +138,6 @@ impl<'a> Contender<'a> {
                     }
                     self.splits = 0;
                     Box::pin(self.release(attempt)).await;
-                    self.end_streak();
                     Box::pin(self.wait_for_release(remaining, round_trip)).await?;
                 }
             }
@@ -250,25 +253,12 @@ impl<'a> Contender<'a> {
         Ok(())
     }
 
-    /// Notes that another has what this process may have had for long.
-    fn end_streak(&self) {
-        if let Some(key) = self.blocking.as_ref().filter(|_| self.polls()) {
-            self.shared.streaks.end(key.shared());
-        }
-    }
-
-    /// Whether to wait as clients of other libraries do: nobody shall be faster by notices that they do not get.
-    fn polls(&self) -> bool {
-        !self.shared.hand_off.pause.is_zero()
-    }
-
     fn subscribe(&mut self) {
         let (shared, keys) = (self.shared, &self.target.keys);
-        let nodes = if self.polls() { &[] } else { &*shared.nodes };
         self.waiter
             .get_or_insert_with(|| shared.waiters.add(keys.first(), self.wait.began, false));
         self.notices
-            .get_or_insert_with(|| ReleaseNotices::subscribe(nodes, keys));
+            .get_or_insert_with(|| ReleaseNotices::subscribe(&shared.nodes, keys));
     }
 
     /// Lets other processes go first after a contended release by this one.
@@ -294,11 +284,10 @@ impl<'a> Contender<'a> {
     /// Lets the other contenders go first, for a delay that is random and grows with their number.
     async fn wait_after_split(
         &mut self,
-        contenders: usize,
         remaining: Option<Duration>,
         round_trip: Duration,
     ) -> Result<(), AcquireError> {
-        let Some(delay) = contention_delay(contenders, round_trip) else {
+        let Some(delay) = contention_delay(self.contenders, round_trip) else {
             return Ok(());
         };
         if !self.wait.is_patient() {
@@ -336,16 +325,17 @@ impl<'a> Contender<'a> {
         // Callers of several keys wake each other: two that hurried for nothing would do so for ever.
         let opening = !(self.opened && self.target.are_several());
         let woken = timeout(limit, notices.next(needed, reckoned(round_trip), opening));
-        let mut contenders = self.unless_closing(woken).await?.unwrap_or(1);
-        self.opened = contenders == 0;
-        while let Some(delay) = contention_delay(contenders, round_trip) {
-            notices.forget();
-            // Acquired and released again meanwhile: draw anew. Else a crowd would come one by one to a lock that is
-            // long taken.
-            let again = timeout(delay.min(self.left()), notices.released(needed));
-            match self.unless_closing(again).await? {
-                Ok(woken) => contenders = woken,
-                Err(_) => break,
+        let woken = self.unless_closing(woken).await?.ok();
+        self.opened = woken == Some(Woken::Opened);
+        if woken == Some(Woken::Released) {
+            while let Some(delay) = contention_delay(self.contenders, round_trip) {
+                notices.forget();
+                // Acquired and released again meanwhile: draw anew. Else a crowd would come one by one to a lock that
+                // is long taken.
+                let again = timeout(delay.min(self.left()), notices.released(needed));
+                if self.unless_closing(again).await?.is_err() {
+                    break;
+                }
             }
         }
         self.widen_turn().await

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::namespace::NodeKeys;
-use crate::node::{Node, NoticeReceiver, Notices, Subscription};
+use crate::node::{Node, NoticeReceiver, Subscription};
 
 /// Subscriptions on all nodes that can announce releases. Dropped, they end.
 #[derive(Debug)]
@@ -46,38 +46,33 @@ impl ReleaseNotices {
 
     /// Waits for a reason to ask the nodes again: `needed` nodes announced a release; or fewer did, and no more
     /// within `grace`; or, if `opening`, the subscriptions on `needed` nodes work at last, and may have missed one.
-    ///
-    /// Returns how many contenders this may have woken, this one included; zero if no release was announced.
-    pub(crate) async fn next(&self, needed: usize, grace: Duration, opening: bool) -> usize {
+    pub(crate) async fn next(&self, needed: usize, grace: Duration, opening: bool) -> Woken {
         loop {
             let notices = self.receiver.notices();
             if notices.released > 0 {
-                let all = timeout(grace, self.released(needed)).await;
-                return all.unwrap_or_else(|_| contenders(self.receiver.notices()));
+                let _ = timeout(grace, self.released(needed)).await;
+                return Woken::Released;
             }
             if opening && notices.open >= needed && notices.least_open < needed {
-                return 0;
+                return Woken::Opened;
             }
             self.receiver.changed().await;
         }
     }
 
-    /// Waits until `needed` nodes have announced a release. Returns how many contenders this may have woken.
-    pub(crate) async fn released(&self, needed: usize) -> usize {
-        loop {
-            let notices = self.receiver.notices();
-            if notices.released >= needed {
-                return contenders(notices);
-            }
+    /// Waits until `needed` nodes have announced a release.
+    pub(crate) async fn released(&self, needed: usize) {
+        while self.receiver.notices().released < needed {
             self.receiver.changed().await;
         }
     }
 }
 
-/// How many contenders a release has woken.
-fn contenders(notices: Notices) -> usize {
-    usize::try_from(notices.listeners.unwrap_or(UNKNOWN)).unwrap_or(usize::MAX)
+/// Why a contender asks the nodes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// A release was announced.
+    Released,
+    /// The subscriptions work at last.
+    Opened,
 }
-
-/// With how many contenders to reckon when the nodes do not tell.
-const UNKNOWN: u32 = 3;

@@ -13,13 +13,9 @@ pub(crate) struct PollDelays {
 }
 
 impl PollDelays {
-    /// The usual ones; or, beside clients that poll after delays of up to `pause`, delays like theirs.
-    pub(crate) fn new(pause: Duration) -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
-            without_notices: match pause.is_zero() {
-                true => Backoff::new(FIRST_POLL, SLOWEST_POLL),
-                false => Backoff::new(pause, pause),
-            },
+            without_notices: Backoff::new(FIRST_POLL, SLOWEST_POLL),
             with_notices: Backoff::new(FIRST_POLL_NOTIFIED, SLOWEST_POLL_NOTIFIED),
         }
     }
@@ -41,7 +37,6 @@ pub(crate) fn contention_delay(contenders: usize, round_trip: Duration) -> Optio
         return None;
     }
     let round_trip = reckoned(round_trip);
-    // A notice that tells of a multitude is no reason to wait for long.
     let delay = after_split(random(), contenders.min(MOST_CONTENDERS), round_trip);
     // One or two go at once: two cannot split an odd number of nodes.
     (delay >= round_trip * 3 / 4).then_some(delay)

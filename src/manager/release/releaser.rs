@@ -90,7 +90,6 @@ impl Release {
         settlement.confirmed = if is_completion { 0 } else { left.free };
         settlement.waited_for = waited_for;
         settlement.turn = pending.turn;
-        settlement.granted = Some(lease.lease.started);
         settlement.was_lost = Some(left.counts_as_lost());
         settlement.has_expired = left.has_expired();
         for node in left.busy {

@@ -15,12 +15,10 @@ use crate::manager::ledger::{Obligation, Owing};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::retry::{Missed, is_retryable, retry};
 use crate::manager::release::command::Command;
-use crate::manager::settings::hand_off::HandOff;
 use crate::manager::shared::{ROOM_FOR_RECORDS, Shared};
 use crate::manager::tasks::TaskTracker;
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
-use crate::namespace::NodeKey;
 use crate::node::{Node, NodeError, NodeFuture, ReleaseReply};
 use crate::protocol::backoff::give_way;
 
@@ -47,8 +45,6 @@ pub(crate) struct Settlement {
     listeners: u32,
     // The right to contend for the keys: it passes on once a quorum has confirmed.
     pub(crate) turn: Option<Turn>,
-    // When the nodes granted it, of a lock that was held.
-    pub(crate) granted: Option<Moment>,
     // Whether its end counts as a loss. There until its end is counted, and only if it was held.
     pub(crate) was_lost: Option<bool>,
     // Its ttl has ended it by now, whatever the nodes answer, and that was told.
@@ -83,7 +79,6 @@ impl Settlement {
             room: None,
             listeners: 0,
             turn: None,
-            granted: None,
             was_lost: None,
             has_expired: false,
             owing,
@@ -176,37 +171,21 @@ impl Settlement {
         self.lacking.retain(|other| *other != node);
     }
 
-    /// Lets the next caller contend for the keys: other processes first, if any were told or poll, and then the next
-    /// caller of this one.
+    /// Lets the next caller contend for the keys: other processes first, if any were told, and then the next caller of
+    /// this one.
     fn pass_on(&mut self) {
         // It passes on at the end, for the next caller looks at the cooldown first.
         let Some(_turn) = self.turn.take() else {
             return;
         };
-        let now = self.shared.clock.now();
-        let told = match self.listeners {
-            0 => Duration::ZERO,
-            listeners => give_way(listeners, now.since(self.sent)),
-        };
-        for key in self.command.keys().as_slice() {
-            let pause = told.max(self.pause_for_pollers(key, now));
-            if !pause.is_zero() {
-                self.shared.cooldown.start(key.shared(), now, pause);
-            }
+        if self.listeners == 0 {
+            return;
         }
-    }
-
-    /// For how long clients that poll are to have `key` to themselves.
-    fn pause_for_pollers(&self, key: &NodeKey, now: Moment) -> Duration {
-        let HandOff {
-            max_time, pause, ..
-        } = self.shared.hand_off;
-        let granted = self.granted.filter(|_| !pause.is_zero());
-        let is_due = granted.is_some_and(|granted| {
-            let streaks = &self.shared.streaks;
-            streaks.released(key.shared(), (granted, now), max_time, pause)
-        });
-        if is_due { pause } else { Duration::ZERO }
+        let now = self.shared.clock.now();
+        let pause = give_way(self.listeners, now.since(self.sent));
+        for key in self.command.keys().as_slice() {
+            self.shared.cooldown.start(key.shared(), now, pause);
+        }
     }
 
     /// Sends it to `nodes` again and again until each has answered or it is `until`; whether one of them did not answer

@@ -39,8 +39,6 @@ use std::time::Duration;
 pub struct HandOff {
     pub(crate) max_passes: u32,
     pub(crate) max_time: Duration,
-    // For clients that poll. Zero if there are none.
-    pub(crate) pause: Duration,
 }
 
 impl HandOff {
@@ -54,43 +52,7 @@ impl HandOff {
         Self {
             max_passes,
             max_time,
-            pause: Duration::ZERO,
         }
-    }
-
-    /// The same for a fleet in which others ask for the same keys again and again after a delay: processes with another
-    /// library, such as rslock, redsync or node-redlock. What they ask in vain leaves no trace on the nodes, and a key
-    /// that is free for a moment every 250 ms is one that they never find free.
-    ///
-    /// After `max_time` in which this process has had a key, by passing it on or by acquiring it anew, callers who wait
-    /// for it leave it alone for `pause`; and they poll, too (after random delays of up to `pause`), in place of being
-    /// told of releases, which the others are not. Another holder, or a time of this length in which this process did
-    /// not have it, ends that time. Callers who do not wait take a key that they find free, also in the pause.
-    ///
-    /// Choose the longest retry delay of the others, and set it in every process of this crate; 250 ms is right for
-    /// most. How much they get then, and what it costs: `docs::migrating` of the guide, "Side by side". At most 10 s,
-    /// and less than the manager's [`max_wait`](crate::LockManagerBuilder::max_wait). A caller that waits for less than
-    /// the pause may wait in vain for a key that is free. Default: zero, no pause.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_redlock::config::HandOff;
-    ///
-    /// let mixed = HandOff::default().with_pause_for_pollers(Duration::from_millis(250));
-    /// assert_eq!(mixed.pause_for_pollers(), Duration::from_millis(250));
-    /// ```
-    #[must_use]
-    pub const fn with_pause_for_pollers(mut self, pause: Duration) -> Self {
-        self.pause = pause;
-        self
-    }
-
-    /// For how long a key is left to clients that poll; zero if it is not.
-    #[must_use]
-    pub const fn pause_for_pollers(&self) -> Duration {
-        self.pause
     }
 
     /// How many passes in a row there may be.

@@ -161,7 +161,7 @@ impl Settings {
             node_timeout,
             max_wait: self.max_wait,
             bounds: self.bounds()?,
-            hand_off: self.hand_off.checked(max_hold, self.max_wait)?,
+            hand_off: self.hand_off.checked(max_hold)?,
             fencing: self.fencing.checked(ttl)?,
             guard: self.guard.checked()?,
             bootstrap: self.bootstrap,
@@ -185,7 +185,7 @@ impl Settings {
 }
 
 impl HandOff {
-    fn checked(self, max_hold: Duration, max_wait: Duration) -> Result<Self, ConfigError> {
+    fn checked(self, max_hold: Duration) -> Result<Self, ConfigError> {
         ensure(self.max_passes <= MAX_PASSES, "hand_off.max_passes", || {
             format!(
                 "hand_off allows {} passes in a row; there may be at most {MAX_PASSES}",
@@ -198,16 +198,6 @@ impl HandOff {
             Duration::ZERO..=max_hold,
         )
         .map_err(|error| error.moved("hand_off.max_time"))?;
-        let field = "hand_off.pause_for_pollers";
-        check_range(field, self.pause, Duration::ZERO..=MAX_PAUSE)?;
-        // Where nobody waits there is no pause.
-        let is_borne = self.pause < max_wait || self.pause.is_zero() || max_wait.is_zero();
-        ensure(is_borne, field, || {
-            format!(
-                "{field} is {:?}, and with a max_wait of {max_wait:?} callers would give up during the pause; use a shorter pause or a longer max_wait",
-                self.pause
-            )
-        })?;
         Ok(self)
     }
 }
@@ -264,8 +254,6 @@ const MAX_NODES: usize = 32;
 /// A hundred years; the servers count milliseconds in 63 bits.
 const MAX_KEEP: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 const MAX_SKEW: Duration = Duration::from_secs(60 * 60);
-/// Longer than the retry delays of other libraries.
-const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// Ten bits of a fencing token count the holders of one grant.
 const MAX_PASSES: u32 = 1_023;
 
@@ -362,15 +350,6 @@ mod tests {
         assert_eq!(
             error(|s| s.hand_off = HandOff::new(1, Duration::from_secs(61))),
             "the time of hand_off is 61s; it must be at most 60s"
-        );
-        let pausing = |pause| HandOff::default().with_pause_for_pollers(pause);
-        assert_eq!(
-            error(|s| s.hand_off = pausing(Duration::from_secs(11))),
-            "hand_off.pause_for_pollers is 11s; it must be at most 10s"
-        );
-        assert_eq!(
-            error(|s| s.hand_off = pausing(Duration::from_secs(5))),
-            "hand_off.pause_for_pollers is 5s, and with a max_wait of 5s callers would give up during the pause; use a shorter pause or a longer max_wait"
         );
         assert_eq!(
             error(|s| s.masked = 5),

@@ -2,5 +2,4 @@
 
 pub(crate) mod cooldown;
 pub(crate) mod holder;
-pub(crate) mod streaks;
 pub(crate) mod wait_times;

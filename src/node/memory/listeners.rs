@@ -42,11 +42,10 @@ impl Listeners {
             return 0;
         }
         let senders = self.senders.get(key).map_or(&[][..], Vec::as_slice);
-        let count = u32::try_from(senders.len()).unwrap_or(u32::MAX);
         for (_, sender) in senders {
-            sender.released(Some(count));
+            sender.released();
         }
-        count
+        u32::try_from(senders.len()).unwrap_or(u32::MAX)
     }
 
     /// Closes or re-opens all subscriptions, as a lost connection and a new one do.

@@ -101,13 +101,8 @@ async fn connect(shared: &Shared) -> Result<(Multiplexed, watch::Receiver<()>), 
 
 /// Handles a push message.
 fn hear(subscriptions: &Subscriptions, push: &PushInfo) {
-    if let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(payload)]) =
-        (&push.kind, push.data.as_slice())
-    {
-        // The payload is the number of listeners, if the releasing user may ask for that.
-        let payload = std::str::from_utf8(payload).ok();
-        let listeners = payload.and_then(|text| text.parse().ok());
-        subscriptions.announce(channel, listeners);
+    if let (PushKind::Message, [Value::BulkString(channel), _]) = (&push.kind, &*push.data) {
+        subscriptions.announce(channel);
     }
 }
 

@@ -174,12 +174,12 @@ impl Subscriptions {
     }
 
     /// The key of the channel `name` was released.
-    pub(super) fn announce(&self, name: &[u8], listeners: Option<u32>) {
+    pub(super) fn announce(&self, name: &[u8]) {
         let Ok(name) = std::str::from_utf8(name) else {
             return;
         };
         if let Some(channel) = self.channels().by_name.get(name) {
-            channel.tell(|sender| sender.released(listeners));
+            channel.tell(NoticeSender::released);
         }
     }
 
@@ -279,13 +279,10 @@ mod tests {
         let second = subscriptions.subscribe(&key("a"), receiver.sender(1));
         assert_eq!(receiver.notices().open, 2, "it is open already");
         assert!(subscriptions.next_batch().is_empty());
-        subscriptions.announce(b"lk!free:a", Some(2));
-        subscriptions.announce(b"lk!free:b", Some(9));
-        subscriptions.announce(b"\xff", Some(9));
-        assert_eq!(
-            (receiver.notices().released, receiver.notices().listeners),
-            (2, Some(2))
-        );
+        subscriptions.announce(b"lk!free:a");
+        subscriptions.announce(b"lk!free:b");
+        subscriptions.announce(b"\xff");
+        assert_eq!(receiver.notices().released, 2);
         drop(first);
         assert!(subscriptions.next_batch().is_empty());
         drop(second);

@@ -213,7 +213,7 @@ fn settings(input: &mut Input<'_>) -> Table {
             "drift_factor" => Value::Float(f64::from(input.byte()) / 256.0),
             "user" | "password" | "namespace" => Value::String(input.text(8)),
             "nodes" => Value::Array((0..input.below(4)).map(|_| node(input)).collect()),
-            "hand_off" => inner(input, &["max_time", "max_passes", "pause_for_pollers"]),
+            "hand_off" => inner(input, &["max_time", "max_passes"]),
             "fencing" => inner(input, &["keep"]),
             "restart_guard" => inner(input, &["max_clock_skew"]),
             _ => duration(input),

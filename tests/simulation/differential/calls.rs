@@ -113,8 +113,7 @@ fn channel(words: &mut Words, connection: usize) -> Vec<Vec<u8>> {
     match words.dice.below(6) {
         0 | 1 if connection > 0 => with("SUBSCRIBE", some(words, 2, Words::channel)),
         2 if connection > 0 => with("UNSUBSCRIBE", some(words, 2, Words::channel)),
-        3 => with("PUBSUB CHANNELS", []),
-        4 => with("PUBSUB NUMSUB", some(words, 3, Words::channel)),
+        3 | 4 => with("PUBSUB CHANNELS", []),
         _ => with("PUBLISH", [words.channel(), words.value()]),
     }
 }

@@ -139,7 +139,7 @@ fn subscriptions_in_the_older_protocol() {
                 "PUBLISH a one",
                 "PUBLISH b two",
                 "PUBLISH c three",
-                "PUBSUB NUMSUB a c",
+                "PUBSUB CHANNELS",
             ],
         ));
         heard.extend((0..2).map(|_| hear(wire, 0, "")));

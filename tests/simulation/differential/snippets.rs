@@ -76,7 +76,7 @@ const SNIPPETS: &[&str] = &[
     "return string.match(redis.call('INFO', 'replication'), 'role:(%a+)')",
     "return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')",
     "return string.match(redis.call('INFO', 'stats'), 'evicted_keys:(%d+)')",
-    "return redis.call('PUBSUB', 'NUMSUB', 'free:k1', 'free:k2')",
+    "return redis.call('PUBSUB', 'CHANNELS')",
     "return {redis.call('PUBLISH', 'free:k1', ARGV[1]), redis.call('PUBLISH', 'free:k2', 7)}",
     "return redis.sha1hex(ARGV[1])",
     "return redis.sha1hex('')",

@@ -25,10 +25,8 @@ for i = 3, #KEYS do
     redis.call('DEL', KEYS[i])
     local channel = ARGV[i]
     if channel ~= '' then
-      -- The notice is a hint. A user without the right to publish must still be able to release. It carries the number
-      -- of listeners, so that they can spread their next attempts; empty if this user may not ask.
-      local listeners = redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
-      local told = listeners == 0 and 0 or redis.pcall('PUBLISH', channel, listeners or '')
+      -- The notice is a hint. A user without the right to publish must still be able to release.
+      local told = redis.pcall('PUBLISH', channel, '')
       if type(told) == 'number' then
         most_told = math.max(most_told, told)
       end

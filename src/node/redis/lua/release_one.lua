@@ -6,8 +6,7 @@ local owner = redis.pcall('GET', KEYS[1])
 if owner == ARGV[1] then
   redis.call('DEL', KEYS[1])
   -- As `release` has it.
-  local listeners = ARGV[2] == '' and 0 or redis.pcall('PUBSUB', 'NUMSUB', ARGV[2])[2]
-  local told = listeners == 0 and 0 or redis.pcall('PUBLISH', ARGV[2], listeners or '')
+  local told = ARGV[2] ~= '' and redis.pcall('PUBLISH', ARGV[2], '')
   return type(told) == 'number' and told or 0
 end
 if type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then

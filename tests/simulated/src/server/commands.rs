@@ -94,10 +94,7 @@ static COMMANDS: &[Command] = &[
     group(
         "pubsub",
         LOADING,
-        &[
-            command("pubsub|numsub", -2, LOADING, pubsub::numsub),
-            command("pubsub|channels", -2, LOADING, pubsub::channels),
-        ],
+        &[command("pubsub|channels", -2, LOADING, pubsub::channels)],
     ),
     command("info", -1, LOADING, info::info),
     command("wait", 3, NO_SCRIPT, wait::wait),

@@ -57,18 +57,6 @@ pub(super) fn publish(server: &mut Server, call: &Call<'_>) -> Reply {
     Reply::count(heard)
 }
 
-pub(super) fn numsub(server: &mut Server, call: &Call<'_>) -> Reply {
-    let mut counts = Vec::new();
-    for channel in &call.words[2..] {
-        let clients = server.clients.values();
-        let count = clients
-            .filter(|client| client.channels.contains(*channel))
-            .count();
-        counts.extend([Reply::bulk(channel), Reply::count(count)]);
-    }
-    Reply::Array(counts)
-}
-
 pub(super) fn channels(server: &mut Server, call: &Call<'_>) -> Reply {
     let pattern = match call.words[2..] {
         [] => &b"*"[..],
