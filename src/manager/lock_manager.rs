@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
-use crate::manager::acquire::enter::acquire;
+use crate::manager::acquire::call::acquire;
 use crate::manager::error::acquire::AcquireError;
 use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::RunError;
@@ -39,11 +39,11 @@ use crate::manager::shared::Shared;
 ///
 /// No order between managers, which usually means between processes. For fairness each manager has one contender per
 /// key, however many callers wait behind it; it passes a lock among its own callers only so often
-/// ([`HandOff`](crate::config::HandOff)); and
-/// after a contended release the key has a cooldown of a few round trips in this manager, while the others contend at
-/// random moments. So each has about the same chance at each release, and no caller waits for ever; but there is no
-/// bound on how often one may be unlucky. Contenders of other libraries know nothing of this; beside them set
-/// [`HandOff::OFF`](crate::config::HandOff::OFF), or they hardly ever get a lock that is wanted all the time. Callers that do not wait take a lock that they find free.
+/// ([`HandOff`](crate::config::HandOff)); and after a contended release the key has a cooldown of a few round trips in
+/// this manager, while the others contend at random moments. So each has about the same chance at each release, and no
+/// caller waits for ever; but there is no bound on how often one may be unlucky. Contenders of other libraries know
+/// nothing of this; beside them set [`HandOff::OFF`](crate::config::HandOff::OFF), or they hardly ever get a lock that
+/// is wanted all the time. Callers that do not wait take a lock that they find free.
 ///
 /// # Waiting
 ///
@@ -145,13 +145,8 @@ impl LockManager {
     ///   them are free in this manager. While the nodes reply that one of them is held elsewhere, it has the turn of
     ///   that key alone (of none, if the nodes do not tell [which](crate::node::Holder::key)), and other callers get
     ///   the rest.
-    /// * **Bound**: callers that want fewer keys overtake it. After it has missed eight times, when one of its keys was
-    ///   free and another was not, no caller that came later gets any of them, and keys that come free are reserved for
-    ///   it: for an eighth of the time that it has waited, and for nine tenths of the node time-out at most. If that
-    ///   was too short, other waiters get them, and it counts anew. So if no caller of this manager has a key for
-    ///   longer than H, from its turn to the end of its release, and H is at most those nine tenths, it contends within
-    ///   25 H after the callers before it have gone. Where keys are held for longer, each reservation is a matter of
-    ///   chance.
+    /// * **Bound**: callers that want fewer keys overtake it, and only `max_wait` bounds how often: where one of its keys
+    ///   or another is always in use, it waits in vain.
     /// * **Several such callers**: of those that want the same keys, the older comes before the younger.
     /// * **Callers that do not wait** are not refused because of it, but may have to wait for the replies of its nodes.
     /// * **Between managers** no order is promised, as for one key.

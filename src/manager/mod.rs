@@ -37,10 +37,9 @@ mod shared;
 mod shutdown;
 mod snapshot;
 mod start;
-mod sync;
+
 mod target;
 mod tasks;
-mod waiting;
 
 pub use self::error::acquire::{
     AcquireError, Contended, NoEntropy, NoQuorum, NodeFailure, QueueFull, ShuttingDown, TooSlow,

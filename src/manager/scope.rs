@@ -12,7 +12,7 @@ use crate::instruments;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
-use crate::manager::acquire::enter::acquire;
+use crate::manager::acquire::call::acquire;
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::acquire::AcquireError;
 use crate::manager::error::loss::LossReason;

@@ -19,13 +19,12 @@ use crate::manager::nodes::longest::Longest;
 use crate::manager::nodes::node_set::{CommonTerms, NodeSet};
 use crate::manager::nodes::repeats::Repeats;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
-use crate::manager::queue::fifo::MISSES;
+
+use crate::manager::queue::waiting::{Cooldown, Waiters};
 use crate::manager::settings::fencing::usual;
 use crate::manager::settings::hand_off::HandOff;
 use crate::manager::settings::options::Options;
 use crate::manager::tasks::TaskTracker;
-use crate::manager::waiting::cooldown::Cooldown;
-use crate::manager::waiting::wait_times::Waiters;
 use crate::namespace::{Namespace, NodeKeys};
 use crate::node::Node;
 use crate::protocol::quarantine::latest_vote;
@@ -97,7 +96,7 @@ impl Shared {
             fencing: options.fencing.keep,
             room_for_records: Arc::new(Semaphore::new(ROOM_FOR_RECORDS)),
             hand_off: options.hand_off,
-            queue: Arc::new(Queue::new(options.bounds, MISSES)),
+            queue: Arc::new(Queue::new(options.bounds)),
             cooldown: Cooldown::default(),
             waiters: Waiters::default(),
             redact: options.redact,

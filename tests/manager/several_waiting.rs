@@ -1,12 +1,12 @@
-//! Callers that wait for several keys leave to others what they cannot have yet, but for a moment now and then.
+//! Callers that wait for several keys leave to others what they cannot have yet.
 
 use std::time::Duration;
 
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
+use tower_redlock::LockManager;
 use tower_redlock::config::HandOff;
 use tower_redlock::key::LockKeys;
-use tower_redlock::{LockGuard, LockManager};
 
 use super::several_crowds::far;
 use super::{MS, Nodes, Outcome, assert_idle, poll_once, wait_for};
@@ -125,83 +125,4 @@ async fn waiters_for_pairs_do_not_lock_a_key_out_while_others_hold_the_other_of_
         sleep(10 * MS).await;
         assert_idle(&locks).await;
     }
-}
-
-/// Brings a waiter for `a b` to where it has what comes free kept for it: after a second in which it could often have
-/// had one of them, and never both. Returns it with the guard that is in its way.
-async fn passed_over(locks: &LockManager) -> (JoinHandle<Outcome>, LockGuard) {
-    let mut held = locks.try_acquire("a").await.unwrap();
-    let waiter = wait_for_all(locks, "a b").await;
-    for (turn, next) in ["b", "a"].into_iter().cycle().take(8).enumerate() {
-        let snapshot = locks.snapshot();
-        assert_eq!((snapshot.keys, snapshot.waiting), (1, 1), "turn {turn}");
-        sleep(125 * MS).await;
-        let behind = locks.try_acquire(next).await.unwrap();
-        drop(std::mem::replace(&mut held, behind));
-        for _ in 0..20 {
-            tokio::task::yield_now().await;
-        }
-    }
-    assert_eq!(locks.snapshot().keys, 2, "the one that is held, and `b`");
-    (waiter, held)
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_kept_for_a_caller_is_kept_for_a_moment() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let (mut waiter, held) = passed_over(&locks).await;
-    let before = Instant::now();
-    // Nobody is told that it is held. Who comes second would have to wait for the first.
-    let (first, second) = tokio::join!(locks.try_acquire("b"), locks.try_acquire("b"));
-    assert!(before.elapsed() < locks.node_timeout());
-    assert!(before.elapsed() >= 89 * MS, "{:?}", before.elapsed());
-    drop(first.unwrap());
-    assert!(second.is_err());
-    // It begins to count anew.
-    assert_free_for_others(&locks, "b").await;
-    sleep(200 * MS).await;
-    assert_free_for_others(&locks, "b").await;
-    assert!(poll_once(&mut waiter).await.is_none());
-    drop(held);
-    drop(waiter.await.unwrap().unwrap());
-    nodes.settle_free("b").await;
-    assert_idle(&locks).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_has_keys_kept_for_it_gets_them_before_those_who_came_later() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let (waiter, held) = passed_over(&locks).await;
-    let behind = [wait_for(&locks, "b").await, wait_for(&locks, "a").await];
-    sleep(50 * MS).await;
-    let before = Instant::now();
-    // No hand-off either.
-    drop(held);
-    let both = waiter.await.unwrap().unwrap();
-    assert_eq!(before.elapsed(), Duration::ZERO);
-    assert!(behind.iter().all(|behind| !behind.is_finished()));
-    drop(both);
-    for behind in behind {
-        drop(behind.await.unwrap().unwrap());
-    }
-    nodes.settle_free("a").await;
-    assert_idle(&locks).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_leaves_with_keys_kept_for_it_leaves_them_to_others_at_once() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let (waiter, held) = passed_over(&locks).await;
-    let behind = wait_for(&locks, "b").await;
-    let before = Instant::now();
-    waiter.abort();
-    assert!(waiter.await.unwrap_err().is_cancelled());
-    drop(behind.await.unwrap().unwrap());
-    drop(held);
-    nodes.settle_free("a").await;
-    assert_idle(&locks).await;
-    assert_eq!(before.elapsed(), Duration::ZERO);
 }

@@ -15,12 +15,12 @@
     reason = "the checker's threads are not those of the system"
 )]
 
-/// What `src/manager/sync.rs` is in the library.
+/// What the module of this name in `src/manager/queue/mod.rs` is in the library.
 mod sync {
     pub(super) use loom::sync::{Mutex, MutexGuard};
 }
 
-#[path = "../../src/manager/queue/mod.rs"]
+#[path = "../../src/manager/queue/fifo/mod.rs"]
 #[allow(dead_code, reason = "the models need a part of it")]
 mod queue;
 

@@ -5,7 +5,7 @@ mod sync {
     pub(super) use std::sync::{Mutex, MutexGuard};
 }
 
-#[path = "../../src/manager/queue/mod.rs"]
+#[path = "../../src/manager/queue/fifo/mod.rs"]
 #[allow(dead_code, reason = "the comparison needs a part of it")]
 #[expect(clippy::duplicate_mod, reason = "here with other locks")]
 mod queue;
@@ -20,9 +20,8 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use self::queue::fifo::Load;
-use self::queue::{Bounds, Entered, Name, Queue, Refused, Seat, SentAway, Turn};
-use crate::reference::{Call, Entry, Place, Reference};
+use self::queue::{Bounds, Entered, Load, Name, Queue, Refused, Seat, SentAway, Turn};
+use crate::reference::{Call, Entry, Reference};
 
 const TTLS: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1)];
 
@@ -72,7 +71,6 @@ enum Step {
     // The turn of one of its keys is kept, or those of more are taken.
     KeepOnly(usize, usize),
     Widen(usize, usize),
-    GiveWay(usize),
     Close,
 }
 
@@ -96,7 +94,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (one(), any::<bool>()).prop_map(|(turn, leaving)| Step::SetLeaving(turn, leaving)),
         1 => (one(), one()).prop_map(|(turn, key)| Step::KeepOnly(turn, key)),
         1 => (one(), 1_usize..16).prop_map(|(turn, keys)| Step::Widen(turn, keys)),
-        2 => one().prop_map(Step::GiveWay),
     ];
     let last = prop_oneof![1 => Just(None), 1 => Just(Some(Step::Close))];
     (vec(step.clone(), 1..90), last, vec(step, 0..15))
@@ -116,11 +113,11 @@ struct Both {
 }
 
 impl Both {
-    fn new(per_key: usize, total: usize, misses: u32) -> Self {
+    fn new(per_key: usize, total: usize) -> Self {
         Self {
-            queue: Arc::new(Queue::new(Bounds { per_key, total }, misses)),
+            queue: Arc::new(Queue::new(Bounds { per_key, total })),
             names: ["a", "b", "c", "d"].map(Name::from),
-            reference: Reference::new(per_key, total, misses),
+            reference: Reference::new(per_key, total),
             turns: Vec::new(),
             seats: BTreeMap::new(),
             over: Vec::new(),
@@ -151,7 +148,7 @@ impl Both {
             }
             Step::EndTurn(number) => {
                 if let Some((keys, turn)) = self.pick_turn(number) {
-                    self.reference.release(&keys, true);
+                    self.reference.release(&keys);
                     drop(turn);
                 }
             }
@@ -176,12 +173,6 @@ impl Both {
             }
             Step::KeepOnly(number, key) => self.keep_only(number, key),
             Step::Widen(number, keys) => self.widen(number, &chosen(keys)),
-            Step::GiveWay(number) => {
-                if let Some(number) = self.pick_seat(number) {
-                    self.reference.give_way(number);
-                    self.seats[&number].0.give_way();
-                }
-            }
             Step::Close => {
                 self.queue.close();
                 self.reference.close();
@@ -195,7 +186,7 @@ impl Both {
             return;
         };
         let kept = keys.remove(key % keys.len());
-        self.reference.release(&keys, true);
+        self.reference.release(&keys);
         let turn = turn.keep_only(&self.names[kept]).unwrap();
         self.turns.push((vec![kept], turn));
     }
@@ -217,7 +208,7 @@ impl Both {
             }
             None => {
                 assert!(!widened, "all of them are free");
-                self.reference.release(&keys, true);
+                self.reference.release(&keys);
             }
         }
     }
@@ -312,9 +303,8 @@ impl Both {
                 assert_eq!(turn.is_waited_for(ttl), waited_for);
             }
         }
-        for (number, (seat, bell)) in &self.seats {
+        for (number, (_, bell)) in &self.seats {
             let place = &self.reference.seats[number];
-            assert_eq!(seat.claims(), place.claims);
             assert_eq!(bell.0.load(Ordering::SeqCst), usize::from(place.woken));
             let kept = usize::from(place.watched);
             assert_eq!(Arc::strong_count(bell), 1 + kept, "wakers");
@@ -322,8 +312,8 @@ impl Both {
         self.assert_nobody_is_kept_waiting();
     }
 
-    /// Each key that is in use is so because somebody has its turn, has been called with it, or claims it; and who
-    /// waits does so for a key that is in use or kept for another.
+    /// Each key that is in use is so because somebody has its turn or has been called with it; and who waits does so for
+    /// a key that is in use.
     fn assert_nobody_is_kept_waiting(&self) {
         let seats = &self.reference.seats;
         let called = seats
@@ -333,14 +323,10 @@ impl Both {
         had.extend(self.turns.iter().flat_map(|(keys, _)| keys));
         let once: BTreeSet<usize> = had.iter().copied().collect();
         assert_eq!(had.len(), once.len(), "two have one key");
-        for (key, entry) in &self.reference.keys {
-            assert!(entry.kept != once.contains(key), "nobody has {key}");
-            let claims = |place: &Place| place.claims && place.wants.contains(key);
-            assert!(!entry.kept || seats.values().any(claims));
-        }
+        let in_use: BTreeSet<usize> = self.reference.keys.keys().copied().collect();
+        assert_eq!(in_use, once, "nobody has a key that is in use");
         for place in seats.values().filter(|place| place.call.is_none()) {
-            let others = |key| self.reference.keys.get(key).is_some_and(|key| key.kept);
-            let in_use = |key| once.contains(key) || (!place.claims && others(key));
+            let in_use = |key| once.contains(key);
             assert!(place.wants.iter().any(in_use), "it waits for nothing");
         }
     }
@@ -367,10 +353,10 @@ proptest! {
 
     #[test]
     fn it_does_what_lines_of_numbers_do(
-        (per_key, total, misses) in (1_usize..5, 1_usize..9, 1_u32..4),
+        (per_key, total) in (1_usize..5, 1_usize..9),
         steps in steps(),
     ) {
-        let mut both = Both::new(per_key, total, misses);
+        let mut both = Both::new(per_key, total);
         for step in &steps {
             both.run(step);
         }

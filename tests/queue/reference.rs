@@ -8,7 +8,6 @@ use std::time::Duration;
 pub(crate) struct Reference {
     per_key: usize,
     total: usize,
-    misses: u32,
     closed: bool,
     pub(crate) keys: BTreeMap<usize, Key>,
     pub(crate) seats: BTreeMap<usize, Place>,
@@ -16,11 +15,9 @@ pub(crate) struct Reference {
     open: BTreeSet<usize>,
 }
 
-/// A key in use, or kept.
+/// A key in use.
 #[derive(Default)]
 pub(crate) struct Key {
-    pub(crate) kept: bool,
-    claim: Option<usize>,
     leaving: bool,
     pub(crate) note: Option<u32>,
 }
@@ -33,8 +30,6 @@ pub(crate) struct Place {
     // In whose line it is, if in any.
     line: Option<usize>,
     waits: bool,
-    missed: u32,
-    pub(crate) claims: bool,
     pub(crate) call: Option<Call>,
     /// Whether the queue has the waker of the task that polled last, and whether that was woken.
     pub(crate) watched: bool,
@@ -66,11 +61,10 @@ pub(crate) enum Entry {
 }
 
 impl Reference {
-    pub(crate) fn new(per_key: usize, total: usize, misses: u32) -> Self {
+    pub(crate) fn new(per_key: usize, total: usize) -> Self {
         Self {
             per_key,
             total,
-            misses,
             closed: false,
             keys: BTreeMap::new(),
             seats: BTreeMap::new(),
@@ -88,10 +82,6 @@ impl Reference {
         let seats = self.seats.iter();
         let in_line = seats.filter(|(_, place)| place.line == Some(key));
         in_line.map(|(number, _)| *number).collect()
-    }
-
-    fn comes_free(&self, key: usize) -> bool {
-        self.keys[&key].leaving || self.keys[&key].kept
     }
 
     pub(crate) fn enter(
@@ -115,7 +105,7 @@ impl Reference {
         let has_room = |key: usize| {
             let line = self.line(key);
             let of_one = line.iter().any(|other| self.seats[other].wants.len() == 1);
-            self.comes_free(key)
+            self.keys[&key].leaving
                 && !of_one
                 && line.len() < self.per_key
                 && self.waiting() < self.total
@@ -134,8 +124,6 @@ impl Reference {
             ttl,
             line: Some(in_use[0]),
             waits,
-            missed: 0,
-            claims: false,
             call: None,
             watched: false,
             woken: false,
@@ -165,179 +153,67 @@ impl Reference {
 
     /// A seat goes, with what it was called with.
     pub(crate) fn leave_line(&mut self, number: usize) {
-        let kept = self.unclaim(number);
         let place = self.seats.remove(&number).unwrap();
-        self.release(&kept, false);
         if matches!(place.call, Some(Call::Turn | Call::Lock(_))) {
-            self.release(&place.wants, true);
+            self.release(&place.wants);
         }
     }
 
     /// Ends turns: whose line it is may have the key, in order.
-    pub(crate) fn release(&mut self, names: &[usize], claims: bool) {
+    pub(crate) fn release(&mut self, names: &[usize]) {
         for key in names {
             let entry = self.keys.get_mut(key).unwrap();
-            (entry.kept, entry.leaving, entry.note) = (false, false, None);
+            (entry.leaving, entry.note) = (false, None);
             self.open.insert(*key);
         }
         loop {
             let open = names.iter().filter(|key| self.open.contains(key));
-            let first = |key: &usize| {
-                let first = *self.line(*key).first()?;
-                self.is_before_claim(first, *key).then_some(first)
-            };
-            let Some(number) = open.filter_map(first).min() else {
+            let Some(number) = open
+                .filter_map(|key| self.line(*key).first().copied())
+                .min()
+            else {
                 break;
             };
-            self.offer(number, claims);
+            self.offer(number);
         }
         for key in names {
-            if !self.open.remove(key) {
-                continue;
-            }
-            match self.keys[key].claim {
-                Some(claim) => {
-                    self.keys.get_mut(key).unwrap().kept = true;
-                    self.complete(claim);
-                }
-                None => drop(self.keys.remove(key)),
+            if self.open.remove(key) {
+                self.keys.remove(key);
             }
         }
     }
 
-    fn is_before_claim(&self, number: usize, key: usize) -> bool {
-        self.keys[&key].claim.is_none_or(|claim| number <= claim)
+    fn is_free(&self, key: usize) -> bool {
+        !self.keys.contains_key(&key) || self.open.contains(&key)
     }
 
-    fn is_free(&self, number: usize, key: usize) -> bool {
-        !self.keys.contains_key(&key)
-            || (self.open.contains(&key) && self.is_before_claim(number, key))
-    }
-
-    fn offer(&mut self, number: usize, claims: bool) {
+    fn offer(&mut self, number: usize) {
         let wants = self.seats[&number].wants.clone();
-        if wants.iter().all(|key| self.is_free(number, *key)) {
-            self.give(number, &wants);
-            return;
-        }
-        let place = self.seats.get_mut(&number).unwrap();
-        place.missed += 1;
-        let often = place.missed >= self.misses;
-        if !(claims && often && self.claim(number, &wants)) {
-            self.move_on(number, None);
-        }
-    }
-
-    fn give(&mut self, number: usize, wants: &[usize]) {
-        for key in wants {
-            self.open.remove(key);
-            self.keys.entry(*key).or_default().kept = false;
-        }
-        self.call(number, Call::Turn);
-    }
-
-    fn move_on(&mut self, number: usize, but: Option<usize>) {
-        let wants = self.seats[&number].wants.clone();
-        let mut others = wants.into_iter().filter(|key| Some(*key) != but);
-        let key = others.find(|key| !self.is_free(number, *key)).unwrap();
-        if self.seats[&number].waits || self.comes_free(key) {
+        let Some(key) = wants.iter().copied().find(|key| !self.is_free(*key)) else {
+            for key in &wants {
+                self.open.remove(key);
+                self.keys.entry(*key).or_default();
+            }
+            return self.call(number, Call::Turn);
+        };
+        if self.seats[&number].waits || self.keys[&key].leaving {
             self.seats.get_mut(&number).unwrap().line = Some(key);
         } else {
             self.call(number, Call::InUse);
         }
     }
 
-    fn claim(&mut self, number: usize, wants: &[usize]) -> bool {
-        let claims = wants.iter().filter_map(|key| self.keys.get(key)?.claim);
-        let younger: BTreeSet<usize> = claims.collect();
-        if younger.first().is_some_and(|other| *other < number) {
-            return false;
-        }
-        let kept: Vec<usize> = younger
-            .iter()
-            .flat_map(|other| self.unclaim(*other))
-            .collect();
-        for key in wants {
-            let fresh = Key {
-                kept: true,
-                ..Key::default()
-            };
-            self.keys.entry(*key).or_insert(fresh).claim = Some(number);
-        }
-        let place = self.seats.get_mut(&number).unwrap();
-        (place.claims, place.line) = (true, None);
-        place.wake();
-        for other in younger {
-            self.move_on(other, None);
-        }
-        let (ours, free): (Vec<usize>, Vec<usize>) =
-            kept.iter().partition(|key| wants.contains(key));
-        for key in ours {
-            let mut line = self.line(key).into_iter();
-            if let Some(next) = line.find(|next| self.seats[next].wants.len() == 1) {
-                self.give(next, &[key]);
-            }
-        }
-        self.release(&free, false);
-        self.complete(number);
-        true
-    }
-
-    fn unclaim(&mut self, number: usize) -> Vec<usize> {
-        let place = self.seats.get_mut(&number).unwrap();
-        place.claims = false;
-        let mut kept = place.wants.clone();
-        kept.retain(|key| {
-            let key = self
-                .keys
-                .get_mut(key)
-                .filter(|key| key.claim == Some(number));
-            key.is_some_and(|key| {
-                key.claim = None;
-                key.kept
-            })
-        });
-        kept
-    }
-
-    fn complete(&mut self, number: usize) {
-        let wants = self.seats[&number].wants.clone();
-        let mut keys = wants.iter().map(|key| &self.keys[key]);
-        if keys.all(|key| key.kept && key.claim == Some(number)) {
-            self.unclaim(number);
-            self.give(number, &wants);
-        }
-    }
-
-    pub(crate) fn give_way(&mut self, number: usize) {
-        if !self.seats[&number].claims {
-            return;
-        }
-        let kept = self.unclaim(number);
-        let place = self.seats.get_mut(&number).unwrap();
-        place.missed = 0;
-        // Not to one that is about to come free.
-        self.open.extend(&kept);
-        self.move_on(number, None);
-        self.release(&kept, false);
-    }
-
-    /// Who is called with the lock of a key as it is, and who misses it.
-    fn heir(&self, key: usize, ttl: Duration) -> Option<(usize, Vec<usize>)> {
-        let (line, mut missing) = (self.line(key), Vec::new());
-        for number in line {
+    /// Who is called with the lock of a key as it is.
+    fn heir(&self, key: usize, ttl: Duration) -> Option<usize> {
+        for number in self.line(key) {
             let place = &self.seats[&number];
-            if !self.is_before_claim(number, key) {
-                return None;
-            }
             if place.wants.len() == 1 {
-                return (place.ttl == ttl).then_some((number, missing));
+                return (place.ttl == ttl).then_some(number);
             }
             let mut others = place.wants.iter().filter(|other| **other != key);
-            if others.all(|other| self.is_free(number, *other)) || place.missed + 1 >= self.misses {
+            if others.all(|other| self.is_free(*other)) {
                 return None;
             }
-            missing.push(number);
         }
         None
     }
@@ -348,13 +224,9 @@ impl Reference {
 
     /// Calls the next with the lock of a key; `false` if nobody takes it.
     pub(crate) fn hand_over(&mut self, key: usize, ttl: Duration, call: Call) -> bool {
-        let Some((heir, missing)) = self.heir(key, ttl) else {
+        let Some(heir) = self.heir(key, ttl) else {
             return false;
         };
-        for number in missing {
-            self.seats.get_mut(&number).unwrap().missed += 1;
-            self.move_on(number, Some(key));
-        }
         self.call(heir, call);
         true
     }
@@ -376,14 +248,9 @@ impl Reference {
 
     pub(crate) fn close(&mut self) {
         self.closed = true;
-        self.keys.retain(|_, key| !key.kept);
-        for key in self.keys.values_mut() {
-            key.claim = None;
-        }
         let seats = self.seats.iter();
         let waiting = seats.filter(|(_, place)| place.call.is_none());
         for number in waiting.map(|(number, _)| *number).collect::<Vec<_>>() {
-            self.seats.get_mut(&number).unwrap().claims = false;
             self.call(number, Call::Closed);
         }
     }

@@ -16,7 +16,7 @@ fn hold_both(turn: Turn, one: &Key, two: &Key) {
 }
 
 fn wait_for_both(seat: Seat, one: &Key, two: &Key) {
-    let bell = Bell::of_claim();
+    let bell = Bell::new();
     match bell.block_on(seat).unwrap() {
         Handover::Turn(turn) => hold_both(turn, one, two),
         Handover::Lock(_) => panic!("a lock of one key"),
@@ -64,20 +64,18 @@ fn two_who_want_both_and_one_who_wants_one_have_them_one_after_the_other() {
 
 #[test]
 fn who_waits_for_both_is_called_once_when_their_turns_end_at_the_same_time() {
-    for key in [Key::new, Key::eager] {
-        explore(["both"], move |seen| {
-            let (key, other) = pair(key());
-            let turns = [key.turn(), other.turn()];
-            let seat = key.seat_with(&other);
-            let ending = turns.map(|turn| thread::spawn(move || drop(turn)));
-            wait_for_both(seat, &key, &other);
-            seen.note("both");
-            for thread in ending {
-                thread.join().unwrap();
-            }
-            key.assert_empty();
-        });
-    }
+    explore(["both"], move |seen| {
+        let (key, other) = pair(Key::new());
+        let turns = [key.turn(), other.turn()];
+        let seat = key.seat_with(&other);
+        let ending = turns.map(|turn| thread::spawn(move || drop(turn)));
+        wait_for_both(seat, &key, &other);
+        seen.note("both");
+        for thread in ending {
+            thread.join().unwrap();
+        }
+        key.assert_empty();
+    });
 }
 
 #[test]
@@ -104,46 +102,9 @@ fn what_a_waiter_for_both_cannot_use_goes_to_those_behind() {
 }
 
 #[test]
-fn what_is_kept_goes_to_who_claims_it_or_when_that_gives_way_to_those_behind() {
-    let outcomes = ["turn, claims", "turn, gave way", "turn, called"];
-    explore_within(Some(2), outcomes, |seen| {
-        let (key, other) = pair(Key::eager());
-        let (turn, others) = (key.turn(), other.turn());
-        let mut seat = key.seat_with(&other);
-        let behind = key.seat();
-        let ending = thread::spawn(move || drop(turn));
-        let ending_too = thread::spawn(move || drop(others));
-        let waiting = thread::spawn({
-            let key = key.clone();
-            move || key.wait(behind).unwrap()
-        });
-        let bell = Bell::of_claim();
-        let claimed = match bell.poll(&mut seat) {
-            Poll::Ready(Ok(Handover::Turn(turn))) => {
-                hold_both(turn, &key, &other);
-                drop(seat);
-                "called"
-            }
-            Poll::Ready(_) => panic!("neither a lock nor sent away"),
-            Poll::Pending => {
-                let claims = seat.claims();
-                seat.give_way();
-                wait_for_both(seat, &key, &other);
-                if claims { "gave way" } else { "claims" }
-            }
-        };
-        let behind = waiting.join().unwrap();
-        ending.join().unwrap();
-        ending_too.join().unwrap();
-        seen.note(format!("{behind}, {claimed}"));
-        key.assert_empty();
-    });
-}
-
-#[test]
-fn who_leaves_with_a_claim_leaves_what_is_kept_to_those_behind() {
-    explore_within(Some(2), ["left", "left when woken", "turn"], |seen| {
-        let (key, other) = pair(Key::eager());
+fn who_wants_both_and_leaves_takes_nothing_from_those_behind() {
+    explore_within(Some(2), ["left", "left when called", "turn"], |seen| {
+        let (key, other) = pair(Key::new());
         let (turn, others) = (key.turn(), other.turn());
         let seat = key.seat_with(&other);
         let behind = key.seat();
@@ -152,7 +113,7 @@ fn who_leaves_with_a_claim_leaves_what_is_kept_to_those_behind() {
         let leaving = thread::spawn({
             let (key, other, seen) = (key.clone(), other.clone(), seen.clone());
             move || {
-                let (mut seat, bell) = (seat, Bell::of_claim());
+                let (mut seat, bell) = (seat, Bell::new());
                 match bell.poll(&mut seat) {
                     Poll::Ready(Ok(Handover::Turn(turn))) => {
                         hold_both(turn, &key, &other);
@@ -161,8 +122,7 @@ fn who_leaves_with_a_claim_leaves_what_is_kept_to_those_behind() {
                     Poll::Ready(_) => panic!("neither a lock nor sent away"),
                     Poll::Pending => {
                         drop(seat);
-                        let woken = bell.rings() > 0;
-                        seen.note(if woken { "left when woken" } else { "left" });
+                        seen.note(["left", "left when called"][bell.rings()]);
                     }
                 }
             }

@@ -11,8 +11,7 @@ use std::time::Duration;
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
 
-use crate::queue::fifo::{Load, MISSES};
-use crate::queue::{self, Bounds, Entered, Name, Refused, SentAway};
+use crate::queue::{self, Bounds, Entered, Load, Name, Refused, SentAway};
 
 /// The ttl of all locks here.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
@@ -89,21 +88,9 @@ impl Key {
 
     pub(crate) fn within(per_key: usize, total: usize) -> Self {
         Self {
-            queue: Arc::new(Queue::new(Bounds { per_key, total }, MISSES)),
+            queue: Arc::new(Queue::new(Bounds { per_key, total })),
             name: Name::from("key"),
             held: Arc::new(UnsafeCell::new(())),
-        }
-    }
-
-    /// A key of a queue in which who wants several claims them as soon as it misses one.
-    pub(crate) fn eager() -> Self {
-        let bounds = Bounds {
-            per_key: 3,
-            total: 4,
-        };
-        Self {
-            queue: Arc::new(Queue::new(bounds, 1)),
-            ..Self::new()
         }
     }
 
@@ -213,37 +200,25 @@ impl Key {
     }
 }
 
-/// A task: woken, it polls again. It is woken once when it is called, and once when a claim begins.
+/// A task: woken, it polls again. It is woken once, when it is called.
 pub(crate) struct Bell {
     notify: Notify,
     rings: AtomicUsize,
-    // How often it may be woken.
-    most: usize,
 }
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         let before = self.rings.fetch_add(1, Ordering::SeqCst);
-        assert!(before < self.most, "woken too often");
+        assert_eq!(before, 0, "woken too often");
         self.notify.notify();
     }
 }
 
 impl Bell {
     pub(crate) fn new() -> Arc<Self> {
-        Self::of(1)
-    }
-
-    /// The task of one who may also be told that its claim has begun.
-    pub(crate) fn of_claim() -> Arc<Self> {
-        Self::of(2)
-    }
-
-    fn of(most: usize) -> Arc<Self> {
         Arc::new(Self {
             notify: Notify::new(),
             rings: AtomicUsize::new(0),
-            most,
         })
     }
 

@@ -152,9 +152,8 @@ const INSIDE: &[&[Inner]] = &[
     &[&["release/"], &["renewal/"]],
     &[&["shared.rs"]],
     &[&["lease/"]],
-    &[&["settings/"], &["waiting/"]],
-    // `tests/queue` runs the queue with a model checker's locks in the place of `sync`.
-    &[&["queue/", "sync.rs"], &["nodes/"]],
+    &[&["settings/"]],
+    &[&["queue/"], &["nodes/"]],
     &[&["tasks.rs"], &["drain.rs"], &["ledger.rs"], &["target.rs"], &["error/"]],
     &[&["notified.rs"]],
 ];
@@ -456,8 +455,8 @@ mod tests {
             ("manager/mod.rs", "manager/scope.rs"),
             ("manager/scope.rs", "manager/lock_manager.rs"),
             ("manager/acquire/wait.rs", "manager/acquire/round/mod.rs"),
-            ("manager/acquire/wait.rs", "manager/acquire/outcome.rs"),
-            ("manager/queue/list.rs", "manager/sync.rs"),
+            ("manager/acquire/wait.rs", "manager/acquire/call.rs"),
+            ("manager/queue/waiting.rs", "manager/queue/fifo/mod.rs"),
             (
                 "manager/nodes/quarantine/state.rs",
                 "manager/nodes/fanout.rs",
@@ -477,7 +476,7 @@ mod tests {
             ("manager/lock_manager.rs", "manager/mod.rs"),
             ("manager/lock_manager.rs", "manager/scope.rs"),
             ("manager/scope.rs", "manager/snapshot.rs"),
-            ("manager/acquire/round/mod.rs", "manager/acquire/outcome.rs"),
+            ("manager/acquire/round/mod.rs", "manager/acquire/call.rs"),
             ("manager/release/mod.rs", "manager/renewal/mod.rs"),
             ("manager/lease/loans.rs", "manager/shared.rs"),
             ("manager/queue/mod.rs", "manager/nodes/random.rs"),

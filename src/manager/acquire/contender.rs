@@ -7,23 +7,33 @@ use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock as _;
 use crate::instruments;
-use crate::manager::acquire::enqueue::{names, turn_of_all};
-use crate::manager::acquire::notices::{ReleaseNotices, Woken};
-use crate::manager::acquire::outcome::Acquired;
-use crate::manager::acquire::pacing::{PollDelays, contention_delay, reckoned};
 use crate::manager::acquire::round::attempt::{Attempt, Purpose};
-use crate::manager::acquire::wait::Wait;
+use crate::manager::acquire::turn::{names, turn_of_all};
+use crate::manager::acquire::wait::{
+    PollDelays, ReleaseNotices, Wait, Woken, contention_delay, reckoned,
+};
 use crate::manager::error::acquire::{AcquireError, ShuttingDown};
 use crate::manager::guard::LockGuard;
 use crate::manager::lease::held::Turn;
+use crate::manager::queue::waiting::{Holder, Waiter};
 use crate::manager::shared::Shared;
 use crate::manager::target::LockTarget;
-use crate::manager::waiting::holder::Holder;
-use crate::manager::waiting::wait_times::Waiter;
 use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKey;
 use crate::protocol::renewal::Terms;
 use crate::protocol::round::Verdict;
+use crate::record::Record;
+
+/// The result of a contender.
+#[derive(Debug)]
+pub(crate) enum Acquired {
+    /// The lock.
+    Lock(LockGuard),
+    /// The lock, with the record of some nodes that is to be written to a quorum under it.
+    Adopted(LockGuard, Record),
+    /// The record that a quorum has.
+    Record(Record),
+}
 
 /// The one caller of this process that asks the nodes for its keys.
 pub(crate) struct Contender<'a> {
@@ -327,16 +337,10 @@ impl<'a> Contender<'a> {
         let woken = timeout(limit, notices.next(needed, reckoned(round_trip), opening));
         let woken = self.unless_closing(woken).await?.ok();
         self.opened = woken == Some(Woken::Opened);
-        if woken == Some(Woken::Released) {
-            while let Some(delay) = contention_delay(self.contenders, round_trip) {
-                notices.forget();
-                // Acquired and released again meanwhile: draw anew. Else a crowd would come one by one to a lock that
-                // is long taken.
-                let again = timeout(delay.min(self.left()), notices.released(needed));
-                if self.unless_closing(again).await?.is_err() {
-                    break;
-                }
-            }
+        if woken == Some(Woken::Released)
+            && let Some(delay) = contention_delay(self.contenders, round_trip)
+        {
+            self.unless_closing(sleep(delay.min(self.left()))).await?;
         }
         self.widen_turn().await
     }

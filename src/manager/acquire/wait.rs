@@ -1,13 +1,19 @@
-//! How long a caller waits, and the error when the wait is over.
+//! Between two rounds: how long a caller waits, what wakes it, and the error when the wait is over.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::time::timeout;
 
 use crate::clock::Clock as _;
 use crate::manager::error::acquire::{AcquireError, Contended, WaitTimeout};
+use crate::manager::nodes::random::random;
+use crate::manager::queue::waiting::Holder;
 use crate::manager::shared::Shared;
-use crate::manager::waiting::holder::Holder;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
+use crate::node::{Node, NoticeReceiver, Subscription};
+use crate::protocol::backoff::{Backoff, after_split};
 
 /// How long a caller waits for a busy lock.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +44,7 @@ impl Wait {
     }
 
     /// How long to wait in the queue. A caller that does not wait for locks is there only because a lock is being
-    /// released or a record read, or because a key is reserved for a moment: none of it takes longer than a node
-    /// time-out.
+    /// released or a record read: neither takes longer than a node time-out.
     pub(crate) fn left_in_queue(&self, shared: &Shared) -> Duration {
         if self.is_patient() {
             self.left(shared)
@@ -68,3 +73,123 @@ impl Wait {
         }
     }
 }
+
+/// Subscriptions on all nodes that can announce releases. Dropped, they end.
+#[derive(Debug)]
+pub(crate) struct ReleaseNotices {
+    receiver: NoticeReceiver,
+    _subscriptions: Vec<Subscription>,
+}
+
+impl ReleaseNotices {
+    /// Subscribes. Whether and when each subscription works shows later.
+    ///
+    /// A release of any of several keys counts: which of them was in the way is not known, and may change.
+    pub(crate) fn subscribe(nodes: &[Arc<dyn Node>], keys: &NodeKeys) -> Self {
+        let receiver = NoticeReceiver::new(nodes.len());
+        let notifiers = nodes.iter().enumerate();
+        let notifiers = notifiers.filter_map(|(index, node)| Some((index, node.notifier()?)));
+        let subscriptions = notifiers.flat_map(|(index, notifier)| {
+            let receiver = &receiver;
+            let keys = keys.as_slice().iter();
+            keys.map(move |key| notifier.subscribe(key, receiver.sender(index)))
+        });
+        Self {
+            _subscriptions: subscriptions.collect(),
+            receiver,
+        }
+    }
+
+    /// On how many nodes the subscriptions work right now.
+    pub(crate) fn open(&self) -> usize {
+        self.receiver.notices().open
+    }
+
+    /// Forgets the notices received so far: the nodes are about to be asked.
+    pub(crate) fn forget(&self) {
+        self.receiver.forget();
+    }
+
+    /// Waits for a reason to ask the nodes again: `needed` nodes announced a release; or fewer did, and no more
+    /// within `grace`; or, if `opening`, the subscriptions on `needed` nodes work at last, and may have missed one.
+    pub(crate) async fn next(&self, needed: usize, grace: Duration, opening: bool) -> Woken {
+        loop {
+            let notices = self.receiver.notices();
+            if notices.released > 0 {
+                let _ = timeout(grace, self.released(needed)).await;
+                return Woken::Released;
+            }
+            if opening && notices.open >= needed && notices.least_open < needed {
+                return Woken::Opened;
+            }
+            self.receiver.changed().await;
+        }
+    }
+
+    /// Waits until `needed` nodes have announced a release.
+    pub(crate) async fn released(&self, needed: usize) {
+        while self.receiver.notices().released < needed {
+            self.receiver.changed().await;
+        }
+    }
+}
+
+/// Why a contender asks the nodes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// A release was announced.
+    Released,
+    /// The subscriptions work at last.
+    Opened,
+}
+
+/// The delays between rounds for a busy lock.
+#[derive(Debug)]
+pub(crate) struct PollDelays {
+    without_notices: Backoff,
+    with_notices: Backoff,
+}
+
+impl PollDelays {
+    pub(crate) const fn new() -> Self {
+        Self {
+            without_notices: Backoff::new(FIRST_POLL, SLOWEST_POLL),
+            with_notices: Backoff::new(FIRST_POLL_NOTIFIED, SLOWEST_POLL_NOTIFIED),
+        }
+    }
+
+    /// The delay before the next round; `notified` if a quorum of nodes announces releases.
+    pub(crate) fn next(&mut self, notified: bool) -> Duration {
+        let backoff = if notified {
+            &mut self.with_notices
+        } else {
+            &mut self.without_notices
+        };
+        backoff.next(random())
+    }
+}
+
+/// A random delay that spreads the rounds of so many contenders; `None` if this one goes at once.
+pub(crate) fn contention_delay(contenders: usize, round_trip: Duration) -> Option<Duration> {
+    if contenders < 2 {
+        return None;
+    }
+    let round_trip = reckoned(round_trip);
+    let delay = after_split(random(), contenders, round_trip);
+    // One or two go at once: two cannot split an odd number of nodes.
+    (delay >= round_trip * 3 / 4).then_some(delay)
+}
+
+/// The round trip that contenders reckon with where they spread their rounds. Timers count in milliseconds; less would
+/// not spread them. A round that took long was held up by a slow node, which is no reason to wait for long.
+pub(crate) fn reckoned(round_trip: Duration) -> Duration {
+    round_trip.clamp(Duration::from_millis(1), Duration::from_millis(25))
+}
+
+/// The ceiling of the first delay; it doubles from there.
+const FIRST_POLL: Duration = Duration::from_millis(4);
+/// The ceiling of the longest delay.
+const SLOWEST_POLL: Duration = Duration::from_millis(100);
+/// The same while a quorum of nodes announces releases: a poll is only a safeguard then.
+const FIRST_POLL_NOTIFIED: Duration = Duration::from_millis(100);
+const SLOWEST_POLL_NOTIFIED: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::manager::error::config::ConfigError;
-use crate::manager::queue::Bounds;
+use crate::manager::queue::fifo::Bounds;
 use crate::manager::settings::checks::{MAX_TTL, MIN_TTL, check_range, ensure};
 use crate::manager::settings::fencing::{Fencing, usual};
 use crate::manager::settings::hand_off::HandOff;

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::lease::Lease;
-use crate::manager::acquire::round::late::{settle_lost, take_late_replies};
+use crate::manager::acquire::round::after::{settle_lost, take_late_replies};
 use crate::manager::error::acquire::{AcquireError, ShuttingDown, TooSlow};
 use crate::manager::lease::clocks::Clocks;
 use crate::manager::lease::held::{HeldLease, Turn};

@@ -1,21 +1,22 @@
-//! The queue of this process: a caller enters it and waits for its turn.
+//! The queue of this process: a caller enters it and waits for its turn, or for the lock itself.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::slice;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::time::timeout;
 
 use crate::manager::acquire::round::attempt::Purpose;
-use crate::manager::acquire::seat::{Called, LockSeat};
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::acquire::{AcquireError, QueueFull, ShuttingDown};
+use crate::manager::guard::LockGuard;
 use crate::manager::lease::held::{Passed, Turn};
-use crate::manager::queue::{Entered, Name, Refused, SentAway};
+use crate::manager::queue::fifo::{Entered, Name, Refused, Seat, SentAway};
+use crate::manager::queue::waiting::Holder;
 use crate::manager::shared::Shared;
-use crate::manager::waiting::holder::Holder;
+use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::Terms;
 
@@ -97,8 +98,6 @@ pub(crate) async fn turn_of_all(
         Entered::Seat(inner) => LockSeat::new(shared, terms, inner),
     };
     before_wait();
-    // Boxed, so that the future of a caller that wants one key is small.
-    let seat = Box::pin(claiming(shared, seat, wait));
     match called(shared, keys, wait, seat).await? {
         Called::Turn(turn) => Ok(turn),
         // A lock is handed off only to a caller that wants its key alone.
@@ -112,29 +111,6 @@ pub(crate) fn names(keys: &NodeKeys) -> Vec<Name> {
     keys.map(|key| Name::clone(key.shared())).collect()
 }
 
-/// Waits to be called. Keys are reserved for a caller that was passed over often, for a part of the time that it has
-/// waited, and for less than a caller that does not wait stays in the queue: so none is refused because of it.
-async fn claiming(shared: &Shared, mut seat: LockSeat<'_>, wait: Wait) -> Result<Called, SentAway> {
-    loop {
-        let called_or_claims = poll_fn(|cx| match Pin::new(&mut seat).poll(cx) {
-            Poll::Ready(called) => Poll::Ready(Some(called)),
-            Poll::Pending if seat.inner.claims() => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        });
-        if let Some(called) = called_or_claims.await {
-            return called;
-        }
-        let limit = (wait.waited(shared) / CLAIM).min(shared.node_timeout * 9 / 10);
-        if let Ok(called) = timeout(limit, &mut seat).await {
-            return called;
-        }
-        seat.inner.give_way();
-    }
-}
-
-/// Keys may be reserved for a caller for one part in so many of the time that it has waited.
-const CLAIM: u32 = 8;
-
 fn refusal(shared: &Shared, refused: Refused<Holder>, wait: Wait) -> AcquireError {
     let bounds = shared.queue.bounds();
     let full = |limit, of_key| AcquireError::QueueFull(QueueFull { limit, of_key });
@@ -143,5 +119,67 @@ fn refusal(shared: &Shared, refused: Refused<Holder>, wait: Wait) -> AcquireErro
         Refused::KeyFull => full(bounds.per_key, true),
         Refused::Full => full(bounds.total, false),
         Refused::Closed => AcquireError::ShuttingDown(ShuttingDown),
+    }
+}
+
+/// The value that a waiter is called with. Dropped, it passes on or is released.
+pub(crate) enum Called {
+    /// Go for the keys.
+    Turn(Turn),
+    /// The key is yours already.
+    Lock(LockGuard),
+}
+
+impl Called {
+    fn new(shared: &Arc<Shared>, max_hold: Duration, passed: Passed) -> Self {
+        match passed {
+            Passed::Turn(turn) => Self::Turn(turn),
+            Passed::Lock(tenancy) => {
+                // That of the holder before may be another.
+                if tenancy.lease.hold_for(tenancy.number, max_hold) {
+                    shared.registry.hasten(&tenancy.lease);
+                }
+                Self::Lock(LockGuard::new(Arc::clone(shared), tenancy))
+            }
+        }
+    }
+}
+
+/// A place in the queue. The queue hands over a tenancy as a plain value; each way out of this gives it to a guard,
+/// which releases the lock or hands it to the next: also if the caller leaves between hand-over and wake-up.
+#[must_use = "a seat that is dropped is given up"]
+pub(crate) struct LockSeat<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) inner: Seat<Passed>,
+    max_hold: Duration,
+}
+
+impl<'a> LockSeat<'a> {
+    /// The seat of a caller that is to hold the lock under these `terms`.
+    pub(crate) const fn new(shared: &'a Arc<Shared>, terms: &Terms, inner: Seat<Passed>) -> Self {
+        Self {
+            shared,
+            inner,
+            max_hold: terms.max_hold,
+        }
+    }
+}
+
+impl Future for LockSeat<'_> {
+    type Output = Result<Called, SentAway>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let (shared, max_hold) = (self.shared, self.max_hold);
+        let called = Pin::new(&mut self.inner).poll(cx);
+        called.map_ok(|passed| Called::new(shared, max_hold, passed))
+    }
+}
+
+impl Drop for LockSeat<'_> {
+    fn drop(&mut self) {
+        let passed = self.inner.leave();
+        if let Some(passed) = passed.filter(|_| !mutant::is(Mutant::LockLostOnCancel)) {
+            drop(Called::new(self.shared, self.max_hold, passed));
+        }
     }
 }

@@ -1,4 +1,23 @@
-//! [`Queue`], with the [`Turn`] of a caller that has its keys and the [`Seat`] of one that waits.
+//! [`Queue`]: which caller of this process contends for a key, and which callers wait.
+//!
+//! ```text
+//!   enter ──► Turn  (the key is not in use here: contend for it)
+//!     │         │ dropped, or handed over with a lock: the first waiter is called
+//!     │         ▼
+//!     ├─────► Seat ──► Handover  (a turn, or a lock with its turn)
+//!     └─────► Refused  (it would have to wait and will not, or the queue is full or closed)
+//! ```
+//!
+//! For each key there is at most one turn, and an entry exactly while there is one. A turn may be for several keys: it
+//! is taken at once or not at all, so that no caller has the turn of one key while it waits for that of another.
+//!
+//! A waiter that is called and does not want it any more drops the handover, which passes it on: no wake-up is lost.
+//! All changes are made under one short mutex; no waiter is woken and nothing of a caller's is dropped inside it.
+//!
+//! The module depends on the standard library and the module `sync` beside it, so that the model checker of
+//! `tests/queue` runs this very code.
+
+mod lists;
 
 use std::fmt;
 use std::pin::Pin;
@@ -7,10 +26,9 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::super::sync::{Mutex, MutexGuard};
-use super::list::{Bounds, Call, Name, Refused, SentAway, WaitLists};
-use super::passing::Giving;
-use super::wakeups::Wakeups;
+pub(crate) use self::lists::{Bounds, Name, Refused, SentAway};
+use self::lists::{Call, Giving, WaitLists};
+use super::sync::{Mutex, MutexGuard};
 
 /// The value that a waiter is called with: a turn, or a lock with its turn.
 pub(crate) trait Handover: Sized {
@@ -20,9 +38,6 @@ pub(crate) trait Handover: Sized {
     /// A turn without a lock.
     fn of_turn(turn: Turn<Self>) -> Self;
 }
-
-/// How often a waiter for several keys misses one that is free, before later callers wait for it.
-pub(crate) const MISSES: u32 = 8;
 
 /// The callers of one manager, by key.
 pub(crate) struct Queue<H: Handover>(Mutex<WaitLists<H, H::Note>>);
@@ -47,9 +62,8 @@ pub(crate) struct Load {
 }
 
 impl<H: Handover> Queue<H> {
-    /// A queue in which a waiter for several keys claims them after so many `misses`.
-    pub(crate) fn new(bounds: Bounds, misses: u32) -> Self {
-        Self(Mutex::new(WaitLists::new(bounds, misses)))
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self(Mutex::new(WaitLists::new(bounds)))
     }
 
     fn lists(&self) -> MutexGuard<'_, WaitLists<H, H::Note>> {
@@ -88,13 +102,9 @@ impl<H: Handover> Queue<H> {
         change: impl FnOnce(&mut WaitLists<H, H::Note>, &mut Giving<'_, H, H::Note>) -> R,
     ) -> R {
         let turn = |names: &[Name]| H::of_turn(self.turn(names));
-        let mut giving = Giving {
-            turn: &turn,
-            claims: true,
-            wakeups: Wakeups::new(),
-        };
+        let mut giving = Giving::new(&turn);
         let changed = change(&mut self.lists(), &mut giving);
-        giving.wakeups.run();
+        giving.finish();
         changed
     }
 
@@ -106,7 +116,7 @@ impl<H: Handover> Queue<H> {
         ttl: Duration,
         handover: H,
     ) -> Result<(), H> {
-        self.change(|lists, giving| lists.hand_over(name, ttl, handover, &mut giving.wakeups))
+        self.change(|lists, giving| lists.hand_over(name, ttl, handover, giving))
     }
 
     /// Ends the turns of these keys: each passes to the next waiter; if there is none, its entry goes.
@@ -118,7 +128,7 @@ impl<H: Handover> Queue<H> {
 
     /// Refuses all callers from now on, and sends the waiters away.
     pub(crate) fn close(self: &Arc<Self>) {
-        self.change(|lists, giving| lists.close(&mut giving.wakeups));
+        self.change(|lists, giving| lists.close(giving));
     }
 
     /// The note of `name`, if it is in use.
@@ -150,27 +160,10 @@ pub(crate) struct Seat<H: Handover> {
 }
 
 impl<H: Handover> Seat<H> {
-    /// Whether it claims its keys, which are several: those that come free are kept for it, until it is called or
-    /// [gives way](Self::give_way). The task that polls it is woken when that begins.
-    pub(crate) fn claims(&self) -> bool {
-        let claims = |number| self.queue.lists().claims(number);
-        self.number.is_some_and(claims)
-    }
-
-    /// Ends its claim: the keys that were kept for it go to others, and it waits on.
-    pub(crate) fn give_way(&self) {
-        if let Some(number) = self.number {
-            self.queue
-                .change(|lists, giving| lists.give_way(number, giving));
-        }
-    }
-
     /// Gives the seat up, and returns a handover that came meanwhile.
     pub(crate) fn leave(&mut self) -> Option<H> {
         let number = self.number.take()?;
-        let call = self
-            .queue
-            .change(|lists, giving| lists.remove(number, giving));
+        let call = self.queue.lists().take_out(number);
         match call {
             Some(Call::Called(handover)) => Some(handover),
             _ => None,
@@ -191,7 +184,6 @@ impl<H: Handover> Future for Seat<H> {
             drop(stale);
             return Poll::Pending;
         }
-        // It is in no list any more, so nothing else is to be done.
         let call = lists.take_out(number);
         drop(lists);
         self.number = None;
@@ -258,8 +250,7 @@ impl<H: Handover> Turn<H> {
     pub(crate) fn note(&self, note: &H::Note) {
         self.queue.change(|lists, giving| {
             for name in self.names.as_slice() {
-                let before = lists.set_note(name, note.clone());
-                giving.wakeups.drop(before);
+                lists.set_note(name, note.clone(), giving);
             }
         });
     }
@@ -269,7 +260,7 @@ impl<H: Handover> Turn<H> {
     pub(crate) fn set_leaving(&self, leaving: bool) {
         self.queue.change(|lists, giving| {
             for name in self.names.as_slice() {
-                lists.set_leaving(name, leaving, &mut giving.wakeups);
+                lists.set_leaving(name, leaving, giving);
             }
         });
     }

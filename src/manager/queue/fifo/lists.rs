@@ -1,16 +1,15 @@
-//! [`WaitLists`]: the waiters of each key, in the order in which they came. No locks; waiters to wake are noted in
-//! [`Wakeups`].
+//! [`WaitLists`]: the waiters of each key, in the order in which they came, and which of them gets a key that comes
+//! free. No locks; waiters to wake are collected in [`Giving`].
 //!
-//! A waiter for several keys is in one list at a time: that of a key that is in use. How turns end and which waiter
-//! gets them is in [`passing`](super::passing).
+//! A waiter for several keys is in one list at a time: that of a key that is in use. When this key comes free and all
+//! its others are free, too, it gets them; otherwise it moves to the list of one that is in use, and the next waiter is
+//! offered the key. So no free key is kept from anybody, and waiters for fewer keys may overtake it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
-
-use super::wakeups::Wakeups;
 
 /// The name of a key.
 pub(crate) type Name = Arc<str>;
@@ -53,47 +52,31 @@ pub(super) struct WaitLists<T, N> {
     // How many callers have ever waited.
     callers: u64,
     pub(super) bounds: Bounds,
-    // After how many misses a caller claims its keys.
-    pub(super) misses: u32,
     closed: bool,
 }
 
-/// A key that is in use, or kept for a waiter.
+/// A key that is in use.
 pub(super) struct Entry<N> {
-    pub(super) state: State,
-    // The waiter that is to have it before all that came later.
-    pub(super) claim: Option<u64>,
+    // Its turn has ended, and the next caller is being chosen. Never seen outside the mutex.
+    is_open: bool,
     // The numbers of those in its list.
-    pub(super) waiters: BTreeSet<u64>,
+    waiters: BTreeSet<u64>,
     // The lock is being released: even callers that do not wait may wait for that.
-    pub(super) leaving: bool,
-    pub(super) note: Option<N>,
-}
-
-/// Whether a key is in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// A caller has its turn.
-    Turn,
-    /// No caller has its turn, and the next is being chosen. Never seen outside the mutex.
-    Open,
-    /// No caller has its turn: it is kept for the waiter that claims it, for a moment.
-    Kept,
+    leaving: bool,
+    note: Option<N>,
 }
 
 /// One waiter: in the list of a key, and then called with something.
 pub(super) struct Waiter<T> {
     // The keys that it wants.
-    pub(super) wants: Vec<Name>,
+    wants: Vec<Name>,
     // The ttl of the locks that it takes as they are.
-    pub(super) ttl: Duration,
+    ttl: Duration,
     // The one of them in whose list it is.
     name: Name,
-    pub(super) call: Call<T>,
+    call: Call<T>,
     // Whether it waits also for a key that is not about to come free.
     may_wait: bool,
-    // How often it was next at one of its keys while another was in use.
-    pub(super) missed: u32,
 }
 
 /// The state of a waiter.
@@ -103,15 +86,25 @@ pub(super) enum Call<T> {
     SentAway(SentAway),
 }
 
+/// How turns are given; and what is to be done without the mutex, because it is not the queue's own code.
+pub(super) struct Giving<'a, T, N> {
+    /// Makes the handover for a waiter that gets these keys.
+    turn: &'a dyn Fn(&[Name]) -> T,
+    // Mostly there is one of each.
+    waker: Option<Waker>,
+    wakers: Vec<Waker>,
+    note: Option<N>,
+    notes: Vec<N>,
+}
+
 impl<T, N: Clone> WaitLists<T, N> {
-    pub(super) fn new(bounds: Bounds, misses: u32) -> Self {
+    pub(super) fn new(bounds: Bounds) -> Self {
         Self {
             entries: HashMap::new(),
             waiters: BTreeMap::new(),
             waiting: 0,
             callers: 0,
             bounds,
-            misses,
             closed: false,
         }
     }
@@ -152,7 +145,6 @@ impl<T, N: Clone> WaitLists<T, N> {
             name: Name::clone(name),
             call: Call::Waiting(None),
             may_wait,
-            missed: 0,
         };
         self.waiters.insert(self.callers, waiter);
         self.link(self.callers, name);
@@ -168,7 +160,7 @@ impl<T, N: Clone> WaitLists<T, N> {
             // The usual case, in which the key is hashed once.
             let place = self.entries.entry(Name::clone(name));
             let is_free = matches!(place, hash_map::Entry::Vacant(_));
-            place.or_insert(Entry::new(State::Turn));
+            place.or_default();
             return is_free;
         }
         if names.iter().any(|name| self.entries.contains_key(name)) {
@@ -176,7 +168,7 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
         let taken = names
             .iter()
-            .map(|name| (Name::clone(name), Entry::new(State::Turn)));
+            .map(|name| (Name::clone(name), Entry::default()));
         self.entries.extend(taken);
         true
     }
@@ -189,16 +181,11 @@ impl<T, N: Clone> WaitLists<T, N> {
         };
         let has_room =
             entry.waiters.len() < self.bounds.per_key && self.waiting < self.bounds.total;
-        entry.comes_free() && has_room && self.first_of_one(entry).is_none()
-    }
-
-    /// The first waiter for a key that wants no other.
-    pub(super) fn first_of_one(&self, entry: &Entry<N>) -> Option<u64> {
         let wants_one = |number: &u64| {
             let waiter = self.waiters.get(number);
             waiter.is_some_and(|waiter| waiter.wants.len() == 1)
         };
-        entry.waiters.iter().copied().find(wants_one)
+        entry.leaving && has_room && !entry.waiters.iter().any(wants_one)
     }
 
     /// Puts a waiter into the list of a key: behind those that came before it.
@@ -211,50 +198,125 @@ impl<T, N: Clone> WaitLists<T, N> {
     }
 
     /// Takes a waiter out of its list.
-    pub(super) fn unlink(&mut self, number: u64) {
+    fn unlink(&mut self, number: u64) {
         let waiter = self.waiters.get(&number);
         if let Some(entry) = waiter.and_then(|waiter| self.entries.get_mut(&waiter.name)) {
             entry.waiters.remove(&number);
         }
     }
 
-    /// Puts a waiter into the list of a key that is in use; or sends it away, if it does not wait for that.
-    pub(super) fn link_if_it_waits(&mut self, number: u64, name: &Name, wakeups: &mut Wakeups<N>) {
-        let comes_free = self.entries.get(name).is_some_and(Entry::comes_free);
-        if comes_free || self.may_wait(number) {
-            self.link(number, name);
-        } else {
-            self.send_away(number, wakeups);
+    /// Ends the turns of these keys: each passes to the next waiter, or is free.
+    pub(super) fn release(&mut self, names: &[Name], giving: &mut Giving<'_, T, N>) {
+        if let [name] = names
+            && let hash_map::Entry::Occupied(place) = self.entries.entry(Name::clone(name))
+            && place.get().waiters.is_empty()
+        {
+            // Nobody wants it: the usual case, in which the key is hashed once.
+            giving.drop(place.remove().note);
+            return;
+        }
+        for name in names {
+            if let Some(entry) = self.entries.get_mut(name) {
+                entry.is_open = true;
+                entry.leaving = false;
+                giving.drop(entry.note.take());
+            }
+        }
+        // In the order in which they came, whichever of these keys they want.
+        while let Some(number) = names.iter().filter_map(|name| self.next(name)).min() {
+            self.offer(number, giving);
+        }
+        for name in names {
+            if self.is_free(name) {
+                self.entries.remove(name);
+            }
         }
     }
 
-    fn may_wait(&self, number: u64) -> bool {
-        let waiter = self.waiters.get(&number);
-        waiter.is_some_and(|waiter| waiter.may_wait)
+    /// The waiter that is offered an open key next.
+    fn next(&self, name: &str) -> Option<u64> {
+        let entry = self.entries.get(name).filter(|entry| entry.is_open)?;
+        entry.waiters.first().copied()
     }
 
-    /// Sends a waiter away that is in no list any more: its key is in use.
-    fn send_away(&mut self, number: u64, wakeups: &mut Wakeups<N>) {
-        self.end_wait(number, Call::SentAway(SentAway::InUse), wakeups);
+    fn is_free(&self, name: &str) -> bool {
+        self.entries.get(name).is_none_or(|entry| entry.is_open)
     }
 
-    /// Calls a waiter that was taken out of its list.
-    pub(super) fn call(&mut self, number: u64, handover: T, wakeups: &mut Wakeups<N>) {
-        self.end_wait(number, Call::Called(handover), wakeups);
+    /// Gives the first waiter for an open key all keys that it wants; or moves it to the list of one that is in use, or
+    /// sends it away if it does not wait for that.
+    fn offer(&mut self, number: u64, giving: &mut Giving<'_, T, N>) {
+        self.unlink(number);
+        let Some(waiter) = self.waiters.get(&number) else {
+            return;
+        };
+        let (names, may_wait) = (waiter.wants.clone(), waiter.may_wait);
+        let Some(name) = names.iter().find(|name| !self.is_free(name)) else {
+            for name in &names {
+                let entry = self.entries.entry(Name::clone(name));
+                entry.or_default().is_open = false;
+            }
+            let handover = (giving.turn)(&names);
+            return self.end_wait(number, Call::Called(handover), giving);
+        };
+        if may_wait || self.entries.get(name).is_some_and(|entry| entry.leaving) {
+            self.link(number, name);
+        } else {
+            self.end_wait(number, Call::SentAway(SentAway::InUse), giving);
+        }
     }
 
-    fn end_wait(&mut self, number: u64, call: Call<T>, wakeups: &mut Wakeups<N>) {
+    /// Ends the wait of a waiter that is in no list any more.
+    fn end_wait(&mut self, number: u64, call: Call<T>, giving: &mut Giving<'_, T, N>) {
         let Some(waiter) = self.waiters.get_mut(&number) else {
             return;
         };
         if let Call::Waiting(waker) = mem::replace(&mut waiter.call, call) {
             self.waiting -= 1;
-            wakeups.wake(waker);
+            giving.wake(waker);
         }
     }
 
+    /// The waiter that takes the lock of a key, which has this `ttl`, as it is: the first that wants this key alone,
+    /// unless that wants another ttl, or one before it wants several keys that are free but for this one, for which
+    /// the lock must be released.
+    fn heir(&self, name: &str, ttl: Duration) -> Option<u64> {
+        for number in self.entries.get(name)?.waiters.iter() {
+            let waiter = self.waiters.get(number)?;
+            if waiter.wants.len() == 1 {
+                return (waiter.ttl == ttl).then_some(*number);
+            }
+            let mut others = waiter.wants.iter().filter(|other| ***other != *name);
+            if others.all(|other| self.is_free(other)) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Whether a waiter would take the lock of a key, which has this `ttl`, as it is.
+    pub(super) fn has_heir(&self, name: &str, ttl: Duration) -> bool {
+        self.heir(name, ttl).is_some()
+    }
+
+    /// Calls the next waiter that takes the lock of a key, which has this `ttl`, as it is, or returns `handover`.
+    pub(super) fn hand_over(
+        &mut self,
+        name: &str,
+        ttl: Duration,
+        handover: T,
+        giving: &mut Giving<'_, T, N>,
+    ) -> Result<(), T> {
+        let Some(heir) = self.heir(name, ttl) else {
+            return Err(handover);
+        };
+        self.unlink(heir);
+        self.end_wait(heir, Call::Called(handover), giving);
+        Ok(())
+    }
+
     /// Sets whether the key is about to come free. If it is not, callers that do not wait are sent away.
-    pub(super) fn set_leaving(&mut self, name: &str, leaving: bool, wakeups: &mut Wakeups<N>) {
+    pub(super) fn set_leaving(&mut self, name: &str, leaving: bool, giving: &mut Giving<'_, T, N>) {
         let Some(entry) = self.entries.get_mut(name) else {
             return;
         };
@@ -262,35 +324,31 @@ impl<T, N: Clone> WaitLists<T, N> {
         if leaving {
             return;
         }
+        let may_wait = |number: &u64| {
+            let waiter = self.waiters.get(number);
+            waiter.is_none_or(|waiter| waiter.may_wait)
+        };
         let mut impatient: Vec<u64> = entry.waiters.iter().copied().collect();
-        impatient.retain(|number| !self.may_wait(*number));
+        impatient.retain(|number| !may_wait(number));
         for number in impatient {
             self.unlink(number);
-            self.send_away(number, wakeups);
+            self.end_wait(number, Call::SentAway(SentAway::InUse), giving);
         }
     }
 
     /// Refuses all callers from now on, and sends all waiters away.
-    pub(super) fn close(&mut self, wakeups: &mut Wakeups<N>) {
+    pub(super) fn close(&mut self, giving: &mut Giving<'_, T, N>) {
         self.closed = true;
         self.waiting = 0;
-        self.entries.retain(|_, entry| entry.state == State::Turn);
         for entry in self.entries.values_mut() {
             entry.waiters.clear();
-            entry.claim = None;
         }
         for waiter in self.waiters.values_mut() {
             if let Call::Waiting(waker) = &mut waiter.call {
-                wakeups.wake(waker.take());
+                giving.wake(waker.take());
                 waiter.call = Call::SentAway(SentAway::Closed);
             }
         }
-    }
-
-    /// The names of the keys that a waiter wants.
-    pub(super) fn names(&self, number: u64) -> Vec<Name> {
-        let waiter = self.waiters.get(&number);
-        waiter.map_or_else(Vec::new, |waiter| waiter.wants.clone())
     }
 
     /// Gives a waiter the waker of `cx` in place of the one that is returned; `Err` if it waits no more.
@@ -302,8 +360,9 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// Removes a waiter that is in no list any more, and returns its state.
+    /// Removes a waiter, and returns its state.
     pub(super) fn take_out(&mut self, number: u64) -> Option<Call<T>> {
+        self.unlink(number);
         let waiter = self.waiters.remove(&number)?;
         if matches!(waiter.call, Call::Waiting(_)) {
             self.waiting -= 1;
@@ -311,9 +370,11 @@ impl<T, N: Clone> WaitLists<T, N> {
         Some(waiter.call)
     }
 
-    /// Replaces the note of a key, and returns the one before.
-    pub(super) fn set_note(&mut self, name: &str, note: N) -> Option<N> {
-        self.entries.get_mut(name)?.note.replace(note)
+    /// Replaces the note of a key.
+    pub(super) fn set_note(&mut self, name: &str, note: N, giving: &mut Giving<'_, T, N>) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            giving.drop(entry.note.replace(note));
+        }
     }
 
     pub(super) fn note(&self, name: &str) -> Option<N> {
@@ -321,23 +382,44 @@ impl<T, N: Clone> WaitLists<T, N> {
     }
 }
 
-impl<N> Entry<N> {
-    pub(super) const fn new(state: State) -> Self {
+impl<N> Default for Entry<N> {
+    fn default() -> Self {
         Self {
-            state,
-            claim: None,
+            is_open: false,
             waiters: BTreeSet::new(),
             leaving: false,
             note: None,
         }
     }
+}
 
-    fn comes_free(&self) -> bool {
-        self.leaving || self.state == State::Kept
+impl<'a, T, N> Giving<'a, T, N> {
+    pub(super) const fn new(turn: &'a dyn Fn(&[Name]) -> T) -> Self {
+        Self {
+            turn,
+            waker: None,
+            wakers: Vec::new(),
+            note: None,
+            notes: Vec::new(),
+        }
     }
 
-    /// Whether a waiter came before the one that claims the key, or is that one.
-    pub(super) fn comes_before_claim(&self, number: u64) -> bool {
-        self.claim.is_none_or(|claim| number <= claim)
+    fn wake(&mut self, waker: Option<Waker>) {
+        if let Some(one) = mem::replace(&mut self.waker, waker) {
+            self.wakers.push(one);
+        }
+    }
+
+    fn drop(&mut self, note: Option<N>) {
+        if let Some(one) = mem::replace(&mut self.note, note) {
+            self.notes.push(one);
+        }
+    }
+
+    /// Wakes the waiters that were called, and drops notes. The caller does not hold the mutex.
+    pub(super) fn finish(self) {
+        drop((self.note, self.notes));
+        self.waker.into_iter().for_each(Waker::wake);
+        self.wakers.into_iter().for_each(Waker::wake);
     }
 }

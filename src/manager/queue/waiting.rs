@@ -1,0 +1,201 @@
+//! What callers that wait know of: the [`Holder`] of a key, the [`Waiters`] of this process, and its keys in
+//! [`Cooldown`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::instruments;
+use crate::manager::queue::fifo::Name;
+use crate::moment::Moment;
+use crate::namespace::NodeKey;
+
+/// The holder of a key that is in use, as far as is known.
+#[derive(Clone, Debug)]
+pub(crate) enum Holder {
+    /// This process.
+    Here(Arc<Deadline>),
+    /// Another process, until then unless it extends or releases the lock.
+    Elsewhere(Moment),
+}
+
+impl Holder {
+    /// How long the lease goes on, as far as is known.
+    pub(crate) fn remaining(&self, clock: &dyn Clock) -> Option<Duration> {
+        match self {
+            Self::Here(deadline) => deadline.left(clock),
+            Self::Elsewhere(end) => Some(end.since(clock.now())),
+        }
+    }
+}
+
+/// Until when a lock of this process may be relied on, for checks without a mutex.
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    nanos: AtomicU64,
+    // For how much longer the nodes keep the lock.
+    reserve: Duration,
+}
+
+impl Deadline {
+    pub(crate) const fn new(end: Moment, reserve: Duration) -> Self {
+        Self {
+            nanos: AtomicU64::new(end.as_nanos()),
+            reserve,
+        }
+    }
+
+    /// The origin of time for a lock that has ended: so one comparison answers for every loss.
+    pub(crate) fn get(&self) -> Moment {
+        Moment::from_nanos(self.nanos.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set(&self, end: Moment) {
+        self.nanos.store(end.as_nanos(), Ordering::Release);
+    }
+
+    /// How long the nodes keep the lock unless it is extended or released; `None` once it has ended.
+    fn left(&self, clock: &dyn Clock) -> Option<Duration> {
+        let end = self.get();
+        (end > Moment::ORIGIN).then(|| (end + self.reserve).since(clock.now()))
+    }
+}
+
+/// The callers of one manager that wait: in its queue, or for other processes. A caller that gets its lock at once is
+/// never among them. Clones are the same list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waiters(Arc<Mutex<ByAge>>);
+
+#[derive(Debug, Default)]
+struct ByAge {
+    // The oldest come first.
+    waiters: BTreeMap<(Moment, u64), NodeKey>,
+    next: u64,
+}
+
+impl Waiters {
+    fn list(&self) -> MutexGuard<'_, ByAge> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a caller that began at `began` and waits for `key`, until the result is dropped: in the queue behind other
+    /// callers of its process, or else for other processes.
+    pub(crate) fn add(&self, key: &NodeKey, began: Moment, in_queue: bool) -> Waiter {
+        let mut list = self.list();
+        let at = (began, list.next);
+        list.next += 1;
+        list.waiters.insert(at, key.clone());
+        drop(list);
+        if in_queue {
+            instruments::waiting_more();
+        }
+        Waiter {
+            waiters: self.clone(),
+            at,
+            in_queue,
+        }
+    }
+
+    /// For each key: how many callers wait for it, and since when the first of them.
+    pub(crate) fn by_key(&self) -> BTreeMap<Arc<str>, (NodeKey, usize, Moment)> {
+        let mut keys = BTreeMap::new();
+        for ((since, _), key) in &self.list().waiters {
+            let name = Arc::clone(key.shared());
+            let entry = keys.entry(name).or_insert_with(|| (key.clone(), 0, *since));
+            entry.1 += 1;
+        }
+        keys
+    }
+}
+
+/// One caller that waits.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    waiters: Waiters,
+    at: (Moment, u64),
+    in_queue: bool,
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let gone = self.waiters.list().waiters.remove(&self.at);
+        // Outside the mutex.
+        drop(gone);
+        if self.in_queue {
+            instruments::waiting_less();
+        }
+    }
+}
+
+/// The keys in cooldown after a contended release, and until when: meanwhile other processes get the lock first. The
+/// process that releases a lock is the first to know that it is free, and would win it again every time.
+///
+/// A hint: an entry that is forgotten costs fairness only.
+#[derive(Debug, Default)]
+pub(crate) struct Cooldown {
+    until: Mutex<HashMap<Name, Moment>>,
+}
+
+impl Cooldown {
+    fn until(&self) -> MutexGuard<'_, HashMap<Name, Moment>> {
+        self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the cooldown of `name` at `now`.
+    pub(crate) fn start(&self, name: &Name, now: Moment, length: Duration) {
+        let mut until = self.until();
+        if until.len() >= LIMIT {
+            until.retain(|_, end| *end > now);
+        }
+        if until.len() < LIMIT {
+            until.insert(Name::clone(name), now + length);
+        }
+    }
+
+    /// The rest of the cooldown of `name`.
+    pub(crate) fn left(&self, name: &Name, now: Moment) -> Option<Duration> {
+        let mut until = self.until();
+        let end = *until.get(name)?;
+        if end <= now {
+            until.remove(name);
+            return None;
+        }
+        Some(end.since(now))
+    }
+}
+
+/// The most keys at a time. Each stays for some milliseconds after a contended release.
+const LIMIT: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_key_cools_down_until_its_time_and_is_then_forgotten() {
+        let cooldown = Cooldown::default();
+        let (name, start) = (Name::from("k"), Moment::from_nanos(1));
+        assert_eq!(cooldown.left(&name, start), None);
+        cooldown.start(&name, start, 5 * MS);
+        assert_eq!(cooldown.left(&name, start + 2 * MS), Some(3 * MS));
+        assert_eq!(cooldown.left(&Name::from("other"), start), None);
+        assert_eq!(cooldown.left(&name, start + 5 * MS), None);
+        assert!(cooldown.until().is_empty());
+    }
+
+    #[test]
+    fn it_is_bounded_and_the_past_makes_room() {
+        let cooldown = Cooldown::default();
+        let start = Moment::from_nanos(1);
+        for number in 0..2 * LIMIT {
+            cooldown.start(&Name::from(number.to_string()), start, MS);
+        }
+        assert_eq!(cooldown.until().len(), LIMIT);
+        cooldown.start(&Name::from("new"), start + 2 * MS, MS);
+        assert_eq!(cooldown.until().len(), 1);
+    }
+}
