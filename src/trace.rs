@@ -247,6 +247,17 @@ pub(crate) fn clock_set(node: &str, by: f64, ahead: f64) {
     );
 }
 
+/// A server has replicas, or had a master before: its identity is read with each command from now on. Said once.
+#[cfg(feature = "redis")]
+pub(crate) fn identity_asked(node: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        target: "tower_redlock::node",
+        node,
+        "the server has replicas or was promoted; each command reads its identity from now on"
+    );
+}
+
 /// The layer refused a request, or ended it. `reason` may name nodes.
 ///
 /// Never more than `debug`: while locks cannot be had there are as many of these as requests.

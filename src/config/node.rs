@@ -55,7 +55,7 @@ pub struct NodeConfig {
     /// How long an answer of the Sentinels is valid. From 100 ms to 1 min; default: 3 s.
     #[serde(with = "humantime_serde")]
     pub confirm_within: Option<Duration>,
-    /// Whether a server with replicas is accepted although none is required. Default: `false`.
+    /// Whether replicas are expected from the beginning, though none is required. Default: `false`: once one is seen.
     pub expect_replicas: bool,
     /// Whether a server is accepted that may evict keys when it is full. Default: `false`.
     pub accept_eviction: bool,

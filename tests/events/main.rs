@@ -16,6 +16,7 @@ mod losses;
 mod mistakes;
 mod notices;
 mod repairs;
+mod replicas;
 mod requests;
 mod spans;
 mod starts;

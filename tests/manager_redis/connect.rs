@@ -35,7 +35,6 @@ fn name(url: &str) -> &str {
 #[tokio::test]
 async fn a_replica_among_five_is_named() {
     let mut cluster = Cluster::start();
-    // Of nobody: a master that has a replica could not serve either.
     cluster.servers[3] = Server::start(Kind::Redis, &["--replicaof", "127.0.0.1", "1"]);
     let urls = cluster.urls();
     let expected = format!(

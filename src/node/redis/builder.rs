@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::node::redis::credentials::{Credentials, Source};
 use crate::node::redis::error::NodeUrlError;
-use crate::node::redis::info::Allowed;
 use crate::node::redis::node::RedisNode;
 use crate::node::redis::replicas::Replicas;
 use crate::node::redis::shared::Shared;
@@ -34,7 +33,8 @@ pub struct RedisNodeBuilder {
     require: Option<u32>,
     within: Option<Duration>,
     connections: Option<usize>,
-    allowed: Allowed,
+    expects_replicas: bool,
+    may_evict: bool,
     confirm_within: Option<Duration>,
 }
 
@@ -57,7 +57,8 @@ impl RedisNodeBuilder {
             require: None,
             within: None,
             connections: None,
-            allowed: Allowed::default(),
+            expects_replicas: false,
+            may_evict: false,
             confirm_within: None,
         }
     }
@@ -235,17 +236,17 @@ impl RedisNodeBuilder {
         self
     }
 
-    /// Accepts the server although it has replicas, one of which may take its place. Unless set, such a server is
-    /// refused, except one whose replicas are [required](Self::require) or that is found through
-    /// [Sentinel](RedisNode::sentinel): replicas are expected there.
+    /// Has each script read the server's identity from the beginning (`docs::managed_redis` of the guide, "The identity
+    /// of a server"), so that a server that was demoted and promoted again does not vote even for a moment. That costs
+    /// the server 6 to 10 µs for each command. Unless set, a node begins with that when a check sees that the server has
+    /// a replica or was ever promoted; nodes whose replicas are [required](Self::require) or that are found through
+    /// [Sentinel](RedisNode::sentinel) do it from the beginning.
     ///
-    /// Each script then reads the server's identity (`docs::managed_redis` of the guide, "The identity of a server"),
-    /// which costs the server 6 to 10 µs, so that a server that was demoted and promoted again does not vote even for a
-    /// moment. Replicas are not waited for: what the master had not replicated when it died is lost, and the [restart
+    /// Replicas are not waited for: what the master had not replicated when it died is lost, and the [restart
     /// guard](crate::config::RestartGuard) quarantines the node for that. Set it for every instance with a stand-by,
     /// also where the stand-by cannot be seen.
     pub const fn expect_replicas(mut self, expect: bool) -> Self {
-        self.allowed.replicas = expect;
+        self.expects_replicas = expect;
         self
     }
 
@@ -257,7 +258,7 @@ impl RedisNodeBuilder {
     /// policy cannot be set and which are never full; a quorum that [masks
     /// losses](crate::LockManagerBuilder::mask_losses) tolerates some evictions.
     pub const fn accept_eviction(mut self, accept: bool) -> Self {
-        self.allowed.eviction = accept;
+        self.may_evict = accept;
         self
     }
 
@@ -319,17 +320,15 @@ impl RedisNodeBuilder {
         }
         // Replicas that must acknowledge are expected, and without replicas Sentinels have no server to promote.
         let watched = matches!(self.place, Place::Sentinels { .. });
-        let allowed = Allowed {
-            replicas: self.allowed.replicas || replicas.is_some() || watched,
-            ..self.allowed
-        };
+        let expects_replicas = self.expects_replicas || replicas.is_some() || watched;
         let name = self.name.unwrap_or_else(|| target.name.clone());
         let shared = Shared::new(
             name,
             target,
             self.connect_timeout,
             replicas,
-            (connections, allowed),
+            connections,
+            (self.may_evict, expects_replicas),
         );
         Ok(RedisNode::of(shared))
     }

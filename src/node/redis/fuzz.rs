@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use redis::Value;
 
 use super::confirmation::Confirmation;
-use super::info::{Allowed, Info};
+use super::info::Info;
 use super::question::{self, AskError};
 use super::replies::{
     read_acquire, read_check_in, read_complete, read_extend, read_promote, read_raise, read_release,
@@ -92,9 +92,9 @@ fn server(value: &Value) -> bool {
     let Ok(text) = redis::from_redis_value::<String>(value.clone()) else {
         return false;
     };
-    let (info, allowed) = (Info::parse(&text), Allowed::default());
+    let info = Info::parse(&text);
     assert!(info.is_still(&info.identity()), "{text:?}");
-    judged(value, info.check(allowed))
+    judged(value, info.check(false))
 }
 
 /// What a Sentinel says of the master.

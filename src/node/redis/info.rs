@@ -20,8 +20,8 @@ pub(super) struct Info {
     former: String,
     since: String,
     evicted: String,
-    // The replicas that are attached, as `host:port`.
-    replicas: Vec<String>,
+    // Whether a replica is attached.
+    has_replica: bool,
 }
 
 /// The server's time in its reply to `INFO`, in microseconds since 1970.
@@ -29,15 +29,6 @@ pub(super) fn server_time(text: &str) -> Option<u64> {
     let mut lines = text.lines();
     let time = lines.find_map(|line| line.strip_prefix("server_time_usec:"))?;
     time.trim().parse().ok()
-}
-
-/// Settings of a server that can lose locks, and that are tolerated because the operator says so.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Allowed {
-    /// It evicts keys when it is full.
-    pub(super) eviction: bool,
-    /// It has replicas, one of which may take its place.
-    pub(super) replicas: bool,
 }
 
 impl Info {
@@ -58,7 +49,7 @@ impl Info {
                 "second_repl_offset" => &mut info.since,
                 "evicted_keys" => &mut info.evicted,
                 _ => {
-                    info.replicas.extend(replica(name, value));
+                    info.has_replica |= is_replica(name, value);
                     continue;
                 }
             };
@@ -85,13 +76,23 @@ impl Info {
             since,
             ..
         } = self;
-        if since == "-1" || former.bytes().all(|digit| digit == b'0') {
+        if !self.was_promoted() {
             return run_id.clone();
         }
         if mutant::is(Mutant::IdentityIsTheProcess) {
             return run_id.clone();
         }
         format!("{run_id}/{former}:{since}")
+    }
+
+    fn was_promoted(&self) -> bool {
+        self.since != "-1" && self.former.bytes().any(|digit| digit != b'0')
+    }
+
+    /// Whether it has replicas or was ever promoted: then it may get another server's data while its connections live
+    /// on, by demotion and promotion.
+    pub(super) fn may_be_replaced(&self) -> bool {
+        self.has_replica || self.was_promoted()
     }
 
     /// Whether this is the server that was known as `identity` and has the same data. `lua/identity.lua` has the same
@@ -112,8 +113,8 @@ impl Info {
         &self.evicted
     }
 
-    /// Whether locks are safe with this server, except for what is `allowed`.
-    pub(super) fn check(&self, allowed: Allowed) -> Result<(), NodeError> {
+    /// Whether locks are safe with this server; `may_evict`: the operator accepts that it evicts keys when it is full.
+    pub(super) fn check(&self, may_evict: bool) -> Result<(), NodeError> {
         let refuse = |why: String| Err(NodeError::new(NodeErrorKind::Misconfigured, why));
         let needed = [
             &self.version,
@@ -145,32 +146,22 @@ impl Info {
                 "it runs in cluster mode, which moves keys between servers; use independent servers with `cluster-enabled no`".to_owned(),
             );
         }
-        if self.policy != "noeviction" && !allowed.eviction {
+        if self.policy != "noeviction" && !may_evict {
             return refuse(format!(
                 "its `maxmemory-policy` is `{}`, so it may throw locks away; set it to `noeviction`, or accept that with `accept_eviction`",
                 scrub(&self.policy)
-            ));
-        }
-        if let (Some(replica), false) = (self.replicas.first(), allowed.replicas) {
-            return refuse(format!(
-                "it has a replica, `{}`, which may take its place without having its locks; say so with `expect_replicas`, have the replica acknowledge locks with `require`, or detach it",
-                scrub(replica)
             ));
         }
         Ok(())
     }
 }
 
-/// The replica in a line of `INFO`, if the line describes one. A backup by `redis-cli --rdb` looks like a replica, but
-/// announces no port: it cannot take the master's place.
-fn replica(name: &str, value: &str) -> Option<String> {
-    name.strip_prefix("slave")?.parse::<u32>().ok()?;
-    let field = |wanted: &str| {
-        let mut fields = value.split(',').filter_map(|field| field.split_once('='));
-        fields.find_map(|(name, value)| (name == wanted).then(|| value.trim()))
-    };
-    let port = field("port").unwrap_or_default();
-    (port != "0").then(|| format!("{}:{port}", field("ip").unwrap_or_default()))
+/// Whether a line of `INFO` describes a replica. A backup by `redis-cli --rdb` looks like a replica, but announces no
+/// port: it cannot take the master's place.
+fn is_replica(name: &str, value: &str) -> bool {
+    let number = name.strip_prefix("slave").map(str::parse::<u32>);
+    let mut fields = value.split(',').map(str::trim);
+    matches!(number, Some(Ok(_))) && fields.all(|field| field != "port=0")
 }
 
 /// The major and minor number of a version; zero for what is no number.
@@ -184,11 +175,6 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\n\r\n# Memory\r\nmaxmemory_policy:noeviction\r\nrole:master\r\nconnected_slaves:0\r\ncluster_enabled:0\r\nmaster_replid:def\r\nmaster_replid2:0000\r\nsecond_repl_offset:-1\r\nevicted_keys:7\r\n";
-    const STRICT: Allowed = Allowed {
-        eviction: false,
-        replicas: false,
-    };
-
     /// `GOOD` after the server was promoted.
     fn promoted(former: &str, since: u32) -> Info {
         let text = GOOD.replace("0000", former);
@@ -198,13 +184,13 @@ mod tests {
     #[test]
     fn a_plain_master_is_accepted() {
         let info = Info::parse(GOOD);
-        assert_eq!(info.check(STRICT), Ok(()));
+        assert_eq!(info.check(false), Ok(()));
         assert_eq!(info.run_id(), "abc");
         assert_eq!(info.evicted(), "7");
         assert!(!info.is_replica());
         for version in ["6.2.0", "10.0"] {
             let info = Info::parse(&GOOD.replace("7.0.15", version));
-            assert_eq!(info.check(STRICT), Ok(()));
+            assert_eq!(info.check(false), Ok(()));
         }
     }
 
@@ -224,31 +210,33 @@ mod tests {
             ("run_id:abc", "run:abc", "run_id"),
             ("master_replid2", "x", "master_replid2"),
             ("second_repl_offset", "x", "second_repl_offset"),
-            (
-                "slaves:0",
-                "slaves:1\r\nslave0:ip=10.0.0.2,port=6380,state=wait_bgsave,offset=0,lag=0",
-                "`10.0.0.2:6380`, which",
-            ),
         ] {
             let info = Info::parse(&GOOD.replace(from, to));
-            let error = info.check(STRICT).unwrap_err();
+            let error = info.check(false).unwrap_err();
             assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
             assert!(error.to_string().contains(word), "{error}");
         }
-        assert!(Info::parse("").check(STRICT).is_err());
+        assert!(Info::parse("").check(false).is_err());
     }
 
     #[test]
-    fn what_is_allowed_is_accepted() {
-        let allowed = Allowed {
-            eviction: true,
-            replicas: true,
-        };
+    fn eviction_that_is_accepted_and_replicas_are_no_error() {
+        let replica = "slaves:1\r\nslave0:ip=h,port=1,state=wait_bgsave,offset=0,lag=0";
         let loose = GOOD.replace("noeviction", "volatile-lru");
-        let loose = loose.replace("slaves:0", "slaves:1\r\nslave0:ip=h,port=1,state=online");
-        assert_eq!(Info::parse(&loose).check(allowed), Ok(()));
+        let loose = Info::parse(&loose.replace("slaves:0", replica));
+        assert_eq!(loose.check(true), Ok(()));
         let replica = Info::parse(&GOOD.replace("role:master", "role:slave"));
-        assert!(replica.check(allowed).is_err());
+        assert!(replica.check(true).is_err());
+    }
+
+    #[test]
+    fn a_server_with_a_replica_or_a_promotion_may_be_replaced() {
+        let of = |line: &str| Info::parse(&GOOD.replace("slaves:0", line)).may_be_replaced();
+        assert!(!of("slaves:0"));
+        assert!(of(
+            "slaves:1\r\nslave0:ip=10.0.0.2,port=6380,state=online,offset=0,lag=0"
+        ));
+        assert!(promoted("f00", 42).may_be_replaced());
     }
 
     #[test]
@@ -256,7 +244,8 @@ mod tests {
         for state in ["wait_bgsave", "send_bulk", "online"] {
             let line = format!("slaves:1\r\nslave0:ip=::1,port=0,state={state},offset=0,lag=0");
             let info = Info::parse(&GOOD.replace("slaves:0", &line));
-            assert_eq!(info.check(STRICT), Ok(()));
+            assert_eq!(info.check(false), Ok(()));
+            assert!(!info.may_be_replaced());
         }
     }
 

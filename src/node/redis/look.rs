@@ -47,9 +47,10 @@ impl<'a> Looks<'a> {
 
     /// What a look that began at `asked` saw, and until when it is valid: normally the next look ends before that.
     pub(super) fn seen(&self, info: Info, asked: Moment) -> Seen {
-        // A server with replicas may get another server's data while its connections live on (by demotion and
-        // promotion), so each script has to read its identity itself.
-        let identity = (!self.shared.allowed.replicas).then(|| info.identity());
+        if info.may_be_replaced() {
+            self.shared.ask_identity();
+        }
+        let identity = (!self.shared.asks_identity()).then(|| info.identity());
         Seen {
             info,
             identity,
@@ -118,7 +119,7 @@ impl<'a> Looks<'a> {
 
     /// Marks the server as one that may have lost locks, if it has evicted keys since this was last checked.
     pub(super) async fn evictions(&self, connection: &Connection) -> Result<(), ConnectFailure> {
-        if self.shared.allowed.eviction {
+        if self.shared.may_evict {
             return Ok(());
         }
         let cmd = scripts::evictions(&self.context.namespace);
@@ -178,6 +179,6 @@ impl Shared {
                 "the server that Sentinel calls the master is a replica; a failover may be under way",
             ));
         }
-        info.check(self.allowed).map_err(ConnectFailure::Refused)
+        info.check(self.may_evict).map_err(ConnectFailure::Refused)
     }
 }

@@ -28,11 +28,11 @@
 //!
 //! # Replicas
 //!
-//! A replica may take its master's place without having its locks. So a server with replicas is refused unless they are
-//! [expected](RedisNodeBuilder::expect_replicas) or [required](RedisNodeBuilder::require), or the server is found
-//! through Sentinel. A failover, or a failback, then counts as a loss of data: a server is identified by its process
-//! and its last promotion, which are checked every second (`docs::managed_redis` of the guide, "The identity of a
-//! server").
+//! A replica may take its master's place without having its locks. So a failover, or a failback, counts as a loss of
+//! data: a server is identified by its process and its last promotion, which are checked every second, and by each
+//! script once a check has seen a replica. Where replicas are [expected](RedisNodeBuilder::expect_replicas) or
+//! [required](RedisNodeBuilder::require), or the server is found through Sentinel, each script checks from the beginning
+//! (`docs::managed_redis` of the guide, "The identity of a server").
 //!
 //! A master that dies takes with it what its replicas do not have yet, and its successor grants the same lock again.
 //! With [`RedisNode::replicated`] acquires, renewals and records count only if replicas acknowledge them in time
@@ -58,7 +58,8 @@
 //! | most Sentinels do not confirm the master | [`Unavailable`], except for releases |
 //! | the master becomes a replica | [`Rejected`] once, or noticed within a second; then the node is refused, or with Sentinel down until there is a master |
 //! | it is promoted again | down for a moment, then quarantined: it has another server's data |
-//! | it is told to evict, or gets an unexpected replica | refused within a second until that is mended; then quarantined if it evicted anything |
+//! | it is told to evict | refused within a second until that is mended; then quarantined if it evicted anything |
+//! | it gets its first replica | noticed within a second, and said once in the log: from then on each script reads the server's identity |
 //! | too few replicas acknowledge | [`NotReplicated`] for acquires (the key is released), renewals and records (stored or returned); releases work |
 //! | out of memory | acquires are [`Rejected`]; renewals and releases work |
 //! | the connection for notices breaks | waiters learn that they may have missed one, and try again once it is back; commands are not affected |

@@ -12,7 +12,6 @@ use crate::instruments;
 use crate::node::redis::connect_failure::ConnectFailure;
 use crate::node::redis::connection::Connection;
 use crate::node::redis::connections::{Connections, closed};
-use crate::node::redis::info::Allowed;
 use crate::node::redis::replicas::Replicas;
 use crate::node::redis::sentinel::Route;
 use crate::node::redis::skew::Skew;
@@ -31,8 +30,10 @@ pub(super) struct Shared {
     pub(super) subscriptions: Arc<Subscriptions>,
     /// How many replicas must acknowledge, if any.
     pub(super) replicas: Option<Replicas>,
-    /// What is tolerated of the server.
-    pub(super) allowed: Allowed,
+    /// Whether it is accepted that the server evicts keys when it is full.
+    pub(super) may_evict: bool,
+    // Each script reads the server's identity itself, because the server may be replaced while connections live on.
+    asks_identity: AtomicBool,
     /// The connections that carry commands.
     pub(super) connections: Connections,
     /// Of the server's clock.
@@ -47,14 +48,16 @@ impl Shared {
         target: Target,
         connect_timeout: Duration,
         replicas: Option<Replicas>,
-        (connections, allowed): (usize, Allowed),
+        connections: usize,
+        (may_evict, expects_replicas): (bool, bool),
     ) -> Self {
         Self {
             name,
             target,
             connect_timeout,
             replicas,
-            allowed,
+            may_evict,
+            asks_identity: AtomicBool::new(expects_replicas),
             subscriptions: Arc::default(),
             connections: Connections::new(connections),
             skew: Skew::default(),
@@ -75,6 +78,17 @@ impl Shared {
             sentinels.confirmed_until(&connection)?;
         }
         Ok(connection)
+    }
+
+    pub(super) fn asks_identity(&self) -> bool {
+        self.asks_identity.load(Ordering::Relaxed)
+    }
+
+    /// From now on each script reads the server's identity itself. Logged the first time.
+    pub(super) fn ask_identity(&self) {
+        if !self.asks_identity.swap(true, Ordering::Relaxed) {
+            crate::trace::identity_asked(&self.name);
+        }
     }
 
     /// Waits for all connections, or for news that there will be none.

@@ -1,0 +1,47 @@
+//! What is told of a server that gets a replica while it serves.
+
+use tower_redlock::snapshot::VotingStatus;
+use tower_redlock::{AcquireError, LockManager};
+
+use super::listen;
+use super::support::eventually;
+use super::support::server::{Kind, Server};
+
+#[tokio::test]
+async fn a_replica_that_appears_under_load_is_told_of_once_and_refuses_nothing() {
+    for kind in Kind::ALL {
+        let (book, _listening) = listen();
+        let master = Server::start(kind, &[]);
+        let builder = LockManager::builder().redis([master.url()]);
+        let locks = builder.bootstrap(true).connect().await.unwrap();
+        let replica = Server::replica_of(&master, &[]);
+        let is_told = || {
+            let lines = book.lines();
+            lines.iter().any(|line| line.contains("has replicas"))
+        };
+        let mut after = 0;
+        while after < 100 {
+            let guard = locks.try_acquire("order:1").await.unwrap();
+            guard.release().await.unwrap();
+            after += u32::from(is_told());
+        }
+        let line = book.line("has replicas");
+        assert!(line.starts_with("INFO"), "{line}");
+        assert!(line.contains(&locks.nodes()[0].name), "{line}");
+        let all = book.lines().concat();
+        assert!(!all.contains("refused") && !all.contains("down"), "{all}");
+
+        // Demoted and promoted between two checks: it has another server's locks, and the next command sees that.
+        let guard = locks.try_acquire("order:1").await.unwrap();
+        replica.run("REPLICAOF NO ONE");
+        master.fail_back_from(&replica);
+        let error = locks.try_acquire("order:2").await.unwrap_err();
+        assert!(matches!(error, AcquireError::NoQuorum(_)), "{error}");
+        eventually("quarantined", || {
+            let voting = &locks.nodes()[0].voting;
+            matches!(voting, VotingStatus::Quarantined { .. })
+        })
+        .await;
+        drop(guard);
+    }
+}
