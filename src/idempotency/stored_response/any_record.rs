@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::{Outcome, StoredResponse, checksum};
+use crate::fuzzed::replay;
 
 /// Decodes `input`, which came from a node. Returns whether it is a record.
 fn record(input: &[u8]) -> bool {
@@ -39,10 +40,7 @@ fn is_record(encoded: &[u8]) -> bool {
     true
 }
 
-#[path = "../../../tests/fuzz/replay.rs"]
-mod replay;
-
 #[test]
 fn what_a_fuzzer_found_and_what_is_like_it_is_a_record_or_none() {
-    replay::replay("record", record);
+    replay("record", record);
 }

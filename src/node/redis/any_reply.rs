@@ -11,6 +11,7 @@ use super::replies::{
     read_acquire, read_check_in, read_complete, read_end_claim, read_extend, read_promote,
     read_raise, read_release, read_verify,
 };
+use crate::fuzzed::replay;
 use crate::moment::Moment;
 use crate::node::{AcquireReply, CheckInReply, ClusterConfig, NodeError};
 use crate::token::FencingToken;
@@ -143,10 +144,7 @@ fn assert_short(text: &str) {
     assert!(is_line && text.chars().count() < 1_600, "{text:?}");
 }
 
-#[path = "../../../tests/fuzz/replay.rs"]
-mod replay;
-
 #[test]
 fn what_a_fuzzer_found_and_what_is_like_it_is_a_reply_or_none() {
-    replay::replay("reply", reply);
+    replay("reply", reply);
 }
