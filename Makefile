@@ -8,7 +8,7 @@
 #                 duplicates of a request 20 times instead of once, a minute beside each other library instead of
 #                 five seconds; prints what it counted. Then `make every-server`
 #   make every-server   the suites with servers, on Redis 6.2, 7.0, 8.0, 8.6 and Valkey 8.1, 9.1; prints a table
-#   make fuzz     a million inputs for each target of tests/fuzz (RUNS=1000000, TARGETS="record reply"), by libFuzzer
+#   make fuzz     a million inputs for each target of tests/fuzz (RUNS=1000000, TARGETS="node server"), by libFuzzer
 #   make corpus   takes what `make fuzz` found into the corpus of the tests
 #   make lint     formatting and clippy, for every feature alone too
 #   make powerset check every two features together

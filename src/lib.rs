@@ -115,6 +115,9 @@ mod detach;
 pub mod docs;
 #[cfg(feature = "axum")]
 pub mod extract;
+#[cfg(test)]
+#[path = "../tests/fuzz/replay.rs"]
+mod fuzzed;
 #[cfg(feature = "idempotency")]
 pub mod idempotency;
 #[cfg(feature = "inspect")]

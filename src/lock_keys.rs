@@ -1,7 +1,8 @@
 //! [`LockKeys`]: several keys that are locked together.
 
 use std::fmt;
-use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
 
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
@@ -12,7 +13,7 @@ use crate::lock_key::LockKey;
 /// of single ones, and is overtaken only a limited number of times: see
 /// [`acquire_all`](crate::LockManager::acquire_all).
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct LockKeys(OneOrMany<LockKey>);
+pub struct LockKeys(SmallVec<[LockKey; 1]>);
 
 impl LockKeys {
     /// The most keys that can be locked together.
@@ -43,7 +44,7 @@ impl LockKeys {
         if list.is_empty() {
             return Err(KeyError::no_key());
         }
-        Ok(Self(OneOrMany::new(list)))
+        Ok(Self(list.into_iter().collect()))
     }
 
     /// The keys, sorted.
@@ -54,12 +55,9 @@ impl LockKeys {
 
     /// The first of them.
     #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "never empty")]
     pub fn first(&self) -> &LockKey {
-        self.0.first()
-    }
-
-    pub(crate) fn map<U>(&self, each: impl Fn(&LockKey) -> U) -> OneOrMany<U> {
-        self.0.map(each)
+        &self.0[0]
     }
 
     /// Whether there is more than one.
@@ -71,56 +69,13 @@ impl LockKeys {
 
 impl From<LockKey> for LockKeys {
     fn from(key: LockKey) -> Self {
-        Self(OneOrMany::One(key))
+        Self(smallvec![key])
     }
 }
 
 impl fmt::Debug for LockKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.as_slice()).finish()
-    }
-}
-
-/// A list that is never empty, cheap to clone, and without an allocation where it holds one item.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum OneOrMany<T> {
-    One(T),
-    // Two at least.
-    Many(Arc<[T]>),
-}
-
-impl<T> OneOrMany<T> {
-    /// The items of `list`, which must not be empty.
-    fn new(mut list: Vec<T>) -> Self {
-        match list.pop() {
-            Some(only) if list.is_empty() => Self::One(only),
-            last => {
-                list.extend(last);
-                Self::Many(Arc::from(list))
-            }
-        }
-    }
-
-    pub(crate) fn map<U>(&self, each: impl Fn(&T) -> U) -> OneOrMany<U> {
-        match self {
-            Self::One(item) => OneOrMany::One(each(item)),
-            Self::Many(items) => OneOrMany::Many(items.iter().map(each).collect()),
-        }
-    }
-
-    pub(crate) fn as_slice(&self) -> &[T] {
-        match self {
-            Self::One(item) => std::slice::from_ref(item),
-            Self::Many(items) => items,
-        }
-    }
-
-    #[expect(clippy::indexing_slicing, reason = "never empty")]
-    pub(crate) fn first(&self) -> &T {
-        match self {
-            Self::One(item) => item,
-            Self::Many(items) => &items[0],
-        }
     }
 }
 

@@ -5,9 +5,11 @@ use std::fmt;
 use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, redacted};
-use crate::lock_keys::{LockKeys, OneOrMany};
+use crate::lock_keys::LockKeys;
 use crate::token::OwnerToken;
 
 /// The prefix that keeps the locks of one application apart from everything else on the nodes.
@@ -98,7 +100,8 @@ impl Namespace {
         if self.text.is_empty() && keys.as_slice().iter().any(reserved) {
             return Err(KeyError::reserved());
         }
-        Ok(NodeKeys(keys.map(|key| self.node_key(key))))
+        let keys = keys.as_slice().iter().map(|key| self.node_key(key));
+        Ok(NodeKeys(keys.collect()))
     }
 
     /// The Redis key of the marker, in which a node remembers whether it may vote.
@@ -260,7 +263,7 @@ impl Hash for NodeKey {
 
 /// One or several keys of one namespace that are locked together. Made by [`Namespace::node_keys`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NodeKeys(OneOrMany<NodeKey>);
+pub struct NodeKeys(SmallVec<[NodeKey; 1]>);
 
 impl NodeKeys {
     /// The keys, sorted, each once.
@@ -271,8 +274,9 @@ impl NodeKeys {
 
     /// The first of them.
     #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "never empty")]
     pub fn first(&self) -> &NodeKey {
-        self.0.first()
+        &self.0[0]
     }
 
     /// The namespace they are in.
@@ -284,7 +288,7 @@ impl NodeKeys {
 
 impl From<NodeKey> for NodeKeys {
     fn from(key: NodeKey) -> Self {
-        Self(OneOrMany::One(key))
+        Self(smallvec![key])
     }
 }
 

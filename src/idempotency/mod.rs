@@ -283,9 +283,6 @@ pub use record_policy::{DefaultRecordPolicy, RecordPolicy};
 pub use rejection::IdempotencyRejection;
 pub use rejection_kind::IdempotencyRejectionKind;
 pub use service::{IdempotencyService, ResponseFuture};
-#[cfg(fuzzing)]
-#[doc(hidden)]
-pub use stored_response::fuzz::record as fuzz_record;
 pub use with_lock::WithLock;
 
 #[cfg(test)]

@@ -296,7 +296,7 @@ const REPLAYABLE: u8 = 1;
 const NOT_REPLAYABLE: u8 = 2;
 const SUM_LEN: usize = 8;
 
-#[cfg(any(test, fuzzing))]
-pub(super) mod fuzz;
+#[cfg(test)]
+mod any_record;
 #[cfg(test)]
 mod tests;

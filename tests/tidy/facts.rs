@@ -404,7 +404,7 @@ pub(crate) fn is_test_cfg(meta: &syn::Meta) -> bool {
     use syn::{Meta, Token, punctuated::Punctuated};
 
     let Meta::List(list) = meta else {
-        return meta.path().is_ident("test") || meta.path().is_ident("fuzzing");
+        return meta.path().is_ident("test");
     };
     let inner = list.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated);
     let inner = inner.unwrap_or_default();

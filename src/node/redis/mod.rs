@@ -71,6 +71,8 @@
 //! [`WrongType`]: super::NodeErrorKind::WrongType
 //! [`NotReplicated`]: super::NodeErrorKind::NotReplicated
 
+#[cfg(test)]
+mod any_reply;
 mod builder;
 mod commands;
 mod confirmation;
@@ -80,8 +82,6 @@ mod connection;
 mod connections;
 mod credentials;
 mod error;
-#[cfg(any(test, fuzzing))]
-mod fuzz;
 mod info;
 mod listener;
 mod look;
@@ -107,7 +107,4 @@ pub use self::builder::RedisNodeBuilder;
 pub use self::credentials::Credentials;
 pub(crate) use self::credentials::Source as CredentialsSource;
 pub use self::error::NodeUrlError;
-#[cfg(fuzzing)]
-#[doc(hidden)]
-pub use self::fuzz::reply as fuzz_reply;
 pub use self::node::RedisNode;

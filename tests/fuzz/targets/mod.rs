@@ -10,7 +10,8 @@ mod node_url;
 mod prefer;
 mod server;
 
-/// All targets by name. `record` and `reply` are inside of the crate, whose own tests have their corpora.
+/// All targets by name. What is read inside of the crate alone, records and replies, its unit tests try with corpora
+/// of their own (`any_record`, `any_reply`).
 pub fn run(target: &str, input: &[u8]) -> bool {
     match target {
         "config" => config::run(input),
@@ -20,10 +21,6 @@ pub fn run(target: &str, input: &[u8]) -> bool {
         "node_url" => node_url::run(input),
         "prefer" => prefer::run(input),
         "server" => server::run(input),
-        #[cfg(fuzzing)]
-        "record" => tower_redlock::idempotency::fuzz_record(input),
-        #[cfg(fuzzing)]
-        "reply" => tower_redlock::node::redis::fuzz_reply(input),
         other => panic!("there is no target `{other}`"),
     }
 }

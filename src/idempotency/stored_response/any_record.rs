@@ -1,12 +1,12 @@
-//! What must hold for any bytes that a node returns as a record: `tests/fuzz` has the inputs.
-#![allow(unreachable_pub, reason = "only fuzzers reach it from outside")]
+//! What must hold for any bytes that a node returns as a record: `tests/fuzz/corpus` has inputs.
 
 use bytes::Bytes;
 
 use super::{Outcome, StoredResponse, checksum};
+use crate::fuzzed::replay;
 
 /// Decodes `input`, which came from a node. Returns whether it is a record.
-pub fn record(input: &[u8]) -> bool {
+fn record(input: &[u8]) -> bool {
     // As it is, and, as few inputs have the right check sum by chance, with one behind it.
     let sum = checksum(input);
     let alone = is_record(input);
@@ -40,20 +40,7 @@ fn is_record(encoded: &[u8]) -> bool {
     true
 }
 
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    #[test]
-    fn what_a_fuzzer_found_is_a_record_or_none() {
-        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz/corpus/record");
-        let mut verdicts = [0, 0];
-        for entry in fs::read_dir(corpus).unwrap() {
-            let path = entry.unwrap().path();
-            // Shown if it fails.
-            println!("{}", path.display());
-            verdicts[usize::from(super::record(&fs::read(path).unwrap()))] += 1;
-        }
-        assert!(verdicts.iter().all(|count| *count > 0), "{verdicts:?}");
-    }
+#[test]
+fn what_a_fuzzer_found_and_what_is_like_it_is_a_record_or_none() {
+    replay("record", record);
 }

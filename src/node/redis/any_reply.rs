@@ -1,5 +1,4 @@
-//! What must hold for any reply of a server, or of a Sentinel: `tests/fuzz` has the inputs.
-#![allow(unreachable_pub, reason = "only fuzzers reach it from outside")]
+//! What must hold for any reply of a server, or of a Sentinel: `tests/fuzz/corpus` has inputs.
 
 use std::fmt::Debug;
 
@@ -11,6 +10,7 @@ use super::question::{self, AskError};
 use super::replies::{
     read_acquire, read_check_in, read_complete, read_extend, read_promote, read_raise, read_release,
 };
+use crate::fuzzed::replay;
 use crate::moment::Moment;
 use crate::node::{AcquireReply, CheckInReply, ClusterConfig, NodeError};
 use crate::token::FencingToken;
@@ -20,7 +20,7 @@ const LOCKS: usize = 2;
 
 /// Reads the RESP value, or the three of a Sentinel, in `input` as the reply to every command. Returns whether it makes
 /// sense as a reply to any.
-pub fn reply(input: &[u8]) -> bool {
+fn reply(input: &[u8]) -> bool {
     let Ok(value) = redis::parse_redis_value(input) else {
         return false;
     };
@@ -141,20 +141,7 @@ fn assert_short(text: &str) {
     assert!(is_line && text.chars().count() < 1_600, "{text:?}");
 }
 
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    #[test]
-    fn what_a_fuzzer_found_is_a_reply_or_none() {
-        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz/corpus/reply");
-        let mut verdicts = [0, 0];
-        for entry in fs::read_dir(corpus).unwrap() {
-            let path = entry.unwrap().path();
-            // Shown if it fails.
-            println!("{}", path.display());
-            verdicts[usize::from(super::reply(&fs::read(path).unwrap()))] += 1;
-        }
-        assert!(verdicts.iter().all(|count| *count > 0), "{verdicts:?}");
-    }
+#[test]
+fn what_a_fuzzer_found_and_what_is_like_it_is_a_reply_or_none() {
+    replay("reply", reply);
 }
